@@ -1,0 +1,39 @@
+# Everything needs python3, make and git; the rest goes into .venv. A second run finds it there.
+PYTHON ?= python3
+VENV   ?= .venv
+PY     := $(VENV)/bin/python
+
+.PHONY: run test conformance check docs bench clean
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+run: $(VENV)/.has-examples            ## train the example classifier
+	$(PY) examples/train_classifier.py
+
+test: $(VENV)/.has-test               ## every test that does not need PyTorch
+	$(PY) -m pytest -n 2 -q --ignore=tests/torch
+
+conformance: $(VENV)/.has-conformance ## the same samples through PyTorch
+	$(PY) -m pytest -n 2 -q tests/torch
+
+check: $(VENV)/.has-dev               ## style, types, import directions, the ten-second test
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy flambeau
+	$(PY) -m pytest -q tests/test_layers.py tests/test_tiny.py
+
+docs: $(VENV)/.has-docs               ## site/index.html
+	$(PY) docs/build.py
+
+bench: $(VENV)/.has-conformance       ## one file per question, each prints its ratio
+	@set -e; for file in bench/*.py; do [ -e "$$file" ] || continue; echo "$$file"; $(PY) "$$file"; done
+
+clean:
+	rm -rf $(VENV) site examples/out build *.egg-info
+
+$(PY):
+	$(PYTHON) -m venv $(VENV)
+
+# .has-NAME says that the package is installed, in place, with the extra NAME of this pyproject.toml.
+$(VENV)/.has-%: pyproject.toml | $(PY)
+	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@

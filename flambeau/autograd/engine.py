@@ -1,0 +1,353 @@
+"""The engine: walk the graph backwards once, each node after everything that reads from it.
+
+Nodes run in the order of their making, latest first, as in PyTorch; nothing recurses, so a graph of any depth will
+do. Broadcasting and dtype promotion are undone here, once, for every rule.
+"""
+import heapq
+import threading
+
+from ..base.errors import here, line_of, name_of, user_frame
+from ..base.op import door
+from .modes import modes
+from .node import AccumulateGrad, edge_of, requires
+
+_accumulate_lock = threading.RLock()
+
+
+def execute(roots, grads, retain_graph, create_graph, wanted=None, accumulate=True):
+    """Push `grads` into the `roots` edges. `wanted`: edges whose gradient is returned (or fed, for backward(inputs)).
+
+    Returns {edge: gradient} for the wanted edges. Leaves accumulate into `.grad` only when `accumulate` is true
+    and, if `wanted` is given, only those among them.
+    """
+    site = here()
+    dependencies, useful = _plan([node for node, _ in roots], wanted)
+    buffers: dict = {}
+    for (node, nr), g in zip(roots, grads, strict=True):
+        _add(buffers, node, nr, g)
+    captured: dict = {}
+    capture = {}
+    for edge in wanted or ():
+        capture.setdefault(edge[0], set()).add(edge[1])
+    waiting = {node for node, _ in roots}
+    ready = [(-node.seq, id(node), node) for node in waiting if not dependencies.get(node)]
+    heapq.heapify(ready)
+    before, modes.grad = modes.grad, create_graph
+    try:
+        while ready:
+            node = heapq.heappop(ready)[2]
+            gs = buffers.pop(node, None) or [None] * node.n_outputs
+            if node.pre_hooks or node.tensor_hooks or node.retained:
+                gs = _before(node, gs)
+            if node in capture:
+                for nr in capture[node]:
+                    captured[node, nr] = gs[nr]
+            if node.__class__ is AccumulateGrad:
+                if accumulate and (wanted is None or node in capture) and gs[0] is not None:
+                    _accumulate(node, gs[0], create_graph)
+                continue
+            if node not in useful:
+                continue
+            made = _run(node, gs, site)
+            if not retain_graph:
+                node.release(site)
+            for edge, g in zip(node.edges, made, strict=False):
+                if edge is None:
+                    continue
+                target, nr = edge
+                if g is not None:
+                    _add(buffers, target, nr, g)
+                left = dependencies.get(target)
+                if left is not None:
+                    dependencies[target] = left = left - 1
+                    if left == 0:
+                        heapq.heappush(ready, (-target.seq, id(target), target))
+    finally:
+        modes.grad = before
+    return captured
+
+
+def _plan(roots, wanted):
+    """How many readers each reachable node has; and the nodes that must run to reach the wanted ones."""
+    dependencies: dict = {}
+    seen, stack, order = set(roots), list(dict.fromkeys(roots)), []
+    while stack:
+        node = stack.pop()
+        order.append(node)
+        for edge in node.edges:
+            if edge is not None:
+                parent = edge[0]
+                dependencies[parent] = dependencies.get(parent, 0) + 1
+                if parent not in seen:
+                    seen.add(parent)
+                    stack.append(parent)
+    if wanted is None:
+        return dependencies, seen
+    targets = {node for node, _ in wanted}
+    useful = set()
+    # A node is useful when any of its edges leads to a target or a useful node; parents were made before.
+    for node in sorted(order, key=lambda n: n.seq if n.__class__ is not AccumulateGrad else -1):
+        if any(e is not None and (e[0] in targets or e[0] in useful) for e in node.edges):
+            useful.add(node)
+    # Readers that will not run must not be waited for.
+    dependencies = {}
+    for node in order:
+        if node in useful:
+            for edge in node.edges:
+                if edge is not None:
+                    dependencies[edge[0]] = dependencies.get(edge[0], 0) + 1
+    return dependencies, useful
+
+
+def _add(buffers, node, nr, g):
+    held = buffers.get(node)
+    if held is None:
+        held = buffers[node] = [None] * node.n_outputs
+    held[nr] = g if held[nr] is None else held[nr] + g
+
+
+def _before(node, gs):
+    """Hooks that see the gradient before the node does: the tensors' own, then retain_grad, then the node's."""
+    gs = list(gs)
+    for nr, hooks in (node.tensor_hooks or {}).items():
+        for hook in list(hooks.values()):
+            if gs[nr] is None:
+                break
+            got = hook(gs[nr])
+            if got is not None:
+                if not isinstance(got, door.tensor):
+                    raise TypeError(f"hook '{getattr(hook, '__name__', hook)}' has changed the type of value "
+                                    f"(was torch.Tensor got {type(got).__name__})")
+                if tuple(got.shape) != tuple(gs[nr].shape):
+                    raise RuntimeError(f"hook '{getattr(hook, '__name__', hook)}' has changed the size of value")
+                gs[nr] = got
+    for hook in list((node.pre_hooks or {}).values()):
+        got = hook(tuple(gs))
+        if got is not None:
+            gs = list(got) if isinstance(got, (tuple, list)) else [got]
+    for nr, ref in (node.retained or {}).items():
+        tensor = ref()
+        if tensor is not None and gs[nr] is not None:
+            g = gs[nr] if modes.grad else gs[nr].detach()
+            tensor._grad = g if tensor._grad is None else tensor._grad + g
+    return gs
+
+
+def _run(node, gs, site):
+    """The gradients a node sends on, reduced to the shapes and dtypes of its inputs."""
+    if all(g is None for g in gs) and not getattr(node, "takes_none", False):
+        made = [None] * len(node.edges)
+    else:
+        try:
+            made = node.backward(gs)
+        except Exception as error:
+            if modes.anomaly:
+                _anomaly_note(node, error)
+            raise
+        kinds = getattr(node, "kinds", None)
+        if kinds is not None:
+            made = [g if g is None or edge is None else suit(g, kind)
+                    for g, kind, edge in zip(made, kinds, node.edges, strict=False)]
+    if modes.anomaly and modes.check_nan:
+        _check_nan(node, made)
+    if node.hooks:
+        for hook in list(node.hooks.values()):
+            got = hook(tuple(made), tuple(gs))
+            if got is not None:
+                made = list(got) if isinstance(got, (tuple, list)) else [got]
+    return made
+
+
+def suit(g, kind):
+    """`g` summed to the shape and cast to the dtype of the input it is for."""
+    spec = g.spec
+    if spec.shape != kind.shape:
+        g = g.sum_to_size(kind.shape)
+        spec = g.spec
+    if spec.dtype is not kind.dtype:
+        if spec.dtype.is_complex and not kind.dtype.is_complex:
+            g = g.real
+        if g.dtype is not kind.dtype:
+            g = g.to(kind.dtype)
+    return g
+
+
+def _accumulate(node, g, create_graph):
+    leaf = node.variable
+    with _accumulate_lock:
+        held = leaf._grad
+        if held is None:
+            # The gradient may be an expanded or shared view; a leaf keeps one of its own, laid out like itself.
+            if create_graph:
+                leaf._grad = g.clone() if not _own(g, leaf) else g
+            else:
+                leaf._grad = g.detach() if _own(g, leaf) else g.detach().clone()
+        elif create_graph:
+            leaf._grad = held + g
+        else:
+            before, modes.grad = modes.grad, False
+            held.add_(g)
+            modes.grad = before
+    for hook in list((leaf._post_hooks or {}).values()):
+        hook(leaf)
+
+
+def _own(g, leaf):
+    """Whether `g` fills its whole storage densely in the leaf's own layout, so that it may be kept as it is."""
+    s = g.spec
+    return s.dense and s.strides == leaf.spec.strides and g.offset == 0 and g.storage.nbytes == s.nbytes \
+        and not g.storage.exported
+
+
+def _anomaly_note(node, error):
+    error.add_note(f"The operation whose gradient failed is {node.name()}, made at {line_of(node.site)}.")
+
+
+def _check_nan(node, made):
+    for i, g in enumerate(made):
+        if g is not None and g.dtype.category >= 2 and bool(g.isnan().any()):
+            raise RuntimeError(f"Function '{node.name()}' returned nan values in its {i}th output.\n"
+                               f"  The operation was made at {line_of(node.site)}.")
+
+
+# --- the public calls -------------------------------------------------------------------------------------------------
+
+
+def _as_tuple(x):
+    return tuple(x) if isinstance(x, (tuple, list)) else (x,)
+
+
+def _root_grads(outputs, grads, batched=False):
+    """A gradient for each output: the given one checked, or ones for a scalar."""
+    made = []
+    for out, g in zip(outputs, grads, strict=True):
+        if g is None:
+            if requires(out):
+                if out.numel() != 1:
+                    raise RuntimeError("grad can be implicitly created only for scalar outputs" + _about(out) +
+                                       "\n  Reduce it first (.sum(), .mean()), or give the gradient: backward(gradient=...).")
+                if out.dtype.category < 2:
+                    raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {out.dtype}")
+                if out.dtype.is_complex:
+                    raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {out.dtype}")
+                g = door.ones_like(out)
+            made.append(g)
+        else:
+            if not isinstance(g, door.tensor):
+                raise TypeError(f"gradients can be either Tensors or None, but got {type(g).__name__}")
+            shape = tuple(g.shape)[1:] if batched else tuple(g.shape)
+            if shape != tuple(out.shape):
+                raise RuntimeError(f"Mismatch in shape: grad_output[{len(made)}] has a shape of {g.shape} and "
+                                   f"output[{len(made)}] has a shape of {out.shape}.")
+            if out.dtype.is_complex != g.dtype.is_complex:
+                raise RuntimeError("For complex Tensors, both grad_output and output are required to have the same dtype. "
+                                   f"Mismatch in dtype: grad_output[{len(made)}] has a dtype of {g.dtype} and "
+                                   f"output[{len(made)}] has a dtype of {out.dtype}.")
+            made.append(g)
+    return made
+
+
+def _about(tensor):
+    name = name_of(tensor, user_frame()) or "the tensor"
+    return f"\n  {name} is {tensor.spec}, made at {line_of(tensor.site)}."
+
+
+def _roots(outputs):
+    roots = []
+    for i, out in enumerate(outputs):
+        edge = edge_of(out)
+        if edge is None:
+            raise RuntimeError(f"element {i} of tensors does not require grad and does not have a grad_fn" + _cut_words(out))
+        roots.append(edge)
+    return roots
+
+
+def _cut_words(out):
+    """Where the graph was cut, in words."""
+    words = _about(out)
+    if out._cut is not None:
+        what, site = out._cut
+        words += f"\n  The graph was cut at {line_of(site)} by {what}."
+    else:
+        words += ("\n  Nothing that it was made from requires grad: set requires_grad=True on the tensors to "
+                  "differentiate, before the forward pass.")
+    return words
+
+
+def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None):
+    """Add the gradients of `tensors` into the leaves' `.grad` (only the `inputs`, if given)."""
+    tensors = _as_tuple(tensors)
+    if not tensors:
+        raise RuntimeError("backward() called with an empty tensor list")
+    given = _as_tuple(grad_tensors) if grad_tensors is not None else (None,) * len(tensors)
+    if len(given) != len(tensors):
+        raise RuntimeError(f"got {len(tensors)} tensors and {len(given)} gradients")
+    if inputs is not None:
+        inputs = _as_tuple(inputs)
+        if not inputs:
+            raise RuntimeError("`inputs` argument to `backward` cannot be empty.")
+    grads = _root_grads(tensors, given)
+    roots = _roots(tensors)
+    wanted = None
+    if inputs is not None:
+        wanted = []
+        for i, t in enumerate(inputs):
+            edge = edge_of(t)
+            if edge is None:
+                raise RuntimeError("One of the differentiated Tensors does not require grad" + _about(t))
+            wanted.append(edge)
+    retain = create_graph if retain_graph is None else retain_graph
+    captured = execute(roots, grads, retain, create_graph, wanted)
+    for t, edge in zip(inputs or (), wanted or (), strict=True):
+        if edge[0].__class__ is not AccumulateGrad:                # a non-leaf input gets its .grad here
+            g = captured.get(edge)
+            if g is not None and not (edge[0].retained or {}).get(edge[1]):
+                g = g if create_graph else g.detach()
+                t._grad = g if t._grad is None else t._grad + g
+
+
+def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, only_inputs=True,
+         allow_unused=None, is_grads_batched=False, materialize_grads=False):
+    """The gradients of `outputs` for each of `inputs`, without touching any `.grad`."""
+    outputs, inputs = _as_tuple(outputs), _as_tuple(inputs)
+    given = _as_tuple(grad_outputs) if grad_outputs is not None else (None,) * len(outputs)
+    if len(given) != len(outputs):
+        raise RuntimeError(f"got {len(outputs)} tensors and {len(given)} gradients")
+    if materialize_grads:
+        if allow_unused is False:
+            raise ValueError("Expected allow_unused to be True or not passed when materialize_grads=True, "
+                             "but got: allow_unused=False.")
+        allow_unused = True
+    retain = create_graph if retain_graph is None else retain_graph
+    if is_grads_batched:
+        return _grad_batched(outputs, inputs, given, retain, create_graph, allow_unused, materialize_grads)
+    grads = _root_grads(outputs, given)
+    roots = _roots(outputs)
+    wanted = []
+    for t in inputs:
+        edge = edge_of(t)
+        if edge is None:
+            raise RuntimeError("One of the differentiated Tensors does not require grad" + _about(t))
+        wanted.append(edge)
+    captured = execute(roots, grads, retain, create_graph, wanted, accumulate=False)
+    made = []
+    for t, edge in zip(inputs, wanted, strict=True):
+        g = captured.get(edge)
+        if g is None:
+            if materialize_grads:
+                g = door.zeros_like(t)
+            elif not allow_unused:
+                raise RuntimeError("One of the differentiated Tensors appears to not have been used in the graph. Set "
+                                   "allow_unused=True if this is the desired behavior." + _about(t))
+        made.append(g if g is None or create_graph or not requires(g) else g.detach())
+    return tuple(made)
+
+
+def _grad_batched(outputs, inputs, given, retain, create_graph, allow_unused, materialize):
+    """One backward per row of the batched gradients, stacked."""
+    rows = len(given[0])
+    _root_grads(outputs, given, batched=True)
+    each = [grad(outputs, inputs, tuple(None if g is None else g[i] for g in given),
+                 retain_graph=retain or i < rows - 1, create_graph=create_graph, allow_unused=allow_unused,
+                 materialize_grads=materialize) for i in range(rows)]
+    return tuple(None if column[0] is None else door.stack(column) for column in zip(*each, strict=True))

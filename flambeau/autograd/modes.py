@@ -1,0 +1,140 @@
+"""Grad mode, inference mode and their switches: thread-local state, set by contexts, decorators or calls."""
+import functools
+import threading
+
+
+class _Modes(threading.local):
+    grad = True               # whether calls record autograd nodes
+    inference = False         # whether new tensors are marked as inference tensors for good
+    anomaly = False
+    check_nan = True
+    level = -1                # forward-mode level, -1: none
+    saved_hooks = ()          # the innermost (pack, unpack) last
+    saved_refusal = None      # why saved-tensor hooks are not allowed here
+
+
+modes = _Modes()
+
+
+class _Switch:
+    """A context that is also a decorator; a decorated generator runs each of its steps inside."""
+
+    def __call__(self, fn):
+        if isinstance(fn, type):
+            raise TypeError(f"{self.__class__.__name__} decorates functions, not the class {fn.__name__}: "
+                            "decorate its methods instead")
+        code = getattr(fn, "__code__", None)
+        if code is not None and code.co_flags & 0x20:                # a generator function
+
+            @functools.wraps(fn)
+            def steps(*args, **kwargs):
+                gen, send, value = fn(*args, **kwargs), None, None
+                try:
+                    while True:
+                        with self._again():
+                            value = gen.send(send)
+                        try:
+                            send = yield value
+                        except GeneratorExit:
+                            with self._again():
+                                gen.close()
+                            raise
+                        except BaseException as error:
+                            with self._again():
+                                value = gen.throw(error)
+                            send = yield value
+                except StopIteration as end:
+                    return end.value
+            return steps
+
+        @functools.wraps(fn)
+        def inside(*args, **kwargs):
+            with self._again():
+                return fn(*args, **kwargs)
+        return inside
+
+    def _again(self):
+        return self.__class__()
+
+
+class no_grad(_Switch):
+    """Record no gradients inside."""
+
+    def __new__(cls, fn=None):
+        made = object.__new__(cls)
+        return made(fn) if fn is not None else made
+
+    def __init__(self, fn=None):
+        pass
+
+    def __enter__(self):
+        self.before, modes.grad = modes.grad, False
+
+    def __exit__(self, *exc):
+        modes.grad = self.before
+
+
+class enable_grad(no_grad):
+    """Record gradients inside, even within `no_grad`."""
+
+    def __enter__(self):
+        self.before, modes.grad = modes.grad, True
+
+
+class set_grad_enabled(_Switch):
+    """Switch gradient recording, at once and until the end of the context if used as one."""
+
+    def __init__(self, mode):
+        self.before, self.mode = modes.grad, bool(mode)
+        modes.grad = self.mode
+
+    def __call__(self, fn):
+        modes.grad = self.before             # as a decorator it acts at the calls only
+        return super().__call__(fn)
+
+    def __enter__(self):
+        modes.grad = self.mode
+
+    def __exit__(self, *exc):
+        modes.grad = self.before
+
+    def _again(self):
+        return set_grad_enabled(self.mode)
+
+    def __repr__(self):
+        return f"set_grad_enabled(mode={self.mode})"
+
+
+class inference_mode(_Switch):
+    """No gradients and no version tracking inside; tensors made here can never take part in autograd."""
+
+    def __new__(cls, mode=True):
+        made = object.__new__(cls)
+        if callable(mode) and not isinstance(mode, bool):
+            made.mode = True
+            return made(mode)
+        return made
+
+    def __init__(self, mode=True):
+        self.mode = bool(mode)
+
+    def __enter__(self):
+        self.before = modes.grad, modes.inference
+        modes.inference = self.mode
+        modes.grad = False if self.mode else modes.grad
+
+    def __exit__(self, *exc):
+        modes.grad, modes.inference = self.before
+
+    def _again(self):
+        return inference_mode(self.mode)
+
+
+def is_grad_enabled():
+    """Whether calls record gradients now."""
+    return modes.grad
+
+
+def is_inference_mode_enabled():
+    """Whether inference mode is on now."""
+    return modes.inference

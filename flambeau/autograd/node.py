@@ -1,0 +1,387 @@
+"""Autograd nodes: what was done, what was kept for the gradient, and where the gradient goes next.
+
+A kept tensor is held by its storage and version, not by its contents, so that an in-place write costs no copy and
+is noticed at backward. A node's own result is kept without its node, since the node would otherwise hold itself.
+"""
+import itertools
+import weakref
+import zlib
+
+from ..base.errors import line_of
+from ..base.op import door
+from .modes import modes
+
+_count = itertools.count()
+LAST = 1 << 62                # AccumulateGrad nodes run as soon as they are ready
+
+
+class Node:
+    """One step of the graph. `edges[i]` is (node, output number) or None for each differentiable input."""
+
+    edges: tuple = ()
+    site = None
+    released = None           # the site of the backward that freed what was kept
+    pre_hooks = None
+    hooks = None
+    tensor_hooks = None       # output number → hooks of the tensor that it is
+    retained = None           # output number → weak reference to a tensor that keeps its gradient
+    _metadata = None
+    n_outputs = 1
+
+    def __init__(self):
+        self.seq = next(_count)
+
+    def name(self):
+        """The node's name as PyTorch writes it."""
+        return self.__class__.__name__
+
+    @property
+    def next_functions(self):
+        """(node, output number) of each input; (None, 0) where no gradient goes."""
+        return tuple((None, 0) if e is None else e for e in self.edges)
+
+    @property
+    def metadata(self):
+        """A dictionary for the user's own notes."""
+        if self._metadata is None:
+            self._metadata = {}
+        return self._metadata
+
+    def _sequence_nr(self):
+        return self.seq
+
+    def register_hook(self, fn):
+        """Call `fn(grad_inputs, grad_outputs)` after this node ran; what it returns replaces grad_inputs."""
+        if self.hooks is None:
+            self.hooks = {}
+        return Handle(self.hooks, fn)
+
+    def register_prehook(self, fn):
+        """Call `fn(grad_outputs)` before this node runs; what it returns replaces grad_outputs."""
+        if self.pre_hooks is None:
+            self.pre_hooks = {}
+        return Handle(self.pre_hooks, fn)
+
+    def hook_output(self, nr, fn):
+        """Call `fn(grad)` when the gradient of output `nr` is complete."""
+        if self.tensor_hooks is None:
+            self.tensor_hooks = {}
+        return Handle(self.tensor_hooks.setdefault(nr, {}), fn)
+
+    def __call__(self, *grads):
+        return self.backward(grads)
+
+    def backward(self, grads):
+        raise NotImplementedError
+
+    def release(self, site):
+        """Forget what was kept."""
+
+    def __repr__(self):
+        return f"<{self.name()} object at {hex(id(self))}>"
+
+
+class Handle:
+    """What registering a hook returns: `remove()` takes the hook out again; also a context."""
+
+    _ids = itertools.count()
+
+    def __init__(self, hooks, fn):
+        self.id = next(Handle._ids)
+        self._hooks = weakref.ref(hooks) if not isinstance(hooks, dict) else (lambda: hooks)
+        hooks[self.id] = fn
+
+    def remove(self):
+        """Take the hook out."""
+        hooks = self._hooks()
+        if hooks is not None:
+            hooks.pop(self.id, None)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.remove()
+
+
+class AccumulateGrad(Node):
+    """The end of the graph at a leaf: adds into its `.grad`. Held by the graph; the leaf knows it weakly."""
+
+    def __init__(self, variable):
+        self.variable = variable
+        self.seq = LAST
+
+    def name(self):
+        return "struct torch::autograd::AccumulateGrad"
+
+
+def accumulator(leaf):
+    """The one AccumulateGrad node of a leaf."""
+    ref = leaf._accumulator
+    node = ref() if ref is not None else None
+    if node is None:
+        node = AccumulateGrad(leaf)
+        leaf._accumulator = weakref.ref(node)
+        if leaf._leaf_hooks:
+            node.tensor_hooks = {0: leaf._leaf_hooks}
+    return node
+
+
+def edge_of(tensor):
+    """(node, output number) that a gradient for `tensor` flows into, or None."""
+    if tensor._base is not None and tensor._seen != tensor.storage.version:
+        refresh(tensor)
+    node = tensor._node
+    if node is not None:
+        return (node, tensor._nr)
+    if tensor._requires_grad:
+        return (accumulator(tensor), 0)
+    return None
+
+
+def requires(tensor):
+    """Whether a gradient is wanted for `tensor` (a view follows its base)."""
+    if tensor._node is not None or tensor._requires_grad:
+        return True
+    base = tensor._base
+    return base is not None and (base._node is not None or base._requires_grad)
+
+
+def refresh(view):
+    """Give a view whose base was written in place its history anew: a strided look at the base as it is now."""
+    view._seen = view.storage.version
+    base = view._base
+    if base._node is not None or base._requires_grad:
+        before, modes.grad = modes.grad, True
+        try:
+            again = door.look_again(base, view)
+        finally:
+            modes.grad = before
+        view._node, view._nr = again._node, again._nr
+
+
+class Kept:
+    """A tensor kept for backward."""
+
+    __slots__ = ("storage", "spec", "offset", "version", "node", "nr", "leaf", "own", "check", "packed")
+
+    def unpack(self, owner):
+        """The tensor as it was kept; refuses if its memory has been written since."""
+        if self.packed is not None:
+            return unpack_hooked(self, owner)
+        storage = self.storage
+        if storage.version != self.version:
+            raise written_error(self, owner)
+        if self.check is not None and checksum(storage) != self.check:
+            raise outside_error(self, owner)
+        if storage.print_at is not None and storage.print_at[0] == self.version and self.check is None \
+                and checksum(storage) != storage.print_at[1]:
+            raise outside_error(self, owner)
+        if self.leaf is not None:
+            return self.leaf
+        tensor = door.wrap(storage, self.spec, self.offset)
+        if self.own:
+            if owner.differentiable_out(self.nr):
+                tensor._node, tensor._nr = owner, self.nr
+        elif self.node is not None:
+            tensor._node, tensor._nr = self.node, self.nr
+        return tensor
+
+
+def keep(tensor, own=False, nr=0):
+    """Keep `tensor` for backward; `own` says that it is the node's own result number `nr`."""
+    kept = Kept()
+    storage = tensor.storage
+    kept.storage = storage
+    kept.spec = tensor.spec
+    kept.offset = tensor.offset
+    kept.version = storage.version
+    kept.own = own
+    kept.nr = nr
+    kept.node = kept.leaf = kept.check = kept.packed = None
+    if not own:
+        if tensor._base is not None and tensor._seen != storage.version:
+            refresh(tensor)
+        if tensor._node is not None:
+            kept.node, kept.nr = tensor._node, tensor._nr
+        elif tensor._requires_grad:
+            kept.leaf = tensor
+    if modes.saved_hooks:
+        return pack_hooked(kept, tensor)
+    storage.saved_at = storage.version
+    if storage.exported and storage.still_exported():
+        kept.check = checksum(storage)
+    return kept
+
+
+def pack_hooked(kept, tensor):
+    pack, unpack = modes.saved_hooks[-1]
+    plain = tensor if kept.leaf is not None else tensor.detach()
+    before = plain.storage.version
+    kept.packed = (pack(plain), unpack)
+    if plain.storage.version != before:
+        raise RuntimeError("A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook "
+                           "can not be modified by in-place operations as this can lead to unexpected side-effects. Please "
+                           "open an issue if you need to perform in-place operations on the input to a pack hook.")
+    kept.storage = None
+    return kept
+
+
+def unpack_hooked(kept, owner):
+    held, unpack = kept.packed
+    tensor = unpack(held)
+    if not isinstance(tensor, door.tensor):
+        raise TypeError(f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(tensor)}")
+    if kept.leaf is tensor:
+        return tensor
+    seen = door.wrap(tensor.storage, tensor.spec, tensor.offset)
+    if kept.own:
+        if owner.differentiable_out(kept.nr):
+            seen._node, seen._nr = owner, kept.nr
+    elif kept.node is not None:
+        seen._node, seen._nr = kept.node, kept.nr
+    elif kept.leaf is not None:
+        seen._node, seen._nr = accumulator(kept.leaf), 0
+    return seen
+
+
+def checksum(storage):
+    """A number that changes when the storage's bytes do."""
+    value = storage.value
+    if value is None:
+        return None
+    return zlib.crc32(value.ready().memory)
+
+
+def _type_words(spec):
+    return f"[torch.{spec.dtype.cname}Tensor {list(spec.shape)}]"
+
+
+def written_error(kept, owner):
+    """PyTorch's in-place error, and after it who wrote, and for what the tensor was kept."""
+    storage, spec = kept.storage, kept.spec
+    source = owner if kept.own else kept.node
+    origin = f", which is output {kept.nr} of {source.name()}," if source is not None else ""
+    message = (f"one of the variables needed for gradient computation has been modified by an inplace operation: "
+               f"{_type_words(spec)}{origin} is at version {storage.version}; expected version {kept.version} instead.")
+    if storage.writer is not None:
+        site, what = storage.writer
+        message += f"\n  It was written last by {what} at {line_of(site)}"
+        message += f"\n  and is needed by {owner.name()}, made at {line_of(owner.site)}."
+        message += "\n  Use the out-of-place form there, or clone() the tensor before it is written."
+    return RuntimeError(message)
+
+
+def outside_error(kept, owner):
+    """Like the in-place error, for a write that came from outside (NumPy, DLPack) and raised no version."""
+    return RuntimeError(
+        f"one of the variables needed for gradient computation has been modified by an inplace operation: "
+        f"{_type_words(kept.spec)} shares its memory with a NumPy array (or another library), and its bytes changed between "
+        f"the forward pass and this backward, without a version to show it.\n  It is needed by {owner.name()}, made at "
+        f"{line_of(owner.site)}.\n  Write to a copy of the array, or clone() the tensor before the forward pass.")
+
+
+class OpNode(Node):
+    """The node of a declared operation. `kept` is aligned with its arguments: Kept, parameter, or None."""
+
+    def __init__(self, op, entry_kinds, template, edges, kept, outs, site):
+        self.op = op
+        self.kinds = entry_kinds          # spec of each tensor input
+        self.template = template
+        self.edges = edges
+        self.kept = kept
+        self.outs = outs                  # spec of each result
+        self.n_outputs = len(outs)
+        self.site = site
+        self.seq = next(_count)
+
+    def name(self):
+        return self.op.node_name
+
+    def differentiable_out(self, nr):
+        return self.outs[nr].dtype.category >= 2 and nr not in self.op.nondiff
+
+    def release(self, site):
+        if self.kept is not None and any(k.__class__ is Kept for k in flat(self.kept)):
+            self.kept = None
+            self.released = site
+
+    def fetch(self, names):
+        """The arguments that a rule asks for by name."""
+        got = []
+        op = self.op
+        for name in names:
+            if name == "out":
+                outs = self.kept[-1]
+                got.append(outs.unpack(self) if outs.__class__ is Kept else
+                           tuple(o.unpack(self) for o in outs))
+            elif name in op.arg_names:
+                held = self.kept[op.arg_names.index(name)]
+                if held.__class__ is Kept:
+                    held = held.unpack(self)
+                elif held.__class__ is tuple and held and any(h.__class__ is Kept for h in held):
+                    held = tuple(h.unpack(self) if h.__class__ is Kept else h for h in held)
+                got.append(held)
+            elif name.startswith("out") and name[3:].isdigit():
+                got.append(self.kept[-1][int(name[3:])].unpack(self))
+            else:                                     # "<arg>_spec"
+                slot = self.template[op.arg_names.index(name.removesuffix("_spec"))]
+                got.append(self.kinds[slot] if slot.__class__ is int else
+                           None if slot is None else
+                           tuple(None if s is None else self.kinds[s] for s in slot))
+        return got
+
+    def backward(self, grads):
+        """The gradient of each tensor input, None where none is wanted."""
+        if self.kept is None:
+            raise second_error(self)
+        op = self.op
+        g = grads[0] if len(self.outs) == 1 else grads
+        if op.joint is not None:
+            rule, names = op.joint
+            needs = tuple(e is not None for e in self.edges)
+            out = rule(g, needs, *self.fetch(names))
+            return tuple(out) if isinstance(out, (tuple, list)) else (out,)
+        out = [None] * len(self.edges)
+        for at, slot in enumerate(self.template):
+            if slot.__class__ is int:
+                if self.edges[slot] is not None and at in op.rules:
+                    rule, names = op.rules[at]
+                    out[slot] = rule(g, *self.fetch(names))
+            elif slot.__class__ is tuple and at in op.rules:
+                if any(s is not None and self.edges[s] is not None for s in slot):
+                    rule, names = op.rules[at]
+                    for s, made in zip(slot, rule(g, *self.fetch(names)), strict=True):
+                        if s is not None and self.edges[s] is not None:
+                            out[s] = made
+        return tuple(out)
+
+
+def flat(kept):
+    """The entries of `kept`, tuples opened."""
+    for k in kept:
+        if k.__class__ is tuple:
+            yield from k
+        else:
+            yield k
+
+
+def second_error(node):
+    """PyTorch's second-backward error, and after it the line of the first."""
+    return RuntimeError(
+        "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
+        "freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify "
+        "retain_graph=True if you need to backward through the graph a second time or if you need to access saved tensors "
+        f"after calling backward.\n  The first backward was at {line_of(node.released)}; {node.name()} was made at "
+        f"{line_of(node.site)}.\n  Write backward(retain_graph=True) there, or run the forward pass again.")
+
+
+def saves(op, wanted):
+    """Which arguments (and whether the result) the rules for `wanted` argument positions ask for."""
+    rules = [op.joint] if op.joint is not None else [op.rules[i] for i in wanted if i in op.rules]
+    asked = {name for _, names in rules for name in names}
+    which = tuple(i for i, name in enumerate(op.arg_names) if name in asked)
+    out = "out" in asked or any(n.startswith("out") and n[3:].isdigit() for n in asked)
+    return which, out
+
+

@@ -1,0 +1,68 @@
+"""Writing in place to a view: the base gets a new history, made of its old one and of what was written.
+
+The base after the write is the old base with one slice replaced. Its gradient goes to the old base with the slice
+blanked out, and, cut to the slice, to what was written. The view, and every other view of that base, takes its history
+anew from the base when next asked (`node.refresh`).
+"""
+from ..base.errors import here
+from ..base.op import door
+from ..base.spec import spec
+from .node import Node, edge_of
+
+
+class CopySlices(Node):
+    """The node of a base after one of its views was written."""
+
+    def __init__(self, base_edge, written_edge, base, view):
+        super().__init__()
+        self.edges = (base_edge, written_edge)
+        self.kinds = (base.spec, view.spec)
+        self.start = view.offset - base.offset * base.spec.dtype.itemsize // view.spec.dtype.itemsize
+        self.site = here()
+
+    def differentiable_out(self, nr):
+        return True
+
+    def backward(self, grads):
+        base, view = self.kinds
+        g = grads[0]
+        if g.spec.strides != base.strides or g.offset or not g.spec.dense:
+            g = g.new_empty_strided(base.shape, base.strides).copy_(g)
+        rest = None
+        if self.edges[0] is not None:
+            rest = g.clone()
+            look(rest, view, self.start).zero_()
+        return rest, None if self.edges[1] is None else look(g, view, self.start)
+
+
+def look(tensor, view, start):
+    """`tensor` seen as `view`, `start` elements after its own beginning; complex memory as its parts where asked."""
+    have, want = tensor.spec.dtype, view.dtype
+    if have is not want:
+        if have.is_complex and not want.is_complex:
+            tensor = tensor.view_as_real()
+        elif want.is_complex and not have.is_complex:
+            pairs = spec(have, (*view.shape, 2), (*[2 * s for s in view.strides], 1))
+            return tensor.as_strided(pairs.shape, pairs.strides, tensor.offset + 2 * start).view_as_complex()
+        else:
+            return tensor.view(want).as_strided(view.shape, view.strides, start)
+    return tensor.as_strided(view.shape, view.strides, tensor.offset + start)
+
+
+def look_again(base, view):
+    """A fresh view of `base` with the geometry of `view`, history included."""
+    start = view.offset - base.offset * base.spec.dtype.itemsize // view.spec.dtype.itemsize
+    return look(base, view.spec, start)
+
+
+def rebase(view, written, base_edge):
+    """After `written` was put into `view`: give the base its new history."""
+    base = view._base
+    node = CopySlices(base_edge, edge_of(written), base, view)
+    base._node, base._nr = node, 0
+    base._requires_grad = False
+    if base._retains:
+        base.retain_grad()
+
+
+door.look_again = look_again

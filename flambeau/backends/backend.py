@@ -1,0 +1,91 @@
+"""The reference executor: run one instruction with the device's array module, and fit the result to its spec.
+
+It is the definition of every operation. Arrays come in as NumPy sees the views; what `ref` gives back is cast,
+laid out and, where it is still somebody else's memory, copied, so that a result always owns its memory.
+"""
+import numpy as np
+
+from ..base.op import wrapped
+
+
+def execute(entry, arrays, params):
+    """The result arrays of one instruction, each laid out as its spec says."""
+    op = entry.op
+    casts = entry.casts
+    if casts is not None:
+        arrays = [a if a.dtype is c else a.astype(c) for a, c in zip(arrays, casts, strict=True)]
+    if entry.simple and not op.kwonly:
+        out = op.ref(np, *arrays)
+    else:
+        argv = arguments(entry, arrays, params)
+        n = op.n_positional
+        if op.kwonly:
+            out = op.ref(np, *argv[:n], **dict(zip(op.kwonly, argv[n:], strict=True)))
+        else:
+            out = op.ref(np, *argv)
+    if entry.outs is None:                               # shapes known only now
+        return [owned(np.asarray(o), arrays) for o in (out if entry.many else (out,))]
+    if not entry.many:
+        return [fit(out, entry.outs[0], arrays)]
+    return [fit(o, s, arrays) for o, s in zip(out, entry.outs, strict=True)]
+
+
+def arguments(entry, arrays, params):
+    """The argument list of `ref`: arrays, lists of arrays and parameters in their places."""
+    argv: list = list(entry.template)
+    for at, param in zip(entry.param_at, params, strict=True):
+        if entry.wrap is not None and param.__class__ is int:
+            param = wrapped(param, entry.wrap)
+        argv[at] = param
+    for at, slot in enumerate(entry.template):
+        if slot.__class__ is int:
+            argv[at] = arrays[slot]
+        elif slot.__class__ is tuple:
+            argv[at] = [None if s is None else arrays[s] for s in slot]
+    return argv
+
+
+def fit(result, spec, inputs):
+    """`result` as an array of exactly `spec`'s dtype, shape and strides, in memory of its own."""
+    if result.__class__ is not np.ndarray:
+        result = np.asarray(result)
+    dtype = spec.dtype.np
+    if result.dtype != dtype:
+        result = result.astype(dtype)
+    if result.shape != spec.shape:
+        raise AssertionError(f"reference gave shape {result.shape}, its spec says {spec.shape}")
+    if result.strides == spec.np_strides and result.flags.owndata:
+        return result
+    if (result.strides != spec.np_strides and not same_layout(result, spec)) or not fresh(result, inputs):
+        laid = blank(spec)
+        laid[...] = result
+        return laid
+    return result
+
+
+def same_layout(result, spec):
+    """Whether strides agree wherever they matter (a dimension of size one steps nowhere)."""
+    return spec.numel == 0 or all(
+        a == b or n == 1 for a, b, n in zip(result.strides, spec.np_strides, spec.shape, strict=True))
+
+
+def fresh(result, inputs):
+    """Whether `result` is writeable memory that no input shares."""
+    return result.flags.writeable and not any(np.may_share_memory(result, i) for i in inputs)
+
+
+def owned(result, inputs):
+    """A contiguous array in memory of its own."""
+    if result.flags.c_contiguous and fresh(result, inputs):
+        return result
+    return np.array(result, order="C", copy=True)
+
+
+def blank(spec):
+    """Uninitialised memory laid out as `spec`, which must be dense."""
+    if spec.contiguous:
+        return np.empty(spec.shape, spec.dtype.np)
+    memory = np.empty(spec.nbytes, np.uint8)
+    return np.ndarray(spec.shape, spec.dtype.np, memory, 0, spec.np_strides)
+
+

@@ -1,0 +1,554 @@
+"""Draw PyTorch's own random numbers on the CPU.
+
+A generator is a Mersenne twister and one spare normal sample. Every distribution turns the twister's
+32-bit words into samples the way PyTorch 2.13 does, word for word, so that a seed gives the same numbers
+here and there and a state can travel both ways.
+
+Note [Words]: what one sample takes from the stream.
+    word     one word, modulo the range                    randint below 2**28, random_, randperm
+    word64   two words, high one first, modulo the range   randint from 2**28, random_ of 64-bit dtypes
+    unit32   one word, its low 24 bits                     rand, long randn, bernoulli with a 32-bit p
+    unit64   a word64, its low 53 bits                     rand and randn of float64, every other distribution
+Results reach the 16-bit floats by way of float32.
+
+Integers, permutations, uniforms and bernoulli equal PyTorch's bit for bit. What passes through log, sin or
+exp is equal up to the last places, where PyTorch's own builds differ from one another too.
+"""
+import math
+import operator
+import os
+import threading
+from contextlib import contextmanager
+
+import numpy as np
+
+DEFAULT_SEED = 67280421310721
+CHUNK = 1 << 16                     # samples made at a time: the words and the temporaries stay in cache
+WORDS = 624                         # of the twister's state
+SMALL_PERMUTATION = (2**32 - 1) // 20
+DIGITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
+REAL = {"complex64": np.dtype(np.float32), "complex128": np.dtype(np.float64)}
+F32, F64, U64 = np.dtype(np.float32), np.dtype(np.float64), np.uint64
+
+# The C struct behind torch.get_rng_state(): 5056 bytes with the padding. `left` counts down to the next
+# twist, `next` up from the last one; a freshly seeded engine has left 1 and next 0. PyTorch keeps a spare
+# float besides the spare double for old checkpoints' sake; nothing on the CPU draws it.
+STATE = np.dtype([("seed", "u8"), ("left", "i4"), ("seeded", "i4"), ("next", "u8"), ("words", "u8", WORDS),
+                  ("normal_x", "f8"), ("spare", "f8"), ("normal_rho", "f8"), ("has_spare", "i4"),
+                  ("padding", "i4"), ("spare32", "f4"), ("has_spare32", "?")], align=True)
+
+
+class Generator:
+    """A stream of random numbers; the same seed gives the same numbers as `torch.Generator`."""
+
+    def __init__(self):
+        self._lock = threading.RLock()
+        self.manual_seed(DEFAULT_SEED)
+
+    # ------------------------------------------------------------------ seed and state
+
+    def manual_seed(self, seed):
+        """Start over from `seed`, an integer in [-2**63, 2**64); a negative one counts from 2**64."""
+        need(hasattr(seed, "__index__") and not isinstance(seed, bool),
+             f"manual_seed expected a long, but got {type(seed).__name__}")
+        seed = operator.index(seed)
+        if not -2**63 <= seed < 2**64:
+            raise ValueError(f"Overflow when unpacking long long: the seed {seed} is outside [-2**63, 2**64)")
+        with self._lock:
+            self._seed = seed % 2**64
+            self._twister = None            # until the first word; numpy.random takes 15 ms to import
+            self._spare = self._spare32 = None
+        return self
+
+    def seed(self):
+        """Start over from a seed that the operating system picks, and return it."""
+        seed = int.from_bytes(os.urandom(8), "little")
+        self.manual_seed(seed)
+        return seed
+
+    def initial_seed(self):
+        return self._seed
+
+    def get_state(self):
+        """The state as torch.get_rng_state() lays it out: uint8[5056]."""
+        state = np.zeros(1, STATE)[0]
+        with self._lock:
+            state["seed"], state["seeded"], state["left"] = self._seed, 1, 1
+            if self._twister is None:
+                state["words"] = seed_words(self._seed)
+            else:
+                now = self._twister.state["state"]
+                state["words"], state["next"], state["left"] = now["key"], now["pos"], WORDS + 1 - now["pos"]
+            state["spare"], state["has_spare"] = self._spare or 0, self._spare is not None
+            state["spare32"], state["has_spare32"] = self._spare32 or 0, self._spare32 is not None
+        return np.frombuffer(state.tobytes(), np.uint8).copy()
+
+    def set_state(self, state):
+        """Continue from a state that `get_state` or torch.get_rng_state() gave."""
+        state = np.asarray(state)
+        if state.dtype != np.uint8:
+            raise TypeError(f"RNG state must be a torch.ByteTensor, got {state.dtype}")
+        need(state.size == STATE.itemsize, f"Expected a CPUGeneratorImplState of size {STATE.itemsize} but "
+                                           f"found the input RNG state size to be {state.size}")
+        state = np.frombuffer(state.tobytes(), STATE)[0]
+        need(state["seeded"] and 0 < state["left"] <= WORDS and state["next"] <= WORDS,
+             "Invalid mt19937 state")
+        words = state["words"].astype(np.uint32)
+        with self._lock:
+            self._seed, self._twister = int(state["seed"]), None
+            if state["next"] or not np.array_equal(words, seed_words(self._seed)):
+                self._twister = twister(words, WORDS + 1 - int(state["left"]))
+            self._spare = float(state["spare"]) if state["has_spare"] else None
+            self._spare32 = float(state["spare32"]) if state["has_spare32"] else None
+
+    def clone_state(self):
+        """Another generator that will draw the same numbers as this one."""
+        twin = Generator()
+        twin.set_state(self.get_state())
+        return twin
+
+    def __getstate__(self):
+        return {"state": self.get_state()}
+
+    def __setstate__(self, kept):
+        self.__init__()
+        self.set_state(kept["state"])
+
+    # ------------------------------------------------------------------ words and units; see Note [Words]
+
+    def _stream(self):
+        if self._twister is None:
+            self._twister = twister(seed_words(self._seed), WORDS)
+        return self._twister
+
+    def _word(self, n):
+        return (self._stream().random_raw(n) if n else np.empty(0)).astype(np.uint32)
+
+    def _word64(self, n):
+        raw = self._stream().random_raw(2 * n) if n else np.empty(0, U64)
+        out = raw[0::2] << U64(32)
+        out |= raw[1::2]
+        return out
+
+    def _unit32(self, n):
+        words = self._word(n)
+        words &= np.uint32(2**24 - 1)
+        out = words.view(np.int32).astype(F32)          # signed: what processors convert fastest
+        out *= F32.type(2.0**-24)
+        return out
+
+    def _unit64(self, n):
+        words = self._word64(n)
+        words &= U64(2**53 - 1)
+        out = words.view(np.int64).astype(F64)
+        out *= 2.0**-53
+        return out
+
+    def _fill(self, shape, dtype, source, rule=None):
+        """A new array of `rule(source)` rounded to `dtype`, made a chunk at a time."""
+        out = np.empty(shape, dtype)
+        flat = out.reshape(-1)
+        with self._lock:
+            for start in range(0, flat.size, CHUNK):
+                part = flat[start:start + CHUNK]
+                drawn = source(part.size)
+                part[:] = rounded(drawn if rule is None else rule(drawn), flat.dtype)
+        return out
+
+    @contextmanager
+    def _units(self):
+        """A function that gives one unit64 at a time, for samplers that cannot say how many they need.
+
+        It reads ahead, and at the end the stream goes back to behind the last one that was used.
+        """
+        with self._lock:
+            mark, used = None, 0
+
+            def ahead():
+                nonlocal mark, used
+                while True:
+                    mark, used = self._stream().state, 0
+                    for value in self._unit64(1024).tolist():
+                        used += 1
+                        yield value
+
+            yield ahead().__next__
+            if mark:
+                self._twister.state = mark
+                self._word64(used)
+
+    # ------------------------------------------------------------------ uniform and normal
+
+    def uniform(self, shape, dtype, low=0.0, high=1.0):
+        """Uniform over [low, high)."""
+        dtype = np.dtype(dtype)
+        if dtype.name in REAL:
+            return self._complex(self.uniform, shape, dtype, low, high)
+        low, high = float(low), float(high)
+        if dtype == F64:
+            source, scale = self._unit64, high - low
+        else:
+            source, low32, high32 = self._unit32, F32.type(low), F32.type(high)
+            scale, low = float(high32 - low32), float(low32)
+        if (low, high) == (0.0, 1.0) and dtype in (F32, F64):
+            return self._fill(shape, dtype, source)
+        out = self._fill(shape, dtype, source, lambda u: multiply_add(u, scale, low))
+        bottom, top = rounded(np.array([low, high]), dtype)
+        out[out == top] = bottom            # rounding may have reached `high`, which is not in the range
+        return out
+
+    def normal(self, shape, dtype, mean=0.0, std=1.0, contiguous=True):
+        """Normal around `mean`. For a tensor that is not contiguous PyTorch draws other numbers: say so."""
+        dtype = np.dtype(dtype)
+        if dtype.name in REAL:
+            return self._complex(self.normal, shape, dtype, mean, std / math.sqrt(2), contiguous)
+        out = np.empty(shape, dtype)
+        flat, n = out.reshape(-1), out.size
+        with self._lock:
+            if n < 16 or not contiguous:
+                flat[:] = rounded(self._normal64(n) * std + mean, dtype)
+                return out
+            source = self._unit64 if dtype == F64 else self._unit32
+            whole = n - n % 16
+            for start in range(0, whole, CHUNK):
+                part = flat[start:min(start + CHUNK, whole)]
+                part[:] = rounded(box_muller(source(part.size), mean, std), dtype)
+            if whole < n:                   # a short tail is covered by drawing the last 16 again
+                if dtype.itemsize > 2:
+                    source(n - whole)       # PyTorch had drawn these already, in all but the 16-bit floats
+                flat[-16:] = rounded(box_muller(source(16), mean, std), dtype)
+        return out
+
+    def _normal64(self, n):
+        """`n` standard normal samples, two from each pair of units; an odd one is kept for the next call."""
+        spare = []
+        if n and self._spare is not None:
+            spare, self._spare = [self._spare], None
+        pairs = (n - len(spare) + 1) // 2
+        u1, u2 = self._unit64(2 * pairs).reshape(pairs, 2).T
+        radius, angle = np.sqrt(-2.0 * np.log1p(-u2)), 2.0 * math.pi * u1
+        drawn = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1).reshape(-1)
+        drawn = np.concatenate([spare, drawn])
+        if len(drawn) > n:
+            self._spare = float(drawn[-1])
+        return drawn[:n]
+
+    def _complex(self, draw, shape, dtype, *params):
+        """Real and imaginary parts are drawn as neighbours of one real array."""
+        out = np.empty(shape, dtype)
+        return draw(2 * out.size, REAL[dtype.name], *params).view(dtype).reshape(out.shape)
+
+    # ------------------------------------------------------------------ integers
+
+    def integers(self, low, high, shape, dtype):
+        """Integers in [low, high); `high` None means up to the largest that `dtype` holds exactly."""
+        dtype = np.dtype(dtype)
+        if high is None and low == -2**63:
+            return self._fill(shape, dtype, self._word64, lambda w: w.view(np.int64))
+        if high is None:
+            high = largest(dtype) + 1
+        if dtype.name in DIGITS:
+            low, high = representable(low, high, dtype)
+        need(low < high, f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+        span, base = U64(high - low), U64(low % 2**64)      # the sum wraps around into the signed range
+        source = self._word if span < 2**28 else self._word64
+        return self._fill(shape, dtype, source, lambda w: (w % w.dtype.type(span) + base).view(np.int64))
+
+    def random_(self, shape, dtype):
+        """Integers from 0 to the largest that `dtype` holds exactly."""
+        dtype = np.dtype(dtype)
+        span = largest(dtype) + 1
+        if dtype in (F64, np.int64):
+            return self._fill(shape, dtype, self._word64, lambda w: (w % U64(span)).view(np.int64))
+        return self._fill(shape, dtype, self._word, lambda w: w % np.uint32(span))
+
+    def permutation(self, n, dtype=np.int64):
+        """The numbers 0 to n - 1 in random order."""
+        dtype = np.dtype(dtype)
+        with self._lock:
+            if n >= SMALL_PERMUTATION:      # a 32-bit word modulo so large a range would favour small numbers
+                return rounded(self._permutation64(n), dtype)
+            places = np.arange(n, dtype=np.uint32)      # at step i, swap what is at i and at places[i]
+            if n:
+                places[:-1] += self._fill(n - 1, np.uint32, self._word) % (np.uint32(n) - places[:-1])
+        if n >= 4096:
+            return rounded(swapped(places), dtype)
+        order = list(range(n))
+        for i, place in enumerate(places.tolist()):
+            order[i], order[place] = order[place], order[i]
+        return rounded(np.array(order, np.int64), dtype)
+
+    def _permutation64(self, n):
+        """Each number goes to a random place up to its own, and what was there moves to the end."""
+        out = np.empty(n, np.int64)
+        order = memoryview(out)             # no list: 200 million Python integers would not fit
+        for start in range(0, n, CHUNK):
+            stop = min(start + CHUNK, n)
+            places = self._word64(stop - start) % np.arange(start + 1, stop + 1, dtype=U64)
+            for i, place in enumerate(places.tolist(), start):
+                order[i] = order[place]
+                order[place] = i
+        return out
+
+    # ------------------------------------------------------------------ one sample from one unit
+    # (Older PyTorch took bernoulli and exponential from MKL's streams on Intel processors; 2.13 does not.)
+
+    def bernoulli(self, p, shape, dtype):
+        """One with probability `p`, a number or an array that broadcasts to `shape`; else zero."""
+        if not isinstance(p, np.ndarray):
+            return self._fill(shape, dtype, self._unit64, lambda u: u < float(p))
+        need(((p >= 0) & (p <= 1)).all(), "Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
+        unit, source = (F64, self._unit64) if p.dtype == F64 else (F32, self._unit32)
+        return np.asarray(self._fill(shape, unit, source) < p.astype(unit)).astype(dtype)
+
+    def exponential(self, shape, dtype, lambd=1.0):
+        return self._fill(shape, dtype, self._unit64, lambda u: np.log1p(-u) * (-1.0 / lambd))
+
+    def geometric(self, shape, dtype, p):
+        with np.errstate(divide="ignore"):
+            return self._fill(shape, dtype, self._unit64, lambda u: np.ceil(np.log(u) / math.log1p(-p)))
+
+    def cauchy(self, shape, dtype, median=0.0, sigma=1.0):
+        return self._fill(shape, dtype, self._unit64, lambda u: median + sigma * np.tan(math.pi * (u - 0.5)))
+
+    def log_normal(self, shape, dtype, mean=1.0, std=2.0):
+        return self._fill(shape, dtype, self._normal64, lambda z: np.exp(z * std + mean))
+
+    # ------------------------------------------------------------------ one sample from many
+
+    def poisson(self, rate):
+        """A Poisson count for each rate, in the dtype of `rate`."""
+        rates = rate.astype(F64).reshape(-1)
+        need((rates >= 0).all(), "invalid Poisson rate, expected rate to be non-negative")
+        with self._units() as unit:
+            counts = [poisson_one(r, unit) for r in rates.tolist()]
+        return rounded(np.array(counts, F64).reshape(rate.shape), rate.dtype)
+
+    def standard_gamma(self, alpha):
+        """A gamma sample of unit scale for each shape parameter, float32 or float64."""
+        real = alpha.dtype.type             # PyTorch takes these steps in the dtype of alpha
+        alpha_ = alpha.reshape(-1)
+        with np.errstate(divide="ignore"):
+            power = real(1) / alpha_
+        d = np.where(alpha_ < 1, alpha_ + real(1), alpha_) - real(F32.type(1) / F32.type(3))
+
+        with self._units() as unit:
+            def normal():
+                if self._spare is not None:
+                    value, self._spare = self._spare, None
+                    return value
+                angle, radius = 2.0 * math.pi * unit(), math.sqrt(-2.0 * math.log1p(-unit()))
+                self._spare = radius * math.sin(angle)
+                return radius * math.cos(angle)
+
+            out = []
+            for a, one_over_a, d in zip(alpha_.tolist(), power.tolist(), d.tolist()):
+                if not a > 0:               # nothing to draw for; a nan would never be accepted
+                    out.append(0.0 if a == 0 else math.nan)
+                    continue
+                boost = (1 - unit()) ** one_over_a if a < 1 else 1.0
+                out.append(boost * d * gamma_one(d, unit, normal))
+        out = np.maximum(np.array(out, F64).astype(alpha.dtype), np.finfo(alpha.dtype).tiny)
+        return out.reshape(alpha.shape)
+
+    def multinomial(self, weights, num_samples, replacement=False):
+        """`num_samples` indices for each row of `weights`, drawn in proportion to the weights."""
+        wrong = "invalid multinomial distribution "
+        exact = weights if weights.dtype in (F32, F64) else weights.astype(F32)
+        if replacement and num_samples > 1:
+            need((exact >= 0).all(), wrong + "(encountering probability entry < 0)")
+            need(np.isfinite(exact).all(), wrong + "(encountering probability entry = infinity or NaN)")
+            steps = np.cumsum(exact, axis=-1, dtype=exact.dtype).reshape(-1, exact.shape[-1])
+            need((steps[:, -1] > 0).all(), wrong + "(sum of probabilities <= 0)")
+            steps /= steps[:, -1:].copy()
+            units = self._fill((len(steps), num_samples), F64, self._unit64)
+            picked = [np.searchsorted(row.astype(F64), unit) for row, unit in zip(steps, units)]
+            return np.array(picked, np.int64).reshape(*weights.shape[:-1], num_samples)
+
+        need((np.isfinite(exact) & (exact >= 0)).all(),
+             "probability tensor contains either `inf`, `nan` or element < 0")
+        need((exact.sum(-1) > 0).all(), wrong + "(sum of probabilities <= 0)")
+        # A race of clocks that tick at these rates: who is first, who is second, and so on.
+        waits = self.exponential(weights.shape, weights.dtype).astype(exact.dtype)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            race = rounded(exact / waits, weights.dtype).astype(exact.dtype)
+        if num_samples == 1:
+            return race.argmax(-1)[..., None]
+        return np.argsort(-race, axis=-1, kind="stable")[..., :num_samples]
+
+
+def need(holds, message):
+    if not holds:
+        raise RuntimeError(message)
+
+
+# ---------------------------------------------------------------------- the twister
+
+def seed_words(seed):
+    """The twister's state for a seed, of which PyTorch keeps 64 bits and uses 32 (Knuth's recurrence)."""
+    words = [seed & 0xFFFFFFFF]
+    for i in range(1, WORDS):
+        words.append((1812433253 * (words[-1] ^ words[-1] >> 30) + i) & 0xFFFFFFFF)
+    return np.array(words, np.uint32)
+
+
+def twister(words, position):
+    from numpy.random import MT19937
+    made = MT19937(0)
+    made.state = {"bit_generator": "MT19937", "state": {"key": words, "pos": position}}
+    return made
+
+
+# ---------------------------------------------------------------------- the arithmetic
+
+def rounded(values, dtype):
+    """`values` in `dtype`; on the way to a 16-bit float, in float32 first, as C++ converts them."""
+    if dtype.itemsize == 2 and dtype.name in DIGITS:
+        with np.errstate(over="ignore"):
+            return values.astype(F32).astype(dtype)
+    return values.astype(dtype, copy=False)
+
+
+def box_muller(units, mean, std):
+    """Normal samples from blocks of 16 units: eight radii, eight angles; eight cosines, eight sines."""
+    real = units.dtype.type
+    u1, u2 = units.reshape(-1, 2, 8).swapaxes(0, 1)
+    radius, angle = np.sqrt(real(-2) * np.log(real(1) - u1)), real(2 * math.pi) * u2
+    out = np.empty((len(u1), 2, 8), units.dtype)
+    np.multiply(radius, np.cos(angle), out=out[:, 0])
+    np.multiply(radius, np.sin(angle), out=out[:, 1])
+    if (mean, std) != (0, 1):
+        out *= real(std)
+        out += real(mean)
+    return out.reshape(-1)
+
+
+def multiply_add(u, scale, low):
+    """`u * scale + low` rounded once, as the processor's fma does in PyTorch's loop; NumPy has no fma."""
+    real = u.dtype.type
+    fraction, exponent = math.frexp(scale)
+    if low == 0 or fraction == 0.5:         # nothing to round in one of the two steps
+        return u * real(scale) + real(low)
+    if real is np.float32:                  # the product is exact in float64; the sum is rounded once, below
+        return sum_to_odd(u.astype(F64) * scale, low).astype(F32)
+    # The product as an unrounded pair, from halves of 26 and 27 bits; then Boldo and Melquiond's sum.
+    scale_high = math.ldexp(round(fraction * 2**26), exponent - 26)
+    scale_low = scale - scale_high
+    u_high = np.floor(u * 2.0**26) * 2.0**-26
+    u_low = u - u_high
+    product = u * scale
+    rest = u_high * scale_high - product + u_high * scale_low + u_low * scale_high + u_low * scale_low
+    small, lost = two_sum(rest, low)
+    large, lost_again = two_sum(product, small)
+    return large + sum_to_odd(lost_again, lost)
+
+
+def two_sum(a, b):
+    """The rounded sum and what the rounding lost."""
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)
+
+
+def sum_to_odd(a, b):
+    """`a + b` in float64 with an inexact result made odd, so that rounding it again cannot go wrong."""
+    total, lost = two_sum(a, b)
+    bits = total.view(np.int64)
+    even = (lost != 0) & (bits & 1 == 0)
+    bits += even * np.where((lost > 0) == (total > 0), 1, -1)
+    return total
+
+
+def largest(dtype):
+    """The end of the row of integers that `dtype` counts through."""
+    if dtype.name in DIGITS:
+        return 2**DIGITS[dtype.name]
+    return 1 if dtype == np.bool_ else int(np.iinfo(dtype).max)
+
+
+def representable(low, high, dtype):
+    """The range [low, high) moved inwards to numbers that `dtype` holds, lest a draw round out of it."""
+    digits = DIGITS[dtype.name]
+
+    def near(value):
+        return float(rounded(np.array(value, np.int64), dtype))
+
+    if near(low + 1) < low:
+        low = int(near(low + 1)) + (1 << abs(low + 1).bit_length() - digits)
+    need(math.isfinite(near(high - 1)), f"to - 1 is out of bounds for {dtype.name}, got to={high}")
+    if high <= near(high - 1) < 2**63:      # PyTorch's conversion overflows at 2**63, and high stays
+        high = int(near(high - 1)) - (1 << abs(high - 1).bit_length() - digits)
+    return low, high
+
+
+def swapped(places):
+    """0 to n - 1 after swapping i with places[i] >= i for each i in turn, without a loop over n.
+
+    Step i leaves for good, at i, what it finds at its place: what the last earlier step with that place put
+    there, or else the place's own number. A step k puts down what stood at k just before it: `stood[k]`,
+    which in turn is what the last earlier step with place k put there, or k.
+    """
+    n = len(places)
+    keys = places.astype(U64) << U64(32)
+    keys |= np.arange(n, dtype=U64)
+    keys.sort()                             # by place, then by step, as plain integers: the fast sort
+    step, place = keys.astype(np.uint32), (keys >> U64(32)).astype(np.uint32)
+
+    stood = np.arange(n, dtype=np.uint32)
+    moving = step != place
+    stood[place[moving]] = step[moving]     # the last of equal places wins
+    open_ = np.flatnonzero(stood != np.arange(n, dtype=np.uint32))
+    while len(open_):                       # follow the references, doubling the reach each time
+        here = stood[open_]
+        there = stood[here]
+        stood[open_] = there
+        open_ = open_[here != there]
+
+    found = place.copy()
+    again = np.flatnonzero(place[1:] == place[:-1])
+    found[again + 1] = stood[step[again]]
+    out = np.empty(n, np.uint32)
+    out[step] = found
+    return out
+
+
+def poisson_one(rate, unit):
+    if rate == 0:
+        return 0
+    if rate < 10:                           # count the units whose product stays above e**-rate
+        count, product, floor = 0, unit(), math.exp(-rate)
+        while product > floor:
+            count, product = count + 1, product * unit()
+        return count
+    # Hörmann's transformed rejection (PTRS, 1993)
+    b = 0.931 + 2.53 * math.sqrt(rate)
+    a = -0.059 + 0.02483 * b
+    inverse_alpha = 1.1239 + 1.1328 / (b - 3.4)
+    v_sure = 0.9277 - 3.6224 / (b - 2)
+    while True:
+        u, v = unit() - 0.5, unit()
+        edge = 0.5 - abs(u)
+        k = math.floor((2 * a / edge + b) * u + rate + 0.43) if edge else -1
+        if edge >= 0.07 and v <= v_sure:
+            return k
+        if k < 0 or (edge < 0.013 and v > edge):
+            continue
+        if (math.log(v) if v else -math.inf) + math.log(inverse_alpha) - math.log(a / (edge * edge) + b) <= (
+                k * math.log(rate) - rate - math.lgamma(k + 1)):
+            return k
+
+
+def gamma_one(d, unit, normal):
+    """Marsaglia and Tsang's rejection (2000) for a shape of d + 1/3, at least 1: the sample over d."""
+    c, squeeze = 1.0 / math.sqrt(9.0 * d), float(F32.type(0.0331))
+    while True:
+        x = normal()
+        y = 1.0 + c * x
+        if y <= 0:
+            continue
+        v, u, xx = y * y * y, 1 - unit(), x * x
+        if u < 1.0 - squeeze * xx * xx or math.log(u) < 0.5 * xx + d * (1.0 - v + math.log(v)):
+            return v
+
+
+default_generator = Generator()

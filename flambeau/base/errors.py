@@ -1,0 +1,77 @@
+"""Sites (which line of the user's made this) and the one place where messages are written.
+
+A site is cheap: the caller's code object and instruction offset, nothing formatted. Only an error or a report
+turns it into `train.py:42`, and only it looks up what the tensors are called in that frame.
+"""
+import os
+import sys
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_getframe = sys._getframe
+_ours: dict = {}                      # code object → whether it is Flambeau's own
+
+
+def here():
+    """The innermost line of the user's: (code, offset), or None when there is none."""
+    frame = _getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        try:
+            ours = _ours[code]
+        except KeyError:
+            ours = _ours[code] = code.co_filename.startswith(PACKAGE)
+        if not ours:
+            return (code, frame.f_lasti)
+        frame = frame.f_back
+    return None
+
+
+def user_frame():
+    """The innermost frame of the user's, or None."""
+    frame = _getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame = frame.f_back
+    return frame
+
+
+def line_of(site):
+    """`file.py:42` for a site, and `an unknown line` without one."""
+    if site is None:
+        return "an unknown line"
+    code, offset = site
+    for start, end, number in code.co_lines():
+        if number is not None and start <= offset < end:
+            return f"{os.path.basename(code.co_filename)}:{number}"
+    return f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}"
+
+
+def name_of(tensor, frame=None):
+    """What `tensor` is called in the user's frame, as `x` or `self.weight`; None if it has no name there."""
+    frame = frame or user_frame()
+    if frame is None:
+        return None
+    for scope in (frame.f_locals, frame.f_globals):
+        for name, held in list(scope.items()):
+            if held is tensor and not name.startswith("__"):
+                return name
+    for name, held in list(frame.f_locals.items()):      # one level into self and other plain objects
+        try:
+            inside = vars(held)
+        except TypeError:
+            continue
+        if held.__class__.__module__ in ("builtins", "sys") or isinstance(held, type(sys)):
+            continue
+        for group in (inside, inside.get("_parameters"), inside.get("_buffers")):
+            if isinstance(group, dict):
+                for attribute, inner in list(group.items()):
+                    if inner is tensor:
+                        return f"{name}.{attribute}"
+    return None
+
+
+def need(condition, message, kind=RuntimeError):
+    """Refuse with `kind(message)` unless `condition` holds. Dispatch adds the call, the names and the lines."""
+    if not condition:
+        error = kind(message)
+        error.refusal = True
+        raise error

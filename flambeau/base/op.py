@@ -1,0 +1,251 @@
+"""The form of an operation: what a declaration in `ops/` may say, and how its result is inferred.
+
+A declaration is a class that is never instantiated; calling it is calling the operation, through the one door
+that the tensor layer opens (`door.call`). The headings:
+
+    names       further public names: "nn.functional.relu", "absolute"; a name starting with "Tensor." is a method only
+    forms       which forms exist: "function", "method", "inplace" (name_), "out" (out=), separated by blanks
+    meta(…)     the result's Spec (a tuple of them for several results), from the Specs of the tensors and the parameters
+    ref(xp, …)  the meaning in NumPy or CuPy; its parameters are the operation's signature
+    verify(…)   a check on the data itself, run at the call; its parameters name the tensors it looks at
+    d_<arg>(g, …)   the gradient for one argument; parameters name what is kept: any argument, `out`, or `<arg>_spec`
+    grads(g, needs, …)   instead of several d_: a tuple with one gradient (or None) per tensor argument
+    exact       True where elements are only moved or compared: half types are not widened to float32 on the way
+    eager       True where the result's shape depends on the data, or the reference may refuse on its data
+    scalars     names of number parameters that stay out of the plan's key
+    node        the name of its autograd node where it is not <Name>Backward0
+    returns     field names of the result tuple, after the tuple's own name: "max values indices"
+
+A derivative receives tensors and computes with their methods, so nothing here imports the layers above.
+"""
+import numpy as np
+
+from . import dtypes, shapes
+from .errors import need
+from .spec import CPU, Spec, spec
+
+
+class _Door:
+    """What the tensor layer hangs in here when it is imported: how to call an operation, and the Tensor class."""
+
+    call = None
+    tensor = None
+
+
+door = _Door()
+NUMBERS = (bool, int, float, complex)
+REQUIRED = object()
+RENAMED = {"axis": "dim", "axes": "dim", "keepdims": "keepdim", "self": "input", "x": "input", "a": "input",
+           "x1": "input", "x2": "other"}
+
+
+class Entry:
+    """All that is known about one call before it runs; found again by its key (operation, specs, parameters)."""
+
+    __slots__ = ("op", "outs", "many", "casts", "template", "simple", "param_at", "wrap", "kinds", "deltas", "nbytes",
+                 "differentiable", "device", "list_type")
+
+
+class OpType(type):
+    """Makes `name(args)` call the operation instead of making an instance."""
+
+    def __call__(op, *args, **kwargs):
+        return door.call(op, args, kwargs)
+
+    def __repr__(op):
+        return f"<operation {op.__name__}>"
+
+
+def _snake_to_camel(name):
+    return "".join(part[:1].upper() + part[1:] for part in name.strip("_").split("_"))
+
+
+class Op(metaclass=OpType):
+    """One operation, recorded as one instruction."""
+
+    names = ""
+    forms = "function method"
+    exact = False
+    eager = False
+    scalars = ()
+    returns = None
+    lists = False             # whether an argument may be a list of tensors
+    operands = ()
+    node = None
+    verify = None
+    nondiff = ()              # results that carry no gradient although they are floating
+    is_view = False
+
+    @classmethod
+    def prepare(op):
+        """Read the signature and the derivative rules off the declaration, at the first call."""
+        main = op.__dict__.get("ref") or op.__dict__.get("view") or op.meta
+        code, skip = main.__code__, 0 if main is not op.__dict__.get("ref") else 1
+        positional = code.co_varnames[skip:code.co_argcount]
+        kwonly = code.co_varnames[code.co_argcount:code.co_argcount + code.co_kwonlyargcount]
+        given = main.__defaults__ or ()
+        defaults = [REQUIRED] * (len(positional) - len(given)) + list(given)
+        defaults += [(main.__kwdefaults__ or {}).get(name, REQUIRED) for name in kwonly]
+        op.arg_names = positional + kwonly
+        op.n_positional = len(positional)
+        op.kwonly = kwonly
+        op.defaults = tuple(defaults)
+        op.required = sum(d is REQUIRED for d in defaults)
+        op.scalar_at = tuple(name in op.scalars for name in op.arg_names)
+        op.rules = {}
+        for i, name in enumerate(op.arg_names):
+            rule = getattr(op, "d_" + name, None)
+            if rule is not None:
+                c = rule.__code__
+                op.rules[i] = (rule, c.co_varnames[1:c.co_argcount])
+        joint = getattr(op, "grads", None)
+        op.joint = (joint, joint.__code__.co_varnames[2:joint.__code__.co_argcount]) if joint else None
+        op.differentiable = bool(op.rules or joint)
+        op.saves = {}
+        op.node_name = op.node or _snake_to_camel(op.__name__) + "Backward0"
+        if not op.operands:
+            op.operands = tuple(n for n, d in zip(op.arg_names, defaults, strict=True) if d is REQUIRED)
+        elif isinstance(op.operands, str):
+            op.operands = tuple(op.operands.split())
+        op.operand_at = tuple(name in op.operands for name in op.arg_names)
+        op.prepared = True
+
+    prepared = False
+
+    @classmethod
+    def bind(op, args, kwargs):
+        """All arguments in the order of the signature, defaults filled in."""
+        n = len(args)
+        if not kwargs:
+            if n == len(op.defaults):
+                if n <= op.n_positional:
+                    return args
+            elif op.required <= n <= op.n_positional:
+                return args + op.defaults[n:]
+        if n > op.n_positional:
+            raise TypeError(f"{op.__name__}() takes {op.n_positional} positional arguments but {n} were given; "
+                            f"its arguments are ({', '.join(op.arg_names)})")
+        full = list(args) + list(op.defaults[n:])
+        for name, given in kwargs.items():
+            if name not in op.arg_names:
+                name = RENAMED.get(name, name)
+            if name not in op.arg_names:
+                raise TypeError(f"{op.__name__}() got an unexpected keyword argument '{name}'; "
+                                f"its arguments are ({', '.join(op.arg_names)})")
+            at = op.arg_names.index(name)
+            if at < n:
+                raise TypeError(f"{op.__name__}() got multiple values for argument '{name}'")
+            full[at] = given
+        missing = [name for name, held in zip(op.arg_names, full, strict=True) if held is REQUIRED]
+        if missing:
+            raise TypeError(f"{op.__name__}() missing {len(missing)} required positional arguments: "
+                            + ", ".join(f'"{m}"' for m in missing))
+        return tuple(full)
+
+    @classmethod
+    def infer(op, args):
+        """(result specs, casts per tensor, compute dtype of scalars) of a call, from Specs and parameters."""
+        out = op.meta(*args[:op.n_positional], **dict(zip(op.kwonly, args[op.n_positional:], strict=True)))
+        casts = None if op.exact else [a.dtype.compute for a in flat_specs(args)]
+        return out, casts, None
+
+
+def flat_specs(args):
+    """The Specs among `args`, lists opened."""
+    for a in args:
+        if a.__class__ is Spec:
+            yield a
+        elif a.__class__ is tuple:
+            for b in a:
+                if b.__class__ is Spec:
+                    yield b
+
+
+class Pointwise(Op):
+    """Element by element over broadcast operands, in their promoted dtype.
+
+    `result` says the result's dtype: "same" as promoted, "float" (integers become the default float first),
+    "bool", or "real" (the real dtype of a complex one). `refuses` lists dtype categories that are not accepted.
+    Numbers are runtime scalars: their type, not their value, is in the key.
+    """
+
+    forms = "function method inplace out"
+    result = "same"
+    refuses = ""
+    cname = None              # PyTorch's kernel name, for its "not implemented for" message
+
+    @classmethod
+    def infer(op, args):
+        operands = []
+        for a, counts in zip(args, op.operand_at, strict=True):
+            if counts:
+                if a.__class__ is Spec:
+                    operands.append((a.dtype, 2 if a.ndim else 1))
+                elif a.__class__ is type:
+                    operands.append((dtypes.of_number(a), 0))
+        common = dtypes.result_of(operands)
+        if op.refuses:
+            refuse(op, common)
+        if op.result == "float" and common.category < 2:
+            common = dtypes.default
+        tensors = [a for a in args if a.__class__ is Spec]
+        shape = shapes.broadcast(*[t.shape for t in tensors])
+        out = dtypes.bool if op.result == "bool" else common.to_real() if op.result == "real" else common
+        first = tensors[0]
+        if first.contiguous and len(tensors) == 1:
+            strides = None
+        else:
+            strides = shapes.elementwise_strides(shape, [(t.shape, t.strides) for t in tensors])
+        where = next((t.device for t in tensors if t.ndim), first.device)
+        casts = [common.np if op.exact else common.compute] * len(tensors)
+        return spec(out, shape, strides, where), casts, common
+
+
+def refuse(op, dtype, refuses=None):
+    """Raise PyTorch's "not implemented for" if `dtype` falls in the refused categories."""
+    kinds = {"bool", "int", "float", "complex", "half"} & set((refuses or op.refuses).split())
+    kind = ("bool", "int", "float", "complex")[dtype.category]
+    half = dtype.category == 2 and dtype.itemsize == 2
+    need(kind not in kinds and not (half and "half" in kinds),
+         f"\"{getattr(op, 'cname', None) or op.__name__}_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
+
+
+class View(Op):
+    """Another look at the same memory: `view(input, …)` gives (shape, strides, how far the start moves).
+
+    A list of such triples makes several views. A fourth element, a dtype, reads the memory as that dtype.
+    """
+
+    exact = True
+    is_view = True
+
+    def meta(input):
+        raise NotImplementedError
+
+
+class Composite(Op):
+    """An ordinary function over tensors, `of(…)`. With `d_` rules it is one autograd node; without, its parts are."""
+
+    def of():
+        raise NotImplementedError
+
+
+def check_devices(specs, whole):
+    """Refuse tensors on different devices; a zero-dimensional CPU tensor may join any (where `whole` is False)."""
+    first = None
+    for s in specs:
+        if s.ndim == 0 and s.device is CPU and not whole:
+            continue
+        if first is None:
+            first = s.device
+        elif s.device is not first:
+            need(False, f"Expected all tensors to be on the same device, but found at least two devices, {first} and {s.device}!")
+    return first or CPU
+
+
+def wrapped(number, np_dtype):
+    """A Python int brought into an integer dtype's range, wrapping around as C does."""
+    info = np.iinfo(np_dtype)
+    if info.min <= number <= info.max:
+        return number
+    return np.array(number & ((1 << info.bits) - 1), np.uint64).astype(np_dtype)[()]

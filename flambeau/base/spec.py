@@ -1,0 +1,193 @@
+"""Device, Size and Spec: what a tensor is, without its contents.
+
+A Spec (dtype, shape, strides, device) is interned, so that caches can key on its identity.
+"""
+import numpy as np
+
+from . import dtypes, shapes
+from .errors import need
+
+DEVICE_TYPES = ("cpu", "cuda", "mps", "meta")
+
+
+class device:
+    """Where a tensor lives: `device("cpu")`, `device("cuda", 0)`. As a context, the place of new tensors."""
+
+    __slots__ = ("type", "index", "__weakref__")
+    _known: dict = {}
+
+    def __new__(cls, type=None, index=None):
+        if isinstance(type, device):
+            return type
+        if isinstance(type, int) and not isinstance(type, bool):
+            raise RuntimeError(f"Cannot access accelerator device when none is available: device({type}) means an "
+                               "accelerator, and Flambeau has only the CPU here; write device('cpu')")
+        if not isinstance(type, str):
+            raise TypeError(f"device(): argument 'type' (position 1) must be str, not {type.__class__.__name__}")
+        key = (type, index)
+        found = cls._known.get(key)
+        if found is not None:
+            return found
+        name, colon, number = type.partition(":")
+        if colon:
+            if index is not None:
+                raise RuntimeError(f"type (string) must not include an index because index was passed explicitly: {type}")
+            if not number.isdigit() or (len(number) > 1 and number[0] == "0"):
+                raise RuntimeError(f"Invalid device string: '{type}'")
+            index = int(number)
+        if name not in DEVICE_TYPES:
+            raise RuntimeError(f"Expected one of {', '.join(DEVICE_TYPES)} device type at start of device string: {name}")
+        if index is not None and index < 0:
+            raise RuntimeError(f"Device index must not be negative, got {index}")
+        made = cls._known.get((name, index))
+        if made is None:
+            made = object.__new__(cls)
+            made.type, made.index = name, index
+            cls._known[name, index] = made
+        cls._known[key] = made
+        return made
+
+    def __repr__(self):
+        return f"device(type='{self.type}')" if self.index is None else f"device(type='{self.type}', index={self.index})"
+
+    def __str__(self):
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+    def __eq__(self, other):
+        if other is self:
+            return True
+        return isinstance(other, device) and (self.type, self.index) == (other.type, other.index)
+
+    def __hash__(self):
+        return hash((self.type, self.index))
+
+    def __reduce__(self):
+        return (device, (self.type, self.index))
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __enter__(self):
+        _default_devices.append(self)
+        return self
+
+    def __exit__(self, *exc):
+        _default_devices.pop()
+
+
+CPU = device("cpu")
+META = device("meta")
+_default_devices = [CPU]
+
+
+def default_device():
+    """The device of new tensors when none is named."""
+    return _default_devices[-1]
+
+
+def set_default_device(where):
+    """Make `where` the device of new tensors from now on."""
+    _default_devices[0] = CPU if where is None else device(where)
+
+
+def place(where):
+    """The device object for `where` (None: the default), refused in plain words if it is not there."""
+    found = default_device() if where is None else where if isinstance(where, device) else device(where)
+    if found is CPU or found is META:
+        return found
+    if found.type in ("cpu", "meta"):
+        need(found.index in (None, 0) or found.type == "meta", f"device {found} does not exist: there is one CPU device, 'cpu'")
+        return CPU if found.type == "cpu" else META
+    if found.type == "cuda":
+        raise AssertionError("Torch not compiled with CUDA enabled: this Flambeau has no CUDA device; "
+                             "check torch.cuda.is_available() first, or use device='cpu'")
+    raise RuntimeError(f"The {found.type} backend is not available here; use device='cpu'")
+
+
+class Size(tuple):
+    """A tensor's shape: a tuple of ints that knows its number of elements."""
+
+    __slots__ = ()
+
+    def numel(self):
+        """How many elements a tensor of this size has."""
+        return shapes.numel(self)
+
+    def __repr__(self):
+        return f"torch.Size([{', '.join(map(str, self))}])"
+
+    __str__ = __repr__
+
+    def __getitem__(self, index):
+        got = tuple.__getitem__(self, index)
+        return Size(got) if isinstance(index, slice) else got
+
+    def __add__(self, other):
+        return Size(tuple.__add__(self, tuple(other)))
+
+    def __radd__(self, other):
+        return Size(tuple(other) + tuple(self))
+
+    def __mul__(self, times):
+        return Size(tuple.__mul__(self, times))
+
+    __rmul__ = __mul__
+
+    def __reduce__(self):
+        return (Size, (tuple(self),))
+
+
+class Spec:
+    """What a tensor is without its contents. Made by `spec()`, one object for equal arguments."""
+
+    __slots__ = ("dtype", "shape", "strides", "device", "ndim", "numel", "size", "np_strides", "contiguous", "dense",
+                 "nbytes")
+
+    def __repr__(self):
+        layout = "" if self.contiguous else f" strides {list(self.strides)}"
+        where = "" if self.device is CPU else f" on {self.device}"
+        return f"{self.dtype.name}{list(self.shape)}{layout}{where}"
+
+    def like(self, dtype=None, shape=None, strides=None):
+        """A contiguous spec with some parts replaced (strides kept only if shape is)."""
+        if shape is None:
+            return spec(dtype or self.dtype, self.shape, strides or self.strides, self.device)
+        return spec(dtype or self.dtype, shape, strides, self.device)
+
+
+_interned: dict = {}
+
+
+def spec(dtype, shape, strides=None, device=CPU):
+    """The Spec with these parts; contiguous where `strides` is None."""
+    key = (dtype, shape, strides, device)
+    found = _interned.get(key)
+    if found is None:
+        found = _interned[key] = _make(dtype, tuple(shape), strides, device)
+    return found
+
+
+def _make(dtype, shape, strides, device):
+    row_major = shapes.contiguous_strides(shape)
+    strides = row_major if strides is None else tuple(strides)
+    key = (dtype, shape, strides, device)
+    s = _interned.get(key)
+    if s is not None:
+        return s
+    s = Spec()
+    s.dtype, s.shape, s.strides, s.device = dtype, shape, strides, device
+    s.ndim, s.numel, s.size = len(shape), shapes.numel(shape), Size(shape)
+    s.np_strides = tuple(step * dtype.itemsize for step in strides)
+    s.contiguous = strides == row_major or shapes.is_contiguous(shape, strides)
+    s.dense = s.contiguous or shapes.is_dense(shape, strides)
+    s.nbytes = s.numel * dtype.itemsize
+    _interned[key] = s
+    return s
+
+
+def of_array(array):
+    """The contiguous spec of a NumPy array's dtype and shape."""
+    return spec(dtypes.from_numpy(np.dtype(array.dtype)), array.shape)

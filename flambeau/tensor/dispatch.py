@@ -1,0 +1,706 @@
+"""The one door: every operation on tensors comes through `call`.
+
+Bind the arguments, look up what the result will be (cached by operation, specs and parameters), record one
+instruction, wrap the results, and, where gradients are on, make the autograd node. Errors are raised here, at the
+call, with the user's names and lines.
+"""
+
+import numpy as np
+
+from ..autograd.modes import modes
+from ..autograd.node import OpNode, edge_of, keep, requires, saves
+from ..autograd.slices import rebase
+from ..backends.backend import execute
+from ..base import dtypes, shapes
+from ..base.errors import here, line_of, name_of, user_frame
+from ..base.op import NUMBERS, Composite, Entry, Pointwise, View, check_devices, door
+from ..base.spec import META, Spec, of_array, spec
+from ..trace.record import current, write_part
+from ..trace.value import Storage, Value
+from .tensor import Tensor
+
+_entries: dict = {}
+_number_types = frozenset(NUMBERS)
+dtypes.on_default_change.append(_entries.clear)
+
+
+def wrap(storage, kind, offset=0):
+    """A tensor that looks at `storage`."""
+    tensor = _new(Tensor)
+    tensor.storage = storage
+    tensor.spec = kind
+    tensor.offset = offset
+    return tensor
+
+
+def call(op, args, kwargs):
+    """Call `op` as the user wrote it."""
+    if not op.prepared:
+        op.prepare()
+    out = kwargs.pop("out", None) if kwargs else None
+    for a in args:
+        c = a.__class__
+        if c is not Tensor and c not in _number_types and _overrides(c):
+            return _overridden(op, args, kwargs, out)
+    if out is not None:
+        return into(op, args, kwargs, out)
+    if issubclass(op, Composite):
+        return _composite(op, args, kwargs)
+    return dispatch(op, op.bind(args, kwargs))
+
+
+def dispatch(op, args):
+    """Record one call of a primitive operation; `args` are all its arguments in order."""
+    inputs = []
+    key = [op]
+    scalars = issubclass(op, Pointwise)
+    for at, a in enumerate(args):
+        c = a.__class__
+        if c is Tensor or isinstance(a, Tensor):
+            inputs.append(a)
+            key.append(a.spec)
+        elif c in _number_types:
+            if scalars or op.scalar_at[at]:
+                key.append(c)
+            else:
+                key.append(a)
+                key.append(c)
+        elif c is tuple or c is list or isinstance(a, tuple):
+            a = args[at] if c is tuple else tuple(a)
+            if op.lists and any(isinstance(b, Tensor) for b in a):
+                inputs.extend(b for b in a if b is not None)
+                key.append(tuple(None if b is None else b.spec for b in a))
+            else:
+                if c is not tuple:
+                    args = (*args[:at], a, *args[at + 1:])
+                key.append(a)
+        else:
+            if isinstance(a, np.generic):                 # a NumPy scalar counts as the Python number it holds
+                return dispatch(op, (*args[:at], a.item(), *args[at + 1:]))
+            key.append(a)
+    key = tuple(key)
+    try:
+        entry = _entries.get(key)
+    except TypeError:
+        raise TypeError(_call_words(op, args) + ": an argument of a type it cannot take") from None
+    if entry is None:
+        entry = _entry(op, args, key)
+    if entry.deltas is not None:
+        return _view(entry, op, args, inputs[0])
+    params = tuple([args[i] for i in entry.param_at]) if entry.param_at else ()
+    if op.verify is not None and entry.device is not META:
+        _verify(op, args)
+    if entry.device is META:
+        if entry.outs is None:
+            raise NotImplementedError(f"{op.__name__} on the meta device: its shape depends on data that is not there")
+        storages = [Storage(None, s.nbytes, META) for s in entry.outs]
+    elif entry.outs is None or op.eager:
+        storages = _run_now(entry, op, args, inputs, params)
+    else:
+        values = current().append(entry, [t.storage.value for t in inputs], [t.offset for t in inputs], params)
+        storages = [Storage(v, s.nbytes, s.device) for v, s in zip(values, entry.outs, strict=True)]
+        for t in inputs:
+            if t.storage.exported and t.storage.still_exported():
+                current().run()                      # see Note [Exported storages] in value.py
+                break
+    site = here()
+    outs = []
+    for storage in storages:
+        tensor = _new(Tensor)
+        tensor.storage = storage
+        tensor.spec = storage.value.spec if storage.value is not None else entry.outs[len(outs)]
+        tensor.offset = 0
+        tensor.site = site
+        outs.append(tensor)
+    _history(op, entry.kinds, entry.template, args, inputs, outs, site)
+    if not entry.many:
+        return outs[0]
+    return _named(op, outs)
+
+
+def _named(op, outs):
+    """Several results as PyTorch returns them: a named tuple where it has one, else a plain tuple."""
+    if op.returns is None:
+        return tuple(outs)
+    made = op.__dict__.get("result_type")
+    if made is None:
+        made = op.result_type = result_tuple(op.returns)
+    return made._make(outs)
+
+
+_result_types: dict = {}
+
+
+def result_tuple(words):
+    """The named tuple type for "name field field"; one type for equal words."""
+    made = _result_types.get(words)
+    if made is None:
+        from collections import namedtuple
+        name, *fields = words.split()
+        made = _result_types[words] = namedtuple(name, fields, module="flambeau.return_types")
+    return made
+
+
+def _entry(op, args, key):
+    """Infer a call that was not seen before; refusals get their call, names and lines here."""
+    seen = []
+    kinds = []
+    template = []
+    param_at = []
+    for at, a in enumerate(args):
+        if isinstance(a, Tensor):
+            template.append(len(kinds))
+            kinds.append(a.spec)
+            seen.append(a.spec)
+        elif op.lists and a.__class__ in (tuple, list) and any(isinstance(b, Tensor) for b in a):
+            slots = []
+            for b in a:
+                if b is None:
+                    slots.append(None)
+                else:
+                    if not isinstance(b, Tensor):
+                        raise TypeError(f"{op.__name__}(): expected Tensor as element {len(slots)} in argument {at}, "
+                                        f"but got {type(b).__name__}")
+                    slots.append(len(kinds))
+                    kinds.append(b.spec)
+            template.append(tuple(slots))
+            seen.append(tuple(None if b is None else b.spec for b in a))
+        else:
+            template.append(None)
+            param_at.append(at)
+            if a.__class__ in _number_types and (issubclass(op, Pointwise) or op.scalar_at[at]):
+                seen.append(a.__class__)
+            else:
+                seen.append(a)
+    entry = Entry()
+    entry.op = op
+    entry.kinds = tuple(kinds)
+    entry.template = tuple(template)
+    entry.param_at = tuple(param_at)
+    entry.simple = not param_at and not any(t.__class__ is tuple for t in template)
+    entry.wrap = None
+    entry.deltas = None
+    try:
+        if issubclass(op, View):
+            return _view_entry(op, entry, seen, key)
+        entry.device = check_devices(kinds, not issubclass(op, Pointwise))
+        out, casts, common = op.infer(tuple(seen))
+    except Exception as error:
+        if getattr(error, "refusal", False):
+            raise explained(error, op, args) from None
+        raise
+    entry.many = out.__class__ is tuple or out.__class__ is list
+    # A declared dtype alone says: the shape is known only when the reference has run.
+    declared = tuple(out) if entry.many else (out,)
+    entry.outs = declared if all(o.__class__ is Spec for o in declared) else None
+    if entry.outs is not None and kinds == []:
+        entry.device = entry.outs[0].device
+    if casts is not None:
+        casts = tuple(c if c != k.dtype.np else k.dtype.np for c, k in zip(casts, kinds, strict=True))
+        if all(c is k.dtype.np for c, k in zip(casts, kinds, strict=True)):
+            casts = None
+    entry.casts = casts
+    if common is not None and common.category == 1:
+        entry.wrap = common.np
+    entry.nbytes = sum(s.nbytes for s in entry.outs) if entry.outs is not None else 0
+    if len(_entries) > 100_000:                          # a program with ever new shapes: start afresh
+        _entries.clear()
+    _entries[key] = entry
+    return entry
+
+
+def _view_entry(op, entry, seen, key):
+    kind = seen[0]
+    made = op.view(*seen)
+    entry.many = made.__class__ is list
+    looks = made if entry.many else [made]
+    entry.outs = tuple(spec(look[3] if len(look) > 3 else kind.dtype, tuple(look[0]), tuple(look[1]), kind.device)
+                       for look in looks)
+    entry.deltas = tuple(look[2] for look in looks)
+    entry.device = kind.device
+    entry.casts = None
+    if len(_entries) > 100_000:
+        _entries.clear()
+    _entries[key] = entry
+    return entry
+
+
+def _view(entry, op, args, source):
+    """Views of `source`: same storage, no instruction."""
+    site = here()
+    storage = source.storage
+    itemsize = source.spec.dtype.itemsize
+    outs = []
+    for kind, delta in zip(entry.outs, entry.deltas, strict=True):
+        tensor = _new(Tensor)
+        tensor.storage = storage
+        tensor.spec = kind
+        scale = kind.dtype.itemsize
+        tensor.offset = (source.offset if scale == itemsize else source.offset * itemsize // scale) + delta
+        tensor.site = site
+        outs.append(tensor)
+    if not modes.inference:
+        base = source._base if source._base is not None else source
+        version = storage.version
+        why = None if modes.grad else "no_grad"
+        if entry.many:
+            why = why or "several"
+        elif source._view_of is not None:
+            why = source._view_of
+        for tensor in outs:
+            tensor._base = base
+            tensor._seen = version
+            if why is not None:
+                tensor._view_of = why
+    _history(op, entry.kinds, entry.template, args, (source,), outs, site)
+    return tuple(outs) if entry.many else outs[0]
+
+
+def _run_now(entry, op, args, inputs, params):
+    """Run an operation at the call: its result's shape, or its refusal, depends on the data."""
+    arrays = [t.storage.value.ready().look(t.spec, t.offset) for t in inputs]
+    try:
+        with np.errstate(all="ignore"):
+            made = execute(entry, arrays, params)
+    except Exception as error:
+        if getattr(error, "refusal", False):
+            raise explained(error, op, args) from None
+        raise
+    storages = []
+    for i, array in enumerate(made):
+        kind = entry.outs[i] if entry.outs is not None else of_array(array)
+        storages.append(Storage(Value(array, kind), kind.nbytes, kind.device))
+    return storages
+
+
+def _verify(op, args):
+    """Check the data that the operation could fail on, at the call."""
+    asked = op.__dict__.get("_verify_names")
+    if asked is None:
+        c = op.verify.__code__
+        asked = op._verify_names = c.co_varnames[:c.co_argcount]
+    given = []
+    for name in asked:
+        if name.endswith("_spec"):
+            given.append(args[op.arg_names.index(name.removesuffix("_spec"))].spec)
+            continue
+        a = args[op.arg_names.index(name)]
+        if isinstance(a, Tensor):
+            a = array_of(a)
+        elif op.lists and a.__class__ in (tuple, list):
+            a = [array_of(b) if isinstance(b, Tensor) else b for b in a]
+        given.append(a)
+    try:
+        op.verify(*given)
+    except Exception as error:
+        if getattr(error, "refusal", False):
+            raise explained(error, op, args) from None
+        raise
+
+
+def array_of(tensor):
+    """The tensor's contents as an array to read, run if pending. Not to be written or handed out."""
+    if tensor.spec.device is META:
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+    return tensor.storage.value.ready().look(tensor.spec, tensor.offset)
+
+
+# --- autograd beside the call ---------------------------------------------------------------------------------------
+
+
+def _history(op, kinds, template, args, inputs, outs, site):
+    """Make the node that `outs` came from, where gradients are on and somebody needs one."""
+    if modes.inference:
+        for out in outs:
+            if out._base is None:
+                out.storage.inference = True
+        return
+    needed = False
+    cut = None
+    for t in inputs:
+        if t._node is not None or t._requires_grad or (t._base is not None and requires(t)):
+            needed = True
+            break
+        if t._cut is not None:
+            cut = t._cut
+    if not needed:
+        if cut is not None:
+            for out in outs:
+                out._cut = cut
+        return
+    if not modes.grad or not op.differentiable:
+        cut = ("no_grad" if not modes.grad else f"{op.__name__}, which has no gradient", site)
+        for out in outs:
+            out._cut = cut
+        return
+    edges = tuple([edge_of(t) if kinds[i].dtype.category >= 2 else None for i, t in enumerate(inputs)])
+    wanted = tuple([at for at, slot in enumerate(template)
+                    if (slot.__class__ is int and edges[slot] is not None)
+                    or (slot.__class__ is tuple and any(s is not None and edges[s] is not None for s in slot))])
+    plan = op.saves.get(wanted)
+    if plan is None:
+        plan = op.saves[wanted] = saves(op, wanted)
+        if op.joint is None:
+            for at in wanted:
+                if at not in op.rules:
+                    del op.saves[wanted]
+                    raise NotImplementedError(f"{op.__name__} has no gradient for its argument '{op.arg_names[at]}'; "
+                                              "detach() that argument first")
+    which, keep_out = plan
+    kept = []
+    for at, a in enumerate(args):
+        if template[at] is None:
+            kept.append(a)
+        elif at in which:
+            if isinstance(a, Tensor):
+                _no_inference(a)
+                kept.append(keep(a))
+            else:
+                kept.append(tuple([b if b is None else keep(b) for b in a]))
+        else:
+            kept.append(None)
+    node = OpNode(op, kinds, template, edges, kept, [o.spec for o in outs], site)
+    if keep_out:
+        if len(outs) == 1:
+            kept.append(keep(outs[0], True))
+        else:
+            kept.append(tuple([keep(o, True, i) for i, o in enumerate(outs)]))
+    else:
+        kept.append(None)
+    for nr, out in enumerate(outs):
+        if out.spec.dtype.category >= 2 and nr not in op.nondiff:
+            out._node = node
+            out._nr = nr
+        else:
+            out._cut = (f"{op.__name__}, whose result {nr} has no gradient", site)
+
+
+def _no_inference(tensor):
+    if tensor.storage.inference:
+        raise RuntimeError("Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode "
+                           "in computation tracked by autograd. To work around this, you can make a clone to get a normal "
+                           "tensor and use it in autograd, or use `torch.no_grad()` instead of `torch.inference_mode()`.")
+
+
+def _composite(op, args, kwargs):
+    """Run a composite; one with derivative rules becomes a single node over its inputs."""
+    if not op.differentiable:
+        return op.of(*args, **kwargs)
+    args = op.bind(args, kwargs)
+    kinds, template, inputs = [], [], []
+    for a in args:
+        if isinstance(a, Tensor):
+            template.append(len(inputs))
+            inputs.append(a)
+        elif op.lists and a.__class__ in (tuple, list) and any(isinstance(b, Tensor) for b in a):
+            slots = []
+            for b in a:
+                slots.append(None if b is None else len(inputs))
+                if b is not None:
+                    inputs.append(b)
+            template.append(tuple(slots))
+        else:
+            template.append(None)
+    kinds = tuple(t.spec for t in inputs)
+    before, modes.grad = modes.grad, False
+    n = op.n_positional
+    try:
+        made = op.of(*args[:n], **dict(zip(op.kwonly, args[n:], strict=True)))
+    except Exception as error:
+        if getattr(error, "refusal", False):
+            raise explained(error, op, args) from None
+        raise
+    finally:
+        modes.grad = before
+    many = made.__class__ in (tuple, list)
+    site = here()
+    outs = list(made) if many else [made]
+    for i, out in enumerate(outs):
+        if out._base is not None or any(out is t for t in inputs):   # a result is a tensor of its own
+            outs[i] = out = wrap(out.storage, out.spec, out.offset)
+        out.site = site
+        out._cut = None
+        out._node = None
+    _history(op, kinds, tuple(template), args, inputs, outs, site)
+    return _named(op, outs) if many else outs[0]
+
+
+# --- writing in place -----------------------------------------------------------------------------------------------
+
+
+def inplace(op, args, kwargs):
+    """`name_`: compute the result, check that it fits, write it into the first argument."""
+    self = args[0]
+    before_write(self, op.__name__ + "_")
+    result = call(op, args, kwargs)
+    return assign(self, result, op.__name__ + "_")
+
+
+def before_write(self, what):
+    """Refuse a write that autograd or the memory cannot allow, before anything is computed."""
+    storage = self.storage
+    if storage.readonly:
+        raise RuntimeError(f"{what}: the tensor is read-only{_said(self)}: it shares the memory of a NumPy array that is not "
+                           "writeable. clone() it first, or make it from a writeable array.")
+    if storage.inference and not modes.inference:
+        raise RuntimeError("Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to "
+                           "get a normal tensor before doing inplace update." + _said(self))
+    kind = self.spec
+    if not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
+        raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single memory "
+                           "location. Please clone() the tensor before performing the operation." + _said(self))
+    if modes.grad:
+        if self._node is None and self._requires_grad:
+            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation." + _said(self) +
+                               f"\n  {what} would overwrite a leaf. Use with torch.no_grad(): for an update, or the "
+                               "out-of-place form.")
+        base = self._base
+        if base is not None:
+            if base._node is None and base._requires_grad:
+                raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation." +
+                                   _said(self) + f"\n  It is a view of {name_of(base, user_frame()) or 'a leaf'}, made at "
+                                   f"{line_of(base.site)}. Use with torch.no_grad(): for an update, or clone() the leaf first.")
+
+
+def _view_checks(self, result):
+    """Refuse rebasing a view that must not carry a new history."""
+    why = self._view_of
+    if why is None or not (requires(self) or requires(result)):
+        return
+    name = self._node.name() if self._node is not None else "a view function"
+    if why == "several":
+        raise RuntimeError(f"Output {self._nr} of {name} is a view and is being modified inplace. This view is the output of a "
+                           "function that returns multiple views. Such functions do not allow the output views to be modified "
+                           "inplace. You should replace the inplace operation by an out-of-place one." + _said(self))
+    if why == "no_grad":
+        raise RuntimeError("A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that "
+                           "this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving "
+                           "both the view and the inplace either both inside the no_grad block (if you don't want the inplace "
+                           "to be tracked) or both outside (if you want the inplace to be tracked)." + _said(self))
+    if why == "custom":
+        raise RuntimeError(f"Output {self._nr} of {name} is a view and is being modified inplace. This view was created inside "
+                           "a custom Function (or because an input was returned as-is) and the autograd logic to handle "
+                           "view+inplace would override the custom backward associated with the custom Function, leading to "
+                           "incorrect gradients. This behavior is forbidden. You can fix this by cloning the output of the "
+                           "custom Function." + _said(self))
+
+
+def assign(self, result, what, check_cast=True):
+    """Write `result` into `self` and carry the history over; `before_write` has been asked."""
+    kind, made = self.spec, result.spec
+    if made.shape != kind.shape:
+        fits = len(made.shape) <= kind.ndim and shapes.broadcast(kind.shape, made.shape) == kind.shape
+        if not fits:
+            raise RuntimeError(f"output with shape {list(kind.shape)} doesn't match the broadcast shape {list(made.shape)}"
+                               + _said(self))
+    if made.dtype is not kind.dtype:
+        if check_cast and not dtypes.can_cast(made.dtype, kind.dtype):
+            raise RuntimeError(f"result type {made.dtype.cname} can't be cast to the desired output type {kind.dtype.cname}"
+                               + _said(self) + "\n  Use the out-of-place form, or convert the tensor first.")
+        result = result.to(kind.dtype)
+    if made.shape != kind.shape:
+        result = result.expand(kind.shape)
+    if modes.grad:
+        if self._view_of is not None:
+            _view_checks(self, result)
+        tracked = requires(result)
+    else:
+        tracked = False
+    if tracked and self._base is not None:
+        edge_self = edge_of(self._base)
+    put(self, result, what)
+    if tracked:
+        if self._base is None:
+            self._node, self._nr = result._node, result._nr
+            if self._node is None:                       # the result is itself a leaf (copy_ of a leaf into plain memory)
+                self._node, self._nr = edge_of(result)
+            self._requires_grad = False
+        else:
+            rebase(self, result, edge_self)
+    elif modes.grad and self._node is None and result._cut is not None:
+        self._cut = result._cut
+    if self._retains:
+        self.retain_grad()
+    return self
+
+
+def put(self, result, what):
+    """Replace the bytes of `self` by those of `result` (same shape and dtype) and raise the version."""
+    storage = self.storage
+    kind = self.spec
+    storage.version += 1
+    storage.writer = (here(), what)
+    if kind.device is META:
+        return
+    source = result.storage
+    if storage.exported and storage.still_exported():
+        current().run()
+        value = storage.value.ready()
+        incoming = array_of(result)
+        target = value.look(kind, self.offset)
+        if source is storage or np.may_share_memory(target, incoming):
+            incoming = incoming.copy()
+        target[...] = incoming
+        return
+    whole = kind.dense and self.offset == 0 and kind.nbytes == storage.nbytes
+    if whole and result.spec is kind and result.offset == 0 and source.nbytes == kind.nbytes and not source.exported:
+        storage.value = source.value
+        return
+    flat = spec(dtypes.uint8, (storage.nbytes,))
+    storage.value = write_part(storage.value, flat, kind, self.offset, source.value, result.spec, result.offset)
+    if source.exported and source.still_exported():
+        current().run()
+
+
+def into(op, args, kwargs, out):
+    """`out=`: compute, check, resize an empty out, write."""
+    outs = out if isinstance(out, (tuple, list)) else (out,)
+    if modes.grad and (any(requires(t) for t in _tensors(args)) or any(requires(o) for o in outs)):
+        raise RuntimeError(f"{op.__name__}(): functions with out=... arguments don't support automatic differentiation, but one "
+                           "of the arguments requires grad.")
+    for o in outs:
+        if not isinstance(o, Tensor):
+            raise TypeError(f"{op.__name__}(): argument 'out' must be Tensor, not {type(o).__name__}")
+        before_write(o, f"{op.__name__}(out=)")
+    before, modes.grad = modes.grad, False
+    try:
+        made = call(op, args, kwargs)
+        results = made if isinstance(made, (tuple, list)) else (made,)
+        if len(results) != len(outs):
+            raise TypeError(f"{op.__name__}(): out takes {len(results)} tensors, got {len(outs)}")
+        for o, r in zip(outs, results, strict=True):
+            if not dtypes.can_cast(r.spec.dtype, o.spec.dtype):
+                raise RuntimeError(f"result type {r.spec.dtype.cname} can't be cast to the desired output type "
+                                   f"{o.spec.dtype.cname}" + _said(o))
+            if r.spec.device is not o.spec.device:
+                raise RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, "
+                                   f"{r.spec.device} and {o.spec.device}! (argument out)")
+        for o, r in zip(outs, results, strict=True):
+            if o.spec.shape != r.spec.shape:
+                if o.spec.numel:
+                    import warnings
+                    warnings.warn(f"An output with one or more elements was resized since it had shape {list(o.spec.shape)}, "
+                                  f"which does not match the required output shape {list(r.spec.shape)}. This behavior is "
+                                  "deprecated, and in a future PyTorch release outputs will not be resized unless they have "
+                                  "zero elements. You can explicitly reuse an out tensor t by resizing it, inplace, to zero "
+                                  "elements with t.resize_(0).", UserWarning, stacklevel=3)
+                o.resize_(r.spec.shape)
+            assign(o, r, f"{op.__name__}(out=)", check_cast=False)
+    finally:
+        modes.grad = before
+    if not isinstance(made, (tuple, list)):
+        return out
+    return _named(op, outs)
+
+
+def _tensors(args):
+    for a in args:
+        if isinstance(a, Tensor):
+            yield a
+        elif isinstance(a, (tuple, list)):
+            yield from (b for b in a if isinstance(b, Tensor))
+
+
+# --- subclasses ---------------------------------------------------------------------------------------------------
+
+
+def _overridden(op, args, kwargs, out, public=None):
+    """Hand the call to the `__torch_function__` of the most derived argument that has one."""
+    types = []
+    for a in (*_open(args), *_open(kwargs.values())):
+        c = type(a)
+        if _overrides(c) and c not in types:
+            at = next((i for i, t in enumerate(types) if issubclass(c, t)), len(types))
+            types.insert(at, c)
+    if out is not None:
+        kwargs = {**kwargs, "out": out}
+    if not types or modes_torch_function_off():
+        return _call_plain(op, args, kwargs)
+    for c in types:
+        got = c.__torch_function__(public or op, tuple(types), args, kwargs)
+        if got is not NotImplemented:
+            return got
+    raise TypeError(f"no implementation found for '{op.__name__}' on types that implement __torch_function__: "
+                    f"{[t.__name__ for t in types]}")
+
+
+def _overrides(c):
+    """Whether class `c` takes part in `__torch_function__`: any subclass of Tensor does, unless it opted out."""
+    found = _asks.get(c)
+    if found is None:
+        handler = getattr(c, "__torch_function__", None)
+        found = _asks[c] = c is not Tensor and handler is not None and not getattr(handler, "opted_out", False)
+    return found
+
+
+_asks: dict = {}
+
+
+def _open(args):
+    for a in args:
+        if isinstance(a, (tuple, list)):
+            yield from a
+        else:
+            yield a
+
+
+def _call_plain(op, args, kwargs):
+    """The call itself, with subclass overrides set aside."""
+    out = kwargs.pop("out", None) if kwargs else None
+    if out is not None:
+        return into(op, args, kwargs, out)
+    if issubclass(op, Composite):
+        return _composite(op, args, kwargs)
+    return dispatch(op, op.bind(args, kwargs))
+
+
+def modes_torch_function_off():
+    return getattr(modes, "plain", False)
+
+
+# --- messages -----------------------------------------------------------------------------------------------------
+
+
+def _said(tensor):
+    """Name, spec and birthplace of one tensor, for the end of a message."""
+    name = name_of(tensor, user_frame()) or "the tensor"
+    return f"\n  {name} is {tensor.spec}, made at {line_of(tensor.site)}."
+
+
+def _call_words(op, args):
+    """The call with its arguments, tensors by their names in the user's frame and their specs."""
+    frame = user_frame()
+    words = []
+    for at, a in enumerate(args):
+        argument = op.arg_names[at] if at < len(op.arg_names) else f"argument {at}"
+        if isinstance(a, Tensor):
+            name = name_of(a, frame)
+            words.append(f"{argument}: {name + ' ' if name and name != argument else ''}{a.spec}")
+        elif isinstance(a, (tuple, list)) and any(isinstance(b, Tensor) for b in a):
+            words.append(f"{argument}: [{', '.join(str(b.spec) if isinstance(b, Tensor) else repr(b) for b in a)}]")
+        elif a is not op.defaults[at]:
+            words.append(f"{argument}={a!r}")
+    return f"{op.__name__}({', '.join(words)})"
+
+
+def explained(error, op, args):
+    """The refusal with the call, and the lines that made its tensors, behind PyTorch's words."""
+    frame = user_frame()
+    made = []
+    for at, a in enumerate(args):
+        for b in a if isinstance(a, (tuple, list)) else (a,):
+            if isinstance(b, Tensor):
+                name = name_of(b, frame) or (op.arg_names[at] if at < len(op.arg_names) else "argument")
+                made.append(f"{name} at {line_of(b.site)}")
+    message = f"{error.args[0]}\n  in {_call_words(op, args)}"
+    if made:
+        message += f"\n  made: {', '.join(dict.fromkeys(made))}"
+    complete = type(error)(message)
+    return complete
+
+
+
+_new = object.__new__
+door.call = call
+door.tensor = Tensor
+door.wrap = wrap

@@ -1,0 +1,110 @@
+"""Declarations to forms: the function, the method, the in-place form and the operators of every operation.
+
+`namespace` maps a dotted prefix ("" for the top, "nn.functional", "linalg", …) to its functions by name.
+"""
+import importlib
+
+from ..base.op import Op, OpType
+from .dispatch import call, inplace
+from .tensor import Tensor
+
+MODULES = ("create", "convert", "arith", "math", "compare", "reduce", "order", "shape", "index", "matmul", "linalg",
+           "conv", "activation", "norm", "loss", "special")
+
+namespace: dict = {"": {}, "nn.functional": {}, "linalg": {}, "special": {}}
+declared: dict = {}           # class name → operation
+
+# operator → (operation, arguments reversed)
+BINARY = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "floordiv": "floor_divide", "mod": "remainder",
+          "pow": "pow", "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
+          "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift"}
+COMPARE = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
+UNARY = {"neg": "neg", "invert": "bitwise_not", "abs": "abs", "pos": "positive"}
+
+
+def method(op, name):
+    """The method form: the tensor comes first."""
+    def form(self, *args, **kwargs):
+        return call(op, (self, *args), kwargs)
+    form.__name__, form.__qualname__, form.__doc__, form.op = name, f"Tensor.{name}", op.__doc__, op
+    return form
+
+
+def in_place(op, name):
+    """The in-place form `name_`."""
+    def form(self, *args, **kwargs):
+        return inplace(op, (self, *args), kwargs)
+    form.__name__, form.__qualname__, form.op = name, f"Tensor.{name}", op
+    form.__doc__ = f"In-place form of `{op.__name__}`: the result replaces this tensor's contents."
+    return form
+
+
+def operator(op, name, reverse):
+    def form(self, other):
+        if not takes(other):
+            return NotImplemented
+        return call(op, (other, self) if reverse else (self, other), {})
+    form.__name__, form.__qualname__, form.op = name, f"Tensor.{name}", op
+    return form
+
+
+def augmented(op, name):
+    def form(self, other):
+        if not takes(other):
+            return NotImplemented
+        return inplace(op, (self, other), {})
+    form.__name__, form.__qualname__, form.op = name, f"Tensor.{name}", op
+    return form
+
+
+def takes(other):
+    """Whether an operator accepts `other` as its second operand."""
+    return isinstance(other, (Tensor, bool, int, float, complex)) or hasattr(other, "__array_interface__") \
+        or hasattr(type(other), "__torch_function__")
+
+
+def attach(op):
+    """Hang every form of one declaration where its names say."""
+    forms = op.forms.split()
+    own = op.__name__.removesuffix("_")
+    names = [] if own.startswith("_") else [own]
+    for name in (*names, *op.names.split()):
+        prefix, _, last = name.rpartition(".")
+        if prefix == "Tensor":
+            setattr(Tensor, last, method(op, last))
+            continue
+        if "function" in forms:
+            namespace.setdefault(prefix, {})[last] = op
+        if not prefix:
+            if "method" in forms and last not in Tensor.__dict__:
+                setattr(Tensor, last, method(op, last))
+            if "inplace" in forms:
+                setattr(Tensor, last + "_", in_place(op, last + "_"))
+        if "inplace" in forms and "function" in forms:
+            form = Tensor.__dict__.get(last + "_") or in_place(op, last + "_")
+            namespace.setdefault(prefix, {}).setdefault(last + "_", form)
+
+
+def attach_all():
+    """Read every module of `ops/` and hang up its declarations."""
+    package = __name__.rpartition(".")[0].rpartition(".")[0]
+    for module in MODULES:
+        found = importlib.import_module(f"{package}.ops.{module}")
+        for op in vars(found).values():
+            if isinstance(op, OpType) and issubclass(op, Op) and op.__module__ == found.__name__:
+                declared[op.__name__] = op
+                attach(op)
+    top = namespace[""]
+    for name, target in BINARY.items():
+        op = top.get(target)
+        if op is None: continue
+        setattr(Tensor, f"__{name}__", operator(op, f"__{name}__", False))
+        setattr(Tensor, f"__r{name}__", operator(op, f"__r{name}__", True))
+        setattr(Tensor, f"__i{name}__", augmented(op, f"__i{name}__"))
+    for name, target in COMPARE.items():
+        if target not in top: continue
+        setattr(Tensor, f"__{name}__", operator(top[target], f"__{name}__", False))
+    for name, target in UNARY.items():
+        op = top.get(target)
+        if op is None: continue
+        setattr(Tensor, f"__{name}__", (lambda op: lambda self: call(op, (self,), {}))(op))

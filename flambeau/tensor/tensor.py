@@ -1,0 +1,369 @@
+"""The Tensor: a look at a storage (shape, strides, offset, dtype), and its autograd face.
+
+Most methods come from the declarations in `ops/` and are hung on the class by `forms`; here are those that are about
+the object itself: what it is, its gradient, its history, its data.
+"""
+import weakref
+
+from ..autograd import engine
+from ..autograd.modes import modes
+from ..autograd.node import Handle, edge_of, refresh, requires
+from ..base import shapes
+from ..base.errors import here, line_of, name_of, user_frame
+from ..base.spec import META
+
+
+class TensorType(type):
+    """`isinstance` and calls of the class: `Tensor(2, 3)` makes an uninitialised float tensor as PyTorch does."""
+
+    def __call__(cls, *args, **kwargs):
+        if cls is Tensor:
+            from .create import legacy_tensor
+            return legacy_tensor(*args, **kwargs)
+        return type.__call__(cls, *args, **kwargs)
+
+
+class Tensor(metaclass=TensorType):
+    """A multi-dimensional array of one dtype that can be differentiated."""
+
+    # What most tensors never set stays on the class.
+    site = None               # the line that made it
+    _requires_grad = False    # a leaf's own wish
+    _node = None              # the autograd node it came from
+    _nr = 0                   # which of the node's results it is
+    _grad = None
+    _base = None              # the tensor it is a view of
+    _seen = 0                 # a view's version of the storage when its history was last taken from the base
+    _view_of = None           # why writing in place to this view is restricted
+    _cut = None               # (what, site) where the graph to it was cut
+    _accumulator = None
+    _leaf_hooks = None
+    _post_hooks = None
+    _retains = False
+    _tangent = None
+    __array_priority__ = 1000
+
+    def __new__(cls, data=None, *args, **kwargs):
+        from .create import as_subclass_data
+        return as_subclass_data(cls, data, *args, **kwargs)
+
+    def __init__(self, *args, **kwargs):
+        pass
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        """What a call on a subclass does unless it is overridden: run, and give results the subclass's type."""
+        from .subclass import default_torch_function
+        return default_torch_function(cls, func, types, args, kwargs or {})
+
+    # --- what it is ---
+
+    @property
+    def shape(self):
+        return self.spec.size
+
+    def size(self, dim=None):
+        """The shape, or the size of one dimension."""
+        if dim is None:
+            return self.spec.size
+        return self.spec.shape[shapes.wrap_dim(dim, self.spec.ndim, scalar_ok=False)]
+
+    def stride(self, dim=None):
+        """The strides in elements, or the stride of one dimension."""
+        if dim is None:
+            return self.spec.strides
+        return self.spec.strides[shapes.wrap_dim(dim, self.spec.ndim, scalar_ok=False)]
+
+    def storage_offset(self):
+        """How many elements into its storage the tensor starts."""
+        return self.offset
+
+    @property
+    def dtype(self):
+        return self.spec.dtype
+
+    @property
+    def device(self):
+        return self.spec.device
+
+    @property
+    def ndim(self):
+        return self.spec.ndim
+
+    def dim(self):
+        """The number of dimensions."""
+        return self.spec.ndim
+
+    ndimension = dim
+
+    def numel(self):
+        """The number of elements."""
+        return self.spec.numel
+
+    nelement = numel
+
+    @property
+    def itemsize(self):
+        return self.spec.dtype.itemsize
+
+    def element_size(self):
+        """Bytes per element."""
+        return self.spec.dtype.itemsize
+
+    @property
+    def nbytes(self):
+        return self.spec.nbytes
+
+    def is_contiguous(self, memory_format=None):
+        """Whether the elements lie in row-major order (or that of `memory_format`) without gaps."""
+        if memory_format is not None and memory_format.name.startswith("channels_last"):
+            return self.spec.ndim == memory_format.ndim and shapes.is_channels_last(self.spec.shape, self.spec.strides)
+        return self.spec.contiguous
+
+    def is_floating_point(self):
+        """Whether the dtype is a floating one."""
+        return self.spec.dtype.is_floating_point
+
+    def is_complex(self):
+        """Whether the dtype is complex."""
+        return self.spec.dtype.is_complex
+
+    def is_signed(self):
+        """Whether the dtype can hold negative numbers."""
+        return self.spec.dtype.is_signed
+
+    @property
+    def is_cpu(self):
+        return self.spec.device.type == "cpu"
+
+    @property
+    def is_cuda(self):
+        return self.spec.device.type == "cuda"
+
+    @property
+    def is_mps(self):
+        return self.spec.device.type == "mps"
+
+    @property
+    def is_meta(self):
+        return self.spec.device is META
+
+    is_sparse = is_quantized = is_nested = is_mkldnn = is_xla = is_xpu = is_ipu = is_vulkan = False
+    names = property(lambda self: (None,) * self.spec.ndim)
+
+    def get_device(self):
+        """The index of the device; -1 on the CPU."""
+        return -1 if self.spec.device.index is None else self.spec.device.index
+
+    @property
+    def _version(self):
+        if self.storage.inference:
+            raise RuntimeError("Inference tensors do not track version counter.")
+        return self.storage.version
+
+    def _is_view(self):
+        return self._base is not None
+
+    def is_inference(self):
+        """Whether the tensor was made in inference mode."""
+        return self.storage.inference
+
+    def data_ptr(self):
+        """The address of the first element. The memory stays where it is while the storage lives."""
+        if self.spec.device is META or self.spec.numel == 0:
+            return 0
+        value = self.storage.value.ready()
+        self.storage.pin()
+        return value.memory.ctypes.data + self.offset * self.spec.dtype.itemsize
+
+    def __len__(self):
+        if self.spec.ndim == 0:
+            raise TypeError("len() of a 0-d tensor")
+        return self.spec.shape[0]
+
+    def __hash__(self):
+        return id(self)
+
+    # --- its gradient ---
+
+    @property
+    def requires_grad(self):
+        return requires(self)
+
+    @requires_grad.setter
+    def requires_grad(self, wanted):
+        self.requires_grad_(wanted)
+
+    def requires_grad_(self, requires_grad=True):
+        """Ask for (or no longer ask for) gradients of this leaf."""
+        if requires_grad:
+            if self.spec.dtype.category < 2:
+                raise RuntimeError("only Tensors of floating point and complex dtype can require gradients" + _who(self))
+            if self.storage.inference and not modes.inference:
+                raise RuntimeError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
+            if not requires(self):
+                self._requires_grad = True
+                self._cut = None
+        elif not self.is_leaf:
+            raise RuntimeError("you can only change requires_grad flags of leaf variables. If you want to use a computed variable "
+                               "in a subgraph that doesn't require differentiation use var_no_grad = var.detach()." + _who(self))
+        else:
+            if self._requires_grad:
+                self._cut = ("requires_grad_(False)", here())
+            self._requires_grad = False
+        return self
+
+    @property
+    def is_leaf(self):
+        return not requires(self) or self.grad_fn is None
+
+    @property
+    def grad_fn(self):
+        if self._base is not None and self._seen != self.storage.version:
+            refresh(self)
+        return self._node
+
+    @property
+    def output_nr(self):
+        return self._nr
+
+    @property
+    def grad(self):
+        if self._grad is None and self._node is not None and not self._retains:
+            import warnings
+            warnings.warn("The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't "
+                          "be populated during autograd.backward(). If you indeed want the .grad field to be populated for a "
+                          "non-leaf Tensor, use .retain_grad() on the non-leaf Tensor. If you access the non-leaf Tensor by "
+                          "mistake, make sure you access the leaf Tensor instead." + _who(self), UserWarning, stacklevel=2)
+        return self._grad
+
+    @grad.setter
+    def grad(self, g):
+        if g is not None:
+            if not isinstance(g, Tensor):
+                raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(g).__name__}")
+            if g is self:
+                raise RuntimeError("can't assign Variable as its own grad")
+            if g.spec.dtype is not self.spec.dtype:
+                raise RuntimeError(f"attempting to assign a gradient with dtype '{g.spec.dtype.name}' to a tensor with dtype "
+                                   f"'{self.spec.dtype.name}'. The gradient must match the tensor's dtype." + _who(self))
+            if g.spec.device is not self.spec.device:
+                raise RuntimeError(f"attempting to assign a gradient with device type '{g.spec.device.type}' to a tensor with "
+                                   f"device type '{self.spec.device.type}'." + _who(self))
+            if g.spec.shape != self.spec.shape:
+                raise RuntimeError(f"attempting to assign a gradient of size '{list(g.spec.shape)}' to a tensor of size "
+                                   f"'{list(self.spec.shape)}'. Please ensure that the gradient and the tensor are the same "
+                                   "size" + _who(self))
+        self._grad = g
+
+    @grad.deleter
+    def grad(self):
+        self._grad = None
+
+    def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):
+        """Add the gradients of this tensor into the leaves' `.grad`."""
+        engine.backward((self,), (gradient,), retain_graph, create_graph, inputs=inputs)
+
+    def retain_grad(self):
+        """Keep this non-leaf's gradient in `.grad` at backward."""
+        if not requires(self):
+            raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False" + _who(self))
+        edge = edge_of(self)
+        if self._node is None:
+            return
+        node, nr = edge
+        if node.retained is None:
+            node.retained = {}
+        node.retained[nr] = weakref.ref(self)
+        self._retains = True
+
+    @property
+    def retains_grad(self):
+        return self._retains
+
+    def register_hook(self, hook):
+        """Call `hook(grad)` when this tensor's gradient is complete; what it returns replaces the gradient."""
+        if not requires(self):
+            raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient" + _who(self))
+        if self.grad_fn is None:
+            if self._leaf_hooks is None:
+                self._leaf_hooks = {}
+                node = self._accumulator() if self._accumulator is not None else None
+                if node is not None:
+                    node.tensor_hooks = {0: self._leaf_hooks}
+            return Handle(self._leaf_hooks, hook)
+        return self._node.hook_output(self._nr, hook)
+
+    def register_post_accumulate_grad_hook(self, hook):
+        """Call `hook(tensor)` after this leaf's `.grad` has been added to."""
+        if not requires(self):
+            raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient" + _who(self))
+        if self.grad_fn is not None:
+            raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors" + _who(self))
+        if self._post_hooks is None:
+            self._post_hooks = {}
+        return Handle(self._post_hooks, hook)
+
+    # --- the same data without history ---
+
+    def detach(self):
+        """The same memory without history; writes through either are seen, and noticed at backward."""
+        out = _look(self)
+        if requires(self):
+            out._cut = ("detach()", out.site)
+        elif self._cut is not None:
+            out._cut = self._cut
+        return out
+
+    def detach_(self):
+        """Forget this tensor's history."""
+        if self._base is not None:
+            raise RuntimeError("Can't detach views in-place. Use detach() instead. If you are using "
+                               "DistributedDataParallel (DDP) for training, and gradient_as_bucket_view is set as True, gradients "
+                               "are views of DDP buckets, and hence detach_() cannot be called on these gradients. To fix this "
+                               "error, please refer to the Optimizer.zero_grad() function in torch/optim/optimizer.py as a solution."
+                               if self._grad is not None else "Can't detach views in-place. Use detach() instead." + _who(self))
+        if requires(self):
+            self._cut = ("detach_()", here())
+        self._node, self._nr, self._requires_grad = None, 0, False
+        return self
+
+    @property
+    def data(self):
+        return self.detach()
+
+    @data.setter
+    def data(self, other):
+        if not isinstance(other, Tensor):
+            raise TypeError(f"Variable data has to be a tensor, but got {type(other).__name__}")
+        self.storage, self.spec, self.offset = other.storage, other.spec, other.offset
+
+    def untyped_storage(self):
+        """The storage behind the tensor, as bytes."""
+        from .storage import UntypedStorage
+        return UntypedStorage(self.storage)
+
+    def _make_subclass(cls, data, require_grad=False):
+        made = data.detach().as_subclass(cls)
+        made._requires_grad = require_grad
+        return made
+
+    _make_subclass = classmethod(_make_subclass)
+
+
+def _look(tensor):
+    """A plain tensor over the same memory, without history."""
+    out = object.__new__(Tensor)
+    out.storage, out.spec, out.offset = tensor.storage, tensor.spec, tensor.offset
+    out.site = here()
+    return out
+
+
+def _who(tensor):
+    name = name_of(tensor, user_frame()) or "the tensor"
+    return f"\n  {name} is {tensor.spec}, made at {line_of(tensor.site)}."
+
+

@@ -1,0 +1,1 @@
+"""Recorded calls: values, storages, the trace, and running it."""

@@ -1,0 +1,116 @@
+"""Values and storages: immutable contents, and the mutable cells that hold them.
+
+An in-place write makes a new Value and puts it in the cell; whoever read the old Value still holds it, so the
+recording needs no analysis of aliases. Two storages may hold one Value: copying is free until somebody writes.
+
+Note [Exported storages]: once NumPy (or DLPack) holds the memory, Values of that storage are no longer immutable.
+Every operation that reads or writes it runs at the call and writes in place, so that both sides see the same
+bytes at the same moment. It ends when the last outside array is gone.
+"""
+import ctypes
+import sys
+import weakref
+
+import numpy as np
+
+from ..base import dtypes
+from ..base.spec import spec as make_spec
+
+
+class Value:
+    """Contents: ready (an array laid out as `spec`) or pending (slot `slot` of `trace`)."""
+
+    __slots__ = ("trace", "slot", "array", "spec", "_memory")
+
+    def __init__(self, array, spec):
+        self.trace = None
+        self.array = array
+        self.spec = spec
+        self._memory = None
+
+    def ready(self):
+        """Run what is pending, so that `array` is there."""
+        while self.trace is not None:
+            self.trace.run()
+        return self
+
+    @property
+    def memory(self):
+        """The bytes behind the array, in memory order."""
+        if self._memory is None:
+            array = self.array
+            if not array.flags.c_contiguous:
+                order = sorted(range(array.ndim), key=lambda d: -array.strides[d])
+                array = array.transpose(order)
+            self._memory = array.reshape(-1).view(np.uint8)
+        return self._memory
+
+    def look(self, spec, offset):
+        """The array that a tensor of `spec` starting `offset` elements in sees."""
+        if spec is self.spec and offset == 0:
+            return self.array
+        if spec.numel == 0:
+            return np.empty(spec.shape, spec.dtype.np)
+        return np.ndarray(spec.shape, spec.dtype.np, self.memory, offset * spec.dtype.itemsize, spec.np_strides)
+
+
+class Storage:
+    """A mutable cell: the current Value, and a version that every in-place write raises and all views share."""
+
+    version = 0
+    writer = None             # (site, name of the operation) of the last in-place write
+    readonly = False
+    exported = False          # outside arrays may look at this memory; see Note [Exported storages]
+    inference = False
+    saved_at = -1             # the version that autograd last kept for a backward
+    print_at = None           # (version, checksum) of exported memory when autograd kept it
+    _keeper = None            # the outside array whose memory this is
+    _export = None            # weak reference to what our own exports stand on
+    _pinned = False           # somebody knows the address
+
+    def __init__(self, value, nbytes, device):
+        self.value = value
+        self.nbytes = nbytes
+        self.device = device
+
+    def pin(self):
+        """Keep the memory where it is from now on: its address was asked for."""
+        self.exported = self._pinned = True
+
+    def adopt(self, array):
+        """Mark the memory as belonging to `array`, which others may hold too."""
+        self._keeper = array
+        self.exported = True
+        self.readonly = not array.flags.writeable
+
+    def export(self, spec, offset):
+        """An array over this storage's memory for the outside, and mark the storage exported."""
+        value = self.value.ready()
+        if not self.exported and sys.getrefcount(value) > 3:         # shared with another cell: part now
+            value = self.value = Value(value.memory.copy(), None)
+            value.spec = make_spec(dtypes.uint8, (value.array.size,))
+        memory = value.memory
+        base = self._export() if self._export is not None else None
+        if base is None and memory.size and memory.flags.writeable:
+            base = (ctypes.c_char * memory.size).from_buffer(memory)
+            self._export = weakref.ref(base)
+        self.exported = True
+        if spec.numel == 0 or base is None:
+            return value.look(spec, offset).view()
+        flat = np.frombuffer(base, np.uint8)
+        return np.ndarray(spec.shape, spec.dtype.np, flat, offset * spec.dtype.itemsize, spec.np_strides)
+
+    def still_exported(self):
+        """Whether somebody outside still holds the memory; forgets it when not."""
+        if self._pinned or (self._export is not None and self._export() is not None):
+            return True
+        keeper = self._keeper
+        if keeper is not None:
+            # ours are: _keeper, the local name, getrefcount's argument, and the Value's array and memory
+            ours = 3 + (self.value.array is keeper)
+            if keeper.base is not None or sys.getrefcount(keeper) > ours + (self.value._memory is not None):
+                return True
+            if self.readonly:
+                return True
+        self.exported, self._keeper, self._export = False, None, None
+        return False

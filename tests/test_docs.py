@@ -1,0 +1,76 @@
+"""The documentation is run: every ```python block of the Markdown pages, every `>>>` in a docstring.
+
+The blocks of one page run in order, in one namespace that starts with `torch` (Flambeau itself).
+- A block with `>>>` is a doctest: what it prints is compared.
+- Any other block is executed. A word after `python` is the file name it runs under, as in ```python train.py
+- Below `<!-- raises -->` a block has to raise, and the next ```text block is the error, word for word.
+- Below `<!-- not run -->` a block is only for reading.
+"""
+
+import ast
+import doctest
+import linecache
+import re
+from pathlib import Path
+
+import pytest
+
+import flambeau
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^(?:<!-- *(?P<mark>[\w ]+?) *-->\n+)?"
+                   r"```(?P<kind>\w+)(?: (?P<file>\S+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+def doctest_of(text, name, path, line, namespace):
+    """Run `text` as a doctest and fail with doctest's own report."""
+    test = doctest.DocTestParser().get_doctest(text, namespace, name, str(path), line)
+    report = []
+    doctest.DocTestRunner(optionflags=FLAGS).run(test, out=report.append, clear_globs=False)
+    assert not report, "".join(report)
+    namespace.update(test.globs)
+
+
+def execute(text, file, namespace):
+    """Run `text` as if it were the file `file`, with its lines there for tracebacks and messages to quote."""
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    exec(compile(text, file, "exec"), namespace)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+def test_page(page):
+    source = page.read_text(encoding="utf-8")
+    blocks = list(BLOCK.finditer(source))
+    namespace = {"torch": flambeau, "__name__": "__main__"}
+    for block, following in zip(blocks, [*blocks[1:], None]):
+        line = source[:block.start("text")].count("\n")
+        mark, text, where = block["mark"], block["text"], f"{page.name}:{line + 1}"
+        if block["kind"] != "python" or mark == "not run":
+            continue
+        if ">>>" in text:
+            doctest_of(text, where, page, line, namespace)
+        elif mark == "raises":
+            assert following is not None and following["kind"] == "text", f"{where}: no ```text block follows"
+            with pytest.raises(Exception) as caught:
+                execute(text, block["file"] or where, namespace)
+            assert f"{type(caught.value).__name__}: {caught.value}" == following["text"].rstrip("\n"), where
+        else:
+            execute(text, block["file"] or where, namespace)
+
+
+def docstrings():
+    """Each docstring of the package that shows a session, with its file, name and line."""
+    for path in sorted((ROOT / "flambeau").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                text = ast.get_docstring(node)
+                if text and ">>>" in text:
+                    yield pytest.param(text, path, node.body[0].lineno - 1,
+                                       id=f"{path.relative_to(ROOT)}:{getattr(node, 'name', 'module')}")
+
+
+@pytest.mark.parametrize("text, path, line", list(docstrings()))
+def test_docstring(text, path, line):
+    doctest_of(text, path.name, path, line, {"torch": flambeau})

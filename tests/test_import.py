@@ -1,0 +1,31 @@
+"""`import flambeau` stays light: modules that are not needed to make a tensor are not loaded with it."""
+
+import subprocess
+import sys
+
+HEAVY = set("""
+    torch scipy matplotlib pandas tqdm llvmlite cupy jax tensorflow sklearn hypothesis pytest
+    numpy.random numpy.fft numpy.ma numpy.polynomial numpy.testing numpy.f2py
+    argparse asyncio concurrent.futures dataclasses decimal doctest email fractions http inspect json logging
+    multiprocessing pdb pydoc random shutil socket sqlite3 ssl statistics subprocess tempfile
+    typing_extensions unittest urllib.request uuid xml zipfile
+""".split())
+
+
+def loaded_by(module):
+    """Which of the heavy modules a fresh interpreter has after importing `module`."""
+    code = f"import sys, {module}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return HEAVY & set(done.stdout.split())
+
+
+def test_import_loads_nothing_heavy():
+    extra = loaded_by("flambeau") - loaded_by("numpy")      # what NumPy brings along is not ours to avoid
+    assert not extra, f"import flambeau also loads {', '.join(sorted(extra))}"
+
+
+def test_import_prints_nothing_and_warns_of_nothing():
+    done = subprocess.run([sys.executable, "-W", "error", "-c", "import flambeau"],
+                          capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -1,0 +1,144 @@
+"""Imports point downwards: a folder of the package imports itself and the folders below it, nothing else.
+
+The files are parsed, not imported, so an import inside a function counts as much as one at the top. Imports
+under `if TYPE_CHECKING:` are for the type checker and do not count.
+"""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "flambeau"
+
+LOWER = ("base", "loops", "backends", "trace", "autograd", "tensor")
+
+# What each folder may import besides itself. A dotted name allows that one module of the folder.
+ALLOWED = {
+    "base":     (),
+    "loops":    ("base",),
+    "backends": ("base", "loops"),
+    "trace":    ("base", "loops", "backends"),      # reads `op.ref` off the instruction, never imports ops
+    "ops":      ("base", "loops.scalar"),
+    "autograd": ("base", "trace"),
+    "tensor":   ("base", "loops", "backends", "trace", "autograd"),
+}
+REST = LOWER                                        # nn, optim, utils, testing, serialization…
+EXTRA = {"tensor.forms": ("ops",)}                  # the one module that turns declarations into functions
+NAMESPACES = ("", "cli", "__main__")                # these gather everything, so they may import everything
+
+
+def modules(package):
+    """Every module under `package`: its dotted name inside the package ('' for the top), file and tree."""
+    for path in sorted(package.rglob("*.py")):
+        parts = path.relative_to(package).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        yield name, path, ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def import_nodes(tree):
+    """The import statements of `tree`, each with whether only the type checker runs it."""
+    stack = [(tree, False)]
+    while stack:
+        node, typing_only = stack.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node, typing_only
+        elif isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            stack += [(child, True) for child in node.body]
+            stack += [(child, typing_only) for child in node.orelse]
+        else:
+            stack += [(child, typing_only) for child in ast.iter_child_nodes(node)]
+
+
+def targets(node, name, path, package):
+    """The modules that an import statement in module `name` reads, as absolute dotted names."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    start = node.module or ""
+    if node.level:
+        own = [package.name, *name.split(".")] if name else [package.name]
+        drop = node.level - (path.name == "__init__.py")        # in a package, one dot is the package itself
+        start = ".".join(own[:len(own) - drop] + ([start] if start else []))
+    # `from .. import base` reads the module base; `from ..base import need` reads the module base too
+    return [f"{start}.{alias.name}" if is_module(f"{start}.{alias.name}", package) else start
+            for alias in node.names]
+
+
+def is_module(dotted, package):
+    top, *rest = dotted.split(".")
+    path = package.joinpath(*rest)
+    return top == package.name and (path.is_dir() or path.with_suffix(".py").exists())
+
+
+def upward_imports(package):
+    """`path:line imports target` for each import under `package` that the table does not allow."""
+    wrong = []
+    for name, path, tree in modules(package):
+        own = name.split(".")[0]
+        allowed = (own, *ALLOWED.get(own, REST), *EXTRA.get(name, ()))
+        for node, typing_only in import_nodes(tree):
+            absolute = isinstance(node, ast.Import) or not node.level
+            for target in targets(node, name, path, package):
+                top, _, inside = target.partition(".")
+                if top == "torch":
+                    fine = False
+                elif top != package.name or typing_only or own in NAMESPACES:
+                    fine = True
+                elif absolute:                      # `import flambeau` inside flambeau: the start of a cycle
+                    fine = False
+                else:
+                    fine = any(inside == ok or inside.startswith(ok + ".") for ok in allowed)
+                if not fine:
+                    wrong.append(f"{path.relative_to(package.parent)}:{node.lineno} imports {target}")
+    return wrong
+
+
+def test_imports_point_downwards():
+    assert (PACKAGE / "__init__.py").exists()
+    wrong = upward_imports(PACKAGE)
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("file, code, wrong", [
+    ("base/dtypes.py", "import numpy", None),
+    ("base/dtypes.py", "from ..trace import value", "trace.value"),
+    ("base/dtypes.py", "from ..trace.value import Storage", "trace.value"),
+    ("base/dtypes.py", "def f():\n    from ..trace import value", "trace.value"),
+    ("base/dtypes.py", "from . import shapes\nfrom .shapes import numel", None),
+    ("base/dtypes.py", "import flambeau", ""),
+    ("base/dtypes.py", "from flambeau.base import shapes", "base.shapes"),
+    ("base/dtypes.py", "from .. import Tensor", ""),
+    ("base/dtypes.py", "import torch.nn", "torch.nn"),
+    ("base/dtypes.py", "if TYPE_CHECKING:\n    from ..trace import value", None),
+    ("base/dtypes.py", "if TYPE_CHECKING:\n    import torch", "torch"),
+    ("base/dtypes.py", "if TYPE_CHECKING:\n    0\nelse:\n    from ..trace import value", "trace.value"),
+    ("base/__init__.py", "from .shapes import numel\nfrom . import shapes", None),
+    ("base/__init__.py", "from ..trace import value", "trace.value"),
+    ("ops/arith.py", "from ..base import dtypes\nfrom ..loops.scalar import exp", None),
+    ("ops/arith.py", "from ..loops import scalar", None),
+    ("ops/arith.py", "from ..loops import ir", "loops.ir"),
+    ("ops/arith.py", "from ..tensor import dispatch", "tensor.dispatch"),
+    ("trace/value.py", "from ..ops import arith", "ops.arith"),
+    ("autograd/node.py", "from ..trace.value import Storage", None),
+    ("autograd/node.py", "from ..backends import memory", "backends.memory"),
+    ("tensor/forms.py", "from ..ops import arith", None),
+    ("tensor/tensor.py", "from ..ops import arith", "ops.arith"),
+    ("nn/functional.py", "from ..tensor.dispatch import dispatch", None),
+    ("nn/functional.py", "from ..ops import arith", "ops.arith"),
+    ("nn/functional.py", "from ..optim import rules", "optim.rules"),
+    ("__init__.py", "from .tensor import forms\nfrom . import nn", None),
+    ("cli.py", "import flambeau", None),
+    ("cli.py", "import torch", "torch"),
+])
+def test_the_check_itself(tmp_path, file, code, wrong):
+    package = tmp_path / "flambeau"
+    for name in ("base/dtypes base/shapes loops/ir loops/scalar backends/memory trace/value ops/arith "
+                 "autograd/node tensor/tensor tensor/dispatch tensor/forms nn/functional optim/rules"
+                 ).split():
+        path = package / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    (package / file).write_text(code)
+    target = wrong if wrong is None or wrong.startswith("torch") else f"flambeau.{wrong}".rstrip(".")
+    line = code[:code.find(wrong.split(".")[0])].count("\n") + 1 if wrong else 1
+    assert upward_imports(package) == ([] if wrong is None else [f"flambeau/{file}:{line} imports {target}"])

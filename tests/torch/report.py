@@ -1,0 +1,211 @@
+"""Run the conformance checks from the command line.
+
+    python -m tests.torch.report --op add --op sum           what fails, one line per failing check
+    python -m tests.torch.report --family 'linalg.*'         by pattern
+    python -m tests.torch.report --family reductions         by a heading of core_ops.txt
+    python -m tests.torch.report --op max --check gradients --dtype float64 -v
+    python -m tests.torch.report > docs/conformance.md       everything, as a table
+"""
+import argparse
+import fnmatch
+import os
+import pickle
+import select
+import signal
+import sys
+import time
+import traceback
+
+from tests.torch import checks
+from tests.torch.checks import CHECKS, DTYPES, HERE, OPS, case_id, dtypes_for, gap, read_gaps, run
+
+PATIENCE = 600                    # seconds for one operation before it counts as hung
+ATONCE = 6                        # this many operations and fewer run in this process, where a debugger can follow
+
+
+# ---- choosing -----------------------------------------------------------------------------------------------------
+
+def sections():
+    """{heading in core_ops.txt: its names}"""
+    found, heading = {}, ""
+    for line in (HERE / "core_ops.txt").read_text().splitlines():
+        if line.startswith("#"):
+            heading = line.strip("# ")
+        elif line.strip():
+            found.setdefault(heading, []).extend(line.split())
+    return found
+
+
+def chosen(names, families):
+    """The operations asked for, all if nothing was. A name stands for all of its variants."""
+    by_heading = [set(found) for heading, found in sections().items() if any(family in heading for family in families)]
+    patterns = names + families + [f"{name}.*" for name in families]
+
+    def asked(op):
+        return any(op.name in found for found in by_heading) \
+            or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns for name in (op.name, op.full_name))
+    found = [op for op in OPS if asked(op)] if patterns else OPS
+    unknown = [name for name in names if not any(fnmatch.fnmatchcase(n, name) for op in OPS for n in (op.name, op.full_name))]
+    if unknown or not found:
+        sys.exit(f"no such operation in core_ops.txt: {' '.join(unknown or families)}")
+    return found
+
+
+# ---- running ------------------------------------------------------------------------------------------------------
+
+def examine(op, args):
+    """[(check, dtype name, cases run, failure line or None, traceback, seconds)] for one operation."""
+    rows = []
+    for check in args.check or CHECKS:
+        for dtype in dtypes_for(check, op):
+            if args.dtype and dtype is not None and DTYPES[dtype] not in args.dtype:
+                continue
+            try:
+                outcome = run(check, op, dtype)
+                line = outcome.first() if outcome.failures else None
+                trace = "".join(traceback.format_exception(outcome.failures[0][1])) if line else ""
+                ran, seconds = outcome.ran, outcome.seconds
+            except Exception as error:                      # the harness or OpInfo itself
+                line, trace, ran, seconds = f"harness: {error!r:.200}", traceback.format_exc(), 1, 0
+            rows.append((check, dtype and DTYPES[dtype], ran, line, trace, seconds))
+    return rows
+
+
+def examine_apart(op, args):
+    """Start `examine` in a child process, so that a crash costs one operation: (pid, pipe to read the rows from)."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reader)
+        with os.fdopen(writer, "wb") as pipe:
+            pickle.dump(examine(op, args), pipe)
+        os._exit(0)
+    os.close(writer)
+    return pid, reader
+
+
+def examine_all(ops, args):
+    """Yields (op, rows), `args.jobs` operations at a time."""
+    if len(ops) <= ATONCE and not args.jobs:
+        for op in ops:
+            yield op, examine(op, args)
+        return
+    sys.stdout.flush()
+    waiting, running = list(reversed(ops)), {}
+    while waiting or running:
+        while waiting and len(running) < (args.jobs or os.cpu_count()):
+            op = waiting.pop()
+            pid, reader = examine_apart(op, args)
+            running[reader] = (op, pid, time.monotonic(), bytearray())
+        for reader in select.select(list(running), [], [], 1.0)[0]:
+            op, pid, _, data = running[reader]
+            chunk = os.read(reader, 1 << 20)
+            data += chunk
+            if not chunk:
+                os.close(reader)
+                status = os.waitpid(pid, 0)[1]
+                del running[reader]
+                crash = ("values", None, 1, f"{op.full_name}: the process died, status {status}", "", 0)
+                yield op, pickle.loads(data) if data and not status else [crash]
+        for op, pid, start, _ in running.values():
+            if time.monotonic() - start > PATIENCE:
+                os.kill(pid, signal.SIGKILL)
+
+
+# ---- saying -------------------------------------------------------------------------------------------------------
+
+def say_failures(ops, args):
+    """One line per failing check, most telling first; returns whether there were any."""
+    start, ran, failed, known = time.perf_counter(), 0, 0, 0
+    gaps = read_gaps()
+    names = {name: dtype for dtype, name in DTYPES.items()}
+    for op, rows in examine_all(ops, args):
+        for check, dtype, _, line, trace, seconds in rows:
+            ran += 1
+            if args.slow and seconds > 1:
+                print(f"slow  {seconds:5.1f} s  {check} {case_id(op, names.get(dtype))}")
+            if not line:
+                continue
+            reason = gap(gaps, check, op, names.get(dtype))
+            failed += 1
+            known += reason is not None
+            if args.gaps:
+                print(f"test_{check}  {case_id(op, names.get(dtype))}  {line.split(': ', 1)[-1][:90]}")
+            else:
+                width = None if args.verbose else args.width
+                print(f"{'known ' if reason is not None else ''}{check} {dtype or ''} {line}"[:width])
+            if args.verbose:
+                print("    " + trace.replace("\n", "\n    "))
+        sys.stdout.flush()
+    print(f"{len(ops)} operations, {ran} checks: {ran - failed} pass, {failed} fail" + f" ({known} known)" * bool(known)
+          + f", {time.perf_counter() - start:.1f} s", file=sys.stderr if args.gaps else sys.stdout)
+    return failed > known
+
+
+def mark(rows):
+    """✓ or ✗, – where nothing applies, 3/4 where some dtypes pass."""
+    if not any(ran for _, _, ran, *_ in rows):
+        return "–"
+    good = sum(line is None for _, _, _, line, *_ in rows)
+    return "✓" if good == len(rows) else "✗" if not good else f"{good}/{len(rows)}"
+
+
+def say_table(ops, args):
+    """docs/conformance.md"""
+    found = {}
+    for op, rows in examine_all(ops, args):
+        found[op.full_name] = rows
+        print(f"\r{len(found)} of {len(ops)}  {op.full_name:60}", end="", file=sys.stderr)
+    print(file=sys.stderr)
+    whole = sum(all(row[3] is None for row in rows) for rows in found.values())
+    print(f"""# Conformance with PyTorch
+
+Made by `python -m tests.torch.report > docs/conformance.md`; the checks are those of `tests/torch/checks.py`, run on
+the samples of PyTorch's own OpInfo database. **{whole} of {len(ops)}** operations (each variant counted) pass every
+check. ✓ passes, ✗ fails, – does not apply, 1/2 passes with one of two dtypes; `dtypes` counts those that pass
+`values` and names the ones that do not.
+""")
+    heads = [check.replace("_", " ") for check in CHECKS]
+    print(f"| operation | {' | '.join([heads[0], 'dtypes', *heads[1:]])} |\n|{' --- |' * (len(heads) + 2)}")
+    for op in sorted(ops, key=lambda op: op.full_name):
+        by_check = {check: [row for row in found[op.full_name] if row[0] == check] for check in CHECKS}
+        lost = [row[1] or "all" for row in by_check["values"] if row[3]]
+        dtypes = f"{len(by_check['values']) - len(lost)}/{len(by_check['values'])}" + (f" (not {', '.join(lost)})" * bool(lost))
+        marks = [mark(by_check[check]) for check in CHECKS]
+        print(f"| {op.full_name} | {' | '.join([marks[0], dtypes, *marks[1:]])} |")
+    gaps = read_gaps()
+    if gaps:
+        print("\n## Known gaps\n")
+        for (test, name), reason in gaps.items():
+            print(f"- `{name}` ({test.removeprefix('test_').replace('_', ' ')}): {reason}")
+    return False
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m tests.torch.report", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--op", action="append", default=[], metavar="NAME", help="an operation, with all its variants")
+    parser.add_argument("--family", action="append", default=[], metavar="GLOB",
+                        help="a pattern of names, a namespace, or words of a heading in core_ops.txt")
+    parser.add_argument("--check", action="append", choices=CHECKS, help="only this check (again for more)")
+    parser.add_argument("--dtype", action="append", help="only this dtype (again for more)")
+    parser.add_argument("--samples", type=int, help="look at this many samples everywhere")
+    parser.add_argument("--jobs", "-j", type=int, help="operations at a time (each in its own process)")
+    parser.add_argument("--width", type=int, default=240, help="cut lines here")
+    parser.add_argument("--failures", action="store_true", help="everything, as lines and not as a table")
+    parser.add_argument("--gaps", action="store_true", help="write failures the way gaps.txt wants them")
+    parser.add_argument("--slow", action="store_true", help="name checks that take more than a second")
+    parser.add_argument("-v", "--verbose", action="store_true", help="with the traceback of the first failing sample")
+    args = parser.parse_args()
+    if args.samples:
+        checks.SAMPLES = dict.fromkeys(checks.SAMPLES, args.samples)
+        checks.EXTRA_SAMPLES = args.samples
+    if args.dtype and not set(args.dtype) <= set(DTYPES.values()):
+        parser.error(f"dtypes are {' '.join(DTYPES.values())}")
+    ops = chosen(args.op, args.family)
+    narrowed = args.op or args.family or args.check or args.dtype or args.failures or args.gaps or args.slow
+    sys.exit((say_failures if narrowed else say_table)(ops, args))
+
+
+if __name__ == "__main__":
+    main()
