@@ -161,9 +161,14 @@ def refresh(view):
 
 
 class Kept:
-    """A tensor kept for backward."""
+    """A tensor kept for backward: its storage and version, and where its gradient goes."""
 
-    __slots__ = ("storage", "spec", "offset", "version", "node", "nr", "leaf", "own", "check", "packed")
+    node = None               # the node it came from
+    nr = 0
+    leaf = None               # the tensor itself, if it is a leaf that requires grad
+    own = False               # whether it is the result of the node that keeps it
+    check = None              # a checksum of memory that the outside can write
+    packed = None             # what a saved-tensors hook made of it, and the hook that unpacks
 
     def unpack(self, owner):
         """The tensor as it was kept; refuses if its memory has been written since."""
@@ -188,27 +193,29 @@ class Kept:
         return tensor
 
 
+_new = object.__new__
+
+
 def keep(tensor, own=False, nr=0):
     """Keep `tensor` for backward; `own` says that it is the node's own result number `nr`."""
-    kept = Kept()
+    kept = _new(Kept)
     storage = tensor.storage
     kept.storage = storage
     kept.spec = tensor.spec
     kept.offset = tensor.offset
-    kept.version = storage.version
-    kept.own = own
-    kept.nr = nr
-    kept.node = kept.leaf = kept.check = kept.packed = None
-    if not own:
+    kept.version = storage.saved_at = storage.version
+    if own:
+        kept.own, kept.nr = True, nr
+    else:
         if tensor._base is not None and tensor._seen != storage.version:
             refresh(tensor)
-        if tensor._node is not None:
-            kept.node, kept.nr = tensor._node, tensor._nr
+        node = tensor._node
+        if node is not None:
+            kept.node, kept.nr = node, tensor._nr
         elif tensor._requires_grad:
             kept.leaf = tensor
     if modes.saved_hooks:
         return pack_hooked(kept, tensor)
-    storage.saved_at = storage.version
     if storage.exported and storage.still_exported():
         kept.check = checksum(storage)
     return kept
@@ -284,16 +291,8 @@ def outside_error(kept, owner):
 class OpNode(Node):
     """The node of a declared operation. `kept` is aligned with its arguments: Kept, parameter, or None."""
 
-    def __init__(self, op, entry_kinds, template, edges, kept, outs, site):
-        self.op = op
-        self.kinds = entry_kinds          # spec of each tensor input
-        self.template = template
-        self.edges = edges
-        self.kept = kept
-        self.outs = outs                  # spec of each result
-        self.n_outputs = len(outs)
-        self.site = site
-        self.seq = next(_count)
+    # op; kinds: spec of each tensor input; template: where the tensors stand among the arguments;
+    # outs: spec of each result; n_outputs; site; seq. Set by `dispatch`, which makes one for every call.
 
     def name(self):
         return self.op.node_name

@@ -11,8 +11,9 @@ Note [Words]: what one sample takes from the stream.
     unit64   a word64, its low 53 bits                     rand and randn of float64, every other distribution
 Results reach the 16-bit floats by way of float32.
 
-Integers, permutations, uniforms and bernoulli equal PyTorch's bit for bit. What passes through log, sin or
-exp is equal up to the last places, where PyTorch's own builds differ from one another too.
+Integers, permutations, bernoulli and uniforms equal PyTorch's bit for bit (uniforms over another range than
+[0, 1): those of its AVX2 and AVX-512 loops). What passes through log, sin or exp is equal up to the last
+places, where PyTorch's own loops differ from one another too.
 """
 import math
 import operator

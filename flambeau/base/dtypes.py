@@ -79,6 +79,18 @@ def named(name):
     return _by_name.get(name) or ALIASES[name]
 
 
+def given(d, fallback=None):
+    """The dtype that an argument names: a dtype, a Python number type (`float` is float64), or None (the fallback)."""
+    if d is None:
+        return fallback
+    if d.__class__ is dtype:
+        return d
+    found = _by_python.get(d) if isinstance(d, type) else None
+    if found is None:
+        raise TypeError(f"argument 'dtype' must be torch.dtype, not {type(d).__name__}: got {d!r}")
+    return found
+
+
 def from_numpy(np_dtype):
     """The dtype for a NumPy one; TypeError in PyTorch's words if there is none."""
     found = _by_np.get(np_dtype) or _by_np.get(np_dtype.newbyteorder("="))

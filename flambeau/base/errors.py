@@ -8,19 +8,20 @@ import sys
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _getframe = sys._getframe
-_ours: dict = {}                      # code object → whether it is Flambeau's own
+_ours: dict = {}                      # id of a code object → (the object, kept alive; whether it is Flambeau's own)
 
 
-def here():
-    """The innermost line of the user's: (code, offset), or None when there is none."""
-    frame = _getframe(1)
+def here(inside=1):
+    """The innermost line of the user's: (code, offset), or None. At least `inside` frames are known to be ours."""
+    frame = _getframe(inside)
     while frame is not None:
         code = frame.f_code
-        try:
-            ours = _ours[code]
-        except KeyError:
-            ours = _ours[code] = code.co_filename.startswith(PACKAGE)
-        if not ours:
+        known = _ours.get(id(code))               # hashing a code object itself walks all of its contents
+        if known is None:
+            if len(_ours) > 20_000:
+                _ours.clear()
+            known = _ours[id(code)] = (code, code.co_filename.startswith(PACKAGE))
+        if not known[1]:
             return (code, frame.f_lasti)
         frame = frame.f_back
     return None

@@ -43,7 +43,7 @@ class Entry:
     """All that is known about one call before it runs; found again by its key (operation, specs, parameters)."""
 
     __slots__ = ("op", "outs", "many", "casts", "template", "simple", "param_at", "wrap", "kinds", "deltas", "nbytes",
-                 "differentiable", "device", "list_type")
+                 "device", "plans")
 
 
 class OpType(type):
@@ -74,13 +74,14 @@ class Op(metaclass=OpType):
     node = None
     verify = None
     nondiff = ()              # results that carry no gradient although they are floating
-    is_view = False
+    is_view = pointwise = composite = False
 
     @classmethod
     def prepare(op):
         """Read the signature and the derivative rules off the declaration, at the first call."""
-        main = op.__dict__.get("ref") or op.__dict__.get("view") or op.meta
-        code, skip = main.__code__, 0 if main is not op.__dict__.get("ref") else 1
+        ref = getattr(op, "ref", None)
+        main = ref or getattr(op, "view", None) or getattr(op, "of", None) or op.meta
+        code, skip = main.__code__, 1 if main is ref else 0            # `ref` starts with xp
         positional = code.co_varnames[skip:code.co_argcount]
         kwonly = code.co_varnames[code.co_argcount:code.co_argcount + code.co_kwonlyargcount]
         given = main.__defaults__ or ()
@@ -170,6 +171,7 @@ class Pointwise(Op):
     """
 
     forms = "function method inplace out"
+    pointwise = True
     result = "same"
     refuses = ""
     cname = None              # PyTorch's kernel name, for its "not implemented for" message
@@ -225,6 +227,8 @@ class View(Op):
 
 class Composite(Op):
     """An ordinary function over tensors, `of(…)`. With `d_` rules it is one autograd node; without, its parts are."""
+
+    composite = True
 
     def of():
         raise NotImplementedError

@@ -1,9 +1,13 @@
 """The special functions that NumPy lacks, as array code for NumPy or CuPy.
 
-Every function takes the array module `xp` first, then arrays of float32 or float64 that broadcast, and gives an
-array of their common dtype. Inside, all arithmetic is float64; a float32 result is rounded once, at the end.
-Infinities, nan, signed zeros, poles and domain errors come out as PyTorch has them. Where PyTorch's own kernels
-overflow early or divide rounding noise by zero (`i0(712)`, `trigamma(-1)`, `zeta(1e30, 2)`), the true value does.
+Every function takes the array module `xp` first, then arrays of float32 or float64 that broadcast, and
+gives an array of their common dtype. All arithmetic is float64; a float32 result is rounded once, at the end.
+Infinities, nan, signed zeros, poles and domain errors come out as PyTorch has them. Only where its kernels
+overflow early or return rounding noise (`i0(712)`, `trigamma(-1)`, `zeta(1e30, 2)`), the true value does.
+
+Float64 results are good to a few units in the last place, with two exceptions. Next to a zero at negative x
+(`lgamma`, `digamma`, `polygamma`) the error is small beside the terms that cancel, not beside the result.
+And an incomplete gamma function that is as small as e^-E is good to about 20 + 3 E units.
 
 The tables are the published ones, named where they stand; polynomials list the highest power first.
 """
@@ -13,18 +17,18 @@ from contextlib import nullcontext
 
 import numpy as np
 
-BLOCK = 1 << 14                # elements: a handful of float64 temporaries this long stay in the second-level cache
+BLOCK = 1 << 14                # elements: a few float64 temporaries of this length stay in the cache
 SQRT_2 = math.sqrt(2)
 SQRT_HALF = math.sqrt(0.5)
 
 
 def quiet(xp):
-    """A context in which invalid values and overflow raise no warning. CuPy never warns, and has no such switch."""
+    """A context in which invalid values and overflow give no warning. CuPy never does, and has no switch."""
     return xp.errstate(all="ignore") if hasattr(xp, "errstate") else nullcontext()
 
 
 def elementwise(body):
-    """Make a function of flat float64 arrays one of arrays of any shape and float dtype, run block by block."""
+    """Turn a function of flat float64 arrays into one of any shape and float dtype, run block by block."""
     @functools.wraps(body)
     def call(xp, *args):
         dtype = xp.result_type(*args)
@@ -65,8 +69,8 @@ def ratio(x, above, below):
 
 
 # ---- The error function and its relatives
-# W. J. Cody, "Rational Chebyshev approximations for the error function", Math. Comp. 23 (1969), with the digits of
-# his SPECFUN: erf near 0; exp(x^2) erfc(x) up to 4; the same beyond 4, in 1/x^2.
+# W. J. Cody, "Rational Chebyshev approximations for the error function", Math. Comp. 23 (1969), digits of his
+# SPECFUN: erf near 0; exp(x^2) erfc(x) up to 4; the same beyond 4, in 1/x^2.
 CENTRE = 0.46875
 ERF_P = (1.85777706184603153e-1, 3.16112374387056560e0, 1.13864154151050156e2, 3.77485237685302021e2,
          3.20937758913846947e3)
@@ -78,8 +82,8 @@ ERFCX_Q = (1.0, 1.57449261107098347e1, 1.17693950891312499e2, 5.3718110186200985
            3.29079923573345963e3, 4.36261909014324716e3, 3.43936767414372164e3, 1.23033935480374942e3)
 ERFCX_FAR_P = (1.63153871373020978e-2, 3.05326634961232344e-1, 3.60344899949804439e-1, 1.25781726111229246e-1,
                1.60837851487422766e-2, 6.58749161529837803e-4)
-ERFCX_FAR_Q = (1.0, 2.56852019228982242e0, 1.87295284992346725e0, 5.27905102951428412e-1, 6.05183413124413191e-2,
-               2.33520497626869185e-3)
+ERFCX_FAR_Q = (1.0, 2.56852019228982242e0, 1.87295284992346725e0, 5.27905102951428412e-1,
+               6.05183413124413191e-2, 2.33520497626869185e-3)
 
 
 def _erf_centre(xp, x):
@@ -105,7 +109,7 @@ def _erfcx_tail(xp, y):
 
 
 def _gauss(xp, x, scale):
-    """exp(scale x^2). What rounding x^2 loses would be multiplied by up to 700, so it is computed and put back."""
+    """exp(scale x^2). What rounding x^2 loses would grow by up to 700, so it is computed and put back."""
     x = xp.minimum(xp.abs(x), 40.0)                        # beyond, the result is 0 or inf anyway
     square = x * x
     head = x.astype(xp.float32).astype(xp.float64)         # 24 bits, whose square is exact
@@ -178,13 +182,14 @@ def log_ndtr(xp, x):
     size = xp.abs(x)
     centre = size <= CENTRE * SQRT_2
     fill(xp, out, centre, lambda xp, x: xp.log1p(_erf_centre(xp, x * SQRT_HALF)) - math.log(2), x)
-    fill(xp, out, ~centre & (x < 0), lambda xp, y: xp.log(0.5 * _erfcx_tail(xp, y * SQRT_HALF)) - 0.5 * (y * y), size)
+    fill(xp, out, ~centre & (x < 0),
+         lambda xp, y: xp.log(0.5 * _erfcx_tail(xp, y * SQRT_HALF)) - 0.5 * (y * y), size)
     fill(xp, out, ~centre & ~(x < 0), lambda xp, y: xp.log1p(-_normal_tail(xp, y)), size)
     return out
 
 
-# M. J. Wichura, "Algorithm AS 241: the percentage points of the normal distribution", Appl. Stat. 37 (1988), PPND16:
-# for q = p - 1/2 within 0.425 in terms of q^2, and outside in terms of r = sqrt(-log(tail probability)), to 5 and on.
+# M. J. Wichura, "Algorithm AS 241: the percentage points of the normal distribution", Appl. Stat. 37 (1988),
+# PPND16: in q = p - 1/2 within 0.425 of 0; outside in r = sqrt(-log(tail probability)), to 5 and beyond.
 PPND_P = (2.5090809287301226727e3, 3.3430575583588128105e4, 6.7265770927008700853e4, 4.5921953931549871457e4,
           1.3731693765509461125e4, 1.9715909503065514427e3, 1.3314166789178437745e2, 3.3871328727963666080e0)
 PPND_Q = (5.2264952788528545610e3, 2.8729085735721942674e4, 3.9307895800092710610e4, 2.1213794301586595867e4,
@@ -266,7 +271,8 @@ LGAMMA_4_Q = (-1.0, 2.690530175870899333379843e3, 6.393885654300092398984238e5, 
               3.417476345507377132798597e11, 4.463158187419713286462081e11)
 
 # Bernoulli's numbers B2, B4, ... B20 (DLMF table 24.2.1), from which the asymptotic series below are made.
-BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330)
+BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798,
+             -174611 / 330)
 STIRLING = [b / ((2 * k + 2) * (2 * k + 1)) for k, b in enumerate(BERNOULLI[:8])][::-1]
 
 
@@ -298,7 +304,7 @@ def _lgamma_far(xp, x):
 def _lgamma_positive(xp, x):
     """lgamma for x from 1/2 on."""
     out = xp.empty_like(x)
-    fill(xp, out, x <= 0.68, lambda xp, x: _lgamma_from_2(xp, x - 1) - xp.log(x), x)     # steadier than from 1
+    fill(xp, out, x <= 0.68, lambda xp, x: _lgamma_from_2(xp, x - 1) - xp.log(x), x)  # steadier than from 1
     fill(xp, out, (x > 0.68) & (x <= 1.5), lambda xp, x: _lgamma_from_1(xp, x - 1), x)
     fill(xp, out, (x > 1.5) & (x <= 4), lambda xp, x: _lgamma_from_2(xp, x - 2), x)
     fill(xp, out, (x > 4) & (x <= 12), lambda xp, x: _lgamma_from_4(xp, x - 4), x)
@@ -338,18 +344,20 @@ def lgamma(xp, x):
 
 
 # ---- Its derivatives
-# W. J. Cody, A. J. Strecok and H. C. Thacher, "Chebyshev approximations for the psi function", Math. Comp. 27 (1973),
-# digits of SPECFUN: psi(x) / (x - root) on [1/2, 3], and the correction to log(x) - 1/(2x) beyond, in 1/x^2.
-PSI_ROOT = (187 / 128, 190942554 / 2**38, 3.5383762794346735513e-12)     # a sum: subtracting the first two is exact
+# W. J. Cody, A. J. Strecok and H. C. Thacher, "Chebyshev approximations for the psi function", Math. Comp. 27
+# (1973), digits of SPECFUN: psi(x) / (x - root) on [1/2, 3]; beyond, what log(x) - 1/(2x) lacks, in 1/x^2.
+PSI_ROOT = (187 / 128, 190942554 / 2**38, 3.5383762794346735513e-12)   # a sum: x less the first two is exact
 PSI_P = (4.5104681245762934160e-3, 5.4932855833000385356e0, 3.7646693175929276856e2, 7.9525490849151998065e3,
          7.1451595818951933210e4, 3.0655976301987365674e5, 6.3606997788964458797e5, 5.8041312783537569993e5,
          1.6585695029761022321e5)
-PSI_Q = (1.0, 9.6141654774222358525e1, 2.6287715790581193330e3, 2.9862497022250277920e4, 1.6206566091533671639e5,
-         4.3487880712768329037e5, 5.4256384537269993733e5, 2.4242185002017985252e5, 6.4155223783576225996e-8)
-PSI_FAR_P = (-2.7103228277757834192e0, -1.5166271776896121383e1, -1.9784554148719218667e1, -8.8100958828312219821e0,
-             -1.4479614616899842986e0, -7.3689600332394549911e-2, -6.5135387732718171306e-21)
-PSI_FAR_Q = (1.0, 4.4992760373789365846e1, 2.0240955312679931159e2, 2.4736979003315290057e2, 1.0742543875702278326e2,
-             1.7463965060678569906e1, 8.8427520398873480342e-1)
+PSI_Q = (1.0, 9.6141654774222358525e1, 2.6287715790581193330e3, 2.9862497022250277920e4,
+         1.6206566091533671639e5, 4.3487880712768329037e5, 5.4256384537269993733e5, 2.4242185002017985252e5,
+         6.4155223783576225996e-8)
+PSI_FAR_P = (-2.7103228277757834192e0, -1.5166271776896121383e1, -1.9784554148719218667e1,
+             -8.8100958828312219821e0, -1.4479614616899842986e0, -7.3689600332394549911e-2,
+             -6.5135387732718171306e-21)
+PSI_FAR_Q = (1.0, 4.4992760373789365846e1, 2.0240955312679931159e2, 2.4736979003315290057e2,
+             1.0742543875702278326e2, 1.7463965060678569906e1, 8.8427520398873480342e-1)
 
 
 def _digamma_near(xp, x):
@@ -371,7 +379,7 @@ def _digamma_positive(xp, x):
 def _digamma_negative(xp, x):
     """Reflection: psi(x) = psi(1 - x) - pi / tan(pi x)."""
     out = _digamma_positive(xp, 1 - x) - math.pi / xp.tan(math.pi * _turn(xp, x))
-    return xp.where(x == xp.floor(x), math.nan, out)       # the sign of a pole is anybody's guess; -inf counts as one
+    return xp.where(x == xp.floor(x), math.nan, out)       # poles have no one sign; -inf counts as one
 
 
 @elementwise
@@ -395,12 +403,18 @@ def _trigamma_positive(xp, x):
     return out + y * (1 + y * (0.5 + y * poly(y * y, BERNOULLI[7::-1])))
 
 
+def _trigamma_negative(xp, x):
+    """Reflection: psi'(x) + psi'(1 - x) = (pi / sin(pi x))^2."""
+    wave = math.pi / xp.sin(math.pi * _turn(xp, x))
+    return wave * wave - _trigamma_positive(xp, 1 - x)
+
+
 @elementwise
 def trigamma(xp, x):
     """The derivative of `digamma`."""
     out = xp.empty_like(x)
     fill(xp, out, ~(x < 0), _trigamma_positive, x)
-    fill(xp, out, x < 0, lambda xp, x: (math.pi / xp.sin(math.pi * _turn(xp, x))) ** 2 - _trigamma_positive(xp, 1 - x), x)
+    fill(xp, out, x < 0, _trigamma_negative, x)
     return out
 
 
@@ -408,11 +422,11 @@ EULER_MACLAURIN = [b / math.factorial(2 * k + 2) for k, b in enumerate(BERNOULLI
 
 
 def _zeta_positive(xp, s, q):
-    """Ten terms of the sum of (q + k)^-s, then Euler and Maclaurin's formula, DLMF 25.11.5, for positive q."""
+    """Ten terms of the sum of (q + k)^-s, then Euler and Maclaurin's formula, DLMF 2.10.1. q is positive."""
     out = xp.zeros_like(q)
     for k in range(10):
         out += xp.power(q + k, -s)
-    s = xp.minimum(s, 400.0)                               # from 330 on the rest is 0: keep its factors finite
+    s = xp.minimum(s, 400.0)                           # from 330 on the rest is 0; its factors must be finite
     z = q + 10
     rest = xp.power(z, 1 - s)
     out += rest * (1 / (s - 1) + 0.5 / z)
@@ -424,8 +438,8 @@ def _zeta_positive(xp, s, q):
 
 
 def _zeta_negative(xp, s, q):
-    """For an integer s the sum over k of (q + k)^-s makes sense at negative q too. The terms with q + k below 0 are,
-    up to the sign (-1)^s, those of two series at positive arguments."""
+    """For an integer s the sum of (q + k)^-s makes sense at negative q too. Its terms with q + k below 0 are,
+    up to the sign (-1)^s, the difference of two such sums at positive arguments."""
     sign = xp.where(s == 2 * xp.floor(0.5 * s), 1.0, -1.0)
     below = _zeta_positive(xp, s, xp.ceil(q) - q) - _zeta_positive(xp, s, 1 - q)
     return _zeta_positive(xp, s, q - xp.floor(q)) + sign * below
@@ -453,13 +467,14 @@ def polygamma(xp, n, x):
         return trigamma(xp, x)
     scale = math.factorial(n) if n <= 170 else math.inf
     with quiet(xp):
-        out = zeta(xp, xp.float64(n + 1), x.astype(xp.float64)) * (float(scale) if n % 2 else -float(scale))
+        out = float(scale if n % 2 else -scale) * zeta(xp, xp.float64(n + 1), x.astype(xp.float64))
         return out.astype(x.dtype)
 
 
 # ---- The incomplete gamma functions
-# P (lower) and Q = 1 - P (upper). The power series gives P for x below a, the continued fraction Q for x above a,
-# a series of its own Q for small x, and N. M. Temme's uniform expansion both where a is large and x near it.
+# P (lower) and Q = 1 - P (upper). A power series gives P for x below a, a continued fraction Q for x above,
+# another series Q for small x, and N. M. Temme's uniform expansion (SIAM J. Math. Anal. 10, 1979) both, where
+# a is large and x near it.
 NEAR = 0.3                     # how near, |x - a| / a
 LARGE = 30.0                   # how large
 ORDERS, POWERS = 11, 18
@@ -467,13 +482,13 @@ ORDERS, POWERS = 11, 18
 
 @functools.cache
 def _temme_table():
-    """The coefficients of eta^n a^-k in the uniform expansion, by the recurrences DLMF 8.12.12 and 8.12.13."""
-    from fractions import Fraction                         # the recurrences lose digits in floats, and few need this
+    """The coefficients of eta^n a^-k in the uniform expansion, by recurrence, DLMF 8.12.12 and 8.12.13."""
+    from fractions import Fraction  # floats lose digits here; imported late, as few programs come this way
     count = POWERS + 2 * ORDERS + 2
     alpha = [Fraction(0), Fraction(1)]
     for n in range(2, count + 1):
         alpha.append((alpha[n - 1] - sum(j * alpha[j] * alpha[n - j + 1] for j in range(2, n))) / (n + 1))
-    stirling = [Fraction(1)]                               # of gamma(a) itself: the odd alphas again, DLMF 5.11.5
+    stirling = [Fraction(1)]                               # of gamma, DLMF 5.11.3: the odd alphas once more
     for k in range(1, ORDERS):
         stirling.append(alpha[2 * k + 1] * math.prod(range(1, 2 * k + 2, 2)))
     first = [(n + 2) * alpha[n + 2] - (n == 0) for n in range(count - 1)]
@@ -481,12 +496,12 @@ def _temme_table():
     for k in range(ORDERS):
         if k:
             row = [(-1) ** k * stirling[k] * first[n] + (n + 2) * row[n + 2] for n in range(len(row) - 2)]
-        table.append([float(c) for c in reversed(row[:POWERS - k])])           # a^-k has made the last ones negligible
+        table.append([float(c) for c in reversed(row[:POWERS - k])])   # the smaller a^-k, the fewer matter
     return table
 
 
 def _log1p_less(xp, m):
-    """m - log1p(m) for m above -1, to its last digits near 0: with v = m / (2 + m), log1p(m) is 2 atanh(v)."""
+    """m - log1p(m) for m above -1, precise near 0 too: with v = m / (2 + m), log1p(m) is 2 atanh(v)."""
     out = m - xp.log1p(m)
     near = xp.abs(m) < 0.5
 
@@ -503,11 +518,11 @@ def _gamma_density(xp, a, x):
     out = xp.empty_like(x)
 
     def small(xp, a, x):
-        x = xp.minimum(x, 2000.0)                           # beyond, the result is 0
-        half = xp.exp(-0.5 * x)                             # twice, lest exp(-x) underflow alone
+        x = xp.minimum(x, 2000.0)                          # beyond, the result is 0
+        half = xp.exp(-0.5 * x)                            # twice, lest exp(-x) underflow alone
         return half * xp.power(x, a) * half * xp.exp(-_lgamma_1p(xp, a))
 
-    def large(xp, a, x):                                    # Loader's saddle-point form: no large terms cancel
+    def large(xp, a, x):                                   # C. Loader's saddle point (2000): nothing cancels
         m = (x - a) / a
         excess = xp.where(x < 0.5 * a, m - xp.log(x / a), _log1p_less(xp, xp.maximum(m, -0.5)))
         return xp.exp(-a * excess - _stirling(xp, a)) / xp.sqrt(2 * math.pi * a)
@@ -547,7 +562,7 @@ def _q_fraction(xp, a, x):
 
 
 def _q_small(xp, a, x):
-    """Q for small x, where P is near 1: 1 - x^a / gamma(a + 1) without cancellation, and the rest of DLMF 8.7.3."""
+    """Q for small x, where P may be near 1: the first term of DLMF 8.7.3 by expm1, then the others."""
     power = a * xp.log(x) - _lgamma_1p(xp, a)
     term = xp.ones_like(x)
     rest = xp.zeros_like(x)
@@ -558,7 +573,7 @@ def _q_small(xp, a, x):
 
 
 def _temme(xp, a, x, upper):
-    """DLMF 8.12.3 and 8.12.4: half an error function plus a small correction. The tail is computed, the rest is 1 - it."""
+    """DLMF 8.12.3 and 4: half an error function plus a correction. The smaller of P and Q is computed so."""
     m = (x - a) / a
     excess = _log1p_less(xp, m)
     eta = xp.copysign(xp.sqrt(2 * excess), m)
@@ -617,7 +632,7 @@ def igammac(xp, a, x):
 
 
 # ---- Modified Bessel functions of the first kind
-# To 20 the power series, DLMF 10.25.2, whose terms are all positive; beyond, the asymptotic one, DLMF 10.40.1.
+# To 20 the power series, DLMF 10.25.2, all terms positive; beyond, the asymptotic one, DLMF 10.40.1.
 def _bessel_coefficients(order):
     power = [1 / (math.factorial(k) * math.factorial(k + order)) for k in range(42)]
     far = [1.0]

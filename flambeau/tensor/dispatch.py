@@ -7,15 +7,16 @@ call, with the user's names and lines.
 
 import numpy as np
 
+from ..autograd.forward import propagate
 from ..autograd.modes import modes
-from ..autograd.node import OpNode, edge_of, keep, requires, saves
+from ..autograd.node import OpNode, _count, edge_of, keep, requires, saves
 from ..autograd.slices import rebase
 from ..backends.backend import execute
 from ..base import dtypes, shapes
 from ..base.errors import here, line_of, name_of, user_frame
-from ..base.op import NUMBERS, Composite, Entry, Pointwise, View, check_devices, door
+from ..base.op import NUMBERS, Entry, check_devices, door
 from ..base.spec import META, Spec, of_array, spec
-from ..trace.record import current, write_part
+from ..trace.record import _local, current, write_part
 from ..trace.value import Storage, Value
 from .tensor import Tensor
 
@@ -44,7 +45,7 @@ def call(op, args, kwargs):
             return _overridden(op, args, kwargs, out)
     if out is not None:
         return into(op, args, kwargs, out)
-    if issubclass(op, Composite):
+    if op.composite:
         return _composite(op, args, kwargs)
     return dispatch(op, op.bind(args, kwargs))
 
@@ -53,7 +54,7 @@ def dispatch(op, args):
     """Record one call of a primitive operation; `args` are all its arguments in order."""
     inputs = []
     key = [op]
-    scalars = issubclass(op, Pointwise)
+    scalars = op.pointwise
     for at, a in enumerate(args):
         c = a.__class__
         if c is Tensor or isinstance(a, Tensor):
@@ -97,13 +98,23 @@ def dispatch(op, args):
     elif entry.outs is None or op.eager:
         storages = _run_now(entry, op, args, inputs, params)
     else:
-        values = current().append(entry, [t.storage.value for t in inputs], [t.offset for t in inputs], params)
-        storages = [Storage(v, s.nbytes, s.device) for v, s in zip(values, entry.outs, strict=True)]
+        trace = _local.trace
+        values = trace.append(entry, inputs, params)
+        storages = []
+        for value in values:
+            storage = _new(Storage)
+            kind = value.spec
+            storage.value = value
+            storage.nbytes = kind.nbytes
+            storage.device = kind.device
+            storage.version = 0
+            storage.exported = False
+            storages.append(storage)
         for t in inputs:
             if t.storage.exported and t.storage.still_exported():
-                current().run()                      # see Note [Exported storages] in value.py
+                trace.run()                          # see Note [Exported storages] in value.py
                 break
-    site = here()
+    site = here(3)
     outs = []
     for storage in storages:
         tensor = _new(Tensor)
@@ -111,8 +122,10 @@ def dispatch(op, args):
         tensor.spec = storage.value.spec if storage.value is not None else entry.outs[len(outs)]
         tensor.offset = 0
         tensor.site = site
+        tensor._node = tensor._base = tensor._cut = None
+        tensor._requires_grad = False
         outs.append(tensor)
-    _history(op, entry.kinds, entry.template, args, inputs, outs, site)
+    _history(op, entry, args, inputs, outs, site)
     if not entry.many:
         return outs[0]
     return _named(op, outs)
@@ -168,7 +181,7 @@ def _entry(op, args, key):
         else:
             template.append(None)
             param_at.append(at)
-            if a.__class__ in _number_types and (issubclass(op, Pointwise) or op.scalar_at[at]):
+            if a.__class__ in _number_types and (op.pointwise or op.scalar_at[at]):
                 seen.append(a.__class__)
             else:
                 seen.append(a)
@@ -180,10 +193,11 @@ def _entry(op, args, key):
     entry.simple = not param_at and not any(t.__class__ is tuple for t in template)
     entry.wrap = None
     entry.deltas = None
+    entry.plans = {}
     try:
-        if issubclass(op, View):
+        if op.is_view:
             return _view_entry(op, entry, seen, key)
-        entry.device = check_devices(kinds, not issubclass(op, Pointwise))
+        entry.device = check_devices(kinds, not op.pointwise)
         out, casts, common = op.infer(tuple(seen))
     except Exception as error:
         if getattr(error, "refusal", False):
@@ -227,7 +241,7 @@ def _view_entry(op, entry, seen, key):
 
 def _view(entry, op, args, source):
     """Views of `source`: same storage, no instruction."""
-    site = here()
+    site = here(4)
     storage = source.storage
     itemsize = source.spec.dtype.itemsize
     outs = []
@@ -252,7 +266,7 @@ def _view(entry, op, args, source):
             tensor._seen = version
             if why is not None:
                 tensor._view_of = why
-    _history(op, entry.kinds, entry.template, args, (source,), outs, site)
+    _history(op, entry, args, (source,), outs, site)
     return tuple(outs) if entry.many else outs[0]
 
 
@@ -308,22 +322,29 @@ def array_of(tensor):
 # --- autograd beside the call ---------------------------------------------------------------------------------------
 
 
-def _history(op, kinds, template, args, inputs, outs, site):
+def _history(op, entry, args, inputs, outs, site):
     """Make the node that `outs` came from, where gradients are on and somebody needs one."""
+    _attach(op, entry, args, inputs, outs, site)
+    if modes.level >= 0:
+        propagate(op, entry, args, inputs, outs)
+
+
+def _attach(op, entry, args, inputs, outs, site):
     if modes.inference:
         for out in outs:
             if out._base is None:
                 out.storage.inference = True
         return
-    needed = False
+    wanted = 0
     cut = None
+    bit = 1
     for t in inputs:
         if t._node is not None or t._requires_grad or (t._base is not None and requires(t)):
-            needed = True
-            break
-        if t._cut is not None:
+            wanted |= bit
+        elif t._cut is not None:
             cut = t._cut
-    if not needed:
+        bit += bit
+    if not wanted:
         if cut is not None:
             for out in outs:
                 out._cut = cut
@@ -333,46 +354,55 @@ def _history(op, kinds, template, args, inputs, outs, site):
         for out in outs:
             out._cut = cut
         return
-    edges = tuple([edge_of(t) if kinds[i].dtype.category >= 2 else None for i, t in enumerate(inputs)])
-    wanted = tuple([at for at, slot in enumerate(template)
-                    if (slot.__class__ is int and edges[slot] is not None)
-                    or (slot.__class__ is tuple and any(s is not None and edges[s] is not None for s in slot))])
-    plan = op.saves.get(wanted)
+    plan = entry.plans.get(wanted)
     if plan is None:
-        plan = op.saves[wanted] = saves(op, wanted)
-        if op.joint is None:
-            for at in wanted:
-                if at not in op.rules:
-                    del op.saves[wanted]
-                    raise NotImplementedError(f"{op.__name__} has no gradient for its argument '{op.arg_names[at]}'; "
-                                              "detach() that argument first")
-    which, keep_out = plan
-    kept = []
-    for at, a in enumerate(args):
-        if template[at] is None:
-            kept.append(a)
-        elif at in which:
-            if isinstance(a, Tensor):
-                _no_inference(a)
-                kept.append(keep(a))
-            else:
-                kept.append(tuple([b if b is None else keep(b) for b in a]))
-        else:
-            kept.append(None)
-    node = OpNode(op, kinds, template, edges, kept, [o.spec for o in outs], site)
+        plan = entry.plans[wanted] = _plan_history(op, entry, wanted)
+    singles, lists, keep_out, live = plan
+    kept = [None] * (len(args) + 1)
+    for at in entry.param_at:
+        kept[at] = args[at]
+    for at in singles:
+        if args[at].storage.inference:
+            _no_inference(args[at])
+        kept[at] = keep(args[at])
+    for at in lists:
+        kept[at] = tuple([b if b is None else keep(b) for b in args[at]])
+    node = _new(OpNode)
+    node.op = op
+    node.kinds = entry.kinds
+    node.template = entry.template
+    node.edges = tuple([None if not use else (t._node, t._nr) if t._base is None and t._node is not None else edge_of(t)
+                        for t, use in zip(inputs, live, strict=True)])
+    node.kept = kept
+    node.outs = entry.outs if entry.outs is not None else tuple([o.spec for o in outs])
+    node.n_outputs = len(outs)
+    node.site = site
+    node.seq = next(_count)
     if keep_out:
-        if len(outs) == 1:
-            kept.append(keep(outs[0], True))
-        else:
-            kept.append(tuple([keep(o, True, i) for i, o in enumerate(outs)]))
-    else:
-        kept.append(None)
+        kept[-1] = keep(outs[0], True) if len(outs) == 1 else tuple([keep(o, True, i) for i, o in enumerate(outs)])
     for nr, out in enumerate(outs):
         if out.spec.dtype.category >= 2 and nr not in op.nondiff:
             out._node = node
             out._nr = nr
         else:
             out._cut = (f"{op.__name__}, whose result {nr} has no gradient", site)
+
+
+def _plan_history(op, entry, wanted):
+    """For one pattern of inputs that need gradients: which arguments to keep, and which inputs have an edge."""
+    live = [bool(wanted >> i & 1) and kind.dtype.category >= 2 for i, kind in enumerate(entry.kinds)]
+    places = [at for at, slot in enumerate(entry.template)
+              if (slot.__class__ is int and live[slot])
+              or (slot.__class__ is tuple and any(s is not None and live[s] for s in slot))]
+    if op.joint is None:
+        for at in places:
+            if at not in op.rules:
+                raise NotImplementedError(f"{op.__name__} has no gradient for its argument '{op.arg_names[at]}'; "
+                                          "detach() that argument first")
+    which, keep_out = saves(op, tuple(places))
+    singles = tuple(at for at in which if entry.template[at].__class__ is int)
+    lists = tuple(at for at in which if entry.template[at].__class__ is tuple)
+    return singles, lists, keep_out, live
 
 
 def _no_inference(tensor):
@@ -387,7 +417,7 @@ def _composite(op, args, kwargs):
     if not op.differentiable:
         return op.of(*args, **kwargs)
     args = op.bind(args, kwargs)
-    kinds, template, inputs = [], [], []
+    template, inputs = [], []
     for a in args:
         if isinstance(a, Tensor):
             template.append(len(inputs))
@@ -401,8 +431,13 @@ def _composite(op, args, kwargs):
             template.append(tuple(slots))
         else:
             template.append(None)
-    kinds = tuple(t.spec for t in inputs)
+    entry = Entry()
+    entry.kinds = tuple(t.spec for t in inputs)
+    entry.template = tuple(template)
+    entry.param_at = tuple(at for at, slot in enumerate(template) if slot is None)
+    entry.plans = {}
     before, modes.grad = modes.grad, False
+    level, modes.level = modes.level, -1
     n = op.n_positional
     try:
         made = op.of(*args[:n], **dict(zip(op.kwonly, args[n:], strict=True)))
@@ -411,7 +446,7 @@ def _composite(op, args, kwargs):
             raise explained(error, op, args) from None
         raise
     finally:
-        modes.grad = before
+        modes.grad, modes.level = before, level
     many = made.__class__ in (tuple, list)
     site = here()
     outs = list(made) if many else [made]
@@ -421,7 +456,8 @@ def _composite(op, args, kwargs):
         out.site = site
         out._cut = None
         out._node = None
-    _history(op, kinds, tuple(template), args, inputs, outs, site)
+    entry.outs = tuple(o.spec for o in outs)
+    _history(op, entry, args, inputs, outs, site)
     return _named(op, outs) if many else outs[0]
 
 
@@ -509,6 +545,8 @@ def assign(self, result, what, check_cast=True):
     if tracked and self._base is not None:
         edge_self = edge_of(self._base)
     put(self, result, what)
+    if modes.level >= 0:
+        self._tangent = result._tangent
     if tracked:
         if self._base is None:
             self._node, self._nr = result._node, result._nr
@@ -547,7 +585,7 @@ def put(self, result, what):
         storage.value = source.value
         return
     flat = spec(dtypes.uint8, (storage.nbytes,))
-    storage.value = write_part(storage.value, flat, kind, self.offset, source.value, result.spec, result.offset)
+    storage.value = write_part(self, flat, result)
     if source.exported and source.still_exported():
         current().run()
 
@@ -649,7 +687,7 @@ def _call_plain(op, args, kwargs):
     out = kwargs.pop("out", None) if kwargs else None
     if out is not None:
         return into(op, args, kwargs, out)
-    if issubclass(op, Composite):
+    if op.composite:
         return _composite(op, args, kwargs)
     return dispatch(op, op.bind(args, kwargs))
 

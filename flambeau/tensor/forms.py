@@ -5,7 +5,7 @@
 import importlib
 
 from ..base.op import Op, OpType
-from .dispatch import call, inplace
+from .dispatch import call, dispatch, inplace
 from .tensor import Tensor
 
 MODULES = ("create", "convert", "arith", "math", "compare", "reduce", "order", "shape", "index", "matmul", "linalg",
@@ -40,7 +40,11 @@ def in_place(op, name):
 
 
 def operator(op, name, reverse):
+    """The operator form. Plain operands of a primitive skip the general binding."""
     def form(self, other):
+        c = other.__class__
+        if (c is Tensor or c in PLAIN) and self.__class__ is Tensor and op.prepared and not op.composite:
+            return dispatch(op, (other, self, *op.defaults[2:]) if reverse else (self, other, *op.defaults[2:]))
         if not takes(other):
             return NotImplemented
         return call(op, (other, self) if reverse else (self, other), {})
@@ -49,12 +53,16 @@ def operator(op, name, reverse):
 
 
 def augmented(op, name):
+    """The operator that writes into its left operand."""
     def form(self, other):
         if not takes(other):
             return NotImplemented
         return inplace(op, (self, other), {})
     form.__name__, form.__qualname__, form.op = name, f"Tensor.{name}", op
     return form
+
+
+PLAIN = frozenset((bool, int, float, complex))
 
 
 def takes(other):

@@ -14,6 +14,7 @@ from ..base import settings
 from .value import Value
 
 _refs = sys.getrefcount
+_new = object.__new__
 _traces = weakref.WeakSet()
 
 
@@ -34,44 +35,48 @@ class Trace:
         self.slots = {}       # ready Value → slot
         self.bytes = 0        # what the results would allocate
 
-    def slot_of(self, value):
-        """The slot of a value that is ready, or pending here."""
-        if value.trace is self:
-            return value.slot
-        slot = self.slots.get(value)
-        if slot is None:
-            slot = self.slots[value] = len(self.values)
-            self.values.append(value)
-            self.last.append(-1)
-        return slot
-
-    def append(self, entry, inputs, offsets, params):
-        """Record one instruction over `inputs` (Values); gives the pending result Values."""
-        for value in inputs:
-            if value.trace is not None and value.trace is not self:
-                value.ready()                         # pending in another thread's trace
+    def append(self, entry, inputs, params):
+        """Record one instruction over the tensors `inputs`; gives the pending result Values."""
+        foreign = None
         with self.lock:
-            index = len(self.code)
-            slots = []
-            last = self.last
-            for value in inputs:
-                slot = value.slot if value.trace is self else self.slot_of(value)
+            code, values, last = self.code, self.values, self.last
+            index = len(code)
+            slots, offsets, outs = [], [], []
+            for tensor in inputs:
+                value = tensor.storage.value
+                trace = value.trace
+                if trace is self:
+                    slot = value.slot
+                elif trace is None:
+                    slot = self.slots.get(value)
+                    if slot is None:
+                        slot = self.slots[value] = len(values)
+                        values.append(value)
+                        last.append(index)
+                else:
+                    foreign = value               # pending in another thread's trace: run that first, unlocked
+                    break
                 last[slot] = index
                 slots.append(slot)
-            values = self.values
-            first = len(values)
-            outs = []
-            for spec in entry.outs:
-                made = Value(None, spec)
-                made.trace = self
-                made.slot = len(values)
-                values.append(made)
-                last.append(index)
-                outs.append(made)
-            self.code.append((entry, slots, offsets, params, first))
-            self.bytes += entry.nbytes
-        if len(self.code) >= settings.trace_instructions or self.bytes >= settings.trace_bytes:
-            self.run()
+                offsets.append(tensor.offset)
+            else:
+                first = len(values)
+                for spec in entry.outs:
+                    made = _new(Value)
+                    made.trace = self
+                    made.slot = len(values)
+                    made.spec = spec
+                    values.append(made)
+                    last.append(index)
+                    outs.append(made)
+                code.append((entry, slots, offsets, params, first))
+                self.bytes += entry.nbytes
+                if index < settings.trace_instructions and self.bytes < settings.trace_bytes:
+                    return outs
+        if foreign is not None:
+            foreign.ready()
+            return self.append(entry, inputs, params)
+        self.run()
         return outs
 
     def wanted(self):
@@ -111,6 +116,7 @@ class Trace:
                             for slot, array in enumerate(outs, first):
                                 value = values[slot]
                                 value.array = array
+                                value._memory = None
                                 value.trace = None
                             del outs
                         # From here on the instruction counts as run, even if an interrupt comes before the next.
@@ -183,13 +189,13 @@ def current():
     return _local.trace
 
 
-def write_part(old, whole, view, offset, source, kind, source_offset):
-    """The Value of a storage after `source` (a Value seen as `kind`) is written into its view."""
+def write_part(tensor, whole, source):
+    """The Value of `tensor`'s storage (of spec `whole`) after the tensor `source` is written into its view."""
     entry = _UpdateEntry()
     entry.outs = (whole,)
-    entry.kinds = (view, kind)
+    entry.kinds = (tensor.spec, source.spec)
     entry.nbytes = 0
-    return current().append(entry, (old, source), (offset, source_offset), ())[0]
+    return current().append(entry, (tensor, source), ())[0]
 
 
 def run_all():

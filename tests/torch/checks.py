@@ -347,7 +347,7 @@ OUT_STYLES = {
     "right":         lambda t: garbage(t.shape, t.dtype),
     "empty":         lambda t: garbage((0,), t.dtype),
     "strided":       lambda t: noncontiguous_like(garbage(t.shape, t.dtype)),
-    "transposed":    lambda t: garbage(t.shape[::-1], t.dtype).permute(*reversed(range(t.dim()))),
+    "transposed":    lambda t: garbage(t.shape[::-1], t.dtype).permute(tuple(reversed(range(t.dim())))),
     "other shape":   lambda t: garbage((*t.shape, 2), t.dtype),
     "other dtype":   lambda t: garbage(t.shape, torch.int64 if t.is_floating_point() or t.is_complex() else torch.float32),
     "wider dtype":   lambda t: garbage(t.shape, torch.complex128),

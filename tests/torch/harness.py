@@ -20,6 +20,8 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import BinaryUfuncInfo, SampleInput, UnaryUfuncInfo
 
 torch.set_num_threads(1)
+# torch.manual_seed formats a stack trace for each device type that is not there; OpInfo calls it before every sample.
+torch.manual_seed = torch.default_generator.manual_seed
 
 SELF = os.environ.get("FLAMBEAU_CONFORMANCE_SELF") == "1"
 fb = torch if SELF else importlib.import_module("flambeau")
@@ -53,23 +55,25 @@ def fb_dtype(dtype):
 
 def flat_storage(t):
     """The whole storage under `t` as a flat NumPy copy, bfloat16 as the int16 of the same bits."""
-    flat = torch.empty(0, dtype=t.dtype).set_(t.untyped_storage())
-    flat = flat.view(torch.int16) if t.dtype is torch.bfloat16 else flat
-    return flat.numpy().copy()
+    flat = torch.empty(0, dtype=t.dtype).set_(t.untyped_storage()).clone()
+    return (flat.view(torch.int16) if t.dtype is torch.bfloat16 else flat).numpy()
 
 
-def to_fb_tensor(t):
+def to_fb_tensor(t, memo):
+    """`t` over a copy of its storage, with its strides and offset; tensors that share memory go on sharing it."""
     if t.layout is not torch.strided or t.device.type != "cpu":
         raise Unsupported(f"{t.layout} on {t.device}")
     dtype = fb_dtype(t.dtype)
     plain = t.detach().resolve_conj().resolve_neg()
-    if plain.is_contiguous() and plain.untyped_storage().nbytes() == plain.numel() * plain.itemsize:
-        array = flat_storage(plain).reshape(plain.shape)               # the common case is no view of anything
+    storage = plain.untyped_storage()
+    key = ("storage", storage.data_ptr(), t.dtype)
+    if storage.nbytes() and key in memo:
+        out = memo[key].detach()
     else:
+        whole = plain.is_contiguous() and storage.nbytes() == plain.numel() * plain.itemsize
         array = flat_storage(plain)
-    out = fb.tensor(array)
-    if t.dtype is torch.bfloat16:
-        out = out.view(dtype)
+        out = fb.tensor(array.reshape(plain.shape) if whole else array)     # the common case is a view of nothing
+        out = memo[key] = out.view(dtype) if t.dtype is torch.bfloat16 else out
     place = (tuple(plain.shape), plain.stride(), plain.storage_offset())
     if (tuple(out.shape), tuple(out.stride()), out.storage_offset()) != place:
         out = out.as_strided(*place)
@@ -81,7 +85,7 @@ def to_fb(x, memo=None):
     memo = {} if memo is None else memo
     if isinstance(x, torch.Tensor):
         if id(x) not in memo:
-            memo[id(x)] = to_fb_tensor(x)
+            memo[id(x)] = to_fb_tensor(x, memo)
         return memo[id(x)]
     if isinstance(x, torch.Size):
         return fb.Size(x)
@@ -114,7 +118,8 @@ def copy(x, memo=None):
     memo = {} if memo is None else memo
     if isinstance(x, torch.Tensor):
         if id(x) not in memo:
-            fresh = x.detach().untyped_storage().clone()
+            key = ("storage", x.untyped_storage().data_ptr())
+            fresh = memo[key] = memo.get(key) or x.detach().untyped_storage().clone()
             twin = torch.empty(0, dtype=x.dtype).set_(fresh, x.storage_offset(), x.shape, x.stride())
             twin = torch._neg_view(twin) if x.is_neg() else twin
             twin = torch._conj(twin) if x.is_conj() else twin
@@ -256,9 +261,18 @@ LOOSER = {"linalg.": {torch.float32: (1e-4, 1e-4), torch.complex64: (1e-4, 1e-4)
                       torch.float64: (1e-6, 1e-6), torch.complex128: (1e-6, 1e-6)}}
 
 
-@functools.cache
 def tolerance(op, dtype):
     """(rtol, atol) for results of `dtype`: torch.testing's, or OpInfo's own where that is wider."""
+    key = (op and op.full_name, dtype)
+    if key not in SETTLED:
+        SETTLED[key] = find_tolerance(op, dtype)
+    return SETTLED[key]
+
+
+SETTLED = {}
+
+
+def find_tolerance(op, dtype):
     rtol, atol = TOLERANCES.get(dtype, (0, 0))
     for prefix, wider in LOOSER.items():
         if op is not None and op.name.startswith(prefix) and dtype in wider:

@@ -25,6 +25,10 @@ SIGNED = [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8]
 # What log, sin and exp may differ by between C libraries; in 16 bits, one step when that crosses a rounding.
 CLOSE = {torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float32: 1e-6, torch.float64: 1e-12,
          torch.complex64: 1e-6, torch.complex128: 1e-12}
+# Without AVX2 PyTorch rounds uniform_ twice and its float32 randn has another sine: other last places there.
+VECTOR = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+if not VECTOR:
+    CLOSE[torch.float32] = CLOSE[torch.complex64] = 4e-6
 
 
 def pair(seed):
@@ -164,6 +168,7 @@ def test_uniform(dtype, seed):
     same_state(ours, theirs)
 
 
+@pytest.mark.skipif(not VECTOR, reason="PyTorch runs without AVX2, where uniform_ rounds twice")
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("low, high", [(-1, 1), (0, 0.3), (0.1, 0.7), (-0.3, 5.7), (3, 1e4), (-7e-3, 7e-3),
                                        (2, 2), (-1e-9, 1), (1 / 3, 1 / 3 + 1e-7), (-5, -4.9)])
@@ -372,7 +377,8 @@ def test_multinomial(dtype):
         assert mine.dtype == np.int64 and mine.shape == drawn.shape
         if dtype in (torch.float32, torch.float64) or replacement or samples == 1:
             assert np.array_equal(mine, drawn)
-        # else: in 16 bits many come in together, and the order in which topk takes equals is not defined
+        else:       # in 16 bits many come in together, and the order of equals in topk is not defined
+            assert all(len(set(row)) == samples for row in mine.reshape(-1, samples).tolist())
         same_state(ours, theirs)
     weights = np.array([0.0, 2.0, 0.0, 1.0, 0.0], np.float32)
     assert set(ours.multinomial(weights, 1000, True).tolist()) == {1, 3}

@@ -1,0 +1,160 @@
+"""Forward mode: tensors that carry a tangent, propagated beside every call.
+
+No operation declares a forward rule. A derivative rule is linear in the incoming gradient, so differentiating it with
+respect to that gradient gives the tangent of the result ("double backward"): if vjp(u) = J^T u, then
+d(vjp(u) . t)/du = J t. It costs two backward steps a call, and holds for every operation that has a gradient.
+"""
+from collections import namedtuple
+
+from ..base.errors import here
+from ..base.op import door
+from .engine import grad, suit
+from .modes import modes
+from .node import OpNode, _count, edge_of, keep, requires
+
+UnpackedDualTensor = namedtuple("UnpackedDualTensor", ["primal", "tangent"])
+_levels = 0                       # how many levels were ever entered: a tangent of an older one is stale
+
+
+class dual_level:
+    """The extent in which tensors may carry tangents; they are forgotten at its end."""
+
+    def __enter__(self):
+        return enter_dual_level()
+
+    def __exit__(self, *exc):
+        exit_dual_level()
+
+
+def enter_dual_level():
+    """Open the forward-mode level."""
+    global _levels
+    if modes.level >= 0:
+        raise RuntimeError("Nested forward mode AD is not supported at the moment")
+    _levels += 1
+    modes.level = _levels
+    return 0
+
+
+def exit_dual_level(*, level=None):
+    """Close the forward-mode level."""
+    if modes.level < 0:
+        raise RuntimeError("Trying to exit a forward AD level that was not entered: no dual level is open.")
+    modes.level = -1
+
+
+def make_dual(tensor, tangent, *, level=None):
+    """`tensor` carrying `tangent` through everything computed from it."""
+    if modes.level < 0:
+        raise RuntimeError("Trying to create a dual Tensor for forward AD but no level exists, make sure to enter_dual_level() "
+                           "first.")
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        raise ValueError(f"Expected primal to be floating point or complex, but got: {tensor.dtype}")
+    if not (tangent.is_floating_point() or tangent.is_complex()):
+        raise ValueError(f"Expected tangent to be floating point or complex, but got: {tangent.dtype}")
+    if tensor.spec.shape != tangent.spec.shape:
+        raise RuntimeError("Trying to set a forward gradient that has a different size than that of the original Tensor, this is "
+                           f"not supported. Tensor is of size {list(tensor.shape)} while the given forward gradient is of size "
+                           f"{list(tangent.shape)}.")
+    if tensor.spec.dtype is not tangent.spec.dtype:
+        raise RuntimeError("Trying to set a forward gradient that has a different dtype than that of the original Tensor: "
+                           f"{tensor.dtype} and {tangent.dtype}.")
+    dual = tensor.view_as(tensor)
+    dual._tangent = (modes.level, tangent)
+    return dual
+
+
+def unpack_dual(tensor, *, level=None):
+    """The tensor without its tangent, and the tangent (None if it carries none)."""
+    if not isinstance(tensor, door.tensor):
+        return UnpackedDualTensor(tensor, None)
+    t = tangent_of(tensor)
+    if t is None:
+        return UnpackedDualTensor(tensor, None)
+    before, modes.level = modes.level, -1
+    try:
+        primal = tensor.view_as(tensor)
+    finally:
+        modes.level = before
+    return UnpackedDualTensor(primal, t)
+
+
+def tangent_of(tensor):
+    """The tangent of the open level, or None."""
+    held = tensor._tangent
+    return held[1] if held is not None and held[0] == modes.level else None
+
+
+def tangents_of(args):
+    """For a custom Function: one tangent (or None) per argument; None if no argument has one."""
+    found = [tangent_of(a) if isinstance(a, door.tensor) else None for a in args]
+    return found if any(t is not None for t in found) else None
+
+
+def set_tangents(outs, tangents):
+    """Hang the tangents that a Function's jvp gave on its results."""
+    tangents = tangents if isinstance(tangents, (tuple, list)) else (tangents,)
+    for out, t in zip(outs, tangents, strict=True):
+        if t is not None:
+            if t.spec.shape != out.spec.shape:
+                raise RuntimeError(f"jvp returned a tangent of size {list(t.shape)} for a result of size {list(out.shape)}")
+            out._tangent = (modes.level, t)
+
+
+def propagate(op, entry, args, inputs, outs):
+    """Give the results of one call their tangents."""
+    tangents = [tangent_of(t) for t in inputs]
+    live = [t is not None and kind.dtype.category >= 2 for t, kind in zip(tangents, entry.kinds, strict=True)]
+    if not any(live) or not op.differentiable:
+        return
+    level, modes.level = modes.level, -1
+    before = modes.grad
+    try:
+        node = _node(op, entry, args, inputs, outs, live)
+        modes.grad = True
+        real = [nr for nr, o in enumerate(outs) if o.spec.dtype.category >= 2 and nr not in op.nondiff]
+        probes = [o.new_zeros(o.shape).requires_grad_() if nr in real else None for nr, o in enumerate(outs)]
+        made = node.backward(tuple(probes))
+        pairs = [(suit(g, kind), t.to(kind.dtype)) for g, t, kind, use in
+                 zip(made, tangents, entry.kinds, live, strict=True) if use and g is not None and requires(g)]
+        wanted = [probes[nr] for nr in real]
+        if pairs:
+            got = grad([g for g, _ in pairs], wanted, [_conj(t) for _, t in pairs], create_graph=before, allow_unused=True)
+        else:
+            got = [None] * len(wanted)
+        for nr, t in zip(real, got, strict=True):
+            modes.grad = before
+            t = outs[nr].new_zeros(outs[nr].shape) if t is None else _conj(t)
+            outs[nr]._tangent = (level, t)
+    finally:
+        modes.grad, modes.level = before, level
+
+
+def _conj(t):
+    # PyTorch's gradients are conjugated once per pass, so J t comes out of the double pass as conj(J conj(t)).
+    return t.conj() if t.is_complex() else t
+
+
+def _node(op, entry, args, inputs, outs, live):
+    """A node like the one `dispatch` makes, for all inputs with a tangent, whether or not they require grad."""
+    node = object.__new__(OpNode)
+    node.op, node.kinds, node.template = op, entry.kinds, entry.template
+    node.edges = tuple((edge_of(t) or (None, 0)) if use else None for t, use in zip(inputs, live, strict=True))
+    kept = []
+    for at, a in enumerate(args):
+        slot = entry.template[at]
+        if slot is None:
+            kept.append(a)
+        elif slot.__class__ is int:
+            kept.append(keep(a))
+        else:
+            kept.append(tuple(b if b is None else keep(b) for b in a))
+    held = tuple(keep(o) for o in outs)
+    kept.append(held[0] if len(held) == 1 else held)
+    node.kept, node.outs, node.n_outputs = kept, tuple(o.spec for o in outs), len(outs)
+    node.site, node.seq = here(), next(_count)
+    return node
+
+
+door.tangents_of = tangents_of
+door.set_tangents = set_tangents

@@ -1,0 +1,276 @@
+"""Operations of the user's own: `Function` with a forward and a backward written by hand.
+
+The context that forward and backward share is the autograd node itself, so what forward puts on it can be looked at
+through `grad_fn`, as in PyTorch.
+"""
+import functools
+
+from ..base.errors import here, line_of
+from ..base.op import door
+from .modes import modes
+from .node import Node, _count, edge_of, keep, requires, second_error
+from .slices import rebase
+
+
+class FunctionCtx(Node):
+    """What `forward` leaves for `backward`."""
+
+    takes_none = True             # backward runs even where no gradient came, with zeros in its place
+    materialize = True
+    to_save: tuple = ()
+    to_save_forward: tuple = ()
+    dirty: tuple = ()
+    non_differentiable: tuple = ()
+    needs_input_grad: tuple = ()
+    kept = ()
+    function = None               # the Function subclass
+    had_kept = False
+
+    def __init__(self):
+        self.seq = next(_count)
+
+    def save_for_backward(self, *tensors):
+        """Keep tensors for backward; in-place writes to them are noticed there."""
+        self.to_save = tensors
+
+    def save_for_forward(self, *tensors):
+        """Keep tensors for `jvp`."""
+        self.to_save_forward = tensors
+
+    def mark_dirty(self, *args):
+        """Say which inputs forward wrote in place."""
+        self.dirty = args
+
+    def mark_non_differentiable(self, *args):
+        """Say which results carry no gradient."""
+        self.non_differentiable = args
+
+    def set_materialize_grads(self, value):
+        """Whether backward sees zeros (the default) or None for results that got no gradient."""
+        self.materialize = value
+
+    @property
+    def saved_tensors(self):
+        if self.kept is None:
+            raise second_error(self)
+        if not self.kept and (self.to_save or self.to_save_forward):      # still inside forward or jvp
+            return tuple(self.to_save or self.to_save_forward)
+        return tuple(k if k is None else k.unpack(self) for k in self.kept)
+
+    saved_variables = saved_tensors
+
+    def name(self):
+        return self.function.__name__ + "Backward"
+
+    def differentiable_out(self, nr):
+        return True
+
+    def release(self, site):
+        if self.had_kept:
+            self.kept = None
+            self.released = site
+
+    def backward(self, grads):
+        if self.kept is None and self.had_kept:
+            raise second_error(self)
+        if self.materialize:
+            grads = tuple(g if g is not None or kind is None else door.full(kind.shape, 0, kind.dtype, kind.device)
+                          for g, kind in zip(grads, self.outs, strict=True))
+        rule = self.function.backward
+        if rule is Function.backward:
+            rule = self.function.vjp
+        made = rule(self, *grads)
+        made = made if isinstance(made, tuple) else tuple(made) if isinstance(made, list) else (made,)
+        wanted = len(self.is_tensor)
+        if len(made) > wanted and all(g is None for g in made[wanted:]):
+            made = made[:wanted]
+        if len(made) != wanted:
+            raise RuntimeError(f"function {self.name()} returned an incorrect number of gradients (expected {wanted}, got "
+                               f"{len(made)})\n  {self.name()} was made at {line_of(self.site)}: its backward must return one "
+                               "gradient (or None) for each argument of forward.")
+        out = []
+        for i, (g, tensor) in enumerate(zip(made, self.is_tensor, strict=True)):
+            if tensor:
+                if g is not None and not isinstance(g, door.tensor):
+                    raise TypeError(f"expected Variable or None (got {type(g).__name__})")
+                out.append(g)
+            elif g is not None:
+                raise RuntimeError(f"function {self.name()} returned a gradient different from None at position {i + 1}, but "
+                                   "the corresponding forward input was not a Variable")
+        return tuple(out)
+
+
+class _FunctionType(type):
+    """Gives each Function a node class of its own, named as PyTorch names it."""
+
+    def __init__(cls, name, bases, body):
+        super().__init__(name, bases, body)
+        cls._node_class = type(name + "Backward", (FunctionCtx,), {"function": cls})
+
+
+class Function(metaclass=_FunctionType):
+    """Subclass it, write `forward` and `backward` as static methods, and call `apply`."""
+
+    def __init__(self, *args, **kwargs):
+        raise RuntimeError(f"{type(self)} should not be instantiated. Methods on autograd functions are all static, so you should "
+                           "invoke them on the class itself. Instantiating an autograd function will raise an error in a future "
+                           "version of PyTorch.")
+
+    def __call__(self, *args, **kwargs):
+        raise RuntimeError("Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd "
+                           "function with static forward method.")
+
+    @staticmethod
+    def forward(*args, **kwargs):
+        """The operation: `forward(ctx, *args)`, or `forward(*args)` together with `setup_context`."""
+        raise NotImplementedError("You must implement the forward function for custom autograd.Function.")
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        """Fill the context after a `forward` that does not take one."""
+        raise NotImplementedError("setup_context is not implemented.")
+
+    @staticmethod
+    def backward(ctx, *grad_outputs):
+        """One gradient (or None) for each argument of forward."""
+        raise NotImplementedError("You must implement either the backward or vjp method for your custom autograd.Function to use "
+                                  "it with backward mode AD.")
+
+    vjp = backward
+
+    @staticmethod
+    def jvp(ctx, *grad_inputs):
+        """The tangents of the results, from those of the arguments."""
+        raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with forward mode "
+                                  "AD.")
+
+    @classmethod
+    def apply(cls, *args, **kwargs):
+        """Run the operation on `args` and record it."""
+        Tensor = door.tensor
+        ctx = cls._node_class()
+        tensors = [a for a in args if isinstance(a, Tensor)]
+        ctx.is_tensor = tuple(isinstance(a, Tensor) for a in args)
+        tracked = modes.grad and any(requires(t) for t in tensors)
+        ctx.needs_input_grad = tuple(isinstance(a, Tensor) and modes.grad and requires(a) for a in args)
+        edges = tuple(edge_of(t) if requires(t) else None for t in tensors) if tracked else ()
+        versions = [t.storage.version for t in tensors]
+        separate = cls.setup_context is not Function.setup_context
+        tangents = door.tangents_of(args) if modes.level >= 0 else None
+        before, modes.grad = modes.grad, False
+        level, modes.level = modes.level, -1
+        try:
+            if separate:
+                out = cls.forward(*args, **kwargs)
+                cls.setup_context(ctx, args, out)
+            else:
+                out = cls.forward(ctx, *args, **kwargs)
+        finally:
+            modes.grad, modes.level = before, level
+        many = isinstance(out, tuple)
+        outs = list(out) if many else [out]
+        ctx.site = here()
+        ctx.outs = tuple(o.spec if isinstance(o, Tensor) else None for o in outs)
+        ctx.n_outputs = len(outs)
+        ctx.kinds = tuple(t.spec for t in tensors)
+        ctx.edges = edges
+        _check_dirty(cls, ctx, tensors, outs, versions, before)
+        for nr, o in enumerate(outs):
+            if isinstance(o, Tensor):
+                outs[nr] = _result(ctx, o, nr, tensors, tracked)
+        if tracked:
+            ctx.kept = tuple(_keep(ctx, t, out, outs) for t in ctx.to_save)
+            ctx.had_kept = any(k is not None for k in ctx.kept)
+        if tangents is not None:
+            door.set_tangents(outs, cls.jvp(ctx, *tangents))
+        return tuple(outs) if many else outs[0]
+
+
+def _check_dirty(cls, ctx, tensors, outs, versions, grad_on):
+    for t in ctx.dirty:
+        if grad_on and requires(t) and t.grad_fn is None:
+            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.\n  "
+                               f"{cls.__name__} marked it dirty; it was made at {line_of(t.site)}.")
+        if not any(o is t for o in outs):
+            raise RuntimeError("Some elements marked as dirty during the forward method were not returned as output. The inputs "
+                               "that are modified inplace must all be outputs of the Function.")
+
+
+def _result(ctx, out, nr, inputs, tracked):
+    """One result with its history: an input handed back becomes a view of itself, unless it was written."""
+    dirty = any(out is t for t in ctx.dirty)
+    plain = any(out is t for t in ctx.non_differentiable) or out.spec.dtype.category < 2
+    if not dirty:
+        source = next((t for t in inputs if out is t or (out._base is not None and out._base in (t, t._base))), None)
+        if any(out is t for t in inputs) or out._node is not None or out._requires_grad:
+            look = door.wrap(out.storage, out.spec, out.offset)
+            look.site = ctx.site
+            out = look
+            if source is not None and not plain:
+                out._base = source._base if source._base is not None else source
+        if source is not None and tracked and not plain:
+            out._view_of = "custom"
+            out._seen = out.storage.version
+    if plain or not tracked:
+        if tracked:
+            out._cut = (f"{ctx.name()}, which marked it non-differentiable", ctx.site)
+        return out
+    if dirty and out._base is not None:
+        written = door.wrap(out.storage, out.spec, out.offset)
+        written._node, written._nr = ctx, nr
+        rebase(out, written, edge_of(out._base) if requires(out._base) else None)
+    else:
+        out._node, out._nr, out._requires_grad = ctx, nr, False
+    return out
+
+
+def _keep(ctx, tensor, out, outs):
+    if tensor is None:
+        return None
+    if not isinstance(tensor, door.tensor):
+        raise TypeError(f"save_for_backward can only save variables, but argument is of type {type(tensor).__name__}")
+    before = out if isinstance(out, tuple) else (out,)
+    for nr, (o, wrapped) in enumerate(zip(before, outs, strict=True)):
+        if o is tensor or wrapped is tensor:
+            if isinstance(wrapped, door.tensor) and wrapped._node is ctx:
+                return keep(wrapped, True, nr)
+    return keep(tensor)
+
+
+def once_differentiable(fn):
+    """Mark a `backward` that cannot itself be differentiated: trying to is an error, not a wrong result."""
+
+    @functools.wraps(fn)
+    def once(ctx, *grads):
+        before, modes.grad = modes.grad, False
+        try:
+            made = fn(ctx, *grads)
+        finally:
+            modes.grad = before
+        if not before or not any(isinstance(g, door.tensor) and requires(g) for g in grads):
+            return made
+        outs = made if isinstance(made, tuple) else (made,)
+        refusal = _Refuse(tuple(edge_of(g) for g in grads if isinstance(g, door.tensor) and requires(g)))
+        for o in outs:
+            if isinstance(o, door.tensor):
+                o._node, o._nr = refusal, 0
+        return made
+    return once
+
+
+class _Refuse(Node):
+    """Stands where a once-differentiable backward was; refuses to be walked."""
+
+    takes_none = True
+
+    def __init__(self, edges):
+        super().__init__()
+        self.edges = edges
+        self.site = here()
+
+    def name(self):
+        return "torch::autograd::Error"
+
+    def backward(self, grads):
+        raise RuntimeError("trying to differentiate twice a function that was marked with @once_differentiable\n  It ran at "
+                           f"{line_of(self.site)}.")

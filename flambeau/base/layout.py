@@ -1,0 +1,69 @@
+"""Memory formats and layouts: the names for how a tensor's elements lie in memory."""
+from . import shapes
+from .errors import need
+
+
+class memory_format:
+    """An order of the elements in memory, for example `flambeau.channels_last`."""
+
+    __slots__ = ("name", "ndim")
+
+    def __init__(self, name, ndim=None):
+        self.name = name
+        self.ndim = ndim              # the only number of dimensions it fits; None: any
+
+    def strides(self, shape):
+        """The strides of a fresh tensor of `shape` in this format."""
+        if self.ndim is None:
+            need(self is not preserve_format, "preserve_format has no strides of its own: it keeps those of another tensor")
+            return shapes.contiguous_strides(shape)
+        need(len(shape) == self.ndim, f"required rank {self.ndim} tensor to use {self.name} format, but the tensor has "
+             f"{len(shape)} dimensions: {list(shape)}")
+        return shapes.channels_last_strides(shape)
+
+    def __repr__(self):
+        return "torch." + self.name
+
+    def __reduce__(self):
+        return (named, (self.name,))
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+class layout:
+    """How a tensor is stored. Flambeau has one: `flambeau.strided`."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name):
+        self.name = name
+
+    def __repr__(self):
+        return "torch." + self.name
+
+    def __reduce__(self):
+        return (named, (self.name,))
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+contiguous_format = memory_format("contiguous_format")
+channels_last = memory_format("channels_last", 4)
+channels_last_3d = memory_format("channels_last_3d", 5)
+preserve_format = memory_format("preserve_format")
+strided = layout("strided")
+ALL = (contiguous_format, channels_last, channels_last_3d, preserve_format, strided)
+_by_name = {found.name: found for found in ALL}
+
+
+def named(name):
+    """The memory format or layout called `name`."""
+    return _by_name[name]
