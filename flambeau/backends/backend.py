@@ -8,12 +8,16 @@ import numpy as np
 from ..base.op import wrapped
 
 
-def execute(entry, arrays, params):
-    """The result arrays of one instruction, each laid out as its spec says."""
+def execute(entry, arrays, params, own=False):
+    """The result arrays of one instruction, each laid out as its spec says. `own`: the first array may be overwritten."""
     op = entry.op
     casts = entry.casts
+    given = arrays
     if casts is not None:
         arrays = [a if a.dtype is c else a.astype(c) for a, c in zip(arrays, casts, strict=True)]
+    if op.overwrites:
+        first = arrays[0] if own or arrays[0] is not given[0] else arrays[0].copy(order="K")
+        arrays = [first, *arrays[1:]]
     if entry.simple and not op.kwonly:
         out = op.ref(np, *arrays)
     else:
@@ -23,6 +27,8 @@ def execute(entry, arrays, params):
             out = op.ref(np, *argv[:n], **dict(zip(op.kwonly, argv[n:], strict=True)))
         else:
             out = op.ref(np, *argv)
+    if op.overwrites:
+        arrays = arrays[1:]                              # what was written into it is the result
     if entry.outs is None:                               # shapes known only now
         return [owned(np.asarray(o), arrays) for o in (out if entry.many else (out,))]
     if not entry.many:
@@ -54,7 +60,7 @@ def fit(result, spec, inputs):
         result = result.astype(dtype)
     if result.shape != spec.shape:
         raise AssertionError(f"reference gave shape {result.shape}, its spec says {spec.shape}")
-    if result.strides == spec.np_strides and result.flags.owndata:
+    if result.strides == spec.np_strides and result.flags.owndata and not any(result is i for i in inputs):
         return result
     if (result.strides != spec.np_strides and not same_layout(result, spec)) or not fresh(result, inputs):
         laid = blank(spec)

@@ -11,6 +11,8 @@ that the tensor layer opens (`door.call`). The headings:
     d_<arg>(g, …)   the gradient for one argument; parameters name what is kept: any argument, `out`, or `<arg>_spec`
     grads(g, needs, …)   instead of several d_: a tuple with one gradient (or None) per tensor argument
     exact       True where elements are only moved or compared: half types are not widened to float32 on the way
+    overwrites  True where `ref` writes into its first array and gives it back (writing twice must be as good as once):
+                it is given a copy, unless nobody else needs the contents
     eager       True where the result's shape depends on the data, or the reference may refuse on its data
     scalars     names of number parameters that stay out of the plan's key
     node        the name of its autograd node where it is not <Name>Backward0
@@ -70,11 +72,17 @@ class Op(metaclass=OpType):
     scalars = ()
     returns = None
     lists = False             # whether an argument may be a list of tensors
+    overwrites = False        # whether `ref` writes into its first array: it is given one that nobody else needs
+    creates = False           # with `out=`, that tensor says the dtype and device of the result
+    strict_out = False        # whether `out=` must already have the dtype of the result
     operands = ()
     node = None
     verify = None
     nondiff = ()              # results that carry no gradient although they are floating
     is_view = pointwise = composite = False
+
+    def __init_subclass__(op):
+        op.prepared = False               # a declaration derived from another reads its own headings
 
     @classmethod
     def prepare(op):
@@ -175,24 +183,35 @@ class Pointwise(Op):
     result = "same"
     refuses = ""
     cname = None              # PyTorch's kernel name, for its "not implemented for" message
+    numbers = None            # names of the operands that may be Python numbers; None: any, beside at least one tensor
+    alone = False             # whether numbers alone will do: `add(1, 2)` is a tensor
+    check = None              # check(dtype, …): refusals of its own, from the promoted dtype, Specs and number types
 
     @classmethod
     def infer(op, args):
         operands = []
-        for a, counts in zip(args, op.operand_at, strict=True):
+        for a, counts, name, default in zip(args, op.operand_at, op.arg_names, op.defaults, strict=True):
             if counts:
                 if a.__class__ is Spec:
                     operands.append((a.dtype, 2 if a.ndim else 1))
-                elif a.__class__ is type:
+                elif a.__class__ is type and (op.numbers is None or name in op.numbers.split()):
                     operands.append((dtypes.of_number(a), 0))
+                elif default is REQUIRED or a is not default:
+                    must_be_tensor(op, name, a)
+        tensors = [a for a in args if a.__class__ is Spec]
+        if not tensors and not op.alone:
+            must_be_tensor(op, op.arg_names[0], args[0])
         common = dtypes.result_of(operands)
         if op.refuses:
             refuse(op, common)
+        if op.check is not None:
+            op.check(common, *args)
         if op.result == "float" and common.category < 2:
             common = dtypes.default
-        tensors = [a for a in args if a.__class__ is Spec]
-        shape = shapes.broadcast(*[t.shape for t in tensors])
         out = dtypes.bool if op.result == "bool" else common.to_real() if op.result == "real" else common
+        if not tensors:
+            return spec(out, ()), [], common
+        shape = shapes.broadcast(*[t.shape for t in tensors])
         first = tensors[0]
         if first.contiguous and len(tensors) == 1:
             strides = None
@@ -201,6 +220,12 @@ class Pointwise(Op):
         where = next((t.device for t in tensors if t.ndim), first.device)
         casts = [common.np if op.exact else common.compute] * len(tensors)
         return spec(out, shape, strides, where), casts, common
+
+
+def must_be_tensor(op, name, given):
+    """Refuse what stands where a tensor should."""
+    kind = given.__name__ if given.__class__ is type else given.__class__.__name__
+    need(False, f"argument '{name}' (position {op.arg_names.index(name) + 1}) must be Tensor, not {kind}", TypeError)
 
 
 def refuse(op, dtype, refuses=None):

@@ -140,7 +140,8 @@ def broadcast(*shapes):
     out = [1] * ndim
     for shape in shapes:
         lead = ndim - len(shape)
-        for d, size in enumerate(shape):
+        for d in range(len(shape) - 1, -1, -1):            # from the last, as PyTorch names the first misfit it meets
+            size = shape[d]
             if size != 1:
                 held = out[d + lead]
                 if held == 1:

@@ -305,7 +305,7 @@ def _lgamma_positive(xp, x):
     """lgamma for x from 1/2 on."""
     out = xp.empty_like(x)
     fill(xp, out, x <= 0.68, lambda xp, x: _lgamma_from_2(xp, x - 1) - xp.log(x), x)  # steadier than from 1
-    fill(xp, out, (x > 0.68) & (x <= 1.5), lambda xp, x: _lgamma_from_1(xp, x - 1), x)
+    fill(xp, out, (x > 0.68) & (x <= 1.5), lambda xp, x: _lgamma_from_1(xp, x - 1) + 0.0, x)    # 0, not -0, at 1
     fill(xp, out, (x > 1.5) & (x <= 4), lambda xp, x: _lgamma_from_2(xp, x - 2), x)
     fill(xp, out, (x > 4) & (x <= 12), lambda xp, x: _lgamma_from_4(xp, x - 4), x)
     fill(xp, out, ~(x <= 12), _lgamma_far, x)
@@ -346,7 +346,7 @@ def lgamma(xp, x):
 # ---- Its derivatives
 # W. J. Cody, A. J. Strecok and H. C. Thacher, "Chebyshev approximations for the psi function", Math. Comp. 27
 # (1973), digits of SPECFUN: psi(x) / (x - root) on [1/2, 3]; beyond, what log(x) - 1/(2x) lacks, in 1/x^2.
-PSI_ROOT = (187 / 128, 190942554 / 2**38, 3.5383762794346735513e-12)   # a sum: x less the first two is exact
+PSI_ROOT = (187 / 128, 3128402820671 / 2**52, 9.5499954299656977152e-17)   # a sum: x less the first two is exact
 PSI_P = (4.5104681245762934160e-3, 5.4932855833000385356e0, 3.7646693175929276856e2, 7.9525490849151998065e3,
          7.1451595818951933210e4, 3.0655976301987365674e5, 6.3606997788964458797e5, 5.8041312783537569993e5,
          1.6585695029761022321e5)

@@ -1,5 +1,48 @@
-"""Arithmetic: sums, products, quotients, powers and remainders, element by element."""
-from ..base.op import Pointwise
+"""Arithmetic: sums, products, quotients, powers and remainders, element by element; and the bits of integers."""
+import math
+
+import numpy as np
+
+from ..base import dtypes
+from ..base.errors import need
+from ..base.op import Composite, Pointwise, door, must_be_tensor
+from ..base.spec import Spec
+
+
+def conj(x):
+    """The conjugate of a number or tensor; itself where it is real."""
+    if isinstance(x, (int, float)):
+        return x
+    if isinstance(x, complex):
+        return x.conjugate()
+    return x.conj() if x.is_complex() else x
+
+
+def is_tensor(x):
+    """Whether `x` is a tensor (and not a number)."""
+    return isinstance(x, door.tensor)
+
+
+def is_integral(*xs):
+    """Whether each of `xs` is a tensor of integers or bools, or such a number."""
+    return all(x.dtype.category <= 1 if is_tensor(x) else isinstance(x, (int, np.integer, np.bool_)) for x in xs)
+
+
+def dtype_of(x):
+    """The dtype that a Spec, or the type of a number, stands for."""
+    return x.dtype if x.__class__ is Spec else dtypes.of_number(x)
+
+
+def check_alpha(dtype, alpha):
+    """Refuse a multiplier whose type the result cannot hold; `alpha` is its type."""
+    need(alpha is not bool or dtype is dtypes.bool, "Boolean alpha only supported for Boolean results.")
+    need(dtype.category > 1 or alpha in (bool, int),
+         "For integral input tensors, argument alpha must not be a floating point number.")
+    need(dtype.is_complex or alpha is not complex,
+         "For non-complex input tensors, argument alpha must not be a complex number.")
+
+
+# ---- sums and differences
 
 
 class add(Pointwise):
@@ -9,20 +52,76 @@ class add(Pointwise):
     tensor([11, 12])
     """
 
+    alone = True
+
+    def check(dtype, input, other, alpha): check_alpha(dtype, alpha)
     def ref(xp, input, other, *, alpha=1): return xp.add(input, other if alpha == 1 else xp.multiply(alpha, other))
     def d_input(g):         return g
     def d_other(g, alpha):  return g if alpha == 1 else g * conj(alpha)
+
+
+def check_sub(dtype, input, other, alpha):
+    """Refuse to subtract bools: which of xor and not is meant cannot be known."""
+    bools = (dtype_of(input) is dtypes.bool) + (dtype_of(other) is dtypes.bool)
+    need(bools < 2, "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` "
+         "operator instead.")
+    need(not bools, "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, "
+         "use the `~` or `logical_not()` operator instead.")
+    check_alpha(dtype, alpha)
 
 
 class sub(Pointwise):
     """`input` minus `alpha` times `other`, elementwise."""
 
     names = "subtract"
-    refuses = "bool"
+    check = check_sub
 
     def ref(xp, input, other, *, alpha=1): return xp.subtract(input, other if alpha == 1 else xp.multiply(alpha, other))
     def d_input(g):         return g
     def d_other(g, alpha):  return -g if alpha == 1 else -g * conj(alpha)
+
+
+class rsub(Pointwise):
+    """`other` minus `alpha` times `input`, elementwise."""
+
+    forms = "function"
+    node = "RsubBackward1"
+
+    @classmethod
+    def infer(op, args):
+        if args[0].__class__ is not Spec:
+            must_be_tensor(op, "input", args[0])
+        return super().infer((args[1], args[0], args[2]))       # laid out as `other` minus `input` would be
+
+    def check(dtype, other, input, alpha): check_sub(dtype, input, other, alpha)
+
+    def ref(xp, input, other, *, alpha=1): return xp.subtract(other, input if alpha == 1 else xp.multiply(alpha, input))
+    def d_input(g, alpha):  return -g if alpha == 1 else -g * conj(alpha)
+    def d_other(g):         return g
+
+
+class neg(Pointwise):
+    """Minus `input`, elementwise."""
+
+    names = "negative"
+
+    def check(dtype, input):
+        need(dtype is not dtypes.bool, "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to "
+             "invert a mask, use the `~` or `logical_not()` operator instead.")
+
+    def ref(xp, input): return xp.negative(input)
+    def d_input(g):     return -g
+
+
+class positive(Composite):
+    """`input` itself."""
+
+    def of(input):
+        need(input.dtype is not dtypes.bool, "The `+` operator, on a bool tensor is not supported.")
+        return input
+
+
+# ---- products and quotients
 
 
 class mul(Pointwise):
@@ -35,20 +134,520 @@ class mul(Pointwise):
     def d_other(g, input):     return g * conj(input)
 
 
-class neg(Pointwise):
-    """Minus `input`, elementwise."""
+class true_divide(Pointwise):
+    """`input` divided by `other`, elementwise; integers give floating results."""
 
-    names = "negative"
+    node = "DivBackward0"
+    result = "float"
+
+    def ref(xp, input, other):         return xp.divide(input, other)
+    def d_input(g, other):             return g / conj(other)
+    def d_other(g, input, other):      return -g * conj(input / other / other)
+
+
+class div(Composite):
+    """`input` divided by `other`, elementwise; `rounding_mode` "floor" or "trunc" rounds, and keeps integers integers.
+
+    >>> torch.div(torch.tensor([-7, 7]), 2, rounding_mode="trunc")
+    tensor([-3,  3])
+    """
+
+    names = "divide"
+    forms = "function method inplace out"
+
+    def of(input, other, *, rounding_mode=None):
+        if rounding_mode is None:
+            return true_divide(input, other)
+        need(rounding_mode in ("floor", "trunc"), "div expected rounding_mode to be one of None, 'trunc', or 'floor' but "
+             f"found '{rounding_mode}'")
+        if is_integral(input, other):
+            return _integer_division(input, other, rounding_mode)
+        return _div_rounded(input, other, rounding_mode)
+
+
+class floor_divide(Composite):
+    """`input` divided by `other`, rounded down, elementwise. It has no gradient."""
+
+    forms = "function method inplace out"
+
+    def of(input, other):
+        if is_integral(input, other):
+            return _integer_division(input, other, "floor")
+        return _floor_divide(input, other)
+
+
+class remainder(Composite):
+    """What is left of `input` after whole multiples of `other`, elementwise, with the sign of `other`.
+
+    >>> torch.remainder(torch.tensor([-7, 7]), 3)
+    tensor([2, 1])
+    """
+
+    forms = "function method inplace out"
+
+    def of(input, other):
+        if is_integral(input, other):
+            return _integer_division(input, other, "remainder")
+        return _remainder(input, other) if is_tensor(other) else _remainder_number(input, other)
+
+
+class fmod(Composite):
+    """What is left of `input` after whole multiples of `other`, elementwise, with the sign of `input`."""
+
+    forms = "function method inplace out"
+
+    def of(input, other):
+        if is_integral(input, other) and is_tensor(input):
+            return _integer_division(input, other, "fmod")
+        return _fmod(input, other) if is_tensor(other) else _fmod_number(input, other)
+
+
+def floor_quotient(xp, a, b): return xp.floor_divide(a, b)
+def trunc_quotient(xp, a, b): return xp.trunc(xp.divide(a, b))
+def python_remainder(xp, a, b): return xp.remainder(a, b)
+def c_remainder(xp, a, b): return xp.fmod(a, b)
+
+
+def trunc_integers(xp, a, b):
+    """Integer division rounded towards zero: the floor, one more where it rounded a negative quotient down."""
+    down = xp.floor_divide(a, b)
+    return down + ((down * b != a) & ((a < 0) != (b < 0)))
+
+
+ROUNDED = {"floor": floor_quotient, "trunc": trunc_quotient}
+INTEGER = {"floor": floor_quotient, "trunc": trunc_integers, "remainder": python_remainder, "fmod": c_remainder}
+
+
+class _integer_division(Pointwise):
+    """A quotient or remainder of integers; `part` says which. A zero divisor is refused at the call."""
+
+    operands = "input other"
+
+    def check(dtype, input, other, part):
+        kernel = f"div_{part}" if part in ROUNDED else part
+        need(dtype is not dtypes.bool, f"\"{kernel}_cpu\" not implemented for 'Bool'", NotImplementedError)
+
+    def verify(other):
+        need(np.all(other != 0), "ZeroDivisionError: an integer divided by zero")
+
+    def ref(xp, input, other, part): return INTEGER[part](xp, input, other)
+
+
+class _div_rounded(Pointwise):
+    """The rounded quotient of floating operands: constant but for its steps."""
+
+    node = "DivBackward2"
+    operands = "input other"
+    refuses = "bool complex"
+    cname = "div"
+
+    def ref(xp, input, other, rounding_mode): return ROUNDED[rounding_mode](xp, input, other)
+    def d_input(g): return g.new_zeros(g.shape)
+    def d_other(g): return g.new_zeros(g.shape)
+
+
+class _floor_divide(Pointwise):
+    """The quotient of floating operands, rounded down."""
+
+    node = "torch::autograd::NotImplemented"
+    refuses = "bool complex"
+    cname = "div_floor"
+
+    def ref(xp, input, other): return xp.floor_divide(input, other)
+    def d_input(g): no_derivative("floor_divide", "div(rounding_mode='floor'), whose gradient is zero")
+    def d_other(g): no_derivative("floor_divide", "div(rounding_mode='floor'), whose gradient is zero")
+
+
+def no_derivative(name, instead):
+    """Refuse at backward, as PyTorch does, and say what to use."""
+    raise NotImplementedError(f"derivative for aten::{name} is not implemented; use {instead}, or detach() its arguments")
+
+
+class _remainder(Pointwise):
+    """The remainder of floating operands with the sign of the divisor."""
+
+    node = "RemainderBackward1"
+    refuses = "bool complex"
+    cname = "remainder"
+
+    def ref(xp, input, other): return xp.remainder(input, other)
+    def d_input(g):               return g
+    def d_other(g, input, other): return -g * div(input, other, rounding_mode="floor")
+
+
+class _remainder_number(Pointwise):
+    """The remainder for a divisor that is a number."""
+
+    node = "RemainderBackward0"
+    refuses = "bool complex"
+    cname = "remainder"
+
+    def ref(xp, input, other): return xp.remainder(input, other)
+    def d_input(g):            return g
+
+
+class _fmod(Pointwise):
+    """The remainder of floating operands with the sign of the dividend."""
+
+    node = "FmodBackward1"
+    numbers = "other"
+    refuses = "bool complex"
+    cname = "fmod"
+
+    def ref(xp, input, other): return xp.fmod(input, other)
+    def d_input(g):               return g
+    def d_other(g, input, other): return -g * div(input, other, rounding_mode="trunc")
+
+
+class _fmod_number(Pointwise):
+    """The C remainder for a divisor that is a number."""
+
+    node = "FmodBackward0"
+    numbers = "other"
+    refuses = "bool complex"
+    cname = "fmod"
+
+    def ref(xp, input, other): return xp.fmod(input, other)
+    def d_input(g):            return g
+
+
+class reciprocal(Pointwise):
+    """One over `input`, elementwise."""
+
+    result = "float"
+
+    def ref(xp, input):   return xp.reciprocal(input)
+    def d_input(g, out):  return -g * conj(out * out)
+
+
+class _rdiv(Composite):
+    """`other` divided by `input`."""
+
+    names = "Tensor.__rdiv__"
+
+    def of(input, other): return reciprocal(input) * other
+
+
+class addcmul(Pointwise):
+    """`input` plus `value` times `tensor1` times `tensor2`, elementwise."""
+
+    numbers = ""
     refuses = "bool"
+    cname = "addcmul"
 
-    def ref(xp, input): return xp.negative(input)
-    def d_input(g):     return -g
+    def check(dtype, input, tensor1, tensor2, value):
+        need(dtype.is_complex or value is not complex,
+             f"value cannot be converted to type {dtype.name} without overflow: it is complex")
+
+    def ref(xp, input, tensor1, tensor2, *, value=1):
+        value = value if input.dtype.kind in "fc" else int(value)          # integers take the whole part of it
+        return input + value * tensor1 * tensor2
+
+    def d_input(g):                    return g
+    def d_tensor1(g, tensor2, value):  return g * conj(tensor2 * value)
+    def d_tensor2(g, tensor1, value):  return g * conj(tensor1 * value)
 
 
-def conj(x):
-    """The conjugate of a number or tensor; itself where it is real."""
-    if isinstance(x, (int, float)):
-        return x
-    if isinstance(x, complex):
-        return x.conjugate()
-    return x.conj() if x.is_complex() else x
+class addcdiv(Pointwise):
+    """`input` plus `value` times `tensor1` over `tensor2`, elementwise."""
+
+    numbers = ""
+
+    def check(dtype, input, tensor1, tensor2, value):
+        need(tensor1.dtype.category > 1 or tensor2.dtype.category > 1,
+             "Integer division with addcdiv is no longer supported, and in a future release addcdiv will perform a true "
+             "division of tensor1 and tensor2. The historic addcdiv behavior can be implemented as (input + value * "
+             "torch.trunc(tensor1 / tensor2)).to(input.dtype) for integer inputs and as (input + value * tensor1 / tensor2) "
+             "for float inputs.")
+        need(dtype.is_complex or value is not complex,
+             f"value cannot be converted to type {dtype.name} without overflow: it is complex")
+
+    def ref(xp, input, tensor1, tensor2, *, value=1): return input + value * tensor1 / tensor2
+
+    def d_input(g):                             return g
+    def d_tensor1(g, tensor2, value):           return g * conj(value / tensor2)
+    def d_tensor2(g, tensor1, tensor2, value):  return -g * conj(value * tensor1 / (tensor2 * tensor2))
+
+
+class lerp(Composite):
+    """The point `weight` of the way from `input` to `end`, elementwise."""
+
+    forms = "function method inplace out"
+
+    def of(input, end, weight):
+        return _lerp(input, end, weight) if is_tensor(weight) else _lerp_number(input, end, weight)
+
+
+def check_lerp(dtype, input, end, weight):
+    for name, given in (("end", end), ("weight", weight)):
+        need(given.__class__ is not Spec or given.dtype is input.dtype, f"expected dtype {input.dtype.cname.lower()} for "
+             f"`{name}` but got dtype {dtype_of(given).cname.lower()}")
+    need(dtype.is_complex or weight is not complex, f"weight is complex, and the tensors are {dtype.name}")
+
+
+def between(xp, input, end, weight):
+    """From the nearer end, so that weight 0 gives `input` and weight 1 gives `end` exactly."""
+    way = end - input
+    return xp.where(abs(weight) < 0.5, input + weight * way, end - way * (1 - weight))
+
+
+class _lerp(Pointwise):
+    """`lerp` with a tensor for a weight."""
+
+    node = "LerpBackward1"
+    numbers = ""
+    refuses = "bool int"
+    cname = "lerp_kernel_tensor"
+    check = check_lerp
+
+    def ref(xp, input, end, weight):   return between(xp, input, end, weight)
+    def d_input(g, weight):            return g * conj(1 - weight)
+    def d_end(g, weight):              return g * conj(weight)
+    def d_weight(g, input, end):       return g * conj(end - input)
+
+
+class _lerp_number(Pointwise):
+    """`lerp` with a number for a weight."""
+
+    node = "LerpBackward0"
+    numbers = "weight"
+    refuses = "bool int"
+    cname = "lerp_kernel_scalar"
+    operands = "input end"
+    check = check_lerp
+
+    def ref(xp, input, end, weight):   return between(xp, input, end, weight)
+    def d_input(g, weight):            return g * conj(1 - weight)
+    def d_end(g, weight):              return g * conj(weight)
+
+
+# ---- powers
+
+
+class pow_(Composite):
+    """`input` to the power `exponent`, elementwise; either may be a number.
+
+    >>> torch.pow(2, torch.tensor([1, 2, 3]))
+    tensor([2, 4, 8])
+    """
+
+    forms = "function method inplace out"
+
+    def of(input, exponent):
+        if is_tensor(exponent):
+            return _pow(input, exponent) if is_tensor(input) else _pow_of_number(input, exponent)
+        need(not (is_integral(input, exponent) and exponent < 0), "Integers to negative integer powers are not allowed.")
+        return _pow_number(input, exponent)
+
+
+class square(Composite):
+    """`input` times itself, elementwise."""
+
+    forms = "function method inplace out"
+
+    def of(input): return _pow_number(input, 2)
+
+
+class float_power(Composite):
+    """`input` to the power `exponent` in double precision, elementwise."""
+
+    forms = "function method out"
+
+    def of(input, exponent):
+        base, power = widest(input, exponent)
+        return pow_(base, power)
+
+
+class _float_power_in_place(Composite):
+    """In-place form of `float_power`, for tensors that can hold its double precision."""
+
+    names = "Tensor.float_power_"
+
+    def of(input, exponent):
+        wanted = widest(input, exponent)[0].dtype
+        need(input.dtype is wanted, f"the base given to float_power_ has dtype {input.dtype.cname} but the operation's result "
+             f"requires dtype {wanted.cname}")
+        return input.pow_(exponent)
+
+
+def widest(*xs):
+    """`xs` in double precision, complex if one of them is."""
+    is_complex = any(x.is_complex() if is_tensor(x) else isinstance(x, complex) for x in xs)
+    dtype, number = (dtypes.complex128, complex) if is_complex else (dtypes.float64, float)
+    return [x.to(dtype) if is_tensor(x) else number(x) for x in xs]
+
+
+def integer_power(xp, base, exponent):
+    """Integers to integer powers: a negative power is 0, except of 1 and -1."""
+    if not xp.any(exponent < 0):
+        return xp.power(base, exponent)
+    sign = xp.where(exponent % 2 == 0, 1, base)                # for the bases 1 and -1, whose inverse they are
+    return xp.where(exponent < 0, sign * (abs(base) == 1), xp.power(base, xp.maximum(exponent, 0)))
+
+
+def log_of_base(base, power):
+    """The logarithm of `base`, complex where the power is."""
+    if is_tensor(base):
+        return (base.to(power.dtype) if power.is_complex() else base).log()
+    if isinstance(base, complex) or power.is_complex():
+        base = complex(base)
+        return complex(np.log(base)) if base else -math.inf
+    return math.log(base) if base > 0 else -math.inf if base == 0 else math.nan
+
+
+def d_exponent(g, base, exponent, power):
+    """The gradient for an exponent: 0 where 0 is raised to a power that is not negative, though its log is -inf."""
+    slope = conj(power * log_of_base(base, power))
+    if is_tensor(base) or base == 0:
+        rising = (exponent.real >= 0) & (exponent.imag == 0) if exponent.is_complex() else exponent >= 0
+        slope = slope.where(~((base == 0) & rising), 0)
+    return g * slope
+
+
+class _pow(Pointwise):
+    """A tensor to the power of a tensor."""
+
+    node = "PowBackward1"
+    refuses = "bool"
+    cname = "pow"
+
+    def ref(xp, input, exponent):
+        return integer_power(xp, input, exponent) if input.dtype.kind in "iu" else xp.power(input, exponent)
+
+    def d_input(g, input, exponent):
+        return (g * conj(exponent * input ** (exponent - 1))).where(exponent != 0, 0)
+
+    def d_exponent(g, input, exponent, out): return d_exponent(g, input, exponent, out)
+
+
+class _pow_number(Pointwise):
+    """A tensor to the power of a number."""
+
+    node = "PowBackward0"
+    numbers = "exponent"
+    refuses = "bool"
+    cname = "pow"
+
+    def ref(xp, input, exponent):
+        # as PyTorch does: the roots are nan at -inf, where power() is infinite or 0
+        if exponent in (0.5, -0.5) and input.dtype.kind == "f":
+            return xp.sqrt(input) if exponent > 0 else 1 / xp.sqrt(input)
+        return xp.multiply(input, input) if exponent == 2 else xp.power(input, exponent)
+
+    def d_input(g, input, exponent):
+        if exponent == 0:
+            return g.new_zeros(g.shape)
+        return g * conj(exponent * input ** (exponent - 1))
+
+
+class _pow_of_number(Pointwise):
+    """A number to the power of a tensor."""
+
+    node = "PowBackward2"
+    refuses = "bool"
+    cname = "pow"
+
+    def ref(xp, input, exponent):
+        return integer_power(xp, input, exponent) if exponent.dtype.kind in "iu" else xp.power(input, exponent)
+
+    def d_exponent(g, input, exponent, out): return d_exponent(g, input, exponent, out)
+
+
+class ldexp(Pointwise):
+    """`input` times two to the power `other`, elementwise."""
+
+    result = "float"
+    numbers = ""
+
+    def ref(xp, input, other):           return input * xp.power(2, other)
+    def d_input(g, other):               return g * conj(2.0 ** other)
+    def d_other(g, out):                 return g * conj(out * math.log(2))
+
+
+# ---- integers
+
+
+class gcd(Pointwise):
+    """The greatest common divisor of `input` and `other`, elementwise."""
+
+    numbers = ""
+    refuses = "bool float complex"
+
+    def ref(xp, input, other): return xp.gcd(input, other)
+
+
+class lcm(Pointwise):
+    """The least common multiple of `input` and `other`, elementwise."""
+
+    numbers = ""
+    refuses = "bool float complex"
+
+    def ref(xp, input, other): return xp.lcm(input, other)
+
+
+class bitwise_not(Pointwise):
+    """The bits of `input` inverted; of a bool its negation."""
+
+    refuses = "float complex"
+
+    def ref(xp, input): return xp.invert(input)
+
+
+class bitwise_and(Pointwise):
+    """The bits that `input` and `other` share."""
+
+    refuses = "float complex"
+
+    def ref(xp, input, other): return xp.bitwise_and(input, other)
+
+
+class bitwise_or(Pointwise):
+    """The bits that `input` or `other` has."""
+
+    refuses = "float complex"
+
+    def ref(xp, input, other): return xp.bitwise_or(input, other)
+
+
+class bitwise_xor(Pointwise):
+    """The bits in which `input` and `other` differ."""
+
+    refuses = "float complex"
+
+    def ref(xp, input, other): return xp.bitwise_xor(input, other)
+
+
+class bitwise_left_shift(Pointwise):
+    """`input` with its bits moved up by `other`: 0 where that is negative or as wide as the number."""
+
+    refuses = "bool float complex"
+    cname = "lshift"
+
+    def ref(xp, input, other):
+        width = 8 * xp.result_type(input, other).itemsize
+        out = (other < 0) | (other >= width)
+        return xp.where(out, 0, xp.left_shift(input, xp.where(out, 0, other)))
+
+
+class bitwise_right_shift(Pointwise):
+    """`input` with its bits moved down by `other`, the sign drawn in; all of them where that is negative or too far."""
+
+    refuses = "bool float complex"
+    cname = "rshift"
+
+    def ref(xp, input, other):
+        kind = xp.result_type(input, other)
+        last = 8 * kind.itemsize - (kind.kind == "i")
+        far = (other < 0) | (other >= last)
+        shifted = xp.right_shift(input, xp.where(far, 0, other))
+        return xp.where(far, xp.where(input < 0, -1, 0) if kind.kind == "i" else 0, shifted)
+    strict_out = True
+    strict_out = True
+    strict_out = True
+    strict_out = True
+    alone = True
+    alone = True
+    alone = True
+    alone = True
+    alone = True
+    alone = True

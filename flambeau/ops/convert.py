@@ -1,10 +1,16 @@
 """Copies and conversions: the same elements in other memory, another dtype, another layout."""
+import math
+import warnings
+
 import numpy as np
 
-from ..base import dtypes
-from ..base.op import Op
-from ..base.shapes import preserved_strides
-from ..base.spec import Spec
+from ..base import dtypes, layout, shapes
+from ..base.errors import need
+from ..base.op import NUMBERS, Composite, Op, door
+from ..base.spec import place, spec
+from .create import _full
+
+# --- copies ---------------------------------------------------------------------------------------------------------
 
 
 class clone(Op):
@@ -12,54 +18,320 @@ class clone(Op):
 
     exact = True
 
-    def meta(input, *, memory_format=None) -> Spec:
-        return input.like(strides=format_strides(input, memory_format))
-
-    def ref(xp, input, *, memory_format=None): return input
-    def d_input(g): return g
-
-
-class _to_copy(Op):
-    """`input` with its elements converted to `dtype`."""
-
-    exact = True
-    node = "ToCopyBackward0"
-
-    def meta(input, dtype, memory_format=None):
-        return input.like(dtype=dtype, strides=format_strides(input, memory_format))
-
-    def ref(xp, input, dtype, memory_format=None): return cast(xp, input, dtype)
-    def d_input(g, input_spec): return g.to(input_spec.dtype)
-
-
-class _copy(Op):
-    """What `input` holds after `src` was copied into it."""
-
-    exact = True
-    node = "CopyBackwards"
-
-    def meta(input, src): return input
-    def ref(xp, input, src): return xp.broadcast_to(cast(xp, src, dtypes.from_numpy(input.dtype)), input.shape)
-    def d_input(g): return g.new_zeros(g.shape)
-    def d_src(g): return g
+    def meta(input, *, memory_format=None):     return input.like(strides=format_strides(input, memory_format))
+    def ref(xp, input, *, memory_format=None):  return input
+    def d_input(g):                             return g
 
 
 def format_strides(input, memory_format):
     """Strides of a copy of `input` under a memory format; None asks to preserve."""
-    if memory_format is None or memory_format.name == "preserve_format":
-        return preserved_strides(input.shape, input.strides)
+    if memory_format is None or memory_format is layout.preserve_format:
+        return shapes.preserved_strides(input.shape, input.strides)
     return memory_format.strides(input.shape)
 
 
+class contiguous(Composite):
+    """`input` itself if its elements lie in row-major order (or that of `memory_format`), else a copy that does."""
+
+    forms = "method"
+
+    def of(input, *, memory_format=layout.contiguous_format):
+        if input.is_contiguous(memory_format):
+            return input
+        need(memory_format is not layout.preserve_format, "preserve memory format is unsupported by the contiguous operator")
+        return clone(input, memory_format=memory_format)
+
+
+class _to_copy(Op):
+    """`input` with its elements converted to `dtype`, in memory of its own on `device`."""
+
+    exact = True
+
+    def meta(input, dtype, memory_format=None, device=None):
+        return spec(dtype, input.shape, format_strides(input, memory_format), device or input.device)
+
+    def ref(xp, input, dtype, memory_format=None, device=None):  return cast(xp, input, dtype)
+    def d_input(g, input_spec):                                  return to(g, input_spec.device, input_spec.dtype)
+
+
 def cast(xp, array, dtype):
-    """Convert elements as C does: complex to real drops the imaginary part, floats wrap into integers, NaN is true."""
-    if array.dtype == dtype.np:
+    """Convert elements as PyTorch does: complex to real drops the imaginary part, floats wrap into narrow integers."""
+    have, want = array.dtype, dtype.np
+    if have == want:
         return array
-    if array.dtype.kind == "c" and not dtype.is_complex:
+    if have.kind == "c" and not dtype.is_complex:
         if dtype is dtypes.bool:
             return array != 0
         array = array.real
-    if dtype.category == 1 and array.dtype.kind not in "biu":
-        # C's float to narrow integer goes through a wide one, so that 300.0 becomes 44 in uint8
-        return array.astype(np.int64 if array.dtype.kind == "f" else np.float32).astype(np.int64).astype(dtype.np)
-    return array.astype(dtype.np)
+    if have.kind not in "biu" and dtype.category == 1:
+        array = array.astype(np.float32) if have.kind == "V" else array          # bfloat16, which NumPy does not know
+        # A float goes into a narrow integer through a wide one, so that 300.0 becomes 44 in uint8.
+        return array.astype(want) if want.itemsize == 8 else array.astype(np.int32 if want.itemsize == 4 else np.int64).astype(want)
+    if want.itemsize == 2 and dtype.category == 2:
+        return array.astype(np.float32).astype(want)                             # rounded by way of float32, as there
+    return array.astype(want)
+
+
+# --- to and its short names -----------------------------------------------------------------------------------------
+
+
+class to(Composite):
+    """`input` with another dtype, on another device or in another memory format; itself if nothing changes.
+
+    Written `x.to(dtype)`, `x.to(device)`, `x.to(device, dtype)` or `x.to(other)`; `copy=True` copies in any case.
+
+    >>> torch.tensor([1.7, -2.5]).to(torch.int64)
+    tensor([ 1, -2])
+    """
+
+    forms = "method"
+
+    def of(input, *args, device=None, dtype=None, other=None, non_blocking=False, copy=False, memory_format=None):
+        if args:
+            device, dtype, other, rest = _to_arguments(args, device, dtype, other)
+            if rest:
+                non_blocking, copy = (*rest, copy)[:2]
+        if other is not None:
+            dtype, device = other.dtype, other.device
+        dtype = dtypes.given(dtype, input.dtype)
+        return _convert(input, dtype, input.device if device is None else place(device), copy, memory_format)
+
+
+def _to_arguments(args, device, dtype, other):
+    """(device, dtype, other, [non_blocking, copy]) from the positional arguments of `to`."""
+    first, rest = args[0], args[1:]
+    if isinstance(first, dtypes.dtype) or (isinstance(first, type) and first in NUMBERS):
+        dtype = first
+    elif isinstance(first, door.tensor):
+        other = first
+    else:
+        device = first
+        if rest:
+            dtype, rest = rest[0], rest[1:]
+    if len(rest) > 2 or any(not isinstance(r, bool) for r in rest):
+        raise TypeError(f"to() received an invalid combination of arguments - got ({', '.join(type(a).__name__ for a in args)}), "
+                        "but expected one of: (device, dtype, non_blocking, copy), (dtype, non_blocking, copy), "
+                        "(other, non_blocking, copy)")
+    return device, dtype, other, rest
+
+
+def _convert(input, dtype, device, copy, memory_format):
+    kind = input.spec
+    keeps = memory_format is None or memory_format is layout.preserve_format
+    if dtype is kind.dtype and device is kind.device and not copy and (keeps or suggested(kind) is memory_format):
+        return input
+    if kind.device is not device and kind.device.type == "meta":
+        raise NotImplementedError("Cannot copy out of meta tensor; no data! Use torch.empty_like(x, device=...) for a tensor of "
+                                  "the same shape to fill.")
+    if kind.dtype.is_complex and not dtype.is_complex and dtype is not dtypes.bool:
+        warnings.warn("Casting complex values to real discards the imaginary part: use x.real, or torch.view_as_real(x), to say "
+                      "that it is meant", UserWarning, stacklevel=6)
+    return _to_copy(input, dtype, None if keeps else memory_format, device)
+
+
+def suggested(kind):
+    """The memory format that a tensor of this spec is in: channels_last only if its strides say so."""
+    if shapes.suggests_channels_last(kind.shape, kind.strides):
+        return layout.channels_last if kind.ndim == 4 else layout.channels_last_3d
+    return layout.contiguous_format
+
+
+def conversion(name, dtype):
+    """The declaration of the method `name`, a short name of `to(dtype)`."""
+    def of(input, memory_format=None):
+        return _convert(input, dtype, input.device, False, memory_format)
+    return type(Composite)("_" + name, (Composite,), {
+        "__doc__": f"`input` as {dtype.name}.", "__module__": __name__, "names": f"Tensor.{name}", "forms": "method", "of": of})
+
+
+SHORT_NAMES = {"bool": dtypes.bool, "half": dtypes.float16, "bfloat16": dtypes.bfloat16, "float": dtypes.float32,
+               "double": dtypes.float64, "byte": dtypes.uint8, "char": dtypes.int8, "short": dtypes.int16,
+               "int": dtypes.int32, "long": dtypes.int64, "cfloat": dtypes.complex64, "cdouble": dtypes.complex128}
+globals().update({"_" + name: conversion(name, dtype) for name, dtype in SHORT_NAMES.items()})
+
+
+class type_as(Composite):
+    """`input` with the dtype and on the device of `other`."""
+
+    forms = "method"
+
+    def of(input, other):
+        if not isinstance(other, door.tensor):
+            raise TypeError(f"type_as(): argument 'other' (position 1) must be Tensor, not {type(other).__name__}")
+        return to(input, other)
+
+
+class _type(Composite):
+    """The name of `input`'s type, "torch.FloatTensor", or `input` converted to a dtype or to a type of such a name."""
+
+    names = "Tensor.type"
+
+    def of(input, dtype=None, non_blocking=False, **kwargs):
+        if dtype is None:
+            where = "" if input.device.type == "cpu" else input.device.type + "."
+            return f"torch.{where}{input.dtype.cname}Tensor"
+        device = input.device
+        if isinstance(dtype, str):
+            prefix, _, last = dtype.rpartition(".")
+            found = _by_tensor_name.get(last)
+            if found is None or prefix not in ("torch", "torch.cuda"):
+                raise ValueError(f"invalid type: '{dtype}'")
+            dtype, device = found, place("cpu" if prefix == "torch" else "cuda")
+        elif not isinstance(dtype, dtypes.dtype):
+            dtype = getattr(dtype, "dtype", dtype)                # the legacy types: torch.FloatTensor
+            if not isinstance(dtype, dtypes.dtype):
+                raise ValueError(f"invalid type: '{getattr(dtype, '__name__', dtype)}'")
+        return _convert(input, dtype, device, False, None)
+
+
+_by_tensor_name = {f"{d.cname}Tensor": d for d in dtypes.ALL}
+
+
+class _cpu(Composite):
+    """`input` on the CPU; itself if it is there."""
+
+    names = "Tensor.cpu"
+
+    def of(input, memory_format=None): return _convert(input, input.dtype, place("cpu"), False, memory_format)
+
+
+class _cuda(Composite):
+    """`input` on a CUDA device; refused where there is none."""
+
+    names = "Tensor.cuda"
+
+    def of(input, device=None, non_blocking=False, memory_format=None):
+        device = place("cuda" if device is None else f"cuda:{device}" if isinstance(device, int) else device)
+        return _convert(input, input.dtype, device, False, memory_format)
+
+
+# --- writing one thing everywhere -----------------------------------------------------------------------------------
+
+
+def zeros(like, shape):
+    """Zeros of `shape`, of the dtype and on the device of the tensor `like`."""
+    return _full(tuple(shape), 0, like.dtype, like.device)
+
+
+class _copy(Composite):
+    """What `input` holds after `src` was copied into it."""
+
+    names = "copy"
+    forms = "inplace"
+    node = "CopyBackwards"
+
+    def of(input, src, non_blocking=False):
+        if not isinstance(src, door.tensor):
+            return _filled_like(input, src)
+        if input.device is not src.device:
+            return to(src, input.device, input.dtype).expand(input.spec.shape)
+        shape = shapes.broadcast(input.spec.shape, src.spec.shape)
+        return _convert(src, input.dtype, input.device, False, None).expand(shape)
+
+    def d_input(g): return zeros(g, g.spec.shape)
+    def d_src(g):   return g
+
+
+class fill(Composite):
+    """A tensor like `input`, filled with `value`, a number or a tensor of no dimensions."""
+
+    forms = "function"
+
+    def of(input, value):
+        return _fill_tensor(input, value) if isinstance(value, door.tensor) else _fill(input, value)
+
+
+class _fill_inplace(Composite):
+    """What `fill_` writes."""
+
+    names = "fill"
+    forms = "inplace"
+
+    def of(input, value):
+        return _fill_tensor_(input, value) if isinstance(value, door.tensor) else _fill_(input, value)
+
+
+class _fill(Composite):
+    """`input` overwritten with a number: no gradient is left for what was there."""
+
+    def of(input, value):  return _filled_like(input, value)
+    def d_input(g):        return zeros(g, g.spec.shape)
+
+
+class _fill_(_fill):
+    """`_fill`, written in place."""
+
+    node = "FillBackward2"
+
+
+class _fill_tensor(Composite):
+    """`input` overwritten with the one element of `value`, which gets the whole gradient."""
+
+    node = "FillBackward1"
+
+    def of(input, value):
+        need(value.ndim == 0, f"fill only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
+        kind = input.spec
+        return _spread(value, kind.dtype, kind.shape, shapes.preserved_strides(kind.shape, kind.strides))
+
+    def d_input(g):  return zeros(g, g.spec.shape)
+    def d_value(g):  return g.sum()
+
+
+class _fill_tensor_(_fill_tensor):
+    """`_fill_tensor`, written in place."""
+
+    node = "FillBackward3"
+
+
+class _zero(Composite):
+    """`input` overwritten with zeros."""
+
+    names = "zero"
+    forms = "inplace"
+
+    def of(input):   return _filled_like(input, 0)
+    def d_input(g):  return zeros(g, g.spec.shape)
+
+
+class _spread(Op):
+    """The one element of `value`, converted to `dtype`, repeated over `size`."""
+
+    exact = True
+
+    def meta(value, dtype, size, strides):     return spec(dtype, size, strides, value.device)
+    def ref(xp, value, dtype, size, strides):  return xp.broadcast_to(cast(xp, value, dtype), size)
+
+
+def _filled_like(input, value):
+    kind = input.spec
+    strides = None if kind.contiguous else shapes.preserved_strides(kind.shape, kind.strides)
+    return _full(kind.shape, number_for(value, kind.dtype), kind.dtype, kind.device, strides)
+
+
+def number_for(value, dtype):
+    """`value` as a number that an element of `dtype` can hold; refused where it would overflow."""
+    if not isinstance(value, (bool, int, float, complex)):
+        if not isinstance(value, np.generic):
+            raise TypeError(f"argument 'value' must be Number, not {type(value).__name__}")
+        value = value.item()
+    said = f"value cannot be converted to type {C_NAMES[dtype]} without overflow: {value}"
+    if dtype.is_complex:
+        return complex(value)
+    if isinstance(value, complex):
+        need(value.imag == 0, said)
+        value = value.real
+    if dtype is dtypes.bool:
+        return bool(value)
+    if dtype.is_floating_point:
+        need(not math.isfinite(value) or abs(value) <= dtypes.finfo(dtype).max, said)
+        return float(value)
+    info = np.iinfo(dtype.np)
+    need(math.isfinite(value) and (info.min or -info.max) <= value <= info.max, said)     # negatives wrap in unsigned
+    value = int(value)
+    return value if value >= info.min else value + info.max + 1
+
+
+C_NAMES = {dtypes.bool: "bool", dtypes.uint8: "uint8_t", dtypes.int8: "int8_t", dtypes.int16: "int16_t", dtypes.int32: "int",
+           dtypes.int64: "int64_t", dtypes.float16: "c10::Half", dtypes.bfloat16: "c10::BFloat16", dtypes.float32: "float",
+           dtypes.float64: "double", dtypes.complex64: "c10::complex<float>", dtypes.complex128: "c10::complex<double>"}

@@ -1,7 +1,123 @@
-"""New tensors from sizes and numbers."""
-from ..base import dtypes
-from ..base.op import Composite, Op
-from ..base.spec import place, spec
+"""New tensors from sizes and numbers.
+
+Each public function says what it makes (`of`), after `options` has read the arguments that all of them share: dtype,
+device, layout, pin_memory. The making itself is one recorded instruction (`_full`, `_arange`, …), so that nothing is
+allocated before somebody needs it. With `out=`, the given tensor says dtype and device (`creates = True`).
+"""
+import math
+import operator
+import warnings
+
+import numpy as np
+
+from ..base import dtypes, layout as layouts
+from ..base.errors import need
+from ..base.op import Composite, Op, Pointwise, View, door, wrapped
+from ..base.shapes import contiguous_strides, extent, is_dense, preserved_strides
+from ..base.spec import Spec, place, spec
+
+# --- what the arguments say ---------------------------------------------------------------------------------------------
+
+
+def options(dtype, fallback, device, layout, pin_memory=False):
+    """(dtype, device) of a new tensor from the arguments that every creating function takes."""
+    if layout is not None and layout is not layouts.strided:
+        if layout.__class__ is not layouts.layout:
+            raise TypeError(f"argument 'layout' must be torch.layout, not {type(layout).__name__}")
+        raise NotImplementedError(f"layout={layout!r}: Flambeau has dense tensors only, layout=torch.strided")
+    need(not pin_memory, "pin_memory=True requires a CUDA or other accelerator backend; no pinned memory allocator is "
+         "available on this system.")
+    return dtypes.given(dtype, fallback), place(device)
+
+
+def whole(number, what, position=1):
+    """A dimension as an int: Python's, NumPy's, or that of a zero-dimensional integer tensor."""
+    if number.__class__ is int:
+        return number
+    usable = not isinstance(number, (bool, float)) and hasattr(number, "__index__")
+    if usable and isinstance(number, door.tensor):
+        usable = number.spec.ndim == 0 and number.spec.dtype.category == 1
+    if not usable:
+        raise TypeError(f"argument '{what}' (position {position}) must be tuple of ints, not {type(number).__name__}")
+    return operator.index(number)
+
+
+def shape_of(given, size=None):
+    """The shape that `(2, 3)`, `((2, 3),)` or `size=(2, 3)` says."""
+    if size is not None:
+        if given:
+            raise TypeError("got multiple values for argument 'size'")
+        given = (size,)
+    elif not given:
+        raise TypeError('missing 1 required positional arguments: "size"')
+    if len(given) == 1 and isinstance(given[0], (tuple, list)):
+        given = given[0]
+    shape = tuple([whole(n, "size", at) for at, n in enumerate(given, 1)])
+    for n in shape:
+        need(n >= 0, f"Trying to create tensor with negative dimension {n}: {list(shape)}. Dimension size must be non-negative.")
+    return shape
+
+
+def number(given, what):
+    """A Python number: itself, a NumPy scalar's, or that of a zero-dimensional tensor."""
+    if given.__class__ in (bool, int, float, complex):
+        return given
+    if isinstance(given, np.generic) or (isinstance(given, door.tensor) and given.spec.ndim == 0):
+        return given.item()
+    if isinstance(given, (int, float, complex)):
+        return given
+    raise TypeError(f"argument '{what}' must be Number, not {type(given).__name__}")
+
+
+C_NAMES = {"uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int32_t", "int64": "int64_t",
+           "float16": "c10::Half", "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double",
+           "complex64": "c10::complex<float>", "complex128": "c10::complex<double>"}
+
+
+def fits(number, dtype):
+    """Whether `number` can become `dtype`: fractions may be cut and negatives may wrap, but nothing may overflow."""
+    if dtype is dtypes.bool:
+        return True
+    if isinstance(number, complex):
+        if dtype.is_complex:
+            return fits(number.real, dtype.to_real()) and fits(number.imag, dtype.to_real())
+        return number.imag == 0 and fits(number.real, dtype)
+    if dtype.category >= 2:
+        top = float(np.finfo(dtype.to_real().np).max) if dtype is not dtypes.bfloat16 else 3.3895313892515355e38
+        return not math.isfinite(number) or abs(number) <= top
+    if isinstance(number, float) and not math.isfinite(number):
+        return False
+    info = np.iinfo(dtype.np)
+    low = info.min if info.min else -info.max             # a negative wraps into an unsigned dtype
+    return low <= int(number) <= info.max
+
+
+def fitting(number, dtype):
+    """`number`, refused in PyTorch's words if `dtype` cannot hold it."""
+    need(fits(number, dtype), f"value cannot be converted to type {C_NAMES.get(dtype.name)} without overflow: {number!r}")
+    return number
+
+
+def as_scalar(number, dtype):
+    """`number` as a NumPy scalar of `dtype`, converted as C converts."""
+    if dtype is dtypes.bool:
+        return np.bool_(number != 0)
+    if dtype.category == 1:
+        return dtype.np.type(wrapped(int(number.real), dtype.np))
+    if dtype.category == 2 and isinstance(number, complex):
+        number = number.real
+    if isinstance(number, int) and not -2**63 <= number < 2**63:
+        number = float(number)
+    with np.errstate(over="ignore"):
+        return np.asarray(number).astype(dtype.np)[()]
+
+
+def asked(tensor, requires_grad):
+    """`tensor`, asking for gradients if the caller does."""
+    return tensor.requires_grad_() if requires_grad else tensor
+
+
+# --- the instructions ------------------------------------------------------------------------------------------------------
 
 
 class _full(Op):
@@ -9,10 +125,233 @@ class _full(Op):
 
     scalars = ("fill_value",)
     exact = True
-    forms = "function"
 
     def meta(size, fill_value, dtype, device, strides=None): return spec(dtype, size, strides, device)
-    def ref(xp, size, fill_value, dtype, device, strides=None): return xp.full(size, fill_value, dtype.np)
+
+    def ref(xp, size, fill_value, dtype, device, strides=None):
+        if fill_value.__class__ is int and fill_value == 0:
+            return xp.zeros(size, dtype.np)                # fresh pages are zero already: nothing is written
+        return xp.full(size, as_scalar(fill_value, dtype), dtype.np)
+
+
+class _empty(Op):
+    """A tensor of `size` whose elements are whatever the memory holds."""
+
+    exact = True
+
+    def meta(size, dtype, device, strides=None): return spec(dtype, size, strides, device)
+    def ref(xp, size, dtype, device, strides=None): return xp.empty(size, dtype.np)
+
+
+class _arange(Op):
+    """`count` numbers from `start` by `step`: computed in int64 or float64 (half types: float32), rounded once."""
+
+    scalars = ("start", "step")
+    exact = True
+
+    def meta(count, start, step, dtype, device): return spec(dtype, (count,), None, device)
+
+    def ref(xp, count, start, step, dtype, device):
+        if dtype.category == 1:
+            return xp.arange(count) * int(step) + int(start)
+        wide = np.float32 if dtype.itemsize == 2 else np.float64
+        return xp.arange(count).astype(wide) * wide(step) + wide(start)
+
+
+class _linspace(Op):
+    """`steps` numbers from `start` to `end`, counted from the nearer end so that both are met exactly."""
+
+    scalars = ("start", "end")
+    exact = True
+
+    def meta(start, end, steps, dtype, device): return spec(dtype, (steps,), None, device)
+
+    def ref(xp, start, end, steps, dtype, device):
+        low, high = as_scalar(start, dtype), as_scalar(end, dtype)
+        if steps == 1:
+            return xp.full(1, low)
+        real = np.float64 if dtype.category == 1 else dtype.np.type
+        step = real((real(high) - real(low)) / real(steps - 1))
+        count = xp.arange(steps)
+        if dtype in FUSED:                                 # one rounding, as the processor's fma
+            real, step = np.float64, np.float64(step)
+        up = real(low) + step * count.astype(real)
+        down = real(high) - step * count[::-1].astype(real)
+        return xp.where(count < steps // 2, up, down)
+
+
+FUSED = (dtypes.float32,)
+
+
+class _logspace(Op):
+    """`base` to the power of `steps` numbers from `start` to `end`."""
+
+    scalars = ("start", "end", "base")
+    exact = True
+
+    def meta(start, end, steps, base, dtype, device): return spec(dtype, (steps,), None, device)
+
+    def ref(xp, start, end, steps, base, dtype, device):
+        low, high, base = as_scalar(start, dtype), as_scalar(end, dtype), as_scalar(base, dtype)
+        if steps == 1:
+            return xp.power(xp.full(1, base, np.float64 if dtype.category == 1 else dtype.np), low)
+        real = np.float32 if dtype.category == 1 else dtype.np.type
+        step = real((real(high) - real(low)) / real(steps - 1))
+        count = xp.arange(steps)
+        up = real(low) + step * count.astype(real)
+        down = real(high) - step * count[::-1].astype(real)
+        return xp.power(real(base) if dtype.category == 2 else base, xp.where(count < steps // 2, up, down))
+
+
+class _eye(Op):
+    """Ones on the diagonal of an `n` by `m` matrix of zeros."""
+
+    exact = True
+
+    def meta(n, m, dtype, device): return spec(dtype, (n, m), None, device)
+    def ref(xp, n, m, dtype, device): return xp.eye(n, m, dtype=dtype.np)
+
+
+class _triangle(Op):
+    """Row and column numbers of one triangle of a `row` by `col` matrix, the rows in order."""
+
+    exact = True
+
+    def meta(row, col, offset, upper, dtype, device):
+        return spec(dtype, (2, triangle_size(row, col, offset, upper)), None, device)
+
+    def ref(xp, row, col, offset, upper, dtype, device):
+        find = xp.triu_indices if upper else xp.tril_indices
+        return xp.stack(find(row, offset, col)) if row and col else xp.empty((2, 0))
+
+
+def triangle_size(row, col, offset, upper):
+    """How many elements of a `row` by `col` matrix lie on or below (above) the diagonal `offset`."""
+    below = sum(min(col, max(0, r + 1 + offset - upper)) for r in range(row))
+    return row * col - below if upper else below
+
+
+# --- filled with one number ------------------------------------------------------------------------------------------------
+
+
+class zeros(Composite):
+    """A tensor of the given size filled with zeros.
+
+    >>> torch.zeros(2, 3)
+    tensor([[0., 0., 0.],
+            [0., 0., 0.]])
+    """
+
+    forms = "function"
+    creates = True
+
+    def of(*sizes, size=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+        shape = shape_of(sizes, size)
+        dtype, where = options(dtype, dtypes.get_default_dtype(), device, layout, pin_memory)
+        return asked(_full(shape, 0, dtype, where), requires_grad)
+
+
+class ones(Composite):
+    """A tensor of the given size filled with ones."""
+
+    forms = "function"
+    creates = True
+
+    def of(*sizes, size=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+        shape = shape_of(sizes, size)
+        dtype, where = options(dtype, dtypes.get_default_dtype(), device, layout, pin_memory)
+        return asked(_full(shape, 1, dtype, where), requires_grad)
+
+
+class full(Composite):
+    """A tensor of the given size filled with `fill_value`; its dtype, unless given, is that of the number.
+
+    >>> torch.full((2,), 7)
+    tensor([7, 7])
+    """
+
+    forms = "function"
+    creates = True
+
+    def of(size, fill_value, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+        if not isinstance(size, (tuple, list)):
+            raise TypeError(f"argument 'size' (position 1) must be tuple of ints, not {type(size).__name__}")
+        value = number(fill_value, "fill_value")
+        dtype, where = options(dtype, dtypes.of_number(type(value)), device, layout, pin_memory)
+        return asked(_full(shape_of((size,)), fitting(value, dtype), dtype, where), requires_grad)
+
+
+class empty(Composite):
+    """A tensor of the given size whose elements are whatever the memory held before."""
+
+    forms = "function"
+    creates = True
+
+    def of(*sizes, size=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
+           memory_format=None):
+        shape = shape_of(sizes, size)
+        dtype, where = options(dtype, dtypes.get_default_dtype(), device, layout, pin_memory)
+        strides = None if memory_format is None else memory_format.strides(shape)
+        return asked(_empty(shape, dtype, where, strides), requires_grad)
+
+
+class empty_strided(Composite):
+    """An uninitialised tensor with the given size and strides."""
+
+    forms = "function"
+
+    def of(size, stride, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+        dtype, where = options(dtype, dtypes.get_default_dtype(), device, layout, pin_memory)
+        return asked(laid_out(shape_of((size,)), stride, dtype, where), requires_grad)
+
+
+class empty_permuted(Composite):
+    """An uninitialised tensor whose dimensions lie in memory in the order `physical_layout`, outermost first."""
+
+    forms = "function"
+
+    def of(size, physical_layout, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+        shape, order = shape_of((size,)), tuple(physical_layout)
+        dtype, where = options(dtype, dtypes.get_default_dtype(), device, layout, pin_memory)
+        need(len(order) == len(shape), f"Number of dimensions in size does not match the length of the physical_layout; i.e. "
+             f"len(size) = {len(shape)} is not equal to len(physical_layout) = {len(order)}")
+        for d in order:
+            need(0 <= d < len(shape), f"Dimension out of range (expected to be between 0 and {len(shape) - 1}, but got {d} at "
+                 f"index {order.index(d)}). NB: negative dims not currently supported; file an issue if you want it.")
+            need(order.count(d) == 1, f"Duplicate dim not allowed: dimension {d} appears twice in {order}")
+        packed = contiguous_strides(tuple(shape[d] for d in order))
+        strides = tuple(packed[order.index(d)] for d in range(len(shape)))
+        return asked(_empty(shape, dtype, where, strides), requires_grad)
+
+
+def laid_out(shape, stride, dtype, where):
+    """An uninitialised tensor with any strides; its storage is as long as they reach."""
+    stride = tuple([whole(s, "stride", 2) for s in stride])
+    need(len(stride) == len(shape), f"dimensionality of sizes ({len(shape)}) must match dimensionality of strides ({len(stride)})")
+    need(all(s >= 0 for s in stride), f"Storage size calculation overflowed with sizes={list(shape)} and "
+         f"strides={list(stride)}: strides must not be negative")
+    if is_dense(shape, stride) and 0 not in shape:
+        return _empty(shape, dtype, where, stride)
+    memory = _empty((extent(shape, stride),), dtype, where)
+    made = door.wrap(memory.storage, spec(dtype, shape, stride, where))
+    made.site = memory.site
+    return made
+
+
+# --- like another tensor -----------------------------------------------------------------------------------------------------
+
+
+def like(input, dtype, device, layout, memory_format, pin_memory=False) -> Spec:
+    """The spec of a new tensor shaped (and, where nothing else is said, laid out) like `input`."""
+    if not isinstance(input, door.tensor):
+        raise TypeError(f"argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+    kind = input.spec
+    dtype, where = options(dtype, kind.dtype, kind.device if device is None else device, layout, pin_memory)
+    if memory_format is None or memory_format is layouts.preserve_format:
+        strides = preserved_strides(kind.shape, kind.strides)
+    else:
+        strides = memory_format.strides(kind.shape)
+    return spec(dtype, kind.shape, strides, where)
 
 
 class zeros_like(Composite):
@@ -21,7 +360,8 @@ class zeros_like(Composite):
     forms = "function"
 
     def of(input, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, memory_format=None):
-        return _full(input.spec.shape, 0, dtype or input.dtype, input.device if device is None else place(device))
+        kind = like(input, dtype, device, layout, memory_format, pin_memory)
+        return asked(_full(kind.shape, 0, kind.dtype, kind.device, kind.strides), requires_grad)
 
 
 class ones_like(Composite):
@@ -30,7 +370,395 @@ class ones_like(Composite):
     forms = "function"
 
     def of(input, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, memory_format=None):
-        return _full(input.spec.shape, 1, dtype or input.dtype, input.device if device is None else place(device))
+        kind = like(input, dtype, device, layout, memory_format, pin_memory)
+        return asked(_full(kind.shape, 1, kind.dtype, kind.device, kind.strides), requires_grad)
 
 
-DEFAULT = dtypes.get_default_dtype
+class full_like(Composite):
+    """`fill_value` in the shape and dtype of `input`."""
+
+    forms = "function"
+
+    def of(input, fill_value, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False,
+           memory_format=None):
+        kind = like(input, dtype, device, layout, memory_format, pin_memory)
+        value = fitting(number(fill_value, "fill_value"), kind.dtype)
+        return asked(_full(kind.shape, value, kind.dtype, kind.device, kind.strides), requires_grad)
+
+
+class empty_like(Composite):
+    """An uninitialised tensor of the shape and dtype of `input`."""
+
+    forms = "function"
+
+    def of(input, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False, memory_format=None):
+        kind = like(input, dtype, device, layout, memory_format, pin_memory)
+        return asked(_empty(kind.shape, kind.dtype, kind.device, kind.strides), requires_grad)
+
+
+class _new_zeros(Composite):
+    """Zeros of another size, in the dtype and on the device of this tensor."""
+
+    names = "Tensor.new_zeros"
+
+    def of(input, *sizes, size=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+        shape = shape_of(sizes, size)
+        dtype, where = options(dtype, input.spec.dtype, input.spec.device if device is None else device, layout, pin_memory)
+        return asked(_full(shape, 0, dtype, where), requires_grad)
+
+
+class _new_ones(Composite):
+    """Ones of another size, in the dtype and on the device of this tensor."""
+
+    names = "Tensor.new_ones"
+
+    def of(input, *sizes, size=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+        shape = shape_of(sizes, size)
+        dtype, where = options(dtype, input.spec.dtype, input.spec.device if device is None else device, layout, pin_memory)
+        return asked(_full(shape, 1, dtype, where), requires_grad)
+
+
+class _new_empty(Composite):
+    """An uninitialised tensor of another size, in the dtype and on the device of this tensor."""
+
+    names = "Tensor.new_empty"
+
+    def of(input, *sizes, size=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+        shape = shape_of(sizes, size)
+        dtype, where = options(dtype, input.spec.dtype, input.spec.device if device is None else device, layout, pin_memory)
+        return asked(_empty(shape, dtype, where), requires_grad)
+
+
+class _new_full(Composite):
+    """`fill_value` in another size, in the dtype and on the device of this tensor."""
+
+    names = "Tensor.new_full"
+
+    def of(input, size, fill_value, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+        dtype, where = options(dtype, input.spec.dtype, input.spec.device if device is None else device, layout, pin_memory)
+        return asked(_full(shape_of((size,)), fitting(number(fill_value, "fill_value"), dtype), dtype, where), requires_grad)
+
+
+class _new_empty_strided(Composite):
+    """An uninitialised tensor of another size and strides, in the dtype and on the device of this tensor."""
+
+    names = "Tensor.new_empty_strided"
+
+    def of(input, size, stride, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+        dtype, where = options(dtype, input.spec.dtype, input.spec.device if device is None else device, layout, pin_memory)
+        return asked(laid_out(shape_of((size,)), stride, dtype, where), requires_grad)
+
+
+class scalar_tensor(Composite):
+    """The number `s` as a zero-dimensional tensor of the default dtype (or `dtype`)."""
+
+    forms = "function"
+
+    def of(s, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+        dtype, where = options(dtype, dtypes.get_default_dtype(), device, layout, pin_memory)
+        return asked(_full((), fitting(number(s, "s"), dtype), dtype, where), requires_grad)
+
+
+# --- rows of numbers -------------------------------------------------------------------------------------------------------------
+
+
+class arange(Composite):
+    """The numbers from `start` up to, not including, `end`, by `step`; integers give int64, floats the default dtype.
+
+    >>> torch.arange(1, 4)
+    tensor([1, 2, 3])
+    """
+
+    forms = "function"
+    creates = True
+
+    def of(*bounds, start=0, end=None, step=1, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+        if len(bounds) > 3:
+            raise TypeError(f"takes 1 to 3 positional arguments (start, end, step), got {len(bounds)}")
+        if len(bounds) == 1 and end is None:
+            end, = bounds
+        else:
+            start, end, step = (*bounds, *(start, end, step)[len(bounds):])
+        if end is None:
+            raise TypeError('received an invalid combination of arguments: missing 1 required positional arguments: "end"')
+        start, end, step = number(start, "start"), number(end, "end"), number(step, "step")
+        floating = any(isinstance(n, (float, complex)) for n in (start, end, step))
+        dtype, where = options(dtype, dtypes.get_default_dtype() if floating else dtypes.int64, device, layout, pin_memory)
+        check_row(start, end, step, dtype, "arange")
+        if dtype is dtypes.int64:
+            start, end, step = int(start), int(end), int(step)
+            count = max(0, -((start - end) // step))
+        else:
+            count = math.ceil((end - start) / step)
+        return asked(_arange(count, start, step, dtype, where), requires_grad)
+
+
+class range_(Composite):
+    """The numbers from `start` to `end`, both included, by `step`. Deprecated in PyTorch: use `arange`."""
+
+    forms = "function"
+    creates = True
+
+    def of(start=0, end=None, step=1, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+        if end is None:
+            raise TypeError('missing 1 required positional arguments: "end"')
+        warnings.warn("torch.range is deprecated and will be removed in a future release because its behavior is inconsistent "
+                      "with Python's range builtin. Instead, use torch.arange, which produces values in [start, end).",
+                      UserWarning, stacklevel=5)
+        start, end, step = number(start, "start"), number(end, "end"), number(step, "step")
+        dtype, where = options(dtype, dtypes.get_default_dtype(), device, layout, pin_memory)
+        check_row(start, end, step, dtype, "range")
+        return asked(_arange(math.floor((end - start) / step) + 1, start, step, dtype, where), requires_grad)
+
+
+def check_row(start, end, step, dtype, what):
+    """Refuse a row of numbers that has no end or no dtype to count in."""
+    need(dtype.category in (1, 2), f"\"{what}_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
+    for n in (start, end, step):
+        need(not isinstance(n, complex), "value cannot be converted to type double without overflow: "
+             f"{n!r} is complex, and a row of numbers is real")
+    need(step != 0, "step must be nonzero")
+    need(dtype.category == 2 or int(step) != 0, f"step must be nonzero: {step} is 0 in {dtype.name}", ValueError)
+    need(math.isfinite(start) and math.isfinite(end), f"unsupported range: {start} -> {end}")
+    need(end >= start if step > 0 else end <= start, "upper bound and lower bound inconsistent with step sign: "
+         f"from {start} to {end} by {step}")
+    if dtype.category == 1:
+        for n in (start, end, step):
+            fitting(n, dtypes.int64)
+
+
+class linspace(Composite):
+    """`steps` evenly spaced numbers from `start` to `end`, both included.
+
+    >>> torch.linspace(0, 1, 5)
+    tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
+    """
+
+    forms = "function"
+    creates = True
+
+    def of(start, end, steps, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+        start, end, steps, dtype, where = spaced(start, end, steps, dtype, layout, device, pin_memory, "linspace")
+        return asked(_linspace(start, end, steps, dtype, where), requires_grad)
+
+
+class logspace(Composite):
+    """`base` raised to `steps` evenly spaced exponents from `start` to `end`, both included.
+
+    >>> torch.logspace(0, 2, 3)
+    tensor([  1.,  10., 100.])
+    """
+
+    forms = "function"
+    creates = True
+
+    def of(start, end, steps, base=10.0, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+        start, end, steps, dtype, where = spaced(start, end, steps, dtype, layout, device, pin_memory, "logspace")
+        return asked(_logspace(start, end, steps, number(base, "base"), dtype, where), requires_grad)
+
+
+def spaced(start, end, steps, dtype, layout, device, pin_memory, what):
+    """The arguments of `linspace` and `logspace`, read and checked."""
+    ends = []
+    for name, given in (("start", start), ("end", end)):
+        if isinstance(given, door.tensor):
+            need(given.spec.ndim == 0, f"{what} only supports 0-dimensional start and end tensors, but got {name} with "
+                 f"{given.spec.ndim} dimension(s).")
+        ends.append(number(given, name))
+    start, end = ends
+    steps = whole(steps, "steps", 3)
+    need(steps >= 0, f"number of steps must be non-negative, got {steps}")
+    fallback = dtypes.get_default_dtype()
+    if isinstance(start, complex) or isinstance(end, complex):
+        fallback = fallback.to_complex()
+        need(dtype is None or dtypes.given(dtype).is_complex, f"{what}(): inferred dtype {fallback!r} can't be safely cast to "
+             f"passed dtype {dtype!r}")
+    dtype, where = options(dtype, fallback, device, layout, pin_memory)
+    need(dtype is not dtypes.bool, f"\"{what}_cpu\" not implemented for 'Bool'", NotImplementedError)
+    return fitting(start, dtype), fitting(end, dtype), steps, dtype, where
+
+
+# --- matrices ----------------------------------------------------------------------------------------------------------------------
+
+
+class eye(Composite):
+    """The identity matrix with `n` rows and `m` columns (`n`, if not given).
+
+    >>> torch.eye(2)
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
+
+    forms = "function"
+    creates = True
+
+    def of(n, m=None, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+        n = whole(n, "n")
+        m = n if m is None else whole(m, "m", 2)
+        need(n >= 0, f"n must be greater or equal to 0, got {n}")
+        need(m >= 0, f"m must be greater or equal to 0, got {m}")
+        dtype, where = options(dtype, dtypes.get_default_dtype(), device, layout, pin_memory)
+        return asked(_eye(n, m, dtype, where), requires_grad)
+
+
+class tril_indices(Composite):
+    """Row and column numbers of the lower triangle of a `row` by `col` matrix.
+
+    >>> torch.tril_indices(2, 2)
+    tensor([[0, 1, 1],
+            [0, 0, 1]])
+    """
+
+    forms = "function"
+
+    def of(row, col, offset=0, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+        return triangle(row, col, offset, False, dtype, layout, device, pin_memory)
+
+
+class triu_indices(Composite):
+    """Row and column numbers of the upper triangle of a `row` by `col` matrix."""
+
+    forms = "function"
+
+    def of(row, col, offset=0, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+        return triangle(row, col, offset, True, dtype, layout, device, pin_memory)
+
+
+def triangle(row, col, offset, upper, dtype, layout, device, pin_memory):
+    row, col, offset = whole(row, "row"), whole(col, "col", 2), whole(offset, "offset", 3)
+    need(row >= 0, f"row must be non-negative, got {row}")
+    need(col >= 0, f"col must be non-negative, got {col}")
+    dtype, where = options(dtype, dtypes.int64, device, layout, pin_memory)
+    need(dtype in (dtypes.int32, dtypes.int64), f"\"{'triu' if upper else 'tril'}_indices\" not implemented for "
+         f"'{dtype.cname}'", NotImplementedError)
+    return _triangle(row, col, offset, upper, dtype, where)
+
+
+class vander(Composite):
+    """The matrix whose columns are falling (or, with `increasing`, rising) powers of the vector `x`.
+
+    >>> torch.vander(torch.tensor([1, 2, 3]), increasing=True)
+    tensor([[1, 1, 1],
+            [1, 2, 4],
+            [1, 3, 9]])
+    """
+
+    forms = "function"
+
+    def of(x, N=None, increasing=False):
+        need(x.ndim == 1, f"x must be a one-dimensional tensor, got shape {list(x.shape)}")
+        N = x.spec.numel if N is None else N
+        need(N >= 0, f"N must be non-negative, got {N}")
+        if not x.is_floating_point() and not x.is_complex():
+            x = x.to(dtypes.int64)
+        if N == 0:
+            return x.new_empty((x.spec.numel, 0))
+        powers = x.new_ones((x.spec.numel, N))
+        if N > 1:
+            powers[:, 1:] = x.unsqueeze(1)
+            powers[:, 1:] = powers[:, 1:].cumprod(1)
+        return powers if increasing else powers.flip(1)
+
+
+# --- complex from parts --------------------------------------------------------------------------------------------------------------
+
+
+class complex_(Pointwise):
+    """The complex tensor with the given real and imaginary parts.
+
+    >>> torch.complex(torch.tensor([1.0]), torch.tensor([2.0]))
+    tensor([1.+2.j])
+    """
+
+    forms = "function"
+    node = "ComplexBackward0"
+
+    @classmethod
+    def infer(op, args):
+        for a in args:
+            if a.__class__ is not Spec:
+                raise TypeError(f"argument must be Tensor, not {a.__name__ if isinstance(a, type) else type(a).__name__}")
+        first, second = args
+        for kind in args:
+            need(kind.dtype in (dtypes.float32, dtypes.float64), "Expected both inputs to be Half, Float or Double tensors but "
+                 f"got {first.dtype.cname} and {second.dtype.cname}" + (
+                     ": there is no complex dtype of half precision here" if kind.dtype is dtypes.float16 else ""))
+        need(first.dtype is second.dtype, f"Expected object of scalar type {first.dtype.cname} but got scalar type "
+             f"{second.dtype.cname} for second argument")
+        out, casts, common = super().infer(args)
+        return out.like(dtype=out.dtype.to_complex()), casts, common
+
+    def ref(xp, real, imag):
+        out = xp.empty(xp.broadcast_shapes(real.shape, imag.shape), xp.result_type(real.dtype, xp.complex64))
+        out.real, out.imag = real, imag                     # real + 1j * imag would turn an infinity into nan
+        return out
+
+    def d_real(g): return g.real
+    def d_imag(g): return g.imag
+
+
+class polar(complex_):
+    """The complex tensor with the given absolute values and angles."""
+
+    forms = "function"
+    node = "PolarBackward0"
+
+    def ref(xp, abs, angle):
+        out = xp.empty(xp.broadcast_shapes(abs.shape, angle.shape), xp.result_type(abs.dtype, xp.complex64))
+        out.real, out.imag = abs * xp.cos(angle), abs * xp.sin(angle)
+        return out
+
+    def d_abs(g, angle):
+        return (g * polar(angle.new_ones(()), angle).conj()).real
+
+    def d_angle(g, out): return (g * (out * 1j).conj()).real
+
+
+class _alias(View):
+    """Another tensor object over the same memory, with the same history."""
+
+    node = "AliasBackward0"
+
+    def view(input): return input.shape, input.strides, 0
+    def d_input(g):  return g
+
+
+# --- random numbers in the place of a tensor -------------------------------------------------------------------------------------------
+
+
+class _drawn(Op):
+    """The random numbers `drawn` in the place of `input`, on whose contents they do not depend: its gradient is zero."""
+
+    exact = True
+    node = "RandomBackward0"
+
+    def meta(input, drawn): return drawn
+    def ref(xp, input, drawn): return drawn
+    def d_input(g, input_spec): return g.new_zeros(input_spec.shape)
+
+
+class _uniform(_drawn):      node = "UniformBackward0"
+class _normal(_drawn):       node = "NormalBackward0"
+class _normal_mean(_drawn):  node = "NormalBackward1"
+class _normal_std(_drawn):   node = "NormalBackward2"
+class _random(_drawn):       node = "RandomBackward2"
+class _bernoulli(_drawn):    node = "BernoulliBackward0"
+class _bernoulli_at(_drawn): node = "BernoulliBackward1"
+class _bernoulli_p(_drawn):  node = "BernoulliBackward2"
+class _exponential(_drawn):  node = "ExponentialBackward0"
+class _geometric(_drawn):    node = "GeometricBackward0"
+class _cauchy(_drawn):       node = "CauchyBackward0"
+class _log_normal(_drawn):   node = "LogNormalBackward0"
+class _poisson(_drawn):      node = "PoissonBackward0"
+
+
+class _normal_both(Op):
+    """The random numbers `drawn` in the place of `mean` and `std`, as `_drawn` is for one tensor."""
+
+    exact = True
+    node = "NormalBackward3"
+
+    def meta(mean, std, drawn): return drawn
+    def ref(xp, mean, std, drawn): return drawn
+    def d_mean(g, mean_spec): return g.new_zeros(mean_spec.shape)
+    def d_std(g, std_spec): return g.new_zeros(std_spec.shape)

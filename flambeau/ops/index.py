@@ -1,0 +1,831 @@
+"""Indexing by tensors: reading, writing and adding at the positions that other tensors say.
+
+`index` and `index_put` are what `x[i, :, mask]` and its assignment come down to once the plain parts (numbers, slices,
+None) have been taken as views. Positions are checked at the call (`verify`); an index out of bounds never runs.
+"""
+import warnings
+
+from ..base import dtypes, shapes
+from ..base.errors import need
+from ..base.op import Composite, Op
+from ..base.spec import Spec, spec
+from .create import _full, as_scalar, fitting
+from .shape import cat
+
+MASKS = (dtypes.bool, dtypes.uint8)
+INDICES = (dtypes.int64, dtypes.int32)
+
+
+# --- positions --------------------------------------------------------------------------------------------------------
+
+
+def within(index, size, dim, wrap=True, kind=IndexError, words=None):
+    """Refuse the first of the `index` array's values that is no position along `dim`, which has `size`."""
+    low = -size if wrap else 0
+    if index.size and not (low <= index.min() and index.max() < size):
+        bad = index[(index < low) | (index >= size)][0]
+        words = words or f"index {bad} is out of bounds for dimension {dim} with size {size}"
+        takes = f"it takes {low} to {size - 1}" if size else "it has no positions at all"
+        need(False, words.replace("{bad}", str(bad)) + f": {takes}", kind)
+
+
+def tensor_given(given, name, position):
+    """Refuse what stands where a tensor should."""
+    kind = given.__name__ if given.__class__ is type else type(given).__name__
+    need(given.__class__ is Spec, f"argument '{name}' (position {position}) must be Tensor, not {kind}", TypeError)
+
+
+def zeros(like, shape=None, dtype=None):
+    """Zeros where the tensor `like` is, of its dtype, contiguous."""
+    return _full(like.spec.shape if shape is None else shape, 0, dtype or like.dtype, like.device)
+
+
+def parts_of(input, indices):
+    """Check what of `indices` needs no data; (Spec or None, dimensions it stands for) of each."""
+    parts, at = [], 0
+    for nth, i in enumerate(indices):
+        if i is None:
+            parts.append((None, 1))
+        else:
+            need(i.dtype in INDICES or i.dtype in MASKS, "tensors used as indices must be long, int, byte or bool tensors, "
+                 f"got {i.dtype.name} at index {nth}", IndexError)
+            parts.append((i, i.ndim if i.dtype in MASKS else 1))
+        at += parts[-1][1]
+    need(at <= input.ndim, f"too many indices for tensor of dimension {input.ndim} (got {at})", IndexError)
+    at = 0
+    for i, width in parts:
+        if i is not None and i.dtype in MASKS:
+            for d, size in enumerate(i.shape):
+                need(size == input.shape[at + d], f"The shape of the mask {list(i.shape)} at index {d} does not match the shape of "
+                     f"the indexed tensor {list(input.shape)} at index {at + d}", IndexError)
+        at += width
+    return parts
+
+
+def landing(shape, parts):
+    """(result shape, where in it the index positions start, their shape), from (index shapes or None, width) pairs."""
+    given, rest, at, first = [], [], 0, None
+    blocks = []                                            # which runs of dimensions are indexed
+    for positions, width in parts:
+        if positions is None:
+            rest.append(shape[at])
+        else:
+            if not blocks or blocks[-1] != at:
+                first = len(rest) if first is None else first
+                blocks.append(at)
+            blocks[-1] = at + width
+            given.append(positions)
+        at += width
+    rest += shape[at:]
+    try:
+        together = shapes.broadcast(*given)
+    except RuntimeError:
+        need(False, "shape mismatch: indexing tensors could not be broadcast together with shapes "
+             + ", ".join(str(list(g)) for g in given), IndexError)
+    start = first if len(blocks) == 1 else 0               # indices with a gap between them: their positions go to the front
+    return (*rest[:start], *together, *rest[start:]), start, together
+
+
+def positions_of(indices):
+    """For `landing`, from arrays: an index's own shape, a mask's number of true elements once per dimension."""
+    parts = []
+    for i in indices:
+        if i is None:
+            parts.append((None, 1))
+        elif i.dtype.kind == "b" or i.dtype == "u1":
+            parts.append((((int((i != 0).sum()),)), i.ndim))
+        else:
+            parts.append((i.shape, 1))
+    return parts
+
+
+def verify_positions(shape, indices):
+    """Check the data of `indices` against `shape`; the shape they select."""
+    at = 0
+    for i in indices:
+        if i is None:
+            at += 1
+        elif i.dtype.kind == "b" or i.dtype == "u1":
+            at += i.ndim
+        else:
+            within(i, shape[at], at)
+            at += 1
+    return landing(shape, positions_of(indices))[0]
+
+
+def keys(indices):
+    """The subscript for NumPy: None stands for all of a dimension, bytes are masks."""
+    return tuple([slice(None) if i is None else i != 0 if i.dtype == "u1" else i for i in indices])
+
+
+def warn_bytes(indices):
+    if any(i is not None and i.dtype is dtypes.uint8 for i in indices):
+        warnings.warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.",
+                      UserWarning, stacklevel=4)
+
+
+# --- adding at positions ------------------------------------------------------------------------------------------------
+
+
+def reduce_at(xp, way, table, rows, values):
+    """Fold row i of `values` into row `rows[i]` of `table` (rows × width), one after the other: way is xp.add, xp.maximum…
+
+    Several values for one row all count. One-dimensional `way.at` is the fast path of NumPy, so rows are opened into
+    elements, some at a time.
+    """
+    width = table.shape[1]
+    flat = table.reshape(-1)
+    if width == 1:
+        way.at(flat, rows, xp.ascontiguousarray(values.reshape(-1)))
+        return
+    columns, block = xp.arange(width), max(1, 1 << 20 // max(width, 1))
+    for start in range(0, len(rows), block):
+        at = rows[start:start + block, None] * width + columns
+        way.at(flat, at.reshape(-1), xp.ascontiguousarray(values[start:start + block]).reshape(-1))
+
+
+def add_at(xp, out, indices, values):
+    """`out` with `values` added at `indices` (arrays and None as in `index`); positions met twice get both."""
+    opened = []                                            # one integer array or None per dimension
+    for i in indices:
+        if i is not None and i.dtype.kind in "bu" and i.dtype.itemsize == 1:
+            opened += xp.nonzero(i) if i.ndim else [None]
+        else:
+            opened.append(i)
+    taken = [d for d, i in enumerate(opened) if i is not None]
+    rest = [d for d in range(out.ndim) if d not in taken]
+    shape, start, block = landing(out.shape, [(None if i is None else i.shape, 1) for i in opened])
+    values = xp.moveaxis(xp.broadcast_to(values, shape), range(start, start + len(block)), range(len(block)))
+    rows = xp.zeros(block, xp.int64)
+    for d in taken:
+        rows = rows * out.shape[d] + xp.where(opened[d] < 0, opened[d] + out.shape[d], opened[d])
+    turned = out.transpose(taken + rest)
+    sizes = turned.shape
+    width = shapes.numel(sizes[len(taken):])
+    table = xp.ascontiguousarray(turned).reshape(shapes.numel(sizes[:len(taken)]), width)
+    wide = half_widened(xp, table)
+    reduce_at(xp, xp.add, wide, rows.reshape(-1), values.reshape(rows.size, width).astype(wide.dtype, copy=False))
+    back = sorted(range(out.ndim), key=(taken + rest).__getitem__)
+    return wide.reshape(sizes).transpose(back)
+
+
+def half_widened(xp, array):
+    """`array` in float32 if it is of a half type: sums are rounded once, at the end."""
+    return array.astype(xp.float32) if array.dtype.itemsize == 2 and array.dtype.kind not in "iu" else array
+
+
+# --- reading and writing ----------------------------------------------------------------------------------------------
+
+
+class index(Op):
+    """The elements of `input` at `indices`: one tensor, or None for all of it, per dimension. `x[i, :, j]` calls it."""
+
+    forms = "method"
+    lists = True
+    exact = True
+
+    def meta(input, indices):
+        parts = parts_of(input, indices)
+        if any(i is not None and i.dtype in MASKS for i, _ in parts):
+            warn_bytes(indices)
+            return None                                    # how many elements a mask picks is in its data
+        shape, start, block = landing(input.shape, [(i and i.shape, width) for i, width in parts])
+        if input.contiguous and all(i is None or i.contiguous for i in indices):
+            return input.like(shape=shape)
+        # PyTorch lays the result out as its iterator does: the input stands still along the indexed dimensions
+        stay = [s for d, s in enumerate(input.strides) if d >= len(indices) or indices[d] is None]
+        looks = [(shape, (*stay[:start], *(0,) * len(block), *stay[start:]))]
+        for i in indices:
+            if i is not None:
+                steps = shapes.expand_strides(i.shape, i.strides, block)
+                looks.append((shape, (*(0,) * start, *steps, *(0,) * (len(shape) - start - len(block)))))
+        return input.like(shape=shape, strides=shapes.elementwise_strides(shape, looks))
+
+    def verify(input_spec, indices): verify_positions(input_spec.shape, indices)
+    def ref(xp, input, indices): return input[keys(indices)]
+
+    def d_input(g, input_spec, indices): return _index_backward(g, input_spec.shape, indices)
+
+
+class _index_backward(Op):
+    """Zeros of `size` with `input` added at `indices`."""
+
+    lists = True
+    exact = True
+    node = "IndexBackwardBackward0"
+
+    def meta(input, size, indices): return input.like(shape=size)
+    def ref(xp, input, size, indices): return add_at(xp, xp.zeros(size, input.dtype), indices, input)
+    def d_input(g, indices): return index(g, indices)
+
+
+class index_put(Composite):
+    """`input` with `values` written at `indices`, or added there with `accumulate`; then every repeated position counts.
+
+    >>> torch.zeros(4).index_put((torch.tensor([1, 1, 3]),), torch.tensor([1., 2., 5.]), accumulate=True)
+    tensor([0., 3., 0., 5.])
+    """
+
+    forms = "function method inplace"
+
+    def of(input, indices, values, accumulate=False):
+        return (_index_put_add if accumulate else _index_put)(input, indices, values)
+
+
+class _index_put(Op):
+    """`index_put` that replaces."""
+
+    lists = True
+    exact = True
+    overwrites = True
+
+    def meta(input, indices, values):
+        given = put_given(input, indices, values)
+        if values.numel == 1 and len(given) == 1 and given[0].dtype in MASKS:
+            # PyTorch takes one number at one mask for masked_fill, which converts the number
+            need(given[0].dtype is dtypes.bool, FILL_MASK.replace("{dtype}", "unsigned char"))
+        else:
+            put_dtypes(input, values)
+        return input.like(strides=shapes.preserved_strides(input.shape, input.strides))
+
+    def verify(input_spec, indices, values_spec): lands(values_spec, verify_positions(input_spec.shape, indices))
+
+    def ref(xp, input, indices, values):
+        input[keys(indices)] = values.real if values.dtype.kind == "c" and input.dtype.kind != "c" else values
+        return input
+
+    def d_input(g, indices, values_spec): return _index_put(g, indices, zeros(g, values_spec.shape))
+    def d_values(g, indices):             return index(g, indices)
+
+
+class _index_put_add(Op):
+    """`index_put` with `accumulate`."""
+
+    lists = True
+    exact = True
+    node = "IndexPutBackward0"
+
+    def meta(input, indices, values):
+        put_given(input, indices, values)
+        put_dtypes(input, values)
+        return input.like(strides=shapes.preserved_strides(input.shape, input.strides))
+
+    def verify(input_spec, indices, values_spec): lands(values_spec, verify_positions(input_spec.shape, indices))
+    def ref(xp, input, indices, values): return add_at(xp, input.copy(order="K"), indices, values)
+    def d_input(g):            return g
+    def d_values(g, indices):  return index(g, indices)
+
+
+def put_given(input, indices, values):
+    """Check all of a write's arguments but their data; the index tensors."""
+    need(isinstance(indices, tuple) and all(i is None or i.__class__ is Spec for i in indices) and any(indices),
+         f"argument 'indices' (position 2) must be tuple of Tensors, not {type(indices).__name__}", TypeError)
+    tensor_given(values, "values", 3)
+    parts = parts_of(input, indices)
+    given = [i for i in indices if i is not None]
+    if not any(i.dtype in MASKS for i in given):
+        lands(values, landing(input.shape, [(i and i.shape, width) for i, width in parts])[0])
+    return given
+
+
+def put_dtypes(input, values):
+    need(values.dtype is input.dtype, "Index put requires the source and destination dtypes match, got "
+         f"{input.dtype.cname} for the destination and {values.dtype.cname} for the source.")
+
+
+def lands(values, shape):
+    """Refuse values that do not broadcast to the shape that the indices select."""
+    fits = values.ndim <= len(shape) and all(v in (1, s) for v, s in zip(values.shape[::-1], shape[::-1], strict=False))
+    need(fits or values.numel == 1 and values.ndim <= len(shape), f"shape mismatch: value tensor of shape {list(values.shape)} "
+         f"cannot be broadcast to indexing result of shape {list(shape)}")
+
+
+# --- along one dimension ------------------------------------------------------------------------------------------------
+
+
+def vector_index(input, dim, index, source=None, kinds=INDICES, wrong=RuntimeError):
+    """Check an index of one dimension, and that `source` has a slice for each of its elements; `dim` wrapped."""
+    tensor_given(index, "index", 3)
+    d = shapes.wrap_dim(dim, input.ndim)
+    need(index.dtype in kinds, f"Expected dtype {' or '.join(k.name for k in reversed(kinds))} for index, "
+         f"got {index.dtype.name}", wrong)
+    need(index.ndim <= 1, f"Index is supposed to be a vector, but got dim: {index.ndim} with type: {index.dtype.cname} and "
+         f"size: {list(index.shape)}", IndexError)
+    if source is not None:
+        tensor_given(source, "source", 4)
+        need(source.dtype is input.dtype, f"self ({input.dtype.cname}) and source ({source.dtype.cname}) must have the same "
+             "scalar type")
+    return d
+
+
+def table_of(xp, array, dim, copy=None):
+    """`array` as contiguous rows, one per position along `dim`; a view where that can be, unless `copy`."""
+    moved = xp.moveaxis(array.reshape(array.shape or (1,)), dim, 0)
+    return xp.array(moved, order="C", copy=copy).reshape(moved.shape[0], shapes.numel(moved.shape[1:]))
+
+
+def table_back(xp, table, shape, dim):
+    """The array of `shape` that `table_of` made a table of."""
+    full = shape or (1,)
+    rest = (*full[:dim], *full[dim + 1:])
+    return xp.moveaxis(table.reshape(full[dim], *rest), 0, dim).reshape(shape)
+
+
+def slot(array, dim, index):
+    """(array with at least one dimension, subscript for `index` along `dim`)"""
+    return array.reshape(array.shape or (1,)), (slice(None),) * dim + (index.reshape(-1),)
+
+
+class index_select(Op):
+    """The slices of `input` along `dim` at the positions in the vector `index`, in that order."""
+
+    exact = True
+
+    def meta(input, dim, index):
+        d = vector_index(input, dim, index)
+        if not input.ndim:
+            need(index.numel == 1, f"Index to scalar can have only 1 value, got {index.numel} value(s)")
+            return input
+        need(input.shape[d] or not index.numel, f"self indexing axis dim should be positive, but dimension {d} has size 0")
+        return input.like(shape=(*input.shape[:d], index.numel, *input.shape[d + 1:]))
+
+    def verify(index, input_spec, dim):
+        d = shapes.wrap_dim(dim, input_spec.ndim)
+        size = input_spec.shape[d] if input_spec.ndim else 1
+        within(index, size, d, False, words=f"index out of range in self: index {{bad}} for dimension {d} with size {size}")
+
+    def ref(xp, input, dim, index):
+        return xp.take(input, index.reshape(-1), axis=dim) if input.ndim else input
+
+    def d_input(g, input_spec, dim, index): return _index_select_backward(g, input_spec.shape, dim, index)
+
+
+class _index_select_backward(Op):
+    """Zeros of `size` with the slices of `input` added along `dim` at `index`."""
+
+    node = "IndexSelectBackwardBackward0"
+
+    def meta(input, size, dim, index): return input.like(shape=size)
+
+    def ref(xp, input, size, dim, index):
+        d, shape = dim % max(len(size), 1), size or (1,)
+        table = xp.zeros((shape[d], shapes.numel((*shape[:d], *shape[d + 1:]))), input.dtype)
+        reduce_at(xp, xp.add, table, index.reshape(-1), table_of(xp, input, d))
+        return table_back(xp, table, size, d)
+
+    def d_input(g, dim, index): return g.index_select(dim, index)
+
+
+class index_add(Op):
+    """`input` with the slices of `alpha * source` along `dim` added at the positions in `index`; repeats all count."""
+
+    forms = "function method inplace"
+    scalars = ("alpha",)
+
+    def meta(input, dim, index, source, *, alpha=1):
+        d = vector_index(input, dim, index, source)
+        slices(input, d, index, source)
+        return spec(input.dtype, input.shape, None, input.device)
+
+    def verify(index, input_spec, dim, alpha):
+        fitting(alpha, input_spec.dtype)
+        rows_within(index, input_spec, dim, RuntimeError)
+
+    def ref(xp, input, dim, index, source, *, alpha=1):
+        d = dim % max(input.ndim, 1)
+        if alpha != 1:
+            source = source * as_scalar(alpha, dtypes.from_numpy(source.dtype))
+        table = table_of(xp, input, d, copy=True)
+        reduce_at(xp, xp.add, table, index.reshape(-1), table_of(xp, source, d))
+        return table_back(xp, table, input.shape, d)
+
+    def d_input(g): return g
+
+    def d_source(g, dim, index, source_spec, alpha):
+        g = g.index_select(dim, index).reshape(source_spec.shape)
+        return g if alpha == 1 else g * (alpha.conjugate() if isinstance(alpha, complex) else alpha)
+
+
+def slices(input, d, index, source, wrong=RuntimeError):
+    """Refuse a source whose slices along `d` do not match those of `input`, one for each index."""
+    count = source.shape[d] if source.ndim > d else 1
+    need(not source.ndim or source.ndim == max(input.ndim, 1) or not input.ndim, "source tensor shape must match self tensor shape, "
+         f"excluding the specified dimension. Got self.shape = {list(input.shape)} source.shape = {list(source.shape)}",
+         wrong)
+    need(index.numel == count, f"Number of indices ({index.numel}) should be equal to source.size(dim): ({count}), for dim: {d}",
+         wrong)
+    mine = (*input.shape[:d], *input.shape[d + 1:])
+    need(mine == (*source.shape[:d], *source.shape[d + 1:]) and (input.ndim or count == 1), "source tensor shape must match self "
+         f"tensor shape, excluding the specified dimension. Got self.shape = {list(input.shape)} source.shape = "
+         f"{list(source.shape)}")
+
+
+def rows_within(index, input, dim, kind=IndexError, wrap=False):
+    """Refuse positions that `input` (a Spec) does not have along `dim`."""
+    d = shapes.wrap_dim(dim, input.ndim)
+    within(index, input.shape[d] if input.ndim else 1, d, wrap, kind)
+
+
+class index_copy(Op):
+    """`input` with its slices along `dim` at the positions in `index` replaced by those of `source`."""
+
+    forms = "function method inplace"
+    exact = True
+    overwrites = True
+
+    def meta(input, dim, index, source):
+        d = vector_index(input, dim, index, source, kinds=INDICES[:1])
+        need(source.ndim == input.ndim or not source.ndim or not input.ndim, "When source and destination are not scalars, their "
+             f"dimensionality must match. Source dimensionality ({source.ndim}), destination dimensionality ({input.ndim})",
+             IndexError)
+        if source.ndim or index.ndim:
+            count = source.shape[d] if source.ndim else 1
+            need(index.numel == count, f"Number of indices ({index.numel}) should be equal to source.size(dim) ({count})",
+                 IndexError)
+        mine, theirs = [(*s[:d], *s[d + 1:]) for s in (input.shape, source.shape)]
+        need(mine == theirs, "Source/destination tensor must have same slice shapes. Destination slice shape: "
+             f"{' '.join(map(str, mine))} at dimension {d} and source slice shape: {' '.join(map(str, theirs))} at dimension {d}.")
+        return spec(input.dtype, input.shape, None, input.device)
+
+    def verify(index, input_spec, dim): rows_within(index, input_spec, dim)
+
+    def ref(xp, input, dim, index, source):
+        d = dim % max(input.ndim, 1)
+        out, at = slot(input, d, index)
+        out[at] = source.reshape(source.shape or (1,))
+        return out.reshape(input.shape)
+
+    def d_input(g, dim, index):                return g.index_fill(dim, index, 0)
+    def d_source(g, dim, index, source_spec):  return g.index_select(dim, index).reshape(source_spec.shape)
+
+
+class index_fill(Composite):
+    """`input` with its slices along `dim` at the positions in `index` filled with `value`, a number or 0-dim tensor."""
+
+    forms = "function method inplace"
+
+    def of(input, dim, index, value):
+        return (_index_fill if isinstance(value, (bool, int, float, complex)) else _index_fill_tensor)(input, dim, index, value)
+
+
+def fill_spec(input, dim, index):
+    need(index.dtype is dtypes.int64, f"Expected dtype int64 for index, got {index.dtype.name}", IndexError)
+    need(index.ndim <= 1, f"Index has to be a vector/scalar, got {index.ndim} dimensions")
+    shapes.wrap_dim(dim, input.ndim)
+    return input.like(strides=shapes.preserved_strides(input.shape, input.strides))
+
+
+class _index_fill(Op):
+    """`index_fill` with a number."""
+
+    exact = True
+    scalars = ("value",)
+    overwrites = True
+
+    def meta(input, dim, index, value):
+        tensor_given(index, "index", 3)
+        need(value is not complex or input.dtype.is_complex, "Converting complex Scalar to non-complex type is not supported")
+        return fill_spec(input, dim, index)
+
+    def verify(index, input_spec, dim, value):
+        fitting(value, input_spec.dtype)
+        rows_within(index, input_spec, dim, wrap=True)
+
+    def ref(xp, input, dim, index, value):
+        out, at = slot(input, dim % max(input.ndim, 1), index)
+        out[at] = as_scalar(value, dtypes.from_numpy(input.dtype))
+        return out.reshape(input.shape)
+
+    def d_input(g, dim, index): return _index_fill(g, dim, index, 0)
+
+
+class _index_fill_tensor(Op):
+    """`index_fill` with a zero-dimensional tensor."""
+
+    exact = True
+    node = "IndexFillBackward1"
+    overwrites = True
+
+    def meta(input, dim, index, value):
+        tensor_given(index, "index", 3)
+        tensor_given(value, "value", 4)
+        need(value.ndim == 0, "index_fill_ only supports a 0-dimensional value tensor, but got tensor with "
+             f"{value.ndim} dimension(s).")
+        need(not value.dtype.is_complex or input.dtype.is_complex,
+             "Converting complex Scalar to non-complex type is not supported")
+        return fill_spec(input, dim, index)
+
+    def verify(index, input_spec, dim, value):
+        fitting(value.item(), input_spec.dtype)
+        rows_within(index, input_spec, dim, wrap=True)
+
+    def ref(xp, input, dim, index, value):
+        out, at = slot(input, dim % max(input.ndim, 1), index)
+        out[at] = as_scalar(value.item(), dtypes.from_numpy(input.dtype))
+        return out.reshape(input.shape)
+
+    def d_input(g, dim, index): return _index_fill(g, dim, index, 0)
+    def d_value(g, dim, index): return g.index_select(dim, _wrap_all(index, g.spec, dim)).sum()
+
+
+def _wrap_all(index, input, dim):
+    """`index` with positions from the end counted from the front."""
+    size = input.shape[shapes.wrap_dim(dim, input.ndim)] if input.ndim else 1
+    return index.remainder(size)
+
+
+class index_reduce(Op):
+    """`input` with the slices of `source` along `dim` folded in at `index`: by "prod", "mean", "amax" or "amin".
+
+    Without `include_self`, what `input` held at those positions does not count.
+    """
+
+    forms = "function method inplace"
+
+    def meta(input, dim, index, source, reduce, *, include_self=True):
+        need(reduce in ("prod", "mean", "amax", "amin"), "Expected reduce to be one of prod, mean, amax or amin but got "
+             f"{reduce}.")
+        d = vector_index(input, dim, index, source)
+        slices(input, d, index, source)
+        need(input.dtype.category in (1, 2), f"\"index_func_\" not implemented for '{input.dtype.cname}'", NotImplementedError)
+        return spec(input.dtype, input.shape, None, input.device)
+
+    def verify(index, input_spec, dim): rows_within(index, input_spec, dim)
+
+    def ref(xp, input, dim, index, source, reduce, *, include_self=True):
+        d = dim % max(input.ndim, 1)
+        table = table_of(xp, input, d, copy=True)
+        table = fold(xp, reduce, table, index.reshape(-1), table_of(xp, source, d), include_self)
+        return table_back(xp, table, input.shape, d)
+
+    def grads(g, needs, input, dim, index, source, reduce, include_self, out):
+        return fold_grads(
+            g, needs, input, source, out, reduce, include_self,
+            pick=lambda t: t.index_select(dim, index).reshape(source.shape),
+            add=lambda t, s: t.index_add(dim, index, s),
+            again=lambda t, s: index_reduce(t, dim, index, s, reduce, include_self=include_self),
+            blank=lambda t: t.index_fill(dim, index, 0))
+
+
+def fold(xp, reduce, table, rows, values, include_self):
+    """`table` with `values` folded into its `rows`."""
+    way = {"sum": xp.add, "mean": xp.add, "prod": xp.multiply, "amax": xp.maximum, "amin": xp.minimum}[reduce]
+    if not include_self:
+        table[rows] = neutral(xp, reduce, table.dtype)
+    reduce_at(xp, way, table, rows, values)
+    if reduce == "mean":
+        count = xp.bincount(rows, minlength=len(table)) + bool(include_self)
+        count = xp.maximum(count, 1).reshape(-1, 1)
+        return xp.floor_divide(table, count.astype(table.dtype)) if table.dtype.kind in "biu" else table / count
+    return table
+
+
+def neutral(xp, reduce, dtype):
+    """What leaves the other operand of a reduction as it is."""
+    if reduce in ("sum", "mean"):
+        return 0
+    if reduce == "prod" or dtype.kind == "b":
+        return reduce != "amax"
+    if dtype.kind in "iu":
+        info = xp.iinfo(dtype)
+        return info.min if reduce == "amax" else info.max
+    return -xp.inf if reduce == "amax" else xp.inf
+
+
+def fold_grads(g, needs, input, source, out, reduce, include_self, pick, add, again, blank):
+    """Gradients of a folding write for `input` and `source`, as PyTorch has them.
+
+    `pick` reads at the index, `add` adds there, `again` folds anew, `blank` zeroes the positions that were written.
+    """
+    if reduce == "sum":
+        mine, theirs = g, pick(g)
+    elif reduce == "mean":
+        count = add(zeros(g) + int(include_self), zeros(source, dtype=g.dtype) + 1)
+        count = count.masked_fill(count == 0, 1)
+        mine, theirs = g / count, pick(g) / pick(count)
+    elif reduce == "prod":
+        whole = input.masked_fill(input == 0, 1)           # the product of all the others, without dividing by zero
+        mine = g * again(whole, source) / whole
+        zero = source == 0
+        only = zero & (pick(add(zeros(input), zero.to(input.dtype))) == 1)
+        others = again(input, source.masked_fill(only, 1))
+        theirs = pick(g * others).where(only, pick(g * out) / source.masked_fill(zero, 1))
+    else:                                                  # equal extremes share the gradient evenly
+        at, held = pick(out), input == out
+        won = source == at
+        share = g / add(held.to(g.dtype), won.to(g.dtype))
+        mine, theirs = held * share, won * pick(share)
+    if not include_self:
+        mine = blank(mine)
+    return (mine if needs[0] else None, None, theirs if needs[2] else None)
+
+
+# --- by mask ----------------------------------------------------------------------------------------------------------
+
+
+def mask_given(input, mask, words):
+    """Refuse what is no boolean mask; the common shape."""
+    tensor_given(mask, "mask", 2)
+    need(mask.dtype is dtypes.bool, words.replace("{dtype}", "unsigned char" if mask.dtype is dtypes.uint8 else mask.dtype.cname))
+    return shapes.broadcast(input.shape, mask.shape)
+
+
+class masked_fill(Composite):
+    """`input` with `value` (a number or zero-dimensional tensor) where `mask` is true.
+
+    >>> torch.arange(4).masked_fill(torch.tensor([True, False, False, True]), -1)
+    tensor([-1,  1,  2, -1])
+    """
+
+    forms = "function method inplace"
+
+    def of(input, mask, value):
+        return (_masked_fill if isinstance(value, (bool, int, float, complex)) else _masked_fill_tensor)(input, mask, value)
+
+
+FILL_MASK = "masked_fill_ only supports boolean masks, but got mask with dtype {dtype}"
+
+
+class _masked_fill(Op):
+    """`masked_fill` with a number."""
+
+    exact = True
+    scalars = ("value",)
+
+    def meta(input, mask, value): return spec(input.dtype, mask_given(input, mask, FILL_MASK), None, input.device)
+    def verify(input_spec, value): fitting(value, input_spec.dtype)
+    def ref(xp, input, mask, value): return xp.where(mask, as_scalar(value, dtypes.from_numpy(input.dtype)), input)
+    def d_input(g, mask): return _masked_fill(g, mask, 0)
+
+
+class _masked_fill_tensor(Op):
+    """`masked_fill` with a zero-dimensional tensor."""
+
+    exact = True
+    node = "MaskedFillBackward1"
+
+    def meta(input, mask, value):
+        tensor_given(value, "value", 3)
+        need(value.ndim == 0, "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
+             f"{value.ndim} dimension(s).")
+        return spec(input.dtype, mask_given(input, mask, FILL_MASK), None, input.device)
+
+    def verify(input_spec, value): fitting(value.item(), input_spec.dtype)
+
+    def ref(xp, input, mask, value):
+        return xp.where(mask, as_scalar(value.item(), dtypes.from_numpy(input.dtype)), input)
+
+    def d_input(g, mask):  return _masked_fill(g, mask, 0)
+    def d_value(g, mask):  return _masked_fill(g, ~mask, 0).sum()
+
+
+class masked_scatter(Op):
+    """`input` with the elements where `mask` is true replaced by those of `source`, in order."""
+
+    forms = "function method inplace"
+    exact = True
+
+    def meta(input, mask, source):
+        tensor_given(source, "source", 3)
+        need(source.dtype is input.dtype, "expected self and source to have same dtypes but got "
+             f"{input.dtype.cname} and {source.dtype.cname}")
+        words = "masked_scatter_ only supports boolean masks, but got mask with dtype {dtype}"
+        return spec(input.dtype, mask_given(input, mask, words), None, input.device)
+
+    def verify(input_spec, mask, source_spec):
+        shape = shapes.broadcast(input_spec.shape, mask.shape)
+        wanted = int(mask.sum()) * (shapes.numel(shape) // max(mask.size, 1))
+        need(source_spec.numel >= wanted, f"Number of elements of source < number of ones in mask: {source_spec.numel} < {wanted}")
+
+    def ref(xp, input, mask, source):
+        shape = xp.broadcast_shapes(input.shape, mask.shape)
+        out, mask = xp.array(xp.broadcast_to(input, shape), order="C"), xp.broadcast_to(mask, shape)
+        out[mask] = source.reshape(-1)[:int(mask.sum())]
+        return out
+
+    def d_input(g, mask): return _masked_fill(g, mask, 0)
+
+    def d_source(g, mask, source_spec):
+        used = g.masked_select(mask)
+        rest = zeros(g, (source_spec.numel - used.numel(),))
+        return cat((used, rest)).reshape(source_spec.shape)
+
+
+class masked_select(Op):
+    """The elements of `input` where `mask` is true, as a vector."""
+
+    exact = True
+
+    def meta(input, mask):
+        mask_given(input, mask, "expected BoolTensor for mask, got {dtype}")
+        return None
+
+    def ref(xp, input, mask):
+        shape = xp.broadcast_shapes(input.shape, mask.shape)
+        return xp.broadcast_to(input, shape)[xp.broadcast_to(mask, shape)].reshape(-1)
+
+    def d_input(g, input_spec, mask):
+        return zeros(g, shapes.broadcast(input_spec.shape, mask.spec.shape)).masked_scatter(mask, g)
+
+
+# --- by place in the flattened tensor -----------------------------------------------------------------------------------
+
+
+def place_index(index):
+    tensor_given(index, "index", 2)
+    need(index.dtype is dtypes.int64, f"Expected a long tensor for index, but got {index.dtype.cname}")
+
+
+def places_within(index, input):
+    words = f"out of range: tried to access index {{bad}} on a tensor of {input.numel} elements"
+    within(index, input.numel, 0, words=words)
+
+
+class take(Op):
+    """The elements of `input`, seen as a vector, at the places in `index`; the result has the shape of `index`."""
+
+    exact = True
+
+    def meta(input, index):
+        place_index(index)
+        need(input.numel or not index.numel, "tried to take from an empty tensor", IndexError)
+        return spec(input.dtype, index.shape, None, input.device)
+
+    def verify(index, input_spec): places_within(index, input_spec)
+    def ref(xp, input, index): return input.reshape(-1)[index]
+    def d_input(g, input_spec, index): return _put_add(zeros(g, input_spec.shape), index, g)
+
+
+class put(Composite):
+    """`input`, seen as a vector, with `source` written (with `accumulate`: added) at the places in `index`."""
+
+    forms = "function method inplace"
+
+    def of(input, index, source, accumulate=False): return (_put_add if accumulate else _put)(input, index, source)
+
+
+class _put(Op):
+    """`put` that replaces."""
+
+    exact = True
+    overwrites = True
+
+    def meta(input, index, source):         return put_spec(input, index, source)
+    def verify(index, input_spec):          places_within(index, input_spec)
+
+    def ref(xp, input, index, source):
+        out = xp.ascontiguousarray(input).reshape(-1)
+        out[index.reshape(-1)] = source.reshape(-1)
+        return out.reshape(input.shape)
+
+    def d_input(g, index, source_spec):     return _put(g, index, zeros(g, source_spec.shape))
+    def d_source(g, index, source_spec):    return g.take(index).reshape(source_spec.shape)
+
+
+class _put_add(Op):
+    """`put` with `accumulate`."""
+
+    exact = True
+    node = "PutBackward0"
+
+    def meta(input, index, source):         return put_spec(input, index, source)
+    def verify(index, input_spec):          places_within(index, input_spec)
+
+    def ref(xp, input, index, source):
+        out = xp.array(input, order="C").reshape(-1)
+        return add_at(xp, out, (index.reshape(-1),), source.reshape(-1)).reshape(input.shape)
+
+    def d_input(g):                         return g
+    def d_source(g, index, source_spec):    return g.take(index).reshape(source_spec.shape)
+
+
+def put_spec(input, index, source):
+    """Check what `put` is given; the result's Spec."""
+    place_index(index)
+    tensor_given(source, "source", 3)
+    need(source.dtype is input.dtype, "self and source expected to have the same dtype, but got self.dtype = "
+         f"{input.dtype.cname} and source.dtype = {source.dtype.cname}")
+    need(source.numel == index.numel, "Expected source and index to have the same number of elements, but got "
+         f"source.numel() = {source.numel}, index.numel() = {index.numel}", IndexError)
+    need(input.numel or not index.numel, "tried to put elements into an empty tensor", IndexError)
+    return input.like(strides=shapes.preserved_strides(input.shape, input.strides))
+
+
+class take_along_dim(Composite):
+    """The elements of `input` at `indices` along `dim`, the rest broadcast; without `dim`, from the flattened input."""
+
+    def of(input, indices, dim=None):
+        need(indices.dtype is dtypes.int64, f"dtype of indices should be Long but got {indices.dtype.cname}")
+        if dim is None:
+            input, indices, dim = input.reshape(-1), indices.reshape(-1), 0
+        else:
+            need(input.ndim == indices.ndim, "input and indices should have the same number of dimensions, but got "
+                 f"{input.ndim} dimensions for input, and {indices.ndim} dimensions for indices")
+            dim = shapes.wrap_dim(dim, input.ndim)
+        if not input.ndim:
+            return input.gather(0, indices)
+        both = shapes.broadcast(*[(*t.spec.shape[:dim], 1, *t.spec.shape[dim + 1:]) for t in (input, indices)])
+        size, count = input.spec.shape[dim], indices.spec.shape[dim]
+        input = input.broadcast_to((*both[:dim], size, *both[dim + 1:]))
+        indices = indices.broadcast_to((*both[:dim], count, *both[dim + 1:]))
+        return input.gather(dim, indices.remainder(size) if size else indices)

@@ -1,0 +1,276 @@
+"""Special functions, element by element: those of the error integral, the gamma function and Bessel's."""
+import math
+
+from ..base import special
+from ..base.errors import need
+from ..base.op import Composite, Pointwise
+from .arith import no_derivative
+
+
+# ---- the error function and the normal distribution
+
+
+class erf(Pointwise):
+    """The error function of `input`, elementwise."""
+
+    names = "special.erf"
+    result, refuses, cname = "float", "complex", "erf_vml"
+
+    def ref(xp, input):     return special.erf(xp, input)
+    def d_input(g, input):  return g * (2 / math.sqrt(math.pi)) * (-(input * input)).exp()
+
+
+class erfc(Pointwise):
+    """One minus the error function of `input`, elementwise, exact where that is small."""
+
+    names = "special.erfc"
+    result, refuses, cname = "float", "complex", "erfc_vml"
+
+    def ref(xp, input):     return special.erfc(xp, input)
+    def d_input(g, input):  return g * (-2 / math.sqrt(math.pi)) * (-(input * input)).exp()
+
+
+class _erfcx(Pointwise):
+    """`erfc` times e to the square of `input`, elementwise."""
+
+    names, forms, node = "special.erfcx", "function out", "SpecialErfcxBackward0"
+    result, refuses, cname = "float", "complex half", "erfcx"
+
+    def ref(xp, input):          return special.erfcx(xp, input)
+    def d_input(g, input, out):  return g * (2 * input * out - 2 / math.sqrt(math.pi))
+
+
+class erfinv(Pointwise):
+    """The number whose error function is `input`, elementwise."""
+
+    names = "special.erfinv"
+    result, refuses, cname = "float", "complex", "erfinv_vml"
+
+    def ref(xp, input):     return special.erfinv(xp, input)
+    def d_input(g, out):    return g * (math.sqrt(math.pi) / 2) * (out * out).exp()
+
+
+class _ndtr(Pointwise):
+    """The area under the standard normal density up to `input`, elementwise."""
+
+    names, forms, node = "special.ndtr", "function out", "MulBackward1"
+    result, refuses, cname = "float", "complex", "erf_vml"
+
+    def ref(xp, input):     return special.ndtr(xp, input)
+    def d_input(g, input):  return g * (-(input * input) / 2).exp() / math.sqrt(2 * math.pi)
+
+
+class _ndtri(Pointwise):
+    """The number up to which the area under the standard normal density is `input`, elementwise."""
+
+    names, forms, node = "special.ndtri", "function out", "SpecialNdtriBackward0"
+    result, refuses, cname = "float", "complex half", "ndtri"
+
+    def ref(xp, input):     return special.ndtri(xp, input)
+    def d_input(g, out):    return g * math.sqrt(2 * math.pi) * (out * out / 2).exp()
+
+
+class _log_ndtr(Pointwise):
+    """The logarithm of the area under the standard normal density up to `input`, elementwise."""
+
+    names, forms, node = "special.log_ndtr", "function out", "SpecialLogNdtrBackward0"
+    result, refuses, cname = "float", "complex half", "log_ndtr"
+
+    def ref(xp, input):     return special.log_ndtr(xp, input)
+    def d_input(g, input):  return g / _erfcx(input * -math.sqrt(0.5)) * math.sqrt(2 / math.pi)
+
+
+# ---- the gamma function
+
+
+class lgamma(Pointwise):
+    """The logarithm of the absolute value of the gamma function of `input`, elementwise."""
+
+    names = "special.gammaln"
+    result, refuses, cname = "float", "complex", "lgamma_vml"
+
+    def ref(xp, input):     return special.lgamma(xp, input)
+    def d_input(g, input):  return g * input.digamma()
+
+
+class digamma(Pointwise):
+    """The derivative of `lgamma` at `input`, elementwise."""
+
+    names = "special.digamma special.psi"
+    result, refuses = "float", "complex"
+
+    def ref(xp, input):     return special.digamma(xp, input)
+    def d_input(g, input):  return g * _polygamma(input, 1)
+
+
+class polygamma(Composite):
+    """The derivative of order `n` of `digamma` at `input`, elementwise."""
+
+    names, forms = "special.polygamma", "function"
+
+    def of(n, input): return _polygamma(input, n)
+
+
+class _polygamma(Pointwise):
+    """The derivative of order `n` of `digamma` at this tensor, elementwise."""
+
+    names, forms, node = "polygamma", "method inplace", "PolygammaBackward0"
+    operands = "input"
+    result, refuses, cname = "float", "complex", "polygamma"
+
+    def verify(n):             need(n >= 0, f"polygamma(n, x) does not support negative n, and it is {n}.")
+    def ref(xp, input, n):     return special.polygamma(xp, n, input)
+    def d_input(g, input, n):  return g * _polygamma(input, n + 1)
+
+
+class mvlgamma(Pointwise):
+    """The logarithm of the multivariate gamma function of dimension `p` of `input`, elementwise."""
+
+    names = "special.multigammaln"
+    operands = "input"
+    result, refuses, cname = "float", "bool complex", "mvlgamma"
+
+    @classmethod
+    def infer(op, args):
+        out, casts, common = super().infer(args)
+        return out.like(shape=out.shape), casts, common          # PyTorch sums over a new dimension: the result is contiguous
+
+    def verify(p): need(p >= 1, f"p has to be greater than or equal to 1, and it is {p}")
+
+    def ref(xp, input, p):
+        return sum(special.lgamma(xp, input - i / 2) for i in range(p)) + p * (p - 1) / 4 * math.log(math.pi)
+
+    def d_input(g, input, p):
+        slope = input.digamma()
+        for i in range(1, p):
+            slope = slope + (input - i / 2).digamma()
+        return g * slope
+
+
+class igamma(Pointwise):
+    """The regularised lower incomplete gamma function of `input` up to `other`, elementwise."""
+
+    names = "special.gammainc"
+    numbers, refuses = "", "bool int complex"
+
+    def ref(xp, input, other):    return special.igamma(xp, input, other)
+    def d_input(g):               no_derivative("igamma: input", "a gradient for `other` alone")
+    def d_other(g, input, other): return g * gamma_density(input, other)
+
+
+class igammac(Pointwise):
+    """The regularised upper incomplete gamma function of `input` from `other` on, elementwise."""
+
+    names = "special.gammaincc"
+    numbers, refuses = "", "bool int complex"
+
+    def ref(xp, input, other):    return special.igammac(xp, input, other)
+    def d_input(g):               no_derivative("igammac: input", "a gradient for `other` alone")
+    def d_other(g, input, other): return -g * gamma_density(input, other)
+
+
+def gamma_density(a, x):
+    """The density at `x` of the gamma distribution of shape `a`."""
+    return ((a - 1) * x.log() - x - a.lgamma()).exp()
+
+
+class _zeta(Pointwise):
+    """The Hurwitz zeta function: the sum of (k + `other`) to the minus `input` over k from 0 on, elementwise."""
+
+    names, forms, node = "special.zeta", "function out", "SpecialZetaBackward0"
+    result, refuses, cname = "float", "complex half", "zeta"
+
+    def ref(xp, input, other):    return special.zeta(xp, input, other)
+    def d_input(g):               no_derivative("zeta", "a gradient for `other` alone")
+    def d_other(g, input, other): return g * -input * _zeta(input + 1, other)
+
+
+# ---- logarithms that a factor of zero silences
+
+
+def silenced(xp, factor, x, log):
+    x = float(x) if isinstance(x, int) else x                  # NumPy would take the logarithm of True in half precision
+    return xp.where((factor == 0) & ~xp.isnan(x), 0.0, factor * log(x))
+
+
+class xlogy(Pointwise):
+    """`input` times the logarithm of `other`, elementwise, and 0 where `input` is 0 (unless `other` is nan)."""
+
+    names = "special.xlogy"
+    result, refuses = "float", "complex"
+
+    def ref(xp, input, other): return silenced(xp, input, other, xp.log)
+
+    def d_input(g, input, other): return xlogy(g, other).where(~((input == 0) & (other <= 0)), 0)
+    def d_other(g, input, other): return g * input / other
+
+
+class _xlog1py(Pointwise):
+    """`input` times the logarithm of one plus `other`, elementwise, and 0 where `input` is 0 (unless `other` is nan)."""
+
+    names, forms, node = "special.xlog1py", "function out", "SpecialXlog1PyBackward0"
+    result, refuses, cname = "float", "complex", "xlog1py"
+
+    def ref(xp, input, other): return silenced(xp, input, other, xp.log1p)
+
+    def d_input(g, input, other): return _xlog1py(g, other).where(~((input == 0) & (other <= -1)), 0)
+    def d_other(g, input, other): return g * input / (other + 1)
+
+
+class _entr(Pointwise):
+    """Minus `input` times its logarithm, elementwise: 0 at 0, minus infinity below."""
+
+    names, forms, node = "special.entr", "function out", "SpecialEntrBackward0"
+    result, refuses, cname = "float", "complex", "entr"
+
+    def ref(xp, input):     return special.entr(xp, input)
+    def d_input(g, input):  return g * (-1 - input.log())
+
+
+# ---- modified Bessel functions
+
+
+class i0(Pointwise):
+    """The modified Bessel function of the first kind of order 0 of `input`, elementwise."""
+
+    names = "special.i0"
+    result, refuses, cname = "float", "complex", "i0_vml"
+
+    def ref(xp, input):     return special.i0(xp, input)
+    def d_input(g, input):  return g * _i1(input)
+
+
+class _i0e(Pointwise):
+    """`i0` times e to the minus |`input`|, elementwise."""
+
+    names, forms, node = "special.i0e", "function out", "SpecialI0EBackward0"
+    result, refuses, cname = "float", "complex", "i0e"
+
+    def ref(xp, input):          return special.i0e(xp, input)
+    def d_input(g, input, out):  return g * (_i1e(input) - input.sgn() * out)
+
+
+class _i1(Pointwise):
+    """The modified Bessel function of the first kind of order 1 of `input`, elementwise."""
+
+    names, forms, node = "special.i1", "function out", "SpecialI1Backward0"
+    result, refuses, cname = "float", "complex", "i1"
+
+    def ref(xp, input):          return special.i1(xp, input)
+    def d_input(g, input, out):  return g * near_zero(input, lambda x: x.i0() - out / x)
+
+
+class _i1e(Pointwise):
+    """`i1` times e to the minus |`input`|, elementwise."""
+
+    names, forms, node = "special.i1e", "function out", "SpecialI1EBackward0"
+    result, refuses, cname = "float", "complex", "i1e"
+
+    def ref(xp, input):          return special.i1e(xp, input)
+    def d_input(g, input, out):  return g * near_zero(input, lambda x: _i0e(x) - out * (x.sgn() + 1 / x))
+
+
+def near_zero(input, slope):
+    """`slope(input)`, and its limit 0.5 where `input` is too small to divide by."""
+    far = input.abs() > 1e-7
+    return slope(input.where(far, 1.0)).where(far, 0.5)

@@ -1,67 +1,412 @@
-"""Tensors from Python data and NumPy arrays: `tensor`, `as_tensor`, `from_numpy`, and the calls of the Tensor class."""
+"""Tensors from Python data, arrays and other tensors: `tensor`, `as_tensor`, `asarray`, and the calls of the classes."""
+import itertools
+import math
+import warnings
+
 import numpy as np
 
+from ..autograd.modes import modes
 from ..base import dtypes
-from ..base.spec import META, of_array, place, spec
 from ..base.errors import here
+from ..base.spec import META, Size, of_array, place, spec
 from ..trace.value import Storage, Value
-from .dispatch import array_of, wrap
+from .dispatch import wrap
+from .interop import check_array, shared, type_words
 from .tensor import Tensor
 
-PUBLIC = ("tensor", "from_numpy")
+PUBLIC = ("tensor", "as_tensor", "asarray", "from_file")
 
 
-def from_array(array, requires_grad=False):
-    """A tensor that takes over a contiguous array nobody else holds."""
+def from_array(array, requires_grad=False, where=None):
+    """A tensor that takes over a dense array nobody else holds; on the meta device, only its shape."""
     kind = of_array(array)
-    out = wrap(Storage(Value(array, kind), kind.nbytes, kind.device), kind)
+    if not array.flags.c_contiguous:
+        kind = spec(kind.dtype, kind.shape, tuple([step // kind.dtype.itemsize for step in array.strides]))
+    if where is META:
+        kind = spec(kind.dtype, kind.shape, kind.strides, META)
+        out = wrap(Storage(None, kind.nbytes, META), kind)
+    else:
+        out = wrap(Storage(Value(array, kind), kind.nbytes, kind.device), kind)
     out.site = here()
-    out._requires_grad = requires_grad
+    if modes.inference:
+        out.storage.inference = True
+    return asked(out, requires_grad)
+
+
+def asked(out, requires_grad):
+    """`out`, asking for gradients if the caller does."""
+    if requires_grad:
+        if out.spec.dtype.category < 2:
+            raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients, and the dtype here is "
+                               f"{out.spec.dtype!r}")
+        out._requires_grad = True
     return out
 
 
+def no_pinning(pin_memory):
+    if pin_memory:
+        raise RuntimeError("pin_memory=True requires a CUDA or other accelerator backend; no pinned memory allocator is "
+                           "available on this system.")
+
+
+# --- the public functions ------------------------------------------------------------------------------------------------
+
+
 def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
-    """A new tensor that copies `data`."""
+    """A new tensor that copies `data`: a number, nested sequences of numbers, an array.
+
+    >>> torch.tensor([[1, 2], [3, 4.5]])
+    tensor([[1.0000, 2.0000],
+            [3.0000, 4.5000]])
+    """
+    dtype, where = dtypes.given(dtype), place(device)
+    no_pinning(pin_memory)
     if isinstance(data, Tensor):
-        array = array_of(data)
+        warnings.warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+                      "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).",
+                      UserWarning, stacklevel=2)
+        return copied(data, dtype, where if device is not None else None, requires_grad)
+    return from_array(array_from(data, dtype), requires_grad, where)
+
+
+def copied(data, dtype, where, requires_grad=False):
+    """A fresh leaf with the contents of the tensor `data`."""
+    out = data.detach().as_subclass(Tensor).to(device=where or data.device, dtype=dtype or data.dtype, copy=True)
+    return asked(out, requires_grad)
+
+
+def as_tensor(data, dtype=None, device=None):
+    """`data` as a tensor, sharing memory and history where it can: a tensor is itself, an array is looked at."""
+    dtype = dtypes.given(dtype)
+    if isinstance(data, Tensor):
+        where = data.device if device is None else place(device)
+        if (dtype is None or dtype is data.dtype) and where is data.device:
+            return data
+        return data.to(device=where, dtype=dtype or data.dtype)
+    where = place(device)
+    found = outside(data)
+    if found is None:
+        return from_array(array_from(data, dtype), False, where)
+    if dtype is None or dtype.np == found.dtype:
+        return shared(found) if where is not META else from_array(copy_of(found), False, where)
+    return shared(found).to(device=where, dtype=dtype)
+
+
+def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=None):
+    """`obj` as a tensor: looked at where that is possible (`copy=False` insists on it), copied otherwise.
+
+    An object with the buffer protocol is read as elements of `dtype` (the default dtype, if none is given).
+    """
+    wanted, where = dtypes.given(dtype), place(device) if device is not None else None
+    if isinstance(obj, Tensor):
+        found = obj
     else:
-        array = np.array(data)
-        if array.dtype == np.float64 and not isinstance(data, (np.ndarray, np.generic)):
-            array = array.astype(dtypes.default.np)
-        if array.dtype == np.complex128 and not isinstance(data, (np.ndarray, np.generic)):
-            array = array.astype(dtypes.default.to_complex().np)
-    if dtype is not None:
-        array = array.astype(dtype.np)
-    return from_array(np.array(array, order="C", copy=True), requires_grad)
+        array = outside(obj)
+        if array is not None:
+            found = shared(array)
+        elif not isinstance(obj, str) and holds_buffer(obj):
+            from .interop import frombuffer
+            found = frombuffer(obj, dtype=wanted or dtypes.get_default_dtype())
+        else:
+            if copy is False:
+                raise ValueError("can't alias arbitrary sequence into a tensor.")
+            return from_array(array_from(obj, wanted), bool(requires_grad), where or place(None))
+    if copy is False:
+        if where is not None and where is not found.device:
+            raise ValueError(f"can't alias tensor from device '{found.device}' to '{where}'.")
+        if wanted is not None and wanted is not found.dtype:
+            raise ValueError(f"can't alias tensor with dtype '{found.dtype.cname}' into dtype '{wanted.cname}'.")
+    out = found
+    if copy:
+        out = found.clone()
+    if (wanted or out.dtype) is not out.dtype or (where or out.device) is not out.device:
+        out = out.to(device=where or out.device, dtype=wanted or out.dtype)
+    if requires_grad is None:
+        return out
+    if not requires_grad:
+        return out.detach() if out.requires_grad else out
+    return out if out.requires_grad else out.requires_grad_()
 
 
-def from_numpy(array):
-    """A tensor over the memory of `array`: both see each other's writes."""
-    kind = of_array(array)
-    if array.flags.c_contiguous:
-        storage = Storage(Value(array, kind), kind.nbytes, kind.device)
-        storage.adopt(array)
-        out = wrap(storage, kind)
+def from_file(filename, shared=None, size=0, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+    """A tensor over a memory-mapped file: not here; NumPy's memmap does the same."""
+    raise NotImplementedError("from_file is not in Flambeau: use torch.from_numpy(numpy.memmap(filename, dtype, 'r+', shape=(size,)))")
+
+
+# --- data to arrays --------------------------------------------------------------------------------------------------------
+
+
+def outside(data):
+    """The array that an object of another library shows its memory as, or None."""
+    if isinstance(data, np.ndarray):
+        check_array(data)
+        return data
+    if isinstance(data, np.generic):
+        return None
+    if hasattr(type(data), "__dlpack__"):
+        from .dlpack import array_over
+        return array_over(data)
+    return None
+
+
+def holds_buffer(thing):
+    """Whether `thing` shows its memory through the buffer protocol."""
+    try:
+        memoryview(thing)
+    except TypeError:
+        return False
+    return not isinstance(thing, np.generic)
+
+
+def copy_of(array):
+    """A dense copy whose dimensions lie in the order of `array`'s."""
+    return np.array(array, copy=True, order="K", subok=False)
+
+
+def array_from(data, dtype=None):
+    """A fresh array of `dtype` (by default the dtype that `data` says) with the contents of `data`."""
+    if isinstance(data, (str, bytes)):
+        raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
+    array = np.asarray(data) if isinstance(data, np.generic) else outside(data)
+    if array is not None:
+        if isinstance(data, np.generic):
+            check_array(array)
+        if dtype is None or array.dtype == dtype.np:
+            return copy_of(array)
+        if array.dtype.kind == "c" and not dtype.is_complex and dtype is not dtypes.bool:
+            warnings.warn("Casting complex values to real discards the imaginary part", UserWarning, stacklevel=4)
+        return converted(array, dtype)
+    flat, shape, found = flattened(data)
+    if found is not None:                                 # a list of arrays, put together already
+        return found if dtype is None or found.dtype == dtype.np else converted(found, dtype)
+    types = set(map(type, flat))
+    if types - NUMBER_TYPES:
+        flat, said = unwrapped(flat, dtype)
+    else:
+        said = None if dtype is not None else inferred(types)
+    return elements(flat, dtype or said).reshape(shape)
+
+
+NUMBER_TYPES = {bool, int, float, complex}
+
+
+def converted(array, dtype):
+    """`array` in `dtype`, converted as C does; integers wrap."""
+    with np.errstate(all="ignore"):
+        if array.dtype.kind == "c" and not dtype.is_complex and dtype is not dtypes.bool:
+            array = array.real
+        if array.dtype.kind == "f" and dtype.category == 1:
+            array = array.astype(np.int64)
+        if dtype.itemsize == 2 and dtype.category == 2 and array.dtype.itemsize > 4:
+            array = array.astype(np.float32)              # to a half type by way of float32, as PyTorch does
+        return np.array(array, dtype.np, order="K")
+
+
+def is_sequence(thing):
+    """Whether PyTorch would look inside `thing` for elements."""
+    if isinstance(thing, (list, tuple)):
+        return True
+    if isinstance(thing, (Tensor, np.generic, dict, int, float, complex)):
+        return False
+    if isinstance(thing, np.ndarray):
+        return thing.ndim > 0
+    return hasattr(type(thing), "__getitem__") and hasattr(type(thing), "__len__")
+
+
+def flattened(data):
+    """(elements in order, shape, None) of nested sequences, or (None, shape, array) where they hold arrays."""
+    flat, shape = [data], []
+    while flat and is_sequence(flat[0]):
+        first = flat[0]
+        if isinstance(first, (str, bytes)):
+            raise ValueError(f"too many dimensions '{type(first).__name__}'")
+        if isinstance(first, np.ndarray) and all(isinstance(a, np.ndarray) and a.shape == first.shape for a in flat):
+            kinds = [dtypes.from_numpy(a.dtype) for a in flat]
+            common = kinds[0]
+            for kind in kinds[1:]:
+                common = dtypes.promote_types(common, kind)
+            joined = np.stack([np.asarray(a) for a in flat]).astype(common.np, copy=False)
+            return None, None, joined.reshape(*shape, *first.shape)
+        length = len(first)
+        for held in flat:
+            if not is_sequence(held):
+                raise TypeError(f"not a sequence: {held!r:.60} stands at dim {len(shape)} beside a sequence of length {length}")
+            if len(held) != length:
+                raise ValueError(f"expected sequence of length {length} at dim {len(shape)} (got {len(held)})")
+        shape.append(length)
+        flat = list(itertools.chain.from_iterable(flat)) if length else []
+    return flat, tuple(shape), None
+
+
+def inferred(types):
+    """The dtype of elements of these Python types."""
+    if complex in types:
+        return dtypes.get_default_dtype().to_complex()
+    if float in types or not types:
+        return dtypes.get_default_dtype()
+    return dtypes.int64 if int in types else dtypes.bool
+
+
+def unwrapped(flat, dtype):
+    """(Python numbers, their common dtype) of elements that are not all Python numbers."""
+    common, numbers = None, []
+    for held in flat:
+        if isinstance(held, Tensor):
+            if held.spec.numel != 1:
+                raise TypeError("only integer tensors of a single element can be converted to an index"
+                                if held.spec.dtype.category < 2 else "only one element tensors can be converted to Python scalars"
+                                ) from ValueError("a list of tensors is put together by torch.stack")
+            kind, held = held.spec.dtype, held.item()
+        elif isinstance(held, (np.generic, np.ndarray)):
+            kind, held = dtypes.from_numpy(held.dtype), held.item()
+        elif isinstance(held, bool):
+            kind = dtypes.bool
+        elif isinstance(held, (int, float, complex)):
+            kind = dtypes.of_number(next(c for c in (int, float, complex) if isinstance(held, c)))
+        elif is_sequence(held):
+            raise TypeError(f"'{type(held).__name__}' object cannot be interpreted as an integer: it stands beside numbers")
+        elif dtype is None:
+            raise RuntimeError(f"Could not infer dtype of {type_words(held)}")
+        else:
+            kind, held = dtype, number_in(held, dtype)
+        numbers.append(held)
+        if dtype is None:
+            common = kind if common is None else dtypes.promote_types(common, kind)
+    return numbers, common
+
+
+def number_in(held, dtype):
+    """An object of a foreign number type as the Python number that `dtype` asks for."""
+    if dtype.is_complex:
+        return complex(held)
+    if dtype.is_floating_point:
+        return float(held)
+    return held.__index__() if hasattr(held, "__index__") else int(float(held))
+
+
+def elements(flat, dtype):
+    """A one-dimensional array of the Python numbers `flat` in `dtype`; what it cannot hold is refused."""
+    if dtype is dtypes.bool:
+        return np.array([bool(n) for n in flat], np.bool_)
+    if dtype.is_complex:
+        return np.array(flat, np.complex128).astype(dtype.np)
+    if any(type(n) is complex for n in flat):
+        raise TypeError("must be real number, not complex" if dtype.is_floating_point else
+                        "'complex' object cannot be interpreted as an integer")
+    if dtype.is_floating_point:
+        with np.errstate(over="ignore"):
+            made = np.array(flat, np.float64)
+            return (made.astype(np.float32) if dtype.itemsize == 2 else made).astype(dtype.np)
+    try:
+        made = np.array(flat, np.int64)
+    except (OverflowError, ValueError):                   # find the number that does not go in, and say so
+        for n in flat:
+            if isinstance(n, float) and not (math.isfinite(n) and -2**63 <= n < 2**63):
+                raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow: {n!r}") from None
+            if not -2**63 <= n < 2**63:
+                raise ValueError(f"Overflow when unpacking long long: {n} does not fit into int64") from None
+        raise
+    if dtype is not dtypes.int64:
+        top = int(np.iinfo(dtype.np).max)
+        low = int(np.iinfo(dtype.np).min) or -top         # negatives wrap into an unsigned dtype, as in PyTorch
+        wrong = (made > top) | (made < low)
+        if wrong.any():
+            raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow: "
+                               f"{flat[int(wrong.argmax())]!r}")
+    return made.astype(dtype.np)
+
+
+# --- the classes, called -------------------------------------------------------------------------------------------------------
+
+
+def legacy(dtype, args, kwargs, what="new"):
+    """What `Tensor(2, 3)`, `Tensor([…])`, `FloatTensor(…)`, `tensor.new(…)` make. A dtype of None is free."""
+    from .storage import UntypedStorage
+    where = kwargs.pop("device", None)
+    if where is not None and place(where) is META:
+        raise RuntimeError("legacy constructor expects device type: cpu but device type: meta was passed; use torch.empty or "
+                           "torch.tensor with device='meta'")
+    for name in ("size", "data", "other", "storage"):
+        if name in kwargs:
+            args = (*args, Size(kwargs.pop(name)) if name == "size" else kwargs.pop(name))
+    if kwargs:
+        raise TypeError(f"{what}() received an invalid combination of arguments: unexpected {', '.join(kwargs)}; torch.tensor(data, "
+                        "dtype=..., device=...) takes them")
+    kind = dtype or dtypes.get_default_dtype()
+    data = args[0] if args else Size((0,))
+    if len(args) > 1 or isinstance(data, Size) or (isinstance(data, int) and not isinstance(data, bool)) \
+            or isinstance(data, np.integer):
+        return _empty(data if isinstance(data, Size) and len(args) == 1 else args, kind)
+    if isinstance(data, UntypedStorage):
+        cell = data.cell
+        out = wrap(cell, spec(kind, (cell.nbytes // kind.itemsize,), None, cell.device))
         out.site = here()
         return out
-    raise NotImplementedError
+    if isinstance(data, Tensor):
+        if dtype is not None and data.dtype is not dtype:
+            raise TypeError(f"expected {type_name(dtype)} (got {type_name(data.dtype)}): use .to({dtype!r}) to convert")
+        return data.detach().as_subclass(Tensor)
+    if isinstance(data, (str, bytes)):
+        raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
+    if outside(data) is None and not is_sequence(data):
+        raise TypeError(f"new(): data must be a sequence (got {type(data).__name__})")
+    return as_tensor(data, dtype=kind)
 
 
-def numpy(self, *, force=False):
-    """The tensor as a NumPy array over the same memory."""
-    from ..trace.record import run_all
-    run_all()
-    return self.storage.export(self.spec, self.offset)
+def _empty(size, dtype):
+    from .forms import declared
+    return declared["empty"](*size, dtype=dtype)
 
 
-def item(self):
-    """The only element as a Python number."""
-    return array_of(self).item()
+def legacy_tensor(*args, **kwargs):
+    """`Tensor(…)`: sizes, or data, in the default dtype."""
+    return legacy(None, args, kwargs)
 
 
-def tolist(self):
-    return array_of(self).tolist()
+def as_subclass_data(cls, *args, **kwargs):
+    """What `Subclass(…)` makes before its `__init__` runs: as `Tensor(…)`, of that class."""
+    return legacy(None, args, kwargs).as_subclass(cls)
 
 
-Tensor.numpy, Tensor.item, Tensor.tolist = numpy, item, tolist
-Tensor.__repr__ = lambda self: f"tensor({array_of(self)!r})"
+def type_name(dtype):
+    """`torch.FloatTensor` for float32, and so on."""
+    return f"torch.{dtype.cname}Tensor"
+
+
+class LegacyType(type):
+    """The type of `FloatTensor` and its like: a call makes a tensor of that dtype, `isinstance` looks at the dtype."""
+
+    def __call__(cls, *args, **kwargs):
+        return legacy(cls.dtype, args, kwargs)
+
+    def __instancecheck__(cls, thing):
+        return isinstance(thing, Tensor) and thing.dtype is cls.dtype and thing.is_cpu
+
+    def __repr__(cls):
+        return f"<class 'torch.{cls.__name__}'>"
+
+
+LEGACY = {f"{d.cname}Tensor": LegacyType(f"{d.cname}Tensor", (), {
+    "dtype": d, "is_cuda": False, "is_sparse": False, "__module__": "torch",
+    "__doc__": f"Makes {d.name} tensors: sizes give uninitialised ones, a sequence its elements."})
+    for d in dtypes.ALL if not d.is_complex}
+
+
+def new(self, *args, **kwargs):
+    """An uninitialised tensor of this dtype from sizes, or a tensor of it from a sequence."""
+    return legacy(self.dtype, args, kwargs)
+
+
+def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
+    """A tensor that copies `data`, in the dtype and on the device of this one unless others are given."""
+    no_pinning(pin_memory)
+    kind, where = dtypes.given(dtype, self.dtype), self.device if device is None else place(device)
+    if isinstance(data, Tensor):
+        warnings.warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+                      "sourceTensor.detach().clone().requires_grad_(True), rather than tensor.new_tensor(sourceTensor).",
+                      UserWarning, stacklevel=2)
+        return copied(data, dtypes.given(dtype), where, requires_grad)
+    return from_array(array_from(data, kind), requires_grad, where)
+
+
+Tensor.new, Tensor.new_tensor = new, new_tensor

@@ -7,15 +7,15 @@ call, with the user's names and lines.
 
 import numpy as np
 
-from ..autograd.forward import propagate
+from ..autograd.forward_ad import propagate
 from ..autograd.modes import modes
 from ..autograd.node import OpNode, _count, edge_of, keep, requires, saves
 from ..autograd.slices import rebase
 from ..backends.backend import execute
 from ..base import dtypes, shapes
 from ..base.errors import here, line_of, name_of, user_frame
-from ..base.op import NUMBERS, Entry, check_devices, door
-from ..base.spec import META, Spec, of_array, spec
+from ..base.op import NUMBERS, RENAMED, Entry, check_devices, door
+from ..base.spec import META, Spec, of_array, place, spec
 from ..trace.record import _local, current, write_part
 from ..trace.value import Storage, Value
 from .tensor import Tensor
@@ -253,7 +253,7 @@ def _view(entry, op, args, source):
         tensor.offset = (source.offset if scale == itemsize else source.offset * itemsize // scale) + delta
         tensor.site = site
         outs.append(tensor)
-    if not modes.inference:
+    if op.differentiable and not modes.inference:        # memory read as another dtype has no history, so no base
         base = source._base if source._base is not None else source
         version = storage.version
         why = None if modes.grad else "no_grad"
@@ -415,7 +415,14 @@ def _no_inference(tensor):
 def _composite(op, args, kwargs):
     """Run a composite; one with derivative rules becomes a single node over its inputs."""
     if not op.differentiable:
-        return op.of(*args, **kwargs)
+        if kwargs and not op.of.__code__.co_flags & 8:               # 8: it takes ** itself
+            kwargs = {k if k in op.arg_names else RENAMED.get(k, k): v for k, v in kwargs.items()}
+        try:
+            return op.of(*args, **kwargs)
+        except Exception as error:
+            if getattr(error, "refusal", False):
+                raise explained(error, op, args) from None
+            raise
     args = op.bind(args, kwargs)
     template, inputs = [], []
     for a in args:
@@ -468,21 +475,40 @@ def inplace(op, args, kwargs):
     """`name_`: compute the result, check that it fits, write it into the first argument."""
     self = args[0]
     before_write(self, op.__name__ + "_")
+    if modes.grad and not _overrides(self.__class__) and any(requires(t) for t in _tensors(args)):
+        args = (_as_it_was(self), *args[1:])
     result = call(op, args, kwargs)
     return assign(self, result, op.__name__ + "_")
 
 
-def before_write(self, what):
-    """Refuse a write that autograd or the memory cannot allow, before anything is computed."""
+def _as_it_was(self):
+    """`self` before it is written, in a storage of its own, so that what autograd keeps of it outlives the write."""
+    edge = edge_of(self)
     storage = self.storage
-    if storage.readonly:
+    value = storage.value
+    if storage.exported and storage.still_exported():     # written in place: see Note [Exported storages] in value.py
+        value = Value(value.ready().memory.copy(), spec(dtypes.uint8, (storage.nbytes,)))
+    twin = wrap(Storage(value, storage.nbytes, storage.device), self.spec, self.offset)
+    twin.site, twin._cut = self.site, self._cut
+    if edge is not None:
+        twin._node, twin._nr = edge
+    return twin
+
+
+def before_write(self, what, bytes=True):
+    """Refuse a write that autograd or the memory cannot allow, before anything is computed.
+
+    Without `bytes` only the tensor's shape or strides will change (`t_`), which read-only memory allows too.
+    """
+    storage = self.storage
+    if bytes and storage.readonly:
         raise RuntimeError(f"{what}: the tensor is read-only{_said(self)}: it shares the memory of a NumPy array that is not "
                            "writeable. clone() it first, or make it from a writeable array.")
     if storage.inference and not modes.inference:
         raise RuntimeError("Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to "
                            "get a normal tensor before doing inplace update." + _said(self))
     kind = self.spec
-    if not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
+    if bytes and not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
         raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single memory "
                            "location. Please clone() the tensor before performing the operation." + _said(self))
     if modes.grad:
@@ -600,6 +626,8 @@ def into(op, args, kwargs, out):
         if not isinstance(o, Tensor):
             raise TypeError(f"{op.__name__}(): argument 'out' must be Tensor, not {type(o).__name__}")
         before_write(o, f"{op.__name__}(out=)")
+    if op.creates:
+        kwargs = _as_out(kwargs, outs[0])
     before, modes.grad = modes.grad, False
     try:
         made = call(op, args, kwargs)
@@ -607,6 +635,8 @@ def into(op, args, kwargs, out):
         if len(results) != len(outs):
             raise TypeError(f"{op.__name__}(): out takes {len(results)} tensors, got {len(outs)}")
         for o, r in zip(outs, results, strict=True):
+            if op.strict_out and r.spec.dtype is not o.spec.dtype:
+                raise RuntimeError(f"Found dtype {o.spec.dtype.cname} but expected {r.spec.dtype.cname} for out" + _said(o))
             if not dtypes.can_cast(r.spec.dtype, o.spec.dtype):
                 raise RuntimeError(f"result type {r.spec.dtype.cname} can't be cast to the desired output type "
                                    f"{o.spec.dtype.cname}" + _said(o))
@@ -629,6 +659,18 @@ def into(op, args, kwargs, out):
     if not isinstance(made, (tuple, list)):
         return out
     return _named(op, outs)
+
+
+def _as_out(kwargs, out):
+    """The arguments of a creating function with dtype and device taken from `out`, refused where they differ."""
+    kind = out.spec
+    dtype, where = dtypes.given(kwargs.get("dtype"), kind.dtype), kwargs.get("device")
+    if dtype is not kind.dtype:
+        raise RuntimeError(f"dtype {dtype.cname} does not match dtype of out parameter ({kind.dtype.cname})" + _said(out))
+    if where is not None and place(where) is not kind.device:
+        raise RuntimeError(f"device type {place(where).type} does not match device type of out parameter ({kind.device.type})"
+                           + _said(out))
+    return {**kwargs, "dtype": dtype, "device": kind.device}
 
 
 def _tensors(args):
@@ -709,13 +751,16 @@ def _call_words(op, args):
     """The call with its arguments, tensors by their names in the user's frame and their specs."""
     frame = user_frame()
     words = []
+    named = len(op.arg_names) if not op.composite or op.differentiable else op.n_positional     # beyond: its *args
     for at, a in enumerate(args):
-        argument = op.arg_names[at] if at < len(op.arg_names) else f"argument {at}"
+        argument = op.arg_names[at] if at < named else ""
         if isinstance(a, Tensor):
             name = name_of(a, frame)
-            words.append(f"{argument}: {name + ' ' if name and name != argument else ''}{a.spec}")
+            words.append(f"{argument or name or 'tensor'}: {name + ' ' if name and argument and name != argument else ''}{a.spec}")
         elif isinstance(a, (tuple, list)) and any(isinstance(b, Tensor) for b in a):
-            words.append(f"{argument}: [{', '.join(str(b.spec) if isinstance(b, Tensor) else repr(b) for b in a)}]")
+            words.append(f"{argument or 'tensors'}: [{', '.join(str(b.spec) if isinstance(b, Tensor) else repr(b) for b in a)}]")
+        elif not argument:
+            words.append(repr(a))
         elif a is not op.defaults[at]:
             words.append(f"{argument}={a!r}")
     return f"{op.__name__}({', '.join(words)})"
@@ -742,3 +787,4 @@ _new = object.__new__
 door.call = call
 door.tensor = Tensor
 door.wrap = wrap
+door.inplace = inplace

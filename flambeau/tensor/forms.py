@@ -4,20 +4,23 @@
 """
 import importlib
 
-from ..base.op import Op, OpType
+from ..base.op import Op, OpType, door
 from .dispatch import call, dispatch, inplace
 from .tensor import Tensor
 
-MODULES = ("create", "convert", "arith", "math", "compare", "reduce", "order", "shape", "index", "matmul", "linalg",
-           "conv", "activation", "norm", "loss", "special")
+MODULES = ("create", "convert", "arith", "math", "compare", "reduce", "order", "shape", "index", "scatter",
+           "search", "embedding", "matmul", "linalg", "conv", "activation", "norm", "loss", "special")
 
 namespace: dict = {"": {}, "nn.functional": {}, "linalg": {}, "special": {}}
 declared: dict = {}           # class name → operation
 
 # operator → (operation, arguments reversed)
-BINARY = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "floordiv": "floor_divide", "mod": "remainder",
+BINARY = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "true_divide", "floordiv": "floor_divide", "mod": "remainder",
           "pow": "pow", "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
           "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift"}
+# reflected operators that are not the operation with its arguments reversed: what is called with the tensor first
+REFLECTED = {"add": "add", "mul": "mul", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "sub": "rsub",
+             "truediv": "_rdiv"}
 COMPARE = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
 UNARY = {"neg": "neg", "invert": "bitwise_not", "abs": "abs", "pos": "positive"}
 
@@ -28,6 +31,16 @@ def method(op, name):
         return call(op, (self, *args), kwargs)
     form.__name__, form.__qualname__, form.__doc__, form.op = name, f"Tensor.{name}", op.__doc__, op
     return form
+
+
+def attribute(op, name):
+    """The attribute form: reading `x.name` calls the operation, assigning to it writes into the view it gives."""
+    def get(self):
+        return call(op, (self,), {})
+
+    def put(self, value):
+        get(self).copy_(value) if isinstance(value, Tensor) else get(self).fill_(value)
+    return property(get, put, doc=op.__doc__)
 
 
 def in_place(op, name):
@@ -86,6 +99,8 @@ def attach(op):
         if not prefix:
             if "method" in forms and last not in Tensor.__dict__:
                 setattr(Tensor, last, method(op, last))
+            if "property" in forms:
+                setattr(Tensor, last, attribute(op, last))
             if "inplace" in forms:
                 setattr(Tensor, last + "_", in_place(op, last + "_"))
         if "inplace" in forms and "function" in forms:
@@ -107,7 +122,8 @@ def attach_all():
         op = top.get(target)
         if op is None: continue
         setattr(Tensor, f"__{name}__", operator(op, f"__{name}__", False))
-        setattr(Tensor, f"__r{name}__", operator(op, f"__r{name}__", True))
+        reflected = declared.get(REFLECTED.get(name))
+        setattr(Tensor, f"__r{name}__", operator(reflected or op, f"__r{name}__", reflected is None))
         setattr(Tensor, f"__i{name}__", augmented(op, f"__i{name}__"))
     for name, target in COMPARE.items():
         if target not in top: continue
@@ -116,3 +132,5 @@ def attach_all():
         op = top.get(target)
         if op is None: continue
         setattr(Tensor, f"__{name}__", (lambda op: lambda self: call(op, (self,), {}))(op))
+    for name in ("ones_like", "zeros_like", "stack", "_full"):          # what the layers below make tensors with
+        setattr(door, name.removeprefix("_"), declared.get(name))

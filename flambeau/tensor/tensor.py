@@ -43,9 +43,9 @@ class Tensor(metaclass=TensorType):
     _tangent = None
     __array_priority__ = 1000
 
-    def __new__(cls, data=None, *args, **kwargs):
+    def __new__(cls, *args, **kwargs):
         from .create import as_subclass_data
-        return as_subclass_data(cls, data, *args, **kwargs)
+        return as_subclass_data(cls, *args, **kwargs)
 
     def __init__(self, *args, **kwargs):
         pass
@@ -201,7 +201,7 @@ class Tensor(metaclass=TensorType):
         """Ask for (or no longer ask for) gradients of this leaf."""
         if requires_grad:
             if self.spec.dtype.category < 2:
-                raise RuntimeError("only Tensors of floating point and complex dtype can require gradients" + _who(self))
+                raise RuntimeError("only Tensors of floating point dtype can require gradients (and of complex dtype)" + _who(self))
             if self.storage.inference and not modes.inference:
                 raise RuntimeError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
             if not requires(self):
@@ -340,11 +340,6 @@ class Tensor(metaclass=TensorType):
         if not isinstance(other, Tensor):
             raise TypeError(f"Variable data has to be a tensor, but got {type(other).__name__}")
         self.storage, self.spec, self.offset = other.storage, other.spec, other.offset
-
-    def untyped_storage(self):
-        """The storage behind the tensor, as bytes."""
-        from .storage import UntypedStorage
-        return UntypedStorage(self.storage)
 
     def _make_subclass(cls, data, require_grad=False):
         made = data.detach().as_subclass(cls)

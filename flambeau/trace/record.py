@@ -111,7 +111,9 @@ class Trace:
                             else:
                                 arrays = [values[s].look(k, o) for s, k, o in
                                           zip(slots, entry.kinds, offsets, strict=True)]
-                                outs = execute(entry, arrays, params)
+                                own = entry.op.overwrites and entry.kinds[0] is values[slots[0]].spec and not offsets[0] \
+                                    and self._free(slots, done)
+                                outs = execute(entry, arrays, params, own)
                                 del arrays
                             for slot, array in enumerate(outs, first):
                                 value = values[slot]
@@ -138,6 +140,13 @@ class Trace:
         self.last = [at - done if at >= done else -1 for at in self.last]
         self.slots = {v: s for v, s in self.slots.items() if self.values[s] is not None}
         self.bytes = sum(entry.nbytes for entry, *_ in self.code)
+
+    def _free(self, slots, index):
+        """Whether nobody but instruction `index` reads its first input, now or later: its buffer may be written."""
+        value = self.values[slots[0]]
+        reads = 3 + (value in self.slots)              # the list, the local name, the argument; the slot table
+        return self.last[slots[0]] == index and _refs(value) <= reads and slots[0] not in slots[1:] \
+            and value.array.flags.writeable
 
     def _update(self, entry, slots, offsets, index):
         """Write a source into a view of the old value: in its own buffer when nobody needs the old one any more."""

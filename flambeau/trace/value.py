@@ -10,6 +10,7 @@ bytes at the same moment. It ends when the last outside array is gone.
 import ctypes
 import sys
 import weakref
+import zlib
 
 import numpy as np
 
@@ -75,6 +76,7 @@ class Storage:
 
     def pin(self):
         """Keep the memory where it is from now on: its address was asked for."""
+        self._own_memory()
         self.exported = self._pinned = True
 
     def adopt(self, array):
@@ -84,21 +86,32 @@ class Storage:
         self.readonly = not array.flags.writeable
 
     def export(self, spec, offset):
-        """An array over this storage's memory for the outside, and mark the storage exported."""
-        value = self.value.ready()
-        if not self.exported and sys.getrefcount(value) > 3:         # shared with another cell: part now
-            value = self.value = Value(value.memory.copy(), None)
-            value.spec = make_spec(dtypes.uint8, (value.array.size,))
-        memory = value.memory
+        """An array over this storage's memory for the outside, and mark the storage exported.
+
+        The array stands on an object of its own, so that we can see when the last outside array is gone.
+        """
+        memory = self._own_memory()
         base = self._export() if self._export is not None else None
-        if base is None and memory.size and memory.flags.writeable:
+        if base is None and memory.size and memory.flags.writeable and not self.readonly:
             base = (ctypes.c_char * memory.size).from_buffer(memory)
             self._export = weakref.ref(base)
         self.exported = True
         if spec.numel == 0 or base is None:
-            return value.look(spec, offset).view()
+            out = self.value.look(spec, offset).view()
+            out.flags.writeable = not self.readonly
+            return out
         flat = np.frombuffer(base, np.uint8)
         return np.ndarray(spec.shape, spec.dtype.np, flat, offset * spec.dtype.itemsize, spec.np_strides)
+
+    def _own_memory(self):
+        """The bytes of this storage, parted from other storages that may hold the same Value."""
+        value = self.value.ready()
+        if not self.exported:
+            if sys.getrefcount(value) > 3:                           # this cell, the name, the argument
+                value = self.value = Value(value.memory.copy(), make_spec(dtypes.uint8, (value.memory.size,)))
+            if self.saved_at == self.version:                        # a backward waits for these bytes as they are now
+                self.print_at = (self.version, zlib.crc32(value.memory))
+        return value.memory
 
     def still_exported(self):
         """Whether somebody outside still holds the memory; forgets it when not."""
@@ -106,11 +119,11 @@ class Storage:
             return True
         keeper = self._keeper
         if keeper is not None:
-            # ours are: _keeper, the local name, getrefcount's argument, and the Value's array and memory
-            ours = 3 + (self.value.array is keeper)
-            if keeper.base is not None or sys.getrefcount(keeper) > ours + (self.value._memory is not None):
-                return True
-            if self.readonly:
+            # Ours are: _keeper, the local name, getrefcount's argument, the Value's array (or what it stands on), and
+            # its bytes. An array that looks at somebody else's memory says nothing about who else looks at it.
+            memory = self.value._memory
+            ours = 4 + (memory is not None and memory is not self.value.array and memory.base is keeper)
+            if keeper.base is not None or sys.getrefcount(keeper) > ours or weakref.getweakrefcount(keeper):
                 return True
         self.exported, self._keeper, self._export = False, None, None
         return False

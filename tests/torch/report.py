@@ -10,14 +10,17 @@ import argparse
 import fnmatch
 import os
 import pickle
+import re
 import select
 import signal
 import sys
 import time
 import traceback
+import typing
 
 from tests.torch import checks
 from tests.torch.checks import CHECKS, DTYPES, HERE, OPS, case_id, dtypes_for, gap, read_gaps, run
+from tests.torch.harness import short_dtype
 
 PATIENCE = 600                    # seconds for one operation before it counts as hung
 ATONCE = 6                        # this many operations and fewer run in this process, where a debugger can follow
@@ -53,21 +56,31 @@ def chosen(names, families):
 
 # ---- running ------------------------------------------------------------------------------------------------------
 
+class Row(typing.NamedTuple):
+    """What came of one check with one dtype."""
+    check: str
+    dtype: str | None
+    ran: int
+    call: str               # the first failing call and what is wrong with it, or nothing
+    wrong: str
+    trace: str
+    seconds: float
+
+
 def examine(op, args):
-    """[(check, dtype name, cases run, failure line or None, traceback, seconds)] for one operation."""
+    """The rows of one operation."""
     rows = []
     for check in args.check or CHECKS:
         for dtype in dtypes_for(check, op):
             if args.dtype and dtype is not None and DTYPES[dtype] not in args.dtype:
                 continue
+            name = dtype and DTYPES[dtype]
             try:
                 outcome = run(check, op, dtype)
-                line = outcome.first() if outcome.failures else None
-                trace = "".join(traceback.format_exception(outcome.failures[0][1])) if line else ""
-                ran, seconds = outcome.ran, outcome.seconds
+                found = (*outcome.first(), *traceback.format_exception(outcome.failures[0][1])) if outcome.failures else ("", "")
+                rows.append(Row(check, name, outcome.ran, *found[:2], "".join(found[2:]), outcome.seconds))
             except Exception as error:                      # the harness or OpInfo itself
-                line, trace, ran, seconds = f"harness: {error!r:.200}", traceback.format_exc(), 1, 0
-            rows.append((check, dtype and DTYPES[dtype], ran, line, trace, seconds))
+                rows.append(Row(check, name, 1, op.full_name, f"harness: {error!r:.200}", traceback.format_exc(), 0.0))
     return rows
 
 
@@ -105,7 +118,7 @@ def examine_all(ops, args):
                 os.close(reader)
                 status = os.waitpid(pid, 0)[1]
                 del running[reader]
-                crash = ("values", None, 1, f"{op.full_name}: the process died, status {status}", "", 0)
+                crash = Row("values", None, 1, op.full_name, f"the process died, status {status}", "", 0.0)
                 yield op, pickle.loads(data) if data and not status else [crash]
         for op, pid, start, _ in running.values():
             if time.monotonic() - start > PATIENCE:
@@ -114,28 +127,33 @@ def examine_all(ops, args):
 
 # ---- saying -------------------------------------------------------------------------------------------------------
 
+def kind(row):
+    """What rows share that fail for one reason: the text without its numbers, shapes and dtype names."""
+    return row.check, re.sub(r"\b(b?float|u?int|complex|bf|[fiuc])?\d+\b|\[.*?\]|\(.*?\)|[\d.e+-]+", "", row.wrong)[:50]
+
+
 def say_failures(ops, args):
-    """One line per failing check, most telling first; returns whether there were any."""
+    """One line per check and kind of failure, with the dtypes it concerns. True if any was not known before."""
     start, ran, failed, known = time.perf_counter(), 0, 0, 0
-    gaps = read_gaps()
-    names = {name: dtype for dtype, name in DTYPES.items()}
+    gaps, dtypes = read_gaps(), {name: dtype for dtype, name in DTYPES.items()}
     for op, rows in examine_all(ops, args):
-        for check, dtype, _, line, trace, seconds in rows:
-            ran += 1
-            if args.slow and seconds > 1:
-                print(f"slow  {seconds:5.1f} s  {check} {case_id(op, names.get(dtype))}")
-            if not line:
-                continue
-            reason = gap(gaps, check, op, names.get(dtype))
-            failed += 1
-            known += reason is not None
-            if args.gaps:
-                print(f"test_{check}  {case_id(op, names.get(dtype))}  {line.split(': ', 1)[-1][:90]}")
-            else:
-                width = None if args.verbose else args.width
-                print(f"{'known ' if reason is not None else ''}{check} {dtype or ''} {line}"[:width])
+        ran += len(rows)
+        groups = {}
+        for row in rows:
+            if args.slow and row.seconds > 1:
+                print(f"slow  {row.seconds:5.1f} s  {row.check} {case_id(op, dtypes.get(row.dtype))}")
+            if row.wrong:
+                failed += 1
+                known += gap(gaps, row.check, op, dtypes.get(row.dtype)) is not None
+                groups.setdefault((row.check, row.dtype) if args.verbose else kind(row), []).append(row)
+                if args.gaps:
+                    print(f"test_{row.check}  {case_id(op, dtypes.get(row.dtype))}  {row.wrong[:90]}")
+        for group in () if args.gaps else groups.values():
+            row = group[0]
+            names = ",".join(short_dtype(row.dtype) for row in group if row.dtype)
+            print(f"{row.check} {names + ' ' * bool(names)}{row.call}: {row.wrong}"[:None if args.verbose else args.width])
             if args.verbose:
-                print("    " + trace.replace("\n", "\n    "))
+                print("    " + row.trace.replace("\n", "\n    "))
         sys.stdout.flush()
     print(f"{len(ops)} operations, {ran} checks: {ran - failed} pass, {failed} fail" + f" ({known} known)" * bool(known)
           + f", {time.perf_counter() - start:.1f} s", file=sys.stderr if args.gaps else sys.stdout)
@@ -144,9 +162,9 @@ def say_failures(ops, args):
 
 def mark(rows):
     """✓ or ✗, – where nothing applies, 3/4 where some dtypes pass."""
-    if not any(ran for _, _, ran, *_ in rows):
+    if not any(row.ran for row in rows):
         return "–"
-    good = sum(line is None for _, _, _, line, *_ in rows)
+    good = sum(not row.wrong for row in rows)
     return "✓" if good == len(rows) else "✗" if not good else f"{good}/{len(rows)}"
 
 
@@ -157,7 +175,7 @@ def say_table(ops, args):
         found[op.full_name] = rows
         print(f"\r{len(found)} of {len(ops)}  {op.full_name:60}", end="", file=sys.stderr)
     print(file=sys.stderr)
-    whole = sum(all(row[3] is None for row in rows) for rows in found.values())
+    whole = sum(not any(row.wrong for row in rows) for rows in found.values())
     print(f"""# Conformance with PyTorch
 
 Made by `python -m tests.torch.report > docs/conformance.md`; the checks are those of `tests/torch/checks.py`, run on
@@ -168,8 +186,8 @@ check. ✓ passes, ✗ fails, – does not apply, 1/2 passes with one of two dty
     heads = [check.replace("_", " ") for check in CHECKS]
     print(f"| operation | {' | '.join([heads[0], 'dtypes', *heads[1:]])} |\n|{' --- |' * (len(heads) + 2)}")
     for op in sorted(ops, key=lambda op: op.full_name):
-        by_check = {check: [row for row in found[op.full_name] if row[0] == check] for check in CHECKS}
-        lost = [row[1] or "all" for row in by_check["values"] if row[3]]
+        by_check = {check: [row for row in found[op.full_name] if row.check == check] for check in CHECKS}
+        lost = [row.dtype or "all" for row in by_check["values"] if row.wrong]
         dtypes = f"{len(by_check['values']) - len(lost)}/{len(by_check['values'])}" + (f" (not {', '.join(lost)})" * bool(lost))
         marks = [mark(by_check[check]) for check in CHECKS]
         print(f"| {op.full_name} | {' | '.join([marks[0], dtypes, *marks[1:]])} |")

@@ -1,0 +1,249 @@
+"""Gather and scatter: along one dimension, an index for every single element.
+
+Everything here works on the flattened tensor: `places` turns an index along a dimension into places in it.
+"""
+import warnings
+
+from ..base import dtypes, shapes
+from ..base.errors import need
+from ..base.op import Composite, Op
+from ..base.spec import spec
+from .create import as_scalar, fitting
+from .index import INDICES, fold, fold_grads, reduce_at, tensor_given, within, zeros
+
+
+def index_fits(input, dim, index, src=None, words="self"):
+    """Check an index against `input` and, for a write, `src`, by their Specs; the wrapped `dim`."""
+    tensor_given(index, "index", 3)
+    d = shapes.wrap_dim(dim, input.ndim)
+    need(index.dtype in INDICES, f"Expected dtype int32/int64 for index, got {index.dtype.name}")
+    if src is not None:
+        need(src.dtype is input.dtype, f"Expected self.dtype to be equal to src.dtype, got {input.dtype.name} and {src.dtype.name}")
+    if not index.numel:
+        return d
+    at = index.shape or (1,)
+    for name, other in ((words, input), ("src", src)):
+        need(other is None or len(other.shape or (1,)) == len(at), "Index tensor must have the same number of dimensions as "
+             f"{name} tensor: {index.ndim} and {other.ndim if other else 0}")
+    fits = all(a <= n for e, (a, n) in enumerate(zip(at, input.shape or (1,), strict=True)) if e != d)
+    if src is None:
+        need(fits, f"Size does not match at dimension {misfit(at, input.shape or (1,), d)} expected index {list(index.shape)} to be no "
+             f"larger than self {list(input.shape)} apart from dimension {d}")
+    else:
+        fits &= all(a <= n for a, n in zip(at, src.shape or (1,), strict=True))
+        need(fits, f"Expected index {list(index.shape)} to be no larger than self {list(input.shape)} apart from dimension {d} and to "
+             f"be no larger size than src {list(src.shape)}")
+    return d
+
+
+def misfit(at, shape, d):
+    return next((e for e, (a, n) in enumerate(zip(at, shape, strict=True)) if e != d and a > n), d)
+
+
+def index_within(index, input, dim):
+    """Refuse the data of an index that points outside `input` (a Spec)."""
+    d = shapes.wrap_dim(dim, input.ndim)
+    within(index, input.shape[d] if input.ndim else 1, d, wrap=False, kind=RuntimeError)
+
+
+def places(xp, shape, dim, index):
+    """For each element of `index`, which varies along `dim`, its place in a flattened array of `shape`."""
+    if not index.size:
+        return xp.zeros(0, xp.int64)
+    shape, index = shape or (1,), index.reshape(index.shape or (1,))
+    d, steps = dim % len(shape), shapes.contiguous_strides(shape)
+    at = index * xp.int64(steps[d])
+    for e, n in enumerate(index.shape):
+        if e != d:
+            at = at + (xp.arange(n) * steps[e]).reshape(-1, *(1,) * (index.ndim - e - 1))
+    return at.reshape(-1)
+
+
+def cut(src, index):
+    """The part of `src` that `index` has elements for, as a vector in the order of `index`."""
+    if not index.size:
+        return src.reshape(-1)[:0]
+    return src[tuple(map(slice, index.shape))].reshape(-1)
+
+
+class gather(Op):
+    """The element of `input` that each element of `index` points to along `dim`; the result has the shape of `index`.
+
+    >>> torch.tensor([[1, 2], [3, 4]]).gather(1, torch.tensor([[0, 0], [1, 0]]))
+    tensor([[1, 1],
+            [4, 3]])
+    """
+
+    exact = True
+
+    def meta(input, dim, index, *, sparse_grad=False):
+        index_fits(input, dim, index, words="input")
+        return spec(input.dtype, index.shape, None, input.device)
+
+    def verify(index, input_spec, dim): index_within(index, input_spec, dim)
+
+    def ref(xp, input, dim, index, *, sparse_grad=False):
+        return xp.take(input.reshape(-1), places(xp, input.shape, dim, index)).reshape(index.shape)
+
+    def d_input(g, input_spec, dim, index): return _gather_backward(g, input_spec.shape, dim, index)
+
+
+class _gather_backward(Op):
+    """Zeros of `size` with the elements of `input` added where `index` points along `dim`."""
+
+    node = "GatherBackwardBackward0"
+
+    def meta(input, size, dim, index): return input.like(shape=size)
+
+    def ref(xp, input, size, dim, index):
+        out = xp.zeros((shapes.numel(size), 1), input.dtype)
+        reduce_at(xp, xp.add, out, places(xp, size, dim, index), input.reshape(-1, 1))
+        return out.reshape(size)
+
+    def d_input(g, dim, index): return gather(g, dim, index)
+
+
+# --- writing ------------------------------------------------------------------------------------------------------------
+
+
+class scatter(Composite):
+    """`input` with the elements of `src` (or one number) written where `index` points along `dim`.
+
+    With `reduce` "add" or "multiply" they are added to, or multiplied with, what is there.
+    """
+
+    forms = "function method inplace"
+
+    def of(input, dim, index, src=None, *, value=None, reduce=None):
+        src = value if src is None else src
+        if src is None:
+            raise TypeError("scatter() received an invalid combination of arguments: it needs src (a tensor) or value (a number)")
+        need(reduce in (None, "add", "multiply"), f"reduce argument must be either add or multiply, got {reduce}")
+        number = isinstance(src, (bool, int, float, complex))
+        if reduce is None:
+            return (_scatter_value if number else _scatter)(input, dim, index, src)
+        if number:
+            fitting(src, input.dtype)
+            src = zeros(index, dtype=input.dtype) + src if input.dtype is not dtypes.bool else zeros(index) != (src == 0)
+        else:
+            warnings.warn("The reduce argument of torch.scatter with Tensor src is deprecated and will be removed in a future PyTorch "
+                          "release. Use torch.scatter_reduce instead for more reduction options.", UserWarning, stacklevel=4)
+        if reduce == "add":
+            return scatter_add(input, dim, index, src)
+        return scatter_reduce(input, dim, index, src, "prod")
+
+
+class _scatter(Op):
+    """`scatter` from a tensor."""
+
+    exact = True
+    overwrites = True
+
+    def meta(input, dim, index, src):
+        tensor_given(src, "src", 4)
+        index_fits(input, dim, index, src)
+        return spec(input.dtype, input.shape, None, input.device)
+
+    def verify(index, input_spec, dim): index_within(index, input_spec, dim)
+
+    def ref(xp, input, dim, index, src):
+        out = xp.ascontiguousarray(input).reshape(-1)
+        out[places(xp, input.shape, dim, index)] = cut(src, index)
+        return out.reshape(input.shape)
+
+    def d_input(g, dim, index):          return _scatter_value(g, dim, index, 0)
+    def d_src(g, dim, index, src_spec):  return spread(g.gather(dim, index), src_spec)
+
+
+class _scatter_value(Op):
+    """`scatter` of a number."""
+
+    exact = True
+    scalars = ("value",)
+    node = "ScatterBackward1"
+    overwrites = True
+
+    def meta(input, dim, index, value):
+        index_fits(input, dim, index)
+        return spec(input.dtype, input.shape, None, input.device)
+
+    def verify(index, input_spec, dim, value):
+        fitting(value, input_spec.dtype)
+        index_within(index, input_spec, dim)
+
+    def ref(xp, input, dim, index, value):
+        out = xp.ascontiguousarray(input).reshape(-1)
+        out[places(xp, input.shape, dim, index)] = as_scalar(value, dtypes.from_numpy(input.dtype))
+        return out.reshape(input.shape)
+
+    def d_input(g, dim, index): return _scatter_value(g, dim, index, 0)
+
+
+def spread(g, src):
+    """`g`, the gradient for the part of `src` (a Spec) that an index had elements for, as one for all of it."""
+    if g.spec.shape == src.shape:
+        return g
+    out = zeros(g, src.shape)
+    if g.numel():
+        out[tuple(map(slice, g.spec.shape))] = g
+    return out
+
+
+class scatter_add(Op):
+    """`input` with the elements of `src` added where `index` points along `dim`; all that meet in one place count."""
+
+    forms = "function method inplace"
+
+    def meta(input, dim, index, src):
+        tensor_given(src, "src", 4)
+        index_fits(input, dim, index, src)
+        return spec(input.dtype, input.shape, None, input.device)
+
+    def verify(index, input_spec, dim): index_within(index, input_spec, dim)
+
+    def ref(xp, input, dim, index, src):
+        out = xp.array(input, order="C").reshape(-1, 1)
+        reduce_at(xp, xp.add, out, places(xp, input.shape, dim, index), cut(src, index))
+        return out.reshape(input.shape)
+
+    def d_input(g):                      return g
+    def d_src(g, dim, index, src_spec):  return spread(g.gather(dim, index), src_spec)
+
+
+class scatter_reduce(Op):
+    """`input` with `src` folded in where `index` points along `dim`: by "sum", "prod", "mean", "amax" or "amin".
+
+    Without `include_self`, what `input` held in those places does not count.
+
+    >>> torch.zeros(3).scatter_reduce(0, torch.tensor([0, 0, 2]), torch.tensor([1., 4., 2.]), "amax")
+    tensor([4., 0., 2.])
+    """
+
+    forms = "function method inplace"
+
+    def meta(input, dim, index, src, reduce, *, include_self=True):
+        need(reduce in ("sum", "prod", "mean", "amax", "amin"),
+             f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
+        tensor_given(src, "src", 4)
+        index_fits(input, dim, index, src)
+        refused = input.dtype.is_complex if reduce in ("amax", "amin") else input.dtype is dtypes.bool and reduce == "mean"
+        need(not refused, f"\"scatter_gather_tensor_cpu_reduce_{reduce}\" not implemented for '{input.dtype.cname}'",
+             NotImplementedError)
+        return spec(input.dtype, input.shape, None, input.device)
+
+    def verify(index, input_spec, dim): index_within(index, input_spec, dim)
+
+    def ref(xp, input, dim, index, src, reduce, *, include_self=True):
+        out = xp.array(input, order="C").reshape(-1, 1)
+        out = fold(xp, reduce, out, places(xp, input.shape, dim, index), cut(src, index).reshape(-1, 1), include_self)
+        return out.reshape(input.shape)
+
+    def grads(g, needs, input, dim, index, src, reduce, include_self, out):
+        used = src if src.shape == index.shape or not index.numel() else src[tuple(map(slice, index.spec.shape))]
+        mine, _, theirs = fold_grads(
+            g, needs, input, used, out, reduce, include_self,
+            pick=lambda t: t.gather(dim, index),
+            add=lambda t, s: t.scatter_add(dim, index, s),
+            again=lambda t, s: scatter_reduce(t, dim, index, s, reduce, include_self=include_self),
+            blank=lambda t: _scatter_value(t, dim, index, 0))
+        return mine, None, None if theirs is None else spread(theirs, src.spec)

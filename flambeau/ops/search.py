@@ -1,0 +1,227 @@
+"""Searching: where elements are true, which are among others, where they would go in a sorted row."""
+import numpy as np
+
+from ..base import dtypes, shapes
+from ..base.errors import need
+from ..base.op import Composite, Op, door
+from ..base.spec import spec
+from .create import _full
+from .index import tensor_given, within
+
+
+class _nonzero(Op):
+    """The positions of the true elements, one row each."""
+
+    exact = True
+    eager = True
+    forms = ""
+
+    def meta(input): return None
+    def ref(xp, input): return xp.stack(xp.nonzero(input), axis=1) if input.ndim else xp.zeros((int(input != 0), 0), xp.int64)
+
+
+class nonzero(Composite):
+    """The positions of the elements that are not zero: one row each or, `as_tuple`, a vector for each dimension.
+
+    >>> torch.tensor([[0, 3], [4, 0]]).nonzero()
+    tensor([[0, 1],
+            [1, 0]])
+    """
+
+    def of(input, *, as_tuple=False):
+        if not as_tuple:
+            return _nonzero(input)
+        return (_nonzero(input) if input.ndim else _nonzero(input.unsqueeze(0))).unbind(1)
+
+
+class argwhere(Composite):
+    """The positions of the elements that are not zero, one row each."""
+
+    def of(input): return _nonzero(input)
+
+
+class nonzero_static(Op):
+    """The first `size` positions of elements that are not zero, one row each; `fill_value` where there are fewer."""
+
+    exact = True
+
+    def meta(input, *, size, fill_value=-1):
+        need(size >= 0, f"'size' must be an non-negative integer, got {size}")
+        return spec(dtypes.int64, (size, input.ndim), None, input.device)
+
+    def ref(xp, input, *, size, fill_value=-1):
+        out = xp.full((size, input.ndim), fill_value)
+        if input.ndim:
+            found = xp.stack(xp.nonzero(input), axis=1)[:size]
+            out[:len(found)] = found
+        return out
+
+
+class isin(Composite):
+    """For each of `elements`, whether it is among `test_elements`; with `invert`, whether it is not."""
+
+    forms = "function"
+
+    def of(elements, test_elements, *, assume_unique=False, invert=False):
+        tensors = [t for t in (elements, test_elements) if isinstance(t, door.tensor)]
+        if not tensors:
+            raise TypeError("isin() received an invalid combination of arguments: one of elements and test_elements must be a Tensor")
+        for t in tensors:
+            need(t.dtype.category in (1, 2), f"Unsupported input type encountered for isin(): {t.dtype.cname}")
+        like = tensors[0]
+        pair = [t if isinstance(t, door.tensor) else _full((), t, dtypes.result_of([(like.dtype, 2), (dtypes.of_number(type(t)), 0)]),
+                                                          like.device) for t in (elements, test_elements)]
+        return _isin(*pair, assume_unique, invert)
+
+
+class _isin(Op):
+    """`isin` of two tensors."""
+
+    exact = True
+    forms = ""
+
+    def meta(elements, test_elements, assume_unique, invert): return spec(dtypes.bool, elements.shape, None, elements.device)
+
+    def ref(xp, elements, test_elements, assume_unique, invert):
+        kinds = [dtypes.from_numpy(a.dtype) for a in (elements, test_elements)]
+        common = dtypes.promote_types(*kinds).compute
+        elements, test_elements = elements.astype(common), test_elements.astype(common)
+        if test_elements.size < 10 * elements.size ** 0.145:                 # PyTorch's rule: few are compared one by one
+            found = xp.zeros(elements.shape, bool)
+            for test in test_elements.reshape(-1):
+                found |= elements == test
+            return ~found if invert else found
+        return xp.isin(elements, test_elements, invert=invert)
+
+
+class searchsorted(Composite):
+    """The places in the last dimension of `sorted_sequence` before which `input` would go (after equals with `right`).
+
+    >>> torch.searchsorted(torch.tensor([1, 3, 5]), torch.tensor([0, 3, 9]))
+    tensor([0, 1, 3])
+    """
+
+    forms = "function"
+
+    def of(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
+        need(side in (None, "left", "right"), f"side can only be 'left' or 'right' but got {side}")
+        need(not (right and side == "left"), "side and right can't be set to opposites, got side of left while right was True")
+        number = not isinstance(input, door.tensor)
+        if number:
+            kind = dtypes.result_of([(sorted_sequence.dtype, 2), (dtypes.of_number(type(input)), 0)])
+            input = _full((), input, kind, sorted_sequence.device)
+        need(input.ndim or sorted_sequence.ndim == 1, "input value can be a scalar only when boundaries tensor dimension is 1, but "
+             f"we got boundaries tensor dim({sorted_sequence.ndim}) and input value's dim({input.ndim}) numel({input.numel()})")
+        at_right = right or side == "right"
+        if sorter is None:
+            return _searchsorted(sorted_sequence, input, bool(out_int32), at_right)
+        need(sorter.dtype is dtypes.int64, f"sorter must be a tensor of long dtype but got dtype {sorter.dtype.cname}")
+        need(sorter.shape == sorted_sequence.shape, "boundary and sorter must have the same size, but got boundary tensor "
+             f"{list(sorted_sequence.shape)} and got sorter tensor {list(sorter.shape)}")
+        return _searchsorted(_in_order(sorted_sequence, sorter), input, bool(out_int32), at_right)
+
+
+class _in_order(Op):
+    """The rows of `input` put in the order that `sorter` says."""
+
+    exact = True
+    forms = ""
+
+    def meta(input, sorter): return spec(input.dtype, input.shape, None, input.device)
+
+    def verify(sorter, input_spec):
+        within(sorter, input_spec.shape[-1], input_spec.ndim - 1, False, RuntimeError,
+               f"sorter index out of range: {{bad}} for a sequence of {input_spec.shape[-1]}")
+
+    def ref(xp, input, sorter): return xp.take_along_axis(input, sorter, -1)
+
+
+class _searchsorted(Op):
+    """`searchsorted` of tensors."""
+
+    forms = ""
+
+    def meta(sorted_sequence, input, out_int32, right):
+        tensor_given(sorted_sequence, "sorted_sequence", 1)
+        for kind in (sorted_sequence, input):
+            need(kind.dtype.category in (1, 2), f"\"searchsorted_out_cpu\" not implemented for '{kind.dtype.cname}'",
+                 NotImplementedError)
+        need(sorted_sequence.ndim, "boundaries tensor should have positive dimension, but got 0 dimension")
+        need(sorted_sequence.ndim == 1 or sorted_sequence.ndim == input.ndim and sorted_sequence.shape[:-1] == input.shape[:-1],
+             "boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and input value tensor must "
+             f"match, but we got boundaries tensor {list(sorted_sequence.shape)} and input value tensor {list(input.shape)}")
+        need(not out_int32 or sorted_sequence.shape[-1] < 2**31, "the size of boundaries' last dimension should be less than "
+             f"2147483647 with out_int32, got {sorted_sequence.shape[-1]}")
+        return spec(dtypes.int32 if out_int32 else dtypes.int64, input.shape, None, input.device)
+
+    def ref(xp, sorted_sequence, input, out_int32, right):
+        common = dtypes.promote_types(*[dtypes.from_numpy(a.dtype) for a in (sorted_sequence, input)]).compute
+        rows, values = sorted_sequence.astype(common, copy=False), input.astype(common, copy=False)
+        if rows.ndim == 1 and (not rows.size or not np.isnan(rows).any()):
+            return xp.searchsorted(rows, values, "right" if right else "left")
+        return bisect(xp, rows, values, right)
+
+
+def bisect(xp, rows, values, right):
+    """Halve the range of every value at once; a NaN in a row counts as less than anything, as PyTorch has it."""
+    low, high = xp.zeros(values.shape, xp.int64), xp.full(values.shape, rows.shape[-1])
+    while (low < high).any():
+        middle = (low + high) // 2
+        at = xp.minimum(middle, rows.shape[-1] - 1)
+        held = xp.take_along_axis(rows, at, -1) if rows.ndim > 1 else rows[at]
+        goes_on = ~(held > values) if right else ~(held >= values)
+        goes_on &= low < high
+        low, high = xp.where(goes_on, middle + 1, low), xp.where(goes_on, high, xp.maximum(low, middle))
+    return low
+
+
+class bucketize(Composite):
+    """The index of the bucket between `boundaries` (a sorted vector) that each element of `input` falls into."""
+
+    forms = "function"
+
+    def of(input, boundaries, *, out_int32=False, right=False):
+        need(boundaries.ndim == 1, f"boundaries tensor must be 1 dimension, but got dim({boundaries.ndim})")
+        return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+
+
+class unravel_index(Composite):
+    """The coordinates in a tensor of `shape` of each place in `indices`, counted in the flattened tensor: one tensor each."""
+
+    forms = "function"
+
+    def of(indices, shape):
+        if not isinstance(indices, door.tensor) or indices.dtype.category != 1:
+            raise TypeError(f"expected 'indices' to be integer dtype, but got {getattr(indices, 'dtype', type(indices).__name__)}")
+        if not isinstance(shape, (int, tuple, list)):
+            raise TypeError(f"expected 'shape' to be int or sequence of ints, but got {type(shape).__name__}")
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        for n in shape:
+            if not isinstance(n, int):
+                raise TypeError(f"expected 'shape' sequence to only contain ints, but got {type(n).__name__}")
+            if n < 0:
+                raise ValueError(f"'shape' cannot have negative values, but got {shape}")
+        steps = [shapes.numel(shape[d + 1:]) for d in range(len(shape))]
+        return tuple([indices.floor_divide(step).remainder(n) for step, n in zip(steps, shape, strict=True)])
+
+
+class _one_hot(Composite):
+    """For each class number in `input` a row of `num_classes` zeros with a one in that place.
+
+    >>> torch.nn.functional.one_hot(torch.tensor([0, 2]))
+    tensor([[1, 0, 0],
+            [0, 0, 1]])
+    """
+
+    names = "nn.functional.one_hot"
+
+    def of(input, num_classes=-1):
+        need(input.dtype is dtypes.int64, f"one_hot is only applicable to index tensor of type LongTensor, got {input.dtype.cname}")
+        if not input.numel():
+            need(num_classes > 0, "Can not infer total number of classes from empty tensor.")
+            return _full((*input.shape, num_classes), 0, dtypes.int64, input.device)
+        least, most = int(input.min()), int(input.max())
+        need(least >= 0, f"Class values must be non-negative, got {least}.")
+        need(num_classes == -1 or most < num_classes, f"Class values must be smaller than num_classes: {most} with {num_classes} classes.")
+        count = most + 1 if num_classes == -1 else num_classes
+        return _full((*input.shape, count), 0, dtypes.int64, input.device).scatter(-1, input.unsqueeze(-1), 1)

@@ -1,0 +1,192 @@
+"""What changes or shows the tensor object itself: the transposing properties, and the in-place forms that give a tensor
+another geometry (`t_`, `squeeze_`) or other memory (`resize_`, `set_`) instead of other contents."""
+import warnings
+
+import numpy as np
+
+from ..autograd.node import requires
+from ..base import dtypes, layout, shapes
+from ..base.errors import need
+from ..base.op import OpType
+from ..base.spec import CPU, spec
+from ..trace.value import Storage, Value
+from . import forms
+from .dispatch import _said, _view_checks, before_write, call
+from .tensor import Tensor
+
+# --- properties -----------------------------------------------------------------------------------------------------
+
+
+def _T(self):
+    """The tensor with its dimensions in reverse order."""
+    ndim = self.spec.ndim
+    if ndim != 2:
+        words = "Tensor.T is deprecated on 0-D tensors. This function is the identity in these cases." if ndim == 0 else \
+            "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it will throw an " \
+            "error in a future release. Consider `x.mT` to transpose batches of matrices or " \
+            "`x.permute(*torch.arange(x.ndim - 1, -1, -1))` to reverse the dimensions of a tensor."
+        warnings.warn(words, UserWarning, stacklevel=2)
+    return self.permute(tuple(range(ndim - 1, -1, -1)))
+
+
+def _mT(self):
+    """Each matrix of the last two dimensions transposed."""
+    if self.spec.ndim == 0:
+        warnings.warn("Tensor.mT is deprecated on 0-D tensors. This function is the identity in these cases.", UserWarning,
+                      stacklevel=2)
+        return self
+    _matrices(self, "mT")
+    return self.transpose(-2, -1)
+
+
+def _H(self):
+    """The matrix transposed and conjugated."""
+    if self.spec.ndim not in (0, 2):
+        more = " For batches of matrices, consider using tensor.mH" if self.spec.ndim > 2 else ""
+        raise RuntimeError(f"tensor.H is only supported on matrices (2-D tensors). Got {self.spec.ndim}-D tensor.{more}"
+                           + _said(self))
+    return _mH(self)
+
+
+def _mH(self):
+    """Each matrix of the last two dimensions transposed and conjugated."""
+    _matrices(self, "mH")
+    return self.adjoint()
+
+
+def _matrices(self, name):
+    if self.spec.ndim == 1:
+        raise RuntimeError(f"tensor.{name} is only supported on matrices or batches of matrices. Got 1-D tensor." + _said(self))
+
+
+Tensor.T, Tensor.mT, Tensor.H, Tensor.mH = property(_T), property(_mT), property(_H), property(_mH)
+Tensor.layout = property(lambda self: layout.strided)
+
+
+# --- another geometry in place --------------------------------------------------------------------------------------
+
+
+def in_place_view(name, node):
+    """The in-place form of a view: the tensor itself takes on the view's geometry and history."""
+    op = forms.declared[name]
+
+    def form(self, *args, **kwargs):
+        what = name + "_"
+        before_write(self, what, bytes=False)
+        seen = call(op, (self, *args), kwargs)
+        if self._view_of is not None:
+            _view_checks(self, seen)
+        self.storage.version += 1
+        self.spec, self.offset, self._seen = seen.spec, seen.offset, self.storage.version
+        if seen._node is not None:
+            seen._node.op = renamed(seen._node.op, node)
+            self._node, self._nr = seen._node, seen._nr
+        return self
+    form.__name__, form.__qualname__, form.op = name + "_", f"Tensor.{name}_", op
+    form.__doc__ = f"In-place form of `{name}`: the tensor itself is seen so from now on; its memory stays as it is."
+    return form
+
+
+def renamed(op, number):
+    """`op` with its node called ...Backward<number>, as PyTorch calls that of the in-place form."""
+    made = op.__dict__.get("renamed")
+    if made is None:
+        name = op.node_name[:-1] + str(int(op.node_name[-1]) + number)
+        made = op.renamed = OpType(op.__name__ + "_", (op,), {"__doc__": op.__doc__, "node_name": name})
+    return made
+
+
+for _name, _number in {"t": 1, "transpose": 1, "swapaxes": 1, "swapdims": 1, "unsqueeze": 1, "squeeze": 3,
+                       "as_strided": 1}.items():
+    setattr(Tensor, _name + "_", in_place_view(_name, _number))
+
+
+# --- other memory in place ------------------------------------------------------------------------------------------
+
+
+def resize_(self, *sizes, memory_format=None):
+    """Give the tensor another size. Memory is kept as far as it goes; what is new in it is not initialised."""
+    size = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
+    size = tuple([int(n) for n in size])
+    if requires(self):
+        raise RuntimeError("cannot resize variables that require grad" + _said(self))
+    for n in size:
+        need(n >= 0, f"Trying to create tensor with negative dimension {n}: {list(size)}")
+    kind = self.spec
+    strides = shapes.contiguous_strides(size)
+    if memory_format is not None:
+        if memory_format is layout.preserve_format:
+            raise RuntimeError("Unsupported memory format Preserve")
+        strides = memory_format.strides(size)
+    elif size == kind.shape:
+        return self
+    wanted = spec(kind.dtype, size, strides, kind.device)
+    _reserve(self.storage, (self.offset + shapes.extent(size, strides)) * kind.dtype.itemsize if wanted.numel else 0)
+    self.spec = wanted
+    self.storage.version += 1
+    return self
+
+
+def _reserve(storage, nbytes):
+    """Make `storage` at least that large; the bytes it has stay."""
+    if nbytes <= storage.nbytes:
+        return
+    if storage.exported and storage.still_exported():
+        raise RuntimeError("Trying to resize storage that is not resizable: its memory is shared with a NumPy array (or its "
+                           "address is known). clone() the tensor first.")
+    if storage.value is not None:
+        memory = np.empty(nbytes, np.uint8)
+        if storage.nbytes:
+            memory[:storage.nbytes] = storage.value.ready().memory
+        storage.value = Value(memory, spec(dtypes.uint8, (nbytes,)))
+    storage.nbytes = nbytes
+
+
+def resize_as_(self, the_template, *, memory_format=None):
+    """Give the tensor the size of `the_template`."""
+    if memory_format is layout.preserve_format:
+        memory_format = None
+    return resize_(self, the_template.shape, memory_format=memory_format)
+
+
+def set_(self, source=None, storage_offset=0, size=None, stride=None):
+    """Make the tensor look at the memory of `source`, a tensor or a storage; at none without one."""
+    before_write(self, "set_", bytes=False)
+    if source is None:
+        kind = spec(self.spec.dtype, (0,), None, self.spec.device)
+        value = Value(np.empty(0, kind.dtype.np), kind) if kind.device is CPU else None
+        storage, start = Storage(value, 0, kind.device), 0
+    elif isinstance(source, Tensor):
+        if source.spec.dtype is not self.spec.dtype:
+            raise RuntimeError(f"Could not set tensor of type {source.spec.dtype.name} to a tensor of type "
+                               f"{self.spec.dtype.name}" + _said(source))
+        storage, kind, start = source.storage, source.spec, source.offset
+    else:
+        storage = getattr(source, "_untyped_storage", source)
+        storage, start = getattr(storage, "storage", storage), storage_offset
+        if not isinstance(storage, Storage):
+            raise TypeError(f"set_(): argument 'source' must be Tensor or Storage, not {type(source).__name__}")
+        kind = spec(self.spec.dtype, (storage.nbytes // self.spec.dtype.itemsize - start,), None, storage.device)
+    if size is not None:
+        size = (size,) if isinstance(size, int) else tuple(size)
+        strides = shapes.contiguous_strides(size) if stride is None else (stride,) if isinstance(stride, int) else tuple(stride)
+        start, itemsize = storage_offset, kind.dtype.itemsize
+        extent = (start + shapes.extent(size, strides)) * itemsize
+        if extent > storage.nbytes and shapes.numel(size):
+            raise RuntimeError(f"setStorage: sizes {list(size)}, strides {list(strides)}, storage offset {start}, and itemsize "
+                               f"{itemsize} requiring a storage size of {extent} are out of bounds for storage of size "
+                               f"{storage.nbytes}" + _said(self))
+        kind = spec(kind.dtype, size, strides, kind.device)
+    self.storage, self.spec, self.offset = storage, kind, start
+    self._seen = storage.version
+    return self
+
+
+def is_set_to(self, tensor):
+    """Whether both look at the same memory in the same way."""
+    return self.storage is tensor.storage and self.spec is tensor.spec and self.offset == tensor.offset
+
+
+Tensor.resize_, Tensor.resize_as_, Tensor.set_, Tensor.is_set_to = resize_, resize_as_, set_, is_set_to
+for _name in ("as_strided_", "resize_as_", "fill_", "zero_", "detach", "detach_"):
+    forms.namespace[""][_name] = getattr(Tensor, _name)

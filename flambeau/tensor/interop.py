@@ -1,0 +1,130 @@
+"""Memory shared with the outside: NumPy arrays, buffers, DLPack.
+
+See Note [Exported storages] in trace/value.py: while somebody outside holds the memory, every operation on it runs at
+the call. A read-only array makes a read-only tensor, and every write to it is refused at the call.
+"""
+import numpy as np
+
+from ..autograd.node import requires
+from ..base import dtypes, shapes
+from ..base.errors import here, line_of, name_of, user_frame
+from ..base.spec import META, spec
+from ..trace.record import run_all
+from ..trace.value import Storage, Value
+from .dispatch import array_of, wrap
+from .tensor import Tensor
+
+PUBLIC = ("from_numpy", "frombuffer")
+
+
+# --- arrays to tensors ----------------------------------------------------------------------------------------------------
+
+
+def from_numpy(ndarray):
+    """A tensor over the memory of `ndarray`: each sees what is written through the other.
+
+    A read-only array gives a tensor that refuses every write.
+    """
+    if not isinstance(ndarray, np.ndarray):
+        raise TypeError(f"expected np.ndarray (got {type_words(ndarray)})")
+    check_array(ndarray)
+    return shared(ndarray)
+
+
+def type_words(thing):
+    """The name of a thing's type as PyTorch writes it: without a module only if it is built in."""
+    kind = type(thing)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+
+
+def check_array(array):
+    """Refuse an array that no tensor can look like, in PyTorch's words."""
+    if not array.dtype.isnative:
+        raise ValueError("given numpy array has byte order different from the native byte order. Conversion between byte orders "
+                         f"is currently not supported. (Its dtype is {array.dtype}; array.astype(array.dtype.newbyteorder('=')) "
+                         "converts it.)")
+    kind = dtypes.from_numpy(array.dtype)
+    if any(step < 0 for step in array.strides):
+        raise ValueError("At least one stride in the given numpy array is negative, and tensors with negative strides are not "
+                         "currently supported. (You can probably work around this by making a copy of your array with "
+                         f"array.copy().) Its strides are {array.strides} bytes.")
+    if any(step % kind.itemsize for step in array.strides):
+        raise ValueError("given numpy array strides not a multiple of the element byte size. Copy the numpy array to reallocate "
+                         f"the memory. (Its strides are {array.strides} bytes, an element has {kind.itemsize}.)")
+
+
+def shared(array):
+    """A tensor over the memory of `array`, which has passed `check_array`."""
+    plain = array if array.__class__ is np.ndarray else np.asarray(array)
+    dtype = dtypes.from_numpy(plain.dtype)
+    kind = spec(dtype, plain.shape, tuple([step // dtype.itemsize for step in plain.strides]))
+    if plain.flags.c_contiguous:
+        value, nbytes = Value(plain, kind), kind.nbytes
+    else:
+        # The storage reaches from the first element to the last, gaps included.
+        reach = shapes.extent(kind.shape, kind.strides) * dtype.itemsize
+        flat = np.lib.stride_tricks.as_strided(plain.view(plain.dtype), (reach // dtype.itemsize,), (dtype.itemsize,),
+                                               writeable=plain.flags.writeable)
+        value, nbytes = Value(flat.view(np.uint8), spec(dtypes.uint8, (reach,))), reach
+        value._memory = value.array
+    storage = Storage(value, nbytes, kind.device)
+    storage.adopt(array)
+    out = wrap(storage, kind)
+    out.site = here()
+    return out
+
+
+def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
+    """A one-dimensional tensor over the memory of an object with the buffer protocol; read-only if that is.
+
+    >>> torch.frombuffer(bytearray(b"abc"), dtype=torch.uint8)
+    tensor([97, 98, 99], dtype=torch.uint8)
+    """
+    try:
+        length = memoryview(buffer).nbytes
+    except TypeError:
+        raise ValueError("object does not implement Python buffer protocol.") from None
+    kind = dtypes.given(dtype)
+    size = kind.itemsize
+    if length == 0 or count == 0:
+        raise ValueError(f"both buffer length ({length}) and count ({count}) must not be 0")
+    if not 0 <= offset < length:
+        raise ValueError(f"offset ({offset} bytes) must be non-negative and no greater than buffer length ({length} bytes) minus 1")
+    if count > 0:
+        if offset + count * size > length:
+            raise ValueError(f"requested buffer length ({count} * {size} bytes) after offset ({offset} bytes) must not be greater "
+                             f"than actual buffer length ({length} bytes)")
+    elif (length - offset) % size:
+        raise ValueError(f"buffer length ({length} bytes) after offset ({offset} bytes) must be a multiple of element size ({size})")
+    out = shared(np.frombuffer(buffer, kind.np, -1 if count < 0 else count, offset))
+    return out.requires_grad_() if requires_grad else out
+
+
+# --- tensors to arrays ----------------------------------------------------------------------------------------------------
+
+
+def numpy(self, *, force=False):
+    """The tensor as a NumPy array over the same memory; with `force`, of a copy without history where that is needed."""
+    if self.spec.device is META:
+        raise TypeError("can't convert meta device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory "
+                        "first." + who(self)) if not force else NotImplementedError("Cannot copy out of meta tensor; no data!")
+    if requires(self) and not force:
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead." + who(self))
+    return exported(self)
+
+
+def exported(tensor):
+    """An array over the tensor's memory, to hand out."""
+    storage = tensor.storage
+    if not storage.exported:
+        run_all()                        # what was recorded before must not see what will be written to the array
+    return storage.export(tensor.spec, tensor.offset)
+
+
+def who(tensor):
+    """Name, spec and birthplace, for the end of a message."""
+    name = name_of(tensor, user_frame()) or "the tensor"
+    return f"\n  {name} is {tensor.spec}, made at {line_of(tensor.site)}."
+
+
+Tensor.numpy = numpy

@@ -1,0 +1,254 @@
+"""The tensor as a Python object: numbers, truth, iteration, printing, copying, pickling."""
+import copyreg
+import warnings
+
+import numpy as np
+
+from ..autograd.node import requires
+from ..base import dtypes
+from ..base.errors import here
+from ..base.spec import META, spec as make_spec
+from ..trace.value import Storage, Value
+from .dispatch import array_of, before_write, put, wrap
+from .interop import who
+from .printing import PLAIN, format_tensor, format_with_spec, kept_positions
+from .tensor import Tensor
+
+# Attributes that are ours; whatever else stands in a tensor's __dict__ is the user's own and travels with it.
+OURS = {"storage", "spec", "offset", "site", *(name for name in vars(Tensor) if name.startswith("_")
+                                               and not name.startswith("__"))}
+
+
+# --- numbers --------------------------------------------------------------------------------------------------------------
+
+
+def item(self):
+    """The only element as a Python number."""
+    kind = self.spec
+    if kind.numel != 1:
+        raise RuntimeError(f"a Tensor with {kind.numel} elements cannot be converted to Scalar" + who(self))
+    if kind.device is META:
+        raise RuntimeError("Tensor.item() cannot be called on meta tensors" + who(self))
+    found = array_of(self).item()
+    return float(found) if kind.dtype is dtypes.bfloat16 else found
+
+
+def tolist(self):
+    """The elements as nested lists of Python numbers; the number itself for a zero-dimensional tensor."""
+    array = array_of(self)
+    return (array.astype(np.float32) if self.spec.dtype is dtypes.bfloat16 else array).tolist()
+
+
+def scalar(self):
+    """The only element, for `float(t)` and its like."""
+    if self.spec.numel != 1:
+        raise ValueError("only one element tensors can be converted to Python scalars" + who(self))
+    if requires(self):
+        warnings.warn("Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\n"
+                      "Consider using tensor.detach() first.", UserWarning, stacklevel=3)
+    return item(self)
+
+
+def to_float(self):
+    found = scalar(self)
+    if isinstance(found, complex):
+        if found.imag:
+            raise RuntimeError(f"value cannot be converted to type double without overflow: {found}" + who(self))
+        found = found.real
+    return float(found)
+
+
+def to_int(self):
+    found = scalar(self)
+    if isinstance(found, complex):
+        if found.imag:
+            raise RuntimeError(f"value cannot be converted to type int64_t without overflow: {found}" + who(self))
+        found = found.real
+    return int(found)
+
+
+def to_complex(self):
+    return complex(scalar(self))
+
+
+def to_index(self):
+    if self.spec.numel != 1 or self.spec.dtype.category > 1 or self.spec.device is META:
+        raise TypeError("only integer tensors of a single element can be converted to an index" + who(self))
+    return int(item(self))
+
+
+def truth(self):
+    count = self.spec.numel
+    if count != 1:
+        raise RuntimeError(f"Boolean value of Tensor with {'no values' if count == 0 else 'more than one value'} is ambiguous"
+                           + who(self) + ("\n  Use .any() or .all(), or compare with torch.equal." if count else ""))
+    return bool(item(self))
+
+
+def is_nonzero(self):
+    """Whether the only element is not zero."""
+    return truth(self)
+
+
+# --- a container ------------------------------------------------------------------------------------------------------------
+
+
+def iterate(self):
+    if self.spec.ndim == 0:
+        raise TypeError("iteration over a 0-d tensor" + who(self))
+    return iter(self.unbind(0))
+
+
+def contains(self, element):
+    if not isinstance(element, (Tensor, bool, int, float, complex, np.generic)):
+        raise RuntimeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}.")
+    return bool((element == self).any())
+
+
+def backwards(self):
+    return self if self.spec.ndim == 0 else self.flip(0)
+
+
+# --- text -------------------------------------------------------------------------------------------------------------------
+
+
+def text(self, *, tensor_contents=None):
+    kind, cls = self.spec, type(self)
+    parameter = getattr(cls, "_prints_as_parameter", False)
+    prefix = PLAIN if cls in (Tensor, ) or cls.__dict__.get("_prints_as_parameter") else f"{cls.__name__}("
+    node = self.grad_fn
+    extras = [] if self._tangent is None else [f"tangent={self._tangent!r}"]
+    array = None
+    if kind.device is not META:
+        array = array_of(self)
+        kept = kept_positions(kind.shape)
+        if kept is not None and 0 not in kind.shape:
+            array = array[np.ix_(*kept)]
+    return format_tensor(array, kind.dtype.name, dtypes.get_default_dtype().name, str(kind.device), requires(self),
+                         None if node is None else node.name(), kind.device is META, kind.shape, prefix,
+                         parameter=parameter, marked=not parameter and getattr(self, "_is_param", False), extras=extras)
+
+
+def formatted(self, spec):
+    return format_with_spec(self, spec, plain=type(self) is Tensor)
+
+
+# --- copies ------------------------------------------------------------------------------------------------------------------
+
+
+def rebuild_cell(memory, nbytes, device):
+    """A storage from its pickled bytes."""
+    if memory is None:
+        return Storage(None, nbytes, device)
+    if not memory.flags.writeable:                         # the pickle handed out a buffer that is not ours to write
+        memory = memory.copy()
+    return Storage(Value(memory, make_spec(dtypes.uint8, (memory.size,))), nbytes, device)
+
+
+def reduce_cell(cell):
+    memory = None if cell.value is None else cell.value.ready().memory
+    return rebuild_cell, (memory, cell.nbytes, cell.device)
+
+
+copyreg.pickle(Storage, reduce_cell)
+
+
+def rebuild(cls, cell, dtype, shape, strides, offset, device, requires_grad, state):
+    """A tensor from its pickled parts."""
+    made = wrap(cell, make_spec(dtype, shape, strides, device), offset)
+    made.site = here()
+    made._requires_grad = requires_grad
+    if cls is not Tensor:
+        made.__class__ = cls
+    if state:
+        vars(made).update(state)
+    return made
+
+
+def own_state(self):
+    """What the user hung on the tensor."""
+    return {name: held for name, held in vars(self).items() if name not in OURS}
+
+
+def reduce(self, protocol):
+    """How to pickle: the storage by itself, so that tensors that share it still do afterwards."""
+    if self._leaf_hooks or self._post_hooks:
+        warnings.warn("backward hooks of a tensor are not pickled", UserWarning, stacklevel=2)
+    kind, cls = self.spec, type(self)
+    state = own_state(self)
+    if hasattr(cls, "__getstate__") and cls.__getstate__ is not object.__getstate__:
+        state = self.__getstate__()
+    return rebuild, (cls, self.storage, kind.dtype, tuple(kind.shape), kind.strides, self.offset, kind.device, requires(self),
+                     state)
+
+
+def deep(self, memo):
+    """A copy with memory of its own; tensors copied under one `memo` that shared a storage share the copy of it."""
+    if self.grad_fn is not None:
+        raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the "
+                           "moment. If you were attempting to deepcopy a module, this may be because of a "
+                           "torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001" + who(self) +
+                           "\n  Use .detach().clone() to copy its value.")
+    from copy import deepcopy
+    found = memo.get(id(self))
+    if found is not None:
+        return found
+    cell = memo.get(id(self.storage))
+    if cell is None:
+        old = self.storage
+        value = None if old.value is None else old.value.ready()
+        cell = Storage(None if value is None else Value(value.memory.copy(), make_spec(dtypes.uint8, (value.memory.size,))),
+                       old.nbytes, old.device)
+        memo[id(old)] = cell
+        memo.setdefault(id(memo), []).append(old)          # as copy does: what is known by its id must stay alive
+    made = wrap(cell, self.spec, self.offset)
+    made.site = here()
+    made.__class__ = type(self)
+    made._requires_grad = requires(self)
+    memo[id(self)] = made
+    if self._grad is not None:
+        made._grad = deepcopy(self._grad, memo)
+    for name, held in own_state(self).items():
+        vars(made)[name] = deepcopy(held, memo)
+    return made
+
+
+# --- element by element in Python ------------------------------------------------------------------------------------------------
+
+
+def apply_(self, callable):
+    """Replace every element by `callable(element)`. Slow: Python is called once for each."""
+    return elementwise(self, callable, "apply_")
+
+
+def map_(self, tensor, callable):
+    """Replace every element by `callable(element, element of tensor)`. Slow: Python is called once for each."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"map_(): argument 'tensor' must be Tensor, not {type(tensor).__name__}")
+    if tensor.dtype is not self.dtype:
+        raise TypeError(f"map_(): expected a tensor of {self.dtype}, got {tensor.dtype}")
+    return elementwise(self, callable, "map_", tensor.expand(self.shape))
+
+
+def elementwise(self, callable, what, *others):
+    if any(map(requires, (self, *others))):
+        raise RuntimeError(f"Can't call {what}() on Variable that requires grad. Use var.detach().{what}() instead." + who(self))
+    before_write(self, what)
+    if self.spec.device is META:
+        raise TypeError(f"{what} is only implemented on CPU tensors")
+    columns = [np.ravel(array_of(t)).tolist() for t in (self, *others)]
+    if self.spec.numel == 0:
+        return self
+    from .create import elements, from_array
+    made = elements([callable(*row) for row in zip(*columns, strict=True)], self.dtype).reshape(self.spec.shape)
+    put(self, from_array(made), what)
+    return self
+
+
+for name, form in {
+        "item": item, "tolist": tolist, "is_nonzero": is_nonzero, "apply_": apply_, "map_": map_,
+        "__float__": to_float, "__int__": to_int, "__complex__": to_complex, "__index__": to_index, "__bool__": truth,
+        "__iter__": iterate, "__contains__": contains, "__reversed__": backwards, "__repr__": text, "__format__": formatted,
+        "__reduce_ex__": reduce, "__deepcopy__": deep}.items():
+    setattr(Tensor, name, form)
+del name, form

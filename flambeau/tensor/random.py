@@ -1,0 +1,519 @@
+"""Random tensors: PyTorch's numbers for PyTorch's seeds.
+
+The numbers come from a generator (backends/random.py), at the call. A tensor that is not contiguous is filled in the
+order of its memory, the dimension with the largest stride outermost, as PyTorch's iterator walks it.
+"""
+import functools
+from contextlib import contextmanager
+
+import numpy as np
+
+from ..autograd.modes import modes
+from ..autograd.node import requires
+from ..backends import random as streams
+from ..base import dtypes, shapes
+from ..base.errors import need
+from ..base.spec import CPU, META, device as Device, spec
+from ..trace.value import Storage
+from .create import asked, from_array, no_pinning
+from .dispatch import _as_out, _said, array_of, assign, before_write, wrap
+from .forms import declared, ops_create
+from .subclass import handle_torch_function, has_torch_function
+from .tensor import Tensor
+
+PUBLIC = ("Generator", "default_generator", "manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state", "rand",
+          "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "bernoulli", "multinomial",
+          "poisson")
+
+
+# --- generators ---------------------------------------------------------------------------------------------------------------
+
+
+class Generator(streams.Generator):
+    """A stream of random numbers with a seed and a state of its own; the same numbers as `torch.Generator`.
+
+    >>> g = torch.Generator().manual_seed(0)
+    >>> torch.randint(10, (3,), generator=g)
+    tensor([4, 9, 3])
+    """
+
+    device = CPU
+
+    def __init__(self, device="cpu"):
+        where = Device(device)
+        if where.type != "cpu":
+            raise RuntimeError(f"Cannot get a generator for device '{where}': there is only the CPU here")
+        super().__init__()
+
+    def get_state(self):
+        """The state as a tensor of bytes, laid out as PyTorch's."""
+        return from_array(super().get_state())
+
+    def set_state(self, new_state):
+        """Continue from a state that `get_state` gave, here or in PyTorch."""
+        if not isinstance(new_state, Tensor) or new_state.dtype is not dtypes.uint8:
+            raise TypeError("RNG state must be a torch.ByteTensor, got "
+                            + (repr(new_state.dtype) if isinstance(new_state, Tensor) else type(new_state).__name__))
+        super().set_state(array_of(new_state))
+        return self
+
+    def clone_state(self):
+        """Another generator that will draw the same numbers as this one."""
+        twin = Generator()
+        twin.set_state(self.get_state())
+        return twin
+
+
+default_generator = streams.default_generator = Generator()
+
+
+def manual_seed(seed):
+    """Start the default generator over from `seed`."""
+    return default_generator.manual_seed(int(seed))
+
+
+def seed():
+    """Start the default generator over from a seed that the operating system picks, and return it."""
+    return default_generator.seed()
+
+
+def initial_seed():
+    """The seed that the default generator started from."""
+    return default_generator.initial_seed()
+
+
+def get_rng_state():
+    """The state of the default generator, a tensor of bytes."""
+    return default_generator.get_state()
+
+
+def set_rng_state(new_state):
+    """Continue the default generator from `new_state`."""
+    default_generator.set_state(new_state)
+
+
+@contextmanager
+def fork_rng(devices=None, enabled=True, _caller="fork_rng", _devices_kw="devices", device_type="cuda"):
+    """Inside, draws leave the default generator's state as it is outside."""
+    before = get_rng_state() if enabled else None
+    try:
+        yield
+    finally:
+        if enabled:
+            set_rng_state(before)
+
+
+def stream(generator):
+    """The generator to draw from."""
+    if generator is None:
+        return default_generator
+    if not isinstance(generator, streams.Generator):
+        raise TypeError(f"argument 'generator' must be torch.Generator, not {type(generator).__name__}")
+    return generator
+
+
+# --- how a draw becomes a tensor ------------------------------------------------------------------------------------------------
+
+
+def overridable(function):
+    """Let subclasses among the arguments take the call (see tensor/subclass.py)."""
+    @functools.wraps(function)
+    def form(*args, **kwargs):
+        if any(type(a) is not Tensor for a in args) and has_torch_function(args):
+            return handle_torch_function(form, args, *args, **kwargs)
+        return function(*args, **kwargs)
+    form.op = None            # marks it as ours: its results are fresh
+    return form
+
+
+def order_of(kind):
+    """The strides in which a tensor of this spec is filled: its own dimensions' order, densely."""
+    return kind.strides if kind.contiguous else shapes.preserved_strides(kind.shape, kind.strides)
+
+
+def laid(flat, shape, strides):
+    """The one-dimensional array `flat` seen with these strides."""
+    return np.ndarray(shape, flat.dtype, flat, 0, tuple([s * flat.itemsize for s in strides]))
+
+
+def in_order(array, shape, strides):
+    """The elements of `array`, broadcast to `shape`, in the order in which a tensor of these strides is filled."""
+    flat = np.empty(shapes.numel(shape), array.dtype)
+    laid(flat, shape, strides)[...] = np.broadcast_to(array, shape)
+    return flat
+
+
+def fresh(draw, kind, requires_grad=False):
+    """A new tensor of spec `kind`, filled by `draw(count)`."""
+    if kind.device is META:
+        return asked(wrap(Storage(None, kind.nbytes, META), kind), requires_grad)
+    strides = order_of(kind)
+    return from_array(laid(draw(kind.numel), kind.shape, strides), requires_grad)
+
+
+def fill(self, draw, what, name):
+    """Replace the contents of `self` by `draw(count)`; `name` is the operation whose gradient is zero."""
+    before_write(self, what)
+    kind = self.spec
+    made = fresh(draw, spec(kind.dtype, kind.shape, order_of(kind), kind.device))
+    if modes.grad and requires(self):
+        made = declared[name](self, made)
+    return assign(self, made, what)
+
+
+def new(size, dtype, layout, device, pin_memory, out, fallback=None):
+    """The spec of a new tensor from the arguments that every function here takes; `out` says dtype and device."""
+    given = _as_out({"dtype": dtype, "device": device}, out) if out is not None else {"dtype": dtype, "device": device}
+    dtype, where = ops_create.options(given["dtype"], fallback or dtypes.get_default_dtype(), given["device"], layout, pin_memory)
+    return spec(dtype, size, None, where)
+
+
+def finish(out, kind, method, requires_grad, *args, **kwargs):
+    """Fill a new tensor (or `out`, resized) by its in-place `method`."""
+    if out is None:
+        made = fresh(lambda n: np.empty(n, kind.dtype.np), kind)
+        return asked(method(made, *args, **kwargs), requires_grad)
+    return method(resized(out, kind.shape), *args, **kwargs)
+
+
+def resized(out, shape):
+    """`out` ready to be written, in the shape of the result."""
+    if not isinstance(out, Tensor):
+        raise TypeError(f"argument 'out' must be Tensor, not {type(out).__name__}")
+    if modes.grad and requires(out):
+        raise RuntimeError("functions with out=... arguments don't support automatic differentiation, but one of the arguments "
+                           "requires grad." + _said(out))
+    if tuple(out.shape) != tuple(shape):
+        before_write(out, "out=")
+        out.resize_(shape)
+    return out
+
+
+# --- in place -----------------------------------------------------------------------------------------------------------------------
+
+
+def spoken(given, named, **defaults):
+    """Arguments by position or by name; a name may be a Python keyword (`from`)."""
+    names = list(defaults)
+    if len(given) > len(names):
+        raise TypeError(f"takes {len(names)} positional arguments ({', '.join(names)}) but {len(given)} were given")
+    values = dict(zip(names, given, strict=False))
+    for name, value in named.items():
+        if name not in defaults:
+            raise TypeError(f"got an unexpected keyword argument '{name}'; its arguments are ({', '.join(names)})")
+        if name in values:
+            raise TypeError(f"got multiple values for argument '{name}'")
+        values[name] = value
+    return [values.get(name, default) for name, default in defaults.items()]
+
+
+def number(given, what):
+    return ops_create.number(given, what)
+
+
+@overridable
+def uniform_(self, *args, generator=None, **named):
+    """Fill with numbers uniform over [from, to)."""
+    low, high = (number(n, "from") for n in spoken(args, named, **{"from": 0.0, "to": 1.0}))
+    dtype = self.spec.dtype
+    need(dtype.category >= 2, f"\"check_uniform_bounds\" not implemented for '{dtype.cname}'", NotImplementedError)
+    top = dtypes.finfo(dtype).max
+    for name, n in (("from", low), ("to", high)):
+        need(-top <= n <= top, f"{name} is out of bounds for {ops_create.C_NAMES[dtype.to_real().name]}: {n}")
+    need(low <= high, f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}")
+    need(high - low <= top, f"uniform_ expects to-from <= std::numeric_limits<{dtype.cname}>::max(), but found to={high} and "
+         f"from={low} which result in to-from to exceed the limit")
+    source = stream(generator)
+    return fill(self, lambda n: source.uniform(n, dtype.np, low, high), "uniform_", "_uniform")
+
+
+@overridable
+def normal_(self, mean=0, std=1, *, generator=None):
+    """Fill with normal numbers around `mean` with standard deviation `std`."""
+    mean, std, dtype = number(mean, "mean"), number(std, "std"), self.spec.dtype
+    need(std >= 0, f"normal expects std >= 0.0, but found std {std}")
+    need(dtype.category >= 2, f"\"normal_kernel_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
+    source, contiguous = stream(generator), self.spec.contiguous
+    return fill(self, lambda n: source.normal(n, dtype.np, mean, std, contiguous), "normal_", "_normal")
+
+
+@overridable
+def random_(self, *args, generator=None, **named):
+    """Fill with integers from [from, to); without bounds, from all that the dtype counts through."""
+    low, high = spoken(args, named, **{"from": None, "to": None})
+    if high is None and len(args) == 1 and "to" not in named:
+        low, high = 0, low                                 # random_(to)
+    elif low is None:
+        low = 0
+    dtype, source = self.spec.dtype, stream(generator)
+    need(not dtype.is_complex, "check_random_bounds handles only integral, floating-point and boolean types")
+    if not args and not named:
+        return fill(self, lambda n: source.random_(n, dtype.np), "random_", "_random")
+    low, high = int(low), None if high is None else int(high)
+    check_integers(low, high, dtype)
+    return fill(self, lambda n: source.integers(low, high, n, dtype.np), "random_", "_random")
+
+
+def check_integers(low, high, dtype):
+    """Refuse a range of integers that is empty or that `dtype` cannot hold."""
+    for n in (low, high or 0):
+        need(-2**63 <= n < 2**63, f"Overflow when unpacking long long: {n}", ValueError)
+    if high is not None:
+        need(low < high, f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    if dtype.category == 2:
+        bottom, top = -dtypes.finfo(dtype).max, dtypes.finfo(dtype).max
+    else:
+        bottom, top = (0, 1) if dtype is dtypes.bool else (dtypes.iinfo(dtype).min, dtypes.iinfo(dtype).max)
+    name = {"uint8": "unsigned char", "int8": "signed char", "int16": "short", "int32": "int", "int64": "long"}.get(
+        dtype.name) or ops_create.C_NAMES.get(dtype.name, dtype.name)
+    need(bottom <= low <= top, f"from is out of bounds for {name}, got {low}")
+    need(high is None or bottom <= high - 1 <= top, f"to - 1 is out of bounds for {name}, got to={high}")
+
+
+@overridable
+def bernoulli_(self, p=0.5, *, generator=None):
+    """Fill with ones of probability `p` (a number, or a tensor of probabilities) and zeros."""
+    dtype, source = self.spec.dtype, stream(generator)
+    if isinstance(p, Tensor):
+        return fill(self, at_odds(p, self.spec, source), "bernoulli_", "_bernoulli_at")
+    p = number(p, "p")
+    need(0 <= p <= 1, f"bernoulli_ expects p to be in [0, 1], but got p={p}")
+    return fill(self, lambda n: source.bernoulli(p, n, dtype.np), "bernoulli_", "_bernoulli_p")
+
+
+def at_odds(p, kind, source):
+    """A draw of zeros and ones for each probability in the tensor `p`, broadcast to the spec `kind`."""
+    need(p.spec.dtype.category == 2, f"\"bernoulli_tensor_cpu_p_\" not implemented for '{p.spec.dtype.cname}'",
+         NotImplementedError)
+    shape = kind.shape
+    if p.spec.shape != shape:
+        with_grad, modes.grad = modes.grad, False
+        try:
+            p = p.expand(shape)
+        finally:
+            modes.grad = with_grad
+    return lambda n: source.bernoulli(in_order(array_of(p), shape, order_of(kind)), n, kind.dtype.np)
+
+
+@overridable
+def exponential_(self, lambd=1, *, generator=None):
+    """Fill with exponential numbers of rate `lambd`."""
+    lambd, dtype, source = number(lambd, "lambd"), self.spec.dtype, stream(generator)
+    need(dtype.category >= 2, "Exponential distribution is a continuous probability distribution. dtype must be a floating "
+         f"point but you specified {dtype.cname}")
+    need(lambd > 0, f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
+    need(dtype.category == 2, f"\"exponential_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
+    return fill(self, lambda n: source.exponential(n, dtype.np, lambd), "exponential_", "_exponential")
+
+
+@overridable
+def geometric_(self, p, *, generator=None):
+    """Fill with the number of trials up to the first success of probability `p`."""
+    p, dtype, source = number(p, "p"), self.spec.dtype, stream(generator)
+    need(0 < p < 1, f"geometric_ expects p to be in (0, 1), but got p={p}")
+    need(dtype.category in (1, 2), f"\"geometric_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
+    return fill(self, lambda n: source.geometric(n, dtype.np, p), "geometric_", "_geometric")
+
+
+@overridable
+def cauchy_(self, median=0, sigma=1, *, generator=None):
+    """Fill with Cauchy numbers around `median` with scale `sigma`."""
+    median, sigma = number(median, "median"), number(sigma, "sigma")
+    dtype, source = self.spec.dtype, stream(generator)
+    need(sigma > 0, f"cauchy_ expects sigma > 0.0, but found sigma={sigma}")
+    need(dtype.category >= 2, "Cauchy distribution is a continuous probability distribution. dtype must be a floating point "
+         f"but you specified {dtype.name}")
+    need(dtype.category == 2, f"\"cauchy_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
+    return fill(self, lambda n: source.cauchy(n, dtype.np, median, sigma), "cauchy_", "_cauchy")
+
+
+@overridable
+def log_normal_(self, mean=1, std=2, *, generator=None):
+    """Fill with numbers whose logarithms are normal around `mean` with standard deviation `std`."""
+    mean, std, dtype, source = number(mean, "mean"), number(std, "std"), self.spec.dtype, stream(generator)
+    need(std > 0, f"log_normal_ expects std > 0.0, but found std={std}")
+    need(dtype.category == 2, f"\"log_normal_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
+    return fill(self, lambda n: source.log_normal(n, dtype.np, mean, std), "log_normal_", "_log_normal")
+
+
+IN_PLACE = (uniform_, normal_, random_, bernoulli_, exponential_, geometric_, cauchy_, log_normal_)
+
+
+# --- new tensors ------------------------------------------------------------------------------------------------------------------
+
+
+def rand(*sizes, size=None, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+    """Numbers uniform over [0, 1)."""
+    kind = new(ops_create.shape_of(sizes, size), dtype, layout, device, pin_memory, out)
+    return finish(out, kind, uniform_, requires_grad, generator=generator)
+
+
+def randn(*sizes, size=None, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+    """Normal numbers of mean 0 and standard deviation 1."""
+    kind = new(ops_create.shape_of(sizes, size), dtype, layout, device, pin_memory, out)
+    return finish(out, kind, normal_, requires_grad, generator=generator)
+
+
+def integer_range(args, low, high):
+    """(low, high, what follows) of `(high, …)` or `(low, high, …)`, by position or by name."""
+    numbers = []
+    while args and len(numbers) < 2 and not isinstance(args[0], (tuple, list)):
+        n = args[0]
+        if isinstance(n, float) or not hasattr(n, "__index__"):
+            raise TypeError(f"argument 'high' must be int, not {type(n).__name__}")
+        numbers.append(n.__index__())
+        args = args[1:]
+    if len(numbers) == 2:
+        low, high = numbers
+    elif numbers:
+        low, high = (0 if low is None else low, numbers[0]) if high is None else (numbers[0], high)
+    if high is None:
+        raise TypeError('missing 1 required positional arguments: "high"')
+    return int(low or 0), int(high), args
+
+
+def randint(*args, low=None, high=None, size=None, generator=None, out=None, dtype=None, layout=None, device=None,
+            requires_grad=False, pin_memory=False):
+    """Integers uniform over [low, high): `randint(high, size)` or `randint(low, high, size)`.
+
+    >>> _ = torch.manual_seed(0)
+    >>> torch.randint(0, 10, (3,))
+    tensor([4, 9, 3])
+    """
+    low, high, rest = integer_range(args, low, high)
+    if rest and size is None:
+        size, rest = rest[0], rest[1:]
+    if rest or not isinstance(size, (tuple, list)):
+        raise TypeError("argument 'size' must be tuple of ints, not " + type(rest[0] if rest else size).__name__)
+    kind = new(ops_create.shape_of((size,)), dtype, layout, device, pin_memory, out, dtypes.int64)
+    return finish(out, kind, random_, requires_grad, low, high, generator=generator)
+
+
+def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+    """The integers from 0 to n - 1 in random order."""
+    kind = new(ops_create.shape_of((n,)), dtype, layout, device, pin_memory, out, dtypes.int64)
+    count, dtype, source = kind.numel, kind.dtype, stream(generator)
+    need(dtype.category in (1, 2), f"\"randperm\" not implemented for '{dtype.cname}'", NotImplementedError)
+    if dtype.category == 2:
+        most = 2 ** streams.DIGITS[dtype.name] + 1
+        need(count <= most, f"n cannot be greater than {most} for {dtype.cname} type, got {count}")
+    else:
+        ops_create.fitting(count, dtype)
+    if out is None:
+        return fresh(lambda n: source.permutation(n, dtype.np), kind, requires_grad)
+    return fill(resized(out, kind.shape), lambda n: source.permutation(n, dtype.np), "randperm(out=)", "_random")
+
+
+@overridable
+def rand_like(input, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False,
+              memory_format=None):
+    """Numbers uniform over [0, 1), in the shape, layout and dtype of `input`."""
+    kind = ops_create.like(input, dtype, device, layout, memory_format, pin_memory)
+    return finish(None, kind, uniform_, requires_grad, generator=generator)
+
+
+@overridable
+def randn_like(input, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False,
+               memory_format=None):
+    """Standard normal numbers in the shape, layout and dtype of `input`."""
+    kind = ops_create.like(input, dtype, device, layout, memory_format, pin_memory)
+    return finish(None, kind, normal_, requires_grad, generator=generator)
+
+
+@overridable
+def randint_like(input, *args, low=None, high=None, generator=None, dtype=None, layout=None, device=None, requires_grad=False,
+                 pin_memory=False, memory_format=None):
+    """Integers uniform over [low, high) in the shape, layout and dtype of `input`."""
+    low, high, rest = integer_range(args, low, high)
+    if rest:
+        raise TypeError(f"takes input, low and high by position, got {len(args) + 1} arguments")
+    kind = ops_create.like(input, dtype, device, layout, memory_format, pin_memory)
+    return finish(None, kind, random_, requires_grad, low, high, generator=generator)
+
+
+@overridable
+def normal(mean=None, std=None, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False,
+           requires_grad=False):
+    """Normal numbers: of given `size` for two numbers; of the tensors' shape where `mean` or `std` is a tensor."""
+    tensors = [t for t in (mean, std) if isinstance(t, Tensor)]
+    if not tensors:
+        if size is None:
+            raise TypeError('received an invalid combination of arguments: with numbers for mean and std, "size" is required')
+        kind = new(ops_create.shape_of((size,)), dtype, layout, device, pin_memory, out)
+        return finish(out, kind, normal_, requires_grad, 0.0 if mean is None else mean, 1.0 if std is None else std,
+                      generator=generator)
+    if isinstance(std, Tensor):
+        need(not std.is_complex(), "normal expects standard deviation to be non-complex")
+        if std.spec.device is not META and std.spec.numel:
+            need(bool((array_of(std) >= 0).all()), "normal expects all elements of std >= 0.0")
+    first = tensors[0].spec
+    kind = spec(first.dtype, shapes.broadcast(*[t.spec.shape for t in tensors]), None, first.device)
+    before, modes.grad = modes.grad, False
+    try:
+        made = fresh(lambda n: np.empty(n, kind.dtype.np), kind) if out is None else resized(out, kind.shape)
+        if isinstance(std, Tensor):
+            made = normal_(made, 0, 1, generator=generator).mul_(std).add_(0 if mean is None else mean)
+        else:
+            made = normal_(made, 0, 1.0 if std is None else std, generator=generator).add_(mean)
+    finally:
+        modes.grad = before
+    if out is None and modes.grad and any(map(requires, tensors)):
+        if len(tensors) == 2:
+            return declared["_normal_both"](mean, std, made)
+        return declared["_normal_mean" if isinstance(mean, Tensor) else "_normal_std"](tensors[0], made)
+    return made
+
+
+@overridable
+def bernoulli(input, p=None, *, generator=None, out=None):
+    """Ones with the probabilities in `input` (or all with `p`), else zeros."""
+    kind = spec(input.spec.dtype, input.spec.shape, None, input.spec.device)
+    source = stream(generator)
+    if out is not None:
+        return bernoulli_(resized(out, kind.shape), input if p is None else p, generator=generator)
+    if p is not None:
+        made = finish(None, kind, bernoulli_, False, p, generator=generator)
+    else:
+        draw = at_odds(input, kind, source)
+        made = fresh(draw, kind)
+    return declared["_bernoulli"](input, made) if modes.grad and requires(input) else made
+
+
+@overridable
+def poisson(input, generator=None):
+    """A Poisson count for each rate in `input`."""
+    kind, source = input.spec, stream(generator)
+    need(kind.dtype.category == 2, f"\"poisson_cpu\" not implemented for '{kind.dtype.cname}'", NotImplementedError)
+    made = fresh(lambda n: source.poisson(np.ascontiguousarray(array_of(input)).reshape(-1)),
+                 spec(kind.dtype, kind.shape, None, kind.device))
+    return declared["_poisson"](input, made) if modes.grad and requires(input) else made
+
+
+@overridable
+def multinomial(input, num_samples, replacement=False, *, generator=None, out=None):
+    """`num_samples` indices per row of `input`, drawn in proportion to its weights."""
+    kind, source = input.spec, stream(generator)
+    if isinstance(num_samples, float) or not hasattr(num_samples, "__index__"):
+        raise TypeError(f"argument 'num_samples' (position 2) must be int, not {type(num_samples).__name__}")
+    n = num_samples.__index__()
+    need(kind.dtype.category == 2, f"multinomial only supports floating-point dtypes for input, got: {kind.dtype.cname}")
+    need(1 <= kind.ndim <= 2, f"prob_dist must be 1 or 2 dim, got shape {list(kind.shape)}")
+    need(n > 0, f"cannot sample n_sample <= 0 samples, got {n}")
+    need(replacement or n <= kind.shape[-1], "cannot sample n_sample > prob_dist.size(-1) samples without replacement: "
+         f"{n} of {kind.shape[-1]}")
+    picked = spec(dtypes.int64, (*kind.shape[:-1], n), None, kind.device)
+    made = fresh(lambda _: np.ascontiguousarray(source.multinomial(array_of(input), n, replacement)).reshape(-1), picked)
+    if out is None:
+        return made
+    if out.dtype is not dtypes.int64:
+        raise RuntimeError(f"multinomial expects Long tensor out, got: {out.dtype.cname}")
+    before_write(resized(out, picked.shape), "multinomial(out=)")
+    return assign(out, made, "multinomial(out=)")
+
+
+for form in IN_PLACE:
+    setattr(Tensor, form.__name__, form)
+for form in (bernoulli, multinomial):
+    setattr(Tensor, form.__name__, form)
+del form
+no_pinning                    # (create.options refuses pin_memory for all of these)

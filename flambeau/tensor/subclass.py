@@ -1,0 +1,116 @@
+"""Subclasses of Tensor: `as_subclass`, and the part of `__torch_function__` that programs use.
+
+A call with a subclass among its arguments goes to that class's `__torch_function__(func, types, args, kwargs)`, where
+`func` is the public function or method. The one that every subclass inherits runs `func` with the overrides set aside
+and gives the results the subclass's type.
+"""
+from ..autograd.modes import modes
+from ..base.op import OpType
+from .dispatch import _open, _overrides
+from .tensor import Tensor
+
+
+class DisableTorchFunctionSubclass:
+    """Inside, subclasses are treated as plain tensors."""
+
+    def __enter__(self):
+        self.before, modes.plain = getattr(modes, "plain", False), True
+        return self
+
+    def __exit__(self, *exc):
+        modes.plain = self.before
+
+
+DisableTorchFunction = DisableTorchFunctionSubclass
+
+
+def default_torch_function(cls, func, types, args, kwargs):
+    """Run `func` on plain tensors and give its results the type `cls`."""
+    if not all(issubclass(cls, kind) for kind in types):
+        return NotImplemented
+    with DisableTorchFunctionSubclass():
+        made = func(*args, **kwargs)
+    if func in nowrap:
+        return made
+    ours = isinstance(func, OpType) or hasattr(func, "op")
+    return converted(made, cls, ours, tuple(_open(args)) if ours else ())
+
+
+nowrap: set = set()           # functions whose results stay as they are
+
+
+def converted(made, cls, fresh, args):
+    """`made` with the tensors in it as `cls`. Results of our own operations are `fresh` objects, unless they are arguments."""
+    if isinstance(made, Tensor):
+        if isinstance(made, cls):
+            return made
+        if fresh and type(made) is Tensor and not any(made is a for a in args):
+            made.__class__ = cls
+            return made
+        return as_subclass(made, cls)
+    if isinstance(made, (tuple, list)):
+        parts = [converted(part, cls, fresh, args) for part in made]
+        return type(made)._make(parts) if hasattr(made, "_fields") else type(made)(parts)
+    return made
+
+
+def as_subclass(self, cls):
+    """The same data and history as an object of class `cls`, a subclass of Tensor."""
+    if not (isinstance(cls, type) and issubclass(cls, Tensor)):
+        raise TypeError(f"as_subclass(): argument 'cls' must be a subclass of Tensor, got {cls!r}")
+    with DisableTorchFunctionSubclass():
+        from .forms import declared
+        out = declared["_alias"](self)
+    out.__class__ = cls
+    return out
+
+
+def opted_out(func, types, args=(), kwargs=None):
+    """A `__torch_function__` that takes no part: the class is treated as a plain tensor, results included."""
+    with DisableTorchFunctionSubclass():
+        return func(*args, **(kwargs or {}))
+
+
+opted_out.opted_out = True
+
+
+# --- for functions written outside ---------------------------------------------------------------------------------------
+
+
+def overloaded(relevant_args):
+    """The arguments whose classes override, subclasses before their bases, each class once."""
+    found = []
+    if getattr(modes, "plain", False):
+        return found
+    for a in relevant_args:
+        c = type(a)
+        if c is not Tensor and _overrides(c) and not any(type(b) is c for b in found):
+            at = next((i for i, b in enumerate(found) if issubclass(c, type(b))), len(found))
+            found.insert(at, a)
+    return found
+
+
+def has_torch_function(relevant_args):
+    """Whether any of the arguments overrides the call through `__torch_function__`."""
+    return bool(overloaded(relevant_args))
+
+
+def handle_torch_function(public_api, relevant_args, *args, **kwargs):
+    """Hand a call of `public_api` to the first override that takes it."""
+    found = overloaded(relevant_args)
+    types = tuple(type(a) for a in found)
+    for a in found:
+        got = type(a).__torch_function__(public_api, types, args, kwargs)
+        if got is not NotImplemented:
+            return got
+    name = f"{public_api.__module__}.{getattr(public_api, '__name__', public_api)}"
+    raise TypeError(f"no implementation found for '{name}' on types that implement __torch_function__: "
+                    f"{[t.__name__ for t in types]}")
+
+
+def is_tensor_like(inp):
+    """Whether `inp` is a tensor or an object that overrides through `__torch_function__`."""
+    return isinstance(inp, Tensor) or hasattr(inp, "__torch_function__")
+
+
+Tensor.as_subclass = as_subclass

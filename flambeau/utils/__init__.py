@@ -1,0 +1,4 @@
+"""Helpers around the core: checkpointing and DLPack."""
+from . import checkpoint
+
+__all__ = ["checkpoint"]

@@ -1,0 +1,165 @@
+"""Trade computing for memory: forget what autograd keeps in a stretch of code, and run the stretch again at backward.
+
+The stretch runs under saved-tensor hooks that keep only a number in place of each tensor. The first number asked for at
+backward runs the stretch once more, under hooks that collect the tensors in the same order.
+"""
+from ..autograd.function import Function
+from ..autograd.engine import backward as run_backward
+from ..autograd.graph import saved_tensors_hooks
+from ..autograd.modes import enable_grad, modes, no_grad
+from ..backends.random import default_generator
+from ..base.errors import here, line_of
+from ..tensor.tensor import Tensor
+
+
+class CheckpointError(RuntimeError):
+    """Raised where running the stretch again did not do the same as the first time."""
+
+
+class _Done(Exception):
+    """Ends the second run once everything that was asked for has been collected."""
+
+
+class _Stretch:
+    """One call of `checkpoint`: how to run it again, and what the second run collected."""
+
+    def __init__(self, fn, args, kwargs, rng, site, contexts, check):
+        self.fn, self.args, self.kwargs, self.rng, self.site = fn, args, kwargs, rng, site
+        self.contexts = contexts
+        self.check = check
+        self.specs = []               # what the first run kept, in order
+        self.found = None             # what the second run kept
+
+    def pack(self, tensor):
+        self.specs.append((tuple(tensor.shape), tensor.dtype, tensor.device))
+        return len(self.specs) - 1
+
+    def unpack(self, number):
+        if self.found is None:
+            self.run_again()
+        held = self.found[number]
+        if held is None:
+            raise CheckpointError("torch.utils.checkpoint: Unpack is being triggered for a tensor that was already unpacked "
+                                  "once. If you are calling ctx.saved_tensors in backward, make sure to do so only once. "
+                                  "Otherwise please open an issue with details on your use case.")
+        return held
+
+    def run_again(self):
+        found = []
+
+        def collect(tensor):
+            found.append(tensor.detach())
+            if len(found) == len(self.specs):
+                raise _Done
+            return found[-1]
+
+        after = default_generator.get_state()
+        try:
+            if self.rng is not None:
+                default_generator.set_state(self.rng)
+            with enable_grad(), saved_tensors_hooks(collect, lambda held: held), self.contexts:
+                self.fn(*self.args, **self.kwargs)
+        except _Done:
+            pass
+        finally:
+            default_generator.set_state(after)
+        if len(found) != len(self.specs):
+            raise CheckpointError("torch.utils.checkpoint: A different number of tensors was saved during the original forward "
+                                  f"and recomputation.\nNumber of tensors saved during forward: {len(self.specs)}\nNumber of "
+                                  f"tensors saved during recomputation: {len(found)}.\n  The checkpoint was made at "
+                                  f"{line_of(self.site)}: what it runs must not depend on anything that changes.")
+        if self.check:
+            for i, (t, spec) in enumerate(zip(found, self.specs, strict=True)):
+                now = (tuple(t.shape), t.dtype, t.device)
+                if now != spec:
+                    raise CheckpointError("torch.utils.checkpoint: Recomputed values for the following tensors have different "
+                                          f"metadata than during the forward pass.\ntensor at position {i}:\nsaved metadata: "
+                                          f"{spec}\nrecomputed metadata: {now}\n  The checkpoint was made at "
+                                          f"{line_of(self.site)}.")
+        self.found = found
+
+
+class _Nothing:
+    def __enter__(self):
+        pass
+
+    def __exit__(self, *exc):
+        pass
+
+
+def checkpoint(function, *args, use_reentrant=None, context_fn=None, determinism_check="default", debug=False,
+               preserve_rng_state=True, early_stop=True, **kwargs):
+    """Run `function` without keeping what its backward needs; backward runs it again."""
+    if use_reentrant is None:
+        import warnings
+        warnings.warn("torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. Flambeau uses "
+                      "use_reentrant=False where it is not given.", stacklevel=2)
+        use_reentrant = False
+    rng = default_generator.get_state() if preserve_rng_state else None
+    if use_reentrant:
+        if kwargs:
+            raise ValueError(f"Unexpected keyword arguments: {','.join(kwargs)}; use_reentrant=True takes positional arguments")
+        if context_fn is not None or debug:
+            raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
+        return _Reentrant.apply(function, rng, *args)
+    if determinism_check not in ("default", "none"):
+        raise ValueError(f"determinism_check should be one of 'default', 'none', got {determinism_check!r}")
+    first, second = context_fn() if context_fn is not None else (_Nothing(), _Nothing())
+    if not modes.grad:
+        with first:
+            return function(*args, **kwargs)
+    stretch = _Stretch(function, args, kwargs, rng, here(), second, determinism_check == "default")
+    with saved_tensors_hooks(stretch.pack, stretch.unpack), first:
+        return function(*args, **kwargs)
+
+
+class _Reentrant(Function):
+    """The older way: run without a graph, and run again with one inside backward."""
+
+    @staticmethod
+    def forward(ctx, function, rng, *args):
+        ctx.function_, ctx.rng = function, rng
+        ctx.plain = [None if isinstance(a, Tensor) else a for a in args]
+        ctx.places = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
+        ctx.save_for_backward(*[args[i] for i in ctx.places])
+        with no_grad():
+            return function(*args)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        args = list(ctx.plain)
+        for i, t in zip(ctx.places, ctx.saved_tensors, strict=True):
+            args[i] = t.detach().requires_grad_(t.requires_grad)
+        after = default_generator.get_state()
+        try:
+            if ctx.rng is not None:
+                default_generator.set_state(ctx.rng)
+            with enable_grad():
+                outs = ctx.function_(*args)
+        finally:
+            default_generator.set_state(after)
+        outs = outs if isinstance(outs, tuple) else (outs,)
+        live = [(o, g) for o, g in zip(outs, grads, strict=True) if isinstance(o, Tensor) and o.requires_grad]
+        if not live:
+            raise RuntimeError("none of output has requires_grad=True, this checkpoint() is not necessary")
+        run_backward([o for o, _ in live], [g for _, g in live])
+        return (None, None, *[a._grad if isinstance(a, Tensor) else None for a in args])
+
+
+def checkpoint_sequential(functions, segments, input, use_reentrant=None, **kwargs):
+    """Run a sequence of functions in `segments` checkpointed pieces, the last one plainly."""
+    functions = list(functions.children()) if hasattr(functions, "children") else list(functions)
+    size = len(functions) // segments
+
+    def piece(start, end):
+        def run(x):
+            for f in functions[start:end]:
+                x = f(x)
+            return x
+        return run
+
+    end = 0
+    for start in range(0, size * (segments - 1), size):
+        end = start + size
+        input = checkpoint(piece(start, end), input, use_reentrant=use_reentrant, **kwargs)
+    return piece(end, len(functions))(input)
