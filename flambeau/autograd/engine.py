@@ -230,7 +230,7 @@ def _root_grads(outputs, grads, batched=False):
                     raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {out.dtype}")
                 if out.dtype.is_complex:
                     raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {out.dtype}")
-                g = door.ones_like(out)
+                g = door.ones_like(door.wrap(out.storage, out.spec, out.offset))     # plain, also for a subclass
             made.append(g)
         else:
             if not isinstance(g, door.tensor):

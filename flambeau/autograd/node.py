@@ -149,8 +149,10 @@ def requires(tensor):
 
 def refresh(view):
     """Give a view whose base was written in place its history anew: a strided look at the base as it is now."""
-    view._seen = view.storage.version
     base = view._base
+    if view._view_of is not None and (view._node is not None or base._node is not None or base._requires_grad):
+        door.refuse_view(view, "its base or another view of its base has been modified inplace")
+    view._seen = view.storage.version
     if base._node is not None or base._requires_grad:
         before, modes.grad = modes.grad, True
         try:
@@ -182,10 +184,13 @@ class Kept:
         if storage.print_at is not None and storage.print_at[0] == self.version and self.check is None \
                 and checksum(storage) != storage.print_at[1]:
             raise outside_error(self, owner)
-        if self.leaf is not None:
-            return self.leaf
+        leaf = self.leaf
+        if leaf is not None and leaf.__class__ is door.tensor:
+            return leaf
         tensor = door.wrap(storage, self.spec, self.offset)
-        if self.own:
+        if leaf is not None:                             # a subclass: gradients are computed with plain tensors
+            tensor._node, tensor._nr = accumulator(leaf), 0
+        elif self.own:
             if owner.differentiable_out(self.nr):
                 tensor._node, tensor._nr = owner, self.nr
         elif self.node is not None:
@@ -295,7 +300,11 @@ class OpNode(Node):
     # outs: spec of each result; n_outputs; site; seq. Set by `dispatch`, which makes one for every call.
 
     def name(self):
-        return self.op.node_name
+        op = self.op
+        for argument, name in op.number_nodes.items():
+            if self.template[op.arg_names.index(argument)] is None:
+                return name
+        return op.node_name
 
     def differentiable_out(self, nr):
         return self.outs[nr].dtype.category >= 2 and nr not in self.op.nondiff
@@ -304,6 +313,13 @@ class OpNode(Node):
         if self.kept is not None and any(k.__class__ is Kept for k in flat(self.kept)):
             self.kept = None
             self.released = site
+
+    def result_moved(self, storage, tensor):
+        """After an in-place form: the result that was kept from `storage` now lives in `tensor`, and ages with it."""
+        for kept in flat(self.kept[-1:]):
+            if kept.__class__ is Kept and kept.packed is None and kept.storage is storage:
+                kept.storage, kept.spec, kept.offset = tensor.storage, tensor.spec, tensor.offset
+                kept.version = tensor.storage.saved_at = tensor.storage.version
 
     def fetch(self, names):
         """The arguments that a rule asks for by name."""

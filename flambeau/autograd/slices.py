@@ -7,7 +7,7 @@ anew from the base when next asked (`node.refresh`).
 from ..base.errors import here
 from ..base.op import door
 from ..base.spec import spec
-from .node import Node, edge_of
+from .node import Node, edge_of, second_error
 
 
 class CopySlices(Node):
@@ -23,7 +23,12 @@ class CopySlices(Node):
     def differentiable_out(self, nr):
         return True
 
+    def release(self, site):
+        self.released = site
+
     def backward(self, grads):
+        if self.released is not None:
+            raise second_error(self)
         base, view = self.kinds
         g = grads[0]
         if g.spec.strides != base.strides or g.offset or not g.spec.dense:

@@ -76,3 +76,7 @@ def need(condition, message, kind=RuntimeError):
         error = kind(message)
         error.refusal = True
         raise error
+
+
+class LinAlgError(RuntimeError):
+    """A matrix on which the asked-for factorisation or solution does not exist."""

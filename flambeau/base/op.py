@@ -37,7 +37,7 @@ class _Door:
 door = _Door()
 NUMBERS = (bool, int, float, complex)
 REQUIRED = object()
-RENAMED = {"axis": "dim", "axes": "dim", "keepdims": "keepdim", "self": "input", "x": "input", "a": "input",
+RENAMED = {"axis": "dim", "axes": "dim", "keepdims": "keepdim", "self": "input", "x": "input", "a": "input", "A": "input",
            "x1": "input", "x2": "other"}
 
 
@@ -74,9 +74,16 @@ class Op(metaclass=OpType):
     lists = False             # whether an argument may be a list of tensors
     overwrites = False        # whether `ref` writes into its first array: it is given one that nobody else needs
     creates = False           # with `out=`, that tensor says the dtype and device of the result
-    strict_out = False        # whether `out=` must already have the dtype of the result
+    overlap_ok = False        # whether the in-place form may write to an expanded tensor
+    apart = False             # whether the in-place form refuses operands that overlap the written tensor in part
+    strict_out = False        # whether `out=` must already have the dtype of the result; "several": if there are several;
+                              # "tensors": if all arguments are tensors; or a function of the arguments that says
+    out_apart = False         # whether `out=` must not overlap an argument in memory
+    out_error = RuntimeError  # how an `out=` is refused whose dtype cannot hold the result
     operands = ()
     node = None
+    called = None             # the public name that errors say, where the declaration is a private part of it
+    number_nodes: dict = {}   # argument → the node's name where that argument is a number
     verify = None
     nondiff = ()              # results that carry no gradient although they are floating
     is_view = pointwise = composite = False
@@ -179,10 +186,11 @@ class Pointwise(Op):
     """
 
     forms = "function method inplace out"
-    pointwise = True
+    pointwise = apart = True
     result = "same"
     refuses = ""
     cname = None              # PyTorch's kernel name, for its "not implemented for" message
+    row_major = False         # whether the result is contiguous whatever the layout of the operands
     numbers = None            # names of the operands that may be Python numbers; None: any, beside at least one tensor
     alone = False             # whether numbers alone will do: `add(1, 2)` is a tensor
     check = None              # check(dtype, …): refusals of its own, from the promoted dtype, Specs and number types
@@ -213,10 +221,13 @@ class Pointwise(Op):
             return spec(out, ()), [], common
         shape = shapes.broadcast(*[t.shape for t in tensors])
         first = tensors[0]
-        if first.contiguous and len(tensors) == 1:
+        if op.row_major or (first.contiguous and len(operands) == 1):
             strides = None
         else:
-            strides = shapes.elementwise_strides(shape, [(t.shape, t.strides) for t in tensors])
+            laid = [(t.shape, t.strides) for t in tensors]
+            if len(operands) > len(tensors):              # a number counts as a tensor of no dimensions
+                laid.append(((), ()))
+            strides = shapes.elementwise_strides(shape, laid)
         where = next((t.device for t in tensors if t.ndim), first.device)
         casts = [common.np if op.exact else common.compute] * len(tensors)
         return spec(out, shape, strides, where), casts, common

@@ -34,10 +34,10 @@ def channels_last_strides(shape):
 
 def is_contiguous(shape, strides):
     """Whether the elements lie in row-major order without gaps."""
+    if 0 in shape:
+        return True
     step = 1
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if size == 0:
-            return True
         if size != 1:
             if stride != step:
                 return False
@@ -237,13 +237,10 @@ def elementwise_strides(shape, operands):
             return channels_last_strides(shape)
         if all(st == full[0] for st in full) and is_dense(shape, full[0]):
             return full[0]
-    elif all(is_contiguous(sh, st) for sh, st in operands):
-        return contiguous_strides(shape)
     ndim = len(shape)
     if ndim < 2:
         return contiguous_strides(shape)
     spread = [expand_strides(sh, st, shape) for sh, st in operands]
-    spread = [tuple(0 if shape[d] == 1 else s for d, s in enumerate(st)) for st in spread]
 
     def compare(a, b):                       # 1: a is outside b already, -1: swap, 0: no opinion
         for st in spread:

@@ -1,4 +1,5 @@
 """Neural networks: for now the functions (`nn.functional`); modules come on top of them."""
-from . import functional
+from . import functional, parameter
+from .parameter import Parameter
 
-__all__ = ["functional"]
+__all__ = ["Parameter", "functional", "parameter"]

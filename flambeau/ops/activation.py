@@ -1,0 +1,489 @@
+"""Activation functions: `nn.functional`'s non-linearities, element by element.
+
+Each primitive has its closed-form derivative; the public function in front of it takes PyTorch's `inplace` flag.
+"""
+import math
+
+from ..base import dtypes, special
+from ..base.errors import need
+from ..base.op import Composite, Op, Pointwise, door
+from ..base.shapes import wrap_dim
+from ..base.spec import spec
+
+ROOT_HALF = math.sqrt(0.5)
+ROOT_TAU = math.sqrt(2 * math.pi)
+GELU_INNER, GELU_CUBE = math.sqrt(2 / math.pi), 0.044715
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+
+
+def run(op, inplace, input, *args):
+    """The operation, written into `input` where `inplace` asks for it."""
+    return door.inplace(op, (input, *args), {}) if inplace else op(input, *args)
+
+
+def number(xp, value, like):
+    """A number in the dtype of an array, so that integer arrays stay integer."""
+    return xp.asarray(value).astype(like.dtype)
+
+
+class Activation(Pointwise):
+    """A primitive of one operand; its other arguments are numbers that take no part in promotion."""
+
+    forms = "function inplace out"
+    operands = "input"
+    refuses = "bool int complex"
+
+
+# --- cut off ----------------------------------------------------------------------------------------------------------
+
+
+class relu(Pointwise):
+    """`input` where it is positive, else zero.
+
+    >>> torch.relu(torch.tensor([-1., 2.]))
+    tensor([0., 2.])
+    """
+
+    refuses = "complex"
+
+    def check(dtype, input): need(dtype is not dtypes.bool, "Boolean inputs not supported for relu")
+    def ref(xp, input):      return xp.maximum(input, 0)
+    def d_input(g, out):     return _threshold_backward(g, out, 0)
+
+
+class _relu(Composite):
+    """`input` where it is positive, else zero."""
+
+    names = "nn.functional.relu"
+    forms = "function inplace out"
+
+    def of(input, inplace=False): return run(relu, inplace, input)
+
+
+class _threshold_backward(Pointwise):
+    """`grad` where `input` is above `threshold`, else zero."""
+
+    operands = "grad input"
+
+    def ref(xp, grad, input, threshold):  return xp.where(input <= threshold, xp.zeros((), grad.dtype), grad)
+    def d_grad(g, input, threshold):      return _threshold_backward(g, input, threshold)
+    def d_input(g, input_spec):           return g.new_zeros(input_spec.shape)
+
+
+class _threshold(Activation):
+    """`input` where it is above `threshold`, else `value`."""
+
+    refuses = "bool complex"
+    node = "ThresholdBackward0"
+
+    def ref(xp, input, threshold, value): return xp.where(input <= threshold, number(xp, value, input), input)
+    def d_input(g, input, threshold):     return _threshold_backward(g, input, threshold)
+
+
+class _threshold_front(Composite):
+    """`input` where it is above `threshold`, else `value`."""
+
+    names = "nn.functional.threshold threshold"
+    forms = "function inplace out"
+
+    def of(input, threshold, value, inplace=False): return run(_threshold, inplace, input, threshold, value)
+
+
+class _hardtanh(Activation):
+    """`input` held between `min_val` and `max_val`."""
+
+    refuses = "complex"
+    node = "HardtanhBackward0"
+
+    def check(dtype, *args):                 need(dtype is not dtypes.bool, "Bool inputs not supported for hardtanh")
+    def ref(xp, input, min_val, max_val):    return xp.clip(input, number(xp, min_val, input), number(xp, max_val, input))
+    def d_input(g, input, min_val, max_val): return g.masked_fill((input <= min_val) | (input >= max_val), 0)
+
+
+class _hardtanh_front(Composite):
+    """`input` held between `min_val` and `max_val`."""
+
+    names = "nn.functional.hardtanh"
+    forms = "function inplace out"
+
+    def of(input, min_val=-1.0, max_val=1.0, inplace=False):
+        need(min_val <= max_val, f"min_val cannot be greater than max_val, got {min_val} and {max_val}", ValueError)
+        need(input.dtype.is_signed or input.dtype is dtypes.bool or min_val >= 0,
+             f"cannot do hardtanh on an unsigned type with negative limits, got {min_val}")
+        return run(_hardtanh, inplace, input, min_val, max_val)
+
+
+class _relu6(Composite):
+    """`input` held between 0 and 6."""
+
+    names = "nn.functional.relu6"
+
+    def of(input, inplace=False): return run(_hardtanh, inplace, input, 0, 6)
+
+
+class hardshrink(Activation):
+    """`input` where it lies outside [-lambd, lambd], else zero."""
+
+    names = "nn.functional.hardshrink"
+    forms = "function method out"
+
+    def ref(xp, input, lambd=0.5): return xp.where((input >= -lambd) & (input <= lambd), xp.zeros((), input.dtype), input)
+    def d_input(g, input, lambd):  return g.masked_fill((input >= -lambd) & (input <= lambd), 0)
+
+
+class _softshrink(Activation):
+    """`input` moved towards zero by `lambd`, stopping there."""
+
+    node = "SoftshrinkBackward0"
+
+    def ref(xp, input, lambd):
+        moved = xp.where(input > lambd, input - lambd, xp.where(input < -lambd, input + lambd, xp.zeros((), input.dtype)))
+        return xp.where(xp.isnan(input), input, moved)
+
+    def d_input(g, input, lambd): return g.masked_fill((input >= -lambd) & (input <= lambd), 0)
+
+
+class _softshrink_front(Composite):
+    """`input` moved towards zero by `lambd`, stopping there."""
+
+    names = "nn.functional.softshrink"
+
+    def of(input, lambd=0.5):
+        need(lambd >= 0, f"lambda must be greater or equal to 0, but found to be {lambd}.")
+        return _softshrink(input, lambd)
+
+
+# --- piecewise linear -------------------------------------------------------------------------------------------------
+
+
+class _leaky_relu(Activation):
+    """`input` where it is positive, else `negative_slope` times it."""
+
+    node = "LeakyReluBackward0"
+
+    def ref(xp, input, negative_slope):    return xp.where(input > 0, input, input * negative_slope)
+    def d_input(g, input, negative_slope): return g.where(input > 0, g * negative_slope)
+
+
+class _leaky_relu_front(Composite):
+    """`input` where it is positive, else `negative_slope` times it."""
+
+    names = "nn.functional.leaky_relu"
+    forms = "function inplace out"
+
+    def of(input, negative_slope=0.01, inplace=False): return run(_leaky_relu, inplace, input, negative_slope)
+
+
+class _prelu_kernel(Pointwise):
+    """`input` where it is positive, else `weight` times it."""
+
+    refuses = "bool int complex"
+    node = "PreluKernelBackward0"
+
+    def ref(xp, input, weight):      return xp.where(input > 0, input, input * weight)
+    def d_input(g, input, weight):   return g.where(input > 0, g * weight)
+    def d_weight(g, input):          return (g * input).masked_fill(input > 0, 0)
+
+
+class prelu(Composite):
+    """`input` where it is positive, else the learnt slope `weight` (one, or one per channel) times it."""
+
+    names = "nn.functional.prelu"
+
+    def of(input, weight):
+        need(input.dtype is weight.dtype, f"prelu: Type promoting not supported. Got {input.dtype} and {weight.dtype}")
+        if weight.numel() != 1:
+            need(input.dim() > 0, "Not allow zero-dim input tensor.")
+            channels = input.shape[1] if input.dim() > 1 else 1
+            need(weight.numel() == channels, "Mismatch of parameter numbers and input channel size. Found parameter numbers = "
+                 f"{weight.numel()} and channel size = {channels}.")
+        need(weight.dim() <= 1, f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.dim()}")
+        if input.dim() == 0:
+            weight = weight.reshape(())
+        else:
+            shape = [1] * input.dim()
+            if input.dim() > 1 or weight.numel() != 1:
+                shape[1 if input.dim() > 1 else 0] = weight.numel()
+            weight = weight.reshape(shape)
+        return _prelu_kernel(input, weight)
+
+
+class _hardsigmoid(Activation):
+    """`input / 6 + 1/2`, held between 0 and 1."""
+
+    node = "HardsigmoidBackward0"
+
+    def ref(xp, input):      return xp.clip(input + 3, 0, 6) / 6
+    def d_input(g, input):   return (g / 6).masked_fill((input <= -3) | (input >= 3), 0)
+
+
+class _hardsigmoid_front(Composite):
+    """`input / 6 + 1/2`, held between 0 and 1."""
+
+    names = "nn.functional.hardsigmoid"
+    forms = "function inplace out"
+
+    def of(input, inplace=False): return run(_hardsigmoid, inplace, input)
+
+
+class _hardswish(Activation):
+    """`input` times its hard sigmoid."""
+
+    node = "HardswishBackward0"
+
+    def ref(xp, input): return input * xp.clip(input + 3, 0, 6) / 6
+
+    def d_input(g, input):
+        inside = g * (input / 3 + 0.5)
+        return g.where(input >= 3, inside.masked_fill(input <= -3, 0))
+
+
+class _hardswish_front(Composite):
+    """`input` times its hard sigmoid."""
+
+    names = "nn.functional.hardswish"
+    forms = "function inplace out"
+
+    def of(input, inplace=False): return run(_hardswish, inplace, input)
+
+
+# --- exponential ------------------------------------------------------------------------------------------------------
+
+
+class _elu(Activation):
+    """`scale` times: `input` where positive, else `alpha (exp(input * input_scale) - 1)`."""
+
+    node = "EluBackward0"
+
+    def ref(xp, input, alpha, scale, input_scale):
+        low = alpha * scale * xp.expm1(xp.minimum(input, 0) * input_scale)
+        return xp.where(input > 0, input * scale, low).astype(input.dtype)
+
+    def d_input(g, input, alpha, scale, input_scale):
+        low = g * (input.clamp(max=0) * input_scale).exp() * (alpha * scale * input_scale)
+        return (g * scale).where(input > 0, low)
+
+
+class _elu_front(Composite):
+    """`input` where it is positive, else `alpha (exp(input) - 1)`."""
+
+    names = "nn.functional.elu"
+    forms = "function inplace out"
+
+    def of(input, alpha=1.0, inplace=False): return run(_elu, inplace, input, alpha, 1, 1)
+
+
+class _selu_front(Composite):
+    """The self-normalising exponential unit."""
+
+    names = "nn.functional.selu selu"
+    forms = "function inplace out"
+
+    def of(input, inplace=False): return run(_elu, inplace, input, SELU_ALPHA, SELU_SCALE, 1)
+
+
+class _celu(Activation):
+    """`input` where it is positive, else `alpha (exp(input / alpha) - 1)`."""
+
+    node = "CeluBackward0"
+
+    def ref(xp, input, alpha):    return _elu.ref(xp, input, alpha, 1, 1 / alpha)
+    def d_input(g, input, alpha): return _elu.d_input(g, input, alpha, 1, 1 / alpha)
+
+
+class _celu_front(Composite):
+    """`input` where it is positive, else `alpha (exp(input / alpha) - 1)`."""
+
+    names = "nn.functional.celu celu"
+    forms = "function inplace out"
+
+    def of(input, alpha=1.0, inplace=False):
+        need(alpha != 0, "ZeroDivisionError: alpha cannot be 0 for CELU")
+        return run(_celu, inplace, input, alpha)
+
+
+class _softplus(Activation):
+    """`log(1 + exp(beta input)) / beta`, linear above `threshold`."""
+
+    node = "SoftplusBackward0"
+    names = "nn.functional.softplus"
+    forms = "function out"
+    strict_out = True
+
+    def ref(xp, input, beta=1, threshold=20):
+        x = input * beta
+        return xp.where(x > threshold, input, xp.logaddexp(x, 0) / beta).astype(input.dtype)
+
+    def d_input(g, input, beta, threshold):
+        x = input * beta
+        return g.where(x > threshold, g * x.sigmoid())
+
+
+class _logsigmoid(Activation):
+    """The logarithm of the sigmoid of `input`, steady at both ends."""
+
+    node = "LogSigmoidBackward0"
+    names = "nn.functional.logsigmoid"
+    forms = "function out"
+    strict_out = row_major = True
+
+    def ref(xp, input):     return -xp.logaddexp(-input, 0)
+    def d_input(g, input):  return g * (-input).sigmoid()
+
+
+class _silu(Activation):
+    """`input` times its sigmoid."""
+
+    refuses = "bool int"
+    node = "SiluBackward0"
+
+    def ref(xp, input): return input / (1 + xp.exp(-input))
+
+    def d_input(g, input):
+        s = input.sigmoid()
+        slope = s * (1 + input * (1 - s))
+        return g * (slope.conj() if slope.is_complex() else slope)
+
+
+class _silu_front(Composite):
+    """`input` times its sigmoid."""
+
+    names = "nn.functional.silu"
+    forms = "function inplace out"
+
+    def of(input, inplace=False): return run(_silu, inplace, input)
+
+
+class _mish(Activation):
+    """`input` times the tanh of its softplus."""
+
+    node = "MishBackward0"
+
+    def ref(xp, input): return input * xp.tanh(xp.logaddexp(input, 0))
+
+    def d_input(g, input):
+        t, s = _softplus(input).tanh(), input.sigmoid()
+        return g * (t + input * s * (1 - t * t))
+
+
+class _mish_front(Composite):
+    """`input` times the tanh of its softplus."""
+
+    names = "nn.functional.mish"
+    forms = "function inplace out"
+
+    def of(input, inplace=False): return run(_mish, inplace, input)
+
+
+class _gelu(Activation):
+    """`input` times the normal distribution function of it, exactly or by the tanh formula."""
+
+    node = "GeluBackward0"
+
+    def ref(xp, input, approximate="none"):
+        if approximate == "tanh":
+            return 0.5 * input * (1 + xp.tanh(GELU_INNER * (input + GELU_CUBE * input ** 3)))
+        return 0.5 * input * (1 + special.erf(xp, input * ROOT_HALF))
+
+    def d_input(g, input, approximate):
+        if approximate == "tanh":
+            t = (GELU_INNER * (input + GELU_CUBE * input ** 3)).tanh()
+            inner = GELU_INNER * (1 + 3 * GELU_CUBE * input * input)
+            return g * (0.5 * (1 + t) + 0.5 * input * (1 - t * t) * inner)
+        cdf = 0.5 * (1 + (input * ROOT_HALF).erf())
+        return g * (cdf + input * (-0.5 * input * input).exp() / ROOT_TAU)
+
+
+class _gelu_front(Composite):
+    """`input` times the normal distribution function of it; `approximate="tanh"` for the older formula."""
+
+    names = "nn.functional.gelu"
+    forms = "function out"
+    strict_out = True
+
+    def of(input, approximate="none"):
+        need(approximate in ("none", "tanh"), f"approximate argument must be either none or tanh, got {approximate!r}.")
+        return _gelu(input, approximate)
+
+
+# --- built from others ------------------------------------------------------------------------------------------------
+
+
+class _softsign(Composite):
+    """`input / (1 + |input|)`."""
+
+    names = "nn.functional.softsign"
+
+    def of(input): return input / (input.abs() + 1)
+
+
+class _tanhshrink(Composite):
+    """`input` minus its tanh."""
+
+    names = "nn.functional.tanhshrink"
+
+    def of(input): return input - input.tanh()
+
+
+class _sigmoid_front(Composite):
+    """One over one plus e to the minus `input`."""
+
+    names = "nn.functional.sigmoid"
+
+    def of(input): return input.sigmoid()
+
+
+class _tanh_front(Composite):
+    """The hyperbolic tangent of `input`."""
+
+    names = "nn.functional.tanh"
+
+    def of(input): return input.tanh()
+
+
+class _glu(Op):
+    """The first half of `input` along `dim` times the sigmoid of the second."""
+
+    names = "nn.functional.glu"
+    forms = "function"
+    node = "GluBackward0"
+
+    def meta(input, dim=-1):
+        need(input.ndim > 0, "glu does not support 0-dimensional tensors")
+        at = wrap_dim(dim, input.ndim)
+        size = input.shape[at]
+        need(size % 2 == 0, f"Halving dimension must be even, but dimension {at} is size {size}")
+        need(input.dtype.is_floating_point, f"\"glu_cpu\" not implemented for '{input.dtype.cname}'", NotImplementedError)
+        return spec(input.dtype, (*input.shape[:at], size // 2, *input.shape[at + 1:]), None, input.device)
+
+    def ref(xp, input, dim=-1):
+        a, b = xp.split(input, 2, dim)
+        return a / (1 + xp.exp(-b))
+
+    def d_input(g, input, dim):
+        a, b = input.chunk(2, dim)
+        s = b.sigmoid()
+        return _join(g * s, g * a * s * (1 - s), dim)
+
+
+def _join(a, b, dim):
+    from .shape import cat
+    return cat((a, b), dim)
+
+
+# --- random -----------------------------------------------------------------------------------------------------------
+
+
+class _rrelu_front(Composite):
+    """A leaky relu whose slope is drawn between `lower` and `upper` in training, and is their mean otherwise."""
+
+    names = "nn.functional.rrelu rrelu"
+    forms = "function inplace"
+
+    def of(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
+        need(lower <= upper, f"lower bound must not be above upper, got {lower} and {upper}")
+        if not training:
+            return run(_leaky_relu, inplace, input, (lower + upper) / 2)
+        slope = input.new_empty(input.shape).uniform_(lower, upper)
+        made = _prelu_kernel(input, slope)
+        return input.copy_(made) if inplace else made

@@ -5,7 +5,7 @@ import numpy as np
 
 from ..base import dtypes
 from ..base.errors import need
-from ..base.op import Composite, Pointwise, door, must_be_tensor
+from ..base.op import NUMBERS, Composite, Pointwise, door, must_be_tensor
 from ..base.spec import Spec
 
 
@@ -35,6 +35,7 @@ def dtype_of(x):
 
 def check_alpha(dtype, alpha):
     """Refuse a multiplier whose type the result cannot hold; `alpha` is its type."""
+    need(alpha in NUMBERS, f"argument 'alpha' must be Number, not {alpha.__class__.__name__}", TypeError)
     need(alpha is not bool or dtype is dtypes.bool, "Boolean alpha only supported for Boolean results.")
     need(dtype.category > 1 or alpha in (bool, int),
          "For integral input tensors, argument alpha must not be a floating point number.")
@@ -63,10 +64,10 @@ class add(Pointwise):
 def check_sub(dtype, input, other, alpha):
     """Refuse to subtract bools: which of xor and not is meant cannot be known."""
     bools = (dtype_of(input) is dtypes.bool) + (dtype_of(other) is dtypes.bool)
-    need(bools < 2, "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` "
-         "operator instead.")
-    need(not bools, "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, "
-         "use the `~` or `logical_not()` operator instead.")
+    need(bools < 2, "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or "
+         "`logical_xor()` operator instead.")
+    need(not bools, "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a "
+         "mask, use the `~` or `logical_not()` operator instead.")
     check_alpha(dtype, alpha)
 
 
@@ -75,6 +76,7 @@ class sub(Pointwise):
 
     names = "subtract"
     check = check_sub
+    alone = True
 
     def ref(xp, input, other, *, alpha=1): return xp.subtract(input, other if alpha == 1 else xp.multiply(alpha, other))
     def d_input(g):         return g
@@ -85,7 +87,7 @@ class rsub(Pointwise):
     """`other` minus `alpha` times `input`, elementwise."""
 
     forms = "function"
-    node = "RsubBackward1"
+    number_nodes = {"other": "RsubBackward1"}
 
     @classmethod
     def infer(op, args):
@@ -104,10 +106,11 @@ class neg(Pointwise):
     """Minus `input`, elementwise."""
 
     names = "negative"
+    strict_out = True
 
     def check(dtype, input):
-        need(dtype is not dtypes.bool, "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to "
-             "invert a mask, use the `~` or `logical_not()` operator instead.")
+        need(dtype is not dtypes.bool, "Negation, the `-` operator, on a bool tensor is not supported. If you are "
+             "trying to invert a mask, use the `~` or `logical_not()` operator instead.")
 
     def ref(xp, input): return xp.negative(input)
     def d_input(g):     return -g
@@ -128,6 +131,7 @@ class mul(Pointwise):
     """The product of `input` and `other`, elementwise."""
 
     names = "multiply"
+    alone = True
 
     def ref(xp, input, other): return xp.multiply(input, other)
     def d_input(g, other):     return g * conj(other)
@@ -139,6 +143,7 @@ class true_divide(Pointwise):
 
     node = "DivBackward0"
     result = "float"
+    alone = True
 
     def ref(xp, input, other):         return xp.divide(input, other)
     def d_input(g, other):             return g / conj(other)
@@ -158,8 +163,8 @@ class div(Composite):
     def of(input, other, *, rounding_mode=None):
         if rounding_mode is None:
             return true_divide(input, other)
-        need(rounding_mode in ("floor", "trunc"), "div expected rounding_mode to be one of None, 'trunc', or 'floor' but "
-             f"found '{rounding_mode}'")
+        need(rounding_mode in ("floor", "trunc"), "div expected rounding_mode to be one of None, 'trunc', or 'floor' "
+             f"but found '{rounding_mode}'")
         if is_integral(input, other):
             return _integer_division(input, other, rounding_mode)
         return _div_rounded(input, other, rounding_mode)
@@ -186,9 +191,9 @@ class remainder(Composite):
     forms = "function method inplace out"
 
     def of(input, other):
-        if is_integral(input, other):
+        if is_integral(input, other) and (is_tensor(input) or is_tensor(other)):
             return _integer_division(input, other, "remainder")
-        return _remainder(input, other) if is_tensor(other) else _remainder_number(input, other)
+        return _remainder(input, other)
 
 
 class fmod(Composite):
@@ -199,7 +204,7 @@ class fmod(Composite):
     def of(input, other):
         if is_integral(input, other) and is_tensor(input):
             return _integer_division(input, other, "fmod")
-        return _fmod(input, other) if is_tensor(other) else _fmod_number(input, other)
+        return _fmod(input, other)
 
 
 def floor_quotient(xp, a, b): return xp.floor_divide(a, b)
@@ -222,6 +227,7 @@ class _integer_division(Pointwise):
     """A quotient or remainder of integers; `part` says which. A zero divisor is refused at the call."""
 
     operands = "input other"
+    alone = True
 
     def check(dtype, input, other, part):
         kernel = f"div_{part}" if part in ROUNDED else part
@@ -240,6 +246,7 @@ class _div_rounded(Pointwise):
     operands = "input other"
     refuses = "bool complex"
     cname = "div"
+    alone = True
 
     def ref(xp, input, other, rounding_mode): return ROUNDED[rounding_mode](xp, input, other)
     def d_input(g): return g.new_zeros(g.shape)
@@ -252,6 +259,7 @@ class _floor_divide(Pointwise):
     node = "torch::autograd::NotImplemented"
     refuses = "bool complex"
     cname = "div_floor"
+    alone = True
 
     def ref(xp, input, other): return xp.floor_divide(input, other)
     def d_input(g): no_derivative("floor_divide", "div(rounding_mode='floor'), whose gradient is zero")
@@ -260,36 +268,30 @@ class _floor_divide(Pointwise):
 
 def no_derivative(name, instead):
     """Refuse at backward, as PyTorch does, and say what to use."""
-    raise NotImplementedError(f"derivative for aten::{name} is not implemented; use {instead}, or detach() its arguments")
+    raise RuntimeError(f"derivative for aten::{name} is not implemented; use {instead}, or detach() first")
 
 
 class _remainder(Pointwise):
     """The remainder of floating operands with the sign of the divisor."""
 
     node = "RemainderBackward1"
+    number_nodes = {"other": "RemainderBackward0"}
     refuses = "bool complex"
     cname = "remainder"
 
-    def ref(xp, input, other): return xp.remainder(input, other)
+    def ref(xp, input, other):                       # not remainder(), which gives a zero the sign of the divisor
+        rest = xp.fmod(input, other)
+        return xp.where((rest != 0) & ((rest < 0) != (other < 0)), rest + other, rest)
+
     def d_input(g):               return g
     def d_other(g, input, other): return -g * div(input, other, rounding_mode="floor")
-
-
-class _remainder_number(Pointwise):
-    """The remainder for a divisor that is a number."""
-
-    node = "RemainderBackward0"
-    refuses = "bool complex"
-    cname = "remainder"
-
-    def ref(xp, input, other): return xp.remainder(input, other)
-    def d_input(g):            return g
 
 
 class _fmod(Pointwise):
     """The remainder of floating operands with the sign of the dividend."""
 
     node = "FmodBackward1"
+    number_nodes = {"other": "FmodBackward0"}
     numbers = "other"
     refuses = "bool complex"
     cname = "fmod"
@@ -297,18 +299,6 @@ class _fmod(Pointwise):
     def ref(xp, input, other): return xp.fmod(input, other)
     def d_input(g):               return g
     def d_other(g, input, other): return -g * div(input, other, rounding_mode="trunc")
-
-
-class _fmod_number(Pointwise):
-    """The C remainder for a divisor that is a number."""
-
-    node = "FmodBackward0"
-    numbers = "other"
-    refuses = "bool complex"
-    cname = "fmod"
-
-    def ref(xp, input, other): return xp.fmod(input, other)
-    def d_input(g):            return g
 
 
 class reciprocal(Pointwise):
@@ -355,10 +345,10 @@ class addcdiv(Pointwise):
 
     def check(dtype, input, tensor1, tensor2, value):
         need(tensor1.dtype.category > 1 or tensor2.dtype.category > 1,
-             "Integer division with addcdiv is no longer supported, and in a future release addcdiv will perform a true "
-             "division of tensor1 and tensor2. The historic addcdiv behavior can be implemented as (input + value * "
-             "torch.trunc(tensor1 / tensor2)).to(input.dtype) for integer inputs and as (input + value * tensor1 / tensor2) "
-             "for float inputs.")
+             "Integer division with addcdiv is no longer supported, and in a future release addcdiv will perform a "
+             "true division of tensor1 and tensor2. The historic addcdiv behavior can be implemented as (input + value "
+             "* torch.trunc(tensor1 / tensor2)).to(input.dtype) for integer inputs and as (input + value * tensor1 / "
+             "tensor2) for float inputs.")
         need(dtype.is_complex or value is not complex,
              f"value cannot be converted to type {dtype.name} without overflow: it is complex")
 
@@ -369,56 +359,31 @@ class addcdiv(Pointwise):
     def d_tensor2(g, tensor1, tensor2, value):  return -g * conj(value * tensor1 / (tensor2 * tensor2))
 
 
-class lerp(Composite):
+class lerp(Pointwise):
     """The point `weight` of the way from `input` to `end`, elementwise."""
 
-    forms = "function method inplace out"
-
-    def of(input, end, weight):
-        return _lerp(input, end, weight) if is_tensor(weight) else _lerp_number(input, end, weight)
-
-
-def check_lerp(dtype, input, end, weight):
-    for name, given in (("end", end), ("weight", weight)):
-        need(given.__class__ is not Spec or given.dtype is input.dtype, f"expected dtype {input.dtype.cname.lower()} for "
-             f"`{name}` but got dtype {dtype_of(given).cname.lower()}")
-    need(dtype.is_complex or weight is not complex, f"weight is complex, and the tensors are {dtype.name}")
-
-
-def between(xp, input, end, weight):
-    """From the nearer end, so that weight 0 gives `input` and weight 1 gives `end` exactly."""
-    way = end - input
-    return xp.where(abs(weight) < 0.5, input + weight * way, end - way * (1 - weight))
-
-
-class _lerp(Pointwise):
-    """`lerp` with a tensor for a weight."""
-
     node = "LerpBackward1"
-    numbers = ""
-    refuses = "bool int"
-    cname = "lerp_kernel_tensor"
-    check = check_lerp
+    number_nodes = {"weight": "LerpBackward0"}
+    operands, numbers = "input end", ""
+    refuses, cname = "bool int", "lerp_kernel_scalar"
+    strict_out = "tensors"
 
-    def ref(xp, input, end, weight):   return between(xp, input, end, weight)
-    def d_input(g, weight):            return g * conj(1 - weight)
-    def d_end(g, weight):              return g * conj(weight)
-    def d_weight(g, input, end):       return g * conj(end - input)
+    def check(dtype, input, end, weight):
+        for name, given in (("end", end), ("weight", weight)):
+            alike = given.__class__ is not Spec or given.dtype is input.dtype or (name == "weight" and not given.ndim)
+            need(alike, f"expected dtype {input.dtype.cname.lower()} for `{name}` but got dtype "
+                 f"{dtype_of(given).cname.lower()}")
+        need(dtype.is_complex or weight is not complex, f"weight is complex, and the tensors are {dtype.name}")
 
+    def ref(xp, input, end, weight):
+        way = end - input                       # from the nearer end, so that weight 0 gives `input` and 1 gives `end`
+        if isinstance(weight, NUMBERS):
+            return input + weight * way if abs(weight) < 0.5 else end - way * (1 - weight)
+        return xp.where(abs(weight) < 0.5, input + weight * way, end - way * (1 - weight))
 
-class _lerp_number(Pointwise):
-    """`lerp` with a number for a weight."""
-
-    node = "LerpBackward0"
-    numbers = "weight"
-    refuses = "bool int"
-    cname = "lerp_kernel_scalar"
-    operands = "input end"
-    check = check_lerp
-
-    def ref(xp, input, end, weight):   return between(xp, input, end, weight)
-    def d_input(g, weight):            return g * conj(1 - weight)
-    def d_end(g, weight):              return g * conj(weight)
+    def d_input(g, weight):       return g * conj(1 - weight)
+    def d_end(g, weight):         return g * conj(weight)
+    def d_weight(g, input, end):  return g * conj(end - input)
 
 
 # ---- powers
@@ -436,7 +401,7 @@ class pow_(Composite):
     def of(input, exponent):
         if is_tensor(exponent):
             return _pow(input, exponent) if is_tensor(input) else _pow_of_number(input, exponent)
-        need(not (is_integral(input, exponent) and exponent < 0), "Integers to negative integer powers are not allowed.")
+        need(not is_integral(input, exponent) or exponent >= 0, "Integers to negative integer powers are not allowed.")
         return _pow_number(input, exponent)
 
 
@@ -452,6 +417,7 @@ class float_power(Composite):
     """`input` to the power `exponent` in double precision, elementwise."""
 
     forms = "function method out"
+    strict_out = True
 
     def of(input, exponent):
         base, power = widest(input, exponent)
@@ -465,8 +431,8 @@ class _float_power_in_place(Composite):
 
     def of(input, exponent):
         wanted = widest(input, exponent)[0].dtype
-        need(input.dtype is wanted, f"the base given to float_power_ has dtype {input.dtype.cname} but the operation's result "
-             f"requires dtype {wanted.cname}")
+        need(input.dtype is wanted, f"the base given to float_power_ has dtype {input.dtype.cname} but the operation's "
+             f"result requires dtype {wanted.cname}")
         return input.pow_(exponent)
 
 
@@ -589,6 +555,7 @@ class bitwise_not(Pointwise):
     """The bits of `input` inverted; of a bool its negation."""
 
     refuses = "float complex"
+    strict_out = True
 
     def ref(xp, input): return xp.invert(input)
 
@@ -641,13 +608,3 @@ class bitwise_right_shift(Pointwise):
         far = (other < 0) | (other >= last)
         shifted = xp.right_shift(input, xp.where(far, 0, other))
         return xp.where(far, xp.where(input < 0, -1, 0) if kind.kind == "i" else 0, shifted)
-    strict_out = True
-    strict_out = True
-    strict_out = True
-    strict_out = True
-    alone = True
-    alone = True
-    alone = True
-    alone = True
-    alone = True
-    alone = True

@@ -1,4 +1,4 @@
-"""Comparisons and choices, element by element: what is equal, larger, true, finite; the larger of two; one or the other."""
+"""Comparisons and choices, element by element: equal, larger, true, finite; the larger of two; one or the other."""
 import warnings
 
 import numpy as np
@@ -192,6 +192,7 @@ class isposinf(Pointwise):
 
     forms = "function method out"
     result = "bool"
+    strict_out = True
 
     def check(dtype, input): need(not dtype.is_complex, "isposinf does not support complex inputs.")
     def ref(xp, input):      return input == xp.inf
@@ -202,6 +203,7 @@ class isneginf(Pointwise):
 
     forms = "function method out"
     result = "bool"
+    strict_out = True
 
     def check(dtype, input): need(not dtype.is_complex, "isneginf does not support complex inputs.")
     def ref(xp, input):      return input == -xp.inf
@@ -292,25 +294,9 @@ class clamp(Composite):
         given = [bound for bound in (min, max) if bound is not None]
         need(given, "torch.clamp: At least one of 'min' or 'max' must not be None")
         tensors = [is_tensor(bound) for bound in given]
-        need(all(tensors) or not any(tensors), f"clamp(): min is a {type(min).__name__} and max a {type(max).__name__}; give "
-             "numbers for both or tensors for both", TypeError)
+        need(all(tensors) or not any(tensors), f"min is a {type(min).__name__} and max a {type(max).__name__}; "
+             "give numbers for both or tensors for both", TypeError)
         return _clamp_tensor(input, min, max) if tensors[0] else _clamp(input, min, max)
-
-
-class clamp_min(Composite):
-    """`input` kept from falling below `min`, elementwise."""
-
-    forms = "function method inplace out"
-
-    def of(input, min): return _clamp_min_tensor(input, min) if is_tensor(min) else _clamp_min(input, min)
-
-
-class clamp_max(Composite):
-    """`input` kept from rising above `max`, elementwise."""
-
-    forms = "function method inplace out"
-
-    def of(input, max): return _clamp_max_tensor(input, max) if is_tensor(max) else _clamp_max(input, max)
 
 
 def no_order(dtype, *args):
@@ -347,57 +333,34 @@ class _clamp_tensor(Pointwise):
 
     node = "ClampBackward0"
     operands, numbers = "input min max", ""
-    refuses, cname = "bool", "clamp"
     check = no_order
 
     def ref(xp, input, min=None, max=None): return clamped(xp, input, min, max)
-    def d_input(g, input, min, max):        return g.where(inside(input, min, max), 0)
-    def d_min(g, input, min, max):          return g.where(input < min if max is None else (input < min) & (min < max), 0)
-    def d_max(g, input, min, max):          return g.where(input > max if min is None else (input > max) | (max < min), 0)
+    def d_input(g, input, min, max): return g.where(inside(input, min, max), 0)
+    def d_min(g, input, min, max):   return g.where(input < min if max is None else (input < min) & (min < max), 0)
+    def d_max(g, input, min, max):   return g.where(input > max if min is None else (input > max) | (max < min), 0)
 
 
-class _clamp_min(Pointwise):
-    """`clamp_min` with a number."""
-
-    node = "ClampMinBackward0"
-    numbers = "min"
-    refuses, cname = "bool", "clamp_min_scalar"
-    check = no_order
-
-    def ref(xp, input, min):     return xp.maximum(input, min)
-    def d_input(g, input, min):  return g.where(input >= min, 0)
-
-
-class _clamp_max(Pointwise):
-    """`clamp_max` with a number."""
-
-    node = "ClampMaxBackward0"
-    numbers = "max"
-    refuses, cname = "bool", "clamp_max_scalar"
-    check = no_order
-
-    def ref(xp, input, max):     return xp.minimum(input, max)
-    def d_input(g, input, max):  return g.where(input <= max, 0)
-
-
-class _clamp_min_tensor(Pointwise):
-    """`clamp_min` with a tensor."""
+class clamp_min(Pointwise):
+    """`input` kept from falling below `min`, elementwise."""
 
     node = "ClampMinBackward1"
-    numbers = ""
-    refuses, cname = "complex", "maximum"
+    number_nodes = {"min": "ClampMinBackward0"}
+    numbers = "min"
+    check = no_order
 
     def ref(xp, input, min):     return xp.maximum(input, min)
     def d_input(g, input, min):  return g.where(input >= min, 0)
     def d_min(g, input, min):    return g.where(input < min, 0)
 
 
-class _clamp_max_tensor(Pointwise):
-    """`clamp_max` with a tensor."""
+class clamp_max(Pointwise):
+    """`input` kept from rising above `max`, elementwise."""
 
     node = "ClampMaxBackward1"
-    numbers = ""
-    refuses, cname = "complex", "minimum"
+    number_nodes = {"max": "ClampMaxBackward0"}
+    numbers = "max"
+    check = no_order
 
     def ref(xp, input, max):     return xp.minimum(input, max)
     def d_input(g, input, max):  return g.where(input <= max, 0)
@@ -430,15 +393,17 @@ class where(Composite):
     """
 
     forms = "function"
+    strict_out = True
 
     def of(condition, input=None, other=None):
         if not is_tensor(condition):
-            raise TypeError(f"where(): argument 'condition' (position 1) must be Tensor, not {type(condition).__name__}")
+            kind = type(condition).__name__
+            raise TypeError(f"where(): argument 'condition' (position 1) must be Tensor, not {kind}")
         if input is None and other is None:
             return condition.nonzero(as_tuple=True)
         if condition.dtype is dtypes.uint8:
-            warnings.warn("where received a uint8 condition tensor. This behavior is deprecated and will be removed in a future "
-                          "version of PyTorch. Use a boolean condition instead.", UserWarning, stacklevel=2)
+            warnings.warn("where received a uint8 condition tensor. This behavior is deprecated and will be removed in "
+                          "a future version of PyTorch. Use a boolean condition instead.", UserWarning, stacklevel=2)
         return _where(condition, input, other)
 
 
@@ -460,14 +425,11 @@ class _where(Pointwise):
     @classmethod
     def infer(op, args):
         condition = args[0]
-        need(condition.dtype in (dtypes.bool, dtypes.uint8), "where expected condition to be a boolean tensor, but got a "
-             f"tensor with dtype {condition.dtype.cname}")
+        need(condition.dtype in (dtypes.bool, dtypes.uint8), "where expected condition to be a boolean tensor, but got "
+             f"a tensor with dtype {condition.dtype.cname}")
         out, casts, common = super().infer(args)
         return out, [np.dtype(bool), *casts[1:]], common
 
     def ref(xp, condition, input, other): return xp.where(condition, input, other)
     def d_input(g, condition): return _where(condition, g, 0)
     def d_other(g, condition): return _where(condition, 0, g)
-    strict_out = True
-    strict_out = True
-    strict_out = True

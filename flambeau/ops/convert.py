@@ -10,7 +10,7 @@ from ..base.op import NUMBERS, Composite, Op, door
 from ..base.spec import place, spec
 from .create import _full
 
-# --- copies ---------------------------------------------------------------------------------------------------------
+# --- copies -------------------------------------------------------------------------------------------------
 
 
 class clone(Op):
@@ -18,9 +18,9 @@ class clone(Op):
 
     exact = True
 
-    def meta(input, *, memory_format=None):     return input.like(strides=format_strides(input, memory_format))
-    def ref(xp, input, *, memory_format=None):  return input
-    def d_input(g):                             return g
+    def meta(input, *, memory_format=None): return input.like(strides=format_strides(input, memory_format))
+    def ref(xp, input, *, memory_format=None): return input
+    def d_input(g): return g
 
 
 def format_strides(input, memory_format):
@@ -31,14 +31,15 @@ def format_strides(input, memory_format):
 
 
 class contiguous(Composite):
-    """`input` itself if its elements lie in row-major order (or that of `memory_format`), else a copy that does."""
+    """`input` itself if its elements lie in row-major order (or that of `memory_format`), else such a copy."""
 
     forms = "method"
 
     def of(input, *, memory_format=layout.contiguous_format):
         if input.is_contiguous(memory_format):
             return input
-        need(memory_format is not layout.preserve_format, "preserve memory format is unsupported by the contiguous operator")
+        need(memory_format is not layout.preserve_format, "preserve memory format is unsupported by the "
+             "contiguous operator")
         return clone(input, memory_format=memory_format)
 
 
@@ -50,12 +51,12 @@ class _to_copy(Op):
     def meta(input, dtype, memory_format=None, device=None):
         return spec(dtype, input.shape, format_strides(input, memory_format), device or input.device)
 
-    def ref(xp, input, dtype, memory_format=None, device=None):  return cast(xp, input, dtype)
-    def d_input(g, input_spec):                                  return to(g, input_spec.device, input_spec.dtype)
+    def ref(xp, input, dtype, memory_format=None, device=None): return cast(xp, input, dtype)
+    def d_input(g, input_spec): return to(g, input_spec.device, input_spec.dtype)
 
 
 def cast(xp, array, dtype):
-    """Convert elements as PyTorch does: complex to real drops the imaginary part, floats wrap into narrow integers."""
+    """Convert elements as PyTorch does: complex to real drops the imaginary part, floats wrap in integers."""
     have, want = array.dtype, dtype.np
     if have == want:
         return array
@@ -64,21 +65,22 @@ def cast(xp, array, dtype):
             return array != 0
         array = array.real
     if have.kind not in "biu" and dtype.category == 1:
-        array = array.astype(np.float32) if have.kind == "V" else array          # bfloat16, which NumPy does not know
-        # A float goes into a narrow integer through a wide one, so that 300.0 becomes 44 in uint8.
-        return array.astype(want) if want.itemsize == 8 else array.astype(np.int32 if want.itemsize == 4 else np.int64).astype(want)
+        array = array.astype(np.float32) if have.kind == "V" else array  # bfloat16 is foreign to NumPy
+        # A float goes into a narrow integer through a wide one, so that 300.0 becomes 44.
+        wide = np.int64 if want.itemsize == 8 or dtype is dtypes.uint8 else np.int32
+        return array.astype(wide).astype(want)
     if want.itemsize == 2 and dtype.category == 2:
-        return array.astype(np.float32).astype(want)                             # rounded by way of float32, as there
+        return array.astype(np.float32).astype(want)              # rounded by way of float32, as there
     return array.astype(want)
 
 
-# --- to and its short names -----------------------------------------------------------------------------------------
+# --- to and its short names ---------------------------------------------------------------------------------
 
 
 class to(Composite):
     """`input` with another dtype, on another device or in another memory format; itself if nothing changes.
 
-    Written `x.to(dtype)`, `x.to(device)`, `x.to(device, dtype)` or `x.to(other)`; `copy=True` copies in any case.
+    Written `x.to(dtype)`, `x.to(device)`, `x.to(device, dtype)` or `x.to(other)`; `copy=True` always copies.
 
     >>> torch.tensor([1.7, -2.5]).to(torch.int64)
     tensor([ 1, -2])
@@ -86,7 +88,8 @@ class to(Composite):
 
     forms = "method"
 
-    def of(input, *args, device=None, dtype=None, other=None, non_blocking=False, copy=False, memory_format=None):
+    def of(input, *args, device=None, dtype=None, other=None, non_blocking=False, copy=False,
+           memory_format=None):
         if args:
             device, dtype, other, rest = _to_arguments(args, device, dtype, other)
             if rest:
@@ -109,8 +112,9 @@ def _to_arguments(args, device, dtype, other):
         if rest:
             dtype, rest = rest[0], rest[1:]
     if len(rest) > 2 or any(not isinstance(r, bool) for r in rest):
-        raise TypeError(f"to() received an invalid combination of arguments - got ({', '.join(type(a).__name__ for a in args)}), "
-                        "but expected one of: (device, dtype, non_blocking, copy), (dtype, non_blocking, copy), "
+        raise TypeError(f"to() received an invalid combination of arguments - got "
+                        f"({', '.join(type(a).__name__ for a in args)}), but expected one of: (device, "
+                        "dtype, non_blocking, copy), (dtype, non_blocking, copy), "
                         "(other, non_blocking, copy)")
     return device, dtype, other, rest
 
@@ -118,14 +122,15 @@ def _to_arguments(args, device, dtype, other):
 def _convert(input, dtype, device, copy, memory_format):
     kind = input.spec
     keeps = memory_format is None or memory_format is layout.preserve_format
-    if dtype is kind.dtype and device is kind.device and not copy and (keeps or suggested(kind) is memory_format):
+    same = dtype is kind.dtype and device is kind.device and (keeps or suggested(kind) is memory_format)
+    if same and not copy:
         return input
     if kind.device is not device and kind.device.type == "meta":
-        raise NotImplementedError("Cannot copy out of meta tensor; no data! Use torch.empty_like(x, device=...) for a tensor of "
-                                  "the same shape to fill.")
+        raise NotImplementedError("Cannot copy out of meta tensor; no data! Use torch.empty_like(x, "
+                                  "device=...) for a tensor of the same shape to fill.")
     if kind.dtype.is_complex and not dtype.is_complex and dtype is not dtypes.bool:
-        warnings.warn("Casting complex values to real discards the imaginary part: use x.real, or torch.view_as_real(x), to say "
-                      "that it is meant", UserWarning, stacklevel=6)
+        warnings.warn("Casting complex values to real discards the imaginary part: use x.real, or "
+                      "torch.view_as_real(x), to say that it is meant", UserWarning, stacklevel=6)
     return _to_copy(input, dtype, None if keeps else memory_format, device)
 
 
@@ -140,13 +145,14 @@ def conversion(name, dtype):
     """The declaration of the method `name`, a short name of `to(dtype)`."""
     def of(input, memory_format=None):
         return _convert(input, dtype, input.device, False, memory_format)
-    return type(Composite)("_" + name, (Composite,), {
-        "__doc__": f"`input` as {dtype.name}.", "__module__": __name__, "names": f"Tensor.{name}", "forms": "method", "of": of})
+    said = {"__doc__": f"`input` as {dtype.name}.", "__module__": __name__, "names": f"Tensor.{name}", "of": of}
+    return type(Composite)("_" + name, (Composite,), said)
 
 
-SHORT_NAMES = {"bool": dtypes.bool, "half": dtypes.float16, "bfloat16": dtypes.bfloat16, "float": dtypes.float32,
-               "double": dtypes.float64, "byte": dtypes.uint8, "char": dtypes.int8, "short": dtypes.int16,
-               "int": dtypes.int32, "long": dtypes.int64, "cfloat": dtypes.complex64, "cdouble": dtypes.complex128}
+SHORT_NAMES = {"bool": dtypes.bool, "byte": dtypes.uint8, "char": dtypes.int8, "short": dtypes.int16,
+               "int": dtypes.int32, "long": dtypes.int64, "half": dtypes.float16, "bfloat16": dtypes.bfloat16,
+               "float": dtypes.float32, "double": dtypes.float64, "cfloat": dtypes.complex64,
+               "cdouble": dtypes.complex128}
 globals().update({"_" + name: conversion(name, dtype) for name, dtype in SHORT_NAMES.items()})
 
 
@@ -157,12 +163,13 @@ class type_as(Composite):
 
     def of(input, other):
         if not isinstance(other, door.tensor):
-            raise TypeError(f"type_as(): argument 'other' (position 1) must be Tensor, not {type(other).__name__}")
+            raise TypeError("type_as(): argument 'other' (position 1) must be Tensor, not "
+                            f"{type(other).__name__}")
         return to(input, other)
 
 
 class _type(Composite):
-    """The name of `input`'s type, "torch.FloatTensor", or `input` converted to a dtype or to a type of such a name."""
+    """The name of `input`'s type, "torch.FloatTensor", or `input` as a dtype or a type of such a name."""
 
     names = "Tensor.type"
 
@@ -205,7 +212,7 @@ class _cuda(Composite):
         return _convert(input, input.dtype, device, False, memory_format)
 
 
-# --- writing one thing everywhere -----------------------------------------------------------------------------------
+# --- writing one thing everywhere ---------------------------------------------------------------------------
 
 
 def zeros(like, shape):
@@ -213,23 +220,34 @@ def zeros(like, shape):
     return _full(tuple(shape), 0, like.dtype, like.device)
 
 
-class _copy(Composite):
-    """What `input` holds after `src` was copied into it."""
+class _copy_inplace(Composite):
+    """What `copy_` writes."""
 
     names = "copy"
     forms = "inplace"
-    node = "CopyBackwards"
+    apart = True
 
     def of(input, src, non_blocking=False):
         if not isinstance(src, door.tensor):
-            return _filled_like(input, src)
-        if input.device is not src.device:
-            return to(src, input.device, input.dtype).expand(input.spec.shape)
-        shape = shapes.broadcast(input.spec.shape, src.spec.shape)
-        return _convert(src, input.dtype, input.device, False, None).expand(shape)
+            return _fill_inplace(input, src)
+        return _copy(input, src) if input.requires_grad or src.requires_grad else copied(input, src)
 
-    def d_input(g): return zeros(g, g.spec.shape)
-    def d_src(g):   return g
+
+def copied(input, src):
+    """`src` in the dtype and shape of `input`."""
+    shape = shapes.broadcast(input.spec.shape, src.spec.shape)
+    made = _convert(src, input.dtype, input.device, False, None)
+    return made if made.spec.shape == shape else made.expand(shape)
+
+
+class _copy(Composite):
+    """What `input` holds after `src` was copied into it: all of the gradient is that of `src`."""
+
+    node = "CopyBackwards"
+
+    def of(input, src):  return copied(input, src)
+    def d_input(g):      return zeros(g, g.spec.shape)
+    def d_src(g):        return g
 
 
 class fill(Composite):
@@ -246,9 +264,12 @@ class _fill_inplace(Composite):
 
     names = "fill"
     forms = "inplace"
+    overlap_ok = True
 
     def of(input, value):
-        return _fill_tensor_(input, value) if isinstance(value, door.tensor) else _fill_(input, value)
+        if isinstance(value, door.tensor):
+            return _fill_tensor_(input, value)
+        return _fill_(input, value) if input.requires_grad else _filled_like(input, value)
 
 
 class _fill(Composite):
@@ -270,7 +291,8 @@ class _fill_tensor(Composite):
     node = "FillBackward1"
 
     def of(input, value):
-        need(value.ndim == 0, f"fill only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
+        need(value.ndim == 0, "fill only supports 0-dimension value tensor but got tensor with "
+             f"{value.ndim} dimensions.")
         kind = input.spec
         return _spread(value, kind.dtype, kind.shape, shapes.preserved_strides(kind.shape, kind.strides))
 
@@ -284,11 +306,18 @@ class _fill_tensor_(_fill_tensor):
     node = "FillBackward3"
 
 
-class _zero(Composite):
-    """`input` overwritten with zeros."""
+class _zero_inplace(Composite):
+    """What `zero_` writes."""
 
     names = "zero"
     forms = "inplace"
+    overlap_ok = True
+
+    def of(input): return _zero(input) if input.requires_grad else _filled_like(input, 0)
+
+
+class _zero(Composite):
+    """`input` overwritten with zeros."""
 
     def of(input):   return _filled_like(input, 0)
     def d_input(g):  return zeros(g, g.spec.shape)
@@ -327,11 +356,13 @@ def number_for(value, dtype):
         need(not math.isfinite(value) or abs(value) <= dtypes.finfo(dtype).max, said)
         return float(value)
     info = np.iinfo(dtype.np)
-    need(math.isfinite(value) and (info.min or -info.max) <= value <= info.max, said)     # negatives wrap in unsigned
+    low = info.min or -info.max                            # a negative number wraps around in an unsigned dtype
+    need(math.isfinite(value) and low <= value <= info.max, said)
     value = int(value)
     return value if value >= info.min else value + info.max + 1
 
 
-C_NAMES = {dtypes.bool: "bool", dtypes.uint8: "uint8_t", dtypes.int8: "int8_t", dtypes.int16: "int16_t", dtypes.int32: "int",
-           dtypes.int64: "int64_t", dtypes.float16: "c10::Half", dtypes.bfloat16: "c10::BFloat16", dtypes.float32: "float",
-           dtypes.float64: "double", dtypes.complex64: "c10::complex<float>", dtypes.complex128: "c10::complex<double>"}
+C_NAMES = {dtypes.bool: "bool", dtypes.uint8: "uint8_t", dtypes.int8: "int8_t", dtypes.int16: "int16_t",
+           dtypes.int32: "int", dtypes.int64: "int64_t", dtypes.float16: "c10::Half",
+           dtypes.bfloat16: "c10::BFloat16", dtypes.float32: "float", dtypes.float64: "double",
+           dtypes.complex64: "c10::complex<float>", dtypes.complex128: "c10::complex<double>"}

@@ -5,117 +5,16 @@ device, layout, pin_memory. The making itself is one recorded instruction (`_ful
 allocated before somebody needs it. With `out=`, the given tensor says dtype and device (`creates = True`).
 """
 import math
-import operator
 import warnings
 
 import numpy as np
 
-from ..base import dtypes, layout as layouts
+from ..base import dtypes
+from ..base.arguments import as_scalar, asked, fitting, like, number, options, shape_of, whole
 from ..base.errors import need
-from ..base.op import Composite, Op, Pointwise, View, door, wrapped
-from ..base.shapes import contiguous_strides, extent, is_dense, preserved_strides
-from ..base.spec import Spec, place, spec
-
-# --- what the arguments say ---------------------------------------------------------------------------------------------
-
-
-def options(dtype, fallback, device, layout, pin_memory=False):
-    """(dtype, device) of a new tensor from the arguments that every creating function takes."""
-    if layout is not None and layout is not layouts.strided:
-        if layout.__class__ is not layouts.layout:
-            raise TypeError(f"argument 'layout' must be torch.layout, not {type(layout).__name__}")
-        raise NotImplementedError(f"layout={layout!r}: Flambeau has dense tensors only, layout=torch.strided")
-    need(not pin_memory, "pin_memory=True requires a CUDA or other accelerator backend; no pinned memory allocator is "
-         "available on this system.")
-    return dtypes.given(dtype, fallback), place(device)
-
-
-def whole(number, what, position=1):
-    """A dimension as an int: Python's, NumPy's, or that of a zero-dimensional integer tensor."""
-    if number.__class__ is int:
-        return number
-    usable = not isinstance(number, (bool, float)) and hasattr(number, "__index__")
-    if usable and isinstance(number, door.tensor):
-        usable = number.spec.ndim == 0 and number.spec.dtype.category == 1
-    if not usable:
-        raise TypeError(f"argument '{what}' (position {position}) must be tuple of ints, not {type(number).__name__}")
-    return operator.index(number)
-
-
-def shape_of(given, size=None):
-    """The shape that `(2, 3)`, `((2, 3),)` or `size=(2, 3)` says."""
-    if size is not None:
-        if given:
-            raise TypeError("got multiple values for argument 'size'")
-        given = (size,)
-    elif not given:
-        raise TypeError('missing 1 required positional arguments: "size"')
-    if len(given) == 1 and isinstance(given[0], (tuple, list)):
-        given = given[0]
-    shape = tuple([whole(n, "size", at) for at, n in enumerate(given, 1)])
-    for n in shape:
-        need(n >= 0, f"Trying to create tensor with negative dimension {n}: {list(shape)}. Dimension size must be non-negative.")
-    return shape
-
-
-def number(given, what):
-    """A Python number: itself, a NumPy scalar's, or that of a zero-dimensional tensor."""
-    if given.__class__ in (bool, int, float, complex):
-        return given
-    if isinstance(given, np.generic) or (isinstance(given, door.tensor) and given.spec.ndim == 0):
-        return given.item()
-    if isinstance(given, (int, float, complex)):
-        return given
-    raise TypeError(f"argument '{what}' must be Number, not {type(given).__name__}")
-
-
-C_NAMES = {"uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int32_t", "int64": "int64_t",
-           "float16": "c10::Half", "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double",
-           "complex64": "c10::complex<float>", "complex128": "c10::complex<double>"}
-
-
-def fits(number, dtype):
-    """Whether `number` can become `dtype`: fractions may be cut and negatives may wrap, but nothing may overflow."""
-    if dtype is dtypes.bool:
-        return True
-    if isinstance(number, complex):
-        if dtype.is_complex:
-            return fits(number.real, dtype.to_real()) and fits(number.imag, dtype.to_real())
-        return number.imag == 0 and fits(number.real, dtype)
-    if dtype.category >= 2:
-        top = float(np.finfo(dtype.to_real().np).max) if dtype is not dtypes.bfloat16 else 3.3895313892515355e38
-        return not math.isfinite(number) or abs(number) <= top
-    if isinstance(number, float) and not math.isfinite(number):
-        return False
-    info = np.iinfo(dtype.np)
-    low = info.min if info.min else -info.max             # a negative wraps into an unsigned dtype
-    return low <= int(number) <= info.max
-
-
-def fitting(number, dtype):
-    """`number`, refused in PyTorch's words if `dtype` cannot hold it."""
-    need(fits(number, dtype), f"value cannot be converted to type {C_NAMES.get(dtype.name)} without overflow: {number!r}")
-    return number
-
-
-def as_scalar(number, dtype):
-    """`number` as a NumPy scalar of `dtype`, converted as C converts."""
-    if dtype is dtypes.bool:
-        return np.bool_(number != 0)
-    if dtype.category == 1:
-        return dtype.np.type(wrapped(int(number.real), dtype.np))
-    if dtype.category == 2 and isinstance(number, complex):
-        number = number.real
-    if isinstance(number, int) and not -2**63 <= number < 2**63:
-        number = float(number)
-    with np.errstate(over="ignore"):
-        return np.asarray(number).astype(dtype.np)[()]
-
-
-def asked(tensor, requires_grad):
-    """`tensor`, asking for gradients if the caller does."""
-    return tensor.requires_grad_() if requires_grad else tensor
-
+from ..base.op import Composite, Op, Pointwise, View, door
+from ..base.shapes import contiguous_strides, extent, is_dense
+from ..base.spec import Spec, spec
 
 # --- the instructions ------------------------------------------------------------------------------------------------------
 
@@ -144,7 +43,7 @@ class _empty(Op):
 
 
 class _arange(Op):
-    """`count` numbers from `start` by `step`: computed in int64 or float64 (half types: float32), rounded once."""
+    """`count` numbers from `start` by `step`: computed in int64 or a wider float, rounded once."""
 
     scalars = ("start", "step")
     exact = True
@@ -154,7 +53,7 @@ class _arange(Op):
     def ref(xp, count, start, step, dtype, device):
         if dtype.category == 1:
             return xp.arange(count) * int(step) + int(start)
-        wide = np.float32 if dtype.itemsize == 2 else np.float64
+        wide = WIDER.get(dtype, np.float32)
         return xp.arange(count).astype(wide) * wide(step) + wide(start)
 
 
@@ -173,14 +72,13 @@ class _linspace(Op):
         real = np.float64 if dtype.category == 1 else dtype.np.type
         step = real((real(high) - real(low)) / real(steps - 1))
         count = xp.arange(steps)
-        if dtype in FUSED:                                 # one rounding, as the processor's fma
-            real, step = np.float64, np.float64(step)
-        up = real(low) + step * count.astype(real)
-        down = real(high) - step * count[::-1].astype(real)
+        wide = WIDER.get(dtype, real)                      # the processor's fma rounds once
+        up = wide(low) + wide(step) * count.astype(wide)
+        down = wide(high) - wide(step) * count[::-1].astype(wide)
         return xp.where(count < steps // 2, up, down)
 
 
-FUSED = (dtypes.float32,)
+WIDER = {dtypes.float32: np.float64, dtypes.float64: np.longdouble}
 
 
 class _logspace(Op):
@@ -192,15 +90,17 @@ class _logspace(Op):
     def meta(start, end, steps, base, dtype, device): return spec(dtype, (steps,), None, device)
 
     def ref(xp, start, end, steps, base, dtype, device):
-        low, high, base = as_scalar(start, dtype), as_scalar(end, dtype), as_scalar(base, dtype)
+        base = complex(base) if dtype.is_complex else float(base)       # the ends are of the dtype, the power of double
         if steps == 1:
-            return xp.power(xp.full(1, base, np.float64 if dtype.category == 1 else dtype.np), low)
+            return xp.full(1, base ** start)
+        low, high = as_scalar(start, dtype), as_scalar(end, dtype)
         real = np.float32 if dtype.category == 1 else dtype.np.type
         step = real((real(high) - real(low)) / real(steps - 1))
         count = xp.arange(steps)
-        up = real(low) + step * count.astype(real)
-        down = real(high) - step * count[::-1].astype(real)
-        return xp.power(real(base) if dtype.category == 2 else base, xp.where(count < steps // 2, up, down))
+        wide = np.complex128 if dtype.is_complex else np.float64
+        up = wide(low) + wide(step) * count
+        down = wide(high) - wide(step) * count[::-1]
+        return xp.power(base, xp.where(count < steps // 2, up, down))
 
 
 class _eye(Op):
@@ -341,19 +241,6 @@ def laid_out(shape, stride, dtype, where):
 # --- like another tensor -----------------------------------------------------------------------------------------------------
 
 
-def like(input, dtype, device, layout, memory_format, pin_memory=False) -> Spec:
-    """The spec of a new tensor shaped (and, where nothing else is said, laid out) like `input`."""
-    if not isinstance(input, door.tensor):
-        raise TypeError(f"argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
-    kind = input.spec
-    dtype, where = options(dtype, kind.dtype, kind.device if device is None else device, layout, pin_memory)
-    if memory_format is None or memory_format is layouts.preserve_format:
-        strides = preserved_strides(kind.shape, kind.strides)
-    else:
-        strides = memory_format.strides(kind.shape)
-    return spec(dtype, kind.shape, strides, where)
-
-
 class zeros_like(Composite):
     """Zeros of the shape and dtype of `input`."""
 
@@ -472,13 +359,16 @@ class arange(Composite):
     forms = "function"
     creates = True
 
-    def of(*bounds, start=0, end=None, step=1, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+    def of(*bounds, start=0, end=None, step=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
         if len(bounds) > 3:
             raise TypeError(f"takes 1 to 3 positional arguments (start, end, step), got {len(bounds)}")
         if len(bounds) == 1 and end is None:
+            if step is not None:
+                raise TypeError("received an invalid combination of arguments: with a step, give start and end both")
             end, = bounds
         else:
             start, end, step = (*bounds, *(start, end, step)[len(bounds):])
+        step = 1 if step is None else step
         if end is None:
             raise TypeError('received an invalid combination of arguments: missing 1 required positional arguments: "end"')
         start, end, step = number(start, "start"), number(end, "end"), number(step, "step")

@@ -4,7 +4,7 @@ from ..base.errors import need
 from ..base.op import Composite, Op
 from ..base.spec import spec
 from .create import _arange
-from .index import INDICES, reduce_at, within
+from .index import INDICES, half_widened, reduce_at, within
 
 
 def indices_given(weight, indices):
@@ -13,20 +13,15 @@ def indices_given(weight, indices):
          f"but got torch.{indices.dtype.cname}Tensor instead")
 
 
-def not_sparse(sparse):
-    if sparse:
-        raise NotImplementedError("sparse=True: Flambeau has dense gradients only; leave out sparse, the values are the same")
-
-
 class embedding(Op):
     """The rows of `weight` at `indices`. Gradients leave row `padding_idx` alone; `scale_grad_by_freq` divides each
-    row's by how often it was used."""
+    row's by how often it was used. With `sparse` the gradient has the same values, in a dense tensor.
+    """
 
     forms = "function"
     exact = True
 
     def meta(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
-        not_sparse(sparse)
         indices_given(weight, indices)
         return weight.like(shape=(*indices.shape, weight.shape[1]))
 
@@ -68,24 +63,29 @@ class _renormed(Op):
 
     scalars = ("max_norm", "norm_type")
     forms = ""
+    exact = True
 
     def meta(weight, indices, max_norm, norm_type):
         indices_given(weight, indices)
-        return weight
+        return spec(weight.dtype, weight.shape, None, weight.device)
 
     verify = embedding.verify
 
     def ref(xp, weight, indices, max_norm, norm_type):
         out, rows = xp.array(weight), xp.unique(indices)
-        held = out[rows]
+        held = half_widened(xp, out[rows])
         norms = xp.linalg.norm(held, norm_type, axis=1, keepdims=True) if len(rows) else held[:, :1]
-        out[rows] = xp.where(norms > max_norm, held * (max_norm / (norms + 1e-7)), held).astype(out.dtype)
+        norms = norms.astype(out.dtype).astype(xp.float64)     # PyTorch rounds norm and factor to the table's dtype
+        factor = (max_norm / (norms + 1e-7)).astype(out.dtype).astype(held.dtype)
+        out[rows] = xp.where(norms > max_norm, held * factor, held).astype(out.dtype)
         return out
 
 
 def renorm(weight, indices, max_norm, norm_type):
     """Shorten, in place and unseen by autograd, the rows of `weight` that are about to be used."""
     table = weight.detach()
+    if table.stride(0) == 0 and indices.numel():               # an expanded table: all of its rows are one
+        table, indices = table[:1], indices.reshape(-1)[:1] * 0
     table.copy_(_renormed(table, indices, float(max_norm), float(norm_type)))
 
 
@@ -102,7 +102,6 @@ class _embedding(Composite):
     names = "nn.functional.embedding"
 
     def of(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
-        not_sparse(sparse)
         if padding_idx is not None:
             rows = weight.shape[0]
             need(-rows <= padding_idx < rows, f"Padding_idx must be within num_embeddings: {padding_idx} of {rows}", AssertionError)
@@ -143,7 +142,6 @@ class _embedding_bag_front(Composite):
         need(mode in ("sum", "mean", "max"), f"mode has to be one of sum, mean or max, got {mode!r}", ValueError)
         need(mode != "max" or not scale_grad_by_freq, "max mode does not support scaling the gradient by the frequency", ValueError)
         need(mode != "max" or not sparse, "max mode does not support sparse weights", ValueError)
-        not_sparse(sparse)
         if max_norm is not None:
             renorm(weight, input, max_norm, norm_type)
         need(per_sample_weights is None or mode == "sum", "per_sample_weights was not None. per_sample_weights is only supported for "

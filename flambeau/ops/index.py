@@ -7,7 +7,7 @@ import warnings
 
 from ..base import dtypes, shapes
 from ..base.errors import need
-from ..base.op import Composite, Op
+from ..base.op import Composite, Op, door
 from ..base.spec import Spec, spec
 from .create import _full, as_scalar, fitting
 from .shape import cat
@@ -227,8 +227,14 @@ class index_put(Composite):
     """
 
     forms = "function method inplace"
+    overlap_ok = True
 
     def of(input, indices, values, accumulate=False):
+        need(isinstance(indices, (tuple, list)), "argument 'indices' (position 2) must be tuple of Tensors, not "
+             f"{type(indices).__name__}", TypeError)
+        for nth, i in enumerate(indices):
+            need(i is None or isinstance(i, door.tensor), f"expected Tensor as element {nth} in argument 1, but got "
+                 f"{type(i).__name__}", TypeError)
         return (_index_put_add if accumulate else _index_put)(input, indices, values)
 
 
@@ -278,8 +284,7 @@ class _index_put_add(Op):
 
 def put_given(input, indices, values):
     """Check all of a write's arguments but their data; the index tensors."""
-    need(isinstance(indices, tuple) and all(i is None or i.__class__ is Spec for i in indices) and any(indices),
-         f"argument 'indices' (position 2) must be tuple of Tensors, not {type(indices).__name__}", TypeError)
+    need(any(indices), "at least one of the indices must be a tensor")
     tensor_given(values, "values", 3)
     parts = parts_of(input, indices)
     given = [i for i in indices if i is not None]
@@ -339,6 +344,7 @@ def slot(array, dim, index):
 class index_select(Op):
     """The slices of `input` along `dim` at the positions in the vector `index`, in that order."""
 
+    strict_out = True
     exact = True
 
     def meta(input, dim, index):
@@ -379,6 +385,7 @@ class _index_select_backward(Op):
 class index_add(Op):
     """`input` with the slices of `alpha * source` along `dim` added at the positions in `index`; repeats all count."""
 
+    strict_out = True
     forms = "function method inplace"
     scalars = ("alpha",)
 
@@ -429,6 +436,7 @@ def rows_within(index, input, dim, kind=IndexError, wrap=False):
 class index_copy(Op):
     """`input` with its slices along `dim` at the positions in `index` replaced by those of `source`."""
 
+    strict_out = True
     forms = "function method inplace"
     exact = True
     overwrites = True
@@ -525,13 +533,10 @@ class _index_fill_tensor(Op):
         return out.reshape(input.shape)
 
     def d_input(g, dim, index): return _index_fill(g, dim, index, 0)
-    def d_value(g, dim, index): return g.index_select(dim, _wrap_all(index, g.spec, dim)).sum()
 
-
-def _wrap_all(index, input, dim):
-    """`index` with positions from the end counted from the front."""
-    size = input.shape[shapes.wrap_dim(dim, input.ndim)] if input.ndim else 1
-    return index.remainder(size)
+    def d_value(g, dim, index):
+        filled = _index_fill(zeros(g, dtype=dtypes.bool), dim, index, True)      # each position once, however often named
+        return _masked_fill(g, ~filled, 0).sum()
 
 
 class index_reduce(Op):
@@ -540,6 +545,7 @@ class index_reduce(Op):
     Without `include_self`, what `input` held at those positions does not count.
     """
 
+    strict_out = True
     forms = "function method inplace"
 
     def meta(input, dim, index, source, reduce, *, include_self=True):
@@ -638,6 +644,7 @@ class masked_fill(Composite):
     """
 
     forms = "function method inplace"
+    overlap_ok = True
 
     def of(input, mask, value):
         return (_masked_fill if isinstance(value, (bool, int, float, complex)) else _masked_fill_tensor)(input, mask, value)
@@ -714,6 +721,8 @@ class masked_scatter(Op):
 class masked_select(Op):
     """The elements of `input` where `mask` is true, as a vector."""
 
+    strict_out = True
+    apart = True
     exact = True
 
     def meta(input, mask):
@@ -744,6 +753,7 @@ def places_within(index, input):
 class take(Op):
     """The elements of `input`, seen as a vector, at the places in `index`; the result has the shape of `index`."""
 
+    strict_out = True
     exact = True
 
     def meta(input, index):
@@ -814,10 +824,11 @@ def put_spec(input, index, source):
 class take_along_dim(Composite):
     """The elements of `input` at `indices` along `dim`, the rest broadcast; without `dim`, from the flattened input."""
 
+    strict_out = True
     def of(input, indices, dim=None):
         need(indices.dtype is dtypes.int64, f"dtype of indices should be Long but got {indices.dtype.cname}")
         if dim is None:
-            input, indices, dim = input.reshape(-1), indices.reshape(-1), 0
+            input, indices, dim = input.view(-1), indices.view(-1), 0
         else:
             need(input.ndim == indices.ndim, "input and indices should have the same number of dimensions, but got "
                  f"{input.ndim} dimensions for input, and {indices.ndim} dimensions for indices")

@@ -116,7 +116,8 @@ class logaddexp(Pointwise):
 
     def ref(xp, input, other):
         if input.dtype.kind == "c":
-            top, low = xp.where(input.real >= other.real, input, other), xp.where(input.real >= other.real, other, input)
+            larger = input.real >= other.real
+            top, low = xp.where(larger, input, other), xp.where(larger, other, input)
             return xp.where((top == low) & ~xp.isfinite(top.real), top, top + xp.log1p(xp.exp(low - top)))
         return xp.logaddexp(input, other)
 
@@ -296,9 +297,12 @@ class acosh(Pointwise):
     names = "arccosh"
     result = "float"
 
-    def ref(xp, input):     return xp.arccosh(input)
-    # two roots, not the root of the product: in the complex plane that is another branch
-    def d_input(g, input):  return g * conj((input + 1).rsqrt() * (input - 1).rsqrt())
+    def ref(xp, input): return xp.arccosh(input)
+
+    def d_input(g, input):
+        if input.is_complex():                # two roots, not the root of the product: that is another branch
+            return g * conj((input + 1).rsqrt() * (input - 1).rsqrt())
+        return g * (input * input - 1).rsqrt()
 
 
 class atanh(Pointwise):
@@ -360,6 +364,7 @@ class floor(Pointwise):
     refuses = "bool"
     cname = "floor_vml"
     check = no_complex
+    strict_out = True
 
     def ref(xp, input): return xp.floor(input)
     def d_input(g):     return zeros(g)
@@ -371,6 +376,7 @@ class ceil(Pointwise):
     refuses = "bool"
     cname = "ceil_vml"
     check = no_complex
+    strict_out = True
 
     def ref(xp, input): return xp.ceil(input)
     def d_input(g):     return zeros(g)
@@ -383,6 +389,7 @@ class trunc(Pointwise):
     refuses = "bool"
     cname = "trunc_vml"
     check = no_complex
+    strict_out = True
 
     def ref(xp, input): return xp.trunc(input)
     def d_input(g):     return zeros(g)
@@ -392,6 +399,7 @@ class frac(Pointwise):
     """The fraction of `input`, elementwise, with its sign."""
 
     refuses = "bool int complex"
+    strict_out = True
 
     def ref(xp, input): return input - xp.trunc(input)
     def d_input(g):     return g
@@ -441,6 +449,7 @@ class frexp(Pointwise):
 
     forms = "function method out"
     returns = "frexp mantissa exponent"
+    strict_out = True
 
     @classmethod
     def infer(op, args):
@@ -466,7 +475,7 @@ class nextafter(Pointwise):
 
 
 class nan_to_num(Pointwise):
-    """`input` with nan replaced by `nan` and infinities by `posinf` and `neginf` (without them by the largest numbers)."""
+    """`input` with nan replaced by `nan` and infinities by `posinf` and `neginf`, or by the largest numbers."""
 
     exact = True
     strict_out = True
@@ -494,6 +503,20 @@ def replaced(xp, input, nan, posinf, neginf):
 # ---- size and sign
 
 
+class _abs_in_place(Pointwise):
+    """The absolute value, where it can be written in its place."""
+
+    names = "abs absolute"
+    forms = "function inplace"         # its function is hidden by that of `abs`
+    node = "AbsBackward0"
+    refuses = "bool"
+    cname = "abs"
+
+    def check(dtype, input): need(not dtype.is_complex, "In-place abs is not supported for complex tensors.")
+    def ref(xp, input):      return xp.abs(input)
+    def d_input(g, input):   return g * input.sgn()
+
+
 class abs_(Pointwise):
     """The absolute value of `input`, elementwise; of complex numbers their distance from 0."""
 
@@ -502,23 +525,10 @@ class abs_(Pointwise):
     result = "real"
     refuses = "bool"
     cname = "abs"
+    strict_out = True
 
     def ref(xp, input):     return xp.abs(input)
     def d_input(g, input):  return g * input.sgn()
-
-
-class _abs_in_place(Pointwise):
-    """The absolute value, where it can be written in its place."""
-
-    names = "abs absolute"
-    forms = "inplace"
-    node = "AbsBackward0"
-    refuses = "bool"
-    cname = "abs"
-
-    def check(dtype, input): need(not dtype.is_complex, "In-place abs is not supported for complex tensors.")
-    def ref(xp, input):      return xp.abs(input)
-    def d_input(g, input):   return g * input.sgn()
 
 
 def sign_of(xp, input):
@@ -532,8 +542,8 @@ class sign(Pointwise):
     strict_out = True
 
     def check(dtype, input):
-        need(not dtype.is_complex, "Unlike NumPy, torch.sign is not intended to support complex numbers. Please use torch.sgn "
-             "instead.", NotImplementedError)
+        need(not dtype.is_complex, "Unlike NumPy, torch.sign is not intended to support complex numbers. Please use "
+             "torch.sgn instead.", NotImplementedError)
 
     def ref(xp, input): return sign_of(xp, input)
     def d_input(g):     return zeros(g)
@@ -562,6 +572,7 @@ class signbit(Pointwise):
 
     forms = "function method out"
     result = "bool"
+    strict_out = True
 
     def check(dtype, input):
         need(not dtype.is_complex, "signbit is not implemented for complex tensors.", NotImplementedError)
@@ -572,6 +583,7 @@ class signbit(Pointwise):
 class copysign(Pointwise):
     """The size of `input` with the sign of `other`, elementwise."""
 
+    number_nodes = {"other": "CopysignBackward1"}
     result = "float"
     numbers = "other"
     refuses = "complex"
@@ -720,12 +732,13 @@ class _view_as_complex(View):
     node = "ViewAsComplexBackward0"
 
     def view(input):
-        need(input.dtype in (dtypes.float32, dtypes.float64), "view_as_complex is only supported for half, float and double "
-             f"tensors, but got a tensor of scalar type: {input.dtype.cname}")
+        need(input.dtype in (dtypes.float32, dtypes.float64), "view_as_complex is only supported for half, float and "
+             f"double tensors, but got a tensor of scalar type: {input.dtype.cname}")
         need(input.ndim, "Input tensor must have one or more dimensions")
         need(input.shape[-1] == 2, f"Tensor must have a last dimension of size 2, and it is {input.shape[-1]}")
         need(input.strides[-1] == 1, "Tensor must have a last dimension with stride 1")
-        need(all(s % 2 == 0 for s in input.strides[:-1]), "Tensor must have a stride divisible by 2 for all but last dimension")
+        need(all(s % 2 == 0 for s in input.strides[:-1]),
+             "Tensor must have a stride divisible by 2 for all but last dimension")
         return input.shape[:-1], [s // 2 for s in input.strides[:-1]], 0, input.dtype.to_complex()
 
     def d_input(g): return g.contiguous().view_as_real()
@@ -741,8 +754,8 @@ class _Parts(Pointwise):
 
     def check(dtype, first, second):
         for given in (first, second):
-            need(given.dtype in (dtypes.float16, dtypes.float32, dtypes.float64), "Expected both inputs to be Half, Float or "
-                 f"Double tensors but got {first.dtype.cname} and {second.dtype.cname}")
+            need(given.dtype in (dtypes.float16, dtypes.float32, dtypes.float64), "Expected both inputs to be Half, "
+                 f"Float or Double tensors but got {first.dtype.cname} and {second.dtype.cname}")
         need(first.dtype is second.dtype, f"Expected object of scalar type {first.dtype.cname} but got scalar type "
              f"{second.dtype.cname} for second argument")
         need(dtype is not dtypes.float16, "complex32 is not there: NumPy has no such dtype; convert both to float32",
@@ -761,6 +774,7 @@ class complex_(_Parts):
 
     forms = "function out"
     numbers = ""
+    strict_out = True
 
     def ref(xp, real, imag): return joined(xp, real, imag)
     def d_real(g): return g.real
@@ -772,15 +786,8 @@ class polar(_Parts):
 
     forms = "function out"
     numbers = ""
+    strict_out = True
 
     def ref(xp, abs, angle): return joined(xp, abs * xp.cos(angle), abs * xp.sin(angle))
     def d_abs(g, out): return (conj(g) * out.sgn()).real
     def d_angle(g, out): return (conj(g) * (out * 1j)).real
-    strict_out = True
-    strict_out = True
-    strict_out = True
-    strict_out = True
-    strict_out = True
-    strict_out = True
-    strict_out = True
-    strict_out = True

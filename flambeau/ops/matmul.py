@@ -112,7 +112,7 @@ class mm(Op):
             [4, 3]])
     """
 
-    out_dtype = True
+    strict_out = True
 
     def meta(input, mat2):
         only_tensors(input=input, mat2=mat2)
@@ -132,7 +132,7 @@ class mm(Op):
 class bmm(Op):
     """The matrix products of two batches of matrices, pair by pair."""
 
-    out_dtype = True
+    strict_out = True
 
     def meta(input, mat2):
         only_tensors(input=input, mat2=mat2)
@@ -149,7 +149,7 @@ class bmm(Op):
 class mv(Op):
     """The product of a matrix and a vector."""
 
-    out_dtype = True
+    strict_out = True
 
     def meta(input, vec):
         only_tensors(input=input, vec=vec)
@@ -182,7 +182,7 @@ def check_dot(name, input, other):
 class dot(Op):
     """The sum of the products of two vectors' elements."""
 
-    out_dtype = True
+    strict_out = True
 
     def meta(input, tensor):     return check_dot("dot", input, tensor)
     def ref(xp, input, tensor):  return xp.dot(input, tensor)
@@ -190,16 +190,10 @@ class dot(Op):
     def d_tensor(g, input):      return g * conj(input)
 
 
-class vdot(Composite):
+class vdot(Op):
     """Like `dot`, with the first vector conjugated."""
 
-    out_dtype = True
-
-    def of(input, other): return _vdot(input, other) if input.is_complex() else dot(input, other)
-
-
-class _vdot(Op):
-    """The sum of the products of two complex vectors' elements, the first conjugated."""
+    strict_out = True
 
     def meta(input, other):     return check_dot("vdot", input, other)
     def ref(xp, input, other):  return xp.vdot(input, other)
@@ -231,7 +225,7 @@ class addmm(Op):
 
     forms = "function method inplace"
     scalars = ("beta", "alpha")
-    out_dtype = True
+    strict_out = True
 
     def meta(input, mat1, mat2, *, beta=1, alpha=1):
         only_tensors(input=input, mat1=mat1, mat2=mat2)
@@ -259,7 +253,7 @@ class addmv(Op):
 
     forms = "function method inplace"
     scalars = ("beta", "alpha")
-    out_dtype = True
+    strict_out = True
 
     def meta(input, mat, vec, *, beta=1, alpha=1):
         only_tensors(input=input, mat=mat, vec=vec)
@@ -286,7 +280,7 @@ class baddbmm(Op):
 
     forms = "function method inplace"
     scalars = ("beta", "alpha")
-    out_dtype = True
+    strict_out = True
 
     def meta(input, batch1, batch2, *, beta=1, alpha=1):
         only_tensors(input=input, batch1=batch1, batch2=batch2)
@@ -310,7 +304,7 @@ class addbmm(Op):
 
     forms = "function method inplace"
     scalars = ("beta", "alpha")
-    out_dtype = True
+    strict_out = True
 
     def meta(input, batch1, batch2, *, beta=1, alpha=1):
         only_tensors(input=input, batch1=batch1, batch2=batch2)
@@ -427,7 +421,7 @@ class matmul(Composite):
     """
 
     names = "linalg.matmul"
-    out_dtype = True
+    strict_out = True
 
     def of(input, other):
         only_tensors(input=input, other=other)
@@ -518,6 +512,8 @@ class outer(Composite):
 class inner(Composite):
     """The sums of products over the last dimensions of `input` and `other`."""
 
+    def strict_out(input, other): return input.ndim and other.ndim
+
     def of(input, other):
         only_tensors(input=input, other=other)
         if not input.ndim or not other.ndim:
@@ -531,6 +527,7 @@ class tensordot(Composite):
     """The sums of products over `dims`: a number of dimensions (last of `a`, first of `b`), or a list for each."""
 
     forms = "function"
+    strict_out = True
 
     def of(a, b, dims=2):
         only_tensors(a=a, b=b)
@@ -592,6 +589,7 @@ class _multi_dot(Composite):
 
     names = "linalg.multi_dot"
     forms = "function"
+    strict_out = True
 
     def of(tensors):
         tensors = list(tensors)
@@ -991,7 +989,7 @@ class _pairwise_distance(Composite):
 
     def of(x1, x2, p=2.0, eps=1e-6, keepdim=False):
         only_tensors(x1=x1, x2=x2)
-        return (x1 - x2 + eps).norm(p, max(x1.ndim, x2.ndim) - 1, keepdim)
+        return linalg("_norm_of_rows")(x1 - x2 + eps, p, max(x1.ndim, x2.ndim) - 1, keepdim)
 
 
 class _cosine_similarity(Composite):
@@ -1008,7 +1006,7 @@ class _cosine_similarity(Composite):
         units = []
         for x in (x1, x2):                                # divided by its norm first: the result stays within -1 and 1
             x = (x.to(dtype) if x.dtype.category < 2 else x).expand(shape)
-            units.append(x / _at_least(vector_norm(x, 2, dim, True), eps))
+            units.append(x / _at_least(linalg("_vector_norm")(x, 2, dim, True), eps))
         return (units[0] * units[1]).sum(dim)
 
 
@@ -1021,7 +1019,7 @@ class _at_least(Composite):
     def d_input(g):       return g
 
 
-def vector_norm(x, ord, dim, keepdim):
-    """`linalg.vector_norm`, whose module imports this one."""
-    from .linalg import _vector_norm
-    return _vector_norm(x, ord, dim, keepdim)
+def linalg(name):
+    """An operation of `linalg`, a module that imports this one."""
+    from . import linalg
+    return getattr(linalg, name)

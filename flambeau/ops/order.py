@@ -1,4 +1,4 @@
-"""Order and counting: sorted and ranked elements, running sums and extremes, differences, histograms, distinct elements.
+"""Order and counting: sorted elements, quantiles, running sums and extremes, differences, histograms, what is distinct.
 
 NaN ranks above everything, as in PyTorch, and equal elements keep their order wherever that can be had.
 """
@@ -11,8 +11,21 @@ from ..base.errors import need
 from ..base.op import Composite, Op, door
 from ..base.spec import spec
 from .convert import cast
-from .reduce import (_put_along, _take_along, after, integral_sum, lag, nonempty, not_for, only, picked, reduced, selected,
-                     settled, to_equals)
+from .reduce import (
+    _put_along,
+    _take_along,
+    after,
+    integral_sum,
+    lag,
+    nonempty,
+    not_for,
+    only,
+    picked,
+    reduced,
+    selected,
+    settled,
+    to_equals,
+)
 from .shape import cat
 
 # --- sorting --------------------------------------------------------------------------------------------------------
@@ -36,6 +49,7 @@ class sort(Op):
     """
 
     returns = "sort values indices"
+    strict_out = True
 
     def meta(input, dim=-1, descending=False, *, stable=False):
         shapes.wrap_dim(only(dim), input.ndim)
@@ -55,11 +69,15 @@ class sort(Op):
 class argsort(Composite):
     """The positions along `dim` that put `input` in order."""
 
+    strict_out = True
+
     def of(input, dim=-1, descending=False, *, stable=False): return sort(input, dim, descending, stable=stable).indices
 
 
 class msort(Composite):
     """`input` in order along its first dimension."""
+
+    strict_out = True
 
     def of(input): return sort(input, 0).values
 
@@ -68,13 +86,14 @@ class topk(Op):
     """The `k` largest elements along `dim` (or the smallest, if not `largest`), and where they were."""
 
     returns = "topk values indices"
+    strict_out = True
 
     def meta(input, k, dim=-1, largest=True, sorted=True):
         d = shapes.wrap_dim(only(dim), input.ndim)
         for refused in ("complex", "bool"):
             need(not input.dtype.name.startswith(refused), f"topk does not support {refused} dtypes on CPU")
-        need(0 <= k <= (input.shape[d] if input.ndim else 1), f"selected index k out of range: k is {k}, dimension {d} has "
-             f"{input.shape[d] if input.ndim else 1} elements")
+        n = input.shape[d] if input.ndim else 1
+        need(0 <= k <= n, f"selected index k out of range: k is {k}, dimension {d} has {n} elements")
         shape = (*input.shape[:d], k, *input.shape[d + 1:]) if input.ndim else ()
         return spec(input.dtype, shape, None, input.device), spec(dtypes.int64, shape, None, input.device)
 
@@ -98,12 +117,14 @@ class kthvalue(Op):
     """The `k`-th smallest element along `dim` (counted from 1), and where it was."""
 
     returns = "kthvalue values indices"
+    strict_out = True
+    apart = True
 
     def meta(input, k, dim=-1, keepdim=False):
         d = shapes.wrap_dim(only(dim), input.ndim)
         nonempty(input, dim, "kthvalue")
-        need(1 <= k <= (input.shape[d] if input.ndim else 1), f"kthvalue(): selected number k out of range for dimension {d}: k is "
-             f"{k}, there are {input.shape[d] if input.ndim else 1} elements")
+        n = input.shape[d] if input.ndim else 1
+        need(1 <= k <= n, f"kthvalue(): selected number k out of range for dimension {d}: k is {k}, of {n} elements")
         not_for(input.dtype, "bool complex", "kthvalue_cpu")
         return reduced(input, dim, keepdim), reduced(input, dim, keepdim, dtypes.int64)
 
@@ -119,13 +140,15 @@ class kthvalue(Op):
 
 
 class median(Composite):
-    """The middle element, the lower one of two, of all elements, or with `dim` (values, indices) along it; NaN if any is.
+    """The middle element (the lower of two) of all, or with `dim` (values, indices) along it; NaN if any is.
 
     >>> torch.tensor([3., 1., 2., 9.]).median()
     tensor(2.)
     """
 
     returns = "median values indices"
+    strict_out = "several"
+    apart = True
 
     def of(input, dim=None, keepdim=False):
         return _median(input) if dim is None else _median_dim(input, only(dim), keepdim)
@@ -135,6 +158,8 @@ class nanmedian(Composite):
     """The middle element of those that are not NaN, of all, or with `dim` (values, indices) along it."""
 
     returns = "nanmedian values indices"
+    strict_out = "several"
+    apart = True
 
     def of(input, dim=None, keepdim=False):
         return _nanmedian(input) if dim is None else _nanmedian_dim(input, only(dim), keepdim)
@@ -182,6 +207,7 @@ def middle(xp, flat):
 class _median_dim(Op):
     """The lower middle element along `dim`, and where it was."""
 
+    called = "median"
     node = "MedianBackward1"
     returns = "median values indices"
 
@@ -206,6 +232,7 @@ class _median_dim(Op):
 class _nanmedian_dim(Op):
     """The lower middle element along `dim` of those that are not NaN, and where it was."""
 
+    called = "nanmedian"
     node = "NanmedianBackward1"
     returns = "nanmedian values indices"
 
@@ -228,6 +255,8 @@ class mode(Op):
     """The most frequent element along `dim`, the smallest of several, and where it is last."""
 
     returns = "mode values indices"
+    strict_out = True
+    apart = True
 
     def meta(input, dim=-1, keepdim=False):
         shapes.wrap_dim(only(dim), input.ndim)
@@ -250,11 +279,13 @@ class mode(Op):
 
 
 class quantile(Composite):
-    """The `q`-quantiles of all elements or along `dim`, between two elements by `interpolation`; NaN if any element is.
+    """The `q`-quantiles of all elements or along `dim`, between two by `interpolation`; NaN if any element is.
 
     >>> torch.tensor([0., 1., 2., 3.]).quantile(0.5)
     tensor(1.5000)
     """
+
+    strict_out = True
 
     def of(input, q, dim=None, keepdim=False, *, interpolation="linear"):
         return quantiles(input, q, dim, keepdim, interpolation, False)
@@ -263,25 +294,28 @@ class quantile(Composite):
 class nanquantile(Composite):
     """The `q`-quantiles of the elements that are not NaN, of all or along `dim`."""
 
+    strict_out = True
+
     def of(input, q, dim=None, keepdim=False, *, interpolation="linear"):
         return quantiles(input, q, dim, keepdim, interpolation, True)
 
 
 def quantiles(input, q, dim, keepdim, interpolation, skip_nan):
     """The elements at the ranks that `q` asks for, in sorted rows."""
-    if not isinstance(q, door.tensor):
+    number = not isinstance(q, door.tensor)
+    if number:
         need(0 <= q <= 1, f"quantile() q must be in the range [0, 1] but got {q}")
         q = input.new_full((), q)
     need(input.numel(), "quantile() input tensor must be non-empty")
     need(q.ndim < 2, f"quantile() q must be a scalar or 1D tensor, but it has {q.ndim} dimensions")
-    need(input.dtype in (dtypes.float32, dtypes.float64), "quantile() input tensor must be either float or double dtype, but it "
-         f"is {input.dtype.name}")
-    need(q.dtype is input.dtype, f"quantile() q tensor must be same dtype as the input tensor: q is {q.dtype.name}, input "
+    need(input.dtype in (dtypes.float32, dtypes.float64), "quantile() input tensor must be either float or double "
+         f"dtype, not {input.dtype.name}")
+    need(q.dtype is input.dtype, f"quantile() q tensor must be same dtype as the input tensor: {q.dtype.name} and "
          f"{input.dtype.name}")
-    need(interpolation in ("linear", "lower", "higher", "midpoint", "nearest"), "quantile() interpolation must be one of linear, "
-         f"lower, higher, midpoint or nearest, but got {interpolation}")
+    need(interpolation in ("linear", "lower", "higher", "midpoint", "nearest"), "quantile() interpolation must be one "
+         f"of linear, lower, higher, midpoint or nearest, but got {interpolation}")
     d = None if dim is None else shapes.wrap_dim(only(dim), input.ndim)
-    need(bool(((q >= 0) & (q <= 1)).all()), "quantile() q values must be in the range [0, 1]")
+    need(number or bool(((q >= 0) & (q <= 1)).all()), "quantile() q values must be in the range [0, 1]")
     rows = input.reshape(-1) if d is None or not input.ndim else input.movedim(d, -1)
     n = rows.shape[-1]
     need(n <= 1 << 24, f"quantile() input tensor is too large: {n} elements in a row")
@@ -299,7 +333,7 @@ def quantiles(input, q, dim, keepdim, interpolation, skip_nan):
         weight = ranks - below if interpolation == "linear" else ranks.detach() * 0 + 0.5
         out = out.lerp(_take_along(rows, ranks.detach().ceil().long(), rows.ndim - 1), weight)
     if keepdim:
-        out = out.view((1,) * input.ndim + (-1,)) if d is None else out.unsqueeze(d)
+        out = out.view((1,) * input.ndim + (-1,)) if d is None or not input.ndim else out.unsqueeze(d)
     return out.movedim(-1, 0) if q.ndim else out.squeeze(-1)
 
 
@@ -321,6 +355,7 @@ class cumsum(Op):
     """The sum of the elements so far along `dim`."""
 
     forms = "function method inplace"
+    creates = True                                    # `out` says the dtype, if no argument does
 
     def meta(input, dim, *, dtype=None): return scan_spec(input, dim, integral_sum(input, dtype))
 
@@ -335,6 +370,7 @@ class cumprod(Op):
     """The product of the elements so far along `dim`; its gradient is exact where some are zero."""
 
     forms = "function method inplace"
+    creates = True                                    # `out` says the dtype, if no argument does
 
     def meta(input, dim, *, dtype=None): return scan_spec(input, dim, integral_sum(input, dtype))
 
@@ -374,6 +410,7 @@ class cummax(Op):
     """The largest element so far along `dim`, and where it was last."""
 
     returns = "cummax values indices"
+    strict_out = True
 
     def meta(input, dim):
         not_for(input.dtype, "complex", "cummax_cpu")
@@ -387,6 +424,7 @@ class cummin(Op):
     """The smallest element so far along `dim`, and where it was last."""
 
     returns = "cummin values indices"
+    strict_out = True
 
     def meta(input, dim):
         not_for(input.dtype, "complex", "cummin_cpu")
@@ -415,6 +453,8 @@ def d_running(g, index, input, dim):
 class logcumsumexp(Op):
     """The logarithm of the summed exponentials of the elements so far along `dim`."""
 
+    strict_out = True
+
     def meta(input, dim):
         not_for(input.dtype, "bool int", "logcumsumexp_out_cpu")
         return scan_spec(input, dim)
@@ -427,9 +467,9 @@ class logcumsumexp(Op):
         out = xp.moveaxis(input.copy(), dim, 0)
         for i in range(1, len(out)):
             a, b = out[i - 1], out[i]
-            top = xp.maximum(a.real, b.real)
-            top = xp.where(xp.isinf(top), 0, top)
-            out[i] = top + xp.log(xp.exp(a - top) + xp.exp(b - top))
+            low, high = xp.where(a.real < b.real, a, b), xp.where(a.real < b.real, b, a)
+            empty = xp.isneginf(high.real)            # nothing but e to minus infinity so far
+            out[i] = xp.where(empty, low, high + xp.log1p(xp.exp(low - high)))
         return xp.moveaxis(out, 0, dim)
 
     def d_input(g, input, out, dim):
@@ -463,9 +503,9 @@ class diff(Composite):
             need(part.ndim == input.ndim, "diff expects prepend or append to be the same dimension as input: "
                  f"{part.ndim} and {input.ndim}")
             for k in range(input.ndim):
-                need(k == d or part.shape[k] == input.shape[k], "diff expects the shape of tensor to prepend or append to match "
-                     f"that of input except along the differencing dimension; input.size({k}) = {input.shape[k]}, but got "
-                     f"tensor.size({k}) = {part.shape[k]}")
+                need(k == d or part.shape[k] == input.shape[k], "diff expects the shape of tensor to prepend or append "
+                     "to match that of input except along the differencing dimension; "
+                     f"input.size({k}) = {input.shape[k]}, but got tensor.size({k}) = {part.shape[k]}")
         out = cat(parts, d) if len(parts) > 1 else input
         for _ in range(min(n, out.shape[d])):
             left, right = neighbours(out, d)
@@ -520,8 +560,8 @@ def steps(x, y, dim, name):
     """The distances of the points `x`, shaped to go with `y`: a vector runs along `dim`."""
     refuse_bool(name, x=x, y=y)
     if x.ndim == 1:
-        need(x.shape[0] == y.shape[dim], f"{name}: There must be one `x` value for each sample point, but there are {x.shape[0]} "
-             f"for {y.shape[dim]}")
+        need(x.shape[0] == y.shape[dim], f"{name}: There must be one `x` value for each sample point, but there are "
+             f"{x.shape[0]} for {y.shape[dim]}")
         x = x.view([-1 if k == dim else 1 for k in range(y.ndim)])
     elif x.ndim < y.ndim:
         x = x.view((1,) * (y.ndim - x.ndim) + tuple(x.shape))
@@ -536,10 +576,11 @@ class histc(Op):
     """How many elements fall into each of `bins` equal parts from `min` to `max` (of the data, if both are equal)."""
 
     eager = True                                      # the range is refused if the data makes it infinite
+    strict_out = True
 
     def meta(input, bins=100, min=0, max=0):
         need(bins > 0, f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
-        need(input.dtype.is_floating_point, f"\"histogram_cpu\" not implemented for '{input.dtype.cname}'", NotImplementedError)
+        not_for(input.dtype, "bool int complex", "histogram_cpu")
         need(max >= min, f"torch.histc: max must be larger than min, but they are {max} and {min}")
         return spec(input.dtype, (bins,), None, input.device)
 
@@ -557,26 +598,29 @@ class histogram(Op):
     """
 
     returns = "histogram hist bin_edges"
+    strict_out = True
     eager = True
 
     def meta(input, bins, *, range=None, weight=None, density=False):
-        need(input.dtype in (dtypes.float32, dtypes.float64), f"\"histogramdd\" not implemented for '{input.dtype.cname}'",
-             NotImplementedError)
+        need(input.dtype in (dtypes.float32, dtypes.float64),
+             f"\"histogramdd\" not implemented for '{input.dtype.cname}'", NotImplementedError)
         if isinstance(bins, int):
             need(bins > 0, f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
             size = bins
         else:
             need(bins.ndim == 1, "torch.histogramdd: bins tensor should have one dimension, but got "
                  f"{bins.ndim} dimensions in the bins tensor for dimension 0")
-            need(bins.dtype is input.dtype, "torch.histogramdd: input tensor and bins tensors should have the same dtype, but got "
-                 f"input with dtype {input.dtype.name} and bins for dimension 0 with dtype {bins.dtype.name}")
+            need(bins.dtype is input.dtype, "torch.histogramdd: input tensor and bins tensors should have the same "
+                 f"dtype, but got input with dtype {input.dtype.name} and bins for dimension 0 with dtype "
+                 f"{bins.dtype.name}")
             size = bins.shape[0] - 1
             need(size >= 0, "torch.histogramdd: bins tensor should have at least one edge, but got 0 for dimension 0")
         if weight is not None:
-            need(weight.shape == input.shape, "torch.histogramdd: if weight tensor is provided it should have the same shape as "
-                 f"the input tensor, but got input with shape {list(input.shape)} and weight with shape {list(weight.shape)}")
-            need(weight.dtype is input.dtype, "torch.histogramdd: if weight tensor is provided, input tensor and weight tensor "
-                 f"should have the same dtype, but got {input.dtype.name} and {weight.dtype.name}")
+            need(weight.shape == input.shape, "torch.histogramdd: if weight tensor is provided it should have the same "
+                 f"shape as the input tensor, but got input with shape {list(input.shape)} and weight with shape "
+                 f"{list(weight.shape)}")
+            need(weight.dtype is input.dtype, "torch.histogramdd: if weight tensor is provided, input tensor and "
+                 f"weight tensor should have the same dtype, but got {input.dtype.name} and {weight.dtype.name}")
         return spec(input.dtype, (size,), None, input.device), spec(input.dtype, (size + 1,), None, input.device)
 
     def ref(xp, input, bins, *, range=None, weight=None, density=False):
@@ -597,8 +641,8 @@ class histogram(Op):
 def outer_edges(xp, x, low, high, widen, name, given=False):
     """The range of a histogram: as given, of the data if it is empty, widened if that is a single point."""
     low, high = x.dtype.type(low), x.dtype.type(high)
-    if low == high and x.size and not given:
-        low, high = x.min(), x.max()
+    if low == high and not given:
+        low, high = (x.min(), x.max()) if x.size else (low, high + 1)
     need(xp.isfinite(low) and xp.isfinite(high), f"{name}: range of [{low}, {high}] is not finite")
     need(low <= high, f"{name}: max must be larger than min, but they are {high} and {low}")
     return (low, high) if low != high else (low - x.dtype.type(widen), high + x.dtype.type(widen))
@@ -614,24 +658,23 @@ def line(xp, low, high, n, dtype):
 class bincount(Op):
     """How often each of 0, 1, 2… is in `input`, or the sum of the `weights` that stand beside it."""
 
-    eager = True
+    eager = exact = True
 
     def meta(input, weights=None, minlength=0):
         need(minlength >= 0, f"minlength should be >= 0, but it is {minlength}")
-        need(input.dtype.category == 1, f"\"bincount_cpu\" not implemented for '{input.dtype.cname}'", NotImplementedError)
-        need(input.ndim == 1, f"bincount only supports 1-d non-negative integral inputs, this one has {input.ndim} dimensions.")
-        need(weights is None or weights.shape == input.shape, "weights should be 1-d and have the same length as input: "
-             f"{weights and list(weights.shape)} and {list(input.shape)}")
+        not_for(input.dtype, "bool float complex", "bincount_cpu")
+        need(input.ndim == 1, "bincount only supports 1-d non-negative integral inputs, this one has "
+             f"{input.ndim} dimensions.")
+        need(weights is None or weights.shape == input.shape, "weights should be 1-d and have the same length as "
+             f"input, which is {list(input.shape)}")
 
     def ref(xp, input, weights=None, minlength=0):
-        need(not input.size or input.min() >= 0, "bincount only supports 1-d non-negative integral inputs, the smallest is "
-             f"{input.min() if input.size else 0}.")
-        if weights is None:
+        low = input.min() if input.size else 0
+        need(low >= 0, f"bincount only supports 1-d non-negative integral inputs, the smallest here is {low}.")
+        if weights is None or not input.size:
             return xp.bincount(input.astype(np.int64), minlength=minlength).astype(np.int64)
         summed = xp.bincount(input.astype(np.int64), cast(xp, weights, dtypes.float64), minlength)
         return summed.astype(np.float32 if weights.dtype == np.float32 else np.float64)
-
-    exact = True
 
     def d_weights(g): raise NotImplementedError("the derivative for 'bincount' is not implemented.")
 
@@ -661,12 +704,14 @@ class unique_consecutive(Composite):
 
 def asked(found, inverse, counts):
     """The results of `unique` that were asked for."""
-    return tuple(t for t, wanted in zip(found, (True, inverse, counts), strict=True) if wanted) if inverse or counts else found[0]
+    results = [t for t, wanted in zip(found, (True, inverse, counts), strict=True) if wanted]
+    return tuple(results) if len(results) > 1 else results[0]
 
 
 class _unique2(Op):
     """(distinct elements, where each element went, how many there were)."""
 
+    called = "unique"
     eager = exact = True
 
     def meta(input, dim):
@@ -686,21 +731,25 @@ class _unique_dim(_unique2):
 class _unique_consecutive(_unique2):
     """(elements without repetitions of the one before, where each went, how many there were)."""
 
+    called = "unique_consecutive"
+
     def ref(xp, input, dim):  return distinct(xp, input, dim, False)
     def d_input(g):           raise NotImplementedError("the derivative for 'unique_consecutive' is not implemented.")
 
 
 def distinct_spec(input, dim):
     """Refuse what has no distinct slices."""
+    not_for(input.dtype, "complex", "unique" if dim is None else "unique_dim")
     if dim is not None:
-        d = shapes.wrap_dim(only(dim), input.ndim)
+        d = shapes.wrap_dim(only(dim), input.ndim, scalar_ok=False)
         empty = [k for k, n in enumerate(input.shape) if n == 0]
-        need(not empty or empty == [d], "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied")
+        need(not empty or empty == [d], "There are 0 sized dimensions, and they aren't selected, so unique cannot be "
+             "applied")
 
 
 def distinct(xp, input, dim, ordered):
     """(distinct, inverse, counts) of elements or of slices along `dim`; sorted first if `ordered`."""
-    slices = input.reshape(-1) if dim is None or not input.ndim else xp.moveaxis(input, dim, 0)
+    slices = input.reshape(-1) if dim is None else xp.moveaxis(input, dim, 0)
     n = len(slices)
     keys = slices.reshape(n, -1) if n else slices.reshape(0, 1)
     keys = keys.astype(np.float32) if keys.dtype.itemsize == 2 and keys.dtype.kind not in "iu" else keys
@@ -715,4 +764,4 @@ def distinct(xp, input, dim, ordered):
     counts = xp.bincount(group, minlength=0).astype(np.int64)
     if dim is None:
         return values, inverse.reshape(input.shape), counts
-    return xp.moveaxis(values, 0, dim) if input.ndim else values, inverse, counts
+    return xp.moveaxis(values, 0, dim), inverse, counts

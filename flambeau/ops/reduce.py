@@ -25,7 +25,9 @@ def axes(dim, ndim):
 
 def reduced(input, dim, keepdim, dtype=None):
     """The spec of `input` reduced over `dim`."""
-    return spec(dtype or input.dtype, shapes.reduced(input.shape, axes(dim, input.ndim), keepdim), None, input.device)
+    need(isinstance(keepdim, bool), f"argument 'keepdim' must be bool, not {type(keepdim).__name__}", TypeError)
+    shape = shapes.reduced(input.shape, axes(dim, input.ndim), keepdim)
+    return spec(dtype or input.dtype, shape, None, input.device)
 
 
 def only(dim):
@@ -72,8 +74,8 @@ def total(xp, x, over, keepdim=False):
 def nonempty(input, dim, name, kind=RuntimeError):
     """Refuse an extreme of nothing, in PyTorch's words."""
     if dim is None or dim == ():
-        need(input.numel, f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim "
-             "with the 'dim' argument.", kind)
+        need(input.numel, f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
+             "reduction dim with the 'dim' argument.", kind)
     else:
         for d in axes(dim, input.ndim):
             need(input.shape[d], f"{name}(): Expected reduction dim {d} to have non-zero size.", IndexError)
@@ -151,7 +153,7 @@ class sum_(Composite):
     """
 
     def of(input, dim=None, keepdim=False, *, dtype=None):
-        return (_sum if dim is None and not keepdim else _sum_dim)(input, dim, keepdim, dtype=dtype)
+        return (_sum if dim is None and not keepdim else _sum_dim)(input, dim, keepdim, dtype)
 
 
 class _sum(Op):
@@ -159,10 +161,10 @@ class _sum(Op):
 
     node = "SumBackward0"
 
-    def meta(input, dim=None, keepdim=False, *, dtype=None):
+    def meta(input, dim, keepdim, dtype):
         return reduced(input, dim, keepdim, integral_sum(input, dtype))
 
-    def ref(xp, input, dim=None, keepdim=False, *, dtype=None):
+    def ref(xp, input, dim, keepdim, dtype):
         return total(xp, settled(xp, input, dtypes.given(dtype)), axes(dim, input.ndim), keepdim)
 
     def d_input(g, input_spec, dim, keepdim):
@@ -172,15 +174,21 @@ class _sum(Op):
 class _sum_dim(_sum):
     """The sum over `dim`, as the node that PyTorch has for it."""
 
+    called = "sum"
     node = "SumBackward1"
 
 
 class nansum(Op):
     """The sum over `dim` with NaN counted as zero."""
 
+    creates = True                                    # `out` says the dtype, if no argument does
+
     def meta(input, dim=None, keepdim=False, *, dtype=None):
         need(not input.dtype.is_complex, "nansum on CPU does not support complex inputs")
-        return reduced(input, dim, keepdim, integral_sum(input, dtype))
+        out = integral_sum(input, dtype)
+        if not input.dtype.is_integral:
+            not_for(out, "bool int complex", "nansum_cpu")
+        return reduced(input, dim, keepdim, out)
 
     def ref(xp, input, dim=None, keepdim=False, *, dtype=None):
         x = settled(xp, input, dtypes.given(dtype))
@@ -196,7 +204,7 @@ class mean(Composite):
     """The mean of the elements of `input` over `dim` (all of them without one)."""
 
     def of(input, dim=None, keepdim=False, *, dtype=None):
-        return (_mean if dim is None and not keepdim else _mean_dim)(input, dim, keepdim, dtype=dtype)
+        return (_mean if dim is None and not keepdim else _mean_dim)(input, dim, keepdim, dtype)
 
 
 class _mean(Op):
@@ -204,13 +212,14 @@ class _mean(Op):
 
     node = "MeanBackward0"
 
-    def meta(input, dim=None, keepdim=False, *, dtype=None):
+    def meta(input, dim, keepdim, dtype):
         out = dtypes.given(dtype, input.dtype)
-        need(out.category >= 2, f"mean(): could not infer output dtype. {'Input' if dtype is None else 'Optional'} dtype must be "
-             f"either a floating point or complex dtype. Got: {out.cname}")
+        whose = "Input" if dtype is None else "Optional"
+        need(out.category >= 2, f"mean(): could not infer output dtype. {whose} dtype must be either a floating point "
+             f"or complex dtype. Got: {out.cname}")
         return reduced(input, dim, keepdim, out)
 
-    def ref(xp, input, dim=None, keepdim=False, *, dtype=None):
+    def ref(xp, input, dim, keepdim, dtype):
         x = settled(xp, input, dtypes.given(dtype))
         return xp.divide(total(xp, x, axes(dim, input.ndim), keepdim), x.dtype.type(count(input, dim)))
 
@@ -221,11 +230,14 @@ class _mean(Op):
 class _mean_dim(_mean):
     """The mean over `dim`, as the node that PyTorch has for it."""
 
+    called = "mean"
     node = "MeanBackward1"
 
 
 class nanmean(Composite):
     """The mean over `dim` of the elements that are not NaN."""
+
+    creates = True
 
     def of(input, dim=None, keepdim=False, *, dtype=None):
         need(input.dtype.category >= 2, "nanmean(): expected input to have floating point or complex dtype but got "
@@ -239,17 +251,17 @@ class prod(Composite):
 
     def of(input, dim=None, keepdim=False, *, dtype=None):
         if dim is None:
-            return _prod(input, dtype=dtype)
-        return _prod_dim(input, only(dim), keepdim, dtype=dtype)
+            return _prod(input, dtype)
+        return _prod_dim(input, only(dim), keepdim, dtype)
 
 
 class _prod(Op):
     """The product of all elements."""
 
-    def meta(input, *, dtype=None):
+    def meta(input, dtype):
         return reduced(input, None, False, integral_sum(input, dtype))
 
-    def ref(xp, input, *, dtype=None):
+    def ref(xp, input, dtype):
         return xp.prod(settled(xp, input, integral_sum_of(input, dtype)))
 
     def d_input(g, input):
@@ -260,12 +272,13 @@ class _prod(Op):
 class _prod_dim(Op):
     """The product along `dim`."""
 
+    called = "prod"
     node = "ProdBackward1"
 
-    def meta(input, dim, keepdim=False, *, dtype=None):
+    def meta(input, dim, keepdim, dtype):
         return reduced(input, dim, keepdim, integral_sum(input, dtype))
 
-    def ref(xp, input, dim, keepdim=False, *, dtype=None):
+    def ref(xp, input, dim, keepdim, dtype):
         return xp.prod(settled(xp, input, integral_sum_of(input, dtype)), axis=axes(dim, input.ndim), keepdims=keepdim)
 
     def d_input(g, input, dim, keepdim):
@@ -305,9 +318,11 @@ def after(x, dim, first):
 class amax(Op):
     """The largest element over `dim`; equal ones share the gradient evenly."""
 
+    strict_out = True
+
     def meta(input, dim=(), keepdim=False):
-        not_for(input.dtype, "complex", "max_values_cpu")
         nonempty(input, dim, "amax")
+        not_for(input.dtype, "complex", "max_values_cpu")
         return reduced(input, dim, keepdim)
 
     def ref(xp, input, dim=(), keepdim=False): return xp.max(input, axis=axes(dim, input.ndim), keepdims=keepdim)
@@ -317,9 +332,11 @@ class amax(Op):
 class amin(Op):
     """The smallest element over `dim`; equal ones share the gradient evenly."""
 
+    strict_out = True
+
     def meta(input, dim=(), keepdim=False):
-        not_for(input.dtype, "complex", "min_values_cpu")
         nonempty(input, dim, "amin")
+        not_for(input.dtype, "complex", "min_values_cpu")
         return reduced(input, dim, keepdim)
 
     def ref(xp, input, dim=(), keepdim=False): return xp.min(input, axis=axes(dim, input.ndim), keepdims=keepdim)
@@ -336,11 +353,13 @@ class aminmax(Op):
     """The smallest and the largest element, of all or along `dim`."""
 
     returns = "aminmax min max"
+    strict_out = True
 
     def meta(input, *, dim=None, keepdim=False):
         not_for(input.dtype, "complex", "aminmax_cpu")
         if dim is None:
-            need(input.numel, "aminmax(): cannot compute aminmax over an empty dimension as the operation has no identity.")
+            need(input.numel, "aminmax(): cannot compute aminmax over an empty dimension as the operation has no "
+                 "identity.")
         else:
             nonempty(input, only(dim), "aminmax")
         out = reduced(input, dim, keepdim)
@@ -351,12 +370,13 @@ class aminmax(Op):
         return xp.min(input, axis=over, keepdims=keepdim), xp.max(input, axis=over, keepdims=keepdim)
 
     def d_input(g, input, out, dim, keepdim):
-        low, high = (None if h is None else to_extremes(h, input, o, dim, keepdim) for h, o in zip(g, out, strict=True))
+        low, high = (None if part is None else to_extremes(part, input, end, dim, keepdim)
+                     for part, end in zip(g, out, strict=True))
         return high if low is None else low if high is None else low + high
 
 
 class max_(Composite):
-    """The largest element of `input`; with `dim` (values, indices) along it; with `other` the larger ones, elementwise.
+    """The largest element; with `dim` (values, indices) along it; with `other` the larger ones, elementwise.
 
     >>> torch.tensor([[1, 5], [7, 2]]).max(1)
     torch.return_types.max(
@@ -365,15 +385,17 @@ class max_(Composite):
     """
 
     returns = "max values indices"
+    strict_out = "several"
 
     def of(input, dim=None, keepdim=False, *, other=None):
         return extreme(input, dim, keepdim, other, (_max, _max_dim, "maximum"))
 
 
 class min_(Composite):
-    """The smallest element of `input`; with `dim` (values, indices) along it; with `other` the smaller ones, elementwise."""
+    """The smallest element; with `dim` (values, indices) along it; with `other` the smaller ones, elementwise."""
 
     returns = "min values indices"
+    strict_out = "several"
 
     def of(input, dim=None, keepdim=False, *, other=None):
         return extreme(input, dim, keepdim, other, (_min, _min_dim, "minimum"))
@@ -382,6 +404,7 @@ class min_(Composite):
 def extreme(input, dim, keepdim, other, forms):
     """One of the three forms of `max` and `min`, by what was given."""
     whole, along, pairwise = forms
+    need(isinstance(input, door.tensor), f"argument 'input' must be Tensor, not {type(input).__name__}", TypeError)
     other = dim if isinstance(dim, door.tensor) else other
     if other is not None:
         return getattr(input, pairwise)(other)
@@ -427,6 +450,7 @@ def to_equals(g, input, out):
 class _max_dim(Op):
     """The largest element along `dim`, and where it first is."""
 
+    called = "max"
     node = "MaxBackward0"
     returns = "max values indices"
 
@@ -446,6 +470,7 @@ class _max_dim(Op):
 class _min_dim(Op):
     """The smallest element along `dim`, and where it first is."""
 
+    called = "min"
     node = "MinBackward0"
     returns = "min values indices"
 
@@ -465,12 +490,16 @@ class _min_dim(Op):
 class argmax(Op):
     """Where the largest element is, along `dim` or (without one) counted through all elements."""
 
+    strict_out = True
+
     def meta(input, dim=None, keepdim=False):          return place_spec(input, dim, keepdim, "argmax")
     def ref(xp, input, dim=None, keepdim=False):       return place_of(xp.argmax, input, dim, keepdim)
 
 
 class argmin(Op):
     """Where the smallest element is, along `dim` or (without one) counted through all elements."""
+
+    strict_out = True
 
     def meta(input, dim=None, keepdim=False):          return place_spec(input, dim, keepdim, "argmin")
     def ref(xp, input, dim=None, keepdim=False):       return place_of(xp.argmin, input, dim, keepdim)
@@ -495,15 +524,19 @@ def place_of(search, input, dim, keepdim):
 class all_(Op):
     """Whether all elements over `dim` are nonzero."""
 
+    strict_out = True
+
     def meta(input, dim=None, keepdim=False):     return truth(input, dim, keepdim)
-    def ref(xp, input, dim=None, keepdim=False):  return xp.all(input, axis=truth_axes(dim, input.ndim), keepdims=keepdim)
+    def ref(xp, input, dim=None, keepdim=False):  return xp.all(input, truth_axes(dim, input.ndim), keepdims=keepdim)
 
 
 class any_(Op):
     """Whether any element over `dim` is nonzero."""
 
+    strict_out = True
+
     def meta(input, dim=None, keepdim=False):     return truth(input, dim, keepdim)
-    def ref(xp, input, dim=None, keepdim=False):  return xp.any(input, axis=truth_axes(dim, input.ndim), keepdims=keepdim)
+    def ref(xp, input, dim=None, keepdim=False):  return xp.any(input, truth_axes(dim, input.ndim), keepdims=keepdim)
 
 
 def truth_axes(dim, ndim):
@@ -521,14 +554,16 @@ class count_nonzero(Op):
     """How many elements over `dim` are nonzero."""
 
     def meta(input, dim=None):     return reduced(input, dim, False, dtypes.int64)
-    def ref(xp, input, dim=None):  return xp.count_nonzero(input, axis=axes(dim, input.ndim)) if input.ndim else input != 0
+    def ref(xp, input, dim=None):  return xp.sum(input != 0, axis=axes(dim, input.ndim))
 
 
 # --- moments --------------------------------------------------------------------------------------------------------
 
 
 class var(Composite):
-    """The variance over `dim`, divided by the number of elements minus `correction` (1 unless given; `unbiased=False`: 0).
+    """The mean squared distance from the mean over `dim`, their number lessened by `correction`.
+
+    `correction` is 1 unless given; `unbiased=False`, the older way to say it, makes it 0.
 
     >>> torch.tensor([1., 3.]).var(), torch.tensor([1., 3.]).var(correction=0)
     (tensor(2.), tensor(1.))
@@ -568,12 +603,13 @@ def spread_arguments(input, dim, unbiased, keepdim, correction, name):
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     need(unbiased is None or correction is None, "either unbiased or correction can be given, not both", TypeError)
-    need(input.dtype.category >= 2, f"{name if 'mean' in name else 'std and var'} only support floating point and complex dtypes")
+    called = name if "mean" in name else "std and var"
+    need(input.dtype.category >= 2, f"{called} only support floating point and complex dtypes")
     if unbiased is not None or correction is None:
         correction = int(unbiased is not False)
     if count(input.spec, dim) <= correction:
-        warnings.warn(f"{name}(): degrees of freedom is <= 0. Correction should be strictly less than the reduction factor "
-                      "(input numel divided by output numel).", UserWarning, stacklevel=6)
+        warnings.warn(f"{name}(): degrees of freedom is <= 0. Correction should be strictly less than the reduction "
+                      "factor (input numel divided by output numel).", UserWarning, stacklevel=6)
     return dim, correction, keepdim
 
 
@@ -624,14 +660,15 @@ class _std_mean(Op):
 def variance(xp, x, dim, correction, keepdim):
     """(variance, mean) in two passes; the second takes out what rounding left in the first's mean."""
     over, n = axes(dim, x.ndim), count(x, dim)
-    middle = xp.divide(total(xp, x, over, True), x.dtype.type(n))
+    middle = xp.divide(total(xp, x, over, True), x.dtype.type(n)).astype(x.dtype)
     off = x - middle
-    squares = off * off if off.dtype.kind != "c" else off.real * off.real + off.imag * off.imag
     left = xp.abs(total(xp, off, over, True))
+    squares = xp.square(off.real) + xp.square(off.imag) if off.dtype.kind == "c" else xp.square(off)
     real = squares.dtype.type
-    out = xp.divide(total(xp, squares, over, True) - left * left / real(max(n, 1)), real(max(n - correction, 0)))
+    around = total(xp, squares, over, True) - left * left / real(max(n, 1))
+    out = xp.divide(around, real(max(n - correction, 0) if n else 0))
     shape = shapes.reduced(x.shape, over, keepdim)
-    return out.astype(squares.dtype).reshape(shape), middle.astype(x.dtype).reshape(shape)
+    return out.reshape(shape), middle.reshape(shape)
 
 
 def d_var(g, input, dim, correction, keepdim):
@@ -658,7 +695,7 @@ def plus_mean(spread, g, input, dim, keepdim):
 
 
 class logsumexp(Op):
-    """The logarithm of the summed exponentials of `input` over `dim`, shifted by the largest so that none overflows."""
+    """The logarithm of the summed exponentials of `input` over `dim`, without overflowing on the way."""
 
     names = "special.logsumexp"
 
@@ -686,6 +723,7 @@ class softmax(Composite):
     """
 
     names = "special.softmax"
+    strict_out = True
 
     def of(input, dim, dtype=None): return _softmax(input if dtype is None else input.to(dtype), dim)
 
@@ -694,6 +732,7 @@ class log_softmax(Composite):
     """The logarithm of `softmax` along `dim`, without its rounding."""
 
     names = "special.log_softmax"
+    strict_out = True
 
     def of(input, dim, dtype=None): return _log_softmax(input if dtype is None else input.to(dtype), dim)
 
@@ -728,8 +767,8 @@ class _softmin(Composite):
 def implicit_dim(name, input, dim, stacklevel):
     """The dimension that the functional forms take if none is given: the channels'."""
     if dim is None:
-        warnings.warn(f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.",
-                      UserWarning, stacklevel=stacklevel + 3)
+        warnings.warn(f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as "
+                      "an argument.", UserWarning, stacklevel=stacklevel + 3)
         dim = 0 if input.ndim in (0, 1, 3) else 1
     return dim
 
@@ -744,8 +783,10 @@ class _softmax(Op):
 
     def ref(xp, input, dim):
         over = axes(dim, input.ndim)
-        e = xp.exp(input - xp.max(input, axis=over, keepdims=True, initial=-math.inf))
-        return e / total(xp, e, over, True)
+        e = xp.asarray(input - xp.max(input, axis=over, keepdims=True, initial=-math.inf))
+        xp.exp(e, out=e)                              # in its own memory: fresh pages cost more than the arithmetic
+        e /= total(xp, e, over, True)
+        return e
 
     def d_input(g, out, dim):
         weighted = g * out
@@ -762,8 +803,9 @@ class _log_softmax(Op):
 
     def ref(xp, input, dim):
         over = axes(dim, input.ndim)
-        x = input - xp.max(input, axis=over, keepdims=True, initial=-math.inf)
-        return x - xp.log(total(xp, xp.exp(x), over, True))
+        x = xp.asarray(input - xp.max(input, axis=over, keepdims=True, initial=-math.inf))
+        x -= xp.log(total(xp, xp.exp(x), over, True))
+        return x
 
     def d_input(g, out, dim): return g - out.exp() * g.sum(dim, True)
 
@@ -774,14 +816,16 @@ class _log_softmax(Op):
 class norm(Composite):
     """The `p`-norm of the elements over `dim`, or with p="fro" and p="nuc" a matrix norm."""
 
+    strict_out = True
+
     def of(input, p="fro", dim=None, keepdim=False, dtype=None):
-        from .linalg import matrix_norm, vector_norm           # which is written in terms of the sums here
+        from .linalg import _matrix_norm, _vector_norm  # which is itself written in terms of the sums here
         dims = (dim,) if isinstance(dim, int) else dim
         if p is None or not isinstance(p, str):
-            return vector_norm(input, 2.0 if p is None else p, dims, keepdim, dtype=dtype)
+            return _vector_norm(input, 2.0 if p is None else p, dims, keepdim, dtype=dtype)
         if p == "fro" and (dims is None or len(dims) <= 2):
-            return vector_norm(input, 2, dims, keepdim, dtype=dtype)
-        return matrix_norm(input, p, tuple(range(input.ndim)) if dims is None else dims, keepdim, dtype=dtype)
+            return _vector_norm(input, 2, dims, keepdim, dtype=dtype)
+        return _matrix_norm(input, p, tuple(range(input.ndim)) if dims is None else dims, keepdim, dtype=dtype)
 
 
 class dist(Composite):
@@ -789,20 +833,21 @@ class dist(Composite):
 
     def of(input, other, p=2):                return norm(input - other, p)
     def d_input(g, input, other, out, p):     return d_norm(g, input - other, out, p)
-    def d_other(g, input, other, out, p):     return -d_norm(g, input - other, out, p)
+    def d_other(g, input, other, out, p):     return d_norm(g, other - input, out, p)
 
 
 class renorm(Composite):
     """`input` with each slice along `dim` scaled down so that its `p`-norm is at most `maxnorm`."""
 
     forms = "function method inplace"
+    strict_out = True
 
     def of(input, p, dim, maxnorm):
         need(p > 0, f"renorm: non-positive-norm not supported, p is {p}")
         need(maxnorm >= 0, f"renorm: expected maxnorm to be >= 0 but got {maxnorm}")
         need(input.ndim > 1, f"renorm: input needs at least 2 dimensions, got {input.ndim} dimensions")
         length = norm(input, p, rest(input, dim), True)
-        return input * (maxnorm / (length + 1e-7)).masked_fill(length <= maxnorm, 1)
+        return input * (maxnorm / (length + 1e-7)).masked_fill((length > maxnorm).logical_not(), 1)
 
     def d_input(g, input, p, dim, maxnorm):
         over = rest(input, dim)
@@ -821,10 +866,10 @@ def rest(input, dim):
 
 
 def d_norm(g, x, out, p, dim=None):
-    """The gradient of a `p`-norm `out` over `dim` (kept) of `x`: of the subgradients at zero, the one that is zero."""
+    """The gradient of the `p`-norm `out` of `x` over `dim` (kept): where there are several, the one that is zero."""
     p = 2.0 if p in (None, "fro") else float(p)
     if p == 0:
-        return x.new_zeros(x.shape) * g
+        return None                                   # a count: PyTorch leaves the gradient out
     if p == 1:
         return g * x.sgn()
     if p == 2:
@@ -846,19 +891,13 @@ class cov(Composite):
     """The covariance matrix of the variables that are the rows of `input`, the columns being observations."""
 
     def of(input, *, correction=1, fweights=None, aweights=None):
-        need(input.ndim <= 2, f"cov(): expected input to have two or fewer dimensions but got an input with {input.ndim} dimensions")
+        need(input.ndim <= 2, "cov(): expected input to have two or fewer dimensions but got an input with "
+             f"{input.ndim} dimensions")
         need(input.dtype is not dtypes.bool, "cov(): bool dtype is not supported for input")
         rows = input if input.ndim == 2 else input.view(1, -1)
         n = rows.shape[1]
-        for weights, name, kind in ((fweights, "fweights", "integral"), (aweights, "aweights", "floating point")):
-            if weights is not None:
-                need(weights.ndim <= 1, f"cov(): expected {name} to have one or fewer dimensions but got {name} with "
-                     f"{weights.ndim} dimensions")
-                need(weights.dtype.is_integral if kind == "integral" else weights.is_floating_point(),
-                     f"cov(): expected {name} to have {kind} dtype but got {name} with {weights.dtype.cname} dtype")
-                need(weights.numel() == n, f"cov(): expected {name} to have the same numel as there are observations in the input "
-                     f"but got {weights.numel()} and {n}")
-                need(n == 0 or bool((weights >= 0).all()), f"cov(): {name} cannot be negative")
+        check_weights(fweights, n, "fweights", "integral")
+        check_weights(aweights, n, "aweights", "floating point")
         w = aweights if fweights is None else fweights if aweights is None else fweights * aweights
         size = n if w is None else w.sum()
         need(w is None or bool(size != 0), "cov(): weights sum to zero, can't be normalized")
@@ -867,12 +906,25 @@ class cov(Composite):
         if aweights is not None and correction != 0:
             free = size - correction * (w * aweights).sum() / size
         if bool(free <= 0):
-            warnings.warn("cov(): degrees of freedom is <= 0. Correction should be strictly less than the number of observations.",
-                          UserWarning, stacklevel=5)
+            warnings.warn("cov(): degrees of freedom is <= 0. Correction should be strictly less than the number of "
+                          "observations.", UserWarning, stacklevel=5)
             free = free * 0
         off = rows - (weighted.sum(1) / size).unsqueeze(1)
         products = off.mm((off if w is None else off * w).t().conj())
         return (products / free).squeeze()
+
+
+def check_weights(weights, n, name, kind):
+    """Refuse weights that are not one non-negative number of the right kind for each of `n` observations."""
+    if weights is None:
+        return
+    need(weights.ndim <= 1, f"cov(): expected {name} to have one or fewer dimensions but got {name} with "
+         f"{weights.ndim} dimensions")
+    need(weights.dtype.is_integral if kind == "integral" else weights.is_floating_point(),
+         f"cov(): expected {name} to have {kind} dtype but got {name} with {weights.dtype.cname} dtype")
+    need(weights.numel() == n, f"cov(): expected {name} to have the same numel as there are observations in the input "
+         f"but got {weights.numel()} != {n}")
+    need(n == 0 or bool((weights >= 0).all()), f"cov(): {name} cannot be negative")
 
 
 class corrcoef(Composite):

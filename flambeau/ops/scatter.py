@@ -8,7 +8,7 @@ from ..base import dtypes, shapes
 from ..base.errors import need
 from ..base.op import Composite, Op
 from ..base.spec import spec
-from .create import as_scalar, fitting
+from .create import _full, as_scalar, fitting
 from .index import INDICES, fold, fold_grads, reduce_at, tensor_given, within, zeros
 
 
@@ -16,7 +16,7 @@ def index_fits(input, dim, index, src=None, words="self"):
     """Check an index against `input` and, for a write, `src`, by their Specs; the wrapped `dim`."""
     tensor_given(index, "index", 3)
     d = shapes.wrap_dim(dim, input.ndim)
-    need(index.dtype in INDICES, f"Expected dtype int32/int64 for index, got {index.dtype.name}")
+    need(index.dtype in INDICES or not index.numel, f"Expected dtype int32/int64 for index, got {index.dtype.name}")
     if src is not None:
         need(src.dtype is input.dtype, f"Expected self.dtype to be equal to src.dtype, got {input.dtype.name} and {src.dtype.name}")
     if not index.numel:
@@ -74,6 +74,8 @@ class gather(Op):
             [4, 3]])
     """
 
+    strict_out = True
+    apart = True
     exact = True
 
     def meta(input, dim, index, *, sparse_grad=False):
@@ -112,6 +114,8 @@ class scatter(Composite):
     With `reduce` "add" or "multiply" they are added to, or multiplied with, what is there.
     """
 
+    strict_out = True
+    apart = True
     forms = "function method inplace"
 
     def of(input, dim, index, src=None, *, value=None, reduce=None):
@@ -124,7 +128,7 @@ class scatter(Composite):
             return (_scatter_value if number else _scatter)(input, dim, index, src)
         if number:
             fitting(src, input.dtype)
-            src = zeros(index, dtype=input.dtype) + src if input.dtype is not dtypes.bool else zeros(index) != (src == 0)
+            src = _full(index.spec.shape, src, input.dtype, input.device)
         else:
             warnings.warn("The reduce argument of torch.scatter with Tensor src is deprecated and will be removed in a future PyTorch "
                           "release. Use torch.scatter_reduce instead for more reduction options.", UserWarning, stacklevel=4)
@@ -192,6 +196,8 @@ def spread(g, src):
 class scatter_add(Op):
     """`input` with the elements of `src` added where `index` points along `dim`; all that meet in one place count."""
 
+    strict_out = True
+    apart = True
     forms = "function method inplace"
 
     def meta(input, dim, index, src):
@@ -219,6 +225,8 @@ class scatter_reduce(Op):
     tensor([4., 0., 2.])
     """
 
+    strict_out = True
+    apart = True
     forms = "function method inplace"
 
     def meta(input, dim, index, src, reduce, *, include_self=True):

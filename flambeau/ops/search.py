@@ -20,6 +20,17 @@ class _nonzero(Op):
     def ref(xp, input): return xp.stack(xp.nonzero(input), axis=1) if input.ndim else xp.zeros((int(input != 0), 0), xp.int64)
 
 
+class _nonzero_tuple(Op):
+    """The positions of the true elements, a vector for each dimension."""
+
+    exact = True
+    eager = True
+    forms = ""
+
+    def meta(input): return (None,) * input.ndim
+    def ref(xp, input): return xp.nonzero(input)
+
+
 class nonzero(Composite):
     """The positions of the elements that are not zero: one row each or, `as_tuple`, a vector for each dimension.
 
@@ -28,10 +39,11 @@ class nonzero(Composite):
             [1, 0]])
     """
 
+    strict_out = True
     def of(input, *, as_tuple=False):
         if not as_tuple:
             return _nonzero(input)
-        return (_nonzero(input) if input.ndim else _nonzero(input.unsqueeze(0))).unbind(1)
+        return _nonzero_tuple(input if input.ndim else input.unsqueeze(0))
 
 
 class argwhere(Composite):
@@ -60,6 +72,7 @@ class nonzero_static(Op):
 class isin(Composite):
     """For each of `elements`, whether it is among `test_elements`; with `invert`, whether it is not."""
 
+    strict_out = True
     forms = "function"
 
     def of(elements, test_elements, *, assume_unique=False, invert=False):
@@ -101,6 +114,7 @@ class searchsorted(Composite):
     tensor([0, 1, 3])
     """
 
+    strict_out = True
     forms = "function"
 
     def of(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
@@ -178,6 +192,7 @@ def bisect(xp, rows, values, right):
 class bucketize(Composite):
     """The index of the bucket between `boundaries` (a sorted vector) that each element of `input` falls into."""
 
+    strict_out = True
     forms = "function"
 
     def of(input, boundaries, *, out_int32=False, right=False):

@@ -6,7 +6,6 @@ from ..base.errors import need
 from ..base.op import Composite, Pointwise
 from .arith import no_derivative
 
-
 # ---- the error function and the normal distribution
 
 
@@ -133,7 +132,7 @@ class mvlgamma(Pointwise):
     @classmethod
     def infer(op, args):
         out, casts, common = super().infer(args)
-        return out.like(shape=out.shape), casts, common          # PyTorch sums over a new dimension: the result is contiguous
+        return out.like(shape=out.shape), casts, common    # PyTorch sums over a new dimension, so it is contiguous
 
     def verify(p): need(p >= 1, f"p has to be greater than or equal to 1, and it is {p}")
 
@@ -178,6 +177,7 @@ class _zeta(Pointwise):
     """The Hurwitz zeta function: the sum of (k + `other`) to the minus `input` over k from 0 on, elementwise."""
 
     names, forms, node = "special.zeta", "function out", "SpecialZetaBackward0"
+    number_nodes = {"input": "SpecialZetaBackward1", "other": "SpecialZetaBackward2"}
     result, refuses, cname = "float", "complex half", "zeta"
 
     def ref(xp, input, other):    return special.zeta(xp, input, other)
@@ -189,7 +189,7 @@ class _zeta(Pointwise):
 
 
 def silenced(xp, factor, x, log):
-    x = float(x) if isinstance(x, int) else x                  # NumPy would take the logarithm of True in half precision
+    x = float(x) if isinstance(x, int) else x              # NumPy would take the logarithm of True in half precision
     return xp.where((factor == 0) & ~xp.isnan(x), 0.0, factor * log(x))
 
 
@@ -197,6 +197,7 @@ class xlogy(Pointwise):
     """`input` times the logarithm of `other`, elementwise, and 0 where `input` is 0 (unless `other` is nan)."""
 
     names = "special.xlogy"
+    number_nodes = {"input": "XlogyBackward1", "other": "XlogyBackward2"}
     result, refuses = "float", "complex"
 
     def ref(xp, input, other): return silenced(xp, input, other, xp.log)
@@ -206,9 +207,10 @@ class xlogy(Pointwise):
 
 
 class _xlog1py(Pointwise):
-    """`input` times the logarithm of one plus `other`, elementwise, and 0 where `input` is 0 (unless `other` is nan)."""
+    """`input` times the logarithm of one plus `other`, elementwise, and 0 where `input` is 0 and `other` is not nan."""
 
     names, forms, node = "special.xlog1py", "function out", "SpecialXlog1PyBackward0"
+    number_nodes = {"input": "SpecialXlog1PyBackward1", "other": "SpecialXlog1PyBackward2"}
     result, refuses, cname = "float", "complex", "xlog1py"
 
     def ref(xp, input, other): return silenced(xp, input, other, xp.log1p)

@@ -1,5 +1,5 @@
-"""What changes or shows the tensor object itself: the transposing properties, and the in-place forms that give a tensor
-another geometry (`t_`, `squeeze_`) or other memory (`resize_`, `set_`) instead of other contents."""
+"""What changes or shows the tensor object itself: the transposing properties, and the in-place forms that give
+a tensor another geometry (`t_`, `squeeze_`) or other memory (`resize_`, `set_`) instead of other contents."""
 import warnings
 
 import numpy as np
@@ -14,17 +14,17 @@ from . import forms
 from .dispatch import _said, _view_checks, before_write, call
 from .tensor import Tensor
 
-# --- properties -----------------------------------------------------------------------------------------------------
+# --- properties ---------------------------------------------------------------------------------------------
 
 
 def _T(self):
     """The tensor with its dimensions in reverse order."""
     ndim = self.spec.ndim
     if ndim != 2:
-        words = "Tensor.T is deprecated on 0-D tensors. This function is the identity in these cases." if ndim == 0 else \
-            "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it will throw an " \
-            "error in a future release. Consider `x.mT` to transpose batches of matrices or " \
-            "`x.permute(*torch.arange(x.ndim - 1, -1, -1))` to reverse the dimensions of a tensor."
+        words = "Tensor.T is deprecated on 0-D tensors, where it is the identity." if ndim == 0 else \
+            "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated " \
+            "and it will throw an error in a future release. Consider `x.mT` to transpose batches of " \
+            "matrices or `x.permute(*torch.arange(x.ndim - 1, -1, -1))` to reverse the dimensions of a tensor."
         warnings.warn(words, UserWarning, stacklevel=2)
     return self.permute(tuple(range(ndim - 1, -1, -1)))
 
@@ -32,8 +32,8 @@ def _T(self):
 def _mT(self):
     """Each matrix of the last two dimensions transposed."""
     if self.spec.ndim == 0:
-        warnings.warn("Tensor.mT is deprecated on 0-D tensors. This function is the identity in these cases.", UserWarning,
-                      stacklevel=2)
+        warnings.warn("Tensor.mT is deprecated on 0-D tensors. This function is the identity in these cases.",
+                      UserWarning, stacklevel=2)
         return self
     _matrices(self, "mT")
     return self.transpose(-2, -1)
@@ -43,8 +43,8 @@ def _H(self):
     """The matrix transposed and conjugated."""
     if self.spec.ndim not in (0, 2):
         more = " For batches of matrices, consider using tensor.mH" if self.spec.ndim > 2 else ""
-        raise RuntimeError(f"tensor.H is only supported on matrices (2-D tensors). Got {self.spec.ndim}-D tensor.{more}"
-                           + _said(self))
+        raise RuntimeError("tensor.H is only supported on matrices (2-D tensors). Got "
+                           f"{self.spec.ndim}-D tensor.{more}" + _said(self))
     return _mH(self)
 
 
@@ -56,14 +56,15 @@ def _mH(self):
 
 def _matrices(self, name):
     if self.spec.ndim == 1:
-        raise RuntimeError(f"tensor.{name} is only supported on matrices or batches of matrices. Got 1-D tensor." + _said(self))
+        raise RuntimeError(f"tensor.{name} is only supported on matrices or batches of matrices. Got 1-D tensor."
+                           + _said(self))
 
 
 Tensor.T, Tensor.mT, Tensor.H, Tensor.mH = property(_T), property(_mT), property(_H), property(_mH)
 Tensor.layout = property(lambda self: layout.strided)
 
 
-# --- another geometry in place --------------------------------------------------------------------------------------
+# --- another geometry in place ------------------------------------------------------------------------------
 
 
 def in_place_view(name, node):
@@ -73,9 +74,9 @@ def in_place_view(name, node):
     def form(self, *args, **kwargs):
         what = name + "_"
         before_write(self, what, bytes=False)
-        seen = call(op, (self, *args), kwargs)
         if self._view_of is not None:
-            _view_checks(self, seen)
+            _view_checks(self, self)
+        seen = call(op, (self, *args), kwargs)
         self.storage.version += 1
         self.spec, self.offset, self._seen = seen.spec, seen.offset, self.storage.version
         if seen._node is not None:
@@ -83,7 +84,7 @@ def in_place_view(name, node):
             self._node, self._nr = seen._node, seen._nr
         return self
     form.__name__, form.__qualname__, form.op = name + "_", f"Tensor.{name}_", op
-    form.__doc__ = f"In-place form of `{name}`: the tensor itself is seen so from now on; its memory stays as it is."
+    form.__doc__ = f"In-place form of `{name}`: the tensor itself is seen so from now on; its memory stays."
     return form
 
 
@@ -101,11 +102,11 @@ for _name, _number in {"t": 1, "transpose": 1, "swapaxes": 1, "swapdims": 1, "un
     setattr(Tensor, _name + "_", in_place_view(_name, _number))
 
 
-# --- other memory in place ------------------------------------------------------------------------------------------
+# --- other memory in place ----------------------------------------------------------------------------------
 
 
 def resize_(self, *sizes, memory_format=None):
-    """Give the tensor another size. Memory is kept as far as it goes; what is new in it is not initialised."""
+    """Give the tensor another size. Memory is kept as far as it goes; what is new is not initialised."""
     size = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
     size = tuple([int(n) for n in size])
     if requires(self):
@@ -121,7 +122,8 @@ def resize_(self, *sizes, memory_format=None):
     elif size == kind.shape:
         return self
     wanted = spec(kind.dtype, size, strides, kind.device)
-    _reserve(self.storage, (self.offset + shapes.extent(size, strides)) * kind.dtype.itemsize if wanted.numel else 0)
+    if wanted.numel:
+        _reserve(self.storage, (self.offset + shapes.extent(size, strides)) * kind.dtype.itemsize)
     self.spec = wanted
     self.storage.version += 1
     return self
@@ -132,8 +134,8 @@ def _reserve(storage, nbytes):
     if nbytes <= storage.nbytes:
         return
     if storage.exported and storage.still_exported():
-        raise RuntimeError("Trying to resize storage that is not resizable: its memory is shared with a NumPy array (or its "
-                           "address is known). clone() the tensor first.")
+        raise RuntimeError("Trying to resize storage that is not resizable: its memory is shared with a "
+                           "NumPy array (or its address is known). clone() the tensor first.")
     if storage.value is not None:
         memory = np.empty(nbytes, np.uint8)
         if storage.nbytes:
@@ -165,17 +167,20 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
         storage = getattr(source, "_untyped_storage", source)
         storage, start = getattr(storage, "storage", storage), storage_offset
         if not isinstance(storage, Storage):
-            raise TypeError(f"set_(): argument 'source' must be Tensor or Storage, not {type(source).__name__}")
-        kind = spec(self.spec.dtype, (storage.nbytes // self.spec.dtype.itemsize - start,), None, storage.device)
+            raise TypeError("set_(): argument 'source' must be Tensor or Storage, not "
+                            f"{type(source).__name__}")
+        n = storage.nbytes // self.spec.dtype.itemsize - start
+        kind = spec(self.spec.dtype, (n,), None, storage.device)
     if size is not None:
         size = (size,) if isinstance(size, int) else tuple(size)
-        strides = shapes.contiguous_strides(size) if stride is None else (stride,) if isinstance(stride, int) else tuple(stride)
+        stride = (stride,) if isinstance(stride, int) else stride
+        strides = shapes.contiguous_strides(size) if stride is None else tuple(stride)
         start, itemsize = storage_offset, kind.dtype.itemsize
         extent = (start + shapes.extent(size, strides)) * itemsize
         if extent > storage.nbytes and shapes.numel(size):
-            raise RuntimeError(f"setStorage: sizes {list(size)}, strides {list(strides)}, storage offset {start}, and itemsize "
-                               f"{itemsize} requiring a storage size of {extent} are out of bounds for storage of size "
-                               f"{storage.nbytes}" + _said(self))
+            raise RuntimeError(f"setStorage: sizes {list(size)}, strides {list(strides)}, storage offset "
+                               f"{start}, and itemsize {itemsize} requiring a storage size of {extent} are "
+                               f"out of bounds for storage of size {storage.nbytes}" + _said(self))
         kind = spec(kind.dtype, size, strides, kind.device)
     self.storage, self.spec, self.offset = storage, kind, start
     self._seen = storage.version

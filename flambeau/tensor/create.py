@@ -7,7 +7,9 @@ import numpy as np
 
 from ..autograd.modes import modes
 from ..base import dtypes
+from ..base.arguments import asked
 from ..base.errors import here
+from ..base.op import door
 from ..base.spec import META, Size, of_array, place, spec
 from ..trace.value import Storage, Value
 from .dispatch import wrap
@@ -31,16 +33,6 @@ def from_array(array, requires_grad=False, where=None):
     if modes.inference:
         out.storage.inference = True
     return asked(out, requires_grad)
-
-
-def asked(out, requires_grad):
-    """`out`, asking for gradients if the caller does."""
-    if requires_grad:
-        if out.spec.dtype.category < 2:
-            raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients, and the dtype here is "
-                               f"{out.spec.dtype!r}")
-        out._requires_grad = True
-    return out
 
 
 def no_pinning(pin_memory):
@@ -336,9 +328,9 @@ def legacy(dtype, args, kwargs, what="new"):
     data = args[0] if args else Size((0,))
     if len(args) > 1 or isinstance(data, Size) or (isinstance(data, int) and not isinstance(data, bool)) \
             or isinstance(data, np.integer):
-        return _empty(data if isinstance(data, Size) and len(args) == 1 else args, kind)
+        return _empty(data if isinstance(data, Size) and len(args) < 2 else args, kind)
     if isinstance(data, UntypedStorage):
-        cell = data.cell
+        cell = data.storage
         out = wrap(cell, spec(kind, (cell.nbytes // kind.itemsize,), None, cell.device))
         out.site = here()
         return out
@@ -355,7 +347,7 @@ def legacy(dtype, args, kwargs, what="new"):
 
 def _empty(size, dtype):
     from .forms import declared
-    return declared["empty"](*size, dtype=dtype)
+    return declared["empty"](tuple(size), dtype=dtype)
 
 
 def legacy_tensor(*args, **kwargs):
@@ -410,3 +402,6 @@ def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, pin_
 
 
 Tensor.new, Tensor.new_tensor = new, new_tensor
+
+
+door.from_array = from_array

@@ -34,15 +34,16 @@ def wrap(storage, kind, offset=0):
     return tensor
 
 
-def call(op, args, kwargs):
-    """Call `op` as the user wrote it."""
+def call(op, args, kwargs, public=None):
+    """Call `op` as the user wrote it; `public` is the method it was called by, for overrides."""
     if not op.prepared:
         op.prepare()
     out = kwargs.pop("out", None) if kwargs else None
-    for a in args:
+    for a in (*args, *kwargs.values()) if kwargs else args:
         c = a.__class__
-        if c is not Tensor and c not in _number_types and _overrides(c):
-            return _overridden(op, args, kwargs, out)
+        if c is not Tensor and c not in _number_types and (
+                _overrides(c) or op.lists and isinstance(a, (tuple, list)) and any(_overrides(b.__class__) for b in a)):
+            return _overridden(op, args, kwargs, out, public)
     if out is not None:
         return into(op, args, kwargs, out)
     if op.composite:
@@ -69,8 +70,13 @@ def dispatch(op, args):
         elif c is tuple or c is list or isinstance(a, tuple):
             a = args[at] if c is tuple else tuple(a)
             if op.lists and any(isinstance(b, Tensor) for b in a):
-                inputs.extend(b for b in a if b is not None)
-                key.append(tuple(None if b is None else b.spec for b in a))
+                for i, b in enumerate(a):
+                    if b is not None:
+                        if not isinstance(b, Tensor):
+                            raise TypeError(f"{op.__name__.strip('_')}(): expected Tensor as element {i} in argument {at}, but "
+                                            f"got {type(b).__name__}")
+                        inputs.append(b)
+                key.append(tuple([None if b is None else b.spec for b in a]))
             else:
                 if c is not tuple:
                     args = (*args[:at], a, *args[at + 1:])
@@ -151,7 +157,14 @@ def result_tuple(words):
         from collections import namedtuple
         name, *fields = words.split()
         made = _result_types[words] = namedtuple(name, fields, module="flambeau.return_types")
+        made.__repr__ = _result_words
     return made
+
+
+def _result_words(result):
+    """A result tuple as PyTorch prints it."""
+    lines = ",\n".join(f"{field}={part!r}" for field, part in zip(result._fields, result, strict=True))
+    return f"torch.return_types.{type(result).__name__}(\n{lines})"
 
 
 def _entry(op, args, key):
@@ -171,9 +184,6 @@ def _entry(op, args, key):
                 if b is None:
                     slots.append(None)
                 else:
-                    if not isinstance(b, Tensor):
-                        raise TypeError(f"{op.__name__}(): expected Tensor as element {len(slots)} in argument {at}, "
-                                        f"but got {type(b).__name__}")
                     slots.append(len(kinds))
                     kinds.append(b.spec)
             template.append(tuple(slots))
@@ -239,9 +249,9 @@ def _view_entry(op, entry, seen, key):
     return entry
 
 
-def _view(entry, op, args, source):
-    """Views of `source`: same storage, no instruction."""
-    site = here(4)
+def _view(entry, op, args, source, moved=0, inside=4):
+    """Views of `source`: same storage, no instruction. They start `moved` elements after where the entry says."""
+    site = here(inside)
     storage = source.storage
     itemsize = source.spec.dtype.itemsize
     outs = []
@@ -250,7 +260,7 @@ def _view(entry, op, args, source):
         tensor.storage = storage
         tensor.spec = kind
         scale = kind.dtype.itemsize
-        tensor.offset = (source.offset if scale == itemsize else source.offset * itemsize // scale) + delta
+        tensor.offset = (source.offset if scale == itemsize else source.offset * itemsize // scale) + delta + moved
         tensor.site = site
         outs.append(tensor)
     if op.differentiable and not modes.inference:        # memory read as another dtype has no history, so no base
@@ -418,10 +428,15 @@ def _composite(op, args, kwargs):
         if kwargs and not op.of.__code__.co_flags & 8:               # 8: it takes ** itself
             kwargs = {k if k in op.arg_names else RENAMED.get(k, k): v for k, v in kwargs.items()}
         try:
-            return op.of(*args, **kwargs)
+            made = op.of(*args, **kwargs)
+            return _named(op, made) if op.returns is not None and made.__class__ is tuple else made
         except Exception as error:
             if getattr(error, "refusal", False):
                 raise explained(error, op, args) from None
+            inner = f"{op.of.__qualname__}()"                        # Python's words about missing or surplus arguments
+            if error.__class__ is TypeError and str(error).startswith(inner):
+                raise TypeError(f"{op.__name__}(){str(error).removeprefix(inner)}; its arguments are "
+                                f"({', '.join(op.arg_names)})") from None
             raise
     args = op.bind(args, kwargs)
     template, inputs = [], []
@@ -471,10 +486,22 @@ def _composite(op, args, kwargs):
 # --- writing in place -----------------------------------------------------------------------------------------------
 
 
-def inplace(op, args, kwargs):
+def inplace(op, args, kwargs, public=None):
     """`name_`: compute the result, check that it fits, write it into the first argument."""
     self = args[0]
-    before_write(self, op.__name__ + "_")
+    if public is not None and any(_overrides(a.__class__) for a in args) and not modes_torch_function_off():
+        return _overridden(op, args, kwargs, None, public)
+    before_write(self, op.__name__ + "_", overlap=op.overlap_ok)
+    if op.apart:
+        for t in args[1:]:
+            if t.__class__ is Tensor and t.storage is self.storage and partly_overlap(self, t):
+                raise RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor refer to "
+                                   "a single memory location. Please clone() the tensor before performing the operation."
+                                   + _said(self) + _said(t))
+    asked = kwargs.get("dtype")
+    if asked is not None and dtypes.given(asked) is not self.spec.dtype:
+        raise RuntimeError(f"Bad in-place call: input tensor dtype {self.spec.dtype.name} and output tensor dtype "
+                           f"{dtypes.given(asked).name} should match" + _said(self))
     if modes.grad and not _overrides(self.__class__) and any(requires(t) for t in _tensors(args)):
         args = (_as_it_was(self), *args[1:])
     result = call(op, args, kwargs)
@@ -495,10 +522,21 @@ def _as_it_was(self):
     return twin
 
 
-def before_write(self, what, bytes=True):
+def partly_overlap(a, b):
+    """Whether two dense looks at one storage share some cells but are not the same look (what PyTorch can decide)."""
+    if not (a.spec.dense and b.spec.dense and a.spec.numel and b.spec.numel):
+        return False
+    if a.offset == b.offset and a.spec.shape == b.spec.shape and a.spec.strides == b.spec.strides:
+        return False
+    size_a, size_b = a.spec.dtype.itemsize, b.spec.dtype.itemsize
+    start_a, start_b = a.offset * size_a, b.offset * size_b
+    return start_a < start_b + b.spec.nbytes and start_b < start_a + a.spec.nbytes
+
+
+def before_write(self, what, bytes=True, overlap=False):
     """Refuse a write that autograd or the memory cannot allow, before anything is computed.
 
-    Without `bytes` only the tensor's shape or strides will change (`t_`), which read-only memory allows too.
+    With `overlap` elements may share memory (filling an expanded tensor). Without `bytes` only the tensor's shape or strides will change (`t_`), which read-only memory allows too.
     """
     storage = self.storage
     if bytes and storage.readonly:
@@ -508,7 +546,7 @@ def before_write(self, what, bytes=True):
         raise RuntimeError("Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to "
                            "get a normal tensor before doing inplace update." + _said(self))
     kind = self.spec
-    if bytes and not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
+    if bytes and not overlap and not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
         raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single memory "
                            "location. Please clone() the tensor before performing the operation." + _said(self))
     if modes.grad:
@@ -526,21 +564,25 @@ def before_write(self, what, bytes=True):
 
 def _view_checks(self, result):
     """Refuse rebasing a view that must not carry a new history."""
+    if self._view_of is not None and (requires(self) or requires(result)):
+        refuse_view(self, "is being modified inplace")
+
+
+def refuse_view(self, written):
+    """Refuse to go on with a view of a kind whose history cannot follow a write; `written` says what happened."""
     why = self._view_of
-    if why is None or not (requires(self) or requires(result)):
-        return
     name = self._node.name() if self._node is not None else "a view function"
     if why == "several":
-        raise RuntimeError(f"Output {self._nr} of {name} is a view and is being modified inplace. This view is the output of a "
+        raise RuntimeError(f"Output {self._nr} of {name} is a view and {written}. This view is the output of a "
                            "function that returns multiple views. Such functions do not allow the output views to be modified "
                            "inplace. You should replace the inplace operation by an out-of-place one." + _said(self))
     if why == "no_grad":
-        raise RuntimeError("A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that "
+        raise RuntimeError(f"A view was created in no_grad mode and {written} with grad mode enabled. Given that "
                            "this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving "
                            "both the view and the inplace either both inside the no_grad block (if you don't want the inplace "
                            "to be tracked) or both outside (if you want the inplace to be tracked)." + _said(self))
     if why == "custom":
-        raise RuntimeError(f"Output {self._nr} of {name} is a view and is being modified inplace. This view was created inside "
+        raise RuntimeError(f"Output {self._nr} of {name} is a view and {written}. This view was created inside "
                            "a custom Function (or because an input was returned as-is) and the autograd logic to handle "
                            "view+inplace would override the custom backward associated with the custom Function, leading to "
                            "incorrect gradients. This behavior is forbidden. You can fix this by cloning the output of the "
@@ -571,6 +613,8 @@ def assign(self, result, what, check_cast=True):
     if tracked and self._base is not None:
         edge_self = edge_of(self._base)
     put(self, result, what)
+    if tracked and result._node is not None and result._node.__class__ is OpNode:
+        result._node.result_moved(result.storage, self)
     if modes.level >= 0:
         self._tangent = result._tangent
     if tracked:
@@ -611,34 +655,54 @@ def put(self, result, what):
         storage.value = source.value
         return
     flat = spec(dtypes.uint8, (storage.nbytes,))
+    if not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
+        storage.value = Value(_write_changed(self, result), flat)
+        return
     storage.value = write_part(self, flat, result)
     if source.exported and source.still_exported():
         current().run()
 
 
+def _write_changed(self, result):
+    """The bytes of `self`'s storage after a write to elements that share memory: only what differs is written, since
+    an unchanged element written later would undo a changed one in the same cell."""
+    now, incoming = array_of(self), array_of(result)
+    changed = ~((now == incoming) | ((now != now) & (incoming != incoming)))
+    memory = self.storage.value.memory.copy()
+    target = np.ndarray(now.shape, now.dtype, memory, self.offset * now.itemsize, self.spec.np_strides)
+    target[changed] = incoming[changed]
+    return memory
+
+
 def into(op, args, kwargs, out):
     """`out=`: compute, check, resize an empty out, write."""
     outs = out if isinstance(out, (tuple, list)) else (out,)
+    for o in outs:
+        if not isinstance(o, Tensor):
+            raise TypeError(f"{op.__name__}(): argument 'out' must be Tensor, not {type(o).__name__}")
     if modes.grad and (any(requires(t) for t in _tensors(args)) or any(requires(o) for o in outs)):
         raise RuntimeError(f"{op.__name__}(): functions with out=... arguments don't support automatic differentiation, but one "
                            "of the arguments requires grad.")
     for o in outs:
-        if not isinstance(o, Tensor):
-            raise TypeError(f"{op.__name__}(): argument 'out' must be Tensor, not {type(o).__name__}")
         before_write(o, f"{op.__name__}(out=)")
+        if op.out_apart and any(_overlap(o, t) for t in _tensors(args)):
+            raise RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor refer to a "
+                               "single memory location. Please clone() the tensor before performing the operation." + _said(o))
     if op.creates:
-        kwargs = _as_out(kwargs, outs[0])
+        kwargs = _as_out(op, kwargs, outs[0])
     before, modes.grad = modes.grad, False
     try:
         made = call(op, args, kwargs)
         results = made if isinstance(made, (tuple, list)) else (made,)
+        if isinstance(out, (tuple, list)) and not hasattr(made, "_fields"):
+            raise TypeError(f"{op.__name__}(): argument 'out' must be Tensor, not {type(out).__name__}")
         if len(results) != len(outs):
             raise TypeError(f"{op.__name__}(): out takes {len(results)} tensors, got {len(outs)}")
         for o, r in zip(outs, results, strict=True):
-            if op.strict_out and r.spec.dtype is not o.spec.dtype:
+            if r.spec.dtype is not o.spec.dtype and _strict_out(op, args, outs):
                 raise RuntimeError(f"Found dtype {o.spec.dtype.cname} but expected {r.spec.dtype.cname} for out" + _said(o))
             if not dtypes.can_cast(r.spec.dtype, o.spec.dtype):
-                raise RuntimeError(f"result type {r.spec.dtype.cname} can't be cast to the desired output type "
+                raise op.out_error(f"result type {r.spec.dtype.cname} can't be cast to the desired output type "
                                    f"{o.spec.dtype.cname}" + _said(o))
             if r.spec.device is not o.spec.device:
                 raise RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, "
@@ -661,7 +725,29 @@ def into(op, args, kwargs, out):
     return _named(op, outs)
 
 
-def _as_out(kwargs, out):
+def _overlap(a, b):
+    """Whether two tensors span common memory."""
+    if a is b:
+        return True
+    if a.storage is not b.storage:
+        return False
+    first, last = [], []
+    for t in (a, b):
+        first.append(t.offset * t.spec.dtype.itemsize)
+        last.append(first[-1] + shapes.extent(t.spec.shape, t.spec.strides) * t.spec.dtype.itemsize)
+    return first[0] < last[1] and first[1] < last[0]
+
+
+def _strict_out(op, args, outs):
+    """Whether `outs` must already have the dtypes of the results."""
+    how = op.strict_out
+    if callable(how):
+        return how(*args)
+    return how is True or (how == "several" and len(outs) > 1) \
+        or (how == "tensors" and all(isinstance(a, Tensor) for a in args))
+
+
+def _as_out(op, kwargs, out):
     """The arguments of a creating function with dtype and device taken from `out`, refused where they differ."""
     kind = out.spec
     dtype, where = dtypes.given(kwargs.get("dtype"), kind.dtype), kwargs.get("device")
@@ -670,7 +756,7 @@ def _as_out(kwargs, out):
     if where is not None and place(where) is not kind.device:
         raise RuntimeError(f"device type {place(where).type} does not match device type of out parameter ({kind.device.type})"
                            + _said(out))
-    return {**kwargs, "dtype": dtype, "device": kind.device}
+    return {**kwargs, "dtype": dtype, "device": kind.device} if "device" in op.arg_names else {**kwargs, "dtype": dtype}
 
 
 def _tensors(args):
@@ -763,7 +849,7 @@ def _call_words(op, args):
             words.append(repr(a))
         elif a is not op.defaults[at]:
             words.append(f"{argument}={a!r}")
-    return f"{op.__name__}({', '.join(words)})"
+    return f"{op.called or op.__name__.strip('_')}({', '.join(words)})"
 
 
 def explained(error, op, args):
@@ -787,4 +873,5 @@ _new = object.__new__
 door.call = call
 door.tensor = Tensor
 door.wrap = wrap
+door.refuse_view = refuse_view
 door.inplace = inplace

@@ -4,12 +4,14 @@
 """
 import importlib
 
-from ..base.op import Op, OpType, door
+import numpy as np
+
+from ..base.op import Op, OpType, _snake_to_camel, door
 from .dispatch import call, dispatch, inplace
 from .tensor import Tensor
 
-MODULES = ("create", "convert", "arith", "math", "compare", "reduce", "order", "shape", "index", "scatter",
-           "search", "embedding", "matmul", "linalg", "conv", "activation", "norm", "loss", "special")
+MODULES = ("create", "convert", "arith", "math", "compare", "reduce", "order", "shape", "arrange", "index", "scatter",
+           "search", "embedding", "matmul", "linalg", "conv", "activation", "attention", "norm", "loss", "special")
 
 namespace: dict = {"": {}, "nn.functional": {}, "linalg": {}, "special": {}}
 declared: dict = {}           # class name → operation
@@ -28,7 +30,7 @@ UNARY = {"neg": "neg", "invert": "bitwise_not", "abs": "abs", "pos": "positive"}
 def method(op, name):
     """The method form: the tensor comes first."""
     def form(self, *args, **kwargs):
-        return call(op, (self, *args), kwargs)
+        return call(op, (self, *args), kwargs, form)
     form.__name__, form.__qualname__, form.__doc__, form.op = name, f"Tensor.{name}", op.__doc__, op
     return form
 
@@ -46,7 +48,7 @@ def attribute(op, name):
 def in_place(op, name):
     """The in-place form `name_`."""
     def form(self, *args, **kwargs):
-        return inplace(op, (self, *args), kwargs)
+        return inplace(op, (self, *args), kwargs, form)
     form.__name__, form.__qualname__, form.op = name, f"Tensor.{name}", op
     form.__doc__ = f"In-place form of `{op.__name__}`: the result replaces this tensor's contents."
     return form
@@ -58,9 +60,9 @@ def operator(op, name, reverse):
         c = other.__class__
         if (c is Tensor or c in PLAIN) and self.__class__ is Tensor and op.prepared and not op.composite:
             return dispatch(op, (other, self, *op.defaults[2:]) if reverse else (self, other, *op.defaults[2:]))
-        if not takes(other):
+        if not takes(other) or isinstance(other, np.ndarray):        # an array's own operator comes to __array_ufunc__
             return NotImplemented
-        return call(op, (other, self) if reverse else (self, other), {})
+        return call(op, (other, self) if reverse else (self, other), {}, None if reverse else spelled(op, form))
     form.__name__, form.__qualname__, form.op = name, f"Tensor.{name}", op
     return form
 
@@ -70,9 +72,16 @@ def augmented(op, name):
     def form(self, other):
         if not takes(other):
             return NotImplemented
-        return inplace(op, (self, other), {})
+        if isinstance(other, np.ndarray):
+            other = door.operand(other)
+        return inplace(op, (self, other), {}, spelled(op, form, "_"))
     form.__name__, form.__qualname__, form.op = name, f"Tensor.{name}", op
     return form
+
+
+def spelled(op, form, suffix=""):
+    """The method that an operator stands for, as overrides see it: `x + y` is `Tensor.add`."""
+    return getattr(Tensor, op.__name__ + suffix, form)
 
 
 PLAIN = frozenset((bool, int, float, complex))
@@ -89,6 +98,10 @@ def attach(op):
     forms = op.forms.split()
     own = op.__name__.removesuffix("_")
     names = [] if own.startswith("_") else [own]
+    if own.startswith("_") and op.names:                # from here on it goes by its public name, in messages too
+        op.node = op.node or _snake_to_camel(own) + "Backward0"
+        own = op.names.split()[0].rpartition(".")[2]
+    op.__name__ = own
     for name in (*names, *op.names.split()):
         prefix, _, last = name.rpartition(".")
         if prefix == "Tensor":
@@ -131,6 +144,6 @@ def attach_all():
     for name, target in UNARY.items():
         op = top.get(target)
         if op is None: continue
-        setattr(Tensor, f"__{name}__", (lambda op: lambda self: call(op, (self,), {}))(op))
+        setattr(Tensor, f"__{name}__", (lambda op: lambda self: call(op, (self,), {}, spelled(op, op)))(op))
     for name in ("ones_like", "zeros_like", "stack", "_full"):          # what the layers below make tensors with
         setattr(door, name.removeprefix("_"), declared.get(name))

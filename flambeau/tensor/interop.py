@@ -121,10 +121,21 @@ def exported(tensor):
     return storage.export(tensor.spec, tensor.offset)
 
 
+def array(self, dtype=None, copy=None):
+    """What `np.asarray(tensor)` calls: the tensor's memory, or a copy where a dtype or `copy=True` asks for one."""
+    found = numpy(self)
+    if dtype is not None and np.dtype(dtype) != found.dtype:
+        if copy is False:
+            raise ValueError(f"Unable to avoid copy while creating an array as requested: the tensor is {found.dtype}, and "
+                             f"{np.dtype(dtype)} was asked for")
+        return found.astype(dtype)
+    return found.copy() if copy else found
+
+
 def who(tensor):
     """Name, spec and birthplace, for the end of a message."""
     name = name_of(tensor, user_frame()) or "the tensor"
     return f"\n  {name} is {tensor.spec}, made at {line_of(tensor.site)}."
 
 
-Tensor.numpy = numpy
+Tensor.numpy, Tensor.__array__ = numpy, array

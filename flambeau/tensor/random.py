@@ -12,12 +12,13 @@ from ..autograd.modes import modes
 from ..autograd.node import requires
 from ..backends import random as streams
 from ..base import dtypes, shapes
+from ..base.arguments import C_NAMES, asked, fitting, like, number, options, shape_of
 from ..base.errors import need
 from ..base.spec import CPU, META, device as Device, spec
 from ..trace.value import Storage
-from .create import asked, from_array, no_pinning
-from .dispatch import _as_out, _said, array_of, assign, before_write, wrap
-from .forms import declared, ops_create
+from .create import from_array
+from .dispatch import _said, array_of, assign, before_write, wrap
+from .forms import declared
 from .subclass import handle_torch_function, has_torch_function
 from .tensor import Tensor
 
@@ -163,8 +164,13 @@ def fill(self, draw, what, name):
 
 def new(size, dtype, layout, device, pin_memory, out, fallback=None):
     """The spec of a new tensor from the arguments that every function here takes; `out` says dtype and device."""
-    given = _as_out({"dtype": dtype, "device": device}, out) if out is not None else {"dtype": dtype, "device": device}
-    dtype, where = ops_create.options(given["dtype"], fallback or dtypes.get_default_dtype(), given["device"], layout, pin_memory)
+    if out is not None:
+        fallback, dtype = the_out(out).dtype, dtypes.given(dtype, out.dtype)
+        need(dtype is fallback, f"dtype {dtype.cname} does not match dtype of out parameter ({fallback.cname})")
+        device = out.device if device is None else device
+    dtype, where = options(dtype, fallback or dtypes.get_default_dtype(), device, layout, pin_memory)
+    need(out is None or where is out.device,
+         f"device type {where.type} does not match device type of the out parameter")
     return spec(dtype, size, None, where)
 
 
@@ -176,11 +182,15 @@ def finish(out, kind, method, requires_grad, *args, **kwargs):
     return method(resized(out, kind.shape), *args, **kwargs)
 
 
-def resized(out, shape):
-    """`out` ready to be written, in the shape of the result."""
+def the_out(out):
     if not isinstance(out, Tensor):
         raise TypeError(f"argument 'out' must be Tensor, not {type(out).__name__}")
-    if modes.grad and requires(out):
+    return out
+
+
+def resized(out, shape):
+    """`out` ready to be written, in the shape of the result."""
+    if modes.grad and requires(the_out(out)):
         raise RuntimeError("functions with out=... arguments don't support automatic differentiation, but one of the arguments "
                            "requires grad." + _said(out))
     if tuple(out.shape) != tuple(shape):
@@ -207,10 +217,6 @@ def spoken(given, named, **defaults):
     return [values.get(name, default) for name, default in defaults.items()]
 
 
-def number(given, what):
-    return ops_create.number(given, what)
-
-
 @overridable
 def uniform_(self, *args, generator=None, **named):
     """Fill with numbers uniform over [from, to)."""
@@ -219,7 +225,7 @@ def uniform_(self, *args, generator=None, **named):
     need(dtype.category >= 2, f"\"check_uniform_bounds\" not implemented for '{dtype.cname}'", NotImplementedError)
     top = dtypes.finfo(dtype).max
     for name, n in (("from", low), ("to", high)):
-        need(-top <= n <= top, f"{name} is out of bounds for {ops_create.C_NAMES[dtype.to_real().name]}: {n}")
+        need(-top <= n <= top, f"{name} is out of bounds for {C_NAMES[dtype.to_real().name]}: {n}")
     need(low <= high, f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}")
     need(high - low <= top, f"uniform_ expects to-from <= std::numeric_limits<{dtype.cname}>::max(), but found to={high} and "
          f"from={low} which result in to-from to exceed the limit")
@@ -265,7 +271,7 @@ def check_integers(low, high, dtype):
     else:
         bottom, top = (0, 1) if dtype is dtypes.bool else (dtypes.iinfo(dtype).min, dtypes.iinfo(dtype).max)
     name = {"uint8": "unsigned char", "int8": "signed char", "int16": "short", "int32": "int", "int64": "long"}.get(
-        dtype.name) or ops_create.C_NAMES.get(dtype.name, dtype.name)
+        dtype.name) or C_NAMES.get(dtype.name, dtype.name)
     need(bottom <= low <= top, f"from is out of bounds for {name}, got {low}")
     need(high is None or bottom <= high - 1 <= top, f"to - 1 is out of bounds for {name}, got to={high}")
 
@@ -274,6 +280,7 @@ def check_integers(low, high, dtype):
 def bernoulli_(self, p=0.5, *, generator=None):
     """Fill with ones of probability `p` (a number, or a tensor of probabilities) and zeros."""
     dtype, source = self.spec.dtype, stream(generator)
+    need(not dtype.is_complex or not self.spec.numel, f"\"bernoulli_tensor_cpu_self_\" not implemented for '{dtype.cname}'", NotImplementedError)
     if isinstance(p, Tensor):
         return fill(self, at_odds(p, self.spec, source), "bernoulli_", "_bernoulli_at")
     p = number(p, "p")
@@ -344,13 +351,13 @@ IN_PLACE = (uniform_, normal_, random_, bernoulli_, exponential_, geometric_, ca
 
 def rand(*sizes, size=None, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
     """Numbers uniform over [0, 1)."""
-    kind = new(ops_create.shape_of(sizes, size), dtype, layout, device, pin_memory, out)
+    kind = new(shape_of(sizes, size), dtype, layout, device, pin_memory, out)
     return finish(out, kind, uniform_, requires_grad, generator=generator)
 
 
 def randn(*sizes, size=None, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
     """Normal numbers of mean 0 and standard deviation 1."""
-    kind = new(ops_create.shape_of(sizes, size), dtype, layout, device, pin_memory, out)
+    kind = new(shape_of(sizes, size), dtype, layout, device, pin_memory, out)
     return finish(out, kind, normal_, requires_grad, generator=generator)
 
 
@@ -385,20 +392,20 @@ def randint(*args, low=None, high=None, size=None, generator=None, out=None, dty
         size, rest = rest[0], rest[1:]
     if rest or not isinstance(size, (tuple, list)):
         raise TypeError("argument 'size' must be tuple of ints, not " + type(rest[0] if rest else size).__name__)
-    kind = new(ops_create.shape_of((size,)), dtype, layout, device, pin_memory, out, dtypes.int64)
+    kind = new(shape_of((size,)), dtype, layout, device, pin_memory, out, dtypes.int64)
     return finish(out, kind, random_, requires_grad, low, high, generator=generator)
 
 
 def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
     """The integers from 0 to n - 1 in random order."""
-    kind = new(ops_create.shape_of((n,)), dtype, layout, device, pin_memory, out, dtypes.int64)
+    kind = new(shape_of((n,)), dtype, layout, device, pin_memory, out, dtypes.int64)
     count, dtype, source = kind.numel, kind.dtype, stream(generator)
     need(dtype.category in (1, 2), f"\"randperm\" not implemented for '{dtype.cname}'", NotImplementedError)
     if dtype.category == 2:
         most = 2 ** streams.DIGITS[dtype.name] + 1
         need(count <= most, f"n cannot be greater than {most} for {dtype.cname} type, got {count}")
     else:
-        ops_create.fitting(count, dtype)
+        fitting(count, dtype)
     if out is None:
         return fresh(lambda n: source.permutation(n, dtype.np), kind, requires_grad)
     return fill(resized(out, kind.shape), lambda n: source.permutation(n, dtype.np), "randperm(out=)", "_random")
@@ -408,7 +415,7 @@ def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=Non
 def rand_like(input, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False,
               memory_format=None):
     """Numbers uniform over [0, 1), in the shape, layout and dtype of `input`."""
-    kind = ops_create.like(input, dtype, device, layout, memory_format, pin_memory)
+    kind = like(input, dtype, device, layout, memory_format, pin_memory)
     return finish(None, kind, uniform_, requires_grad, generator=generator)
 
 
@@ -416,7 +423,7 @@ def rand_like(input, *, generator=None, dtype=None, layout=None, device=None, re
 def randn_like(input, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False,
                memory_format=None):
     """Standard normal numbers in the shape, layout and dtype of `input`."""
-    kind = ops_create.like(input, dtype, device, layout, memory_format, pin_memory)
+    kind = like(input, dtype, device, layout, memory_format, pin_memory)
     return finish(None, kind, normal_, requires_grad, generator=generator)
 
 
@@ -427,7 +434,7 @@ def randint_like(input, *args, low=None, high=None, generator=None, dtype=None, 
     low, high, rest = integer_range(args, low, high)
     if rest:
         raise TypeError(f"takes input, low and high by position, got {len(args) + 1} arguments")
-    kind = ops_create.like(input, dtype, device, layout, memory_format, pin_memory)
+    kind = like(input, dtype, device, layout, memory_format, pin_memory)
     return finish(None, kind, random_, requires_grad, low, high, generator=generator)
 
 
@@ -439,18 +446,24 @@ def normal(mean=None, std=None, size=None, *, generator=None, out=None, dtype=No
     if not tensors:
         if size is None:
             raise TypeError('received an invalid combination of arguments: with numbers for mean and std, "size" is required')
-        kind = new(ops_create.shape_of((size,)), dtype, layout, device, pin_memory, out)
+        kind = new(shape_of((size,)), dtype, layout, device, pin_memory, out)
         return finish(out, kind, normal_, requires_grad, 0.0 if mean is None else mean, 1.0 if std is None else std,
                       generator=generator)
     if isinstance(std, Tensor):
         need(not std.is_complex(), "normal expects standard deviation to be non-complex")
         if std.spec.device is not META and std.spec.numel:
             need(bool((array_of(std) >= 0).all()), "normal expects all elements of std >= 0.0")
+    if out is not None and modes.grad and any(map(requires, (*tensors, out))):
+        raise RuntimeError("normal(): functions with out=... arguments don't support automatic differentiation, but one of the "
+                           "arguments requires grad." + _said(out))
     first = tensors[0].spec
     kind = spec(first.dtype, shapes.broadcast(*[t.spec.shape for t in tensors]), None, first.device)
     before, modes.grad = modes.grad, False
     try:
-        made = fresh(lambda n: np.empty(n, kind.dtype.np), kind) if out is None else resized(out, kind.shape)
+        if out is None:
+            made = fresh(lambda n: np.empty(n, kind.dtype.np), kind)
+        else:                                              # PyTorch does not resize for a number and a tensor
+            made = resized(out, kind.shape if len(tensors) == 2 else out.shape)
         if isinstance(std, Tensor):
             made = normal_(made, 0, 1, generator=generator).mul_(std).add_(0 if mean is None else mean)
         else:
@@ -516,4 +529,3 @@ for form in IN_PLACE:
 for form in (bernoulli, multinomial):
     setattr(Tensor, form.__name__, form)
 del form
-no_pinning                    # (create.options refuses pin_memory for all of these)

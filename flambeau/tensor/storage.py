@@ -17,18 +17,18 @@ PUBLIC = ("UntypedStorage",)
 class UntypedStorage:
     """The bytes behind one or more tensors."""
 
-    def __init__(self, size=0, *, cell=None):
-        if cell is None:
-            cell = Storage(Value(np.empty(int(size), np.uint8), spec(dtypes.uint8, (int(size),))), int(size), CPU)
-        self.cell = cell
+    def __init__(self, size=0, *, storage=None):
+        if storage is None:
+            storage = Storage(Value(np.empty(int(size), np.uint8), spec(dtypes.uint8, (int(size),))), int(size), CPU)
+        self.storage = storage
 
     @property
     def device(self):
-        return self.cell.device
+        return self.storage.device
 
     def nbytes(self):
         """How many bytes there are."""
-        return self.cell.nbytes
+        return self.storage.nbytes
 
     size = __len__ = nbytes
 
@@ -41,14 +41,14 @@ class UntypedStorage:
         return self._tensor().data_ptr()
 
     def _tensor(self):
-        return wrap(self.cell, spec(dtypes.uint8, (self.cell.nbytes,), None, self.cell.device))
+        return wrap(self.storage, spec(dtypes.uint8, (self.storage.nbytes,), None, self.storage.device))
 
     def tolist(self):
         """The bytes as numbers."""
         return self._tensor().tolist()
 
     def __getitem__(self, index):
-        return self._tensor()[index].item() if isinstance(index, int) else UntypedStorage(cell=self._tensor()[index].clone().storage)
+        return self._tensor()[index].item() if isinstance(index, int) else UntypedStorage(storage=self._tensor()[index].clone().storage)
 
     def __setitem__(self, index, value):
         self._tensor()[index] = value
@@ -57,10 +57,10 @@ class UntypedStorage:
         return iter(self.tolist())
 
     def __eq__(self, other):
-        return isinstance(other, UntypedStorage) and other.cell is self.cell
+        return isinstance(other, UntypedStorage) and other.storage is self.storage
 
     def __hash__(self):
-        return id(self.cell)
+        return id(self.storage)
 
     def copy_(self, source, non_blocking=None):
         """Overwrite the bytes by those of `source`."""
@@ -74,11 +74,11 @@ class UntypedStorage:
 
     def clone(self):
         """A copy."""
-        return UntypedStorage(cell=self._tensor().clone().storage)
+        return UntypedStorage(storage=self._tensor().clone().storage)
 
     def resize_(self, size):
         """Make it `size` bytes long; bytes beyond the old end are not initialised."""
-        resize(self.cell, int(size))
+        resize(self.storage, int(size))
         return self
 
     def untyped(self):
@@ -101,24 +101,24 @@ class UntypedStorage:
         return False
 
     def __copy__(self):
-        return UntypedStorage(cell=self.cell)
+        return UntypedStorage(storage=self.storage)
 
     def __deepcopy__(self, memo):
         from copy import deepcopy
-        return UntypedStorage(cell=deepcopy(self._tensor(), memo).storage)
+        return UntypedStorage(storage=deepcopy(self._tensor(), memo).storage)
 
     def __reduce__(self):
-        return untyped, (self.cell,)
+        return untyped, (self.storage,)
 
     def __repr__(self):
-        rows = "" if self.cell.device is META else "".join(f" {n}\n" for n in shortened(self))
+        rows = "" if self.storage.device is META else "".join(f" {n}\n" for n in shortened(self))
         return f"{rows}[torch.storage.UntypedStorage(device={self.device}) of size {len(self)}]"
 
     __str__ = __repr__
 
 
 def untyped(cell):
-    return UntypedStorage(cell=cell)
+    return UntypedStorage(storage=cell)
 
 
 def shortened(storage):
@@ -148,7 +148,7 @@ def resize(cell, nbytes):
 
 def untyped_storage(self):
     """The storage behind the tensor, as bytes."""
-    return UntypedStorage(cell=self.storage)
+    return UntypedStorage(storage=self.storage)
 
 
 def is_shared(self):

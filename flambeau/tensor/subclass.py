@@ -32,7 +32,7 @@ def default_torch_function(cls, func, types, args, kwargs):
         made = func(*args, **kwargs)
     if func in nowrap:
         return made
-    ours = isinstance(func, OpType) or hasattr(func, "op")
+    ours = isinstance(func, OpType) or hasattr(func, "op") or func is Tensor.detach
     return converted(made, cls, ours, tuple(_open(args)) if ours else ())
 
 
@@ -57,7 +57,8 @@ def converted(made, cls, fresh, args):
 def as_subclass(self, cls):
     """The same data and history as an object of class `cls`, a subclass of Tensor."""
     if not (isinstance(cls, type) and issubclass(cls, Tensor)):
-        raise TypeError(f"as_subclass(): argument 'cls' must be a subclass of Tensor, got {cls!r}")
+        raise TypeError("Creating a Tensor subclass from a class that does not inherit from Tensor is not possible. Make sure "
+                        f"your class inherits from Tensor: got {cls!r}")
     with DisableTorchFunctionSubclass():
         from .forms import declared
         out = declared["_alias"](self)
@@ -113,4 +114,14 @@ def is_tensor_like(inp):
     return isinstance(inp, Tensor) or hasattr(inp, "__torch_function__")
 
 
-Tensor.as_subclass = as_subclass
+plain_detach = Tensor.detach
+
+
+def detach(self):
+    """The same memory without history; writes through either are seen, and noticed at backward."""
+    if self.__class__ is not Tensor and overloaded((self,)):
+        return handle_torch_function(Tensor.detach, (self,), self)
+    return plain_detach(self)
+
+
+Tensor.as_subclass, Tensor.detach = as_subclass, detach

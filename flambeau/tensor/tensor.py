@@ -11,6 +11,7 @@ from ..autograd.node import Handle, edge_of, refresh, requires
 from ..base import shapes
 from ..base.errors import here, line_of, name_of, user_frame
 from ..base.spec import META
+from ..trace.record import run_all
 
 
 class TensorType(type):
@@ -175,9 +176,11 @@ class Tensor(metaclass=TensorType):
         """The address of the first element. The memory stays where it is while the storage lives."""
         if self.spec.device is META or self.spec.numel == 0:
             return 0
-        value = self.storage.value.ready()
-        self.storage.pin()
-        return value.memory.ctypes.data + self.offset * self.spec.dtype.itemsize
+        storage = self.storage
+        if not storage.exported:
+            run_all()                    # whoever has the address may write; what was recorded before must not see it
+        storage.pin()
+        return storage.value.memory.ctypes.data + self.offset * self.spec.dtype.itemsize
 
     def __len__(self):
         if self.spec.ndim == 0:

@@ -1,4 +1,4 @@
 """Helpers around the core: checkpointing and DLPack."""
-from . import checkpoint
+from . import checkpoint, dlpack
 
-__all__ = ["checkpoint"]
+__all__ = ["checkpoint", "dlpack"]

@@ -257,7 +257,7 @@ def test_erf_agrees_with_the_standard_library():
 
 def test_erfc_agrees_with_the_standard_library():
     want = np.array([math.erfc(x) for x in SWEEP])
-    assert (np.abs(special.erfc(np, SWEEP) - want) <= 6 * np.spacing(want)).all()
+    assert (np.abs(special.erfc(np, SWEEP) - want) <= 8 * np.spacing(want)).all()
 
 
 def test_lgamma_agrees_with_the_standard_library():

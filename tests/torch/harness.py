@@ -210,7 +210,8 @@ def function(op):
 
 def variant(call):
     """The Flambeau spelling of a method, in-place or operator form as OpInfo gives it."""
-    if isinstance(call, functools.partial) or isinstance(call, types.FunctionType) and "Tensor." not in call.__qualname__:
+    written = isinstance(call, types.FunctionType) and "Tensor." not in call.__qualname__     # a lambda, F.relu
+    if written or isinstance(call, functools.partial):
         return refit(call)
     if getattr(call, "__module__", None) == "_operator" or call is abs:
         return call

@@ -44,11 +44,13 @@ def chosen(names, families):
     by_heading = [set(found) for heading, found in sections().items() if any(family in heading for family in families)]
     patterns = names + families + [f"{name}.*" for name in families]
 
+    def named(op, pattern):
+        return fnmatch.fnmatchcase(op.name, pattern) or fnmatch.fnmatchcase(op.full_name, pattern)
+
     def asked(op):
-        return any(op.name in found for found in by_heading) \
-            or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns for name in (op.name, op.full_name))
+        return any(op.name in found for found in by_heading) or any(named(op, pattern) for pattern in patterns)
     found = [op for op in OPS if asked(op)] if patterns else OPS
-    unknown = [name for name in names if not any(fnmatch.fnmatchcase(n, name) for op in OPS for n in (op.name, op.full_name))]
+    unknown = [name for name in names if not any(named(op, name) for op in OPS)]
     if unknown or not found:
         sys.exit(f"no such operation in core_ops.txt: {' '.join(unknown or families)}")
     return found
@@ -77,8 +79,9 @@ def examine(op, args):
             name = dtype and DTYPES[dtype]
             try:
                 outcome = run(check, op, dtype)
-                found = (*outcome.first(), *traceback.format_exception(outcome.failures[0][1])) if outcome.failures else ("", "")
-                rows.append(Row(check, name, outcome.ran, *found[:2], "".join(found[2:]), outcome.seconds))
+                call, wrong = outcome.first() if outcome.failures else ("", "")
+                trace = "".join(traceback.format_exception(outcome.failures[0][1])) if wrong else ""
+                rows.append(Row(check, name, outcome.ran, call, wrong, trace, outcome.seconds))
             except Exception as error:                      # the harness or OpInfo itself
                 rows.append(Row(check, name, 1, op.full_name, f"harness: {error!r:.200}", traceback.format_exc(), 0.0))
     return rows
@@ -120,7 +123,7 @@ def examine_all(ops, args):
                 del running[reader]
                 crash = Row("values", None, 1, op.full_name, f"the process died, status {status}", "", 0.0)
                 yield op, pickle.loads(data) if data and not status else [crash]
-        for op, pid, start, _ in running.values():
+        for _, pid, start, _ in running.values():
             if time.monotonic() - start > PATIENCE:
                 os.kill(pid, signal.SIGKILL)
 
@@ -151,7 +154,8 @@ def say_failures(ops, args):
         for group in () if args.gaps else groups.values():
             row = group[0]
             names = ",".join(short_dtype(row.dtype) for row in group if row.dtype)
-            print(f"{row.check} {names + ' ' * bool(names)}{row.call}: {row.wrong}"[:None if args.verbose else args.width])
+            line = " ".join(filter(None, (row.check, names, f"{row.call}: {row.wrong}")))
+            print(line if args.verbose else line[:args.width])
             if args.verbose:
                 print("    " + row.trace.replace("\n", "\n    "))
         sys.stdout.flush()
@@ -188,7 +192,8 @@ check. ✓ passes, ✗ fails, – does not apply, 1/2 passes with one of two dty
     for op in sorted(ops, key=lambda op: op.full_name):
         by_check = {check: [row for row in found[op.full_name] if row.check == check] for check in CHECKS}
         lost = [row.dtype or "all" for row in by_check["values"] if row.wrong]
-        dtypes = f"{len(by_check['values']) - len(lost)}/{len(by_check['values'])}" + (f" (not {', '.join(lost)})" * bool(lost))
+        asked = len(by_check["values"])
+        dtypes = f"{asked - len(lost)}/{asked}" + f" (not {', '.join(lost)})" * bool(lost)
         marks = [mark(by_check[check]) for check in CHECKS]
         print(f"| {op.full_name} | {' | '.join([marks[0], dtypes, *marks[1:]])} |")
     gaps = read_gaps()
@@ -220,7 +225,7 @@ def main():
         checks.EXTRA_SAMPLES = args.samples
     if args.dtype and not set(args.dtype) <= set(DTYPES.values()):
         parser.error(f"dtypes are {' '.join(DTYPES.values())}")
-    ops = chosen(args.op, args.family)
+    ops = [op for op in chosen(args.op, args.family) if any(dtypes_for(check, op) for check in args.check or CHECKS)]
     narrowed = args.op or args.family or args.check or args.dtype or args.failures or args.gaps or args.slow
     sys.exit((say_failures if narrowed else say_table)(ops, args))
 

@@ -2,17 +2,21 @@
 gaps.txt for what is known to differ, and `python -m tests.torch.report --op NAME` for the quick way to look at one."""
 import pytest
 
-from tests.torch.checks import CHECKS, everything, gap, read_gaps, run, case_id
+pytest.importorskip("torch")
+
+from tests.torch.checks import CHECKS, case_id, everything, gap, read_gaps, run
 
 GAPS = read_gaps()
 
 
 def cases(check):
     """One parameter per (op, dtype), expected to fail where gaps.txt says so."""
+    found = []
     for op, dtype in everything(check):
         reason = gap(GAPS, check, op, dtype)
         marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason is not None else []
-        yield pytest.param(op, dtype, id=case_id(op, dtype), marks=marks)
+        found.append(pytest.param(op, dtype, id=case_id(op, dtype), marks=marks))
+    return found
 
 
 def holds(check, op, dtype):

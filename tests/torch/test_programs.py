@@ -30,6 +30,7 @@ def dim(t, a):
     return a % t.dim() if t.dim() else 0
 
 
+# Index tensors stay in range: PyTorch writes part before it refuses, and does not refuse where the result is empty.
 STEPS = {
     "transpose": lambda m, t, u, a, b: t.transpose(dim(t, a), dim(t, b)),
     "select": lambda m, t, u, a, b: t.select(dim(t, a), b),
@@ -43,7 +44,7 @@ STEPS = {
     "expand": lambda m, t, u, a, b: t.expand(2, *t.shape),
     "flatten_split": lambda m, t, u, a, b: t.reshape(-1).split(2)[0],
     "diagonal": lambda m, t, u, a, b: t.diagonal(),
-    "index": lambda m, t, u, a, b: t[m.tensor([0, a, 0])],
+    "index": lambda m, t, u, a, b: t[m.tensor([0, a % max(len(t), 1), 0])],
     "mask": lambda m, t, u, a, b: t[t > 0],
     "detach": lambda m, t, u, a, b: t.detach(),
     "clone": lambda m, t, u, a, b: t.clone(),
@@ -61,13 +62,13 @@ STEPS = {
     "add_": lambda m, t, u, a, b: t.add_(u),
     "mul_": lambda m, t, u, a, b: t.mul_(u),
     "sub_number_": lambda m, t, u, a, b: t.sub_(a / 2),
-    "copy_": lambda m, t, u, a, b: t.copy_(u),
+    "copy_": lambda m, t, u, a, b: t.copy_(u) if t is not u else None,
     "fill_": lambda m, t, u, a, b: t.fill_(a),
     "zero_": lambda m, t, u, a, b: t.zero_(),
     "tanh_": lambda m, t, u, a, b: t.tanh_(),
     "set_item": lambda m, t, u, a, b: t.__setitem__(abs(a) % 3, u),
     "set_slice": lambda m, t, u, a, b: t.__setitem__(slice(None, abs(a) % 3), b / 2),
-    "set_index": lambda m, t, u, a, b: t.__setitem__(m.tensor([0, a]), b / 2),
+    "set_index": lambda m, t, u, a, b: t.__setitem__(m.tensor([0, a % max(len(t), 1)]), b / 2),
     "set_mask": lambda m, t, u, a, b: t.__setitem__(t > b, a / 2),
     "no_grad_add_": lambda m, t, u, a, b: without_grad(m, t, a),
     "backward": lambda m, t, u, a, b: (t * t).sum().backward(retain_graph=bool(a % 2)),
@@ -103,7 +104,7 @@ def run(m, leaf_args, program):
             total.backward()
     except Exception as error:
         story.append(("backward", type(error).__name__))
-    facts = [(tuple(t.shape), tuple(t.stride()) if t.numel() > 1 else None, t.storage_offset(), str(t.dtype), t.requires_grad,
+    facts = [(tuple(t.shape), [s for s, n in zip(t.stride(), t.shape) if n > 1 and t.numel()], t.storage_offset(), str(t.dtype), t.requires_grad,
               t._version, t._is_view()) for t in pool]
     values = [t.detach().clone().double().reshape(-1).tolist() for t in pool]
     grads = [None if t.grad is None else t.grad.double().reshape(-1).tolist() for t in pool[:n]]

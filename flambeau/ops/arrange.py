@@ -1,0 +1,606 @@
+"""New arrangements of old elements: stacked, repeated, turned, on a diagonal, or with one part replaced."""
+import itertools
+from operator import index as as_int
+
+from ..base import dtypes, layout, shapes
+from ..base.errors import need
+from ..base.op import Composite, Op, door
+from ..base.spec import default_device, spec
+from .convert import cast, clone, zeros
+from .create import _full, arange
+from .shape import (
+    _as_strided,
+    _diagonal_backward,
+    _expand,
+    _reshape,
+    _scatter_strided,
+    _slice,
+    _view,
+    as_strided,
+    atleast_1d,
+    atleast_2d,
+    atleast_3d,
+    cat,
+    clamped,
+    diagonal,
+    flatten,
+    ints,
+    need_list,
+    promoted,
+    ravel,
+    select,
+    several,
+    stack,
+    stretch,
+    strided_positions,
+    unsqueeze,
+    write_diagonal,
+)
+
+# --- joining ------------------------------------------------------------------------------------------------
+
+
+class hstack(Composite):
+    """`tensors` joined along their second dimension, vectors along their only one."""
+
+    forms = "function"
+    out_error = TypeError
+
+    def of(tensors):
+        need_list(tensors, "hstack expects a non-empty TensorList")
+        tensors = atleast_1d(tensors)
+        return cat(tensors, 0 if tensors[0].ndim == 1 else 1)
+
+
+class vstack(Composite):
+    """`tensors` joined along their first dimension, vectors as rows."""
+
+    names = "row_stack"
+    forms = "function"
+    out_error = TypeError
+
+    def of(tensors):
+        need_list(tensors, "vstack expects a non-empty TensorList")
+        return cat(atleast_2d(tensors), 0)
+
+
+class dstack(Composite):
+    """`tensors` joined along their third dimension."""
+
+    forms = "function"
+    out_error = TypeError
+
+    def of(tensors):
+        need_list(tensors, "dstack expects a non-empty TensorList")
+        return cat(atleast_3d(tensors), 2)
+
+
+class column_stack(Composite):
+    """`tensors` joined along their second dimension, vectors as columns."""
+
+    forms = "function"
+    out_error = TypeError
+
+    def of(tensors):
+        need_list(tensors, "column_stack expects a non-empty TensorList")
+        return hstack([_reshape(x, (x.numel(), 1)) if x.ndim <= 1 else x for x in tensors])
+
+
+class block_diag(Composite):
+    """The matrices `tensors` along the diagonal of one that is zero elsewhere; a vector is one row."""
+
+    forms = "function"
+
+    def of(*tensors):
+        return _block_diag(tensors) if tensors else _full((1, 0), 0, dtypes.default, default_device())
+
+
+def as_matrix(shape):
+    """Rows and columns of a block: a vector is one row, a number one element."""
+    return (1, 1) if not shape else (1, shape[0]) if len(shape) == 1 else shape
+
+
+class _block_diag(Op):
+    """`tensors` along the diagonal."""
+
+    lists = True
+    exact = True
+
+    def meta(tensors):
+        for at, k in enumerate(tensors):
+            need(k.ndim <= 2, "torch.block_diag: Input tensors must have 2 or fewer dimensions. "
+                 f"Input {at} has {k.ndim} dimensions")
+        blocks = [as_matrix(k.shape) for k in tensors]
+        shape = (sum(b[0] for b in blocks), sum(b[1] for b in blocks))
+        return spec(promoted(tensors), shape, None, tensors[0].device)
+
+    def ref(xp, tensors):
+        blocks = [a.reshape(as_matrix(a.shape)) for a in tensors]
+        shape = (sum(b.shape[0] for b in blocks), sum(b.shape[1] for b in blocks))
+        out = xp.zeros(shape, promoted(tensors).np)
+        row = column = 0
+        for b in blocks:
+            out[row:row + b.shape[0], column:column + b.shape[1]] = b
+            row, column = row + b.shape[0], column + b.shape[1]
+        return out
+
+    def d_tensors(g, tensors_spec):
+        made, row, column = [], 0, 0
+        for k in tensors_spec:
+            height, width = as_matrix(k.shape)
+            block = _slice(_slice(g, 0, row, row + height, 1), 1, column, column + width, 1)
+            made.append(_reshape(block, k.shape))
+            row, column = row + height, column + width
+        return made
+
+
+class meshgrid(Composite):
+    """The coordinates of a grid: each of `tensors` (vectors) spread over all the others.
+
+    >>> x, y = torch.meshgrid(torch.tensor([1, 2]), torch.tensor([3, 4, 5]), indexing="ij")
+    >>> y
+    tensor([[3, 4, 5],
+            [3, 4, 5]])
+    """
+
+    forms = "function"
+
+    def of(*tensors, indexing="ij"):
+        if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
+            tensors = tensors[0]
+        need(tensors, "meshgrid expects a non-empty TensorList")
+        need(indexing in ("ij", "xy"), 'torch.meshgrid: indexing must be one of "xy" or "ij", but received: '
+             f"{indexing}")
+        first = tensors[0]
+        for x in tensors:
+            need(x.ndim <= 1, "torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: "
+                 f"{x.spec}")
+            need(x.dtype is first.dtype, "meshgrid expects all tensors to have the same dtype")
+            need(x.device is first.device, "meshgrid expects all tensors to have the same device")
+        n = len(tensors)
+        places = [1, 0, *range(2, n)] if indexing == "xy" and n > 1 else list(range(n))
+        shape = [0] * n
+        for place, x in zip(places, tensors, strict=True):
+            shape[place] = x.numel()
+        return tuple([_expand(_view(x, (*[1] * place, x.numel(), *[1] * (n - 1 - place))), tuple(shape))
+                      for place, x in zip(places, tensors, strict=True)])
+
+
+class cartesian_prod(Composite):
+    """All combinations of one element from each of the vectors `tensors`, one per row."""
+
+    forms = "function"
+
+    def of(*tensors):
+        for x in tensors:
+            need(x.ndim == 1, f"Expect a 1D vector, but got shape {list(x.spec.shape)}")
+        if len(tensors) == 1:
+            return tensors[0]
+        return stack([flatten(x) for x in meshgrid(*tensors)], 1)
+
+
+class combinations(Composite):
+    """All choices of `r` elements of the vector `input` in order, one per row."""
+
+    def of(input, r=2, with_replacement=False):
+        need(input.ndim == 1, f"Expect a 1D vector, but got shape {list(input.spec.shape)}")
+        need(r >= 0, f"Expect a non-negative number, but got {r}")
+        if r == 0:
+            return _full((0,), 0, input.dtype, input.device)
+        n = input.numel()
+        mask = _full((n,) * r, True, dtypes.bool, input.device)
+        places = meshgrid(*[arange(n, device=input.device)] * r)
+        for a, b in itertools.pairwise(places):
+            mask = mask & (a <= b if with_replacement else a < b)
+        return stack([x.masked_select(mask) for x in meshgrid(*[input] * r)], 1)
+
+
+# --- repeating ----------------------------------------------------------------------------------------------
+
+
+class repeat(Composite):
+    """`input` repeated that many times along each dimension, copied.
+
+    >>> torch.tensor([1, 2]).repeat(2, 2)
+    tensor([[1, 2, 1, 2],
+            [1, 2, 1, 2]])
+    """
+
+    forms = "method"
+
+    def of(input, *sizes, repeats=None): return _repeat(input, several(sizes, repeats, "repeats"))
+
+
+class _repeat(Op):
+    """`input` repeated `repeats` times."""
+
+    exact = True
+
+    def meta(input, repeats):
+        lead = len(repeats) - input.ndim
+        need(lead >= 0, "Number of dimensions of repeat dims can not be smaller than number of dimensions of "
+             f"tensor, got {len(repeats)} and {input.ndim}")
+        shape = tuple([n * r for n, r in zip((1,) * lead + input.shape, repeats, strict=True)])
+        for n in shape:
+            need(n >= 0, f"Trying to create tensor with negative dimension {n}: {list(shape)}")
+        return input.like(shape=shape)
+
+    def ref(xp, input, repeats): return xp.tile(input, repeats)
+
+    def d_input(g, input_spec, repeats):
+        shape = (1,) * (len(repeats) - input_spec.ndim) + input_spec.shape
+        if not shape:
+            return g
+        apart = tuple([n for pair in zip(repeats, shape, strict=True) for n in pair])
+        return _view(_reshape(g, apart).sum(tuple(range(0, len(apart), 2))), input_spec.shape)
+
+
+class tile(Composite):
+    """`input` repeated `dims` times along each dimension; missing counts are one."""
+
+    def of(input, *counts, dims=None):
+        counts = several(counts, dims, "dims")
+        return _repeat(input, (1,) * (input.ndim - len(counts)) + counts)
+
+
+class repeat_interleave(Composite):
+    """`input` with each element (or part along `dim`) repeated `repeats` times in a row.
+
+    >>> torch.tensor([1, 2]).repeat_interleave(2)
+    tensor([1, 1, 2, 2])
+    """
+
+    def of(input, repeats=None, dim=None, *, output_size=None):
+        if repeats is None:                    # repeat_interleave(counts): each index, that many times
+            return _repeated_index(input, output_size)
+        if dim is None:
+            input, dim = flatten(input), 0
+        d = shapes.wrap_dim(dim, input.ndim)
+        size = input.spec.shape[d] if input.ndim else 1
+        if isinstance(repeats, door.tensor):
+            need(repeats.ndim <= 1, "repeats must be 0-dim or 1-dim tensor")
+            if repeats.ndim == 0 or repeats.numel() == 1:
+                repeats = _expand(_reshape(repeats, (1,)), (size,))
+            need(repeats.numel() == size, "repeats must have the same size as input along dim, but got "
+                 f"repeats.size(0) = {repeats.numel()} and input.size({d}) = {size}")
+            return input.index_select(d, _repeated_index(repeats, output_size))
+        repeats = as_int(repeats)
+        need(repeats >= 0, f"Repeats must be non-negative, got {repeats}")
+        need(output_size is None or output_size == size * repeats, "repeat_interleave: Invalid output_size, "
+             f"expected {size * repeats} but got {output_size}")
+        spread = unsqueeze(input, d + 1)
+        shape = spread.spec.shape
+        spread = _expand(spread, (*shape[:d + 1], repeats, *shape[d + 2:]))
+        return flatten(clone(spread, memory_format=layout.contiguous_format), d, d + 1)
+
+
+class _repeated_index(Op):
+    """Each position of `repeats`, as many times as its element says."""
+
+    exact = True
+    eager = True
+
+    def meta(repeats, output_size=None):
+        need(repeats.ndim == 1, "repeat_interleave only accept 1D vector as repeat")
+        need(repeats.dtype in (dtypes.int32, dtypes.int64), f"\"repeat_interleave_cpu\" not implemented for "
+             f"'{repeats.dtype.cname}'", NotImplementedError)
+        return None
+
+    def ref(xp, repeats, output_size=None):
+        need(not (repeats < 0).any(), "repeats can not be negative")
+        out = xp.repeat(xp.arange(len(repeats), dtype=repeats.dtype), repeats)
+        need(output_size is None or not len(repeats) or output_size == len(out), f"allocated size does not "
+             f"match required size: output_size is {output_size}, the repeats add up to {len(out)}")
+        return out
+
+
+# --- moving elements ----------------------------------------------------------------------------------------
+
+
+def suggested_spec(input):
+    """The Spec of a fresh tensor like `input`: channels-last if it is, else contiguous."""
+    lasts = shapes.suggests_channels_last(input.shape, input.strides)
+    return input.like(shape=input.shape, strides=shapes.channels_last_strides(input.shape) if lasts else None)
+
+
+class roll(Composite):
+    """`input` shifted by `shifts` along `dims` (flat without any), what leaves coming in at the other end."""
+
+    def of(input, shifts, dims=()):
+        shifts = ints((shifts if isinstance(shifts, (tuple, list)) else (shifts,),), "shifts")
+        return _roll(input, shifts, ints((dims if isinstance(dims, (tuple, list)) else (dims,),), "dims"))
+
+
+class _roll(Op):
+    """`input` shifted cyclically."""
+
+    exact = True
+
+    def meta(input, shifts, dims):
+        need(shifts, "`shifts` required")
+        need(len(shifts) == len(dims) or (not dims and len(shifts) == 1),
+             f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
+        for d in dims:
+            shapes.wrap_dim(d, input.ndim, scalar_ok=False)
+        if not input.numel:
+            return input.like(strides=shapes.preserved_strides(input.shape, input.strides))
+        return suggested_spec(input) if dims else input.like(shape=input.shape)
+
+    def ref(xp, input, shifts, dims):
+        if not dims or not input.ndim:
+            return xp.roll(input, shifts[0]) if input.ndim else input
+        return xp.roll(input, shifts, dims)
+
+    def d_input(g, shifts, dims): return _roll(g, tuple([-s for s in shifts]), dims)
+
+
+class flip(Composite):
+    """`input` with the order along `dims` reversed, copied."""
+
+    def of(input, *order, dims=None): return _flip(input, several(order, dims, "dims"))
+
+
+class _flip(Op):
+    """`input` reversed along `dims`."""
+
+    exact = True
+
+    def meta(input, dims):
+        dims and shapes.wrap_dims(dims, input.ndim)
+        return input.like(strides=shapes.preserved_strides(input.shape, input.strides))
+
+    def ref(xp, input, dims):  return xp.flip(input, dims) if input.ndim else input
+    def d_input(g, dims):      return _flip(g, dims)
+
+
+class fliplr(Composite):
+    """`input` with its second dimension reversed."""
+
+    def of(input):
+        need(input.ndim >= 2, f"Input must be >= 2-d. Got {input.ndim}-d.")
+        return _flip(input, (1,))
+
+
+class flipud(Composite):
+    """`input` with its first dimension reversed."""
+
+    def of(input):
+        need(input.ndim >= 1, "Input must be >= 1-d. Got 0-d.")
+        return _flip(input, (0,))
+
+
+class rot90(Op):
+    """`input` turned `k` times by 90 degrees in the plane of `dims`, from the first towards the second."""
+
+    exact = True
+
+    def meta(input, k=1, dims=(0, 1)):
+        need(len(dims) == 2, f"expected total rotation dims == 2, but got dims = {len(dims)}")
+        need(input.ndim >= 2, f"expected total dims >= 2, but got total dims = {input.ndim}")
+        a, b = shapes.wrap_dim(dims[0], input.ndim), shapes.wrap_dim(dims[1], input.ndim)
+        need(a != b, f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}")
+        if k % 4 == 0:
+            return input.like(shape=input.shape)
+        shape, strides = list(input.shape), list(shapes.preserved_strides(input.shape, input.strides))
+        if k % 2:
+            shape[a], shape[b], strides[a], strides[b] = shape[b], shape[a], strides[b], strides[a]
+        return input.like(shape=tuple(shape), strides=tuple(strides))
+
+    def ref(xp, input, k=1, dims=(0, 1)):  return xp.rot90(input, k, dims)
+    def d_input(g, k, dims):               return rot90(g, -k, dims)
+
+
+class tril(Op):
+    """The part of the matrices `input` on and below the `diagonal`-th diagonal, zero above."""
+
+    forms = "function method inplace out"
+    strict_out = True
+    exact = True
+
+    def meta(input, diagonal=0):
+        need(input.ndim >= 2, f"tril: input tensor must have at least 2 dimensions, got {input.ndim}")
+        return input.like(shape=input.shape)
+
+    def ref(xp, input, diagonal=0):  return xp.tril(input, diagonal)
+    def d_input(g, diagonal):        return tril(g, diagonal)
+
+
+class triu(Op):
+    """The part of the matrices `input` on and above the `diagonal`-th diagonal, zero below."""
+
+    forms = "function method inplace out"
+    strict_out = True
+    exact = True
+
+    def meta(input, diagonal=0):
+        need(input.ndim >= 2, f"triu: input tensor must have at least 2 dimensions, got {input.ndim}")
+        return input.like(shape=input.shape)
+
+    def ref(xp, input, diagonal=0):  return xp.triu(input, diagonal)
+    def d_input(g, diagonal):        return triu(g, diagonal)
+
+
+class channel_shuffle(Op):
+    """`input` with its channels (dimension 1) dealt out: first of each of `groups` groups, second, …"""
+
+    names = "native_channel_shuffle nn.functional.channel_shuffle"
+    forms = "function"
+    exact = True
+
+    def meta(input, groups):
+        need(input.ndim > 2, "channel_shuffle expects input with > 2 dims, but got input with sizes "
+             f"{list(input.shape)}")
+        need(groups > 0, f"Number of groups to divide channels in must be positive. Value of groups:{groups}")
+        need(input.shape[1] % groups == 0, f"Number of channels must be divisible by groups. Got "
+             f"{input.shape[1]} channels and {groups} groups.")
+        return suggested_spec(input)
+
+    def ref(xp, input, groups):
+        n, c, *rest = input.shape
+        return input.reshape(n, groups, c // groups, *rest).swapaxes(1, 2).reshape(input.shape)
+
+    def d_input(g, input_spec, groups):
+        return channel_shuffle(g, input_spec.shape[1] // groups) if input_spec.numel else g
+
+
+# --- diagonals ----------------------------------------------------------------------------------------------
+
+
+class diag(Composite):
+    """The diagonal of a matrix, or the matrix with the vector `input` on its diagonal."""
+
+    strict_out = True
+
+    def of(input, diagonal=0):
+        need(input.ndim in (1, 2), f"diag(): Supports 1D or 2D tensors. Got {input.ndim}D")
+        return diag_embed(input, diagonal) if input.ndim == 1 else _diagonal_copy(input, diagonal)
+
+
+class _diagonal_copy(Op):
+    """A copy of a diagonal of the matrix `input`."""
+
+    exact = True
+    node = "DiagonalBackward0_copy"
+
+    def meta(input, offset):            return input.like(shape=tuple(diagonal.view(input, offset, 0, 1)[0]))
+    def ref(xp, input, offset):         return xp.diagonal(input, offset)
+    def d_input(g, input_spec, offset): return _diagonal_backward(g, input_spec.shape, offset, 0, 1)
+
+
+class diag_embed(Op):
+    """Zeros with the last dimension of `input` on the `offset`-th diagonal of dimensions `dim1` and `dim2`."""
+
+    exact = True
+
+    def meta(input, offset=0, dim1=-2, dim2=-1):
+        return input.like(shape=embedded(input.shape, offset, dim1, dim2))
+
+    def ref(xp, input, offset=0, dim1=-2, dim2=-1):
+        out = xp.zeros(embedded(input.shape, offset, dim1, dim2), input.dtype)
+        write_diagonal(xp, out, input, offset, dim1, dim2)
+        return out
+
+    def d_input(g, offset, dim1, dim2): return diagonal(g, offset, dim1, dim2)
+
+
+def embedded(shape, offset, dim1, dim2):
+    """The shape after the last dimension of `shape` became a diagonal of `dim1` and `dim2`."""
+    a, b = shapes.wrap_dim(dim1, len(shape) + 1), shapes.wrap_dim(dim2, len(shape) + 1)
+    need(a != b, f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    rest = iter(shape[:-1])
+    n = shape[-1] + abs(offset)
+    return tuple([n if d in (a, b) else next(rest) for d in range(len(shape) + 1)])
+
+
+class diagflat(Composite):
+    """The matrix with the elements of `input` on the diagonal `offset` above the main one."""
+
+    def of(input, offset=0): return diag_embed(ravel(input), offset)
+
+
+# --- a copy with one part replaced --------------------------------------------------------------------------
+
+
+def replaced_spec(input, src, part):
+    """The Spec of a copy of `input` with a part of the shape `part` replaced by `src`."""
+    need(src.shape == tuple(part), "expected src to have a size equal to the slice of self. src size = "
+         f"{list(src.shape)}, slice size = {list(part)}")
+    return input.like(strides=shapes.preserved_strides(input.shape, input.strides))
+
+
+class select_scatter(Op):
+    """A copy of `input` with `src` at `index` of dimension `dim`."""
+
+    exact = True
+
+    def meta(input, src, dim, index): return replaced_spec(input, src, select.view(input, dim, index)[0])
+
+    def ref(xp, input, src, dim, index):
+        out = input.copy()
+        out[(slice(None),) * (dim % input.ndim) + (index,)] = cast(xp, src, dtypes.from_numpy(input.dtype))
+        return out
+
+    def d_input(g, src_spec, dim, index):  return select_scatter(g, zeros(g, src_spec.shape), dim, index)
+    def d_src(g, dim, index):              return select(g, dim, index)
+
+
+class slice_scatter(Op):
+    """A copy of `input` with `src` in the places `start` to `end` by `step` of dimension `dim`."""
+
+    exact = True
+    strict_out = True
+
+    def meta(input, src, dim=0, start=None, end=None, step=1):
+        return replaced_spec(input, src, _slice.view(input, dim, start, end, step)[0])
+
+    def ref(xp, input, src, dim=0, start=None, end=None, step=1):
+        out, d = input.copy(), dim % input.ndim
+        low, high = clamped(input.shape[d], start, end)
+        out[(slice(None),) * d + (slice(low, high, step),)] = cast(xp, src, dtypes.from_numpy(input.dtype))
+        return out
+
+    def d_input(g, src_spec, dim, start, end, step):
+        return slice_scatter(g, zeros(g, src_spec.shape), dim, start, end, step)
+
+    def d_src(g, dim, start, end, step): return _slice(g, dim, start, end, step)
+
+
+class diagonal_scatter(Op):
+    """A copy of `input` with `src` on a diagonal of dimensions `dim1` and `dim2`."""
+
+    exact = True
+
+    def meta(input, src, offset=0, dim1=0, dim2=1):
+        return replaced_spec(input, src, diagonal.view(input, offset, dim1, dim2)[0])
+
+    def ref(xp, input, src, offset=0, dim1=0, dim2=1):
+        out = input.copy()
+        write_diagonal(xp, out, cast(xp, src, dtypes.from_numpy(input.dtype)), offset, dim1, dim2)
+        return out
+
+    def d_input(g, src_spec, offset, dim1, dim2):
+        return diagonal_scatter(g, zeros(g, src_spec.shape), offset, dim1, dim2)
+
+    def d_src(g, offset, dim1, dim2): return diagonal(g, offset, dim1, dim2)
+
+
+class as_strided_scatter(Composite):
+    """A copy of `input` with `src` where `as_strided(size, stride, storage_offset)` would look."""
+
+    def of(input, src, size, stride, storage_offset=None):
+        if shapes.may_overlap(input.spec.shape, input.spec.strides):
+            input = clone(input)
+        seen = as_strided(input.detach(), size, stride, storage_offset)
+        return _as_strided_scatter(input, src, seen.spec.shape, seen.spec.strides, seen.offset - input.offset)
+
+
+class _as_strided_scatter(Op):
+    """A copy of `input` with `src` in a look of `size` and `stride`, `delta` elements further on."""
+
+    exact = True
+
+    def meta(input, src, size, stride, delta):
+        need(not shapes.may_overlap(size, stride), "unsupported operation: more than one element of the "
+             f"written-to tensor refers to a single memory location: size {list(size)}, stride {list(stride)}")
+        return replaced_spec(input, src, size)
+
+    def ref(xp, input, src, size, stride, delta):
+        own = [step // input.itemsize for step in input.strides]
+        n, low = stretch(input.shape, own, size, stride, delta)
+        memory = xp.zeros(n, input.dtype)
+        mine = strided_positions(xp, input.shape, own, -low)
+        memory[mine] = input
+        theirs = strided_positions(xp, size, stride, delta - low)
+        memory[theirs] = cast(xp, src, dtypes.from_numpy(input.dtype))
+        return memory[mine]
+
+    def grads(g, needs, input_spec, src_spec, size, stride, delta):
+        n, low = stretch(input_spec.shape, input_spec.strides, size, stride, delta)
+        memory = _scatter_strided(g, n, input_spec.strides, -low)
+        d_input = d_src = None
+        if needs[0]:
+            rest = _as_strided_scatter(memory, zeros(g, size), size, stride, delta - low)
+            d_input = _as_strided(rest, input_spec.shape, input_spec.strides, -low)
+        if needs[1]:
+            d_src = _as_strided(memory, size, stride, delta - low)
+        return d_input, d_src

@@ -1,0 +1,130 @@
+"""Questions about tensors and dtypes, as functions: `is_tensor`, `numel`, `result_type`, `typename`, …"""
+import numpy as np
+
+from ..base import dtypes
+from ..base.spec import default_device
+from .create import type_name
+from .storage import UntypedStorage
+from .tensor import Tensor
+
+PUBLIC = ("is_tensor", "is_storage", "is_floating_point", "is_complex", "is_nonzero", "is_same_size", "is_inference",
+          "is_signed", "is_conj", "is_neg", "numel", "result_type", "typename", "get_default_device", "set_default_tensor_type",
+          "get_device")
+
+
+def is_tensor(obj):
+    """Whether `obj` is a tensor."""
+    return isinstance(obj, Tensor)
+
+
+def is_storage(obj):
+    """Whether `obj` is a storage object."""
+    return isinstance(obj, UntypedStorage)
+
+
+def the(input):
+    """`input`, which must be a tensor."""
+    if not isinstance(input, Tensor):
+        raise TypeError(f"argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+    return input
+
+
+def is_floating_point(input):
+    """Whether the dtype is a floating one."""
+    return the(input).is_floating_point()
+
+
+def is_complex(input):
+    """Whether the dtype is complex."""
+    return the(input).is_complex()
+
+
+def is_signed(input):
+    """Whether the dtype can hold negative numbers."""
+    return the(input).is_signed()
+
+
+def is_conj(input):
+    """Whether conjugation is pending: never, it is computed like any operation."""
+    return the(input) is None
+
+
+def is_neg(input):
+    """Whether a sign change is pending: never, it is computed like any operation."""
+    return the(input) is None
+
+
+def is_inference(input):
+    """Whether the tensor was made in inference mode."""
+    return the(input).is_inference()
+
+
+def is_nonzero(input):
+    """Whether the only element is not zero."""
+    return the(input).is_nonzero()
+
+
+def is_same_size(input, other):
+    """Whether both tensors have the same shape."""
+    return the(input).spec.shape == the(other).spec.shape
+
+
+def numel(input):
+    """The number of elements."""
+    return the(input).spec.numel
+
+
+def get_device(input):
+    """The index of the device; -1 on the CPU."""
+    return the(input).get_device()
+
+
+def result_type(tensor1, tensor2):
+    """The dtype that an arithmetic operation on the two (tensors or numbers) has.
+
+    >>> torch.result_type(torch.tensor([1, 2]), 1.5)
+    torch.float32
+    """
+    operands = []
+    for given in (tensor1, tensor2):
+        if isinstance(given, np.generic):
+            given = given.item()
+        if isinstance(given, Tensor):
+            operands.append((given.spec.dtype, 2 if given.spec.ndim else 1))
+        elif isinstance(given, (bool, int, float, complex)):
+            operands.append((dtypes.of_number(type(given)), 0))
+        else:
+            raise TypeError(f"argument must be Tensor or Number, not {type(given).__name__}")
+    return dtypes.result_of(operands)
+
+
+def typename(obj):
+    """The name of a tensor's legacy type, or of the type of anything else."""
+    if isinstance(obj, Tensor):
+        return type_name(obj.dtype) if type(obj) is Tensor else f"{type(obj).__module__}.{type(obj).__qualname__}"
+    kind = obj if hasattr(obj, "__qualname__") else type(obj)
+    module = getattr(kind, "__module__", "") or ""
+    return kind.__qualname__ if module in ("", "builtins") else f"{module}.{kind.__qualname__}"
+
+
+def get_default_device():
+    """The device of new tensors when none is named."""
+    return default_device()
+
+
+def set_default_tensor_type(t):
+    """Make the dtype of a legacy type (`DoubleTensor`) the default. Deprecated in PyTorch: use `set_default_dtype`."""
+    name = t if isinstance(t, str) else type_name(t.dtype) if hasattr(t, "dtype") else repr(t)
+    for d in dtypes.ALL:
+        if type_name(d) == name:
+            return dtypes.set_default_dtype(d)
+    raise TypeError(f"invalid type object: {t!r}; use set_default_dtype and set_default_device")
+
+
+def is_same_size_method(self, other):
+    """Whether both tensors have the same shape."""
+    return is_same_size(self, other)
+
+
+Tensor.is_same_size = is_same_size_method
+Tensor.is_conj, Tensor.is_neg = is_conj, is_neg

@@ -1,0 +1,269 @@
+"""`x[…]` and `x[…] = value`.
+
+An index is read part by part, front to back. Numbers, slices, None and `...` become views of views, as in PyTorch, so
+that the result shares memory and its history has the same steps. Tensors, lists, arrays and booleans are gathered along
+the way, each at the dimension it stands for, and are applied together at the end by `index` or `index_put_`.
+"""
+import operator
+import warnings
+
+import numpy as np
+
+from .create import from_array
+from .dispatch import _entries, _entry, _overrides, _said, _view, array_of, modes_torch_function_off
+from .forms import declared
+from .tensor import Tensor
+
+NUMBERS = (bool, int, float, complex)
+
+
+def getitem(self, index):
+    """The part of the tensor that `index` says: a view where it is made of numbers, slices, None and `...` only."""
+    c = index.__class__
+    if self.__class__ is not Tensor and _overrides(self.__class__) and not modes_torch_function_off():
+        return self.__torch_function__(Tensor.__getitem__, (type(self),), (self, index), {})
+    if c is int:
+        return at(self, 0, index, 0)
+    if c is slice:
+        return cut(self, 0, index)
+    view, indices = taken(self, index)
+    if indices:
+        return declared["index"](view, tuple(indices))
+    return declared["_alias"](self) if view is self else view
+
+
+def setitem(self, index, value):
+    """Write `value` (a number, tensor or array that broadcasts) into the part of the tensor that `index` says."""
+    if self.__class__ is not Tensor and _overrides(self.__class__) and not modes_torch_function_off():
+        return self.__torch_function__(Tensor.__setitem__, (type(self),), (self, index, value), {})
+    value = assignable(self, value)
+    if index is False:
+        return None
+    if index.__class__ is int:
+        return write(at(self, 0, index, 0), value)
+    if index is True:
+        return write(self.unsqueeze(0), value)
+    view, indices = taken(self, index)
+    if not indices:
+        return write(view, value)
+    if not isinstance(value, Tensor):
+        value = self.new_full((), value)
+    view.index_put_(tuple(indices), without_leading_ones(value))
+    return None
+
+
+def delitem(self, index):
+    raise TypeError("Tensor does not support deleting items" + _said(self))
+
+
+# --- views --------------------------------------------------------------------------------------------------------------
+
+
+def at(source, dim, number, nth):
+    """The view of `source` at position `number` of `dim`; `nth` is the number's place in the index."""
+    kind = source.spec
+    if not kind.ndim:
+        raise IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert a "
+                         "0-dim tensor to a number" + _said(source))
+    size = kind.shape[dim] if dim < kind.ndim else 0       # a second `...` may have skipped past the end
+    if not -size <= number < size:
+        raise IndexError(f"index {number} is out of bounds for dimension {nth} with size {size}" + _said(source))
+    op = declared["select"]
+    key = (op, kind, dim)                     # one entry for all positions: they differ in their start only
+    entry = _entries.get(key)
+    if entry is None:
+        entry = prepared(op, (source, dim, 0), key)
+    moved = (number if number >= 0 else number + size) * kind.strides[dim]
+    return _view(entry, op, (source, dim, number), source, moved, 3)
+
+
+def cut(source, dim, part):
+    """The view of `source` that the slice `part` says, along `dim`."""
+    kind = source.spec
+    if not kind.ndim:
+        raise IndexError("slice() cannot be applied to a 0-dim tensor." + _said(source))
+    if dim >= kind.ndim:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-kind.ndim}, {kind.ndim - 1}], but got {dim})")
+    size = kind.shape[dim]
+    low, high, step = part.indices(size)
+    if step < 0:
+        raise ValueError("step must be greater than zero" + _said(source) + "\n  Use torch.flip(input, dims) to turn it around.")
+    high = max(low, high)
+    length = (high - low + step - 1) // step
+    op = declared["_slice"]
+    key = (op, kind, dim, length, step)
+    entry = _entries.get(key)
+    if entry is None:
+        entry = prepared(op, (source, dim, 0, max(0, (length - 1) * step + 1), step), key)
+    return _view(entry, op, (source, dim, low, high, step), source, low * kind.strides[dim], 3)
+
+
+def prepared(op, args, key):
+    if not op.prepared:
+        op.prepare()
+    return _entry(op, args, key)
+
+
+# --- reading an index ---------------------------------------------------------------------------------------------------
+
+
+def taken(self, index):
+    """(the view of `self` that the plain parts of `index` say, the index tensors to apply to it: None skips a dimension)"""
+    parts = parts_of(index)
+    kinds = [opened(self, part) for part in parts]
+    wide = sum([dims(part) for part in kinds])
+    if wide > self.spec.ndim:
+        raise IndexError(f"too many indices for tensor of dimension {self.spec.ndim}" + _said(self))
+    view, dim, indices, covered = self, 0, [], 0
+    for nth, part in enumerate(kinds):
+        c = part.__class__
+        if c is int:
+            view = at(view, dim, part, nth)
+            continue
+        if c is slice:
+            if part.start in (None, 0) and part.step in (None, 1) and (part.stop is None or part.stop.__class__ is int
+                                                                      and part.stop >= view.spec.shape[dim]):
+                dim += 1                                   # all of it
+                continue
+            view = cut(view, dim, part)
+            dim += 1
+            continue
+        if part is None:
+            view = view.unsqueeze(dim)
+            dim += 1
+            continue
+        if part is Ellipsis:
+            dim += self.spec.ndim - wide
+            continue
+        if c is bool:                                      # a dimension of size one, taken or not
+            view = view.unsqueeze(dim)
+            part = from_array(np.zeros(int(part), np.int64))
+        width = dims(part)
+        indices += [None] * (dim - covered)
+        indices.append(part)
+        dim += width
+        covered = dim
+    return view, indices
+
+
+def parts_of(index):
+    """The parts of an index. Some lists count as tuples, with a warning, as they do in PyTorch."""
+    if isinstance(index, tuple):
+        return index
+    if isinstance(index, (Tensor, np.ndarray, str, bytes)) or not hasattr(index, "__getitem__") or not hasattr(index, "__len__") \
+            or len(index) >= 32 or isinstance(index, dict):
+        return (index,)
+    if any(part is None or part is Ellipsis or isinstance(part, (Tensor, np.ndarray, slice, list, tuple, range)) for part in index):
+        warnings.warn("Using a non-tuple sequence for multidimensional indexing is deprecated and will be changed in pytorch 2.9; use "
+                      "x[tuple(seq)] instead of x[seq]. In pytorch 2.9 this will be interpreted as tensor index, "
+                      "x[torch.tensor(seq)], which will result either in an error or a different result", UserWarning, stacklevel=4)
+        return tuple(index)
+    return (index,)
+
+
+def opened(self, part):
+    """One part of an index as an int, bool, slice, None, `...`, or a tensor that is more than a number."""
+    c = part.__class__
+    if c is int or c is bool or c is slice or part is None or part is Ellipsis:
+        return part
+    if isinstance(part, np.ndarray) or isinstance(part, (list, tuple, range)):
+        part = index_tensor(part)
+    if isinstance(part, Tensor):
+        if part.spec.ndim == 0 and part.spec.dtype.category < 2:
+            value = array_of(part).item()
+            return bool(value) if part.spec.dtype.name in ("bool", "uint8") else value
+        return part
+    if not isinstance(part, (np.bool_, float)) and hasattr(part, "__index__"):
+        return operator.index(part)
+    if isinstance(part, (str, bytes)):
+        raise TypeError(f"new(): invalid data type '{type(part).__name__}'")
+    if hasattr(part, "__getitem__") and hasattr(part, "__len__") and not isinstance(part, dict):
+        return opened(self, list(part))
+    raise IndexError("only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got "
+                     f"{_type_name(part)})" + _said(self))
+
+
+def index_tensor(data):
+    """A list, range or array as an index tensor: masks stay masks, everything else becomes int64."""
+    array = data if isinstance(data, np.ndarray) else ranks(data)
+    if array.dtype != np.bool_ and array.dtype != np.uint8:
+        array = array.astype(np.int64)
+    return from_array(np.array(array, order="C", copy=True))
+
+
+def ranks(data):
+    """A nested list as an array; its tensors become the numbers they hold."""
+    if isinstance(data, range):
+        return np.arange(data.start, data.stop, data.step)
+    try:
+        array = np.array(data if not any(isinstance(d, Tensor) for d in data) else [d.tolist() for d in data])
+    except ValueError:
+        lengths = [len(d) if hasattr(d, "__len__") else 0 for d in data]
+        other = next((n for n in lengths if n != lengths[0]), lengths[0])
+        raise ValueError(f"expected sequence of length {lengths[0]} at dim 1 (got {other})") from None
+    if array.dtype == object:
+        raise ValueError("Overflow when unpacking long long") if _all_ints(data) else TypeError(
+            f"can't use {data!r:.60} as an index: it holds more than numbers")
+    if array.dtype.kind in "US":
+        raise TypeError("new(): invalid data type 'str'")
+    return array
+
+
+def _all_ints(data):
+    return all(isinstance(d, int) for d in data)
+
+
+def dims(part):
+    """How many dimensions of the tensor one part of an index stands for."""
+    if isinstance(part, Tensor):
+        return part.spec.ndim if part.spec.dtype.name in ("bool", "uint8") else 1
+    return 0 if part is None or part is Ellipsis or part.__class__ is bool else 1
+
+
+# --- writing ------------------------------------------------------------------------------------------------------------
+
+
+def assignable(self, value):
+    """What may stand on the right: a Python number or a tensor; arrays and NumPy scalars are taken as those."""
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, NUMBERS):
+        kind = self.spec.dtype
+        if kind.is_floating_point and kind.itemsize == 2 and not isinstance(value, complex):
+            return float(kind.np.type(value))              # too large for a half type becomes infinite here
+        return value
+    if isinstance(value, np.ndarray):
+        return from_array(np.array(value, order="C", copy=True)).to(self.spec.dtype)
+    raise TypeError(f"can't assign a {_type_name(value)} to a torch.{self.spec.dtype.cname}Tensor" + _said(self))
+
+
+def write(view, value):
+    """Put `value` into the whole of `view`."""
+    if not isinstance(value, Tensor):
+        view.fill_(value)
+    elif value.spec.shape == view.spec.shape:
+        view.copy_(value)
+    elif not value.spec.ndim:
+        view.fill_(value)
+    else:
+        view.copy_(without_leading_ones(value).expand(view.spec.shape))
+
+
+def without_leading_ones(value):
+    """`value` without its leading dimensions of size one: they are no obstacle to an assignment."""
+    shape = value.spec.shape
+    first = next((d for d, n in enumerate(shape) if n != 1), len(shape))
+    return value.view(shape[first:]) if first else value
+
+
+def _type_name(value):
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+
+
+for _form in (getitem, setitem, delitem):
+    _form.__name__ = f"__{_form.__name__}__"
+    _form.__qualname__ = f"Tensor.{_form.__name__}"
+    setattr(Tensor, _form.__name__, _form)
