@@ -10,7 +10,7 @@ from ..base.errors import here
 from ..base.op import door
 from .engine import grad, suit
 from .modes import modes
-from .node import OpNode, _count, edge_of, keep, requires
+from .node import OpNode, Plan, _count, edge_of, keep, requires
 
 UnpackedDualTensor = namedtuple("UnpackedDualTensor", ["primal", "tangent"])
 _levels = 0                       # how many levels were ever entered: a tangent of an older one is stale
@@ -138,7 +138,7 @@ def _conj(t):
 def _node(op, entry, args, inputs, outs, live):
     """A node like the one `dispatch` makes, for all inputs with a tangent, whether or not they require grad."""
     node = object.__new__(OpNode)
-    node.op, node.kinds, node.template = op, entry.kinds, entry.template
+    node.plan = Plan(op, entry.kinds, entry.template, sum(1 << i for i, use in enumerate(live) if use))
     node.edges = tuple((edge_of(t) or (None, 0)) if use else None for t, use in zip(inputs, live, strict=True))
     kept = []
     for at, a in enumerate(args):

@@ -293,16 +293,66 @@ def outside_error(kept, owner):
         f"{line_of(owner.site)}.\n  Write to a copy of the array, or clone() the tensor before the forward pass.")
 
 
-class OpNode(Node):
-    """The node of a declared operation. `kept` is aligned with its arguments: Kept, parameter, or None."""
+class Plan:
+    """What the backward of one kind of call needs, found once: which inputs get a gradient, what is kept, by which rules.
 
-    # op; kinds: spec of each tensor input; template: where the tensors stand among the arguments;
-    # outs: spec of each result; n_outputs; site; seq. Set by `dispatch`, which makes one for every call.
+    `steps` holds (input, rule, wanted arguments); a wanted argument is (ARG, position), (OUT, None), (NTH, result) or
+    (SPEC, the spec itself). A rule for a list of tensors stands with the tuple of its inputs.
+    """
+
+    __slots__ = ("op", "kinds", "template", "live", "singles", "lists", "keep_out", "steps", "saves")
+
+    def __init__(self, op, kinds, template, wanted):
+        self.op, self.kinds, self.template = op, kinds, template
+        self.live = live = [bool(wanted >> i & 1) and kind.dtype.category >= 2 for i, kind in enumerate(kinds)]
+        places = [at for at, slot in enumerate(template)
+                  if (slot.__class__ is int and live[slot])
+                  or (slot.__class__ is tuple and any(s is not None and live[s] for s in slot))]
+        if op.joint is not None:
+            rules = [(None, *op.joint)]
+        else:
+            for at in places:
+                if at not in op.rules:
+                    raise NotImplementedError(f"{op.__name__} has no gradient for its argument '{op.arg_names[at]}'; "
+                                              "detach() that argument first")
+            rules = [(template[at], *op.rules[at]) for at in places]
+        asked = {name for _, _, names in rules for name in names}
+        which = [i for i, name in enumerate(op.arg_names) if name in asked]
+        self.singles = tuple(at for at in which if template[at].__class__ is int)
+        self.lists = tuple(at for at in which if template[at].__class__ is tuple)
+        self.keep_out = "out" in asked or any(n.startswith("out") and n[3:].isdigit() for n in asked)
+        self.saves = bool(self.singles or self.lists or self.keep_out)
+        self.steps = tuple((slot, rule, tuple(self.argument(name) for name in names)) for slot, rule, names in rules)
+
+    def argument(self, name):
+        """How a rule's parameter is fetched."""
+        names = self.op.arg_names
+        if name in names:
+            return ARG, names.index(name)
+        if name == "out":
+            return OUT, None
+        if name.startswith("out") and name[3:].isdigit():
+            return NTH, int(name[3:])
+        slot = self.template[names.index(name.removesuffix("_spec"))]
+        kinds = self.kinds
+        return SPEC, (kinds[slot] if slot.__class__ is int else None if slot is None else
+                      tuple(None if s is None else kinds[s] for s in slot))
+
+
+ARG, OUT, NTH, SPEC = range(4)
+
+
+class OpNode(Node):
+    """The node of a declared operation. `kept` is aligned with its arguments: Kept, parameter, or None; the result last."""
+
+    # plan; edges; kept; outs: spec of each result; site; seq. Set by `dispatch`, which makes one for every call.
+    op = property(lambda self: self.plan.op)
+    kinds = property(lambda self: self.plan.kinds)
 
     def name(self):
-        op = self.op
+        op = self.plan.op
         for argument, name in op.number_nodes.items():
-            if self.template[op.arg_names.index(argument)] is None:
+            if self.plan.template[op.arg_names.index(argument)] is None:
                 return name
         return op.node_name
 
@@ -310,7 +360,7 @@ class OpNode(Node):
         return self.outs[nr].dtype.category >= 2 and nr not in self.op.nondiff
 
     def release(self, site):
-        if self.kept is not None and any(k.__class__ is Kept for k in flat(self.kept)):
+        if self.plan.saves:
             self.kept = None
             self.released = site
 
@@ -321,54 +371,46 @@ class OpNode(Node):
                 kept.storage, kept.spec, kept.offset = tensor.storage, tensor.spec, tensor.offset
                 kept.version = tensor.storage.saved_at = tensor.storage.version
 
-    def fetch(self, names):
-        """The arguments that a rule asks for by name."""
+    def fetch(self, wanted):
+        """The arguments that a rule asks for."""
         got = []
-        op = self.op
-        for name in names:
-            if name == "out":
-                outs = self.kept[-1]
-                got.append(outs.unpack(self) if outs.__class__ is Kept else
-                           tuple(o.unpack(self) for o in outs))
-            elif name in op.arg_names:
-                held = self.kept[op.arg_names.index(name)]
-                if held.__class__ is Kept:
-                    held = held.unpack(self)
-                elif held.__class__ is tuple and held and any(h.__class__ is Kept for h in held):
-                    held = tuple(h.unpack(self) if h.__class__ is Kept else h for h in held)
-                got.append(held)
-            elif name.startswith("out") and name[3:].isdigit():
-                got.append(self.kept[-1][int(name[3:])].unpack(self))
-            else:                                     # "<arg>_spec"
-                slot = self.template[op.arg_names.index(name.removesuffix("_spec"))]
-                got.append(self.kinds[slot] if slot.__class__ is int else
-                           None if slot is None else
-                           tuple(None if s is None else self.kinds[s] for s in slot))
+        for how, what in wanted:
+            if how == SPEC:
+                got.append(what)
+                continue
+            held = self.kept[what if how == ARG else -1]
+            if how == NTH:
+                held = held[what]
+            if held.__class__ is Kept:
+                held = held.unpack(self)
+            elif held.__class__ is tuple and any(h.__class__ is Kept for h in held):
+                held = tuple([h.unpack(self) if h.__class__ is Kept else h for h in held])
+            got.append(held)
         return got
 
     def backward(self, grads):
         """The gradient of each tensor input, None where none is wanted."""
         if self.kept is None:
             raise second_error(self)
-        op = self.op
         g = grads[0] if len(self.outs) == 1 else grads
-        if op.joint is not None:
-            rule, names = op.joint
-            needs = tuple(e is not None for e in self.edges)
-            out = rule(g, needs, *self.fetch(names))
+        edges = self.edges
+        steps = self.plan.steps
+        if self.plan.op.joint is not None:
+            _, rule, wanted = steps[0]
+            out = rule(g, tuple([e is not None for e in edges]), *self.fetch(wanted))
             return tuple(out) if isinstance(out, (tuple, list)) else (out,)
-        out = [None] * len(self.edges)
-        for at, slot in enumerate(self.template):
+        if len(edges) == 1:
+            _, rule, wanted = steps[0]
+            if steps[0][0].__class__ is int:
+                return (rule(g, *self.fetch(wanted)) if wanted else rule(g),)
+        out = [None] * len(edges)
+        for slot, rule, wanted in steps:
             if slot.__class__ is int:
-                if self.edges[slot] is not None and at in op.rules:
-                    rule, names = op.rules[at]
-                    out[slot] = rule(g, *self.fetch(names))
-            elif slot.__class__ is tuple and at in op.rules:
-                if any(s is not None and self.edges[s] is not None for s in slot):
-                    rule, names = op.rules[at]
-                    for s, made in zip(slot, rule(g, *self.fetch(names)), strict=True):
-                        if s is not None and self.edges[s] is not None:
-                            out[s] = made
+                out[slot] = rule(g, *self.fetch(wanted)) if wanted else rule(g)
+            else:
+                for s, made in zip(slot, rule(g, *self.fetch(wanted)), strict=True):
+                    if s is not None and edges[s] is not None:
+                        out[s] = made
         return tuple(out)
 
 
@@ -389,14 +431,3 @@ def second_error(node):
         "retain_graph=True if you need to backward through the graph a second time or if you need to access saved tensors "
         f"after calling backward.\n  The first backward was at {line_of(node.released)}; {node.name()} was made at "
         f"{line_of(node.site)}.\n  Write backward(retain_graph=True) there, or run the forward pass again.")
-
-
-def saves(op, wanted):
-    """Which arguments (and whether the result) the rules for `wanted` argument positions ask for."""
-    rules = [op.joint] if op.joint is not None else [op.rules[i] for i in wanted if i in op.rules]
-    asked = {name for _, names in rules for name in names}
-    which = tuple(i for i, name in enumerate(op.arg_names) if name in asked)
-    out = "out" in asked or any(n.startswith("out") and n[3:].isdigit() for n in asked)
-    return which, out
-
-

@@ -12,18 +12,18 @@ def execute(entry, arrays, params, own=False):
     """The result arrays of one instruction, each laid out as its spec says. `own`: the first array may be overwritten."""
     op = entry.op
     casts = entry.casts
-    given = arrays
     if casts is not None:
+        given = arrays
         arrays = [a if a.dtype is c else a.astype(c) for a, c in zip(arrays, casts, strict=True)]
-    if op.overwrites:
-        first = arrays[0] if own or arrays[0] is not given[0] else arrays[0].copy(order="K")
-        arrays = [first, *arrays[1:]]
-    if entry.simple and not op.kwonly:
+        own = own or (op.overwrites and arrays[0] is not given[0])
+    if op.overwrites and not own:
+        arrays = [arrays[0].copy(order="K"), *arrays[1:]]
+    if entry.simple:
         out = op.ref(np, *arrays)
     else:
         argv = arguments(entry, arrays, params)
-        n = op.n_positional
         if op.kwonly:
+            n = op.n_positional
             out = op.ref(np, *argv[:n], **dict(zip(op.kwonly, argv[n:], strict=True)))
         else:
             out = op.ref(np, *argv)
@@ -56,12 +56,16 @@ def fit(result, spec, inputs):
     if result.__class__ is not np.ndarray:
         result = np.asarray(result)
     dtype = spec.dtype.np
-    if result.dtype != dtype:
+    if result.dtype is not dtype and result.dtype != dtype:
         result = result.astype(dtype)
     if result.shape != spec.shape:
         raise AssertionError(f"reference gave shape {result.shape}, its spec says {spec.shape}")
-    if result.strides == spec.np_strides and result.flags.owndata and not any(result is i for i in inputs):
-        return result
+    if result.base is None and result.strides == spec.np_strides and result.flags.owndata:
+        for given in inputs:
+            if result is given:
+                break
+        else:
+            return result
     if (result.strides != spec.np_strides and not same_layout(result, spec)) or not fresh(result, inputs):
         laid = blank(spec)
         laid[...] = result

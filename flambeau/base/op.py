@@ -45,7 +45,7 @@ class Entry:
     """All that is known about one call before it runs; found again by its key (operation, specs, parameters)."""
 
     __slots__ = ("op", "outs", "many", "casts", "template", "simple", "param_at", "wrap", "kinds", "deltas", "nbytes",
-                 "device", "plans")
+                 "device", "plans", "quick")
 
 
 class OpType(type):

@@ -104,8 +104,8 @@ class _embedding(Composite):
     def of(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
         if padding_idx is not None:
             rows = weight.shape[0]
-            need(-rows <= padding_idx < rows, f"Padding_idx must be within num_embeddings: {padding_idx} of {rows}", AssertionError)
-            padding_idx = padding_idx % rows
+            need(-rows <= padding_idx < max(rows, 1), f"Padding_idx must be within num_embeddings: {padding_idx} of {rows}", AssertionError)
+            padding_idx = padding_idx % max(rows, 1)
         if max_norm is not None:
             renorm(weight, input, max_norm, norm_type)
         return embedding(weight, input, -1 if padding_idx is None else padding_idx, scale_grad_by_freq)
@@ -150,7 +150,7 @@ class _embedding_bag_front(Composite):
         if padding_idx is not None:
             need(-rows <= padding_idx < rows, f"padding_idx must be within the number of embeddings, {-rows} through {rows - 1}, but "
                  f"got {padding_idx}")
-            padding_idx = padding_idx % rows
+            padding_idx = padding_idx % max(rows, 1)
         return _embedding_bag(weight, input, offsets, per_sample_weights, mode, bool(scale_grad_by_freq),
                               bool(include_last_offset), -1 if padding_idx is None else padding_idx)[0]
 

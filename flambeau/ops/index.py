@@ -754,6 +754,7 @@ class take(Op):
     """The elements of `input`, seen as a vector, at the places in `index`; the result has the shape of `index`."""
 
     strict_out = True
+    apart = True
     exact = True
 
     def meta(input, index):

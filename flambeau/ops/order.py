@@ -118,7 +118,7 @@ class kthvalue(Op):
 
     returns = "kthvalue values indices"
     strict_out = True
-    apart = True
+    out_apart = True
 
     def meta(input, k, dim=-1, keepdim=False):
         d = shapes.wrap_dim(only(dim), input.ndim)
@@ -148,7 +148,7 @@ class median(Composite):
 
     returns = "median values indices"
     strict_out = "several"
-    apart = True
+    out_apart = True
 
     def of(input, dim=None, keepdim=False):
         return _median(input) if dim is None else _median_dim(input, only(dim), keepdim)
@@ -159,7 +159,7 @@ class nanmedian(Composite):
 
     returns = "nanmedian values indices"
     strict_out = "several"
-    apart = True
+    out_apart = True
 
     def of(input, dim=None, keepdim=False):
         return _nanmedian(input) if dim is None else _nanmedian_dim(input, only(dim), keepdim)
@@ -256,7 +256,7 @@ class mode(Op):
 
     returns = "mode values indices"
     strict_out = True
-    apart = True
+    out_apart = True
 
     def meta(input, dim=-1, keepdim=False):
         shapes.wrap_dim(only(dim), input.ndim)
@@ -491,6 +491,8 @@ class diff(Composite):
     >>> torch.tensor([1, 4, 9]).diff()
     tensor([3, 5])
     """
+
+    def strict_out(input, n=1, *rest): return n == 0          # which is a copy
 
     def of(input, n=1, dim=-1, prepend=None, append=None):
         need(input.ndim > 0, "diff expects input to be at least one-dimensional")

@@ -217,6 +217,7 @@ class unravel_index(Composite):
             if n < 0:
                 raise ValueError(f"'shape' cannot have negative values, but got {shape}")
         steps = [shapes.numel(shape[d + 1:]) for d in range(len(shape))]
+        indices = indices.to(dtypes.int64)
         return tuple([indices.floor_divide(step).remainder(n) for step, n in zip(steps, shape, strict=True)])
 
 

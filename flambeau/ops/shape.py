@@ -76,7 +76,7 @@ class _as_strided(View):
         total = _scatter_strided(g, n, stride, delta - low)
         if shapes.may_overlap(input_spec.shape, input_spec.strides):
             # Elements of the input that share a cell share its gradient in equal parts, as in PyTorch.
-            ones = _full(input_spec.shape, 1, g.dtype, g.device)
+            ones = _full(input_spec.shape, 1, g.dtype.to_real(), g.device)
             total = total / _scatter_strided(ones, n, input_spec.strides, -low).clamp(min=1)
         return _as_strided(total, input_spec.shape, input_spec.strides, -low)
 
@@ -97,8 +97,13 @@ class _scatter_strided(Op):
 
     def ref(xp, input, n, stride, start):
         out = xp.zeros(n, input.dtype)
-        if input.size:
+        if not input.size:
+            return out
+        if shapes.may_overlap(input.shape, stride):
             xp.add.at(out, strided_positions(xp, input.shape, stride, start), input)
+        else:
+            steps = [step * input.itemsize for step in stride]
+            xp.lib.stride_tricks.as_strided(out[start:], input.shape, steps)[...] = input
         return out
 
 

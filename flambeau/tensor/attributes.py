@@ -7,11 +7,10 @@ import numpy as np
 from ..autograd.node import requires
 from ..base import dtypes, layout, shapes
 from ..base.errors import need
-from ..base.op import OpType
 from ..base.spec import CPU, spec
 from ..trace.value import Storage, Value
 from . import forms
-from .dispatch import _said, _view_checks, before_write, call
+from .dispatch import _said, before_write, call
 from .tensor import Tensor
 
 # --- properties ---------------------------------------------------------------------------------------------
@@ -67,34 +66,26 @@ Tensor.layout = property(lambda self: layout.strided)
 # --- another geometry in place ------------------------------------------------------------------------------
 
 
-def in_place_view(name, node):
-    """The in-place form of a view: the tensor itself takes on the view's geometry and history."""
+def in_place_view(name, number):
+    """The in-place form of a view: the tensor itself takes on the view's geometry and history.
+
+    PyTorch numbers the nodes of in-place forms after those of the others: TBackward1 is that of `t_`.
+    """
     op = forms.declared[name]
 
     def form(self, *args, **kwargs):
-        what = name + "_"
-        before_write(self, what, bytes=False)
-        if self._view_of is not None:
-            _view_checks(self, self)
+        before_write(self, name + "_", bytes=False)
         seen = call(op, (self, *args), kwargs)
         self.storage.version += 1
         self.spec, self.offset, self._seen = seen.spec, seen.offset, self.storage.version
         if seen._node is not None:
-            seen._node.op = renamed(seen._node.op, node)
+            said = seen._node.name()
+            seen._node.name = lambda: said[:-1] + str(int(said[-1]) + number)
             self._node, self._nr = seen._node, seen._nr
         return self
     form.__name__, form.__qualname__, form.op = name + "_", f"Tensor.{name}_", op
     form.__doc__ = f"In-place form of `{name}`: the tensor itself is seen so from now on; its memory stays."
     return form
-
-
-def renamed(op, number):
-    """`op` with its node called ...Backward<number>, as PyTorch calls that of the in-place form."""
-    made = op.__dict__.get("renamed")
-    if made is None:
-        name = op.node_name[:-1] + str(int(op.node_name[-1]) + number)
-        made = op.renamed = OpType(op.__name__ + "_", (op,), {"__doc__": op.__doc__, "node_name": name})
-    return made
 
 
 for _name, _number in {"t": 1, "transpose": 1, "swapaxes": 1, "swapdims": 1, "unsqueeze": 1, "squeeze": 3,

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..autograd.forward_ad import propagate
 from ..autograd.modes import modes
-from ..autograd.node import OpNode, _count, edge_of, keep, requires, saves
+from ..autograd.node import OpNode, Plan, _count, edge_of, keep, requires
 from ..autograd.slices import rebase
 from ..backends.backend import execute
 from ..base import dtypes, shapes
@@ -31,6 +31,8 @@ def wrap(storage, kind, offset=0):
     tensor.storage = storage
     tensor.spec = kind
     tensor.offset = offset
+    tensor._node = tensor._base = tensor._cut = None
+    tensor._requires_grad = False
     return tensor
 
 
@@ -92,49 +94,71 @@ def dispatch(op, args):
         raise TypeError(_call_words(op, args) + ": an argument of a type it cannot take") from None
     if entry is None:
         entry = _entry(op, args, key)
+    if entry.quick:
+        return record_one(entry, args, inputs)
     if entry.deltas is not None:
         return _view(entry, op, args, inputs[0])
     params = tuple([args[i] for i in entry.param_at]) if entry.param_at else ()
-    if op.verify is not None and entry.device is not META:
-        _verify(op, args)
     if entry.device is META:
         if entry.outs is None:
             raise NotImplementedError(f"{op.__name__} on the meta device: its shape depends on data that is not there")
         storages = [Storage(None, s.nbytes, META) for s in entry.outs]
-    elif entry.outs is None or op.eager:
-        storages = _run_now(entry, op, args, inputs, params)
     else:
-        trace = _local.trace
-        values = trace.append(entry, inputs, params)
-        storages = []
-        for value in values:
-            storage = _new(Storage)
-            kind = value.spec
-            storage.value = value
-            storage.nbytes = kind.nbytes
-            storage.device = kind.device
-            storage.version = 0
-            storage.exported = False
-            storages.append(storage)
-        for t in inputs:
-            if t.storage.exported and t.storage.still_exported():
-                trace.run()                          # see Note [Exported storages] in value.py
-                break
+        if op.verify is not None:
+            _verify(op, args)
+        if entry.outs is None or op.eager:
+            storages = _run_now(entry, op, args, inputs, params)
+        else:
+            values = _local.trace.append(entry, inputs, params)
+            storages = [Storage(value, value.spec.nbytes, value.spec.device) for value in values]
+            _run_if_exported(inputs)
     site = here(3)
     outs = []
     for storage in storages:
-        tensor = _new(Tensor)
-        tensor.storage = storage
-        tensor.spec = storage.value.spec if storage.value is not None else entry.outs[len(outs)]
-        tensor.offset = 0
+        tensor = wrap(storage, storage.value.spec if storage.value is not None else entry.outs[len(outs)])
         tensor.site = site
-        tensor._node = tensor._base = tensor._cut = None
-        tensor._requires_grad = False
         outs.append(tensor)
     _history(op, entry, args, inputs, outs, site)
     if not entry.many:
         return outs[0]
     return _named(op, outs)
+
+
+def record_one(entry, args, inputs):
+    """The common case, short: one result, on a device, nothing to verify. The same as the rest of `dispatch`."""
+    trace = _local.trace
+    value = trace.append(entry, inputs, tuple([args[i] for i in entry.param_at]) if entry.param_at else ())[0]
+    kind = value.spec
+    storage = _new(Storage)
+    storage.value = value
+    storage.nbytes = kind.nbytes
+    storage.device = kind.device
+    storage.version = 0
+    storage.exported = storage.inference = False
+    tensor = _new(Tensor)
+    tensor.storage = storage
+    tensor.spec = kind
+    tensor.offset = 0
+    tensor.site = site = here(4)
+    tensor._node = tensor._base = tensor._cut = None
+    tensor._requires_grad = False
+    watched = False
+    for t in inputs:
+        if t.storage.exported:
+            _run_if_exported(inputs)
+        if t._node is not None or t._requires_grad or t._base is not None or t._cut is not None:
+            watched = True
+    if watched or modes.inference or modes.level >= 0:
+        _history(entry.op, entry, args, inputs, (tensor,), site)
+    return tensor
+
+
+def _run_if_exported(inputs):
+    """Run at the call what reads memory that the outside can write; see Note [Exported storages] in value.py."""
+    for t in inputs:
+        if t.storage.exported and t.storage.still_exported():
+            current().run()
+            return
 
 
 def _named(op, outs):
@@ -200,8 +224,9 @@ def _entry(op, args, key):
     entry.kinds = tuple(kinds)
     entry.template = tuple(template)
     entry.param_at = tuple(param_at)
-    entry.simple = not param_at and not any(t.__class__ is tuple for t in template)
+    entry.simple = not param_at and not op.kwonly and not any(t.__class__ is tuple for t in template)
     entry.wrap = None
+    entry.quick = False
     entry.deltas = None
     entry.plans = {}
     try:
@@ -227,6 +252,8 @@ def _entry(op, args, key):
     if common is not None and common.category == 1:
         entry.wrap = common.np
     entry.nbytes = sum(s.nbytes for s in entry.outs) if entry.outs is not None else 0
+    entry.quick = not entry.many and entry.outs is not None and entry.device is not META and not op.eager \
+        and op.verify is None
     if len(_entries) > 100_000:                          # a program with ever new shapes: start afresh
         _entries.clear()
     _entries[key] = entry
@@ -256,9 +283,7 @@ def _view(entry, op, args, source, moved=0, inside=4):
     itemsize = source.spec.dtype.itemsize
     outs = []
     for kind, delta in zip(entry.outs, entry.deltas, strict=True):
-        tensor = _new(Tensor)
-        tensor.storage = storage
-        tensor.spec = kind
+        tensor = wrap(storage, kind)
         scale = kind.dtype.itemsize
         tensor.offset = (source.offset if scale == itemsize else source.offset * itemsize // scale) + delta + moved
         tensor.site = site
@@ -366,53 +391,51 @@ def _attach(op, entry, args, inputs, outs, site):
         return
     plan = entry.plans.get(wanted)
     if plan is None:
-        plan = entry.plans[wanted] = _plan_history(op, entry, wanted)
-    singles, lists, keep_out, live = plan
+        plan = entry.plans[wanted] = Plan(op, entry.kinds, entry.template, wanted)
     kept = [None] * (len(args) + 1)
     for at in entry.param_at:
         kept[at] = args[at]
-    for at in singles:
-        if args[at].storage.inference:
-            _no_inference(args[at])
-        kept[at] = keep(args[at])
-    for at in lists:
+    for at in plan.singles:
+        t = args[at]
+        if t.storage.inference:
+            _no_inference(t)
+        kept[at] = keep(t)
+    for at in plan.lists:
         kept[at] = tuple([b if b is None else keep(b) for b in args[at]])
+    edges = []
+    for t, use in zip(inputs, plan.live, strict=True):
+        if not use:
+            edges.append(None)
+        elif t._base is None and t._node is not None:
+            edges.append((t._node, t._nr))
+        else:
+            edges.append(edge_of(t))
     node = _new(OpNode)
-    node.op = op
-    node.kinds = entry.kinds
-    node.template = entry.template
-    node.edges = tuple([None if not use else (t._node, t._nr) if t._base is None and t._node is not None else edge_of(t)
-                        for t, use in zip(inputs, live, strict=True)])
+    node.plan = plan
+    node.edges = edges
     node.kept = kept
     node.outs = entry.outs if entry.outs is not None else tuple([o.spec for o in outs])
-    node.n_outputs = len(outs)
     node.site = site
     node.seq = next(_count)
-    if keep_out:
-        kept[-1] = keep(outs[0], True) if len(outs) == 1 else tuple([keep(o, True, i) for i, o in enumerate(outs)])
+    if len(outs) == 1:
+        out = outs[0]
+        if plan.keep_out:
+            kept[-1] = keep(out, True)
+        if out.spec.dtype.category >= 2:
+            out._node = node
+            out._nr = 0
+        else:
+            out._cut = (f"{op.__name__}, whose result has no gradient", site)
+        return
+    node.n_outputs = len(outs)
+    if plan.keep_out:
+        kept[-1] = tuple([keep(o, True, i) for i, o in enumerate(outs)])
     for nr, out in enumerate(outs):
         if out.spec.dtype.category >= 2 and nr not in op.nondiff:
             out._node = node
             out._nr = nr
         else:
             out._cut = (f"{op.__name__}, whose result {nr} has no gradient", site)
-
-
-def _plan_history(op, entry, wanted):
-    """For one pattern of inputs that need gradients: which arguments to keep, and which inputs have an edge."""
-    live = [bool(wanted >> i & 1) and kind.dtype.category >= 2 for i, kind in enumerate(entry.kinds)]
-    places = [at for at, slot in enumerate(entry.template)
-              if (slot.__class__ is int and live[slot])
-              or (slot.__class__ is tuple and any(s is not None and live[s] for s in slot))]
-    if op.joint is None:
-        for at in places:
-            if at not in op.rules:
-                raise NotImplementedError(f"{op.__name__} has no gradient for its argument '{op.arg_names[at]}'; "
-                                          "detach() that argument first")
-    which, keep_out = saves(op, tuple(places))
-    singles = tuple(at for at in which if entry.template[at].__class__ is int)
-    lists = tuple(at for at in which if entry.template[at].__class__ is tuple)
-    return singles, lists, keep_out, live
 
 
 def _no_inference(tensor):
@@ -550,6 +573,8 @@ def before_write(self, what, bytes=True, overlap=False):
         raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single memory "
                            "location. Please clone() the tensor before performing the operation." + _said(self))
     if modes.grad:
+        if self._view_of is not None:
+            _view_checks(self, self)
         if self._node is None and self._requires_grad:
             raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation." + _said(self) +
                                f"\n  {what} would overwrite a leaf. Use with torch.no_grad(): for an update, or the "

@@ -142,8 +142,7 @@ def array_over(thing):
         except TypeError:                                  # from before versions
             capsule = thing.__dlpack__()
     elif type(thing).__name__ != "PyCapsule":
-        raise AttributeError(f"'{type(thing).__name__}' object has no attribute '__dlpack__': from_dlpack takes a tensor of "
-                             "another library, or a capsule")
+        raise RuntimeError(f"from_dlpack received an invalid capsule: {type(thing).__name__} has no __dlpack__, and is none")
     versioned = _name_of(capsule) == b"dltensor_versioned"
     inside = opened(capsule)
     half = inside.code == BFLOAT and inside.bits == 16

@@ -11,7 +11,8 @@ from .dispatch import call, dispatch, inplace
 from .tensor import Tensor
 
 MODULES = ("create", "convert", "arith", "math", "compare", "reduce", "order", "shape", "arrange", "index", "scatter",
-           "search", "embedding", "matmul", "linalg", "conv", "activation", "attention", "norm", "loss", "special")
+           "search", "embedding", "matmul", "einsum", "solve", "factor", "linalg", "distance", "conv", "activation",
+           "attention", "norm", "loss", "special")
 
 namespace: dict = {"": {}, "nn.functional": {}, "linalg": {}, "special": {}}
 declared: dict = {}           # class name → operation

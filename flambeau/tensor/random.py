@@ -148,8 +148,9 @@ def fresh(draw, kind, requires_grad=False):
     """A new tensor of spec `kind`, filled by `draw(count)`."""
     if kind.device is META:
         return asked(wrap(Storage(None, kind.nbytes, META), kind), requires_grad)
-    strides = order_of(kind)
-    return from_array(laid(draw(kind.numel), kind.shape, strides), requires_grad)
+    drawn = draw(kind.numel)
+    array = drawn.reshape(kind.shape) if kind.contiguous else laid(drawn, kind.shape, order_of(kind))
+    return from_array(array, requires_grad)
 
 
 def fill(self, draw, what, name):
@@ -174,12 +175,11 @@ def new(size, dtype, layout, device, pin_memory, out, fallback=None):
     return spec(dtype, size, None, where)
 
 
-def finish(out, kind, method, requires_grad, *args, **kwargs):
-    """Fill a new tensor (or `out`, resized) by its in-place `method`."""
+def made(out, kind, draw, requires_grad, name):
+    """A new tensor of spec `kind` filled by `draw`; or `out`, resized and filled."""
     if out is None:
-        made = fresh(lambda n: np.empty(n, kind.dtype.np), kind)
-        return asked(method(made, *args, **kwargs), requires_grad)
-    return method(resized(out, kind.shape), *args, **kwargs)
+        return fresh(draw, kind, requires_grad)
+    return fill(resized(out, kind.shape), draw, "out=", name)
 
 
 def the_out(out):
@@ -199,7 +199,7 @@ def resized(out, shape):
     return out
 
 
-# --- in place -----------------------------------------------------------------------------------------------------------------------
+# --- what to draw ------------------------------------------------------------------------------------------
 
 
 def spoken(given, named, **defaults):
@@ -217,30 +217,90 @@ def spoken(given, named, **defaults):
     return [values.get(name, default) for name, default in defaults.items()]
 
 
+def uniform(dtype, low, high, generator):
+    need(dtype.category >= 2, f"\"check_uniform_bounds\" not implemented for '{dtype.cname}'", NotImplementedError)
+    if (low, high) != (0.0, 1.0):
+        top = dtypes.finfo(dtype).max
+        for name, n in (("from", low), ("to", high)):
+            need(-top <= n <= top, f"{name} is out of bounds for {C_NAMES[dtype.to_real().name]}: {n}")
+        need(low <= high, f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}")
+        need(high - low <= top, f"uniform_ expects to-from <= std::numeric_limits<{dtype.cname}>::max(), but found "
+             f"to={high} and from={low} which result in to-from to exceed the limit")
+    source = stream(generator)
+    return lambda n: source.uniform(n, dtype.np, low, high)
+
+
+def gaussian(dtype, mean, std, contiguous, generator):
+    need(std >= 0, f"normal expects std >= 0.0, but found std {std}")
+    need(dtype.category >= 2, f"\"normal_kernel_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
+    source = stream(generator)
+    return lambda n: source.normal(n, dtype.np, mean, std, contiguous)
+
+
+def integers(dtype, low, high, generator):
+    check_integers(low, high, dtype)
+    source = stream(generator)
+    return lambda n: source.integers(low, high, n, dtype.np)
+
+
+def check_integers(low, high, dtype):
+    """Refuse a range of integers that is empty or that `dtype` cannot hold."""
+    need(not dtype.is_complex, "check_random_bounds handles only integral, floating-point and boolean types")
+    for n in (low, high or 0):
+        need(-2**63 <= n < 2**63, f"Overflow when unpacking long long: {n}", ValueError)
+    if high is not None:
+        need(low < high, f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    if dtype is dtypes.int64:
+        return
+    if dtype.category == 2:
+        bottom, top = -dtypes.finfo(dtype).max, dtypes.finfo(dtype).max
+    else:
+        bottom, top = (0, 1) if dtype is dtypes.bool else (dtypes.iinfo(dtype).min, dtypes.iinfo(dtype).max)
+    name = {"uint8": "unsigned char", "int8": "signed char", "int16": "short", "int32": "int"}.get(dtype.name)
+    name = name or C_NAMES.get(dtype.name, dtype.name)
+    need(bottom <= low <= top, f"from is out of bounds for {name}, got {low}")
+    need(high is None or bottom <= high - 1 <= top, f"to - 1 is out of bounds for {name}, got to={high}")
+
+
+def at_odds(p, kind, source):
+    """A draw of zeros and ones for each probability in the tensor `p`, broadcast to the spec `kind`."""
+    need(p.spec.dtype.category == 2, f"\"bernoulli_tensor_cpu_p_\" not implemented for '{p.spec.dtype.cname}'",
+         NotImplementedError)
+    if p.spec.shape != kind.shape:
+        with_grad, modes.grad = modes.grad, False
+        try:
+            p = p.expand(kind.shape)
+        finally:
+            modes.grad = with_grad
+    return lambda n: source.bernoulli(in_order(array_of(p), kind.shape, order_of(kind)), n, kind.dtype.np)
+
+
+def coins(p, kind, generator):
+    dtype, source = kind.dtype, stream(generator)
+    need(not dtype.is_complex or not kind.numel, f"\"bernoulli_tensor_cpu_self_\" not implemented for '{dtype.cname}'",
+         NotImplementedError)
+    if isinstance(p, Tensor):
+        return at_odds(p, kind, source)
+    p = number(p, "p")
+    need(0 <= p <= 1, f"bernoulli_ expects p to be in [0, 1], but got p={p}")
+    return lambda n: source.bernoulli(p, n, dtype.np)
+
+
+# --- in place -------------------------------------------------------------------------------------------------
+
+
 @overridable
 def uniform_(self, *args, generator=None, **named):
     """Fill with numbers uniform over [from, to)."""
     low, high = (number(n, "from") for n in spoken(args, named, **{"from": 0.0, "to": 1.0}))
-    dtype = self.spec.dtype
-    need(dtype.category >= 2, f"\"check_uniform_bounds\" not implemented for '{dtype.cname}'", NotImplementedError)
-    top = dtypes.finfo(dtype).max
-    for name, n in (("from", low), ("to", high)):
-        need(-top <= n <= top, f"{name} is out of bounds for {C_NAMES[dtype.to_real().name]}: {n}")
-    need(low <= high, f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}")
-    need(high - low <= top, f"uniform_ expects to-from <= std::numeric_limits<{dtype.cname}>::max(), but found to={high} and "
-         f"from={low} which result in to-from to exceed the limit")
-    source = stream(generator)
-    return fill(self, lambda n: source.uniform(n, dtype.np, low, high), "uniform_", "_uniform")
+    return fill(self, uniform(self.spec.dtype, low, high, generator), "uniform_", "_uniform")
 
 
 @overridable
 def normal_(self, mean=0, std=1, *, generator=None):
     """Fill with normal numbers around `mean` with standard deviation `std`."""
-    mean, std, dtype = number(mean, "mean"), number(std, "std"), self.spec.dtype
-    need(std >= 0, f"normal expects std >= 0.0, but found std {std}")
-    need(dtype.category >= 2, f"\"normal_kernel_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
-    source, contiguous = stream(generator), self.spec.contiguous
-    return fill(self, lambda n: source.normal(n, dtype.np, mean, std, contiguous), "normal_", "_normal")
+    draw = gaussian(self.spec.dtype, number(mean, "mean"), number(std, "std"), self.spec.contiguous, generator)
+    return fill(self, draw, "normal_", "_normal")
 
 
 @overridable
@@ -249,65 +309,27 @@ def random_(self, *args, generator=None, **named):
     low, high = spoken(args, named, **{"from": None, "to": None})
     if high is None and len(args) == 1 and "to" not in named:
         low, high = 0, low                                 # random_(to)
-    elif low is None:
-        low = 0
     dtype, source = self.spec.dtype, stream(generator)
-    need(not dtype.is_complex, "check_random_bounds handles only integral, floating-point and boolean types")
     if not args and not named:
+        need(not dtype.is_complex, "random_ handles only integral, floating-point and boolean types")
         return fill(self, lambda n: source.random_(n, dtype.np), "random_", "_random")
-    low, high = int(low), None if high is None else int(high)
-    check_integers(low, high, dtype)
-    return fill(self, lambda n: source.integers(low, high, n, dtype.np), "random_", "_random")
-
-
-def check_integers(low, high, dtype):
-    """Refuse a range of integers that is empty or that `dtype` cannot hold."""
-    for n in (low, high or 0):
-        need(-2**63 <= n < 2**63, f"Overflow when unpacking long long: {n}", ValueError)
-    if high is not None:
-        need(low < high, f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    if dtype.category == 2:
-        bottom, top = -dtypes.finfo(dtype).max, dtypes.finfo(dtype).max
-    else:
-        bottom, top = (0, 1) if dtype is dtypes.bool else (dtypes.iinfo(dtype).min, dtypes.iinfo(dtype).max)
-    name = {"uint8": "unsigned char", "int8": "signed char", "int16": "short", "int32": "int", "int64": "long"}.get(
-        dtype.name) or C_NAMES.get(dtype.name, dtype.name)
-    need(bottom <= low <= top, f"from is out of bounds for {name}, got {low}")
-    need(high is None or bottom <= high - 1 <= top, f"to - 1 is out of bounds for {name}, got to={high}")
+    draw = integers(dtype, int(low or 0), None if high is None else int(high), generator)
+    return fill(self, draw, "random_", "_random")
 
 
 @overridable
 def bernoulli_(self, p=0.5, *, generator=None):
     """Fill with ones of probability `p` (a number, or a tensor of probabilities) and zeros."""
-    dtype, source = self.spec.dtype, stream(generator)
-    need(not dtype.is_complex or not self.spec.numel, f"\"bernoulli_tensor_cpu_self_\" not implemented for '{dtype.cname}'", NotImplementedError)
-    if isinstance(p, Tensor):
-        return fill(self, at_odds(p, self.spec, source), "bernoulli_", "_bernoulli_at")
-    p = number(p, "p")
-    need(0 <= p <= 1, f"bernoulli_ expects p to be in [0, 1], but got p={p}")
-    return fill(self, lambda n: source.bernoulli(p, n, dtype.np), "bernoulli_", "_bernoulli_p")
-
-
-def at_odds(p, kind, source):
-    """A draw of zeros and ones for each probability in the tensor `p`, broadcast to the spec `kind`."""
-    need(p.spec.dtype.category == 2, f"\"bernoulli_tensor_cpu_p_\" not implemented for '{p.spec.dtype.cname}'",
-         NotImplementedError)
-    shape = kind.shape
-    if p.spec.shape != shape:
-        with_grad, modes.grad = modes.grad, False
-        try:
-            p = p.expand(shape)
-        finally:
-            modes.grad = with_grad
-    return lambda n: source.bernoulli(in_order(array_of(p), shape, order_of(kind)), n, kind.dtype.np)
+    draw = coins(p, self.spec, generator)
+    return fill(self, draw, "bernoulli_", "_bernoulli_at" if isinstance(p, Tensor) else "_bernoulli_p")
 
 
 @overridable
 def exponential_(self, lambd=1, *, generator=None):
     """Fill with exponential numbers of rate `lambd`."""
     lambd, dtype, source = number(lambd, "lambd"), self.spec.dtype, stream(generator)
-    need(dtype.category >= 2, "Exponential distribution is a continuous probability distribution. dtype must be a floating "
-         f"point but you specified {dtype.cname}")
+    need(dtype.category >= 2, "Exponential distribution is a continuous probability distribution. dtype must be a "
+         f"floating point but you specified {dtype.cname}")
     need(lambd > 0, f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
     need(dtype.category == 2, f"\"exponential_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
     return fill(self, lambda n: source.exponential(n, dtype.np, lambd), "exponential_", "_exponential")
@@ -328,8 +350,8 @@ def cauchy_(self, median=0, sigma=1, *, generator=None):
     median, sigma = number(median, "median"), number(sigma, "sigma")
     dtype, source = self.spec.dtype, stream(generator)
     need(sigma > 0, f"cauchy_ expects sigma > 0.0, but found sigma={sigma}")
-    need(dtype.category >= 2, "Cauchy distribution is a continuous probability distribution. dtype must be a floating point "
-         f"but you specified {dtype.name}")
+    need(dtype.category >= 2, "Cauchy distribution is a continuous probability distribution. dtype must be a "
+         f"floating point but you specified {dtype.name}")
     need(dtype.category == 2, f"\"cauchy_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
     return fill(self, lambda n: source.cauchy(n, dtype.np, median, sigma), "cauchy_", "_cauchy")
 
@@ -349,16 +371,18 @@ IN_PLACE = (uniform_, normal_, random_, bernoulli_, exponential_, geometric_, ca
 # --- new tensors ------------------------------------------------------------------------------------------------------------------
 
 
-def rand(*sizes, size=None, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+def rand(*sizes, size=None, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False,
+         pin_memory=False):
     """Numbers uniform over [0, 1)."""
     kind = new(shape_of(sizes, size), dtype, layout, device, pin_memory, out)
-    return finish(out, kind, uniform_, requires_grad, generator=generator)
+    return made(out, kind, uniform(kind.dtype, 0.0, 1.0, generator), requires_grad, "_uniform")
 
 
-def randn(*sizes, size=None, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+def randn(*sizes, size=None, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False,
+          pin_memory=False):
     """Normal numbers of mean 0 and standard deviation 1."""
-    kind = new(shape_of(sizes, size), dtype, layout, device, pin_memory, out)
-    return finish(out, kind, normal_, requires_grad, generator=generator)
+    return normal(0.0, 1.0, shape_of(sizes, size), generator=generator, out=out, dtype=dtype, layout=layout,
+                  device=device, requires_grad=requires_grad, pin_memory=pin_memory)
 
 
 def integer_range(args, low, high):
@@ -393,7 +417,7 @@ def randint(*args, low=None, high=None, size=None, generator=None, out=None, dty
     if rest or not isinstance(size, (tuple, list)):
         raise TypeError("argument 'size' must be tuple of ints, not " + type(rest[0] if rest else size).__name__)
     kind = new(shape_of((size,)), dtype, layout, device, pin_memory, out, dtypes.int64)
-    return finish(out, kind, random_, requires_grad, low, high, generator=generator)
+    return made(out, kind, integers(kind.dtype, low, high, generator), requires_grad, "_random")
 
 
 def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
@@ -406,9 +430,7 @@ def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=Non
         need(count <= most, f"n cannot be greater than {most} for {dtype.cname} type, got {count}")
     else:
         fitting(count, dtype)
-    if out is None:
-        return fresh(lambda n: source.permutation(n, dtype.np), kind, requires_grad)
-    return fill(resized(out, kind.shape), lambda n: source.permutation(n, dtype.np), "randperm(out=)", "_random")
+    return made(out, kind, lambda n: source.permutation(n, dtype.np), requires_grad, "_random")
 
 
 @overridable
@@ -416,7 +438,7 @@ def rand_like(input, *, generator=None, dtype=None, layout=None, device=None, re
               memory_format=None):
     """Numbers uniform over [0, 1), in the shape, layout and dtype of `input`."""
     kind = like(input, dtype, device, layout, memory_format, pin_memory)
-    return finish(None, kind, uniform_, requires_grad, generator=generator)
+    return fresh(uniform(kind.dtype, 0.0, 1.0, generator), kind, requires_grad)
 
 
 @overridable
@@ -424,7 +446,7 @@ def randn_like(input, *, generator=None, dtype=None, layout=None, device=None, r
                memory_format=None):
     """Standard normal numbers in the shape, layout and dtype of `input`."""
     kind = like(input, dtype, device, layout, memory_format, pin_memory)
-    return finish(None, kind, normal_, requires_grad, generator=generator)
+    return fresh(gaussian(kind.dtype, 0.0, 1.0, kind.contiguous, generator), kind, requires_grad)
 
 
 @overridable
@@ -435,7 +457,7 @@ def randint_like(input, *args, low=None, high=None, generator=None, dtype=None, 
     if rest:
         raise TypeError(f"takes input, low and high by position, got {len(args) + 1} arguments")
     kind = like(input, dtype, device, layout, memory_format, pin_memory)
-    return finish(None, kind, random_, requires_grad, low, high, generator=generator)
+    return fresh(integers(kind.dtype, low, high, generator), kind, requires_grad)
 
 
 @overridable
@@ -447,8 +469,9 @@ def normal(mean=None, std=None, size=None, *, generator=None, out=None, dtype=No
         if size is None:
             raise TypeError('received an invalid combination of arguments: with numbers for mean and std, "size" is required')
         kind = new(shape_of((size,)), dtype, layout, device, pin_memory, out)
-        return finish(out, kind, normal_, requires_grad, 0.0 if mean is None else mean, 1.0 if std is None else std,
-                      generator=generator)
+        mean, std = number(0.0 if mean is None else mean, "mean"), number(1.0 if std is None else std, "std")
+        contiguous = out is None or (out.spec.contiguous if out.spec.shape == kind.shape else True)
+        return made(out, kind, gaussian(kind.dtype, mean, std, contiguous, generator), requires_grad, "_normal")
     if isinstance(std, Tensor):
         need(not std.is_complex(), "normal expects standard deviation to be non-complex")
         if std.spec.device is not META and std.spec.numel:
@@ -461,35 +484,30 @@ def normal(mean=None, std=None, size=None, *, generator=None, out=None, dtype=No
     before, modes.grad = modes.grad, False
     try:
         if out is None:
-            made = fresh(lambda n: np.empty(n, kind.dtype.np), kind)
+            drawn = fresh(lambda n: np.empty(n, kind.dtype.np), kind)
         else:                                              # PyTorch does not resize for a number and a tensor
-            made = resized(out, kind.shape if len(tensors) == 2 else out.shape)
+            drawn = resized(out, kind.shape if len(tensors) == 2 else out.shape)
         if isinstance(std, Tensor):
-            made = normal_(made, 0, 1, generator=generator).mul_(std).add_(0 if mean is None else mean)
+            drawn = normal_(drawn, 0, 1, generator=generator).mul_(std).add_(0 if mean is None else mean)
         else:
-            made = normal_(made, 0, 1.0 if std is None else std, generator=generator).add_(mean)
+            drawn = normal_(drawn, 0, 1.0 if std is None else std, generator=generator).add_(mean)
     finally:
         modes.grad = before
     if out is None and modes.grad and any(map(requires, tensors)):
         if len(tensors) == 2:
-            return declared["_normal_both"](mean, std, made)
-        return declared["_normal_mean" if isinstance(mean, Tensor) else "_normal_std"](tensors[0], made)
-    return made
+            return declared["_normal_both"](mean, std, drawn)
+        return declared["_normal_mean" if isinstance(mean, Tensor) else "_normal_std"](tensors[0], drawn)
+    return drawn
 
 
 @overridable
 def bernoulli(input, p=None, *, generator=None, out=None):
     """Ones with the probabilities in `input` (or all with `p`), else zeros."""
     kind = spec(input.spec.dtype, input.spec.shape, None, input.spec.device)
-    source = stream(generator)
     if out is not None:
         return bernoulli_(resized(out, kind.shape), input if p is None else p, generator=generator)
-    if p is not None:
-        made = finish(None, kind, bernoulli_, False, p, generator=generator)
-    else:
-        draw = at_odds(input, kind, source)
-        made = fresh(draw, kind)
-    return declared["_bernoulli"](input, made) if modes.grad and requires(input) else made
+    drawn = fresh(coins(input if p is None else p, kind, generator), kind)
+    return declared["_bernoulli"](input, drawn) if modes.grad and requires(input) else drawn
 
 
 @overridable
@@ -497,9 +515,9 @@ def poisson(input, generator=None):
     """A Poisson count for each rate in `input`."""
     kind, source = input.spec, stream(generator)
     need(kind.dtype.category == 2, f"\"poisson_cpu\" not implemented for '{kind.dtype.cname}'", NotImplementedError)
-    made = fresh(lambda n: source.poisson(np.ascontiguousarray(array_of(input)).reshape(-1)),
-                 spec(kind.dtype, kind.shape, None, kind.device))
-    return declared["_poisson"](input, made) if modes.grad and requires(input) else made
+    drawn = fresh(lambda n: source.poisson(np.ascontiguousarray(array_of(input)).reshape(-1)),
+                  spec(kind.dtype, kind.shape, None, kind.device))
+    return declared["_poisson"](input, drawn) if modes.grad and requires(input) else drawn
 
 
 @overridable
@@ -515,13 +533,13 @@ def multinomial(input, num_samples, replacement=False, *, generator=None, out=No
     need(replacement or n <= kind.shape[-1], "cannot sample n_sample > prob_dist.size(-1) samples without replacement: "
          f"{n} of {kind.shape[-1]}")
     picked = spec(dtypes.int64, (*kind.shape[:-1], n), None, kind.device)
-    made = fresh(lambda _: np.ascontiguousarray(source.multinomial(array_of(input), n, replacement)).reshape(-1), picked)
+    drawn = fresh(lambda _: np.ascontiguousarray(source.multinomial(array_of(input), n, replacement)).reshape(-1), picked)
     if out is None:
-        return made
+        return drawn
     if out.dtype is not dtypes.int64:
         raise RuntimeError(f"multinomial expects Long tensor out, got: {out.dtype.cname}")
     before_write(resized(out, picked.shape), "multinomial(out=)")
-    return assign(out, made, "multinomial(out=)")
+    return assign(out, drawn, "multinomial(out=)")
 
 
 for form in IN_PLACE:

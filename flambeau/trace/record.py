@@ -5,6 +5,7 @@ thing that holds them, so what nobody else holds is known when the trace runs an
 """
 import sys
 import threading
+import time
 import weakref
 
 import numpy as np
@@ -15,16 +16,24 @@ from .value import Value
 
 _refs = sys.getrefcount
 _new = object.__new__
+NONE = (0,) * 4096           # offsets of an instruction whose inputs all start at the beginning
 _traces = weakref.WeakSet()
 
 
 class Trace:
-    """A straight line of instructions waiting to run: (entry, input slots, offsets, parameters, first result slot)."""
+    """A straight line of instructions waiting to run: (entry, input slots, offsets, parameters, first result slot).
 
-    __slots__ = ("code", "values", "last", "slots", "bytes", "lock", "__weakref__")
+    Note [Whose turn]: only its own thread appends to a trace, but any thread may run it. A lock at every append would cost
+    more than the append, so the two sides show flags instead: the owner raises `busy` and goes on only if `sealed` is
+    down; a runner raises `sealed` and waits until `busy` is down. Attribute stores are ordered under the interpreter
+    lock, so never both go on. Runners exclude each other with `lock`.
+    """
+
+    __slots__ = ("code", "values", "last", "slots", "bytes", "lock", "busy", "sealed", "__weakref__")
 
     def __init__(self):
         self.lock = threading.RLock()
+        self.busy = self.sealed = False
         self.clear()
         _traces.add(self)
 
@@ -38,29 +47,37 @@ class Trace:
     def append(self, entry, inputs, params):
         """Record one instruction over the tensors `inputs`; gives the pending result Values."""
         foreign = None
-        with self.lock:
+        self.busy = True                          # see Note [Whose turn]
+        try:
+            if self.sealed:
+                return self._append_later(entry, inputs, params)
             code, values, last = self.code, self.values, self.last
             index = len(code)
-            slots, offsets, outs = [], [], []
+            slots = []
+            offsets = NONE                        # most views start at their storage's beginning
             for tensor in inputs:
                 value = tensor.storage.value
                 trace = value.trace
                 if trace is self:
                     slot = value.slot
+                    last[slot] = index
                 elif trace is None:
                     slot = self.slots.get(value)
                     if slot is None:
                         slot = self.slots[value] = len(values)
                         values.append(value)
                         last.append(index)
+                    else:
+                        last[slot] = index
                 else:
-                    foreign = value               # pending in another thread's trace: run that first, unlocked
+                    foreign = value               # pending in another thread's trace: run that first
                     break
-                last[slot] = index
                 slots.append(slot)
-                offsets.append(tensor.offset)
+                if tensor.offset:
+                    offsets = [t.offset for t in inputs]
             else:
                 first = len(values)
+                outs = []
                 for spec in entry.outs:
                     made = _new(Value)
                     made.trace = self
@@ -73,66 +90,90 @@ class Trace:
                 self.bytes += entry.nbytes
                 if index < settings.trace_instructions and self.bytes < settings.trace_bytes:
                     return outs
+        finally:
+            self.busy = False
         if foreign is not None:
             foreign.ready()
             return self.append(entry, inputs, params)
         self.run()
         return outs
 
+    def _append_later(self, entry, inputs, params):
+        """Wait until whoever runs this trace is done, then record."""
+        self.busy = False
+        with self.lock:
+            pass
+        return self.append(entry, inputs, params)
+
     def wanted(self):
         """For each instruction, whether anybody outside, or a wanted later one, reads its results."""
-        values, live = self.values, bytearray(len(self.values))
-        wanted = [True] * len(self.code)
-        for i in range(len(self.code) - 1, -1, -1):
-            entry, slots, _, _, first = self.code[i]
-            for slot in range(first, first + len(entry.outs)):
+        values, live, code = self.values, bytearray(len(self.values)), self.code
+        wanted = bytearray(len(code))
+        for i in range(len(code) - 1, -1, -1):
+            entry, slots, _, _, first = code[i]
+            for slot in range(first, first + len(entry.outs)) if entry.many else (first,):
                 if live[slot] or _refs(values[slot]) > 2:            # the list and the argument of getrefcount
+                    wanted[i] = 1
                     for s in slots:
                         live[s] = 1
                     break
-            else:
-                wanted[i] = False
         return wanted
 
     def run(self):
         """Run all instructions in order and empty the trace. If one fails, those before it have run and stay run."""
         with self.lock:
-            if not self.code:
-                return
-            code, values, last = self.code, self.values, self.last
-            wanted = self.wanted()
-            done = 0
+            self.sealed = True                    # see Note [Whose turn]
+            while self.busy:
+                time.sleep(0)
             try:
-                with np.errstate(all="ignore"):
-                    for entry, slots, offsets, params, first in code:
-                        if wanted[done]:
-                            if entry.op is update:
-                                outs = [self._update(entry, slots, offsets, done)]
-                            else:
-                                arrays = [values[s].look(k, o) for s, k, o in
-                                          zip(slots, entry.kinds, offsets, strict=True)]
-                                own = entry.op.overwrites and entry.kinds[0] is values[slots[0]].spec and not offsets[0] \
-                                    and self._free(slots, done)
-                                outs = execute(entry, arrays, params, own)
-                                del arrays
-                            for slot, array in enumerate(outs, first):
-                                value = values[slot]
-                                value.array = array
-                                value._memory = None
-                                value.trace = None
-                            del outs
-                        # From here on the instruction counts as run, even if an interrupt comes before the next.
-                        index, done = done, done + 1
-                        for slot in slots:
-                            if last[slot] == index:
-                                values[slot] = None
-                        for slot in range(first, first + len(entry.outs)):
-                            if last[slot] == index:
-                                values[slot] = None
-            except BaseException:
-                self._keep_from(done)
-                raise
-            self.clear()
+                self._run_sealed()
+            finally:
+                self.sealed = False
+
+    def _run_sealed(self):
+        if not self.code:
+            return
+        values, last = self.values, self.last
+        wanted = self.wanted()
+        done = 0
+        before = np.seterr(all="ignore")
+        try:
+            for entry, slots, offsets, params, first in self.code:
+                if wanted[done]:
+                    op = entry.op
+                    if op is update:
+                        outs = [self._update(entry, slots, offsets, done)]
+                    else:
+                        arrays = []
+                        for slot, kind, offset in zip(slots, entry.kinds, offsets):      # noqa: B905 (hot)
+                            value = values[slot]
+                            arrays.append(value.array if value.spec is kind and not offset else value.look(kind, offset))
+                        own = op.overwrites and entry.kinds[0] is values[slots[0]].spec and not offsets[0] \
+                            and self._free(slots, done)
+                        outs = execute(entry, arrays, params, own)
+                        del arrays
+                    slot = first
+                    for array in outs:
+                        value = values[slot]
+                        value.array = array
+                        value._memory = None
+                        value.trace = None
+                        slot += 1
+                    del outs, array
+                # From here on the instruction counts as run, even if an interrupt comes before the next.
+                index, done = done, done + 1
+                for slot in slots:
+                    if last[slot] == index:
+                        values[slot] = None
+                for slot in range(first, first + len(entry.outs)) if entry.many else (first,):
+                    if last[slot] == index:
+                        values[slot] = None
+        except BaseException:
+            self._keep_from(done)
+            raise
+        finally:
+            np.seterr(**before)
+        self.clear()
 
     def _keep_from(self, done):
         """After a failure: leave the instructions that have not run in the trace, so that nothing is lost."""
@@ -169,7 +210,7 @@ class Trace:
         """The trace as lines a person can check by eye."""
         lines = []
         for entry, slots, offsets, params, first in self.code:
-            reads = ", ".join(f"%{s}" + (f"+{o}" if o else "") for s, o in zip(slots, offsets, strict=True))
+            reads = ", ".join(f"%{s}" + (f"+{o}" if o else "") for s, o in zip(slots, offsets, strict=False))
             gives = ", ".join(f"%{first + i}: {s}" for i, s in enumerate(entry.outs))
             extra = "".join(f", {p!r}" for p in params)
             lines.append(f"{gives} = {entry.op.__name__}({reads}{extra})")

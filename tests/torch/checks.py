@@ -425,18 +425,25 @@ OUT_STYLES = {
 
 def one_out(op, dtype, sample, result, style):
     outs = [OUT_STYLES[style](t) for t in flat(result)]
+    before = [t.stride() for t in outs]
     theirs = copy(sample)
     theirs.kwargs = {**theirs.kwargs, "out": tuple(outs) if isinstance(result, (tuple, list)) else outs[0]}
     mine, precise, original = to_fb(theirs), in_double(op, sample), copy(sample)
     want, got = call(torch_function(op), theirs), call(function(op), mine)
-    strides = style not in ("empty", "other shape")
-    agree(op, dtype, original, got, want, check_strides=strides, precise=precise if "dtype" not in style else None)
+    if isinstance(want, Raised) and style == "wider dtype":
+        return                                                # a refusal by quirk of each kernel's, not by rule
+    made = flat(result)[0].dtype                              # integers compute in float32: its tolerance applies
+    dtype = made if made in TOLERANCES else dtype
+    agree(op, dtype, original, got, want, precise=precise if "dtype" not in style else None)
     if isinstance(want, Raised):
         return
     for k, (a, b, mine_out, their_out) in enumerate(zip(flat(got), flat(want), flat(mine.kwargs["out"]), outs)):
         if b is their_out and a is not mine_out:
             raise Mismatch(f"does not return out {k} itself")
-        assert_same(mine_out, their_out, op, dtype, strides, values=lambda *_: None, where=f"out {k}: ")
+        # A few of PyTorch's kernels restride what they were given; keeping it is as good.
+        if style in ("right", "strided", "transposed") and tuple(mine_out.stride()) not in (before[k], their_out.stride()):
+            raise Mismatch(f"out {k}: strides {before[k]} become {tuple(mine_out.stride())}")
+        assert_same(mine_out, their_out, op, dtype, values=any_values, where=f"out {k}: ")
         if op.name not in COMPARE and op.name not in VALUES and b is not their_out:
             assert_same(mine_out, their_out, op, dtype, where=f"out {k}: ")
 
@@ -447,11 +454,23 @@ def noncontiguous(op, dtype):
     for sample in samples(op, dtype, "noncontiguous"):
         for name, layout in layouts.items():
             laid = copy(sample).transform(lambda t: layout(t) if isinstance(t, torch.Tensor) else t)
-            if describe(laid) != describe(sample) and not (name == "zero-size" and op.name in UNSET_IF_EMPTY):
+            if describe(laid) != describe(sample) and (name, op.name) not in NO_ORACLE \
+                    and not (name == "expanded" and makes_singular(op, sample)):
                 yield (name, laid), lambda: laid_out(op, dtype, laid, strict=name in ("strided", "transposed"))
 
 
-UNSET_IF_EMPTY = {"nn.functional.multi_margin_loss"}          # PyTorch returns uninitialised memory for an empty batch
+NO_ORACLE = {
+    ("zero-size", "nn.functional.multi_margin_loss"),                # PyTorch returns uninitialised memory
+    ("zero-size", "nn.functional.scaled_dot_product_attention"),     # PyTorch broadcasts 0 against 4
+    ("expanded", "median"),                                          # PyTorch reads past the one element
+    ("expanded", "nn.functional.batch_norm"),                        # PyTorch writes statistics through the expansion
+    ("expanded", "nn.functional.instance_norm"),
+}
+
+
+def makes_singular(op, sample):
+    """Whether `expanded` turns a matrix into copies of its first row, which factorisations answer with noise."""
+    return op.name.startswith("linalg.") and any(t.dim() == 2 for t in tensors(sample))
 
 
 def transposed(t):
@@ -582,8 +601,13 @@ def one_second_gradient(op, dtype, sample):
                 if any(t is not None and bool((t != 0).any()) for t in (a, b)):
                     raise Mismatch(f"{name} {what}: got {describe(a)}, want {describe(b)}")
             else:
-                assert_same(a, b, op, dtype, values=VALUES.get(op.name, assert_close), where=f"{name} {what}: ",
+                assert_same(a, b, op, dtype, values=VALUES.get(op.name, where_known), where=f"{name} {what}: ",
                             looser=10)
+
+
+def where_known(got, want, rtol, atol, precise=None):
+    """Second derivatives that PyTorch has no number for (of a norm at zero, say) may be anything."""
+    assert_close(got[~want.isnan()], want[~want.isnan()], rtol, atol)
 
 
 def twice(lib, outs, leaves, cots, seeds):

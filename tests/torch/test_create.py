@@ -659,7 +659,7 @@ EXACT = {"uniform_", "random_", "geometric_", "bernoulli_"}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
-@pytest.mark.parametrize("layout, draw", itertools.product(LAYOUTS, DRAWS))
+@pytest.mark.parametrize("layout, draw", list(itertools.product(LAYOUTS, DRAWS)))
 def test_draws_in_place_fill_in_pytorchs_order(layout, draw, dtype):
     found = []
     for lib in (flambeau, torch):
