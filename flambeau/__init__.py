@@ -27,7 +27,9 @@ globals().update({name: getattr(module, name) for module in (_create, _interop, 
                   for name in module.PUBLIC})
 globals().update(_create.LEGACY)
 
-from . import autograd, linalg, nn, overrides, random, special, utils  # noqa: E402
+from . import autograd, backends, cuda, linalg, mps, nn, overrides, random, return_types, special, testing, utils  # noqa: E402
 
+is_anomaly_enabled = autograd.graph.is_anomaly_enabled
+is_anomaly_check_nan_enabled = autograd.graph.is_anomaly_check_nan_enabled
 newaxis = None
 __version__ = "0.1.0"

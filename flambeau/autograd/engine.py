@@ -8,6 +8,7 @@ import threading
 
 from ..base.errors import here, line_of, name_of, user_frame
 from ..base.op import door
+from ..trace.record import current
 from .modes import modes
 from .node import AccumulateGrad, edge_of, requires
 
@@ -33,6 +34,8 @@ def execute(roots, grads, retain_graph, create_graph, wanted=None, accumulate=Tr
     ready = [(-node.seq, id(node), node) for node in waiting if not dependencies.get(node)]
     heapq.heapify(ready)
     before, modes.grad = modes.grad, create_graph
+    trace = current()
+    outer, trace.site = trace.site, trace.site or site
     try:
         while ready:
             node = heapq.heappop(ready)[2]
@@ -48,7 +51,7 @@ def execute(roots, grads, retain_graph, create_graph, wanted=None, accumulate=Tr
                 continue
             if node not in useful:
                 continue
-            made = _run(node, gs, site)
+            made = _run(node, gs)
             if not retain_graph:
                 node.release(site)
             for edge, g in zip(node.edges, made, strict=False):
@@ -64,6 +67,7 @@ def execute(roots, grads, retain_graph, create_graph, wanted=None, accumulate=Tr
                         heapq.heappush(ready, (-target.seq, id(target), target))
     finally:
         modes.grad = before
+        trace.site = outer
     return captured
 
 
@@ -133,9 +137,9 @@ def _before(node, gs):
     return gs
 
 
-def _run(node, gs, site):
+def _run(node, gs):
     """The gradients a node sends on, reduced to the shapes and dtypes of its inputs."""
-    if all(g is None for g in gs) and not getattr(node, "takes_none", False):
+    if not node.takes_none and (gs[0] is None if len(gs) == 1 else all(g is None for g in gs)):
         made = [None] * len(node.edges)
     else:
         try:
@@ -144,10 +148,9 @@ def _run(node, gs, site):
             if modes.anomaly:
                 _anomaly_note(node, error)
             raise
-        kinds = getattr(node, "kinds", None)
-        if kinds is not None:
-            made = [g if g is None or edge is None else suit(g, kind)
-                    for g, kind, edge in zip(made, kinds, node.edges, strict=False)]
+        if node.kinds is not None:
+            made = [g if g is None or edge is None or g.spec is kind else suit(g, kind)
+                    for g, kind, edge in zip(made, node.kinds, node.edges, strict=False)]
     if modes.anomaly and modes.check_nan:
         _check_nan(node, made)
     if node.hooks:
@@ -267,10 +270,11 @@ def _cut_words(out):
     words = _about(out)
     if out._cut is not None:
         what, site = out._cut
-        words += f"\n  The graph was cut at {line_of(site)} by {what}."
+        words += (f"\n  The graph was cut at {line_of(site)} by {what}.\n  Take that step out, or "
+                  "put something differentiable in its place.")
     else:
-        words += ("\n  Nothing that it was made from requires grad: set requires_grad=True on the tensors to "
-                  "differentiate, before the forward pass.")
+        words += ("\n  Nothing that it was made from requires grad (what went through .item(), .tolist() or NumPy has no history)."
+                  "\n  Set requires_grad=True on the tensors to differentiate, before the forward pass.")
     return words
 
 
@@ -294,7 +298,8 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
         for i, t in enumerate(inputs):
             edge = edge_of(t)
             if edge is None:
-                raise RuntimeError("One of the differentiated Tensors does not require grad" + _about(t))
+                raise RuntimeError("One of the differentiated Tensors does not require grad" + _about(t) +
+                                   "\n  Call requires_grad_() on it before the forward pass.")
             wanted.append(edge)
     retain = create_graph if retain_graph is None else retain_graph
     captured = execute(roots, grads, retain, create_graph, wanted)
@@ -327,7 +332,8 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
     for t in inputs:
         edge = edge_of(t)
         if edge is None:
-            raise RuntimeError("One of the differentiated Tensors does not require grad" + _about(t))
+            raise RuntimeError("One of the differentiated Tensors does not require grad" + _about(t) +
+                               "\n  Call requires_grad_() on it before the forward pass.")
         wanted.append(edge)
     captured = execute(roots, grads, retain, create_graph, wanted, accumulate=False)
     made = []

@@ -7,7 +7,7 @@ import itertools
 import weakref
 import zlib
 
-from ..base.errors import line_of
+from ..base.errors import line_of, name_of
 from ..base.op import door
 from .modes import modes
 
@@ -27,6 +27,8 @@ class Node:
     retained = None           # output number → weak reference to a tensor that keeps its gradient
     _metadata = None
     n_outputs = 1
+    kinds = None              # spec of each input, where gradients are to be brought to it
+    takes_none = False        # whether it runs even where no gradient came
 
     def __init__(self):
         self.seq = next(_count)
@@ -221,7 +223,7 @@ def keep(tensor, own=False, nr=0):
             kept.leaf = tensor
     if modes.saved_hooks:
         return pack_hooked(kept, tensor)
-    if storage.exported and storage.still_exported():
+    if storage.exported and storage.has_outside_arrays():
         kept.check = checksum(storage)
     return kept
 
@@ -278,10 +280,16 @@ def written_error(kept, owner):
                f"{_type_words(spec)}{origin} is at version {storage.version}; expected version {kept.version} instead.")
     if storage.writer is not None:
         site, what = storage.writer
-        message += f"\n  It was written last by {what} at {line_of(site)}"
-        message += f"\n  and is needed by {owner.name()}, made at {line_of(owner.site)}."
-        message += "\n  Use the out-of-place form there, or clone() the tensor before it is written."
+        message += (f"\n  {_name(kept)} was written last by {what} at {line_of(site)}, and is needed by {owner.name()}, made at "
+                    f"{line_of(owner.site)}.\n  Use the out-of-place form there, write to a clone(), or run backward before it.")
     return RuntimeError(message)
+
+
+def _name(kept):
+    """What the user calls the tensor that was kept, or the memory it looks at."""
+    tensor, storage, looks = door.tensor, kept.storage, (kept.spec, kept.offset)
+    return name_of(None, None, lambda t: isinstance(t, tensor) and t.storage is storage and (t.spec, t.offset) == looks) \
+        or name_of(None, None, lambda t: isinstance(t, tensor) and t.storage is storage) or "It"
 
 
 def outside_error(kept, owner):
@@ -289,7 +297,7 @@ def outside_error(kept, owner):
     return RuntimeError(
         f"one of the variables needed for gradient computation has been modified by an inplace operation: "
         f"{_type_words(kept.spec)} shares its memory with a NumPy array (or another library), and its bytes changed between "
-        f"the forward pass and this backward, without a version to show it.\n  It is needed by {owner.name()}, made at "
+        f"the forward pass and this backward, without a version to show it.\n  {_name(kept)} is needed by {owner.name()}, made at "
         f"{line_of(owner.site)}.\n  Write to a copy of the array, or clone() the tensor before the forward pass.")
 
 

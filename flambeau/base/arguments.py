@@ -1,4 +1,4 @@
-"""What the arguments of creating functions say: sizes, numbers, dtypes and devices, in all the ways PyTorch takes them."""
+"""What the arguments of creating functions say: sizes, numbers, dtypes, devices, in all of PyTorch's ways."""
 import math
 import operator
 
@@ -17,8 +17,8 @@ def options(dtype, fallback, device, layout, pin_memory=False):
         if layout.__class__ is not layouts.layout:
             raise TypeError(f"argument 'layout' must be torch.layout, not {type(layout).__name__}")
         raise NotImplementedError(f"layout={layout!r}: Flambeau has dense tensors only, layout=torch.strided")
-    need(not pin_memory, "pin_memory=True requires a CUDA or other accelerator backend; no pinned memory allocator is "
-         "available on this system.")
+    need(not pin_memory, "pin_memory=True requires a CUDA or other accelerator backend; no pinned memory "
+         "allocator is available on this system.")
     return dtypes.given(dtype, fallback), place(device)
 
 
@@ -30,7 +30,8 @@ def whole(number, what, position=1, kind="int"):
     if usable and isinstance(number, door.tensor):
         usable = number.spec.ndim == 0 and number.spec.dtype.category == 1
     if not usable:
-        raise TypeError(f"argument '{what}' (position {position}) must be {kind}, not {type(number).__name__}")
+        raise TypeError(f"argument '{what}' (position {position}) must be {kind}, not "
+                        f"{type(number).__name__}")
     return operator.index(number)
 
 
@@ -46,7 +47,8 @@ def shape_of(given, size=None):
         given = given[0]
     shape = tuple([whole(n, "size", at, "tuple of ints") for at, n in enumerate(given, 1)])
     for n in shape:
-        need(n >= 0, f"Trying to create tensor with negative dimension {n}: {list(shape)}. Dimension size must be non-negative.")
+        need(n >= 0, f"Trying to create tensor with negative dimension {n}: {list(shape)}. Dimension size "
+             "must be non-negative.")
     return shape
 
 
@@ -86,7 +88,8 @@ def fits(number, dtype):
 
 def fitting(number, dtype):
     """`number`, refused in PyTorch's words if `dtype` cannot hold it."""
-    need(fits(number, dtype), f"value cannot be converted to type {C_NAMES.get(dtype.name)} without overflow: {number!r}")
+    need(fits(number, dtype), f"value cannot be converted to type {C_NAMES.get(dtype.name)} without "
+         f"overflow: {number!r}")
     return number
 
 
@@ -107,8 +110,8 @@ def as_scalar(number, dtype):
 def asked(tensor, requires_grad):
     """`tensor`, asking for gradients if the caller does."""
     if requires_grad:
-        need(tensor.spec.dtype.category >= 2, "Only Tensors of floating point and complex dtype can require gradients, and the "
-             f"dtype here is {tensor.spec.dtype!r}")
+        need(tensor.spec.dtype.category >= 2, "Only Tensors of floating point and complex dtype can require "
+             f"gradients, and the dtype here is {tensor.spec.dtype!r}")
         tensor.requires_grad_()
     return tensor
 

@@ -46,14 +46,18 @@ def line_of(site):
     return f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}"
 
 
-def name_of(tensor, frame=None):
-    """What `tensor` is called in the user's frame, as `x` or `self.weight`; None if it has no name there."""
+def name_of(tensor, frame=None, same=None):
+    """What `tensor` is called in the user's frame, as `x` or `self.weight`; None if it has no name there.
+
+    `same(held)` says whether an object of the frame is the one that is looked for, where identity does not.
+    """
     frame = frame or user_frame()
     if frame is None:
         return None
+    same = same or (lambda held: held is tensor)
     for scope in (frame.f_locals, frame.f_globals):
         for name, held in list(scope.items()):
-            if held is tensor and not name.startswith("__"):
+            if same(held) and not name.startswith("__"):
                 return name
     for name, held in list(frame.f_locals.items()):      # one level into self and other plain objects
         try:
@@ -65,7 +69,7 @@ def name_of(tensor, frame=None):
         for group in (inside, inside.get("_parameters"), inside.get("_buffers")):
             if isinstance(group, dict):
                 for attribute, inner in list(group.items()):
-                    if inner is tensor:
+                    if same(inner):
                         return f"{name}.{attribute}"
     return None
 

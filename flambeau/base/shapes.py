@@ -148,8 +148,19 @@ def broadcast(*shapes):
                     out[d + lead] = size
                 else:
                     need(held == size, f"The size of tensor a ({held}) must match the size of tensor b ({size}) at "
-                                       f"non-singleton dimension {d + lead}")
+                                       f"non-singleton dimension {d + lead}" + _unsqueezed(*shapes))
     return tuple(out)
+
+
+def _unsqueezed(*shapes):
+    """Advice for two shapes that do not broadcast: the dimension of size one that would make them."""
+    if len(shapes) == 2 and len(shapes[0]) != len(shapes[1]):
+        (name, short), (_, long) = sorted(zip("ab", shapes, strict=True), key=lambda named: len(named[1]))
+        for d in range(len(short), 0, -1):
+            tried = (*short[:d], 1, *short[d:])
+            if len(tried) <= len(long) and all(s in (1, n) or n == 1 for s, n in zip(tried[::-1], long[::-1], strict=False)):
+                return f"; {name}.unsqueeze({d}), which is {list(tried)}, would fit"
+    return ""
 
 
 def expand_strides(shape, strides, wanted):

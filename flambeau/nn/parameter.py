@@ -15,9 +15,8 @@ class ParameterType(TensorType):
         return type.__call__(cls, *args, **kwargs)
 
     def __instancecheck__(cls, thing):
-        if cls.__dict__.get("_marked_by") is None:
-            return type.__instancecheck__(cls, thing)
-        return type.__instancecheck__(cls, thing) or (isinstance(thing, Tensor) and getattr(thing, cls._marked_by, False))
+        marked = "_marked_by" in cls.__dict__ and isinstance(thing, Tensor) and getattr(thing, cls._marked_by, False)
+        return marked or type.__instancecheck__(cls, thing)
 
 
 class Parameter(Tensor, metaclass=ParameterType):
@@ -37,10 +36,11 @@ class Parameter(Tensor, metaclass=ParameterType):
     def __new__(cls, data=None, requires_grad=True):
         data = from_array(np.empty(0, dtypes.get_default_dtype().np)) if data is None else data
         if not isinstance(data, Tensor):
-            raise TypeError(f"a Parameter is made from a tensor, got {type(data).__name__}: wrap it in torch.tensor(...)")
+            raise TypeError(f"a Parameter is made from a tensor, got {type(data).__name__}: wrap it in "
+                            "torch.tensor(...)")
         if requires_grad and data.spec.dtype.category < 2:
-            raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients: for a Parameter of "
-                               f"{data.spec.dtype!r} say requires_grad=False")
+            raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients: for "
+                               f"a Parameter of {data.spec.dtype!r} say requires_grad=False")
         made = data.detach()
         if _overrides(type(data)):              # keeps its own class, and is marked
             made._is_param = True

@@ -11,11 +11,10 @@ from ..base.spec import Spec
 
 def conj(x):
     """The conjugate of a number or tensor; itself where it is real."""
-    if isinstance(x, (int, float)):
-        return x
-    if isinstance(x, complex):
+    kind = getattr(x, "spec", None)
+    if kind is None:
         return x.conjugate()
-    return x.conj() if x.is_complex() else x
+    return x.conj() if kind.dtype.is_complex else x
 
 
 def is_tensor(x):

@@ -47,6 +47,7 @@ class _to_copy(Op):
     """`input` with its elements converted to `dtype`, in memory of its own on `device`."""
 
     exact = True
+    called = "to"
 
     def meta(input, dtype, memory_format=None, device=None):
         return spec(dtype, input.shape, format_strides(input, memory_format), device or input.device)

@@ -16,7 +16,7 @@ from ..base.op import Composite, Op, Pointwise, View, door
 from ..base.shapes import contiguous_strides, extent, is_dense
 from ..base.spec import Spec, spec
 
-# --- the instructions ------------------------------------------------------------------------------------------------------
+# --- the instructions --------------------------------------------------
 
 
 class _full(Op):
@@ -131,7 +131,7 @@ def triangle_size(row, col, offset, upper):
     return row * col - below if upper else below
 
 
-# --- filled with one number ------------------------------------------------------------------------------------------------
+# --- filled with one number --------------------------------------------------
 
 
 class zeros(Composite):
@@ -213,11 +213,13 @@ class empty_permuted(Composite):
     def of(size, physical_layout, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
         shape, order = shape_of((size,)), tuple(physical_layout)
         dtype, where = options(dtype, dtypes.get_default_dtype(), device, layout, pin_memory)
-        need(len(order) == len(shape), f"Number of dimensions in size does not match the length of the physical_layout; i.e. "
-             f"len(size) = {len(shape)} is not equal to len(physical_layout) = {len(order)}")
+        need(len(order) == len(shape), "Number of dimensions in size does not match the length of the "
+             f"physical_layout; i.e. len(size) = {len(shape)} is not equal to len(physical_layout) = "
+             f"{len(order)}")
         for d in order:
-            need(0 <= d < len(shape), f"Dimension out of range (expected to be between 0 and {len(shape) - 1}, but got {d} at "
-                 f"index {order.index(d)}). NB: negative dims not currently supported; file an issue if you want it.")
+            need(0 <= d < len(shape), "Dimension out of range (expected to be between 0 and "
+                 f"{len(shape) - 1}, but got {d} at index {order.index(d)}). NB: negative dims not currently "
+                 "supported; file an issue if you want it.")
             need(order.count(d) == 1, f"Duplicate dim not allowed: dimension {d} appears twice in {order}")
         packed = contiguous_strides(tuple(shape[d] for d in order))
         strides = tuple(packed[order.index(d)] for d in range(len(shape)))
@@ -227,7 +229,8 @@ class empty_permuted(Composite):
 def laid_out(shape, stride, dtype, where):
     """An uninitialised tensor with any strides; its storage is as long as they reach."""
     stride = tuple([whole(s, "stride", 2) for s in stride])
-    need(len(stride) == len(shape), f"dimensionality of sizes ({len(shape)}) must match dimensionality of strides ({len(stride)})")
+    need(len(stride) == len(shape), f"dimensionality of sizes ({len(shape)}) must match dimensionality of "
+         f"strides ({len(stride)})")
     need(all(s >= 0 for s in stride), f"Storage size calculation overflowed with sizes={list(shape)} and "
          f"strides={list(stride)}: strides must not be negative")
     if is_dense(shape, stride) and 0 not in shape:
@@ -238,7 +241,7 @@ def laid_out(shape, stride, dtype, where):
     return made
 
 
-# --- like another tensor -----------------------------------------------------------------------------------------------------
+# --- like another tensor --------------------------------------------------
 
 
 class zeros_like(Composite):
@@ -283,6 +286,11 @@ class empty_like(Composite):
         return asked(_empty(kind.shape, kind.dtype, kind.device, kind.strides), requires_grad)
 
 
+def options_of(input, dtype, device, layout, pin_memory):
+    """(dtype, device) of a new tensor beside `input`, which says what the caller does not."""
+    return options(dtype, input.spec.dtype, input.spec.device if device is None else device, layout, pin_memory)
+
+
 class _new_zeros(Composite):
     """Zeros of another size, in the dtype and on the device of this tensor."""
 
@@ -290,7 +298,7 @@ class _new_zeros(Composite):
 
     def of(input, *sizes, size=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
         shape = shape_of(sizes, size)
-        dtype, where = options(dtype, input.spec.dtype, input.spec.device if device is None else device, layout, pin_memory)
+        dtype, where = options_of(input, dtype, device, layout, pin_memory)
         return asked(_full(shape, 0, dtype, where), requires_grad)
 
 
@@ -301,7 +309,7 @@ class _new_ones(Composite):
 
     def of(input, *sizes, size=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
         shape = shape_of(sizes, size)
-        dtype, where = options(dtype, input.spec.dtype, input.spec.device if device is None else device, layout, pin_memory)
+        dtype, where = options_of(input, dtype, device, layout, pin_memory)
         return asked(_full(shape, 1, dtype, where), requires_grad)
 
 
@@ -312,7 +320,7 @@ class _new_empty(Composite):
 
     def of(input, *sizes, size=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
         shape = shape_of(sizes, size)
-        dtype, where = options(dtype, input.spec.dtype, input.spec.device if device is None else device, layout, pin_memory)
+        dtype, where = options_of(input, dtype, device, layout, pin_memory)
         return asked(_empty(shape, dtype, where), requires_grad)
 
 
@@ -322,8 +330,9 @@ class _new_full(Composite):
     names = "Tensor.new_full"
 
     def of(input, size, fill_value, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
-        dtype, where = options(dtype, input.spec.dtype, input.spec.device if device is None else device, layout, pin_memory)
-        return asked(_full(shape_of((size,)), fitting(number(fill_value, "fill_value"), dtype), dtype, where), requires_grad)
+        dtype, where = options_of(input, dtype, device, layout, pin_memory)
+        value = fitting(number(fill_value, "fill_value"), dtype)
+        return asked(_full(shape_of((size,)), value, dtype, where), requires_grad)
 
 
 class _new_empty_strided(Composite):
@@ -332,7 +341,7 @@ class _new_empty_strided(Composite):
     names = "Tensor.new_empty_strided"
 
     def of(input, size, stride, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
-        dtype, where = options(dtype, input.spec.dtype, input.spec.device if device is None else device, layout, pin_memory)
+        dtype, where = options_of(input, dtype, device, layout, pin_memory)
         return asked(laid_out(shape_of((size,)), stride, dtype, where), requires_grad)
 
 
@@ -346,7 +355,7 @@ class scalar_tensor(Composite):
         return asked(_full((), fitting(number(s, "s"), dtype), dtype, where), requires_grad)
 
 
-# --- rows of numbers -------------------------------------------------------------------------------------------------------------
+# --- rows of numbers --------------------------------------------------
 
 
 class arange(Composite):
@@ -359,21 +368,25 @@ class arange(Composite):
     forms = "function"
     creates = True
 
-    def of(*bounds, start=0, end=None, step=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+    def of(*bounds, start=0, end=None, step=None, dtype=None, layout=None, device=None, pin_memory=False,
+           requires_grad=False):
         if len(bounds) > 3:
             raise TypeError(f"takes 1 to 3 positional arguments (start, end, step), got {len(bounds)}")
         if len(bounds) == 1 and end is None:
             if step is not None:
-                raise TypeError("received an invalid combination of arguments: with a step, give start and end both")
+                raise TypeError("received an invalid combination of arguments: with a step, give start and "
+                                "end both")
             end, = bounds
         else:
             start, end, step = (*bounds, *(start, end, step)[len(bounds):])
         step = 1 if step is None else step
         if end is None:
-            raise TypeError('received an invalid combination of arguments: missing 1 required positional arguments: "end"')
+            raise TypeError("received an invalid combination of arguments: missing 1 required positional arguments: "
+                            '"end"')
         start, end, step = number(start, "start"), number(end, "end"), number(step, "step")
         floating = any(isinstance(n, (float, complex)) for n in (start, end, step))
-        dtype, where = options(dtype, dtypes.get_default_dtype() if floating else dtypes.int64, device, layout, pin_memory)
+        fallback = dtypes.get_default_dtype() if floating else dtypes.int64
+        dtype, where = options(dtype, fallback, device, layout, pin_memory)
         check_row(start, end, step, dtype, "arange")
         if dtype is dtypes.int64:
             start, end, step = int(start), int(end), int(step)
@@ -392,8 +405,9 @@ class range_(Composite):
     def of(start=0, end=None, step=1, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
         if end is None:
             raise TypeError('missing 1 required positional arguments: "end"')
-        warnings.warn("torch.range is deprecated and will be removed in a future release because its behavior is inconsistent "
-                      "with Python's range builtin. Instead, use torch.arange, which produces values in [start, end).",
+        warnings.warn("torch.range is deprecated and will be removed in a future release because its "
+                      "behavior is inconsistent with Python's range builtin. Instead, use torch.arange, "
+                      "which produces values in [start, end).",
                       UserWarning, stacklevel=5)
         start, end, step = number(start, "start"), number(end, "end"), number(step, "step")
         dtype, where = options(dtype, dtypes.get_default_dtype(), device, layout, pin_memory)
@@ -408,10 +422,11 @@ def check_row(start, end, step, dtype, what):
         need(not isinstance(n, complex), "value cannot be converted to type double without overflow: "
              f"{n!r} is complex, and a row of numbers is real")
     need(step != 0, "step must be nonzero")
-    need(dtype.category == 2 or int(step) != 0, f"step must be nonzero: {step} is 0 in {dtype.name}", ValueError)
+    need(dtype.category == 2 or int(step) != 0, f"step must be nonzero: {step} is 0 in "
+         f"{dtype.name}", ValueError)
     need(math.isfinite(start) and math.isfinite(end), f"unsupported range: {start} -> {end}")
-    need(end >= start if step > 0 else end <= start, "upper bound and lower bound inconsistent with step sign: "
-         f"from {start} to {end} by {step}")
+    need(end >= start if step > 0 else end <= start, "upper bound and lower bound inconsistent with step "
+         f"sign: from {start} to {end} by {step}")
     if dtype.category == 1:
         for n in (start, end, step):
             fitting(n, dtypes.int64)
@@ -442,7 +457,8 @@ class logspace(Composite):
     forms = "function"
     creates = True
 
-    def of(start, end, steps, base=10.0, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+    def of(start, end, steps, base=10.0, *, dtype=None, layout=None, device=None, pin_memory=False,
+           requires_grad=False):
         start, end, steps, dtype, where = spaced(start, end, steps, dtype, layout, device, pin_memory, "logspace")
         return asked(_logspace(start, end, steps, number(base, "base"), dtype, where), requires_grad)
 
@@ -452,8 +468,8 @@ def spaced(start, end, steps, dtype, layout, device, pin_memory, what):
     ends = []
     for name, given in (("start", start), ("end", end)):
         if isinstance(given, door.tensor):
-            need(given.spec.ndim == 0, f"{what} only supports 0-dimensional start and end tensors, but got {name} with "
-                 f"{given.spec.ndim} dimension(s).")
+            need(given.spec.ndim == 0, f"{what} only supports 0-dimensional start and end tensors, but got "
+                 f"{name} with {given.spec.ndim} dimension(s).")
         ends.append(number(given, name))
     start, end = ends
     steps = whole(steps, "steps", 3)
@@ -461,14 +477,14 @@ def spaced(start, end, steps, dtype, layout, device, pin_memory, what):
     fallback = dtypes.get_default_dtype()
     if isinstance(start, complex) or isinstance(end, complex):
         fallback = fallback.to_complex()
-        need(dtype is None or dtypes.given(dtype).is_complex, f"{what}(): inferred dtype {fallback!r} can't be safely cast to "
-             f"passed dtype {dtype!r}")
+        need(dtype is None or dtypes.given(dtype).is_complex, f"{what}(): inferred dtype {fallback!r} can't "
+             f"be safely cast to passed dtype {dtype!r}")
     dtype, where = options(dtype, fallback, device, layout, pin_memory)
     need(dtype is not dtypes.bool, f"\"{what}_cpu\" not implemented for 'Bool'", NotImplementedError)
     return fitting(start, dtype), fitting(end, dtype), steps, dtype, where
 
 
-# --- matrices ----------------------------------------------------------------------------------------------------------------------
+# --- matrices --------------------------------------------------
 
 
 class eye(Composite):
@@ -519,8 +535,8 @@ def triangle(row, col, offset, upper, dtype, layout, device, pin_memory):
     need(row >= 0, f"row must be non-negative, got {row}")
     need(col >= 0, f"col must be non-negative, got {col}")
     dtype, where = options(dtype, dtypes.int64, device, layout, pin_memory)
-    need(dtype in (dtypes.int32, dtypes.int64), f"\"{'triu' if upper else 'tril'}_indices\" not implemented for "
-         f"'{dtype.cname}'", NotImplementedError)
+    need(dtype in (dtypes.int32, dtypes.int64), f"\"{'triu' if upper else 'tril'}_indices\" not implemented "
+         f"for '{dtype.cname}'", NotImplementedError)
     return _triangle(row, col, offset, upper, dtype, where)
 
 
@@ -550,7 +566,7 @@ class vander(Composite):
         return powers if increasing else powers.flip(1)
 
 
-# --- complex from parts --------------------------------------------------------------------------------------------------------------
+# --- complex from parts --------------------------------------------------
 
 
 class complex_(Pointwise):
@@ -567,14 +583,16 @@ class complex_(Pointwise):
     def infer(op, args):
         for a in args:
             if a.__class__ is not Spec:
-                raise TypeError(f"argument must be Tensor, not {a.__name__ if isinstance(a, type) else type(a).__name__}")
+                raise TypeError("argument must be Tensor, not "
+                                f"{a.__name__ if isinstance(a, type) else type(a).__name__}")
         first, second = args
         for kind in args:
-            need(kind.dtype in (dtypes.float32, dtypes.float64), "Expected both inputs to be Half, Float or Double tensors but "
-                 f"got {first.dtype.cname} and {second.dtype.cname}" + (
-                     ": there is no complex dtype of half precision here" if kind.dtype is dtypes.float16 else ""))
-        need(first.dtype is second.dtype, f"Expected object of scalar type {first.dtype.cname} but got scalar type "
-             f"{second.dtype.cname} for second argument")
+            need(kind.dtype in (dtypes.float32, dtypes.float64), "Expected both inputs to be Half, Float or "
+                 f"Double tensors but got {first.dtype.cname} and {second.dtype.cname}" + (
+                     ": there is no complex dtype of half precision "
+                     "here" if kind.dtype is dtypes.float16 else ""))
+        need(first.dtype is second.dtype, f"Expected object of scalar type {first.dtype.cname} but got "
+             f"scalar type {second.dtype.cname} for second argument")
         out, casts, common = super().infer(args)
         return out.like(dtype=out.dtype.to_complex()), casts, common
 
@@ -613,11 +631,11 @@ class _alias(View):
     def d_input(g):  return g
 
 
-# --- random numbers in the place of a tensor -------------------------------------------------------------------------------------------
+# --- random numbers in the place of a tensor --------------------------------------------------
 
 
 class _drawn(Op):
-    """The random numbers `drawn` in the place of `input`, on whose contents they do not depend: its gradient is zero."""
+    """The random numbers `drawn` in the place of `input`. They do not depend on it, so its gradient is zero."""
 
     exact = True
     node = "RandomBackward0"

@@ -7,7 +7,7 @@ import warnings
 from ..base import shapes
 from ..base.errors import need
 from ..base.op import Composite, door
-from .matmul import _unfolded, bmm, dot, mm, only_tensors
+from .matmul import _unfolded, bmm, dot, mm, only_tensors, owned
 
 # --- named relatives --------------------------------------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ class kron(Composite):
         columns = (1,) * (ndim - other.ndim) + other.spec.shape
         left = input.reshape([n for size in rows for n in (size, 1)])
         right = other.reshape([n for size in columns for n in (1, size)])
-        return _unfolded((left * right).contiguous(), tuple([n * m for n, m in zip(rows, columns, strict=True)]))
+        return owned(_unfolded((left * right).contiguous(), tuple([n * m for n, m in zip(rows, columns, strict=True)])))
 
 
 class _multi_dot(Composite):

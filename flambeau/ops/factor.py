@@ -63,30 +63,24 @@ class _eigh(Op):
     def d_A(g, out0, out1): return d_eigen(g[0], g[1], out0, out1, True)
 
 
-class _eigvalsh(Composite):
+class _eigvalsh(Op):
     """The eigenvalues of Hermitian matrices in rising order."""
 
     names = "linalg.eigvalsh"
     forms = "function"
+    node = "LinalgEighBackward0"
+    eager = True
     strict_out = True
 
-    def of(A, UPLO="L"):
-        only_tensors(A=A)
-        return _eigh(A, UPLO)[0] if A.requires_grad else _only_eigvalsh(A, UPLO)
+    def meta(A, UPLO="L"): return _eigh.meta(A, UPLO)[0]
 
-
-class _only_eigvalsh(Op):
-    """The eigenvalues of Hermitian matrices, without their vectors."""
-
-    eager = True
-
-    def meta(A, UPLO): return _eigh.meta(A, UPLO)[0]
-
-    def ref(xp, A, UPLO):
+    def ref(xp, A, UPLO="L"):
         try:
             return xp.linalg.eigvalsh(A, UPLO.upper())
         except xp.linalg.LinAlgError:
             no_convergence(xp, A, "linalg.eigh", "eigenvalues")
+
+    def d_A(g, A, UPLO): return d_eigen(g, None, *_eigh(A, UPLO), True)
 
 
 class _eig(Op):
@@ -117,23 +111,17 @@ def finite(xp, A):
     need(bool(xp.isfinite(A).all()), "torch.linalg.eig: input tensor should not contain infs or NaNs.")
 
 
-class _eigvals(Composite):
+class _eigvals(Op):
     """The (complex) eigenvalues of square matrices."""
 
     names = "linalg.eigvals"
     forms = "function"
-
-    def of(input):
-        check(input, "linalg.eigvals")
-        return _eig(input)[0] if input.requires_grad else _only_eigvals(input)
-
-
-class _only_eigvals(Op):
-    """The eigenvalues of square matrices, without their vectors."""
-
+    node = "LinalgEigBackward0"
     eager = True
 
-    def meta(input): return _eig.meta(input)[0]
+    def meta(input):
+        check(input, "linalg.eigvals")
+        return _eig.meta(input)[0]
 
     def ref(xp, input):
         finite(xp, input)
@@ -141,6 +129,8 @@ class _only_eigvals(Op):
             return xp.linalg.eigvals(input)
         except xp.linalg.LinAlgError:
             no_convergence(xp, input, "linalg.eigvals", "eigenvalues")
+
+    def d_input(g, input): return d_eigen(g, None, *_eig(input), False)
 
 
 # --- singular values --------------------------------------------------------------------------------------------------
@@ -243,31 +233,28 @@ class svd(Composite):
         return (U, S, adjoint(Vh))
 
 
-class _svdvals(Composite):
+class _svdvals(Op):
     """The singular values of each matrix, in falling order."""
 
     names = "linalg.svdvals"
     forms = "function"
+    node = "LinalgSvdBackward0"
+    eager = True
     strict_out = True
 
-    def of(A, *, driver=None):
-        only_tensors(A=A)
+    def meta(A, *, driver=None):
         check_driver(driver, "linalg.svdvals")
-        return _svd(A, False)[1] if A.requires_grad else _only_svdvals(A)
+        return _svd.meta(A, False)[1]
 
-
-class _only_svdvals(Op):
-    """The singular values of each matrix, without their vectors."""
-
-    eager = True
-
-    def meta(A): return _svd.meta(A, False)[1]
-
-    def ref(xp, A):
+    def ref(xp, A, *, driver=None):
         try:
             return xp.linalg.svd(A, compute_uv=False)
         except xp.linalg.LinAlgError:
             no_convergence(xp, A, "linalg.svd", "singular values")
+
+    def d_A(g, A):
+        U, S, Vh = _svd(A, False)
+        return d_svd(None, g, None, U, S, Vh)
 
 
 def tolerance(xp, A, S, atol, rtol):

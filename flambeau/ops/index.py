@@ -5,6 +5,8 @@ None) have been taken as views. Positions are checked at the call (`verify`); an
 """
 import warnings
 
+import numpy as np
+
 from ..base import dtypes, shapes
 from ..base.errors import need
 from ..base.op import Composite, Op, door
@@ -86,31 +88,32 @@ def landing(shape, parts):
     return (*rest[:start], *together, *rest[start:]), start, together
 
 
+def is_mask(array):
+    return array.dtype.kind in "bu" and array.dtype.itemsize == 1
+
+
 def positions_of(indices):
     """For `landing`, from arrays: an index's own shape, a mask's number of true elements once per dimension."""
     parts = []
     for i in indices:
         if i is None:
             parts.append((None, 1))
-        elif i.dtype.kind == "b" or i.dtype == "u1":
-            parts.append((((int((i != 0).sum()),)), i.ndim))
+        elif is_mask(i):
+            parts.append(((int(np.count_nonzero(i)),), i.ndim))
         else:
             parts.append((i.shape, 1))
     return parts
 
 
 def verify_positions(shape, indices):
-    """Check the data of `indices` against `shape`; the shape they select."""
-    at = 0
-    for i in indices:
-        if i is None:
-            at += 1
-        elif i.dtype.kind == "b" or i.dtype == "u1":
-            at += i.ndim
-        else:
+    """Check the data of `indices` against `shape`; the shape they select. Where that is empty, nothing is out of bounds."""
+    parts, at = positions_of(indices), 0
+    selected = landing(shape, parts)[0]
+    for i, (_, width) in zip(indices, parts, strict=True):
+        if i is not None and not is_mask(i) and 0 not in selected:
             within(i, shape[at], at)
-            at += 1
-    return landing(shape, positions_of(indices))[0]
+        at += width
+    return selected
 
 
 def keys(indices):
@@ -148,13 +151,15 @@ def add_at(xp, out, indices, values):
     """`out` with `values` added at `indices` (arrays and None as in `index`); positions met twice get both."""
     opened = []                                            # one integer array or None per dimension
     for i in indices:
-        if i is not None and i.dtype.kind in "bu" and i.dtype.itemsize == 1:
+        if i is not None and is_mask(i):
             opened += xp.nonzero(i) if i.ndim else [None]
         else:
             opened.append(i)
     taken = [d for d, i in enumerate(opened) if i is not None]
     rest = [d for d in range(out.ndim) if d not in taken]
     shape, start, block = landing(out.shape, [(None if i is None else i.shape, 1) for i in opened])
+    if 0 in shape:
+        return out
     values = xp.moveaxis(xp.broadcast_to(values, shape), range(start, start + len(block)), range(len(block)))
     rows = xp.zeros(block, xp.int64)
     for d in taken:
@@ -202,7 +207,10 @@ class index(Op):
         return input.like(shape=shape, strides=shapes.elementwise_strides(shape, looks))
 
     def verify(input_spec, indices): verify_positions(input_spec.shape, indices)
-    def ref(xp, input, indices): return input[keys(indices)]
+
+    def ref(xp, input, indices):
+        shape = landing(input.shape, positions_of(indices))[0]
+        return input[keys(indices)] if 0 not in shape else xp.empty(shape, input.dtype)
 
     def d_input(g, input_spec, indices): return _index_backward(g, input_spec.shape, indices)
 
@@ -257,7 +265,8 @@ class _index_put(Op):
     def verify(input_spec, indices, values_spec): lands(values_spec, verify_positions(input_spec.shape, indices))
 
     def ref(xp, input, indices, values):
-        input[keys(indices)] = values.real if values.dtype.kind == "c" and input.dtype.kind != "c" else values
+        if 0 not in landing(input.shape, positions_of(indices))[0]:
+            input[keys(indices)] = values.real if values.dtype.kind == "c" and input.dtype.kind != "c" else values
         return input
 
     def d_input(g, indices, values_spec): return _index_put(g, indices, zeros(g, values_spec.shape))

@@ -29,13 +29,14 @@ class det(Op):
     node = "LinalgDetBackward0"
     strict_out = True
 
-    def meta(A):
-        check(A, "linalg.det")
-        return like(A)
+    def meta(input):
+        check(input, "linalg.det")
+        return like(input)
 
-    def ref(xp, A): return xp.linalg.det(A)
+    def ref(xp, input): return xp.linalg.det(input)
 
-    def d_A(g, A, out):
+    def d_input(g, input, out):
+        A = input
         # det(A) conj A^-H where A can be inverted, and what that tends to (the cofactors) where it cannot.
         singular = (out.abs() < 100 * dtypes.finfo(A.dtype).eps)[..., None, None]
         eye = eye_like(A)
@@ -87,7 +88,7 @@ class slogdet(Composite):
     returns = "slogdet sign logabsdet"
     strict_out = True
 
-    def of(A): return tuple(_slogdet(A))
+    def of(input): return tuple(_slogdet(input))
 
 
 class logdet(Composite):

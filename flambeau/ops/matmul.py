@@ -5,9 +5,10 @@ call those, with the same steps as PyTorch, so that they leave the same graph be
 """
 from ..base import dtypes, shapes
 from ..base.errors import need
-from ..base.op import Composite, Op, door
+from ..base.op import Composite, Op, View, door
 from ..base.spec import Spec, spec
 from .arith import conj
+from .shape import _expand, _reshape, _view
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
@@ -391,22 +392,28 @@ class _addr(Op):
 # --- matmul -----------------------------------------------------------------------------------------------------------
 
 
-class _unfolded(Composite):
-    """`input`, which nobody else holds, with the shape `size`."""
+class _unfolded(View):
+    """A contiguous `input` with the shape `size`."""
 
     node = "UnsafeViewBackward0"
 
-    def of(input, size):         return input.view(size)
-    def d_input(g, input_spec):  return g.reshape(input_spec.shape)
+    def view(input, size):       return size, shapes.contiguous_strides(size), 0
+    def d_input(g, input_spec):  return _reshape(g, input_spec.shape)
 
 
-class _unfolded_row(Composite):
-    """The row of a matrix of one row, which nobody else holds."""
+class _unfolded_row(View):
+    """The row of a matrix that has one."""
 
     node = "SqueezeBackward4"
 
-    def of(input):    return input.squeeze(0)
+    def view(input):  return input.shape[1:], input.strides[1:], 0
     def d_input(g):   return g.unsqueeze(0)
+
+
+def owned(view):
+    """A view of something that nobody else holds, as a tensor of its own (PyTorch calls it an unsafe view)."""
+    view._base = view._view_of = None
+    return view
 
 
 def should_fold(input, other):
@@ -450,7 +457,7 @@ class matmul(Composite):
         if d1 == 2 and d2 == 1:
             return mv(input, other)
         if d1 == 1 and d2 == 2:
-            return _unfolded_row(mm(input.unsqueeze(0), other))
+            return owned(_unfolded_row(mm(input.unsqueeze(0), other)))
         if should_fold(input, other):
             return folded(input, other)
         return batched(input, other)
@@ -461,10 +468,10 @@ def folded(input, other):
     turned = other.ndim > input.ndim
     many, single = (other.mT, input.t()) if turned else (input, other)
     *lead, k = many.spec.shape
-    rows = many.reshape(shapes.numel(lead), k)
+    rows = _reshape(many, (shapes.numel(lead), k))
     if single.ndim == 1:
-        return _unfolded(mv(rows, single), tuple(lead))
-    out = _unfolded(mm(rows, single), (*lead, single.shape[1]))
+        return owned(_unfolded(mv(rows, single), tuple(lead)))
+    out = owned(_unfolded(mm(rows, single), (*lead, single.shape[1])))
     return out.mT.contiguous() if turned else out
 
 
@@ -480,13 +487,13 @@ def batched(input, other):
     l, p = (s2[-2], s2[-1]) if len(s2) > 1 else (s2[0], 1)
     batch = shapes.broadcast(s1[:-2], s2[:-2])
     count = shapes.numel(batch)
-    left = input.expand(*batch, n, k).reshape(count, n, k)
-    right = other.expand(*batch, l, p).reshape(count, l, p) if len(s2) > 1 else \
-        other.expand(*batch, l).reshape(count, l).unsqueeze(2)
+    left = _reshape(_expand(input, (*batch, n, k)), (count, n, k))
+    right = _reshape(_expand(other, (*batch, l, p)), (count, l, p)) if len(s2) > 1 else \
+        _reshape(_expand(other, (*batch, l)), (count, l)).unsqueeze(2)
     out = bmm(left, right)
     if len(s2) == 1:
         out = out.squeeze(-1)
-    return _unfolded(out, batch + (n,) * (len(s1) > 1) + (p,) * (len(s2) > 1))
+    return owned(_unfolded(out, batch + (n,) * (len(s1) > 1) + (p,) * (len(s2) > 1)))
 
 
 class _linear(Composite):
@@ -494,6 +501,7 @@ class _linear(Composite):
 
     names = "nn.functional.linear"
     forms = "function"
+    strict_out = True
 
     def of(input, weight, bias=None):
         only_tensors(input=input, weight=weight)
@@ -502,8 +510,8 @@ class _linear(Composite):
              f"{weight.ndim}D")
         if weight.ndim == 2 and input.shape[-1] != weight.shape[1]:
             k, (p, l) = input.shape[-1], weight.spec.shape
-            need(False, f"mat1 and mat2 shapes cannot be multiplied ({input.numel() // max(k, 1)}x{k} and {l}x{p}); the last "
-                 f"dimension of input has size {k}, weight is for {l} (its shape is [out, in])"
+            need(False, f"mat1 and mat2 shapes cannot be multiplied ({input.numel() // max(k, 1)}x{k} and {l}x{p}); "
+                 f"the last dimension of input has size {k}, weight is for {l} (its shape is [out, in])"
                  + (f"; weight.T would fit: {[l, p]}" if k == p else ""))
         if bias is None:
             return matmul(input, weight.t())
@@ -511,6 +519,6 @@ class _linear(Composite):
             return addmm(bias, input, weight.t())
         if weight.ndim == 2 and bias.ndim == 1 and input.is_contiguous():
             *lead, k = input.spec.shape
-            rows = input.reshape(shapes.numel(lead), k)
-            return addmm(bias, rows, weight.t()).view(*lead, weight.shape[0])
+            rows = _reshape(input, (shapes.numel(lead), k))
+            return _view(addmm(bias, rows, weight.t()), (*lead, weight.shape[0]))
         return matmul(input, weight.t()) + bias

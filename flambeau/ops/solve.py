@@ -352,7 +352,7 @@ class inverse(Composite):
     names = "linalg.inv"
     strict_out = True
 
-    def of(A): return _inv(A)[0]
+    def of(input): return _inv(input)[0]
 
 
 class _inv_ex(Composite):

@@ -8,8 +8,8 @@ from .storage import UntypedStorage
 from .tensor import Tensor
 
 PUBLIC = ("is_tensor", "is_storage", "is_floating_point", "is_complex", "is_nonzero", "is_same_size", "is_inference",
-          "is_signed", "is_conj", "is_neg", "numel", "result_type", "typename", "get_default_device", "set_default_tensor_type",
-          "get_device")
+          "is_signed", "is_conj", "is_neg", "numel", "result_type", "typename", "get_default_device",
+          "set_default_tensor_type", "get_device")
 
 
 def is_tensor(obj):

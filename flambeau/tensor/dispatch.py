@@ -112,7 +112,7 @@ def dispatch(op, args):
             values = _local.trace.append(entry, inputs, params)
             storages = [Storage(value, value.spec.nbytes, value.spec.device) for value in values]
             _run_if_exported(inputs)
-    site = here(3)
+    site = _local.trace.site or here(3)
     outs = []
     for storage in storages:
         tensor = wrap(storage, storage.value.spec if storage.value is not None else entry.outs[len(outs)])
@@ -139,7 +139,7 @@ def record_one(entry, args, inputs):
     tensor.storage = storage
     tensor.spec = kind
     tensor.offset = 0
-    tensor.site = site = here(4)
+    tensor.site = site = trace.site or here(4)
     tensor._node = tensor._base = tensor._cut = None
     tensor._requires_grad = False
     watched = False
@@ -350,7 +350,7 @@ def _verify(op, args):
 def array_of(tensor):
     """The tensor's contents as an array to read, run if pending. Not to be written or handed out."""
     if tensor.spec.device is META:
-        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!" + _said(tensor))
     return tensor.storage.value.ready().look(tensor.spec, tensor.offset)
 
 
@@ -366,9 +366,12 @@ def _history(op, entry, args, inputs, outs, site):
 
 def _attach(op, entry, args, inputs, outs, site):
     if modes.inference:
+        cut = any(requires(t) for t in inputs)
         for out in outs:
             if out._base is None:
                 out.storage.inference = True
+            if cut:
+                out._cut = ("torch.inference_mode()", site)
         return
     wanted = 0
     cut = None
@@ -385,7 +388,7 @@ def _attach(op, entry, args, inputs, outs, site):
                 out._cut = cut
         return
     if not modes.grad or not op.differentiable:
-        cut = ("no_grad" if not modes.grad else f"{op.__name__}, which has no gradient", site)
+        cut = ("torch.no_grad()" if not modes.grad else f"{_called(op)}(), which has no gradient", site)
         for out in outs:
             out._cut = cut
         return
@@ -425,7 +428,7 @@ def _attach(op, entry, args, inputs, outs, site):
             out._node = node
             out._nr = 0
         else:
-            out._cut = (f"{op.__name__}, whose result has no gradient", site)
+            out._cut = (f"{_called(op)}(), whose result is {out.spec.dtype.name} and so has no gradient", site)
         return
     node.n_outputs = len(outs)
     if plan.keep_out:
@@ -435,7 +438,7 @@ def _attach(op, entry, args, inputs, outs, site):
             out._node = node
             out._nr = nr
         else:
-            out._cut = (f"{op.__name__}, whose result {nr} has no gradient", site)
+            out._cut = (f"{_called(op)}(), whose result {nr} has no gradient", site)
 
 
 def _no_inference(tensor):
@@ -455,7 +458,7 @@ def _composite(op, args, kwargs):
             return _named(op, made) if op.returns is not None and made.__class__ is tuple else made
         except Exception as error:
             if getattr(error, "refusal", False):
-                raise explained(error, op, args) from None
+                raise explained(error, op, args, kwargs) from None
             inner = f"{op.of.__qualname__}()"                        # Python's words about missing or surplus arguments
             if error.__class__ is TypeError and str(error).startswith(inner):
                 raise TypeError(f"{op.__name__}(){str(error).removeprefix(inner)}; its arguments are "
@@ -527,7 +530,12 @@ def inplace(op, args, kwargs, public=None):
                            f"{dtypes.given(asked).name} should match" + _said(self))
     if modes.grad and not _overrides(self.__class__) and any(requires(t) for t in _tensors(args)):
         args = (_as_it_was(self), *args[1:])
-    result = call(op, args, kwargs)
+    try:
+        result = call(op, args, kwargs)
+    except Exception as error:
+        if getattr(error, "refusal", False):
+            raise explained(error, op, (self, *args[1:]), kwargs, "_") from None
+        raise
     return assign(self, result, op.__name__ + "_")
 
 
@@ -563,8 +571,8 @@ def before_write(self, what, bytes=True, overlap=False):
     """
     storage = self.storage
     if bytes and storage.readonly:
-        raise RuntimeError(f"{what}: the tensor is read-only{_said(self)}: it shares the memory of a NumPy array that is not "
-                           "writeable. clone() it first, or make it from a writeable array.")
+        raise RuntimeError(f"{what}: the tensor is read-only, since it shares the memory of a NumPy array that is not "
+                           "writeable." + _said(self) + "\n  clone() it first, or make it from a writeable array.")
     if storage.inference and not modes.inference:
         raise RuntimeError("Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to "
                            "get a normal tensor before doing inplace update." + _said(self))
@@ -583,8 +591,9 @@ def before_write(self, what, bytes=True, overlap=False):
         if base is not None:
             if base._node is None and base._requires_grad:
                 raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation." +
-                                   _said(self) + f"\n  It is a view of {name_of(base, user_frame()) or 'a leaf'}, made at "
-                                   f"{line_of(base.site)}. Use with torch.no_grad(): for an update, or clone() the leaf first.")
+                                   _said(self)[:-1] + f": a view of {name_of(base, user_frame()) or 'a leaf'}, made at "
+                                   f"{line_of(base.site)}.\n  {what} would overwrite the leaf. Use with torch.no_grad(): for an "
+                                   "update, or clone() the leaf first.")
 
 
 def _view_checks(self, result):
@@ -858,10 +867,22 @@ def _said(tensor):
     return f"\n  {name} is {tensor.spec}, made at {line_of(tensor.site)}."
 
 
-def _call_words(op, args):
+def _called(op):
+    """What the user calls `op`."""
+    return op.called or op.__name__.strip("_")
+
+
+def _call_words(op, args, kwargs=None, suffix=""):
     """The call with its arguments, tensors by their names in the user's frame and their specs."""
     frame = user_frame()
     words = []
+
+    def worded(b):
+        if not isinstance(b, Tensor):
+            return repr(b)
+        name = name_of(b, frame)
+        return f"{name} {b.spec}" if name else str(b.spec)
+
     named = len(op.arg_names) if not op.composite or op.differentiable else op.n_positional     # beyond: its *args
     for at, a in enumerate(args):
         argument = op.arg_names[at] if at < named else ""
@@ -869,29 +890,37 @@ def _call_words(op, args):
             name = name_of(a, frame)
             words.append(f"{argument or name or 'tensor'}: {name + ' ' if name and argument and name != argument else ''}{a.spec}")
         elif isinstance(a, (tuple, list)) and any(isinstance(b, Tensor) for b in a):
-            words.append(f"{argument or 'tensors'}: [{', '.join(str(b.spec) if isinstance(b, Tensor) else repr(b) for b in a)}]")
+            words.append(f"{argument or 'tensors'}: [{', '.join(worded(b) for b in a)}]")
         elif not argument:
             words.append(repr(a))
         elif a is not op.defaults[at]:
             words.append(f"{argument}={a!r}")
-    return f"{op.called or op.__name__.strip('_')}({', '.join(words)})"
+    words += [f"{argument}{': ' if isinstance(a, Tensor) else '='}{worded(a)}" for argument, a in (kwargs or {}).items()]
+    return f"{_called(op)}{suffix}({', '.join(words)})"
 
 
-def explained(error, op, args):
-    """The refusal with the call, and the lines that made its tensors, behind PyTorch's words."""
+def explained(error, op, args, kwargs=None, suffix=""):
+    """The refusal with the call, and the lines that made its tensors, behind PyTorch's words.
+
+    A composite explains anew what a part of it refused, as long as both stand in one call of the user's: the message
+    then shows the call that the user wrote.
+    """
     frame = user_frame()
+    if getattr(error, "frame", id(frame)) != id(frame):
+        return error
+    refused = getattr(error, "refused", error.args[0])
     made = []
-    for at, a in enumerate(args):
+    for at, a in enumerate((*args, *kwargs.values()) if kwargs else args):
         for b in a if isinstance(a, (tuple, list)) else (a,):
             if isinstance(b, Tensor):
                 name = name_of(b, frame) or (op.arg_names[at] if at < len(op.arg_names) else "argument")
                 made.append(f"{name} at {line_of(b.site)}")
-    message = f"{error.args[0]}\n  in {_call_words(op, args)}"
+    message = f"{refused}\n  in {_call_words(op, args, kwargs, suffix)}"
     if made:
         message += f"\n  made: {', '.join(dict.fromkeys(made))}"
     complete = type(error)(message)
+    complete.refusal, complete.refused, complete.frame = True, refused, id(frame)
     return complete
-
 
 
 _new = object.__new__

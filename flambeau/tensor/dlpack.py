@@ -1,8 +1,8 @@
 """DLPack both ways: tensors of other libraries as ours and ours as theirs, over the same memory.
 
-NumPy makes and reads the capsules. Two things it does not do are done here: bfloat16, which it does not know, travels as
-uint16 with the type code in the capsule changed; and a capsule of the old, unversioned form, which NumPy takes for
-read-only, is made writeable again, since the form could not have said so.
+NumPy makes and reads the capsules. Two things it does not do are done here: bfloat16, which it does not know,
+travels as uint16 with the type code in the capsule changed; and a capsule of the old, unversioned form, which NumPy
+takes for read-only, is made writeable again, since the form could not have said so.
 """
 import ctypes
 
@@ -23,8 +23,8 @@ UINT, BFLOAT = 1, 4           # type codes
 
 class DLTensor(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
-                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
-                ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64)]
+                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
+                ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64)]
 
 
 class DLManagedTensor(ctypes.Structure):
@@ -47,8 +47,9 @@ def opened(capsule):
     """The DLTensor inside a capsule, to read or change."""
     name = _name_of(capsule)
     if name not in FORMS:
-        raise RuntimeError(f"from_dlpack received an invalid capsule '{(name or b'').decode()}'. Note that DLTensor capsules can "
-                           "be consumed only once, so you might have already constructed a tensor from it once.")
+        raise RuntimeError(f"from_dlpack received an invalid capsule '{(name or b'').decode()}'. Note that "
+                           "DLTensor capsules can be consumed only once, so you might have already "
+                           "constructed a tensor from it once.")
     return FORMS[name].from_address(_pointer_in(capsule, name)).tensor
 
 
@@ -74,7 +75,7 @@ class Writeable:
                                     "strides": array.strides}
 
 
-# --- out ----------------------------------------------------------------------------------------------------------------------
+# --- out --------------------------------------------------
 
 
 def dlpack(self, *, stream=None, max_version=None, dl_device=None, copy=None):
@@ -86,7 +87,8 @@ def dlpack(self, *, stream=None, max_version=None, dl_device=None, copy=None):
     if stream not in (None, -1):
         raise AssertionError(f"stream should be None on cpu, got {stream}")
     if dl_device is not None and tuple(map(int, dl_device)) != CPU_DEVICE:
-        raise BufferError(f"the tensor is on the CPU, and there is no device {tuple(dl_device)} to copy it to")
+        raise BufferError(f"the tensor is on the CPU, and there is no device {tuple(dl_device)} to copy it "
+                          "to")
     source = self.clone() if copy else self
     array = exported(source)
     half = source.spec.dtype is dtypes.bfloat16
@@ -108,7 +110,7 @@ def to_dlpack(tensor):
     return dlpack(tensor)
 
 
-# --- in -----------------------------------------------------------------------------------------------------------------------
+# --- in --------------------------------------------------
 
 
 def from_dlpack(ext_tensor, *, device=None, copy=None):
@@ -135,14 +137,15 @@ def array_over(thing):
     if hasattr(thing, "__dlpack__"):
         where = tuple(map(int, thing.__dlpack_device__()))
         if where[0] != CPU_DEVICE[0]:
-            raise BufferError(f"the other tensor is on DLPack device {where}, and there is only the CPU here: copy it to the CPU "
-                              "first")
+            raise BufferError(f"the other tensor is on DLPack device {where}, and there is only the CPU "
+                              "here: copy it to the CPU first")
         try:
             capsule = thing.__dlpack__(max_version=(1, 0))
         except TypeError:                                  # from before versions
             capsule = thing.__dlpack__()
     elif type(thing).__name__ != "PyCapsule":
-        raise RuntimeError(f"from_dlpack received an invalid capsule: {type(thing).__name__} has no __dlpack__, and is none")
+        raise RuntimeError(f"from_dlpack received an invalid capsule: {type(thing).__name__} has no "
+                           "__dlpack__, and is none")
     versioned = _name_of(capsule) == b"dltensor_versioned"
     inside = opened(capsule)
     half = inside.code == BFLOAT and inside.bits == 16

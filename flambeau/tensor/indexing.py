@@ -48,7 +48,9 @@ def setitem(self, index, value):
         return write(view, value)
     if not isinstance(value, Tensor):
         value = self.new_full((), value)
-    view.index_put_(tuple(indices), without_leading_ones(value))
+    shape = without_leading_ones(value)
+    view.index_put_(tuple(indices), value if shape == value.spec.shape else value.view(shape))
+    noted(view)
     return None
 
 
@@ -248,14 +250,22 @@ def write(view, value):
     elif not value.spec.ndim:
         view.fill_(value)
     else:
-        view.copy_(without_leading_ones(value).expand(view.spec.shape))
+        view.copy_(value.view(without_leading_ones(value)).expand(view.spec.shape))
+    noted(view)
+
+
+def noted(view):
+    """Let messages about the last write to `view` say what the user wrote, not how it was done."""
+    storage = view.storage
+    if storage.writer is not None:
+        storage.writer = (storage.writer[0], "an item assignment")
 
 
 def without_leading_ones(value):
-    """`value` without its leading dimensions of size one: they are no obstacle to an assignment."""
+    """The shape of `value` without its leading ones: they are no obstacle to an assignment."""
     shape = value.spec.shape
     first = next((d for d, n in enumerate(shape) if n != 1), len(shape))
-    return value.view(shape[first:]) if first else value
+    return shape[first:]
 
 
 def _type_name(value):

@@ -17,7 +17,7 @@ from .tensor import Tensor
 PUBLIC = ("from_numpy", "frombuffer")
 
 
-# --- arrays to tensors ----------------------------------------------------------------------------------------------------
+# --- arrays to tensors --------------------------------------------------
 
 
 def from_numpy(ndarray):
@@ -40,17 +40,19 @@ def type_words(thing):
 def check_array(array):
     """Refuse an array that no tensor can look like, in PyTorch's words."""
     if not array.dtype.isnative:
-        raise ValueError("given numpy array has byte order different from the native byte order. Conversion between byte orders "
-                         f"is currently not supported. (Its dtype is {array.dtype}; array.astype(array.dtype.newbyteorder('=')) "
-                         "converts it.)")
+        raise ValueError("given numpy array has byte order different from the native byte order. Conversion "
+                         f"between byte orders is currently not supported. (Its dtype is {array.dtype}; "
+                         "array.astype(array.dtype.newbyteorder('=')) converts it.)")
     kind = dtypes.from_numpy(array.dtype)
     if any(step < 0 for step in array.strides):
-        raise ValueError("At least one stride in the given numpy array is negative, and tensors with negative strides are not "
-                         "currently supported. (You can probably work around this by making a copy of your array with "
-                         f"array.copy().) Its strides are {array.strides} bytes.")
+        raise ValueError("At least one stride in the given numpy array is negative, and tensors with "
+                         "negative strides are not currently supported. (You can probably work around this "
+                         "by making a copy of your array with array.copy().) Its strides are "
+                         f"{array.strides} bytes.")
     if any(step % kind.itemsize for step in array.strides):
-        raise ValueError("given numpy array strides not a multiple of the element byte size. Copy the numpy array to reallocate "
-                         f"the memory. (Its strides are {array.strides} bytes, an element has {kind.itemsize}.)")
+        raise ValueError("given numpy array strides not a multiple of the element byte size. Copy the numpy "
+                         f"array to reallocate the memory. (Its strides are {array.strides} bytes, an "
+                         f"element has {kind.itemsize}.)")
 
 
 def shared(array):
@@ -63,7 +65,7 @@ def shared(array):
     else:
         # The storage reaches from the first element to the last, gaps included.
         reach = shapes.extent(kind.shape, kind.strides) * dtype.itemsize
-        flat = np.lib.stride_tricks.as_strided(plain.view(plain.dtype), (reach // dtype.itemsize,), (dtype.itemsize,),
+        flat = np.lib.stride_tricks.as_strided(plain, (reach // dtype.itemsize,), (dtype.itemsize,),
                                                writeable=plain.flags.writeable)
         value, nbytes = Value(flat.view(np.uint8), spec(dtypes.uint8, (reach,))), reach
         value._memory = value.array
@@ -89,27 +91,32 @@ def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
     if length == 0 or count == 0:
         raise ValueError(f"both buffer length ({length}) and count ({count}) must not be 0")
     if not 0 <= offset < length:
-        raise ValueError(f"offset ({offset} bytes) must be non-negative and no greater than buffer length ({length} bytes) minus 1")
+        raise ValueError(f"offset ({offset} bytes) must be non-negative and no greater than buffer length "
+                         f"({length} bytes) minus 1")
     if count > 0:
         if offset + count * size > length:
-            raise ValueError(f"requested buffer length ({count} * {size} bytes) after offset ({offset} bytes) must not be greater "
-                             f"than actual buffer length ({length} bytes)")
+            raise ValueError(f"requested buffer length ({count} * {size} bytes) after offset ({offset} "
+                             f"bytes) must not be greater than actual buffer length ({length} bytes)")
     elif (length - offset) % size:
-        raise ValueError(f"buffer length ({length} bytes) after offset ({offset} bytes) must be a multiple of element size ({size})")
+        raise ValueError(f"buffer length ({length} bytes) after offset ({offset} bytes) must be a multiple "
+                         f"of element size ({size})")
     out = shared(np.frombuffer(buffer, kind.np, -1 if count < 0 else count, offset))
     return out.requires_grad_() if requires_grad else out
 
 
-# --- tensors to arrays ----------------------------------------------------------------------------------------------------
+# --- tensors to arrays --------------------------------------------------
 
 
 def numpy(self, *, force=False):
-    """The tensor as a NumPy array over the same memory; with `force`, of a copy without history where that is needed."""
+    """The tensor as a NumPy array over the same memory; `force` also takes one that requires grad."""
     if self.spec.device is META:
-        raise TypeError("can't convert meta device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory "
-                        "first." + who(self)) if not force else NotImplementedError("Cannot copy out of meta tensor; no data!")
+        if force:
+            raise NotImplementedError("Cannot copy out of meta tensor; no data!" + who(self))
+        raise TypeError("can't convert meta device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
+                        "memory first." + who(self))
     if requires(self) and not force:
-        raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead." + who(self))
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+                           + who(self))
     return exported(self)
 
 
@@ -126,8 +133,8 @@ def array(self, dtype=None, copy=None):
     found = numpy(self)
     if dtype is not None and np.dtype(dtype) != found.dtype:
         if copy is False:
-            raise ValueError(f"Unable to avoid copy while creating an array as requested: the tensor is {found.dtype}, and "
-                             f"{np.dtype(dtype)} was asked for")
+            raise ValueError("Unable to avoid copy while creating an array as requested: the tensor is "
+                             f"{found.dtype}, and {np.dtype(dtype)} was asked for")
         return found.astype(dtype)
     return found.copy() if copy else found
 

@@ -19,7 +19,7 @@ OURS = {"storage", "spec", "offset", "site", *(name for name in vars(Tensor) if 
                                                and not name.startswith("__"))}
 
 
-# --- numbers --------------------------------------------------------------------------------------------------------------
+# --- numbers --------------------------------------------------
 
 
 def item(self):
@@ -44,8 +44,8 @@ def scalar(self):
     if self.spec.numel != 1:
         raise ValueError("only one element tensors can be converted to Python scalars" + who(self))
     if requires(self):
-        warnings.warn("Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\n"
-                      "Consider using tensor.detach() first.", UserWarning, stacklevel=3)
+        warnings.warn("Converting a tensor with requires_grad=True to a scalar may lead to unexpected "
+                      "behavior.\nConsider using tensor.detach() first.", UserWarning, stacklevel=3)
     return item(self)
 
 
@@ -53,7 +53,8 @@ def to_float(self):
     found = scalar(self)
     if isinstance(found, complex):
         if found.imag:
-            raise RuntimeError(f"value cannot be converted to type double without overflow: {found}" + who(self))
+            raise RuntimeError("value cannot be converted to type double without overflow: "
+                               f"{found}" + who(self))
         found = found.real
     return float(found)
 
@@ -62,7 +63,8 @@ def to_int(self):
     found = scalar(self)
     if isinstance(found, complex):
         if found.imag:
-            raise RuntimeError(f"value cannot be converted to type int64_t without overflow: {found}" + who(self))
+            raise RuntimeError("value cannot be converted to type int64_t without overflow: "
+                               f"{found}" + who(self))
         found = found.real
     return int(found)
 
@@ -80,8 +82,10 @@ def to_index(self):
 def truth(self):
     count = self.spec.numel
     if count != 1:
-        raise RuntimeError(f"Boolean value of Tensor with {'no values' if count == 0 else 'more than one value'} is ambiguous"
-                           + who(self) + ("\n  Use .any() or .all(), or compare with torch.equal." if count else ""))
+        raise RuntimeError("Boolean value of Tensor with "
+                           f"{'no values' if count == 0 else 'more than one value'} is ambiguous"
+                           + who(self) + ("\n  Use .any() or .all(), or compare with "
+                                          "torch.equal." if count else ""))
     return bool(item(self))
 
 
@@ -90,7 +94,7 @@ def is_nonzero(self):
     return truth(self)
 
 
-# --- a container ------------------------------------------------------------------------------------------------------------
+# --- a container --------------------------------------------------
 
 
 def iterate(self):
@@ -101,7 +105,8 @@ def iterate(self):
 
 def contains(self, element):
     if not isinstance(element, (Tensor, bool, int, float, complex, np.generic)):
-        raise RuntimeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}.")
+        raise RuntimeError("Tensor.__contains__ only supports Tensor or scalar, but you passed in a "
+                           f"{type(element)}.")
     return bool((element == self).any())
 
 
@@ -109,7 +114,7 @@ def backwards(self):
     return self if self.spec.ndim == 0 else self.flip(0)
 
 
-# --- text -------------------------------------------------------------------------------------------------------------------
+# --- text --------------------------------------------------
 
 
 def text(self, *, tensor_contents=None):
@@ -133,7 +138,7 @@ def formatted(self, spec):
     return format_with_spec(self, spec, plain=type(self) is Tensor)
 
 
-# --- copies ------------------------------------------------------------------------------------------------------------------
+# --- copies --------------------------------------------------
 
 
 def rebuild_cell(memory, nbytes, device):
@@ -178,16 +183,17 @@ def reduce(self, protocol):
     state = own_state(self)
     if hasattr(cls, "__getstate__") and cls.__getstate__ is not object.__getstate__:
         state = self.__getstate__()
-    return rebuild, (cls, self.storage, kind.dtype, tuple(kind.shape), kind.strides, self.offset, kind.device, requires(self),
-                     state)
+    return rebuild, (cls, self.storage, kind.dtype, tuple(kind.shape), kind.strides, self.offset, kind.device,
+                     requires(self), state)
 
 
 def deep(self, memo):
     """A copy with memory of its own; tensors copied under one `memo` that shared a storage share the copy of it."""
     if self.grad_fn is not None:
-        raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the "
-                           "moment. If you were attempting to deepcopy a module, this may be because of a "
-                           "torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001" + who(self) +
+        raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
+                           "protocol at the moment. If you were attempting to deepcopy a module, this may be "
+                           "because of a torch.nn.utils.weight_norm usage, see "
+                           "https://github.com/pytorch/pytorch/pull/103001" + who(self) +
                            "\n  Use .detach().clone() to copy its value.")
     from copy import deepcopy
     found = memo.get(id(self))
@@ -195,10 +201,11 @@ def deep(self, memo):
         return found
     cell = memo.get(id(self.storage))
     if cell is None:
-        old = self.storage
-        value = None if old.value is None else old.value.ready()
-        cell = Storage(None if value is None else Value(value.memory.copy(), make_spec(dtypes.uint8, (value.memory.size,))),
-                       old.nbytes, old.device)
+        old, value = self.storage, None
+        if old.value is not None:
+            memory = old.value.ready().memory.copy()
+            value = Value(memory, make_spec(dtypes.uint8, (memory.size,)))
+        cell = Storage(value, old.nbytes, old.device)
         memo[id(old)] = cell
         memo.setdefault(id(memo), []).append(old)          # as copy does: what is known by its id must stay alive
     made = wrap(cell, self.spec, self.offset)
@@ -213,7 +220,7 @@ def deep(self, memo):
     return made
 
 
-# --- element by element in Python ------------------------------------------------------------------------------------------------
+# --- element by element in Python --------------------------------------------------
 
 
 def apply_(self, callable):
@@ -232,7 +239,8 @@ def map_(self, tensor, callable):
 
 def elementwise(self, callable, what, *others):
     if any(map(requires, (self, *others))):
-        raise RuntimeError(f"Can't call {what}() on Variable that requires grad. Use var.detach().{what}() instead." + who(self))
+        raise RuntimeError(f"Can't call {what}() on Variable that requires grad. Use var.detach().{what}() "
+                           "instead." + who(self))
     before_write(self, what)
     if self.spec.device is META:
         raise TypeError(f"{what} is only implemented on CPU tensors")
@@ -245,10 +253,10 @@ def elementwise(self, callable, what, *others):
     return self
 
 
-for name, form in {
-        "item": item, "tolist": tolist, "is_nonzero": is_nonzero, "apply_": apply_, "map_": map_,
-        "__float__": to_float, "__int__": to_int, "__complex__": to_complex, "__index__": to_index, "__bool__": truth,
-        "__iter__": iterate, "__contains__": contains, "__reversed__": backwards, "__repr__": text, "__format__": formatted,
-        "__reduce_ex__": reduce, "__deepcopy__": deep}.items():
+FORMS = {"item": item, "tolist": tolist, "is_nonzero": is_nonzero, "apply_": apply_, "map_": map_, "__float__": to_float,
+         "__int__": to_int, "__complex__": to_complex, "__index__": to_index, "__bool__": truth, "__iter__": iterate,
+         "__contains__": contains, "__reversed__": backwards, "__repr__": text, "__format__": formatted,
+         "__reduce_ex__": reduce, "__deepcopy__": deep}
+for name, form in FORMS.items():
     setattr(Tensor, name, form)
 del name, form

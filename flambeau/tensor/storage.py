@@ -48,7 +48,8 @@ class UntypedStorage:
         return self._tensor().tolist()
 
     def __getitem__(self, index):
-        return self._tensor()[index].item() if isinstance(index, int) else UntypedStorage(storage=self._tensor()[index].clone().storage)
+        found = self._tensor()[index]
+        return found.item() if isinstance(index, int) else UntypedStorage(storage=found.clone().storage)
 
     def __setitem__(self, index, value):
         self._tensor()[index] = value
@@ -136,8 +137,8 @@ def resize(cell, nbytes):
     before_write(whole, "resize_")
     if cell.device is not META:
         if cell.exported and cell.still_exported():
-            raise RuntimeError("cannot resize a storage whose memory NumPy (or another library) holds, or whose address was asked "
-                               "for; clone() the tensor first")
+            raise RuntimeError("cannot resize a storage whose memory NumPy (or another library) holds, or "
+                               "whose address was asked for; clone() the tensor first")
         old = cell.value.ready().memory
         fresh = np.zeros(nbytes, np.uint8)
         fresh[:min(nbytes, old.size)] = old[:nbytes]
@@ -168,8 +169,8 @@ def is_pinned(self, device=None):
 
 def pin_memory(self, device=None):
     """Refused: there is no accelerator that page-locked memory would serve."""
-    raise RuntimeError("Cannot access accelerator device when none is available: pinned memory speeds up copies to one, and "
-                       "there is none here")
+    raise RuntimeError("Cannot access accelerator device when none is available: pinned memory speeds up "
+                       "copies to one, and there is none here")
 
 
 def is_set_to(self, tensor):
@@ -179,7 +180,8 @@ def is_set_to(self, tensor):
 
 
 def no_typed_storage(self):
-    raise NotImplementedError("tensor.storage() is deprecated in PyTorch and not in Flambeau; use tensor.untyped_storage()")
+    raise NotImplementedError("tensor.storage() is deprecated in PyTorch and not in Flambeau; use "
+                              "tensor.untyped_storage()")
 
 
 Storage.__call__ = no_typed_storage

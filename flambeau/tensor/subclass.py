@@ -40,7 +40,7 @@ nowrap: set = set()           # functions whose results stay as they are
 
 
 def converted(made, cls, fresh, args):
-    """`made` with the tensors in it as `cls`. Results of our own operations are `fresh` objects, unless they are arguments."""
+    """`made` with its tensors as `cls`. What our own operations give is a `fresh` object, unless it is an argument."""
     if isinstance(made, Tensor):
         if isinstance(made, cls):
             return made
@@ -57,8 +57,8 @@ def converted(made, cls, fresh, args):
 def as_subclass(self, cls):
     """The same data and history as an object of class `cls`, a subclass of Tensor."""
     if not (isinstance(cls, type) and issubclass(cls, Tensor)):
-        raise TypeError("Creating a Tensor subclass from a class that does not inherit from Tensor is not possible. Make sure "
-                        f"your class inherits from Tensor: got {cls!r}")
+        raise TypeError("Creating a Tensor subclass from a class that does not inherit from Tensor is not "
+                        f"possible. Make sure your class inherits from Tensor: got {cls!r}")
     with DisableTorchFunctionSubclass():
         from .forms import declared
         out = declared["_alias"](self)
@@ -75,7 +75,7 @@ def opted_out(func, types, args=(), kwargs=None):
 opted_out.opted_out = True
 
 
-# --- for functions written outside ---------------------------------------------------------------------------------------
+# --- for functions written outside --------------------------------------------------
 
 
 def overloaded(relevant_args):

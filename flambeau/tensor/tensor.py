@@ -336,7 +336,10 @@ class Tensor(metaclass=TensorType):
 
     @property
     def data(self):
-        return self.detach()
+        out = self.detach()
+        if requires(self):
+            out._cut = (".data", out.site)
+        return out
 
     @data.setter
     def data(self, other):

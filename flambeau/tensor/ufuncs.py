@@ -18,17 +18,19 @@ from .tensor import Tensor
 # NumPy's ufunc → our function, where the names differ; all others below go by their own name.
 RENAMED = {
     "absolute": "abs", "fabs": "abs", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh",
-    "arctan": "atan", "arctan2": "atan2", "arctanh": "atanh", "conjugate": "conj", "degrees": "rad2deg", "divide": "true_divide",
-    "equal": "eq", "not_equal": "ne", "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le",
-    "invert": "bitwise_not", "left_shift": "bitwise_left_shift", "right_shift": "bitwise_right_shift", "negative": "neg",
-    "power": "pow", "radians": "deg2rad", "rint": "round", "mod": "remainder"}
-SAME = set("""add bitwise_and bitwise_or bitwise_xor ceil copysign cos cosh deg2rad exp exp2 expm1 float_power floor floor_divide
-    fmax fmin fmod gcd heaviside hypot isfinite isinf isnan lcm log log10 log1p log2 logaddexp logaddexp2 logical_and logical_not
-    logical_or logical_xor matmul maximum minimum multiply nextafter positive rad2deg reciprocal remainder sign signbit sin sinh
-    sqrt square subtract tan tanh trunc""".split())
-REDUCE = {"add": "sum", "multiply": "prod", "maximum": "amax", "minimum": "amin", "logical_and": "all", "logical_or": "any"}
-TENSORS_ONLY = set("""arctan2 copysign fmax fmin gcd heaviside hypot lcm logaddexp logaddexp2 logical_and logical_or logical_xor
-    matmul maximum minimum nextafter""".split())
+    "arctan": "atan", "arctan2": "atan2", "arctanh": "atanh", "conjugate": "conj", "degrees": "rad2deg",
+    "divide": "true_divide", "equal": "eq", "not_equal": "ne", "greater": "gt", "greater_equal": "ge", "less": "lt",
+    "less_equal": "le", "invert": "bitwise_not", "left_shift": "bitwise_left_shift",
+    "right_shift": "bitwise_right_shift", "negative": "neg", "power": "pow", "radians": "deg2rad", "rint": "round",
+    "mod": "remainder"}
+SAME = set("""add bitwise_and bitwise_or bitwise_xor ceil copysign cos cosh deg2rad exp exp2 expm1 float_power floor
+    floor_divide fmax fmin fmod gcd heaviside hypot isfinite isinf isnan lcm log log10 log1p log2 logaddexp logaddexp2
+    logical_and logical_not logical_or logical_xor matmul maximum minimum multiply nextafter positive rad2deg
+    reciprocal remainder sign signbit sin sinh sqrt square subtract tan tanh trunc""".split())
+TENSORS_ONLY = set("""arctan2 copysign fmax fmin gcd heaviside hypot lcm logaddexp logaddexp2 logical_and logical_or
+    logical_xor matmul maximum minimum nextafter""".split())
+REDUCE = {"add": "sum", "multiply": "prod", "maximum": "amax", "minimum": "amin", "logical_and": "all",
+          "logical_or": "any"}
 ACCUMULATE = {"add": "cumsum", "multiply": "cumprod"}
 
 
@@ -52,8 +54,9 @@ def refuse(name, tensors):
     """Say that NumPy cannot compute `name` on these tensors without losing something."""
     for t in tensors:
         if requires(t):
-            raise TypeError(f"numpy.{name} has no counterpart here that carries gradients, and a tensor that requires grad is not "
-                            f"detached in silence: use tensor.detach().numpy() (or .detach()) if no gradient is wanted.{who(t)}")
+            raise TypeError(f"numpy.{name} has no counterpart here that carries gradients, and a tensor that "
+                            "requires grad is not detached in silence: use tensor.detach().numpy() (or "
+                            f".detach()) if no gradient is wanted.{who(t)}")
         if t.spec.device is META:
             raise TypeError(f"numpy.{name}: can't convert meta device type tensor to numpy.{who(t)}")
 
@@ -86,7 +89,7 @@ def as_arrays(held):
     return held
 
 
-# --- ufuncs ------------------------------------------------------------------------------------------------------------------
+# --- ufuncs --------------------------------------------------
 
 
 def array_ufunc(self, ufunc, method, *inputs, out=None, **kwargs):
@@ -112,7 +115,8 @@ def operands(name, inputs):
     """The inputs of a ufunc as its counterpart takes them."""
     args = [operand(a) for a in inputs]
     if name in TENSORS_ONLY:
-        kinds = [(a.dtype, 2 if a.ndim else 1) if isinstance(a, Tensor) else (dtypes.of_number(type(a)), 0) for a in args]
+        kinds = [(a.dtype, 2 if a.ndim else 1) if isinstance(a, Tensor) else (dtypes.of_number(type(a)), 0)
+                 for a in args]
         args = [a if isinstance(a, Tensor) else as_tensor(a, dtypes.result_of(kinds)) for a in args]
     if name == "matmul":                                   # NumPy promotes here, PyTorch refuses
         common = dtypes.promote_types(*[a.dtype for a in args])
@@ -160,13 +164,14 @@ def write(made, out, name):
             target.copy_(result)
         elif target is not None:
             if requires(result):
-                raise TypeError(f"numpy.{name}: the result requires grad and cannot be written into a NumPy array, which has "
-                                f"none: use tensor.detach() if no gradient is wanted.{who(result)}")
+                raise TypeError(f"numpy.{name}: the result requires grad and cannot be written into a NumPy "
+                                "array, which has none: use tensor.detach() if no gradient is "
+                                f"wanted.{who(result)}")
             np.copyto(target, array_of(result), casting="same_kind")
     return out[0] if len(out) == 1 else tuple(r if o is None else o for o, r in zip(out, results, strict=True))
 
 
-# --- other functions -----------------------------------------------------------------------------------------------------------
+# --- other functions --------------------------------------------------
 
 FUNCTIONS: dict = {}          # NumPy's function → ours
 

@@ -29,11 +29,12 @@ class Trace:
     lock, so never both go on. Runners exclude each other with `lock`.
     """
 
-    __slots__ = ("code", "values", "last", "slots", "bytes", "lock", "busy", "sealed", "__weakref__")
+    __slots__ = ("code", "values", "last", "slots", "bytes", "lock", "busy", "sealed", "site", "__weakref__")
 
     def __init__(self):
         self.lock = threading.RLock()
         self.busy = self.sealed = False
+        self.site = None      # the line that everything recorded now belongs to, while a backward runs
         self.clear()
         _traces.add(self)
 

@@ -91,6 +91,8 @@ class Storage:
         The array stands on an object of its own, so that we can see when the last outside array is gone.
         """
         memory = self._own_memory()
+        if self.saved_at == self.version and not self.has_outside_arrays():
+            self.print_at = (self.version, zlib.crc32(memory))       # a backward waits for these bytes as they are now
         base = self._export() if self._export is not None else None
         if base is None and memory.size and memory.flags.writeable and not self.readonly:
             base = (ctypes.c_char * memory.size).from_buffer(memory)
@@ -106,24 +108,26 @@ class Storage:
     def _own_memory(self):
         """The bytes of this storage, parted from other storages that may hold the same Value."""
         value = self.value.ready()
-        if not self.exported:
-            if sys.getrefcount(value) > 3:                           # this cell, the name, the argument
-                value = self.value = Value(value.memory.copy(), make_spec(dtypes.uint8, (value.memory.size,)))
-            if self.saved_at == self.version:                        # a backward waits for these bytes as they are now
-                self.print_at = (self.version, zlib.crc32(value.memory))
+        if not self.exported and sys.getrefcount(value) > 3:         # this cell, the name, the argument
+            value = self.value = Value(value.memory.copy(), make_spec(dtypes.uint8, (value.memory.size,)))
         return value.memory
 
     def still_exported(self):
         """Whether somebody outside still holds the memory; forgets it when not."""
-        if self._pinned or (self._export is not None and self._export() is not None):
+        if self._pinned or self.has_outside_arrays():
             return True
-        keeper = self._keeper
-        if keeper is not None:
-            # Ours are: _keeper, the local name, getrefcount's argument, the Value's array (or what it stands on), and
-            # its bytes. An array that looks at somebody else's memory says nothing about who else looks at it.
-            memory = self.value._memory
-            ours = 4 + (memory is not None and memory is not self.value.array and memory.base is keeper)
-            if keeper.base is not None or sys.getrefcount(keeper) > ours or weakref.getweakrefcount(keeper):
-                return True
         self.exported, self._keeper, self._export = False, None, None
         return False
+
+    def has_outside_arrays(self):
+        """Whether an array outside looks at the memory; a mere address does not count."""
+        if self._export is not None and self._export() is not None:
+            return True
+        keeper = self._keeper
+        if keeper is None:
+            return False
+        # Ours are: _keeper, the local name, getrefcount's argument, the Value's array (or what it stands on), and its
+        # bytes. An array that looks at somebody else's memory says nothing about who else looks at it.
+        memory = self.value._memory
+        ours = 4 + (memory is not None and memory is not self.value.array and memory.base is keeper)
+        return keeper.base is not None or sys.getrefcount(keeper) > ours or weakref.getweakrefcount(keeper) > 0

@@ -430,8 +430,8 @@ def one_out(op, dtype, sample, result, style):
     theirs.kwargs = {**theirs.kwargs, "out": tuple(outs) if isinstance(result, (tuple, list)) else outs[0]}
     mine, precise, original = to_fb(theirs), in_double(op, sample), copy(sample)
     want, got = call(torch_function(op), theirs), call(function(op), mine)
-    if isinstance(want, Raised) and style == "wider dtype":
-        return                                                # a refusal by quirk of each kernel's, not by rule
+    if isinstance(want, Raised) and style in ("wider dtype", "strided", "transposed"):
+        return                                                # a refusal by quirk of one kernel's, not by rule
     made = flat(result)[0].dtype                              # integers compute in float32: its tolerance applies
     dtype = made if made in TOLERANCES else dtype
     agree(op, dtype, original, got, want, precise=precise if "dtype" not in style else None)
@@ -441,8 +441,9 @@ def one_out(op, dtype, sample, result, style):
         if b is their_out and a is not mine_out:
             raise Mismatch(f"does not return out {k} itself")
         # A few of PyTorch's kernels restride what they were given; keeping it is as good.
-        if style in ("right", "strided", "transposed") and tuple(mine_out.stride()) not in (before[k], their_out.stride()):
-            raise Mismatch(f"out {k}: strides {before[k]} become {tuple(mine_out.stride())}")
+        strides = tuple(mine_out.stride())
+        if style in ("right", "strided", "transposed") and strides not in (before[k], their_out.stride()):
+            raise Mismatch(f"out {k}: strides {before[k]} become {strides}")
         assert_same(mine_out, their_out, op, dtype, values=any_values, where=f"out {k}: ")
         if op.name not in COMPARE and op.name not in VALUES and b is not their_out:
             assert_same(mine_out, their_out, op, dtype, where=f"out {k}: ")

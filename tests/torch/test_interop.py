@@ -144,7 +144,7 @@ def test_as_python_objects(line):
     same(line, words=not any(text in line for text in OWN_WORDS))
 
 
-# ---- between the two ---------------------------------------------------------------------------------------------------------
+# ---- between the two --------------------------------------------------
 
 DTYPES = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 complex128".split()
 
