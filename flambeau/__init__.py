@@ -1,23 +1,39 @@
 """Flambeau: PyTorch's tensors and autograd in Python. `import flambeau as torch`."""
 from math import e, inf, nan, pi
 
-from .autograd.modes import (enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad,
-                             set_grad_enabled)
-from .base import dtypes as _dtypes
-from .base import layout as _layout
+from .autograd.modes import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    is_inference_mode_enabled,
+    no_grad,
+    set_grad_enabled,
+)
+from .base import dtypes as _dtypes, layout as _layout
 from .base.dtypes import can_cast, dtype, finfo, get_default_dtype, iinfo, promote_types, set_default_dtype
 from .base.layout import layout, memory_format
 from .base.spec import Size, device, set_default_device
-from .tensor import (create as _create, forms as _forms, indexing as _indexing, interop as _interop,  # noqa: F401
-                     protocol as _protocol, storage as _storage)
+from .tensor import (  # noqa: F401
+    create as _create,
+    forms as _forms,
+    indexing as _indexing,
+    interop as _interop,
+    protocol as _protocol,
+    storage as _storage,
+)
 from .tensor.printing import get_printoptions, set_printoptions
 from .tensor.storage import UntypedStorage
 from .tensor.subclass import DisableTorchFunctionSubclass
 from .tensor.tensor import Tensor
 
 _forms.attach_all()
-from .tensor import about as _about, dlpack as _dlpack, random as _random, ufuncs as _ufuncs  # noqa: E402
-from .tensor import attributes as _attributes  # noqa: E402, F401  (properties and in-place forms over the declared methods)
+from .tensor import (  # noqa: E402
+    about as _about,
+    attributes as _attributes,
+    dlpack as _dlpack,
+    random as _random,
+    ufuncs as _ufuncs,
+)
 
 globals().update({d.name: d for d in _dtypes.ALL})
 globals().update(_dtypes.ALIASES)

@@ -1,4 +1,4 @@
-"""The ten-second test: a little of everything, with answers worked out by hand or printed in PyTorch's documentation."""
+"""The ten-second test: a little of everything, against answers worked out by hand or in PyTorch's documentation."""
 import math
 
 import numpy as np

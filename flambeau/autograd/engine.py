@@ -241,7 +241,7 @@ def _root_grads(outputs, grads, batched=False):
             shape = tuple(g.shape)[1:] if batched else tuple(g.shape)
             if shape != tuple(out.shape):
                 raise RuntimeError(f"Mismatch in shape: grad_output[{len(made)}] has a shape of {g.shape} and "
-                                   f"output[{len(made)}] has a shape of {out.shape}.")
+                                   f"output[{len(made)}] has a shape of {out.shape}." + _about(out))
             if out.dtype.is_complex != g.dtype.is_complex:
                 raise RuntimeError("For complex Tensors, both grad_output and output are required to have the same dtype. "
                                    f"Mismatch in dtype: grad_output[{len(made)}] has a dtype of {g.dtype} and "

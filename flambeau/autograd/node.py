@@ -281,7 +281,7 @@ def written_error(kept, owner):
     if storage.writer is not None:
         site, what = storage.writer
         message += (f"\n  {_name(kept)} was written last by {what} at {line_of(site)}, and is needed by {owner.name()}, made at "
-                    f"{line_of(owner.site)}.\n  Use the out-of-place form there, write to a clone(), or run backward before it.")
+                    f"{line_of(owner.site)}.\n  At {line_of(site)}, use the out-of-place form or write to a clone(); or run backward before.")
     return RuntimeError(message)
 
 

@@ -279,7 +279,8 @@ def check_devices(specs, whole):
         if first is None:
             first = s.device
         elif s.device is not first:
-            need(False, f"Expected all tensors to be on the same device, but found at least two devices, {first} and {s.device}!")
+            need(False, f"Expected all tensors to be on the same device, but found at least two devices, {first} and {s.device}! "
+                        "Bring them to one with .to(device).")
     return first or CPU
 
 

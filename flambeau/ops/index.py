@@ -108,9 +108,9 @@ def positions_of(indices):
 def verify_positions(shape, indices):
     """Check the data of `indices` against `shape`; the shape they select. Where that is empty, nothing is out of bounds."""
     parts, at = positions_of(indices), 0
-    selected = landing(shape, parts)[0]
+    selected, _, block = landing(shape, parts)
     for i, (_, width) in zip(indices, parts, strict=True):
-        if i is not None and not is_mask(i) and 0 not in selected:
+        if i is not None and not is_mask(i) and 0 not in (block if not shape[at] else selected):
             within(i, shape[at], at)
         at += width
     return selected

@@ -13,7 +13,7 @@ from .factor import _linalg_pinv, _pinv, _svd, _svdvals
 from .matmul import adjoint, matmul, only_tensors, refuse_dtype, vdot
 from .reduce import axes, d_norm, lift, total
 from .shape import _diagonal_backward, cat, diagonal, ints
-from .solve import _inv, _linalg_solve, _solve, check, check_float, eye_like, inverse, like
+from .solve import _inv, _linalg_solve, _solve, blame, check, check_float, eye_like, inverse, like
 
 # --- determinants -----------------------------------------------------------------------------------------------------
 
@@ -36,16 +36,15 @@ class det(Op):
     def ref(xp, input): return xp.linalg.det(input)
 
     def d_input(g, input, out):
-        A = input
-        # det(A) conj A^-H where A can be inverted, and what that tends to (the cofactors) where it cannot.
-        singular = (out.abs() < 100 * dtypes.finfo(A.dtype).eps)[..., None, None]
-        eye = eye_like(A)
+        # conj(det) A^-H where A can be inverted, and what that tends to (the cofactors) where it cannot.
+        singular = (out.abs() < 100 * dtypes.finfo(input.dtype).eps)[..., None, None]
+        eye = eye_like(input)
+        scaled = (g * conj(out))[..., None, None] * eye
         if not bool(singular.any()):
-            return _solve(adjoint(A), (g * conj(out))[..., None, None] * eye, True, False, None)[0]
-        good = eye.where(singular, A)
-        by_solving = _solve(adjoint(good), (g * conj(out))[..., None, None] * eye, True, False, None)[0]
-        spread = A.new_ones(A.shape[-1]).cumsum(0).diag()           # any matrix with distinct singular values
-        return (g[..., None, None] * cofactors(A.where(singular, spread))).where(singular, by_solving)
+            return _solve(adjoint(input), scaled, True, False, None)[0]
+        by_solving = _solve(adjoint(eye.where(singular, input)), scaled, True, False, None)[0]
+        spread = input.new_ones(input.shape[-1]).cumsum(0).diag()       # any matrix with distinct singular values
+        return (g[..., None, None] * cofactors(input.where(singular, spread))).where(singular, by_solving)
 
 
 def cofactors(A):
@@ -141,6 +140,9 @@ class _lstsq(Op):
         for at in xp.ndindex(*batch):
             if A[at].size:
                 X[at], _, rank[at], S[at] = xp.linalg.lstsq(A[at], B[at], rcond)
+        if driver == "gels":                            # takes full rank for granted
+            blame(xp.where(rank < min(m, n), rank + 1, 0), "torch.linalg.lstsq", lambda k: "The least squares solution "
+                  f"could not be computed because the input matrix does not have full rank (error code: {k}).")
         residuals = xp.zeros(0, real)
         if m > n and driver != "gelsy" and (driver == "gels" or (rank == n).all()):
             residuals = (xp.abs(xp.matmul(A, X) - B) ** 2).sum(-2)

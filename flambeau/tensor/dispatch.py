@@ -445,7 +445,8 @@ def _no_inference(tensor):
     if tensor.storage.inference:
         raise RuntimeError("Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode "
                            "in computation tracked by autograd. To work around this, you can make a clone to get a normal "
-                           "tensor and use it in autograd, or use `torch.no_grad()` instead of `torch.inference_mode()`.")
+                           "tensor and use it in autograd, or use `torch.no_grad()` instead of `torch.inference_mode()`."
+                           + _said(tensor))
 
 
 def _composite(op, args, kwargs):
@@ -523,7 +524,7 @@ def inplace(op, args, kwargs, public=None):
             if t.__class__ is Tensor and t.storage is self.storage and partly_overlap(self, t):
                 raise RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor refer to "
                                    "a single memory location. Please clone() the tensor before performing the operation."
-                                   + _said(self) + _said(t))
+                                   + _said(self))
     asked = kwargs.get("dtype")
     if asked is not None and dtypes.given(asked) is not self.spec.dtype:
         raise RuntimeError(f"Bad in-place call: input tensor dtype {self.spec.dtype.name} and output tensor dtype "
@@ -592,8 +593,8 @@ def before_write(self, what, bytes=True, overlap=False):
             if base._node is None and base._requires_grad:
                 raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation." +
                                    _said(self)[:-1] + f": a view of {name_of(base, user_frame()) or 'a leaf'}, made at "
-                                   f"{line_of(base.site)}.\n  {what} would overwrite the leaf. Use with torch.no_grad(): for an "
-                                   "update, or clone() the leaf first.")
+                                   f"{line_of(base.site)}.\n  Writing to it would overwrite the leaf. Use with torch.no_grad(): for "
+                                   "an update, or clone() the leaf first.")
 
 
 def _view_checks(self, result):
@@ -714,9 +715,10 @@ def into(op, args, kwargs, out):
     for o in outs:
         if not isinstance(o, Tensor):
             raise TypeError(f"{op.__name__}(): argument 'out' must be Tensor, not {type(o).__name__}")
-    if modes.grad and (any(requires(t) for t in _tensors(args)) or any(requires(o) for o in outs)):
+    needing = next((t for t in (*_tensors(args), *outs) if requires(t)), None) if modes.grad else None
+    if needing is not None:
         raise RuntimeError(f"{op.__name__}(): functions with out=... arguments don't support automatic differentiation, but one "
-                           "of the arguments requires grad.")
+                           "of the arguments requires grad." + _said(needing) + "\n  Leave out= away, or use torch.no_grad().")
     for o in outs:
         before_write(o, f"{op.__name__}(out=)")
         if op.out_apart and any(_overlap(o, t) for t in _tensors(args)):

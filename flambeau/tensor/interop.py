@@ -11,7 +11,7 @@ from ..base.errors import here, line_of, name_of, user_frame
 from ..base.spec import META, spec
 from ..trace.record import run_all
 from ..trace.value import Storage, Value
-from .dispatch import array_of, wrap
+from .dispatch import wrap
 from .tensor import Tensor
 
 PUBLIC = ("from_numpy", "frombuffer")

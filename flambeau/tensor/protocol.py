@@ -253,10 +253,10 @@ def elementwise(self, callable, what, *others):
     return self
 
 
-FORMS = {"item": item, "tolist": tolist, "is_nonzero": is_nonzero, "apply_": apply_, "map_": map_, "__float__": to_float,
-         "__int__": to_int, "__complex__": to_complex, "__index__": to_index, "__bool__": truth, "__iter__": iterate,
-         "__contains__": contains, "__reversed__": backwards, "__repr__": text, "__format__": formatted,
-         "__reduce_ex__": reduce, "__deepcopy__": deep}
+FORMS = {"item": item, "tolist": tolist, "is_nonzero": is_nonzero, "apply_": apply_, "map_": map_,
+         "__float__": to_float, "__int__": to_int, "__complex__": to_complex, "__index__": to_index,
+         "__bool__": truth, "__iter__": iterate, "__contains__": contains, "__reversed__": backwards,
+         "__repr__": text, "__format__": formatted, "__reduce_ex__": reduce, "__deepcopy__": deep}
 for name, form in FORMS.items():
     setattr(Tensor, name, form)
 del name, form

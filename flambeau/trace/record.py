@@ -17,6 +17,7 @@ from .value import Value
 _refs = sys.getrefcount
 _new = object.__new__
 NONE = (0,) * 4096           # offsets of an instruction whose inputs all start at the beginning
+LATER = 1 << 60               # the last reader of what an instruction that failed reads
 _traces = weakref.WeakSet()
 
 
@@ -48,14 +49,15 @@ class Trace:
     def append(self, entry, inputs, params):
         """Record one instruction over the tensors `inputs`; gives the pending result Values."""
         foreign = None
-        self.busy = True                          # see Note [Whose turn]
         try:
+            self.busy = True                      # see Note [Whose turn]
             if self.sealed:
                 return self._append_later(entry, inputs, params)
             code, values, last = self.code, self.values, self.last
             index = len(code)
             slots = []
-            offsets = NONE                        # most views start at their storage's beginning
+            # Most views start at their storage's beginning.
+            offsets = NONE if len(inputs) <= len(NONE) else [t.offset for t in inputs]
             for tensor in inputs:
                 value = tensor.storage.value
                 trace = value.trace
@@ -102,6 +104,9 @@ class Trace:
     def _append_later(self, entry, inputs, params):
         """Wait until whoever runs this trace is done, then record."""
         self.busy = False
+        if self.lock._is_owned():                 # we run it ourselves: a signal handler or a finaliser records beside it
+            _local.trace = Trace()
+            return _local.trace.append(entry, inputs, params)
         with self.lock:
             pass
         return self.append(entry, inputs, params)
@@ -120,39 +125,58 @@ class Trace:
                     break
         return wanted
 
-    def run(self):
-        """Run all instructions in order and empty the trace. If one fails, those before it have run and stay run."""
+    def run(self, asked=None):
+        """Run all instructions in order and empty the trace.
+
+        One that fails stays in it, with those that read its results; the others run. The failure is raised unless the
+        Value `asked` for has come out all the same.
+        """
         with self.lock:
+            if self.sealed:                       # by this thread, since it holds the lock
+                raise RuntimeError("a tensor was looked at while it is being computed: by a signal handler, or by a finaliser")
             self.sealed = True                    # see Note [Whose turn]
-            while self.busy:
-                time.sleep(0)
             try:
-                self._run_sealed()
+                while self.busy:
+                    time.sleep(0)
+                failure = self._run_sealed()
             finally:
                 self.sealed = False
+        if failure is not None and (asked is None or asked.trace is not None):
+            raise failure
 
     def _run_sealed(self):
         if not self.code:
-            return
+            return None
         values, last = self.values, self.last
         wanted = self.wanted()
-        done = 0
+        done, failure, left = 0, None, []
         before = np.seterr(all="ignore")
         try:
             for entry, slots, offsets, params, first in self.code:
                 if wanted[done]:
                     op = entry.op
-                    if op is update:
-                        outs = [self._update(entry, slots, offsets, done)]
-                    else:
-                        arrays = []
-                        for slot, kind, offset in zip(slots, entry.kinds, offsets):      # noqa: B905 (hot)
-                            value = values[slot]
-                            arrays.append(value.array if value.spec is kind and not offset else value.look(kind, offset))
-                        own = op.overwrites and entry.kinds[0] is values[slots[0]].spec and not offsets[0] \
-                            and self._free(slots, done)
-                        outs = execute(entry, arrays, params, own)
-                        del arrays
+                    try:
+                        if left and any(values[slot].trace is not None for slot in slots):
+                            outs = None
+                        elif op is update:
+                            outs = [self._update(entry, slots, offsets, done)]
+                        else:
+                            arrays = []
+                            for slot, kind, offset in zip(slots, entry.kinds, offsets):
+                                value = values[slot]
+                                arrays.append(value.array if value.spec is kind and not offset else value.look(kind, offset))
+                            own = op.overwrites and entry.kinds[0] is values[slots[0]].spec and not offsets[0] \
+                                and self._free(slots, done)
+                            outs = execute(entry, arrays, params, own)
+                            del arrays
+                    except Exception as error:
+                        outs, arrays, failure = None, None, failure or error
+                    if outs is None:                  # it stays, and so does what it reads
+                        left.append(self.code[done])
+                        for slot in (*slots, *range(first, first + len(entry.outs))):
+                            last[slot] = LATER
+                        outs = ()
+                    array = value = None              # hold nothing: whether a buffer is free is asked by counting
                     slot = first
                     for array in outs:
                         value = values[slot]
@@ -160,7 +184,7 @@ class Trace:
                         value._memory = None
                         value.trace = None
                         slot += 1
-                    del outs, array
+                    del outs, array, value
                 # From here on the instruction counts as run, even if an interrupt comes before the next.
                 index, done = done, done + 1
                 for slot in slots:
@@ -169,19 +193,25 @@ class Trace:
                 for slot in range(first, first + len(entry.outs)) if entry.many else (first,):
                     if last[slot] == index:
                         values[slot] = None
-        except BaseException:
-            self._keep_from(done)
+        except BaseException:                         # an interrupt
+            self._keep(left + self.code[done:])
             raise
         finally:
             np.seterr(**before)
-        self.clear()
+        if left:
+            self._keep(left)
+        else:
+            self.clear()
+        return failure
 
-    def _keep_from(self, done):
-        """After a failure: leave the instructions that have not run in the trace, so that nothing is lost."""
-        self.code = self.code[done:]
-        self.last = [at - done if at >= done else -1 for at in self.last]
+    def _keep(self, code):
+        """Leave the instructions `code`, which have not run, in the trace, so that nothing is lost."""
+        self.code, self.last = code, [-1] * len(self.values)
+        for index, (entry, slots, _, _, first) in enumerate(code):
+            for slot in (*slots, *range(first, first + len(entry.outs))):
+                self.last[slot] = index
         self.slots = {v: s for v, s in self.slots.items() if self.values[s] is not None}
-        self.bytes = sum(entry.nbytes for entry, *_ in self.code)
+        self.bytes = sum(entry.nbytes for entry, *_ in code)
 
     def _free(self, slots, index):
         """Whether nobody but instruction `index` reads its first input, now or later: its buffer may be written."""
@@ -211,10 +241,9 @@ class Trace:
         """The trace as lines a person can check by eye."""
         lines = []
         for entry, slots, offsets, params, first in self.code:
-            reads = ", ".join(f"%{s}" + (f"+{o}" if o else "") for s, o in zip(slots, offsets, strict=False))
+            reads = [f"%{s}" + (f"+{o}" if o else "") for s, o in zip(slots, offsets, strict=False)]
             gives = ", ".join(f"%{first + i}: {s}" for i, s in enumerate(entry.outs))
-            extra = "".join(f", {p!r}" for p in params)
-            lines.append(f"{gives} = {entry.op.__name__}({reads}{extra})")
+            lines.append(f"{gives} = {entry.op.__name__}({', '.join([*reads, *map(repr, params)])})")
         return "\n".join(lines)
 
 

@@ -31,8 +31,8 @@ class Value:
 
     def ready(self):
         """Run what is pending, so that `array` is there."""
-        while self.trace is not None:
-            self.trace.run()
+        while (trace := self.trace) is not None:
+            trace.run(self)
         return self
 
     @property

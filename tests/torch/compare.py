@@ -81,7 +81,7 @@ def same(line, words=True, warned=False):
 
 
 def key_words(text):
-    """The recognisable part of one of PyTorch's messages: without the function's name, its signature list and its advice."""
+    """The recognisable part of one of PyTorch's messages: without the function's name, signatures and advice."""
     text = re.sub(r"\s+", " ", text)
     text = re.sub(r"^(aten::)?\w+\(\):? ", "", text)
     text = text.split(" - got")[0].split("  (Could")[0].split(" (Could")[0]

@@ -257,7 +257,9 @@ TOLERANCES = {torch.float16: (1e-3, 1e-5), torch.bfloat16: (1.6e-2, 1e-5), torch
               torch.float64: (1e-7, 1e-7), torch.complex64: (1.3e-6, 1e-5), torch.complex128: (1e-7, 1e-7)}
 # Factorisations amplify rounding by the matrix's condition, whatever the library.
 LOOSER = {"linalg.": {torch.float32: (1e-4, 1e-4), torch.complex64: (1e-4, 1e-4),
-                      torch.float64: (1e-6, 1e-6), torch.complex128: (1e-6, 1e-6)}}
+                      torch.float64: (1e-6, 1e-6), torch.complex128: (1e-6, 1e-6)},
+          # Logits in the hundreds, rounded to half precision, then exponentiated: one rounding moves the result by 5%.
+          "nn.functional.multi_head_attention_forward": {torch.float16: (5e-2, 5e-2), torch.bfloat16: (1e-1, 1e-1)}}
 
 
 def tolerance(op, dtype):

@@ -222,9 +222,9 @@ Sub([1, 2])
 Sub(2, 3).shape
 Sub(x)
 Sub()
-torch.set_default_dtype(torch.float64); r = (torch.tensor(1.5), torch.zeros(2), torch.arange(2.), torch.tensor(1j), torch.Tensor([1])); \
-torch.set_default_dtype(torch.float32); r
-""".replace("\\\n", ""))
+torch.set_default_dtype(torch.float64); r = torch.tensor(1.5), torch.zeros(2); torch.set_default_dtype(torch.float32); r
+torch.set_default_dtype(torch.float64); r = torch.tensor(1j); torch.set_default_dtype(torch.float32); r
+""")
 
 SIZES = lines("""
 torch.zeros(2, 3)
@@ -544,7 +544,8 @@ torch.normal(torch.ones(2), -torch.ones(2))
 torch.normal(0., -1., (2,))
 torch.normal(i, 1.)
 torch.normal(torch.ones(2), torch.ones(2, dtype=torch.complex64))
-torch.normal(leaf, 1.).grad_fn.name(), torch.normal(0., leaf).grad_fn.name(), torch.normal(leaf, leaf).grad_fn.name()
+torch.normal(leaf, 1.).grad_fn.name(), torch.normal(0., leaf).grad_fn.name()
+torch.normal(leaf, leaf).grad_fn.name()
 torch.poisson(x)
 torch.poisson(-x)
 torch.poisson(i)
@@ -587,8 +588,10 @@ i.bool().geometric_(0.5)
 leaf.uniform_()
 node.uniform_()
 node.uniform_().grad_fn.name(), (leaf * 1).normal_().grad_fn.name(), (leaf * 1).random_().grad_fn.name()
-(leaf * 1).bernoulli_().grad_fn.name(), (leaf * 1).bernoulli_(torch.rand(3)).grad_fn.name(), torch.bernoulli(node).grad_fn.name()
-(leaf * 1).exponential_().grad_fn.name(), (leaf * 1).geometric_(.5).grad_fn.name(), (leaf * 1).cauchy_().grad_fn.name()
+(leaf * 1).bernoulli_().grad_fn.name(), (leaf * 1).bernoulli_(torch.rand(3)).grad_fn.name()
+torch.bernoulli(node).grad_fn.name()
+(leaf * 1).exponential_().grad_fn.name(), (leaf * 1).geometric_(.5).grad_fn.name()
+(leaf * 1).cauchy_().grad_fn.name()
 (leaf * 1).log_normal_().grad_fn.name()
 y = node + 0; y.uniform_().sum().backward(); leaf.grad
 torch.bernoulli(node).sum().backward(); leaf.grad
@@ -603,7 +606,8 @@ s = torch.get_rng_state(); p = torch.rand(20); torch.set_rng_state(s); p, torch.
 torch.randn(3); torch.get_rng_state()
 g = torch.Generator().manual_seed(4); h = g.clone_state(); torch.rand(3, generator=g), torch.rand(3, generator=h)
 g = torch.Generator(); torch.rand(7, generator=g); torch.rand(3, generator=pickle.loads(pickle.dumps(g)))
-g = torch.Generator(); g.device, g.manual_seed(3) is g, g.initial_seed(), g.get_state().shape, g.set_state(g.get_state()) is g
+g = torch.Generator(); g.device, g.manual_seed(3) is g, g.initial_seed(), g.get_state().shape
+g = torch.Generator(); g.set_state(g.get_state()) is g
 torch.Generator().set_state(torch.zeros(3))
 torch.Generator().set_state(torch.zeros(3, dtype=torch.uint8))
 with_ = torch.random.fork_rng(); with_.__enter__(); torch.rand(3); with_.__exit__(None, None, None); torch.rand(3)
@@ -648,13 +652,17 @@ def test_linspace_bit_for_bit(dtype):
         assert (bits(got) == bits(want)).all(), (start, end, steps)
 
 
-LAYOUTS = {"contiguous": lambda lib, dt: lib.zeros(5, 7, dtype=dt), "transposed": lambda lib, dt: lib.zeros(7, 5, dtype=dt).t(),
-           "strided": lambda lib, dt: lib.zeros(5, 14, dtype=dt)[:, ::2], "permuted": lambda lib, dt:
-           lib.zeros(3, 4, 5, dtype=dt).permute(2, 0, 1), "strided transposed": lambda lib, dt: lib.zeros(14, 5, dtype=dt)[::2].t(),
-           "large": lambda lib, dt: lib.zeros(300, 41, dtype=dt), "scalar": lambda lib, dt: lib.zeros((), dtype=dt),
-           "channels last": lambda lib, dt: lib.zeros(2, 3, 4, 5, dtype=dt).to(memory_format=lib.channels_last)}
-DRAWS = {"uniform_": (), "normal_": (), "random_": (), "exponential_": (), "geometric_": (0.3,), "cauchy_": (), "log_normal_": (),
-         "bernoulli_": (0.4,)}
+LAYOUTS = {
+    "contiguous": lambda lib, dt: lib.zeros(5, 7, dtype=dt),
+    "transposed": lambda lib, dt: lib.zeros(7, 5, dtype=dt).t(),
+    "strided": lambda lib, dt: lib.zeros(5, 14, dtype=dt)[:, ::2],
+    "permuted": lambda lib, dt: lib.zeros(3, 4, 5, dtype=dt).permute(2, 0, 1),
+    "strided transposed": lambda lib, dt: lib.zeros(14, 5, dtype=dt)[::2].t(),
+    "large": lambda lib, dt: lib.zeros(300, 41, dtype=dt),
+    "scalar": lambda lib, dt: lib.zeros((), dtype=dt),
+    "channels last": lambda lib, dt: lib.zeros(2, 3, 4, 5, dtype=dt).to(memory_format=lib.channels_last)}
+DRAWS = {"uniform_": (), "normal_": (), "random_": (), "exponential_": (), "geometric_": (0.3,), "cauchy_": (),
+         "log_normal_": (), "bernoulli_": (0.4,)}
 EXACT = {"uniform_", "random_", "geometric_", "bernoulli_"}
 
 

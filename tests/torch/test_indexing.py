@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import flambeau as fb
 
-SETTINGS = dict(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+SETTINGS = dict(deadline=None, max_examples=3000, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 ELSEWHERE = (ValueError, "Overflow when unpacking long long")
 
 
