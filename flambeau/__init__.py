@@ -13,7 +13,7 @@ from .base import dtypes as _dtypes, layout as _layout
 from .base.dtypes import can_cast, dtype, finfo, get_default_dtype, iinfo, promote_types, set_default_dtype
 from .base.layout import layout, memory_format
 from .base.spec import Size, device, set_default_device
-from .tensor import (  # noqa: F401
+from .tensor import (
     create as _create,
     forms as _forms,
     indexing as _indexing,

@@ -35,8 +35,8 @@ def empty_cache():
 
 def _refuse(what):
     def call(*args, **kwargs):
-        raise AssertionError(f"Torch not compiled with CUDA enabled: torch.cuda.{what}() needs a CUDA device, and this Flambeau has "
-                             "none. Ask torch.cuda.is_available() first, or use the CPU.")
+        raise AssertionError(f"Torch not compiled with CUDA enabled: torch.cuda.{what}() needs a CUDA device, and this "
+                             "Flambeau has none. Ask torch.cuda.is_available() first, or use the CPU.")
     call.__name__ = what
     call.__doc__ = f"`torch.cuda.{what}`; refused, since there is no CUDA device."
     return call

@@ -17,7 +17,8 @@ def assert_close(actual, expected, *, allow_subclasses=True, rtol=None, atol=Non
     >>> torch.testing.assert_close(torch.tensor([1., 2.]), torch.tensor([1., 2.]))
     """
     if (rtol is None) != (atol is None):
-        raise ValueError(f"Both 'rtol' and 'atol' must be either specified or unspecified, but got rtol={rtol} and atol={atol}")
+        raise ValueError(f"Both 'rtol' and 'atol' must be either specified or unspecified, but got rtol={rtol} and "
+                         f"atol={atol}")
     _compare(actual, expected, "", rtol, atol, equal_nan, check_device, check_dtype, check_stride, msg)
 
 

@@ -4,11 +4,15 @@ The blocks of one page run in order, in one namespace that starts with `torch` (
 - A block with `>>>` is a doctest: what it prints is compared.
 - Any other block is executed. A word after `python` is the file name it runs under, as in ```python train.py
 - Below `<!-- raises -->` a block has to raise, and the next ```text block is the error, word for word.
+- Below `<!-- from flambeau/ops/arith.py -->` a block is a quotation, which that file has to contain.
 - Below `<!-- not run -->` a block is only for reading.
+
+A docstring runs with its module's own names, and `torch`.
 """
 
 import ast
 import doctest
+import importlib
 import linecache
 import re
 from pathlib import Path
@@ -19,7 +23,7 @@ import flambeau
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"^(?:<!-- *(?P<mark>[\w ]+?) *-->\n+)?"
+BLOCK = re.compile(r"^(?:<!-- *(?P<mark>[\w ./]+?) *-->\n+)?"
                    r"```(?P<kind>\w+)(?: (?P<file>\S+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -49,7 +53,10 @@ def test_page(page):
         mark, text, where = block["mark"], block["text"], f"{page.name}:{line + 1}"
         if block["kind"] != "python" or mark == "not run":
             continue
-        if ">>>" in text:
+        if mark is not None and mark.startswith("from "):
+            quoted = ROOT / mark.removeprefix("from ")
+            assert text in quoted.read_text(encoding="utf-8"), f"{where}: {quoted.name} says something else now"
+        elif ">>>" in text:
             doctest_of(text, where, page, line, namespace)
         elif mark == "raises":
             assert following is not None and following["kind"] == "text", f"{where}: no ```text block follows"
@@ -73,4 +80,5 @@ def docstrings():
 
 @pytest.mark.parametrize("text, path, line", list(docstrings()))
 def test_docstring(text, path, line):
-    doctest_of(text, path.name, path, line, {"torch": flambeau})
+    module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"))
+    doctest_of(text, path.name, path, line, {**vars(module), "torch": flambeau})

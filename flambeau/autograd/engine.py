@@ -7,8 +7,10 @@ import heapq
 import threading
 
 from ..base.errors import here, line_of, name_of, user_frame
+from ..base.layout import contiguous_format
 from ..base.op import door
 from ..trace.record import current
+from ..trace.value import Storage
 from .modes import modes
 from .node import AccumulateGrad, edge_of, requires
 
@@ -22,7 +24,7 @@ def execute(roots, grads, retain_graph, create_graph, wanted=None, accumulate=Tr
     and, if `wanted` is given, only those among them.
     """
     site = here()
-    dependencies, useful = _plan([node for node, _ in roots], wanted)
+    dependencies, useful, reached = _plan([node for node, _ in roots], wanted, accumulate)
     buffers: dict = {}
     for (node, nr), g in zip(roots, grads, strict=True):
         _add(buffers, node, nr, g)
@@ -31,7 +33,7 @@ def execute(roots, grads, retain_graph, create_graph, wanted=None, accumulate=Tr
     for edge in wanted or ():
         capture.setdefault(edge[0], set()).add(edge[1])
     waiting = {node for node, _ in roots}
-    ready = [(-node.seq, id(node), node) for node in waiting if not dependencies.get(node)]
+    ready = [(-node.seq, id(node), node) for node in waiting if node in reached and not dependencies.get(node)]
     heapq.heapify(ready)
     before, modes.grad = modes.grad, create_graph
     trace = current()
@@ -39,17 +41,19 @@ def execute(roots, grads, retain_graph, create_graph, wanted=None, accumulate=Tr
     try:
         while ready:
             node = heapq.heappop(ready)[2]
-            gs = buffers.pop(node, None) or [None] * node.n_outputs
-            if node.pre_hooks or node.tensor_hooks or node.retained:
+            gs = raw = buffers.pop(node, None) or [None] * node.n_outputs
+            if node.tensor_hooks or node.retained:
                 gs = _before(node, gs)
             if node in capture:
-                for nr in capture[node]:
-                    captured[node, nr] = gs[nr]
-            if node.__class__ is AccumulateGrad:
-                if accumulate and (wanted is None or node in capture) and gs[0] is not None:
-                    _accumulate(node, gs[0], create_graph)
-                continue
+                for nr in capture[node]:             # as in PyTorch, hooks show in it only if the node itself does not run
+                    captured[node, nr] = (raw if node in useful else gs)[nr]
             if node not in useful:
+                continue
+            if node.pre_hooks:
+                gs = _pre_hooks(node, gs)
+            if node.__class__ is AccumulateGrad:
+                if gs[0] is not None:
+                    _accumulate(node, gs[0], create_graph)
                 continue
             made = _run(node, gs)
             if not retain_graph:
@@ -58,6 +62,8 @@ def execute(roots, grads, retain_graph, create_graph, wanted=None, accumulate=Tr
                 if edge is None:
                     continue
                 target, nr = edge
+                if target not in reached:
+                    continue
                 if g is not None:
                     _add(buffers, target, nr, g)
                 left = dependencies.get(target)
@@ -71,8 +77,11 @@ def execute(roots, grads, retain_graph, create_graph, wanted=None, accumulate=Tr
     return captured
 
 
-def _plan(roots, wanted):
-    """How many readers each reachable node has; and the nodes that must run to reach the wanted ones."""
+def _plan(roots, wanted, accumulate):
+    """(How many readers each node has; the nodes that must run to reach the wanted ones; those and the wanted ones.)
+
+    Where gradients go into `.grad` the wanted ones run too.
+    """
     dependencies: dict = {}
     seen, stack, order = set(roots), list(dict.fromkeys(roots)), []
     while stack:
@@ -86,9 +95,9 @@ def _plan(roots, wanted):
                     seen.add(parent)
                     stack.append(parent)
     if wanted is None:
-        return dependencies, seen
+        return dependencies, seen, seen
     targets = {node for node, _ in wanted}
-    useful = set()
+    useful = set(targets) if accumulate else set()
     # A node is useful when any of its edges leads to a target or a useful node; parents were made before.
     for node in sorted(order, key=lambda n: n.seq if n.__class__ is not AccumulateGrad else -1):
         if any(e is not None and (e[0] in targets or e[0] in useful) for e in node.edges):
@@ -100,7 +109,7 @@ def _plan(roots, wanted):
             for edge in node.edges:
                 if edge is not None:
                     dependencies[edge[0]] = dependencies.get(edge[0], 0) + 1
-    return dependencies, useful
+    return dependencies, useful, useful | targets
 
 
 def _add(buffers, node, nr, g):
@@ -111,7 +120,7 @@ def _add(buffers, node, nr, g):
 
 
 def _before(node, gs):
-    """Hooks that see the gradient before the node does: the tensors' own, then retain_grad, then the node's."""
+    """What sees the gradient before anything else does: the tensors' own hooks, then retain_grad."""
     gs = list(gs)
     for nr, hooks in (node.tensor_hooks or {}).items():
         for hook in list(hooks.values()):
@@ -120,20 +129,26 @@ def _before(node, gs):
             got = hook(gs[nr])
             if got is not None:
                 if not isinstance(got, door.tensor):
-                    raise TypeError(f"hook '{getattr(hook, '__name__', hook)}' has changed the type of value "
-                                    f"(was torch.Tensor got {type(got).__name__})")
+                    raise TypeError(f"hook '{getattr(hook, '__name__', hook)}' has changed the type of value (was "
+                                    f"torch.Tensor got {type(got).__name__})")
                 if tuple(got.shape) != tuple(gs[nr].shape):
                     raise RuntimeError(f"hook '{getattr(hook, '__name__', hook)}' has changed the size of value")
                 gs[nr] = got
-    for hook in list((node.pre_hooks or {}).values()):
+    for nr, ref in (node.retained or {}).items():
+        tensor = ref()
+        # Written in place since, it has another node, and is retained there.
+        if tensor is not None and gs[nr] is not None and tensor._node is node:
+            g = gs[nr].clone() if modes.grad else _apart(gs[nr], gs[nr])
+            tensor._grad = g if tensor._grad is None else tensor._grad + g
+    return gs
+
+
+def _pre_hooks(node, gs):
+    """Hooks of a node that is about to run."""
+    for hook in list(node.pre_hooks.values()):
         got = hook(tuple(gs))
         if got is not None:
             gs = list(got) if isinstance(got, (tuple, list)) else [got]
-    for nr, ref in (node.retained or {}).items():
-        tensor = ref()
-        if tensor is not None and gs[nr] is not None:
-            g = gs[nr] if modes.grad else gs[nr].detach()
-            tensor._grad = g if tensor._grad is None else tensor._grad + g
     return gs
 
 
@@ -180,11 +195,7 @@ def _accumulate(node, g, create_graph):
     with _accumulate_lock:
         held = leaf._grad
         if held is None:
-            # The gradient may be an expanded or shared view; a leaf keeps one of its own, laid out like itself.
-            if create_graph:
-                leaf._grad = g.clone() if not _own(g, leaf) else g
-            else:
-                leaf._grad = g.detach() if _own(g, leaf) else g.detach().clone()
+            leaf._grad = _copy(g, leaf) if create_graph else _apart(g, leaf)
         elif create_graph:
             leaf._grad = held + g
         else:
@@ -193,13 +204,30 @@ def _accumulate(node, g, create_graph):
             modes.grad = before
     for hook in list((leaf._post_hooks or {}).values()):
         hook(leaf)
+    for hook in list((node.hooks or {}).values()):
+        hook((), (g,))
 
 
-def _own(g, leaf):
-    """Whether `g` fills its whole storage densely in the leaf's own layout, so that it may be kept as it is."""
-    s = g.spec
-    return s.dense and s.strides == leaf.spec.strides and g.offset == 0 and g.storage.nbytes == s.nbytes \
-        and not g.storage.exported
+def _apart(g, like):
+    """`g` without history, in a storage of its own, laid out like the tensor `like`.
+
+    Others may hold `g`: another leaf, a hook, the caller. Where it fills its storage the contents are shared until
+    somebody writes; an expanded or strided gradient is copied.
+    """
+    s, storage = g.spec, g.storage
+    if s.dense and s.strides == like.spec.strides and g.offset == 0 and storage.nbytes == s.nbytes and not storage.exported:
+        made = door.wrap(Storage(storage.value, storage.nbytes, storage.device), s)
+        made.site = g.site
+        return made
+    g = g.detach()
+    return g.clone(memory_format=contiguous_format) if like.spec.contiguous else _copy(g, like)
+
+
+def _copy(g, like):
+    """A copy of `g`, history included, laid out like the tensor `like`."""
+    if like.spec.dense:
+        return g.new_empty_strided(like.spec.shape, like.spec.strides).copy_(g)
+    return g.clone(memory_format=contiguous_format)
 
 
 def _anomaly_note(node, error):
@@ -209,8 +237,8 @@ def _anomaly_note(node, error):
 def _check_nan(node, made):
     for i, g in enumerate(made):
         if g is not None and g.dtype.category >= 2 and bool(g.isnan().any()):
-            raise RuntimeError(f"Function '{node.name()}' returned nan values in its {i}th output.\n"
-                               f"  The operation was made at {line_of(node.site)}.")
+            raise RuntimeError(f"Function '{node.name()}' returned nan values in its {i}th output.\n  The operation "
+                               f"was made at {line_of(node.site)}.")
 
 
 # --- the public calls -------------------------------------------------------------------------------------------------
@@ -228,11 +256,14 @@ def _root_grads(outputs, grads, batched=False):
             if requires(out):
                 if out.numel() != 1:
                     raise RuntimeError("grad can be implicitly created only for scalar outputs" + _about(out) +
-                                       "\n  Reduce it first (.sum(), .mean()), or give the gradient: backward(gradient=...).")
+                                       "\n  Reduce it first (.sum(), .mean()), or give the gradient: "
+                                       "backward(gradient=...).")
                 if out.dtype.category < 2:
-                    raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {out.dtype}")
+                    raise RuntimeError("grad can be implicitly created only for real scalar outputs but got "
+                                       f"{out.dtype}")
                 if out.dtype.is_complex:
-                    raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {out.dtype}")
+                    raise RuntimeError("grad can be implicitly created only for real scalar outputs but got "
+                                       f"{out.dtype}")
                 g = door.ones_like(door.wrap(out.storage, out.spec, out.offset))     # plain, also for a subclass
             made.append(g)
         else:
@@ -243,10 +274,10 @@ def _root_grads(outputs, grads, batched=False):
                 raise RuntimeError(f"Mismatch in shape: grad_output[{len(made)}] has a shape of {g.shape} and "
                                    f"output[{len(made)}] has a shape of {out.shape}." + _about(out))
             if out.dtype.is_complex != g.dtype.is_complex:
-                raise RuntimeError("For complex Tensors, both grad_output and output are required to have the same dtype. "
-                                   f"Mismatch in dtype: grad_output[{len(made)}] has a dtype of {g.dtype} and "
+                raise RuntimeError("For complex Tensors, both grad_output and output are required to have the same "
+                                   f"dtype. Mismatch in dtype: grad_output[{len(made)}] has a dtype of {g.dtype} and "
                                    f"output[{len(made)}] has a dtype of {out.dtype}.")
-            made.append(g)
+            made.append(g if g.dtype is out.dtype else g.to(out.dtype))
     return made
 
 
@@ -260,7 +291,8 @@ def _roots(outputs):
     for i, out in enumerate(outputs):
         edge = edge_of(out)
         if edge is None:
-            raise RuntimeError(f"element {i} of tensors does not require grad and does not have a grad_fn" + _cut_words(out))
+            raise RuntimeError(f"element {i} of tensors does not require grad and does not have a "
+                               "grad_fn" + _cut_words(out))
         roots.append(edge)
     return roots
 
@@ -270,11 +302,11 @@ def _cut_words(out):
     words = _about(out)
     if out._cut is not None:
         what, site = out._cut
-        words += (f"\n  The graph was cut at {line_of(site)} by {what}.\n  Take that step out, or "
-                  "put something differentiable in its place.")
+        words += (f"\n  The graph was cut at {line_of(site)} by {what}.\n  Take that step out, or put something "
+                  "differentiable in its place.")
     else:
-        words += ("\n  Nothing that it was made from requires grad (what went through .item(), .tolist() or NumPy has no history)."
-                  "\n  Set requires_grad=True on the tensors to differentiate, before the forward pass.")
+        words += ("\n  Nothing that it was made from requires grad (what went through .item(), .tolist() or NumPy has "
+                  "no history).\n  Set requires_grad=True on the tensors to differentiate, before the forward pass.")
     return words
 
 
@@ -301,14 +333,10 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
                 raise RuntimeError("One of the differentiated Tensors does not require grad" + _about(t) +
                                    "\n  Call requires_grad_() on it before the forward pass.")
             wanted.append(edge)
+        for t in inputs:
+            t.retain_grad()                                        # which gives a non-leaf its .grad
     retain = create_graph if retain_graph is None else retain_graph
-    captured = execute(roots, grads, retain, create_graph, wanted)
-    for t, edge in zip(inputs or (), wanted or (), strict=True):
-        if edge[0].__class__ is not AccumulateGrad:                # a non-leaf input gets its .grad here
-            g = captured.get(edge)
-            if g is not None and not (edge[0].retained or {}).get(edge[1]):
-                g = g if create_graph else g.detach()
-                t._grad = g if t._grad is None else t._grad + g
+    execute(roots, grads, retain, create_graph, wanted)
 
 
 def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, only_inputs=True,
@@ -320,8 +348,8 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
         raise RuntimeError(f"got {len(outputs)} tensors and {len(given)} gradients")
     if materialize_grads:
         if allow_unused is False:
-            raise ValueError("Expected allow_unused to be True or not passed when materialize_grads=True, "
-                             "but got: allow_unused=False.")
+            raise ValueError("Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
+                             "allow_unused=False.")
         allow_unused = True
     retain = create_graph if retain_graph is None else retain_graph
     if is_grads_batched:

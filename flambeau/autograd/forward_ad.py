@@ -46,19 +46,19 @@ def exit_dual_level(*, level=None):
 def make_dual(tensor, tangent, *, level=None):
     """`tensor` carrying `tangent` through everything computed from it."""
     if modes.level < 0:
-        raise RuntimeError("Trying to create a dual Tensor for forward AD but no level exists, make sure to enter_dual_level() "
-                           "first.")
+        raise RuntimeError("Trying to create a dual Tensor for forward AD but no level exists, make sure to "
+                           "enter_dual_level() first.")
     if not (tensor.is_floating_point() or tensor.is_complex()):
         raise ValueError(f"Expected primal to be floating point or complex, but got: {tensor.dtype}")
     if not (tangent.is_floating_point() or tangent.is_complex()):
         raise ValueError(f"Expected tangent to be floating point or complex, but got: {tangent.dtype}")
     if tensor.spec.shape != tangent.spec.shape:
-        raise RuntimeError("Trying to set a forward gradient that has a different size than that of the original Tensor, this is "
-                           f"not supported. Tensor is of size {list(tensor.shape)} while the given forward gradient is of size "
-                           f"{list(tangent.shape)}.")
+        raise RuntimeError("Trying to set a forward gradient that has a different size than that of the original "
+                           f"Tensor, this is not supported. Tensor is of size {list(tensor.shape)} while the given "
+                           f"forward gradient is of size {list(tangent.shape)}.")
     if tensor.spec.dtype is not tangent.spec.dtype:
-        raise RuntimeError("Trying to set a forward gradient that has a different dtype than that of the original Tensor: "
-                           f"{tensor.dtype} and {tangent.dtype}.")
+        raise RuntimeError("Trying to set a forward gradient that has a different dtype than that of the original "
+                           f"Tensor: {tensor.dtype} and {tangent.dtype}.")
     dual = tensor.view_as(tensor)
     dual._tangent = (modes.level, tangent)
     return dual
@@ -97,7 +97,8 @@ def set_tangents(outs, tangents):
     for out, t in zip(outs, tangents, strict=True):
         if t is not None:
             if t.spec.shape != out.spec.shape:
-                raise RuntimeError(f"jvp returned a tangent of size {list(t.shape)} for a result of size {list(out.shape)}")
+                raise RuntimeError(f"jvp returned a tangent of size {list(t.shape)} for a result of size "
+                                   f"{list(out.shape)}")
             out._tangent = (modes.level, t)
 
 

@@ -27,7 +27,7 @@ class FunctionCtx(Node):
     had_kept = False
 
     def __init__(self):
-        self.seq = next(_count)
+        pass
 
     def save_for_backward(self, *tensors):
         """Keep tensors for backward; in-place writes to them are noticed there."""
@@ -85,9 +85,9 @@ class FunctionCtx(Node):
         if len(made) > wanted and all(g is None for g in made[wanted:]):
             made = made[:wanted]
         if len(made) != wanted:
-            raise RuntimeError(f"function {self.name()} returned an incorrect number of gradients (expected {wanted}, got "
-                               f"{len(made)})\n  {self.name()} was made at {line_of(self.site)}: its backward must return one "
-                               "gradient (or None) for each argument of forward.")
+            raise RuntimeError(f"function {self.name()} returned an incorrect number of gradients (expected {wanted}, "
+                               f"got {len(made)})\n  {self.name()} was made at {line_of(self.site)}: its backward must "
+                               "return one gradient (or None) for each argument of forward.")
         out = []
         for i, (g, tensor) in enumerate(zip(made, self.is_tensor, strict=True)):
             if tensor:
@@ -95,8 +95,8 @@ class FunctionCtx(Node):
                     raise TypeError(f"expected Variable or None (got {type(g).__name__})")
                 out.append(g)
             elif g is not None:
-                raise RuntimeError(f"function {self.name()} returned a gradient different from None at position {i + 1}, but "
-                                   "the corresponding forward input was not a Variable")
+                raise RuntimeError(f"function {self.name()} returned a gradient different from None at position "
+                                   f"{i + 1}, but the corresponding forward input was not a Variable")
         return tuple(out)
 
 
@@ -112,13 +112,13 @@ class Function(metaclass=_FunctionType):
     """Subclass it, write `forward` and `backward` as static methods, and call `apply`."""
 
     def __init__(self, *args, **kwargs):
-        raise RuntimeError(f"{type(self)} should not be instantiated. Methods on autograd functions are all static, so you should "
-                           "invoke them on the class itself. Instantiating an autograd function will raise an error in a future "
-                           "version of PyTorch.")
+        raise RuntimeError(f"{type(self)} should not be instantiated. Methods on autograd functions are all static, so "
+                           "you should invoke them on the class itself. Instantiating an autograd function will raise "
+                           "an error in a future version of PyTorch.")
 
     def __call__(self, *args, **kwargs):
-        raise RuntimeError("Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd "
-                           "function with static forward method.")
+        raise RuntimeError("Legacy autograd function with non-static forward method is deprecated. Please use "
+                           "new-style autograd function with static forward method.")
 
     @staticmethod
     def forward(*args, **kwargs):
@@ -133,16 +133,16 @@ class Function(metaclass=_FunctionType):
     @staticmethod
     def backward(ctx, *grad_outputs):
         """One gradient (or None) for each argument of forward."""
-        raise NotImplementedError("You must implement either the backward or vjp method for your custom autograd.Function to use "
-                                  "it with backward mode AD.")
+        raise NotImplementedError("You must implement either the backward or vjp method for your custom "
+                                  "autograd.Function to use it with backward mode AD.")
 
     vjp = backward
 
     @staticmethod
     def jvp(ctx, *grad_inputs):
         """The tangents of the results, from those of the arguments."""
-        raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with forward mode "
-                                  "AD.")
+        raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with "
+                                  "forward mode AD.")
 
     @classmethod
     def apply(cls, *args, **kwargs):
@@ -154,6 +154,7 @@ class Function(metaclass=_FunctionType):
         tracked = modes.grad and any(requires(t) for t in tensors)
         ctx.needs_input_grad = tuple(isinstance(a, Tensor) and modes.grad and requires(a) for a in args)
         edges = tuple(edge_of(t) if requires(t) else None for t in tensors) if tracked else ()
+        ctx.seq = next(_count)            # after the nodes that the edges may have made
         versions = [t.storage.version for t in tensors]
         separate = cls.setup_context is not Function.setup_context
         tangents = door.tangents_of(args) if modes.level >= 0 else None
@@ -192,8 +193,8 @@ def _check_dirty(cls, ctx, tensors, outs, versions, grad_on):
             raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.\n  "
                                f"{cls.__name__} marked it dirty; it was made at {line_of(t.site)}.")
         if not any(o is t for o in outs):
-            raise RuntimeError("Some elements marked as dirty during the forward method were not returned as output. The inputs "
-                               "that are modified inplace must all be outputs of the Function.")
+            raise RuntimeError("Some elements marked as dirty during the forward method were not returned as output. "
+                               "The inputs that are modified inplace must all be outputs of the Function.")
 
 
 def _result(ctx, out, nr, inputs, tracked):
@@ -272,5 +273,5 @@ class _Refuse(Node):
         return "torch::autograd::Error"
 
     def backward(self, grads):
-        raise RuntimeError("trying to differentiate twice a function that was marked with @once_differentiable\n  It ran at "
-                           f"{line_of(self.site)}.")
+        raise RuntimeError("trying to differentiate twice a function that was marked with @once_differentiable\n  It "
+                           f"ran at {line_of(self.site)}.")

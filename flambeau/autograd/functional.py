@@ -45,9 +45,9 @@ def jacobian(func, inputs, create_graph=False, strict=False, vectorize=False, st
                              f'"reverse-mode". Got {strategy!r}.')
     if strategy == "forward-mode":
         if create_graph:
-            raise NotImplementedError("torch.autograd.functional.jacobian: `create_graph=True` and `strategy=\"forward-mode\"` are "
-                                      "not supported together (yet). Please either set `create_graph=False` or "
-                                      "`strategy=\"reverse-mode\"`.")
+            raise NotImplementedError("torch.autograd.functional.jacobian: `create_graph=True` and "
+                                      "`strategy=\"forward-mode\"` are not supported together (yet). Please either set "
+                                      "`create_graph=False` or `strategy=\"reverse-mode\"`.")
         return _jacobian_forward(func, inputs)
     with enable_grad():
         single, inputs = _tensors(inputs, "inputs", "jacobian")
@@ -139,8 +139,8 @@ def _tensors(held, what, who):
     made = (held,) if single else held
     for i, t in enumerate(made):
         if not isinstance(t, door.tensor):
-            raise TypeError(f"The {what} given to {who} must be either a Tensor or a tuple of Tensors but the value at index {i} "
-                            f"has type {type(t)}.")
+            raise TypeError(f"The {what} given to {who} must be either a Tensor or a tuple of Tensors but the value at "
+                            f"index {i} has type {type(t)}.")
     return single, made
 
 
@@ -152,8 +152,8 @@ def _watched(inputs, create_graph):
 def _vector(v, like, name, kind):
     if v is None:
         if len(like) != 1 or like[0].numel() != 1:
-            raise RuntimeError(f"The vector {name} can only be None if the user-provided function has a single "
-                               f"{kind} with a single element: give {name} with the {kind}'s shape.")
+            raise RuntimeError(f"The vector {name} can only be None if the user-provided function has a single {kind} "
+                               f"with a single element: give {name} with the {kind}'s shape.")
         return (door.ones_like(like[0]),)
     _, v = _tensors(v, name, "the product")
     if len(v) != len(like):
@@ -169,8 +169,8 @@ def _scalar(out, who):
     if len(outs) != 1 or not single and not isinstance(outs[0], door.tensor):
         raise RuntimeError(f"The function given to {who} should return a single Tensor, it returned {len(outs)}.")
     if outs[0].numel() != 1:
-        raise RuntimeError(f"The Tensor returned by the function given to {who} should contain a single element, it has shape "
-                           f"{list(outs[0].shape)}.")
+        raise RuntimeError(f"The Tensor returned by the function given to {who} should contain a single element, it "
+                           f"has shape {list(outs[0].shape)}.")
     return outs[0].reshape(()) if outs[0].dim() else outs[0]
 
 
@@ -178,8 +178,9 @@ def _strict(outs, what, strict):
     if strict:
         for i, o in enumerate(outs):
             if not o.requires_grad:
-                raise RuntimeError(f"Output {i} of the user-provided function does not require gradient. The {what} must be "
-                                   "computed in a differentiable manner from the input when running in strict mode.")
+                raise RuntimeError(f"Output {i} of the user-provided function does not require gradient. The {what} "
+                                   "must be computed in a differentiable manner from the input when running in strict "
+                                   "mode.")
 
 
 def _grad(outs, inputs, v, create_graph, strict):
@@ -196,8 +197,8 @@ def _fill(grads, like, strict):
     """Zeros where no gradient came; in strict mode that is refused."""
     if strict and any(g is None for g in grads):
         at = next(i for i, g in enumerate(grads) if g is None)
-        raise RuntimeError(f"The output of the user-provided function is independent of input {at}. This is not allowed in strict "
-                           "mode.")
+        raise RuntimeError(f"The output of the user-provided function is independent of input {at}. This is not "
+                           "allowed in strict mode.")
     return tuple(door.zeros_like(t) if g is None else g for g, t in zip(grads, like, strict=True))
 
 

@@ -68,12 +68,13 @@ def _check(func, inputs, eps, atol, rtol, nondet_tol, undefined, dtypes, batched
         t = inputs[i]
         if t.dtype.to_real().itemsize < 8:
             import warnings
-            warnings.warn(f"Input #{i} requires gradient and is not a double precision floating point or complex. This check will "
-                          "likely fail if all the inputs are not of double precision floating point or complex.", stacklevel=3)
+            warnings.warn(f"Input #{i} requires gradient and is not a double precision floating point or complex. This "
+                          "check will likely fail if all the inputs are not of double precision floating point or "
+                          "complex.", stacklevel=3)
         if any(st == 0 and n > 1 for st, n in zip(t.stride(), t.shape, strict=True)):
-            raise RuntimeError(f"The {i}th input has a dimension with stride 0. gradcheck only supports inputs that are "
-                               "non-overlapping to be able to compute the numerical gradients correctly. You should call "
-                               ".contiguous on the input before passing it to gradcheck.")
+            raise RuntimeError(f"The {i}th input has a dimension with stride 0. gradcheck only supports inputs that "
+                               "are non-overlapping to be able to compute the numerical gradients correctly. You "
+                               "should call .contiguous on the input before passing it to gradcheck.")
     outs = _outputs(func, inputs)
     for nr, out in enumerate(outs):
         if not _real_or_complex(out):
@@ -82,7 +83,8 @@ def _check(func, inputs, eps, atol, rtol, nondet_tol, undefined, dtypes, batched
         if backward:
             if not out.requires_grad:
                 if any(np.abs(n).max(initial=0) > atol for n in numeric):
-                    raise GradcheckError(f"Numerical gradient for function expected to be zero: output {nr} does not require grad")
+                    raise GradcheckError(f"Numerical gradient for function expected to be zero: output {nr} does not "
+                                         "require grad")
                 continue
             analytic = _analytic(out, [inputs[i] for i in watched], nondet_tol, dtypes)
             for i, a, n in zip(watched, analytic, numeric, strict=True):
@@ -100,9 +102,9 @@ def _compare(analytic, numeric, i, nr, atol, rtol, mode):
     if not np.allclose(analytic, numeric, rtol, atol, equal_nan=True):
         worst = np.unravel_index(np.argmax(np.nan_to_num(np.abs(analytic - numeric), nan=np.inf)), analytic.shape)
         raise GradcheckError(
-            f"Jacobian computed with {mode} mismatch for output {nr} with respect to input {i},\n"
-            f"  largest difference at (input element {worst[0]}, output element {worst[1]}): analytical "
-            f"{analytic[worst]}, numerical {numeric[worst]}\nnumerical:{numeric}\nanalytical:{analytic}\n")
+            f"Jacobian computed with {mode} mismatch for output {nr} with respect to input {i},\n  largest difference "
+            f"at (input element {worst[0]}, output element {worst[1]}): analytical {analytic[worst]}, numerical "
+            f"{numeric[worst]}\nnumerical:{numeric}\nanalytical:{analytic}\n")
 
 
 def _numeric(func, inputs, i, nr, out, eps):
@@ -164,9 +166,9 @@ def _analytic(out, inputs, nondet_tol, dtypes):
                 if dtypes and g.dtype != t.dtype:
                     raise GradcheckError("Analytical gradient has incorrect type")
                 if np.abs(_array(g) - _array(h)).max(initial=0) > nondet_tol:
-                    raise GradcheckError("Backward is not reentrant, i.e., running backward with same input and grad_output "
-                                         "multiple times gives different values, although analytical gradient matches "
-                                         "numerical gradient.")
+                    raise GradcheckError("Backward is not reentrant, i.e., running backward with same input and "
+                                         "grad_output multiple times gives different values, although analytical "
+                                         "gradient matches numerical gradient.")
                 row.append(_array(g).reshape(-1).copy())
     # for a complex output, <v, out> with v = i reads the imaginary part
     return [np.stack(row, 1) if row else np.zeros((t.numel(), 0)) for row, t in zip(rows, inputs, strict=True)]
@@ -204,7 +206,8 @@ def _check_batched(out, inputs, atol, rtol):
     for k, b in enumerate(both):
         for row, e in enumerate(each):
             if b is not None and not np.allclose(_array(b[row]), _array(e[k]), rtol, atol):
-                raise GradcheckError("While testing batched gradients: the batched result differs from one backward per row")
+                raise GradcheckError("While testing batched gradients: the batched result differs from one backward "
+                                     "per row")
 
 
 def _check_undefined(func, inputs, watched):

@@ -21,8 +21,8 @@ class _Switch:
 
     def __call__(self, fn):
         if isinstance(fn, type):
-            raise TypeError(f"{self.__class__.__name__} decorates functions, not the class {fn.__name__}: "
-                            "decorate its methods instead")
+            raise TypeError(f"{self.__class__.__name__} decorates functions, not the class {fn.__name__}: decorate its "
+                            "methods instead")
         code = getattr(fn, "__code__", None)
         if code is not None and code.co_flags & 0x20:                # a generator function
 

@@ -162,6 +162,8 @@ def refresh(view):
         finally:
             modes.grad = before
         view._node, view._nr = again._node, again._nr
+        if view._retains:
+            view.retain_grad()
 
 
 class Kept:
@@ -234,9 +236,10 @@ def pack_hooked(kept, tensor):
     before = plain.storage.version
     kept.packed = (pack(plain), unpack)
     if plain.storage.version != before:
-        raise RuntimeError("A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook "
-                           "can not be modified by in-place operations as this can lead to unexpected side-effects. Please "
-                           "open an issue if you need to perform in-place operations on the input to a pack hook.")
+        raise RuntimeError("A saved tensor pack hook is modifying its input in place. Tensors provided as input to "
+                           "pack hook can not be modified by in-place operations as this can lead to unexpected "
+                           "side-effects. Please open an issue if you need to perform in-place operations on the input "
+                           "to a pack hook.")
     kept.storage = None
     return kept
 
@@ -245,7 +248,8 @@ def unpack_hooked(kept, owner):
     held, unpack = kept.packed
     tensor = unpack(held)
     if not isinstance(tensor, door.tensor):
-        raise TypeError(f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(tensor)}")
+        raise TypeError("Output of saved tensor unpack_hook expected to be a Tensor but got result of type "
+                        f"{type(tensor)}")
     if kept.leaf is tensor:
         return tensor
     seen = door.wrap(tensor.storage, tensor.spec, tensor.offset)
@@ -276,12 +280,13 @@ def written_error(kept, owner):
     storage, spec = kept.storage, kept.spec
     source = owner if kept.own else kept.node
     origin = f", which is output {kept.nr} of {source.name()}," if source is not None else ""
-    message = (f"one of the variables needed for gradient computation has been modified by an inplace operation: "
+    message = ("one of the variables needed for gradient computation has been modified by an inplace operation: "
                f"{_type_words(spec)}{origin} is at version {storage.version}; expected version {kept.version} instead.")
     if storage.writer is not None:
         site, what = storage.writer
-        message += (f"\n  {_name(kept)} was written last by {what} at {line_of(site)}, and is needed by {owner.name()}, made at "
-                    f"{line_of(owner.site)}.\n  At {line_of(site)}, use the out-of-place form or write to a clone(); or run backward before.")
+        message += (f"\n  {_name(kept)} was written last by {what} at {line_of(site)}, and is needed by "
+                    f"{owner.name()}, made at {line_of(owner.site)}.\n  At {line_of(site)}, use the out-of-place form "
+                    "or write to a clone(); or run backward before.")
     return RuntimeError(message)
 
 
@@ -295,10 +300,11 @@ def _name(kept):
 def outside_error(kept, owner):
     """Like the in-place error, for a write that came from outside (NumPy, DLPack) and raised no version."""
     return RuntimeError(
-        f"one of the variables needed for gradient computation has been modified by an inplace operation: "
-        f"{_type_words(kept.spec)} shares its memory with a NumPy array (or another library), and its bytes changed between "
-        f"the forward pass and this backward, without a version to show it.\n  {_name(kept)} is needed by {owner.name()}, made at "
-        f"{line_of(owner.site)}.\n  Write to a copy of the array, or clone() the tensor before the forward pass.")
+        "one of the variables needed for gradient computation has been modified by an inplace operation: "
+        f"{_type_words(kept.spec)} shares its memory with a NumPy array (or another library), and its bytes changed "
+        f"between the forward pass and this backward, without a version to show it.\n  {_name(kept)} is needed by "
+        f"{owner.name()}, made at {line_of(owner.site)}.\n  Write to a copy of the array, or clone() the tensor before "
+        "the forward pass.")
 
 
 class Plan:
@@ -434,8 +440,8 @@ def flat(kept):
 def second_error(node):
     """PyTorch's second-backward error, and after it the line of the first."""
     return RuntimeError(
-        "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
-        "freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify "
-        "retain_graph=True if you need to backward through the graph a second time or if you need to access saved tensors "
-        f"after calling backward.\n  The first backward was at {line_of(node.released)}; {node.name()} was made at "
-        f"{line_of(node.site)}.\n  Write backward(retain_graph=True) there, or run the forward pass again.")
+        "Trying to backward through the graph a second time (or directly access saved tensors after they have already "
+        "been freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). "
+        "Specify retain_graph=True if you need to backward through the graph a second time or if you need to access "
+        f"saved tensors after calling backward.\n  The first backward was at {line_of(node.released)}; {node.name()} "
+        f"was made at {line_of(node.site)}.\n  Write backward(retain_graph=True) there, or run the forward pass again.")

@@ -17,8 +17,8 @@ def options(dtype, fallback, device, layout, pin_memory=False):
         if layout.__class__ is not layouts.layout:
             raise TypeError(f"argument 'layout' must be torch.layout, not {type(layout).__name__}")
         raise NotImplementedError(f"layout={layout!r}: Flambeau has dense tensors only, layout=torch.strided")
-    need(not pin_memory, "pin_memory=True requires a CUDA or other accelerator backend; no pinned memory "
-         "allocator is available on this system.")
+    need(not pin_memory, "pin_memory=True requires a CUDA or other accelerator backend; no pinned memory allocator is "
+                         "available on this system.")
     return dtypes.given(dtype, fallback), place(device)
 
 
@@ -30,8 +30,7 @@ def whole(number, what, position=1, kind="int"):
     if usable and isinstance(number, door.tensor):
         usable = number.spec.ndim == 0 and number.spec.dtype.category == 1
     if not usable:
-        raise TypeError(f"argument '{what}' (position {position}) must be {kind}, not "
-                        f"{type(number).__name__}")
+        raise TypeError(f"argument '{what}' (position {position}) must be {kind}, not {type(number).__name__}")
     return operator.index(number)
 
 
@@ -47,8 +46,8 @@ def shape_of(given, size=None):
         given = given[0]
     shape = tuple([whole(n, "size", at, "tuple of ints") for at, n in enumerate(given, 1)])
     for n in shape:
-        need(n >= 0, f"Trying to create tensor with negative dimension {n}: {list(shape)}. Dimension size "
-             "must be non-negative.")
+        need(n >= 0, f"Trying to create tensor with negative dimension {n}: {list(shape)}. Dimension size must be "
+                     "non-negative.")
     return shape
 
 
@@ -77,8 +76,7 @@ def fits(number, dtype):
             return fits(number.real, dtype.to_real()) and fits(number.imag, dtype.to_real())
         return number.imag == 0 and fits(number.real, dtype)
     if dtype.category >= 2:
-        top = float(np.finfo(dtype.to_real().np).max) if dtype is not dtypes.bfloat16 else 3.3895313892515355e38
-        return not math.isfinite(number) or abs(number) <= top
+        return abs(number) <= 65504 or not math.isfinite(number) or abs(number) <= dtypes.finfo(dtype).max
     if isinstance(number, float) and not math.isfinite(number):
         return False
     info = np.iinfo(dtype.np)
@@ -88,8 +86,8 @@ def fits(number, dtype):
 
 def fitting(number, dtype):
     """`number`, refused in PyTorch's words if `dtype` cannot hold it."""
-    need(fits(number, dtype), f"value cannot be converted to type {C_NAMES.get(dtype.name)} without "
-         f"overflow: {number!r}")
+    need(fits(number, dtype), f"value cannot be converted to type {C_NAMES.get(dtype.name)} without overflow: "
+                              f"{number!r}")
     return number
 
 
@@ -110,8 +108,8 @@ def as_scalar(number, dtype):
 def asked(tensor, requires_grad):
     """`tensor`, asking for gradients if the caller does."""
     if requires_grad:
-        need(tensor.spec.dtype.category >= 2, "Only Tensors of floating point and complex dtype can require "
-             f"gradients, and the dtype here is {tensor.spec.dtype!r}")
+        need(tensor.spec.dtype.category >= 2, "Only Tensors of floating point and complex dtype can require gradients, "
+                                              f"and the dtype here is {tensor.spec.dtype!r}")
         tensor.requires_grad_()
     return tensor
 

@@ -96,8 +96,8 @@ def from_numpy(np_dtype):
     found = _by_np.get(np_dtype) or _by_np.get(np_dtype.newbyteorder("="))
     if found is None:
         raise TypeError(
-            f"can't convert np.ndarray of type numpy.{np_dtype.type.__name__}. The only supported types are: float64, float32, float16, "
-            "complex64, complex128, int64, int32, int16, int8, uint8, and bool.")
+            f"can't convert np.ndarray of type numpy.{np_dtype.type.__name__}. The only supported types are: float64, "
+            "float32, float16, complex64, complex128, int64, int32, int16, int8, uint8, and bool.")
     return found
 
 

@@ -15,11 +15,11 @@ class memory_format:
     def strides(self, shape):
         """The strides of a fresh tensor of `shape` in this format."""
         if self.ndim is None:
-            need(self is not preserve_format, "preserve_format has no strides of its own: it keeps those of "
-                 "another tensor")
+            need(self is not preserve_format, "preserve_format has no strides of its own: it keeps those of another "
+                                              "tensor")
             return shapes.contiguous_strides(shape)
-        need(len(shape) == self.ndim, f"required rank {self.ndim} tensor to use {self.name} format, but the "
-             f"tensor has {len(shape)} dimensions: {list(shape)}")
+        need(len(shape) == self.ndim, f"required rank {self.ndim} tensor to use {self.name} format, but the tensor has "
+                                      f"{len(shape)} dimensions: {list(shape)}")
         return shapes.channels_last_strides(shape)
 
     def __repr__(self):

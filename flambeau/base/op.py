@@ -139,15 +139,15 @@ class Op(metaclass=OpType):
             elif op.required <= n <= op.n_positional:
                 return args + op.defaults[n:]
         if n > op.n_positional:
-            raise TypeError(f"{op.__name__}() takes {op.n_positional} positional arguments but {n} were given; "
-                            f"its arguments are ({', '.join(op.arg_names)})")
+            raise TypeError(f"{op.__name__}() takes {op.n_positional} positional arguments but {n} were given; its "
+                            f"arguments are ({', '.join(op.arg_names)})")
         full = list(args) + list(op.defaults[n:])
         for name, given in kwargs.items():
             if name not in op.arg_names:
                 name = RENAMED.get(name, name)
             if name not in op.arg_names:
-                raise TypeError(f"{op.__name__}() got an unexpected keyword argument '{name}'; "
-                                f"its arguments are ({', '.join(op.arg_names)})")
+                raise TypeError(f"{op.__name__}() got an unexpected keyword argument '{name}'; its arguments are "
+                                f"({', '.join(op.arg_names)})")
             at = op.arg_names.index(name)
             if at < n:
                 raise TypeError(f"{op.__name__}() got multiple values for argument '{name}'")
@@ -279,8 +279,8 @@ def check_devices(specs, whole):
         if first is None:
             first = s.device
         elif s.device is not first:
-            need(False, f"Expected all tensors to be on the same device, but found at least two devices, {first} and {s.device}! "
-                        "Bring them to one with .to(device).")
+            need(False, f"Expected all tensors to be on the same device, but found at least two devices, {first} and "
+                        f"{s.device}! Bring them to one with .to(device).")
     return first or CPU
 
 

@@ -192,8 +192,8 @@ def fill_in(shape, count):
     if hole is None:
         need(product == count, f"shape '{list(shape)}' is invalid for input of size {count}")
         return tuple(shape)
-    need(product != 0 or count != 0, f"cannot reshape tensor of 0 elements into shape {list(shape)} because the unspecified "
-         "dimension size -1 can be any value and is ambiguous")
+    need(product != 0 or count != 0, f"cannot reshape tensor of 0 elements into shape {list(shape)} because the "
+                                     "unspecified dimension size -1 can be any value and is ambiguous")
     need(product != 0 and count % product == 0, f"shape '{list(shape)}' is invalid for input of size {count}")
     return (*shape[:hole], count // product, *shape[hole + 1:])
 

@@ -31,12 +31,14 @@ class device:
         name, colon, number = type.partition(":")
         if colon:
             if index is not None:
-                raise RuntimeError(f"type (string) must not include an index because index was passed explicitly: {type}")
+                raise RuntimeError("type (string) must not include an index because index was passed explicitly: "
+                                   f"{type}")
             if not number.isdigit() or (len(number) > 1 and number[0] == "0"):
                 raise RuntimeError(f"Invalid device string: '{type}'")
             index = int(number)
         if name not in DEVICE_TYPES:
-            raise RuntimeError(f"Expected one of {', '.join(DEVICE_TYPES)} device type at start of device string: {name}")
+            raise RuntimeError(f"Expected one of {', '.join(DEVICE_TYPES)} device type at start of device string: "
+                               f"{name}")
         if index is not None and index < 0:
             raise RuntimeError(f"Device index must not be negative, got {index}")
         made = cls._known.get((name, index))
@@ -99,11 +101,12 @@ def place(where):
     if found is CPU or found is META:
         return found
     if found.type in ("cpu", "meta"):
-        need(found.index in (None, 0) or found.type == "meta", f"device {found} does not exist: there is one CPU device, 'cpu'")
+        need(found.index in (None, 0) or found.type == "meta", f"device {found} does not exist: there is one CPU "
+                                                               "device, 'cpu'")
         return CPU if found.type == "cpu" else META
     if found.type == "cuda":
-        raise AssertionError("Torch not compiled with CUDA enabled: this Flambeau has no CUDA device; "
-                             "check torch.cuda.is_available() first, or use device='cpu'")
+        raise AssertionError("Torch not compiled with CUDA enabled: this Flambeau has no CUDA device; check "
+                             "torch.cuda.is_available() first, or use device='cpu'")
     raise RuntimeError(f"The {found.type} backend is not available here; use device='cpu'")
 
 

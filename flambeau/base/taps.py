@@ -103,13 +103,12 @@ def blank(xp, x, axis, size):
 def maximum(xp, x, label, axis, taps):
     """(the largest value each output reads along the negative `axis`, its label); of equals the first, of nans the last.
 
-    `label` broadcasts to `x`'s shape. Weights only say which taps are there.
+    `label` broadcasts to `x`'s shape and has that size along `axis`. Weights only say which taps are there.
     """
     size = taps.index.shape[1]
     first = taps.index[np.argmax(taps.weight != 0, 0), np.arange(size)]
     best = read(xp, x, axis, evenly(first)).copy()
-    label = xp.broadcast_to(label, x.shape)
-    chosen = read(xp, label, axis, evenly(first)).copy()
+    chosen = xp.broadcast_to(read(xp, label, axis, evenly(first)), best.shape).copy()
     may_be_nan = x.dtype.kind not in "iub"
     for outputs, inputs, _ in taps.steps:
         part, where = read(xp, x, axis, inputs), at(axis, outputs)
@@ -244,7 +243,7 @@ def smooth(size, out, align_corners, scale, wide, kind):
 
 def reflect(size, out, before):
     """Mirrored at the first and the last input, which are not repeated."""
-    place = np.abs(np.arange(out) - before) if before > 0 else np.arange(out) - before
+    place = np.abs(np.arange(out) - before)
     index = np.where(place >= size, 2 * (size - 1) - place, place)
     return Taps(index[None], np.ones((1, out)), size)
 
@@ -270,8 +269,9 @@ MAPS = {"window": window, "adaptive": adaptive, "nearest": nearest, "linear": li
 
 def byte_sum(xp, x, axis, taps):
     """The map on bytes in whole numbers, as Pillow and PyTorch do it: weights of 16 bits, rounded after each dimension."""
-    weight, bits = taps.weight, 0
-    while bits < 22 and int(0.5 + weight.max() * (1 << bits + 1)) < 1 << 15:
+    weight, top = merged(taps)
+    bits = 0
+    while bits < 22 and int(0.5 + top * (1 << bits + 1)) < 1 << 15:
         bits += 1
     scaled = weight * (1 << bits)
     whole = np.where(scaled < 0, scaled - 0.5, scaled + 0.5).astype(np.int32)       # cut towards zero: rounds to nearest
@@ -279,3 +279,15 @@ def byte_sum(xp, x, axis, taps):
     for row, w in zip(taps.index, whole, strict=True):
         total = total + read(xp, x, axis, row).astype(np.int32) * along(xp, w, axis, np.int32)
     return xp.clip(total >> bits, 0, 255).astype(np.uint8)
+
+
+def merged(taps):
+    """(weights with taps of one input, neighbours at the border, added into the last; the largest met on the way)"""
+    weight, top = taps.weight.copy(), 0.0
+    for t in range(len(weight)):
+        if t:
+            same = taps.index[t] == taps.index[t - 1]
+            weight[t] += np.where(same, weight[t - 1], 0)
+            weight[t - 1][same] = 0
+        top = max(top, weight[t].max(initial=0))
+    return weight, top

@@ -195,8 +195,8 @@ class prelu(Composite):
         if weight.numel() != 1:
             need(input.dim() > 0, "Not allow zero-dim input tensor.")
             channels = input.shape[1] if input.dim() > 1 else 1
-            need(weight.numel() == channels, "Mismatch of parameter numbers and input channel size. Found parameter numbers = "
-                 f"{weight.numel()} and channel size = {channels}.")
+            need(weight.numel() == channels, "Mismatch of parameter numbers and input channel size. Found parameter "
+                                             f"numbers = {weight.numel()} and channel size = {channels}.")
         need(weight.dim() <= 1, f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.dim()}")
         if input.dim() == 0:
             weight = weight.reshape(())
@@ -453,7 +453,8 @@ class _glu(Op):
         at = wrap_dim(dim, input.ndim)
         size = input.shape[at]
         need(size % 2 == 0, f"Halving dimension must be even, but dimension {at} is size {size}")
-        need(input.dtype.is_floating_point, f"\"glu_cpu\" not implemented for '{input.dtype.cname}'", NotImplementedError)
+        need(input.dtype.is_floating_point, "\"glu_cpu\" not implemented for "
+                                            f"'{input.dtype.cname}'", NotImplementedError)
         return spec(input.dtype, (*input.shape[:at], size // 2, *input.shape[at + 1:]), None, input.device)
 
     def ref(xp, input, dim=-1):

@@ -51,7 +51,8 @@ class dropout(Layer):
 
 def channel_shape(input, name):
     """One draw per sample and channel."""
-    need(input.dim() >= 2, f"Feature dropout requires at least 2 dimensions in the input: {name} got {list(input.shape)}")
+    need(input.dim() >= 2, f"Feature dropout requires at least 2 dimensions in the input: {name} got "
+                           f"{list(input.shape)}")
     return (*input.shape[:2], *[1] * (input.dim() - 2))
 
 
@@ -149,16 +150,20 @@ class _scaled_dot_product_attention(Layer):
 
     def of(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
         for what, t in (("query", query), ("key", key), ("value", value)):
-            need(t.dim() >= 2, f"scaled_dot_product_attention: {what} must have at least 2 dimensions, got {list(t.shape)}")
-        need(query.dtype is key.dtype and query.dtype is value.dtype, "Expected query, key, and value to have the same dtype, but "
+            need(t.dim() >= 2, f"scaled_dot_product_attention: {what} must have at least 2 dimensions, got "
+                               f"{list(t.shape)}")
+        need(query.dtype is key.dtype and query.dtype is value.dtype, "Expected query, key, and value to have the same "
+                                                                      "dtype, but "
              f"got query.dtype: {query.dtype} key.dtype: {key.dtype} and value.dtype: {value.dtype} instead.")
         need(query.is_floating_point(), f"scaled_dot_product_attention takes floating tensors, got {query.dtype}")
-        need(query.shape[-1] == key.shape[-1], f"the last sizes of query and key differ: {list(query.shape)} and {list(key.shape)}")
-        need(attn_mask is None or not is_causal, "_scaled_dot_product_attention: Explicit attn_mask should not be set when "
-             "is_causal=True")
+        need(query.shape[-1] == key.shape[-1], f"the last sizes of query and key differ: {list(query.shape)} and "
+                                               f"{list(key.shape)}")
+        need(attn_mask is None or not is_causal, "_scaled_dot_product_attention: Explicit attn_mask should not be set "
+                                                 "when is_causal=True")
         if attn_mask is not None:
-            need(attn_mask.dtype in (dtypes.bool, query.dtype), "Expected attn_mask dtype to be bool or to match query dtype, but got "
-                 f"attn_mask.dtype: {attn_mask.dtype} and  query.dtype: {query.dtype} instead.")
+            need(attn_mask.dtype in (dtypes.bool, query.dtype), "Expected attn_mask dtype to be bool or to match query "
+                                                                f"dtype, but got attn_mask.dtype: {attn_mask.dtype} "
+                                                                f"and  query.dtype: {query.dtype} instead.")
         half = query.dtype.itemsize == 2
         q, k, v = (query.float(), key.float(), value.float()) if half else (query, key, value)
         if enable_gqa:
@@ -203,11 +208,13 @@ class _multi_head_attention_forward(Layer):
            static_v=None, average_attn_weights=True, is_causal=False):
         from .matmul import _linear as linear
         from .shape import cat
-        need(query.dim() in (2, 3), f"query should be unbatched 2D or batched 3D tensor but received {query.dim()}-D query tensor",
+        need(query.dim() in (2, 3), f"query should be unbatched 2D or batched 3D tensor but received {query.dim()}-D "
+                                    "query tensor",
              AssertionError)
         batched = query.dim() == 3
         need(key.dim() == query.dim() and value.dim() == query.dim(), f"For {'batched (3-D)' if batched else 'unbatched (2-D)'} "
-             f"`query`, expected `key` and `value` to be {query.dim()}-D but found {key.dim()}-D and {value.dim()}-D tensors "
+             f"`query`, expected `key` and `value` to be {query.dim()}-D but found {key.dim()}-D and {value.dim()}-D "
+             "tensors "
              "respectively", AssertionError)
         if not batched:
             query, key, value = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
@@ -219,8 +226,8 @@ class _multi_head_attention_forward(Layer):
              AssertionError)
         head = width // num_heads
         need(head * num_heads == width, f"embed_dim {width} not divisible by num_heads {num_heads}", AssertionError)
-        need(tuple(key.shape[:2]) == tuple(value.shape[:2]), f"key's sequence and batch dims {key.shape[:2]} do not match value's "
-             f"{value.shape[:2]}", AssertionError)
+        need(tuple(key.shape[:2]) == tuple(value.shape[:2]), f"key's sequence and batch dims {key.shape[:2]} do not "
+                                                             f"match value's {value.shape[:2]}", AssertionError)
         need(not (is_causal and attn_mask is None), "Need attn_mask if specifying the is_causal hint.")
         key_padding_mask = _float_mask(key_padding_mask, "key_padding_mask", query.dtype)
         attn_mask = _float_mask(attn_mask, "attn_mask", query.dtype)
@@ -228,14 +235,15 @@ class _multi_head_attention_forward(Layer):
             bq, bk, bv = in_proj_bias.chunk(3) if in_proj_bias is not None else (None, None, None)
             q, k, v = linear(query, q_proj_weight, bq), linear(key, k_proj_weight, bk), linear(value, v_proj_weight, bv)
         else:
-            need(in_proj_weight is not None, "use_separate_proj_weight is False but in_proj_weight is None", AssertionError)
+            need(in_proj_weight is not None, "use_separate_proj_weight is False but in_proj_weight is "
+                                             "None", AssertionError)
             wq, wk, wv = in_proj_weight.chunk(3)
             bq, bk, bv = in_proj_bias.chunk(3) if in_proj_bias is not None else (None, None, None)
             q, k, v = linear(query, wq, bq), linear(key, wk, bk), linear(value, wv, bv)
         if attn_mask is not None:
             shape = (steps, source) if attn_mask.dim() == 2 else (batch * num_heads, steps, source)
-            need(tuple(attn_mask.shape) == shape, f"The shape of the {attn_mask.dim()}D attn_mask is {tuple(attn_mask.shape)}, but "
-                 f"should be {shape}.")
+            need(tuple(attn_mask.shape) == shape, f"The shape of the {attn_mask.dim()}D attn_mask is "
+                                                  f"{tuple(attn_mask.shape)}, but should be {shape}.")
             attn_mask = attn_mask.unsqueeze(0) if attn_mask.dim() == 2 else attn_mask
         one = lambda mask: None if mask is None else cat((mask, mask.new_zeros((*mask.shape[:-1], 1))), -1)   # noqa: E731
         if bias_k is not None and bias_v is not None:

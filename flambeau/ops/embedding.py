@@ -9,13 +9,15 @@ from .index import INDICES, half_widened, reduce_at, within
 
 def indices_given(weight, indices):
     need(weight.ndim == 2, f"'weight' must be 2-D, got {weight.ndim} dimensions")
-    need(indices.dtype in INDICES, "Expected tensor for argument 'indices' to have one of the following scalar types: Long, Int; "
-         f"but got torch.{indices.dtype.cname}Tensor instead")
+    need(indices.dtype in INDICES, "Expected tensor for argument 'indices' to have one of the following "
+         f"scalar types: Long, Int; but got torch.{indices.dtype.cname}Tensor instead")
 
 
 class embedding(Op):
-    """The rows of `weight` at `indices`. Gradients leave row `padding_idx` alone; `scale_grad_by_freq` divides each
-    row's by how often it was used. With `sparse` the gradient has the same values, in a dense tensor.
+    """The rows of `weight` at `indices`.
+
+    Gradients leave row `padding_idx` alone; `scale_grad_by_freq` divides each row's by how often it was used. With
+    `sparse` the gradient has the same values, in a dense tensor.
     """
 
     forms = "function"
@@ -27,9 +29,11 @@ class embedding(Op):
 
     def verify(indices, weight_spec):
         rows = weight_spec.shape[0]
-        within(indices, rows, 0, False, words=f"index out of range in self: index {{bad}} for a table of {rows} rows")
+        within(indices, rows, 0, False, words=f"index out of range in self: index {{bad}} for a table of "
+               f"{rows} rows")
 
-    def ref(xp, weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False): return weight[indices]
+    def ref(xp, weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
+        return weight[indices]
 
     def d_weight(g, weight_spec, indices, padding_idx, scale_grad_by_freq):
         return _embedding_backward(g, indices, weight_spec.shape[0], padding_idx, scale_grad_by_freq)
@@ -40,7 +44,8 @@ class _embedding_backward(Op):
 
     node = "EmbeddingDenseBackward0"
 
-    def meta(grad, indices, rows, padding_idx, scale_grad_by_freq): return grad.like(shape=(rows, grad.shape[-1]))
+    def meta(grad, indices, rows, padding_idx, scale_grad_by_freq):
+        return grad.like(shape=(rows, grad.shape[-1]))
 
     def ref(xp, grad, indices, rows, padding_idx, scale_grad_by_freq):
         width = grad.shape[-1]
@@ -75,7 +80,7 @@ class _renormed(Op):
         out, rows = xp.array(weight), xp.unique(indices)
         held = half_widened(xp, out[rows])
         norms = xp.linalg.norm(held, norm_type, axis=1, keepdims=True) if len(rows) else held[:, :1]
-        norms = norms.astype(out.dtype).astype(xp.float64)     # PyTorch rounds norm and factor to the table's dtype
+        norms = norms.astype(out.dtype).astype(xp.float64)     # PyTorch rounds norm and factor to the dtype
         factor = (max_norm / (norms + 1e-7)).astype(out.dtype).astype(held.dtype)
         out[rows] = xp.where(norms > max_norm, held * factor, held).astype(out.dtype)
         return out
@@ -101,55 +106,62 @@ class _embedding(Composite):
 
     names = "nn.functional.embedding"
 
-    def of(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
+    def of(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False,
+           sparse=False):
         if padding_idx is not None:
             rows = weight.shape[0]
-            need(-rows <= padding_idx < max(rows, 1), f"Padding_idx must be within num_embeddings: {padding_idx} of {rows}", AssertionError)
+            need(-rows <= padding_idx < max(rows, 1), f"Padding_idx must be within num_embeddings: "
+                 f"{padding_idx} of {rows}", AssertionError)
             padding_idx = padding_idx % max(rows, 1)
         if max_norm is not None:
             renorm(weight, input, max_norm, norm_type)
         return embedding(weight, input, -1 if padding_idx is None else padding_idx, scale_grad_by_freq)
 
 
-# --- bags ---------------------------------------------------------------------------------------------------------------
+# --- bags ---------------------------------------------------------------------------------------------------
 
 
 class _embedding_bag_front(Composite):
     """The rows of `weight` at the numbers in `input`, reduced bag by bag: by "sum", "mean" or "max".
 
-    Each row of a two-dimensional `input` is a bag; of a vector, `offsets` says where each bag starts (and with
-    `include_last_offset` where the last one ends). Numbers equal to `padding_idx` do not count.
+    Each row of a two-dimensional `input` is a bag; of a vector, `offsets` says where each bag starts (and, with
+    `include_last_offset`, where the last one ends). Numbers equal to `padding_idx` do not count.
     """
 
     names = "nn.functional.embedding_bag"
 
-    def of(input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode="mean", sparse=False,
-           per_sample_weights=None, include_last_offset=False, padding_idx=None):
+    def of(input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode="mean",
+           sparse=False, per_sample_weights=None, include_last_offset=False, padding_idx=None):
         need(per_sample_weights is None or input.shape == per_sample_weights.shape, "If per_sample_weights "
-             f"({getattr(per_sample_weights, 'shape', None)}) is not None, then it must have the same shape as the input "
-             f"({input.shape})", ValueError)
-        need(weight.ndim == 2, f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.ndim}", ValueError)
-        need(input.ndim in (1, 2), f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.ndim}", ValueError)
+             f"({getattr(per_sample_weights, 'shape', None)}) is not None, then it must have the same shape "
+             f"as the input ({input.shape})", ValueError)
+        need(weight.ndim == 2, f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.ndim}",
+             ValueError)
+        need(input.ndim in (1, 2), f"input has to be 1D or 2D Tensor, but got Tensor of dimension "
+             f"{input.ndim}", ValueError)
         if input.ndim == 2:
-            need(offsets is None, "if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length "
-                 f"sequences. However, found offsets of type {type(offsets)}", ValueError)
+            need(offsets is None, "if input is 2D, then offsets has to be None, as input is treated is a "
+                 "mini-batch of fixed length sequences. However, found offsets of type "
+                 f"{type(offsets)}", ValueError)
             bags, each = input.shape
             offsets, include_last_offset = _arange(bags, 0, each, dtypes.int64, input.device), False
             input = input.reshape(-1)
             per_sample_weights = None if per_sample_weights is None else per_sample_weights.reshape(-1)
         need(offsets is not None and offsets.ndim == 1, "offsets has to be a 1D Tensor but got "
              f"{None if offsets is None else offsets.ndim}", ValueError)
-        need(mode in ("sum", "mean", "max"), f"mode has to be one of sum, mean or max, got {mode!r}", ValueError)
-        need(mode != "max" or not scale_grad_by_freq, "max mode does not support scaling the gradient by the frequency", ValueError)
+        need(mode in ("sum", "mean", "max"), f"mode has to be one of sum, mean or max, got {mode!r}",
+             ValueError)
+        need(mode != "max" or not scale_grad_by_freq, "max mode does not support scaling the gradient by the "
+             "frequency", ValueError)
         need(mode != "max" or not sparse, "max mode does not support sparse weights", ValueError)
         if max_norm is not None:
             renorm(weight, input, max_norm, norm_type)
-        need(per_sample_weights is None or mode == "sum", "per_sample_weights was not None. per_sample_weights is only supported for "
-             f"mode='sum' (got mode='{mode}').", NotImplementedError)
+        need(per_sample_weights is None or mode == "sum", "per_sample_weights was not None. "
+             f"per_sample_weights is only supported for mode='sum' (got mode='{mode}').", NotImplementedError)
         rows = weight.shape[0]
         if padding_idx is not None:
-            need(-rows <= padding_idx < rows, f"padding_idx must be within the number of embeddings, {-rows} through {rows - 1}, but "
-                 f"got {padding_idx}")
+            need(-rows <= padding_idx < rows, f"padding_idx must be within the number of embeddings, {-rows} "
+                 f"through {rows - 1}, but got {padding_idx}")
             padding_idx = padding_idx % max(rows, 1)
         return _embedding_bag(weight, input, offsets, per_sample_weights, mode, bool(scale_grad_by_freq),
                               bool(include_last_offset), -1 if padding_idx is None else padding_idx)[0]
@@ -158,29 +170,37 @@ class _embedding_bag_front(Composite):
 class _embedding_bag(Op):
     """(reduced bags, for "max" the element that won each place)"""
 
-    def meta(weight, indices, offsets, per_sample_weights, mode, scale_grad_by_freq, include_last_offset, padding_idx):
+    def meta(weight, indices, offsets, per_sample_weights, mode, scale_grad_by_freq, include_last_offset,
+             padding_idx):
         indices_given(weight, indices)
-        need(weight.dtype.is_floating_point, "Expected tensor for argument 'weight' to have one of the following scalar types: Half, "
-             f"BFloat16, Float, Double; but got torch.{weight.dtype.cname}Tensor instead")
-        need(per_sample_weights is None or per_sample_weights.dtype is weight.dtype, "expected weight and per_sample_weights to have "
-             f"the same dtype, got {weight.dtype.name} and {per_sample_weights and per_sample_weights.dtype.name}")
+        need(weight.dtype.is_floating_point, "Expected tensor for argument 'weight' to have one of the "
+             "following scalar types: Half, BFloat16, Float, Double; but got "
+             f"torch.{weight.dtype.cname}Tensor instead")
+        need(per_sample_weights is None or per_sample_weights.dtype is weight.dtype, "expected weight and "
+             f"per_sample_weights to have the same dtype, got {weight.dtype.name} and "
+             f"{per_sample_weights and per_sample_weights.dtype.name}")
         need(offsets.dtype in INDICES, f"offsets must be int32 or int64, got {offsets.dtype.name}")
-        need(not include_last_offset or offsets.numel, "include_last_offset: number of offset should be at least 1")
+        need(not include_last_offset or offsets.numel, "include_last_offset: number of offset should be at "
+             "least 1")
         bags = offsets.numel - bool(include_last_offset)
         shape = (bags, weight.shape[1])
-        return weight.like(shape=shape), spec(dtypes.int64, shape if mode == "max" else (0,), None, weight.device)
+        won = spec(dtypes.int64, shape if mode == "max" else (0,), None, weight.device)
+        return weight.like(shape=shape), won
 
     def verify(indices, offsets, weight_spec):
         rows = weight_spec.shape[0]
-        within(indices, rows, 0, False, RuntimeError, f"input takes value {{bad}} which is not in the valid range [0, {rows})")
+        within(indices, rows, 0, False, RuntimeError, f"input takes value {{bad}} which is not in the valid "
+               f"range [0, {rows})")
         if offsets.size:
-            need(offsets[0] == 0, "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. "
-                 f"However, got {offsets[0]}")
-            need(offsets[-1] <= indices.size, f"offsets[-1] can not be greater than input's length {indices.size} but got offsets[-1] "
-                 f"of {offsets[-1]}")
-            need((offsets[1:] >= offsets[:-1]).all(), f"offsets must not decrease, got {offsets.tolist()[:20]}")
+            need(offsets[0] == 0, "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to "
+                 f"start from position 0. However, got {offsets[0]}")
+            need(offsets[-1] <= indices.size, f"offsets[-1] can not be greater than input's length "
+                 f"{indices.size} but got offsets[-1] of {offsets[-1]}")
+            need((offsets[1:] >= offsets[:-1]).all(), f"offsets must not decrease, got "
+                 f"{offsets.tolist()[:20]}")
 
-    def ref(xp, weight, indices, offsets, per_sample_weights, mode, scale_grad_by_freq, include_last_offset, padding_idx):
+    def ref(xp, weight, indices, offsets, per_sample_weights, mode, scale_grad_by_freq, include_last_offset,
+            padding_idx):
         bag, indices, kept = bags_of(xp, indices, offsets, include_last_offset, padding_idx)
         bags, width = len(offsets) - include_last_offset, weight.shape[1]
         rows = weight[indices]
@@ -200,13 +220,13 @@ class _embedding_bag(Op):
             out /= xp.maximum(xp.bincount(bag, minlength=bags), 1).astype(out.dtype)[:, None]
         return out, xp.zeros(0, xp.int64)
 
-    def d_weight(g, out1, weight_spec, indices, offsets, per_sample_weights, mode, scale_grad_by_freq, include_last_offset,
-                 padding_idx):
-        return _embedding_bag_backward(g[0], out1, indices, offsets, per_sample_weights, weight_spec.shape[0], mode,
-                                       scale_grad_by_freq, include_last_offset, padding_idx)
+    def d_weight(g, out1, weight_spec, indices, offsets, per_sample_weights, mode, scale_grad_by_freq,
+                 include_last_offset, padding_idx):
+        return _embedding_bag_backward(g[0], out1, indices, offsets, per_sample_weights, weight_spec.shape[0],
+                                       mode, scale_grad_by_freq, include_last_offset, padding_idx)
 
     def d_per_sample_weights(g, weight, indices, offsets, include_last_offset, padding_idx):
-        return _embedding_bag_weights_backward(g[0], weight, indices, offsets, include_last_offset, padding_idx)
+        return _bag_weights_backward(g[0], weight, indices, offsets, include_last_offset, padding_idx)
 
 
 def bags_of(xp, indices, offsets, include_last_offset, padding_idx):
@@ -221,12 +241,12 @@ def bags_of(xp, indices, offsets, include_last_offset, padding_idx):
 class _embedding_bag_backward(Op):
     """The gradient of the table from that of the bags."""
 
-    def meta(grad, winner, indices, offsets, per_sample_weights, rows, mode, scale_grad_by_freq, include_last_offset,
-             padding_idx):
+    def meta(grad, winner, indices, offsets, per_sample_weights, rows, mode, scale_grad_by_freq,
+             include_last_offset, padding_idx):
         return grad.like(shape=(rows, grad.shape[1]))
 
-    def ref(xp, grad, winner, indices, offsets, per_sample_weights, rows, mode, scale_grad_by_freq, include_last_offset,
-            padding_idx):
+    def ref(xp, grad, winner, indices, offsets, per_sample_weights, rows, mode, scale_grad_by_freq,
+            include_last_offset, padding_idx):
         width = grad.shape[1]
         out = xp.zeros((rows, width), grad.dtype)
         if mode == "max":
@@ -247,10 +267,11 @@ class _embedding_bag_backward(Op):
         return out
 
 
-class _embedding_bag_weights_backward(Op):
+class _bag_weights_backward(Op):
     """The gradient of the weight of each sample: how far its row points along its bag's gradient."""
 
-    def meta(grad, weight, indices, offsets, include_last_offset, padding_idx): return grad.like(shape=indices.shape)
+    def meta(grad, weight, indices, offsets, include_last_offset, padding_idx):
+        return grad.like(shape=indices.shape)
 
     def ref(xp, grad, weight, indices, offsets, include_last_offset, padding_idx):
         out = xp.zeros(indices.shape, grad.dtype)

@@ -1,24 +1,26 @@
 """Indexing by tensors: reading, writing and adding at the positions that other tensors say.
 
-`index` and `index_put` are what `x[i, :, mask]` and its assignment come down to once the plain parts (numbers, slices,
-None) have been taken as views. Positions are checked at the call (`verify`); an index out of bounds never runs.
+`index` and `index_put` are what `x[i, :, mask]` and its assignment come down to once the plain parts (numbers,
+slices, None) have been taken as views. Positions are checked at the call (`verify`): one that is out of bounds
+never runs.
 """
 import warnings
 
 import numpy as np
 
 from ..base import dtypes, shapes
+from ..base.arguments import as_scalar, fitting
 from ..base.errors import need
-from ..base.op import Composite, Op, door
+from ..base.op import NUMBERS, Composite, Op, door
 from ..base.spec import Spec, spec
-from .create import _full, as_scalar, fitting
-from .shape import cat
+from .create import _full
 
 MASKS = (dtypes.bool, dtypes.uint8)
 INDICES = (dtypes.int64, dtypes.int32)
+FILL_MASK = "masked_fill_ only supports boolean masks, but got mask with dtype {dtype}"
 
 
-# --- positions --------------------------------------------------------------------------------------------------------
+# --- positions ----------------------------------------------------------------------------------------------
 
 
 def within(index, size, dim, wrap=True, kind=IndexError, words=None):
@@ -34,7 +36,8 @@ def within(index, size, dim, wrap=True, kind=IndexError, words=None):
 def tensor_given(given, name, position):
     """Refuse what stands where a tensor should."""
     kind = given.__name__ if given.__class__ is type else type(given).__name__
-    need(given.__class__ is Spec, f"argument '{name}' (position {position}) must be Tensor, not {kind}", TypeError)
+    need(given.__class__ is Spec, f"argument '{name}' (position {position}) must be Tensor, not {kind}",
+         TypeError)
 
 
 def zeros(like, shape=None, dtype=None):
@@ -49,8 +52,8 @@ def parts_of(input, indices):
         if i is None:
             parts.append((None, 1))
         else:
-            need(i.dtype in INDICES or i.dtype in MASKS, "tensors used as indices must be long, int, byte or bool tensors, "
-                 f"got {i.dtype.name} at index {nth}", IndexError)
+            need(i.dtype in INDICES or i.dtype in MASKS, "tensors used as indices must be long, int, byte or "
+                 f"bool tensors, got {i.dtype.name} at index {nth}", IndexError)
             parts.append((i, i.ndim if i.dtype in MASKS else 1))
         at += parts[-1][1]
     need(at <= input.ndim, f"too many indices for tensor of dimension {input.ndim} (got {at})", IndexError)
@@ -58,14 +61,15 @@ def parts_of(input, indices):
     for i, width in parts:
         if i is not None and i.dtype in MASKS:
             for d, size in enumerate(i.shape):
-                need(size == input.shape[at + d], f"The shape of the mask {list(i.shape)} at index {d} does not match the shape of "
-                     f"the indexed tensor {list(input.shape)} at index {at + d}", IndexError)
+                need(size == input.shape[at + d], f"The shape of the mask {list(i.shape)} at index {d} does "
+                     f"not match the shape of the indexed tensor {list(input.shape)} at index "
+                     f"{at + d}", IndexError)
         at += width
     return parts
 
 
 def landing(shape, parts):
-    """(result shape, where in it the index positions start, their shape), from (index shapes or None, width) pairs."""
+    """(result shape, where in it the index positions start, their shape), from pairs (index shape or None, width)."""
     given, rest, at, first = [], [], 0, None
     blocks = []                                            # which runs of dimensions are indexed
     for positions, width in parts:
@@ -84,7 +88,7 @@ def landing(shape, parts):
     except RuntimeError:
         need(False, "shape mismatch: indexing tensors could not be broadcast together with shapes "
              + ", ".join(str(list(g)) for g in given), IndexError)
-    start = first if len(blocks) == 1 else 0               # indices with a gap between them: their positions go to the front
+    start = first if len(blocks) == 1 else 0               # with a gap between them, positions go to the front
     return (*rest[:start], *together, *rest[start:]), start, together
 
 
@@ -93,7 +97,7 @@ def is_mask(array):
 
 
 def positions_of(indices):
-    """For `landing`, from arrays: an index's own shape, a mask's number of true elements once per dimension."""
+    """For `landing`, from arrays: an index's own shape; of a mask, how many elements are true."""
     parts = []
     for i in indices:
         if i is None:
@@ -106,7 +110,7 @@ def positions_of(indices):
 
 
 def verify_positions(shape, indices):
-    """Check the data of `indices` against `shape`; the shape they select. Where that is empty, nothing is out of bounds."""
+    """Check the data of `indices` against `shape`; the shape they select. Where nothing is, nothing is wrong."""
     parts, at = positions_of(indices), 0
     selected, _, block = landing(shape, parts)
     for i, (_, width) in zip(indices, parts, strict=True):
@@ -123,18 +127,18 @@ def keys(indices):
 
 def warn_bytes(indices):
     if any(i is not None and i.dtype is dtypes.uint8 for i in indices):
-        warnings.warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.",
-                      UserWarning, stacklevel=4)
+        warnings.warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool "
+                      "instead.", UserWarning, stacklevel=4)
 
 
-# --- adding at positions ------------------------------------------------------------------------------------------------
+# --- adding at positions ------------------------------------------------------------------------------------
 
 
 def reduce_at(xp, way, table, rows, values):
-    """Fold row i of `values` into row `rows[i]` of `table` (rows × width), one after the other: way is xp.add, xp.maximum…
+    """Fold row i of `values` into row `rows[i]` of `table`, one after the other; `way` is xp.add, xp.maximum, …
 
-    Several values for one row all count. One-dimensional `way.at` is the fast path of NumPy, so rows are opened into
-    elements, some at a time.
+    Several values for one row all count. One-dimensional `way.at` is NumPy's fast path, so rows are opened into
+    elements, a block at a time.
     """
     width = table.shape[1]
     flat = table.reshape(-1)
@@ -148,7 +152,7 @@ def reduce_at(xp, way, table, rows, values):
 
 
 def add_at(xp, out, indices, values):
-    """`out` with `values` added at `indices` (arrays and None as in `index`); positions met twice get both."""
+    """`out` with `values` added at `indices` (arrays and None, as in `index`); positions met twice get both."""
     opened = []                                            # one integer array or None per dimension
     for i in indices:
         if i is not None and is_mask(i):
@@ -169,7 +173,8 @@ def add_at(xp, out, indices, values):
     width = shapes.numel(sizes[len(taken):])
     table = xp.ascontiguousarray(turned).reshape(shapes.numel(sizes[:len(taken)]), width)
     wide = half_widened(xp, table)
-    reduce_at(xp, xp.add, wide, rows.reshape(-1), values.reshape(rows.size, width).astype(wide.dtype, copy=False))
+    values = values.reshape(rows.size, width).astype(wide.dtype, copy=False)
+    reduce_at(xp, xp.add, wide, rows.reshape(-1), values)
     back = sorted(range(out.ndim), key=(taken + rest).__getitem__)
     return wide.reshape(sizes).transpose(back)
 
@@ -179,11 +184,11 @@ def half_widened(xp, array):
     return array.astype(xp.float32) if array.dtype.itemsize == 2 and array.dtype.kind not in "iu" else array
 
 
-# --- reading and writing ----------------------------------------------------------------------------------------------
+# --- reading and writing ------------------------------------------------------------------------------------
 
 
 class index(Op):
-    """The elements of `input` at `indices`: one tensor, or None for all of it, per dimension. `x[i, :, j]` calls it."""
+    """The elements of `input` at `indices`: for each dimension a tensor, or None for all of it, as in `x[i, :, j]`."""
 
     forms = "method"
     lists = True
@@ -197,7 +202,7 @@ class index(Op):
         shape, start, block = landing(input.shape, [(i and i.shape, width) for i, width in parts])
         if input.contiguous and all(i is None or i.contiguous for i in indices):
             return input.like(shape=shape)
-        # PyTorch lays the result out as its iterator does: the input stands still along the indexed dimensions
+        # PyTorch lays the result out as its iterator walks: the input stands still along the indexed dimensions
         stay = [s for d, s in enumerate(input.strides) if d >= len(indices) or indices[d] is None]
         looks = [(shape, (*stay[:start], *(0,) * len(block), *stay[start:]))]
         for i in indices:
@@ -228,7 +233,7 @@ class _index_backward(Op):
 
 
 class index_put(Composite):
-    """`input` with `values` written at `indices`, or added there with `accumulate`; then every repeated position counts.
+    """`input` with `values` written at `indices`; with `accumulate` added there, repeated positions several times.
 
     >>> torch.zeros(4).index_put((torch.tensor([1, 1, 3]),), torch.tensor([1., 2., 5.]), accumulate=True)
     tensor([0., 3., 0., 5.])
@@ -238,11 +243,11 @@ class index_put(Composite):
     overlap_ok = True
 
     def of(input, indices, values, accumulate=False):
-        need(isinstance(indices, (tuple, list)), "argument 'indices' (position 2) must be tuple of Tensors, not "
-             f"{type(indices).__name__}", TypeError)
+        need(isinstance(indices, (tuple, list)), "argument 'indices' (position 2) must be tuple of Tensors, "
+             f"not {type(indices).__name__}", TypeError)
         for nth, i in enumerate(indices):
-            need(i is None or isinstance(i, door.tensor), f"expected Tensor as element {nth} in argument 1, but got "
-                 f"{type(i).__name__}", TypeError)
+            need(i is None or isinstance(i, door.tensor), f"expected Tensor as element {nth} in argument 1, "
+                 f"but got {type(i).__name__}", TypeError)
         return (_index_put_add if accumulate else _index_put)(input, indices, values)
 
 
@@ -262,11 +267,13 @@ class _index_put(Op):
             put_dtypes(input, values)
         return input.like(strides=shapes.preserved_strides(input.shape, input.strides))
 
-    def verify(input_spec, indices, values_spec): lands(values_spec, verify_positions(input_spec.shape, indices))
+    def verify(input_spec, indices, values_spec):
+        lands(values_spec, verify_positions(input_spec.shape, indices))
 
     def ref(xp, input, indices, values):
         if 0 not in landing(input.shape, positions_of(indices))[0]:
-            input[keys(indices)] = values.real if values.dtype.kind == "c" and input.dtype.kind != "c" else values
+            real = values.dtype.kind == "c" and input.dtype.kind != "c"
+            input[keys(indices)] = values.real if real else values
         return input
 
     def d_input(g, indices, values_spec): return _index_put(g, indices, zeros(g, values_spec.shape))
@@ -285,10 +292,12 @@ class _index_put_add(Op):
         put_dtypes(input, values)
         return input.like(strides=shapes.preserved_strides(input.shape, input.strides))
 
-    def verify(input_spec, indices, values_spec): lands(values_spec, verify_positions(input_spec.shape, indices))
-    def ref(xp, input, indices, values): return add_at(xp, input.copy(order="K"), indices, values)
-    def d_input(g):            return g
-    def d_values(g, indices):  return index(g, indices)
+    def verify(input_spec, indices, values_spec):
+        lands(values_spec, verify_positions(input_spec.shape, indices))
+
+    def ref(xp, input, indices, values):  return add_at(xp, input.copy(order="K"), indices, values)
+    def d_input(g):                       return g
+    def d_values(g, indices):             return index(g, indices)
 
 
 def put_given(input, indices, values):
@@ -309,26 +318,26 @@ def put_dtypes(input, values):
 
 def lands(values, shape):
     """Refuse values that do not broadcast to the shape that the indices select."""
-    fits = values.ndim <= len(shape) and all(v in (1, s) for v, s in zip(values.shape[::-1], shape[::-1], strict=False))
-    need(fits or values.numel == 1 and values.ndim <= len(shape), f"shape mismatch: value tensor of shape {list(values.shape)} "
-         f"cannot be broadcast to indexing result of shape {list(shape)}")
+    fits = values.ndim <= len(shape) and all(v in (1, s) for v, s in zip(values.shape[::-1], shape[::-1]))
+    need(fits, f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result "
+         f"of shape {list(shape)}")
 
 
-# --- along one dimension ------------------------------------------------------------------------------------------------
+# --- along one dimension ------------------------------------------------------------------------------------
 
 
 def vector_index(input, dim, index, source=None, kinds=INDICES, wrong=RuntimeError):
-    """Check an index of one dimension, and that `source` has a slice for each of its elements; `dim` wrapped."""
+    """Check the vector `index` for dimension `dim`, and the dtype of `source`; the wrapped `dim`."""
     tensor_given(index, "index", 3)
     d = shapes.wrap_dim(dim, input.ndim)
     need(index.dtype in kinds, f"Expected dtype {' or '.join(k.name for k in reversed(kinds))} for index, "
          f"got {index.dtype.name}", wrong)
-    need(index.ndim <= 1, f"Index is supposed to be a vector, but got dim: {index.ndim} with type: {index.dtype.cname} and "
-         f"size: {list(index.shape)}", IndexError)
+    need(index.ndim <= 1, f"Index is supposed to be a vector, but got dim: {index.ndim} with type: "
+         f"{index.dtype.cname} and size: {list(index.shape)}", IndexError)
     if source is not None:
         tensor_given(source, "source", 4)
-        need(source.dtype is input.dtype, f"self ({input.dtype.cname}) and source ({source.dtype.cname}) must have the same "
-             "scalar type")
+        need(source.dtype is input.dtype, f"self ({input.dtype.cname}) and source ({source.dtype.cname}) "
+             "must have the same scalar type")
     return d
 
 
@@ -361,13 +370,15 @@ class index_select(Op):
         if not input.ndim:
             need(index.numel == 1, f"Index to scalar can have only 1 value, got {index.numel} value(s)")
             return input
-        need(input.shape[d] or not index.numel, f"self indexing axis dim should be positive, but dimension {d} has size 0")
+        need(input.shape[d] or not index.numel, f"self indexing axis dim should be positive, but dimension "
+             f"{d} has size 0")
         return input.like(shape=(*input.shape[:d], index.numel, *input.shape[d + 1:]))
 
     def verify(index, input_spec, dim):
         d = shapes.wrap_dim(dim, input_spec.ndim)
         size = input_spec.shape[d] if input_spec.ndim else 1
-        within(index, size, d, False, words=f"index out of range in self: index {{bad}} for dimension {d} with size {size}")
+        within(index, size, d, False, words=f"index out of range in self: index {{bad}} for dimension {d} "
+               f"with size {size}")
 
     def ref(xp, input, dim, index):
         return xp.take(input, index.reshape(-1), axis=dim) if input.ndim else input
@@ -392,7 +403,7 @@ class _index_select_backward(Op):
 
 
 class index_add(Op):
-    """`input` with the slices of `alpha * source` along `dim` added at the positions in `index`; repeats all count."""
+    """`input` with the slices of `alpha * source` along `dim` added at the positions in `index`, repeated or not."""
 
     strict_out = True
     forms = "function method inplace"
@@ -425,15 +436,15 @@ class index_add(Op):
 def slices(input, d, index, source, wrong=RuntimeError):
     """Refuse a source whose slices along `d` do not match those of `input`, one for each index."""
     count = source.shape[d] if source.ndim > d else 1
-    need(not source.ndim or source.ndim == max(input.ndim, 1) or not input.ndim, "source tensor shape must match self tensor shape, "
-         f"excluding the specified dimension. Got self.shape = {list(input.shape)} source.shape = {list(source.shape)}",
-         wrong)
-    need(index.numel == count, f"Number of indices ({index.numel}) should be equal to source.size(dim): ({count}), for dim: {d}",
-         wrong)
+    need(not source.ndim or source.ndim == max(input.ndim, 1) or not input.ndim, "source tensor shape must "
+         f"match self tensor shape, excluding the specified dimension. Got self.shape = {list(input.shape)} "
+         f"source.shape = {list(source.shape)}", wrong)
+    need(index.numel == count, f"Number of indices ({index.numel}) should be equal to source.size(dim): "
+         f"({count}), for dim: {d}", wrong)
     mine = (*input.shape[:d], *input.shape[d + 1:])
-    need(mine == (*source.shape[:d], *source.shape[d + 1:]) and (input.ndim or count == 1), "source tensor shape must match self "
-         f"tensor shape, excluding the specified dimension. Got self.shape = {list(input.shape)} source.shape = "
-         f"{list(source.shape)}")
+    need(mine == (*source.shape[:d], *source.shape[d + 1:]) and (input.ndim or count == 1),
+         "source tensor shape must match self tensor shape, excluding the specified dimension. Got "
+         f"self.shape = {list(input.shape)} source.shape = {list(source.shape)}")
 
 
 def rows_within(index, input, dim, kind=IndexError, wrap=False):
@@ -452,16 +463,17 @@ class index_copy(Op):
 
     def meta(input, dim, index, source):
         d = vector_index(input, dim, index, source, kinds=INDICES[:1])
-        need(source.ndim == input.ndim or not source.ndim or not input.ndim, "When source and destination are not scalars, their "
-             f"dimensionality must match. Source dimensionality ({source.ndim}), destination dimensionality ({input.ndim})",
-             IndexError)
+        need(source.ndim == input.ndim or not source.ndim or not input.ndim, "When source and destination "
+             f"are not scalars, their dimensionality must match. Source dimensionality ({source.ndim}), "
+             f"destination dimensionality ({input.ndim})", IndexError)
         if source.ndim or index.ndim:
             count = source.shape[d] if source.ndim else 1
-            need(index.numel == count, f"Number of indices ({index.numel}) should be equal to source.size(dim) ({count})",
-                 IndexError)
+            need(index.numel == count, f"Number of indices ({index.numel}) should be equal to "
+                 f"source.size(dim) ({count})", IndexError)
         mine, theirs = [(*s[:d], *s[d + 1:]) for s in (input.shape, source.shape)]
-        need(mine == theirs, "Source/destination tensor must have same slice shapes. Destination slice shape: "
-             f"{' '.join(map(str, mine))} at dimension {d} and source slice shape: {' '.join(map(str, theirs))} at dimension {d}.")
+        need(mine == theirs, "Source/destination tensor must have same slice shapes. Destination slice "
+             f"shape: {' '.join(map(str, mine))} at dimension {d} and source slice shape: "
+             f"{' '.join(map(str, theirs))} at dimension {d}.")
         return spec(input.dtype, input.shape, None, input.device)
 
     def verify(index, input_spec, dim): rows_within(index, input_spec, dim)
@@ -477,12 +489,12 @@ class index_copy(Op):
 
 
 class index_fill(Composite):
-    """`input` with its slices along `dim` at the positions in `index` filled with `value`, a number or 0-dim tensor."""
+    """`input` with its slices along `dim` at `index` filled with `value`, a number or zero-dimensional tensor."""
 
     forms = "function method inplace"
 
     def of(input, dim, index, value):
-        return (_index_fill if isinstance(value, (bool, int, float, complex)) else _index_fill_tensor)(input, dim, index, value)
+        return (_index_fill if isinstance(value, NUMBERS) else _index_fill_tensor)(input, dim, index, value)
 
 
 def fill_spec(input, dim, index):
@@ -501,7 +513,8 @@ class _index_fill(Op):
 
     def meta(input, dim, index, value):
         tensor_given(index, "index", 3)
-        need(value is not complex or input.dtype.is_complex, "Converting complex Scalar to non-complex type is not supported")
+        need(value is not complex or input.dtype.is_complex, "Converting complex Scalar to non-complex type "
+             "is not supported")
         return fill_spec(input, dim, index)
 
     def verify(index, input_spec, dim, value):
@@ -544,209 +557,11 @@ class _index_fill_tensor(Op):
     def d_input(g, dim, index): return _index_fill(g, dim, index, 0)
 
     def d_value(g, dim, index):
-        filled = _index_fill(zeros(g, dtype=dtypes.bool), dim, index, True)      # each position once, however often named
-        return _masked_fill(g, ~filled, 0).sum()
+        filled = _index_fill(zeros(g, dtype=dtypes.bool), dim, index, True)     # once, however often it is named
+        return g.masked_fill(~filled, 0).sum()
 
 
-class index_reduce(Op):
-    """`input` with the slices of `source` along `dim` folded in at `index`: by "prod", "mean", "amax" or "amin".
-
-    Without `include_self`, what `input` held at those positions does not count.
-    """
-
-    strict_out = True
-    forms = "function method inplace"
-
-    def meta(input, dim, index, source, reduce, *, include_self=True):
-        need(reduce in ("prod", "mean", "amax", "amin"), "Expected reduce to be one of prod, mean, amax or amin but got "
-             f"{reduce}.")
-        d = vector_index(input, dim, index, source)
-        slices(input, d, index, source)
-        need(input.dtype.category in (1, 2), f"\"index_func_\" not implemented for '{input.dtype.cname}'", NotImplementedError)
-        return spec(input.dtype, input.shape, None, input.device)
-
-    def verify(index, input_spec, dim): rows_within(index, input_spec, dim)
-
-    def ref(xp, input, dim, index, source, reduce, *, include_self=True):
-        d = dim % max(input.ndim, 1)
-        table = table_of(xp, input, d, copy=True)
-        table = fold(xp, reduce, table, index.reshape(-1), table_of(xp, source, d), include_self)
-        return table_back(xp, table, input.shape, d)
-
-    def grads(g, needs, input, dim, index, source, reduce, include_self, out):
-        return fold_grads(
-            g, needs, input, source, out, reduce, include_self,
-            pick=lambda t: t.index_select(dim, index).reshape(source.shape),
-            add=lambda t, s: t.index_add(dim, index, s),
-            again=lambda t, s: index_reduce(t, dim, index, s, reduce, include_self=include_self),
-            blank=lambda t: t.index_fill(dim, index, 0))
-
-
-def fold(xp, reduce, table, rows, values, include_self):
-    """`table` with `values` folded into its `rows`."""
-    way = {"sum": xp.add, "mean": xp.add, "prod": xp.multiply, "amax": xp.maximum, "amin": xp.minimum}[reduce]
-    if not include_self:
-        table[rows] = neutral(xp, reduce, table.dtype)
-    reduce_at(xp, way, table, rows, values)
-    if reduce == "mean":
-        count = xp.bincount(rows, minlength=len(table)) + bool(include_self)
-        count = xp.maximum(count, 1).reshape(-1, 1)
-        return xp.floor_divide(table, count.astype(table.dtype)) if table.dtype.kind in "biu" else table / count
-    return table
-
-
-def neutral(xp, reduce, dtype):
-    """What leaves the other operand of a reduction as it is."""
-    if reduce in ("sum", "mean"):
-        return 0
-    if reduce == "prod" or dtype.kind == "b":
-        return reduce != "amax"
-    if dtype.kind in "iu":
-        info = xp.iinfo(dtype)
-        return info.min if reduce == "amax" else info.max
-    return -xp.inf if reduce == "amax" else xp.inf
-
-
-def fold_grads(g, needs, input, source, out, reduce, include_self, pick, add, again, blank):
-    """Gradients of a folding write for `input` and `source`, as PyTorch has them.
-
-    `pick` reads at the index, `add` adds there, `again` folds anew, `blank` zeroes the positions that were written.
-    """
-    if reduce == "sum":
-        mine, theirs = g, pick(g)
-    elif reduce == "mean":
-        count = add(zeros(g) + int(include_self), zeros(source, dtype=g.dtype) + 1)
-        count = count.masked_fill(count == 0, 1)
-        mine, theirs = g / count, pick(g) / pick(count)
-    elif reduce == "prod":
-        whole = input.masked_fill(input == 0, 1)           # the product of all the others, without dividing by zero
-        mine = g * again(whole, source) / whole
-        zero = source == 0
-        only = zero & (pick(add(zeros(input), zero.to(input.dtype))) == 1)
-        others = again(input, source.masked_fill(only, 1))
-        theirs = pick(g * others).where(only, pick(g * out) / source.masked_fill(zero, 1))
-    else:                                                  # equal extremes share the gradient evenly
-        at, held = pick(out), input == out
-        won = source == at
-        share = g / add(held.to(g.dtype), won.to(g.dtype))
-        mine, theirs = held * share, won * pick(share)
-    if not include_self:
-        mine = blank(mine)
-    return (mine if needs[0] else None, None, theirs if needs[2] else None)
-
-
-# --- by mask ----------------------------------------------------------------------------------------------------------
-
-
-def mask_given(input, mask, words):
-    """Refuse what is no boolean mask; the common shape."""
-    tensor_given(mask, "mask", 2)
-    need(mask.dtype is dtypes.bool, words.replace("{dtype}", "unsigned char" if mask.dtype is dtypes.uint8 else mask.dtype.cname))
-    return shapes.broadcast(input.shape, mask.shape)
-
-
-class masked_fill(Composite):
-    """`input` with `value` (a number or zero-dimensional tensor) where `mask` is true.
-
-    >>> torch.arange(4).masked_fill(torch.tensor([True, False, False, True]), -1)
-    tensor([-1,  1,  2, -1])
-    """
-
-    forms = "function method inplace"
-    overlap_ok = True
-
-    def of(input, mask, value):
-        return (_masked_fill if isinstance(value, (bool, int, float, complex)) else _masked_fill_tensor)(input, mask, value)
-
-
-FILL_MASK = "masked_fill_ only supports boolean masks, but got mask with dtype {dtype}"
-
-
-class _masked_fill(Op):
-    """`masked_fill` with a number."""
-
-    exact = True
-    scalars = ("value",)
-
-    def meta(input, mask, value): return spec(input.dtype, mask_given(input, mask, FILL_MASK), None, input.device)
-    def verify(input_spec, value): fitting(value, input_spec.dtype)
-    def ref(xp, input, mask, value): return xp.where(mask, as_scalar(value, dtypes.from_numpy(input.dtype)), input)
-    def d_input(g, mask): return _masked_fill(g, mask, 0)
-
-
-class _masked_fill_tensor(Op):
-    """`masked_fill` with a zero-dimensional tensor."""
-
-    exact = True
-    node = "MaskedFillBackward1"
-
-    def meta(input, mask, value):
-        tensor_given(value, "value", 3)
-        need(value.ndim == 0, "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
-             f"{value.ndim} dimension(s).")
-        return spec(input.dtype, mask_given(input, mask, FILL_MASK), None, input.device)
-
-    def verify(input_spec, value): fitting(value.item(), input_spec.dtype)
-
-    def ref(xp, input, mask, value):
-        return xp.where(mask, as_scalar(value.item(), dtypes.from_numpy(input.dtype)), input)
-
-    def d_input(g, mask):  return _masked_fill(g, mask, 0)
-    def d_value(g, mask):  return _masked_fill(g, ~mask, 0).sum()
-
-
-class masked_scatter(Op):
-    """`input` with the elements where `mask` is true replaced by those of `source`, in order."""
-
-    forms = "function method inplace"
-    exact = True
-
-    def meta(input, mask, source):
-        tensor_given(source, "source", 3)
-        need(source.dtype is input.dtype, "expected self and source to have same dtypes but got "
-             f"{input.dtype.cname} and {source.dtype.cname}")
-        words = "masked_scatter_ only supports boolean masks, but got mask with dtype {dtype}"
-        return spec(input.dtype, mask_given(input, mask, words), None, input.device)
-
-    def verify(input_spec, mask, source_spec):
-        shape = shapes.broadcast(input_spec.shape, mask.shape)
-        wanted = int(mask.sum()) * (shapes.numel(shape) // max(mask.size, 1))
-        need(source_spec.numel >= wanted, f"Number of elements of source < number of ones in mask: {source_spec.numel} < {wanted}")
-
-    def ref(xp, input, mask, source):
-        shape = xp.broadcast_shapes(input.shape, mask.shape)
-        out, mask = xp.array(xp.broadcast_to(input, shape), order="C"), xp.broadcast_to(mask, shape)
-        out[mask] = source.reshape(-1)[:int(mask.sum())]
-        return out
-
-    def d_input(g, mask): return _masked_fill(g, mask, 0)
-
-    def d_source(g, mask, source_spec):
-        used = g.masked_select(mask)
-        rest = zeros(g, (source_spec.numel - used.numel(),))
-        return cat((used, rest)).reshape(source_spec.shape)
-
-
-class masked_select(Op):
-    """The elements of `input` where `mask` is true, as a vector."""
-
-    strict_out = True
-    apart = True
-    exact = True
-
-    def meta(input, mask):
-        mask_given(input, mask, "expected BoolTensor for mask, got {dtype}")
-        return None
-
-    def ref(xp, input, mask):
-        shape = xp.broadcast_shapes(input.shape, mask.shape)
-        return xp.broadcast_to(input, shape)[xp.broadcast_to(mask, shape)].reshape(-1)
-
-    def d_input(g, input_spec, mask):
-        return zeros(g, shapes.broadcast(input_spec.shape, mask.spec.shape)).masked_scatter(mask, g)
-
-
-# --- by place in the flattened tensor -----------------------------------------------------------------------------------
+# --- by place in the flattened tensor -----------------------------------------------------------------------
 
 
 def place_index(index):
@@ -760,7 +575,7 @@ def places_within(index, input):
 
 
 class take(Op):
-    """The elements of `input`, seen as a vector, at the places in `index`; the result has the shape of `index`."""
+    """The elements of `input`, seen as a vector, at the places in `index`, in the shape of `index`."""
 
     strict_out = True
     apart = True
@@ -777,11 +592,12 @@ class take(Op):
 
 
 class put(Composite):
-    """`input`, seen as a vector, with `source` written (with `accumulate`: added) at the places in `index`."""
+    """`input` with `source` written (with `accumulate`: added) at the places in `index`, counted in a vector."""
 
     forms = "function method inplace"
 
-    def of(input, index, source, accumulate=False): return (_put_add if accumulate else _put)(input, index, source)
+    def of(input, index, source, accumulate=False):
+        return (_put_add if accumulate else _put)(input, index, source)
 
 
 class _put(Op):
@@ -825,14 +641,14 @@ def put_spec(input, index, source):
     tensor_given(source, "source", 3)
     need(source.dtype is input.dtype, "self and source expected to have the same dtype, but got self.dtype = "
          f"{input.dtype.cname} and source.dtype = {source.dtype.cname}")
-    need(source.numel == index.numel, "Expected source and index to have the same number of elements, but got "
-         f"source.numel() = {source.numel}, index.numel() = {index.numel}", IndexError)
+    need(source.numel == index.numel, "Expected source and index to have the same number of elements, but "
+         f"got source.numel() = {source.numel}, index.numel() = {index.numel}", IndexError)
     need(input.numel or not index.numel, "tried to put elements into an empty tensor", IndexError)
     return input.like(strides=shapes.preserved_strides(input.shape, input.strides))
 
 
 class take_along_dim(Composite):
-    """The elements of `input` at `indices` along `dim`, the rest broadcast; without `dim`, from the flattened input."""
+    """The elements of `input` at `indices` along `dim`, the rest broadcast; without `dim`, of the flattened input."""
 
     strict_out = True
     def of(input, indices, dim=None):
@@ -840,12 +656,13 @@ class take_along_dim(Composite):
         if dim is None:
             input, indices, dim = input.view(-1), indices.view(-1), 0
         else:
-            need(input.ndim == indices.ndim, "input and indices should have the same number of dimensions, but got "
-                 f"{input.ndim} dimensions for input, and {indices.ndim} dimensions for indices")
+            need(input.ndim == indices.ndim, "input and indices should have the same number of dimensions, "
+                 f"but got {input.ndim} dimensions for input, and {indices.ndim} dimensions for indices")
             dim = shapes.wrap_dim(dim, input.ndim)
         if not input.ndim:
             return input.gather(0, indices)
-        both = shapes.broadcast(*[(*t.spec.shape[:dim], 1, *t.spec.shape[dim + 1:]) for t in (input, indices)])
+        rest = [(*t.spec.shape[:dim], 1, *t.spec.shape[dim + 1:]) for t in (input, indices)]
+        both = shapes.broadcast(*rest)
         size, count = input.spec.shape[dim], indices.spec.shape[dim]
         input = input.broadcast_to((*both[:dim], size, *both[dim + 1:]))
         indices = indices.broadcast_to((*both[:dim], count, *both[dim + 1:]))

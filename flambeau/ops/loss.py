@@ -38,8 +38,9 @@ def warn_sizes(input, target):
     """Say that two sizes differ and will be broadcast, which is rarely meant."""
     if tuple(input.shape) != tuple(target.shape):
         import warnings
-        warnings.warn(f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). This will likely "
-                      "lead to incorrect results due to broadcasting. Please ensure they have the same size.", stacklevel=4)
+        warnings.warn(f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). This "
+                      "will likely lead to incorrect results due to broadcasting. Please ensure they have the same "
+                      "size.", stacklevel=4)
 
 
 class Loss(Composite):
@@ -239,8 +240,9 @@ class _binary_cross_entropy(Loss):
 
     def of(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
         reduction = reduction_of(reduction, size_average, reduce)
-        need(tuple(target.shape) == tuple(input.shape), f"Using a target size ({target.shape}) that is different to the input size "
-             f"({input.shape}) is deprecated. Please ensure they have the same size.", ValueError)
+        need(tuple(target.shape) == tuple(input.shape), f"Using a target size ({target.shape}) that is different to "
+                                                        f"the input size ({input.shape}) is deprecated. Please ensure "
+                                                        "they have the same size.", ValueError)
         need(target.dtype is input.dtype, f"Found dtype {target.dtype.cname} but expected {input.dtype.cname}")
         if weight is not None:
             weight = weight.expand(shapes.broadcast(tuple(target.shape), tuple(weight.shape)))
@@ -321,7 +323,8 @@ class _nll(Op):
         if weight is not None:
             need(weight.ndim == 1 and weight.shape[0] == classes, "weight tensor should be defined either for all "
                  f"{classes} classes or no classes but got weight tensor of shape: {list(weight.shape)}")
-            need(weight.dtype is input.dtype, f"expected scalar type {input.dtype.cname} but found {weight.dtype.cname}")
+            need(weight.dtype is input.dtype, f"expected scalar type {input.dtype.cname} but found "
+                                              f"{weight.dtype.cname}")
         need(target.dtype in (dtypes.int64, dtypes.uint8), f"expected scalar type Long but found {target.dtype.cname}")
         need(input.dtype.is_floating_point, f"\"nll_loss_out_frame\" not implemented for '{input.dtype.cname}'",
              NotImplementedError)
@@ -331,8 +334,8 @@ class _nll(Op):
     def verify(target, input_spec, ignore_index):
         classes = input_spec.shape[1] if input_spec.ndim > 1 else input_spec.shape[0]
         wrong = target[((target < 0) | (target >= classes)) & (target != ignore_index)]
-        need(not wrong.size, f"Target {wrong.reshape(-1)[:1].tolist()[0] if wrong.size else ''} is out of bounds: it must lie in "
-             f"[0, {classes - 1}] or be ignore_index={ignore_index}.", IndexError)
+        need(not wrong.size, f"Target {wrong.reshape(-1)[:1].tolist()[0] if wrong.size else ''} is out of bounds: it "
+                             f"must lie in [0, {classes - 1}] or be ignore_index={ignore_index}.", IndexError)
 
     def ref(xp, input, target, weight, reduction, ignore_index):
         picked, factor = pick(xp, input, target, weight, ignore_index)
@@ -401,20 +404,24 @@ def nll(input, target, weight, reduction, ignore_index):
     """`nll_loss` with its checks."""
     need(input.dim() > 0, f"Expected 1 or more dimensions (got {input.dim()})", ValueError)
     if input.dim() == 1:
-        need(target.dim() <= 1, f"0D or 1D target tensor expected, multi-target not supported: got {list(target.shape)}")
-        need(target.dim() == 0 or target.shape[0] == 1, f"For 1D input, 1D target must have size 1, got {list(target.shape)}")
+        need(target.dim() <= 1, "0D or 1D target tensor expected, multi-target not supported: got "
+                                f"{list(target.shape)}")
+        need(target.dim() == 0 or target.shape[0] == 1, "For 1D input, 1D target must have size 1, got "
+                                                        f"{list(target.shape)}")
         if target.dim():
             target = target.squeeze(0)
         return _nll(input, target, weight, reduction, ignore_index)[0]
     if input.dim() == 2:
         need(target.dim() == 1, "0D or 1D target tensor expected, multi-target not supported: got "
              f"{list(target.shape)} beside input {list(input.shape)}")
-        need(target.shape[0] == input.shape[0], f"Expected input batch_size ({input.shape[0]}) to match target batch_size ({target.shape[0]}).",
+        need(target.shape[0] == input.shape[0], f"Expected input batch_size ({input.shape[0]}) to match target "
+                                                f"batch_size ({target.shape[0]}).",
              ValueError)
         return _nll(input, target, weight, reduction, ignore_index)[0]
     need(input.shape[0] == target.shape[0], f"Expected input batch_size ({input.shape[0]}) to match target batch_size "
          f"({target.shape[0]}).", ValueError)
-    need(tuple(target.shape[1:]) == tuple(input.shape[2:]), f"Expected target size {[input.shape[0], *input.shape[2:]]}, got "
+    need(tuple(target.shape[1:]) == tuple(input.shape[2:]), "Expected target size "
+                                                            f"{[input.shape[0], *input.shape[2:]]}, got "
          f"{list(target.shape)}", ValueError if input.dim() != 4 else RuntimeError)
     return _nll2d(input, target, weight, reduction, ignore_index)[0]
 
@@ -433,7 +440,8 @@ class _cross_entropy(Loss):
         need(0 <= label_smoothing <= 1, f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
         classes = 0 if input.dim() == 1 else 1
         if tuple(input.shape) == tuple(target.shape):
-            need(target.is_floating_point(), f"Expected floating point type for target with class probabilities, got {target.dtype}")
+            need(target.is_floating_point(), "Expected floating point type for target with class probabilities, got "
+                                             f"{target.dtype}")
             return _soft_targets(input, target, weight, reduction, label_smoothing, classes)
         logs = input.log_softmax(classes)
         if label_smoothing > 0:
@@ -520,8 +528,9 @@ class _margin_ranking_loss(Loss):
     names = "nn.functional.margin_ranking_loss"
 
     def of(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
-        need(input1.dim() == input2.dim() == target.dim(), "margin_ranking_loss : All input tensors should have same dimension but "
-             f"got sizes: input1: {input1.shape}, input2: {input2.shape}, target: {target.shape} ")
+        need(input1.dim() == input2.dim() == target.dim(), "margin_ranking_loss : All input tensors should have same "
+                                                           f"dimension but got sizes: input1: {input1.shape}, input2: "
+                                                           f"{input2.shape}, target: {target.shape} ")
         return reduced((-target * (input1 - input2) + float(margin)).clamp(min=0), reduction_of(reduction, size_average, reduce))
 
 
@@ -531,13 +540,14 @@ class _cosine_embedding_loss(Loss):
     names = "nn.functional.cosine_embedding_loss"
 
     def of(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
-        need(target.dim() in (0, 1), f"0D or 1D target tensor expected, multi-target not supported: got {list(target.shape)}")
+        need(target.dim() in (0, 1), "0D or 1D target tensor expected, multi-target not supported: got "
+                                     f"{list(target.shape)}")
         if target.dim() == 1:
-            need(input1.dim() == 2 and input2.dim() == 2, "1D target tensor expects 2D input tensors, but found inputs with sizes "
-                 f"{list(input1.shape)} and {list(input2.shape)}.")
+            need(input1.dim() == 2 and input2.dim() == 2, "1D target tensor expects 2D input tensors, but found inputs "
+                                                          f"with sizes {list(input1.shape)} and {list(input2.shape)}.")
         else:
-            need(input1.dim() == 1 and input2.dim() == 1, "0D target tensor expects 1D input tensors, but found inputs with sizes "
-                 f"{list(input1.shape)} and {list(input2.shape)}.")
+            need(input1.dim() == 1 and input2.dim() == 1, "0D target tensor expects 1D input tensors, but found inputs "
+                                                          f"with sizes {list(input1.shape)} and {list(input2.shape)}.")
         tiny = 1e-12
         product = (input1 * input2).sum(-1)
         size = ((input1 * input1).sum(-1) + tiny) * ((input2 * input2).sum(-1) + tiny)
@@ -554,7 +564,8 @@ class _triplet_margin_loss(Loss):
 
     def of(anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=False, size_average=None, reduce=None, reduction="mean"):
         need(margin > 0, f"margin must be greater than 0, got {margin}", ValueError)
-        need(anchor.dim() == positive.dim() == negative.dim(), "The anchor, positive, and negative tensors are expected to have the "
+        need(anchor.dim() == positive.dim() == negative.dim(), "The anchor, positive, and negative tensors are "
+                                                               "expected to have the "
              f"same number of dimensions, but got: anchor {anchor.dim()}D, positive {positive.dim()}D, and negative "
              f"{negative.dim()}D inputs")
         near, far = apart(anchor, positive, p, eps), apart(anchor, negative, p, eps)
@@ -672,8 +683,8 @@ class _multilabel_margin_loss(Loss):
 
     def of(input, target, size_average=None, reduce=None, reduction="mean"):
         reduction = reduction_of(reduction, size_average, reduce)
-        need(tuple(input.shape) == tuple(target.shape), f"inconsistent target size: {list(target.shape)} for input of size: "
-             f"{list(input.shape)}")
+        need(tuple(input.shape) == tuple(target.shape), f"inconsistent target size: {list(target.shape)} for input of "
+                                                        f"size: {list(input.shape)}")
         rows, t = (input, target) if input.dim() == 2 else (input.reshape(1, -1), target.reshape(1, -1))
         listed = (t >= 0).cumprod(1).bool()                        # targets end at the first -1
         safe = t.masked_fill(~listed, 0)
@@ -767,13 +778,16 @@ class _ctc_loss(Loss):
         need(0 <= blank < classes, f"blank must be in label range, got {blank} of {classes}")
         need(len(ins) == batch, f"input_lengths must be of size batch_size, got {len(ins)} for {batch}")
         need(len(outs) == batch, f"target_lengths must be of size batch_size, got {len(outs)} for {batch}")
-        need(all(0 <= n <= steps for n in ins), f"Expected input_lengths to have value at most {steps}, but got {list(ins)}")
+        need(all(0 <= n <= steps for n in ins), f"Expected input_lengths to have value at most {steps}, but got "
+                                                f"{list(ins)}")
         need(all(n >= 0 for n in outs), f"Expected target_lengths to have value at least 0, but got {list(outs)}")
-        need(targets.dtype in (dtypes.int64, dtypes.int32), f"ctc_loss targets must be int32 or int64, got {targets.dtype}")
+        need(targets.dtype in (dtypes.int64, dtypes.int32), "ctc_loss targets must be int32 or int64, got "
+                                                            f"{targets.dtype}")
         need(targets.dtype.category == 1, f"targets must be integers, got {targets.dtype}")
         limit = targets.shape[1] if targets.dim() == 2 else targets.shape[0]
         need(all(n <= limit for n in outs) if targets.dim() == 2 else sum(outs) <= limit,
-             f"Expected tensor to have size at least {max(outs, default=0)} at dimension 1, but got size {limit} for targets")
+             f"Expected tensor to have size at least {max(outs, default=0)} at dimension 1, but got size {limit} for "
+             "targets")
         loss = _ctc(probs, targets, ins, outs, blank, zero_infinity)[0]
         if reduction_of(reduction) == "mean":
             return (loss / loss.new_tensor([max(n, 1) for n in outs])).mean()

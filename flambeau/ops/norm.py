@@ -60,14 +60,16 @@ class _layer_norm(Op):
 
     def meta(input, normalized_shape, weight, bias, eps):
         n = len(normalized_shape)
-        need(n >= 1, "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got "
-             f"normalized_shape = {list(normalized_shape)}")
+        need(n >= 1, "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, "
+                     f"but got normalized_shape = {list(normalized_shape)}")
         need(input.shape[input.ndim - n:] == tuple(normalized_shape) and input.ndim >= n,
              f"Given normalized_shape={list(normalized_shape)}, expected input with shape [*, "
              f"{', '.join(map(str, normalized_shape))}], but got input of size{list(input.shape)}")
         for what, t in (("weight", weight), ("bias", bias)):
-            need(t is None or t.shape == tuple(normalized_shape), f"Expected {what} to be of same shape as normalized_shape, but got "
-                 f"{what} of shape {list(t.shape) if t is not None else None} and normalized_shape = {list(normalized_shape)}")
+            need(t is None or t.shape == tuple(normalized_shape), f"Expected {what} to be of same shape as "
+                                                                  f"normalized_shape, but got {what} of shape "
+                                                                  f"{list(t.shape) if t is not None else None} and "
+                                                                  f"normalized_shape = {list(normalized_shape)}")
             need(t is None or t.dtype is input.dtype or t.dtype is dtypes.float32,
                  f"expected scalar type {input.dtype.cname} but found {t.dtype.cname if t is not None else None}")
         real_only(input)
@@ -108,7 +110,8 @@ class _rms_norm(Layer):
 
     def of(input, normalized_shape, weight=None, eps=None):
         n = len(normalized_shape)
-        need(n >= 1, "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got "
+        need(n >= 1, "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, "
+                     "but got "
              f"normalized_shape = {list(normalized_shape)}")
         need(input.dim() >= n and tuple(input.shape[input.dim() - n:]) == tuple(normalized_shape),
              f"Given normalized_shape={list(normalized_shape)}, expected input with shape [*, "
@@ -136,8 +139,10 @@ class _batch_norm(Op):
     def meta(input, weight, bias, mean, var, training, eps):
         channels = input.shape[1] if input.ndim > 1 else None
         for what, t in (("weight", weight), ("bias", bias), ("running_mean", mean), ("running_var", var)):
-            need(t is None or t.numel == channels, f"{what} should contain {channels} elements not {t.numel if t else None}")
-        need(training or (mean is not None and var is not None), "running_mean and running_var must be defined in evaluation mode")
+            need(t is None or t.numel == channels, f"{what} should contain {channels} elements not "
+                                                   f"{t.numel if t else None}")
+        need(training or (mean is not None and var is not None), "running_mean and running_var must be defined in "
+                                                                 "evaluation mode")
         refuse(_batch_norm, input.dtype, "bool int complex")
         strides = None
         if shapes.suggests_channels_last(input.shape, input.strides):
@@ -194,11 +199,12 @@ class _batch_norm_front(Layer):
             out = input.clone()
             out = out if weight is None else out * weight[0]
             return out if bias is None else out + bias[0]
-        need(input.dim() >= 2, f"Dimension out of range: batch_norm takes [N, C, ...], got {list(input.shape)}", IndexError)
+        need(input.dim() >= 2, "Dimension out of range: batch_norm takes [N, C, ...], got "
+                               f"{list(input.shape)}", IndexError)
         if training:
             count = input.numel() // input.shape[1]
-            need(count != 1, "Expected more than 1 value per channel when training, got "
-                 f"input size {input.shape}", ValueError)
+            need(count != 1, "Expected more than 1 value per channel when training, got input size "
+                             f"{input.shape}", ValueError)
         return normalised(input, weight, bias, running_mean, running_var, training, momentum, eps)
 
 
@@ -230,10 +236,12 @@ class _instance_norm(Layer):
              "Expected running_mean and running_var to be defined when use_input_stats is false")
         if use_input_stats:
             spatial = shapes.numel(tuple(input.shape[2:]))
-            need(spatial != 1, f"Expected more than 1 spatial element when training, got input size {input.shape}", ValueError)
+            need(spatial != 1, "Expected more than 1 spatial element when training, got input size "
+                               f"{input.shape}", ValueError)
         n, c = input.shape[0], input.shape[1]
         for what, t in (("weight", weight), ("bias", bias)):
-            need(t is None or t.numel() == c, f"{what} should contain {c} elements not {t.numel() if t is not None else None}")
+            need(t is None or t.numel() == c, f"{what} should contain {c} elements not "
+                                              f"{t.numel() if t is not None else None}")
         repeat = lambda t: None if t is None else t.repeat(n)                # noqa: E731
         mean, var = repeat(running_mean), repeat(running_var)
         rows = input.contiguous().view(1, n * c, *input.shape[2:])
@@ -256,12 +264,14 @@ class _group_norm(Op):
     def meta(input, num_groups, weight, bias, eps):
         need(input.ndim >= 2, f"Expected at least 2 dimensions for input tensor but received {input.ndim}")
         channels = input.shape[1]
-        need(num_groups > 0 and channels % num_groups == 0, "Expected number of channels in input to be divisible by num_groups, "
-             f"but got input of shape {list(input.shape)} and num_groups={num_groups}")
+        need(num_groups > 0 and channels % num_groups == 0, "Expected number of channels in input to be divisible by "
+                                                            f"num_groups, but got input of shape {list(input.shape)} "
+                                                            f"and num_groups={num_groups}")
         for what, t in (("weight", weight), ("bias", bias)):
-            need(t is None or (t.ndim == 1 and t.numel == channels), f"Expected {what} to be a vector of size equal to the number "
-                 f"of channels in input, but got {what} of shape {list(t.shape) if t else None} and input of shape "
-                 f"{list(input.shape)}")
+            need(t is None or (t.ndim == 1 and t.numel == channels), f"Expected {what} to be a vector of size equal to "
+                                                                     f"the number of channels in input, but got {what} "
+                                                                     f"of shape {list(t.shape) if t else None} and "
+                                                                     f"input of shape {list(input.shape)}")
         refuse(_group_norm, input.dtype, "bool int complex")
         return spec(input.dtype, input.shape, None, input.device)
 

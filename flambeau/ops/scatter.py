@@ -1,38 +1,52 @@
-"""Gather and scatter: along one dimension, an index for every single element.
+"""Gather and scatter: along one dimension, an index for every single element; and folding, which they share.
 
-Everything here works on the flattened tensor: `places` turns an index along a dimension into places in it.
+Gather and scatter work on the flattened tensor: `places` turns an index along a dimension into places in it.
 """
 import warnings
 
 from ..base import dtypes, shapes
+from ..base.arguments import as_scalar, fitting
 from ..base.errors import need
-from ..base.op import Composite, Op
+from ..base.op import NUMBERS, Composite, Op
 from ..base.spec import spec
-from .create import _full, as_scalar, fitting
-from .index import INDICES, fold, fold_grads, reduce_at, tensor_given, within, zeros
+from .create import _full
+from .index import (
+    INDICES,
+    reduce_at,
+    rows_within,
+    slices,
+    table_back,
+    table_of,
+    tensor_given,
+    vector_index,
+    within,
+    zeros,
+)
 
 
 def index_fits(input, dim, index, src=None, words="self"):
     """Check an index against `input` and, for a write, `src`, by their Specs; the wrapped `dim`."""
     tensor_given(index, "index", 3)
     d = shapes.wrap_dim(dim, input.ndim)
-    need(index.dtype in INDICES or not index.numel, f"Expected dtype int32/int64 for index, got {index.dtype.name}")
+    need(index.dtype in INDICES or not index.numel, f"Expected dtype int32/int64 for index, got "
+         f"{index.dtype.name}")
     if src is not None:
-        need(src.dtype is input.dtype, f"Expected self.dtype to be equal to src.dtype, got {input.dtype.name} and {src.dtype.name}")
+        need(src.dtype is input.dtype, f"Expected self.dtype to be equal to src.dtype, got "
+             f"{input.dtype.name} and {src.dtype.name}")
     if not index.numel:
         return d
     at = index.shape or (1,)
     for name, other in ((words, input), ("src", src)):
-        need(other is None or len(other.shape or (1,)) == len(at), "Index tensor must have the same number of dimensions as "
-             f"{name} tensor: {index.ndim} and {other.ndim if other else 0}")
+        need(other is None or len(other.shape or (1,)) == len(at), "Index tensor must have the same number "
+             f"of dimensions as {name} tensor: {index.ndim} and {other.ndim if other else 0}")
     fits = all(a <= n for e, (a, n) in enumerate(zip(at, input.shape or (1,), strict=True)) if e != d)
     if src is None:
-        need(fits, f"Size does not match at dimension {misfit(at, input.shape or (1,), d)} expected index {list(index.shape)} to be no "
-             f"larger than self {list(input.shape)} apart from dimension {d}")
+        need(fits, f"Size does not match at dimension {misfit(at, input.shape or (1,), d)} expected index "
+             f"{list(index.shape)} to be no larger than self {list(input.shape)} apart from dimension {d}")
     else:
         fits &= all(a <= n for a, n in zip(at, src.shape or (1,), strict=True))
-        need(fits, f"Expected index {list(index.shape)} to be no larger than self {list(input.shape)} apart from dimension {d} and to "
-             f"be no larger size than src {list(src.shape)}")
+        need(fits, f"Expected index {list(index.shape)} to be no larger than self {list(input.shape)} apart "
+             f"from dimension {d} and to be no larger size than src {list(src.shape)}")
     return d
 
 
@@ -67,7 +81,7 @@ def cut(src, index):
 
 
 class gather(Op):
-    """The element of `input` that each element of `index` points to along `dim`; the result has the shape of `index`.
+    """The element of `input` that each element of `index` points to along `dim`, in the shape of `index`.
 
     >>> torch.tensor([[1, 2], [3, 4]]).gather(1, torch.tensor([[0, 0], [1, 0]]))
     tensor([[1, 1],
@@ -105,7 +119,7 @@ class _gather_backward(Op):
     def d_input(g, dim, index): return gather(g, dim, index)
 
 
-# --- writing ------------------------------------------------------------------------------------------------------------
+# --- writing ------------------------------------------------------------------------------------------------
 
 
 class scatter(Composite):
@@ -121,17 +135,20 @@ class scatter(Composite):
     def of(input, dim, index, src=None, *, value=None, reduce=None):
         src = value if src is None else src
         if src is None:
-            raise TypeError("scatter() received an invalid combination of arguments: it needs src (a tensor) or value (a number)")
-        need(reduce in (None, "add", "multiply"), f"reduce argument must be either add or multiply, got {reduce}")
-        number = isinstance(src, (bool, int, float, complex))
+            raise TypeError("scatter() received an invalid combination of arguments: it needs src (a tensor) "
+                            "or value (a number)")
+        need(reduce in (None, "add", "multiply"), f"reduce argument must be either add or multiply, got "
+             f"{reduce}")
+        number = isinstance(src, NUMBERS)
         if reduce is None:
             return (_scatter_value if number else _scatter)(input, dim, index, src)
         if number:
             fitting(src, input.dtype)
             src = _full(index.spec.shape, src, input.dtype, input.device)
         else:
-            warnings.warn("The reduce argument of torch.scatter with Tensor src is deprecated and will be removed in a future PyTorch "
-                          "release. Use torch.scatter_reduce instead for more reduction options.", UserWarning, stacklevel=4)
+            warnings.warn("The reduce argument of torch.scatter with Tensor src is deprecated and will be "
+                          "removed in a future PyTorch release. Use torch.scatter_reduce instead for more "
+                          "reduction options.", UserWarning, stacklevel=4)
         if reduce == "add":
             return scatter_add(input, dim, index, src)
         return scatter_reduce(input, dim, index, src, "prod")
@@ -184,7 +201,7 @@ class _scatter_value(Op):
 
 
 def spread(g, src):
-    """`g`, the gradient for the part of `src` (a Spec) that an index had elements for, as one for all of it."""
+    """`g`, the gradient for the part of `src` (a Spec) that an index had elements for, as one for the whole."""
     if g.spec.shape == src.shape:
         return g
     out = zeros(g, src.shape)
@@ -194,7 +211,7 @@ def spread(g, src):
 
 
 class scatter_add(Op):
-    """`input` with the elements of `src` added where `index` points along `dim`; all that meet in one place count."""
+    """`input` with the elements of `src` added where `index` points along `dim`; all that meet there count."""
 
     strict_out = True
     apart = True
@@ -217,7 +234,7 @@ class scatter_add(Op):
 
 
 class scatter_reduce(Op):
-    """`input` with `src` folded in where `index` points along `dim`: by "sum", "prod", "mean", "amax" or "amin".
+    """`input` with `src` folded in where `index` points along `dim` by "sum", "prod", "mean", "amax" or "amin".
 
     Without `include_self`, what `input` held in those places does not count.
 
@@ -234,20 +251,23 @@ class scatter_reduce(Op):
              f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
         tensor_given(src, "src", 4)
         index_fits(input, dim, index, src)
-        refused = input.dtype.is_complex if reduce in ("amax", "amin") else input.dtype is dtypes.bool and reduce == "mean"
-        need(not refused, f"\"scatter_gather_tensor_cpu_reduce_{reduce}\" not implemented for '{input.dtype.cname}'",
-             NotImplementedError)
+        complex_extreme = input.dtype.is_complex and reduce in ("amax", "amin")
+        refused = complex_extreme or (input.dtype is dtypes.bool and reduce == "mean")
+        need(not refused, f"\"scatter_gather_tensor_cpu_reduce_{reduce}\" not implemented for "
+             f"'{input.dtype.cname}'", NotImplementedError)
         return spec(input.dtype, input.shape, None, input.device)
 
     def verify(index, input_spec, dim): index_within(index, input_spec, dim)
 
     def ref(xp, input, dim, index, src, reduce, *, include_self=True):
         out = xp.array(input, order="C").reshape(-1, 1)
-        out = fold(xp, reduce, out, places(xp, input.shape, dim, index), cut(src, index).reshape(-1, 1), include_self)
+        at, src = places(xp, input.shape, dim, index), cut(src, index).reshape(-1, 1)
+        out = fold(xp, reduce, out, at, src, include_self)
         return out.reshape(input.shape)
 
     def grads(g, needs, input, dim, index, src, reduce, include_self, out):
-        used = src if src.shape == index.shape or not index.numel() else src[tuple(map(slice, index.spec.shape))]
+        whole = src.shape == index.shape or not index.numel()
+        used = src if whole else src[tuple(map(slice, index.spec.shape))]
         mine, _, theirs = fold_grads(
             g, needs, input, used, out, reduce, include_self,
             pick=lambda t: t.gather(dim, index),
@@ -255,3 +275,94 @@ class scatter_reduce(Op):
             again=lambda t, s: scatter_reduce(t, dim, index, s, reduce, include_self=include_self),
             blank=lambda t: _scatter_value(t, dim, index, 0))
         return mine, None, None if theirs is None else spread(theirs, src.spec)
+
+
+# --- folding slices ------------------------------------------------------------------------------------------
+
+
+class index_reduce(Op):
+    """`input` with the slices of `source` along `dim` folded in at `index` by "prod", "mean", "amax" or "amin".
+
+    Without `include_self`, what `input` held at those positions does not count.
+    """
+
+    strict_out = True
+    forms = "function method inplace"
+
+    def meta(input, dim, index, source, reduce, *, include_self=True):
+        need(reduce in ("prod", "mean", "amax", "amin"), "Expected reduce to be one of prod, mean, amax or "
+             f"amin but got {reduce}.")
+        d = vector_index(input, dim, index, source)
+        slices(input, d, index, source)
+        need(input.dtype.category in (1, 2), f"\"index_func_\" not implemented for '{input.dtype.cname}'",
+             NotImplementedError)
+        return spec(input.dtype, input.shape, None, input.device)
+
+    def verify(index, input_spec, dim): rows_within(index, input_spec, dim)
+
+    def ref(xp, input, dim, index, source, reduce, *, include_self=True):
+        d = dim % max(input.ndim, 1)
+        table = table_of(xp, input, d, copy=True)
+        table = fold(xp, reduce, table, index.reshape(-1), table_of(xp, source, d), include_self)
+        return table_back(xp, table, input.shape, d)
+
+    def grads(g, needs, input, dim, index, source, reduce, include_self, out):
+        return fold_grads(
+            g, needs, input, source, out, reduce, include_self,
+            pick=lambda t: t.index_select(dim, index).reshape(source.shape),
+            add=lambda t, s: t.index_add(dim, index, s),
+            again=lambda t, s: index_reduce(t, dim, index, s, reduce, include_self=include_self),
+            blank=lambda t: t.index_fill(dim, index, 0))
+
+
+def fold(xp, reduce, table, rows, values, include_self):
+    """`table` with `values` folded into its `rows`."""
+    way = {"sum": xp.add, "mean": xp.add, "prod": xp.multiply, "amax": xp.maximum, "amin": xp.minimum}[reduce]
+    if not include_self:
+        table[rows] = neutral(xp, reduce, table.dtype)
+    reduce_at(xp, way, table, rows, values)
+    if reduce == "mean":
+        count = xp.bincount(rows, minlength=len(table)) + bool(include_self)
+        count = xp.maximum(count, 1).reshape(-1, 1)
+        return table // count.astype(table.dtype) if table.dtype.kind in "iu" else table / count
+    return table
+
+
+def neutral(xp, reduce, dtype):
+    """What leaves the other operand of a reduction as it is."""
+    if reduce in ("sum", "mean"):
+        return 0
+    if reduce == "prod" or dtype.kind == "b":
+        return reduce != "amax"
+    if dtype.kind in "iu":
+        info = xp.iinfo(dtype)
+        return info.min if reduce == "amax" else info.max
+    return -xp.inf if reduce == "amax" else xp.inf
+
+
+def fold_grads(g, needs, input, source, out, reduce, include_self, pick, add, again, blank):
+    """Gradients of a folding write for `input` and `source`, as PyTorch has them.
+
+    `pick` reads at the index, `add` adds there, `again` folds anew, `blank` zeroes what was written.
+    """
+    if reduce == "sum":
+        mine, theirs = g, pick(g)
+    elif reduce == "mean":
+        count = add(zeros(g) + int(include_self), zeros(source, dtype=g.dtype) + 1)
+        count = count.masked_fill(count == 0, 1)
+        mine, theirs = g / count, pick(g) / pick(count)
+    elif reduce == "prod":
+        whole = input.masked_fill(input == 0, 1)           # the product of the others, without dividing by zero
+        mine = g * again(whole, source) / whole
+        zero = source == 0
+        only = zero & (pick(add(zeros(input), zero.to(input.dtype))) == 1)
+        others = again(input, source.masked_fill(only, 1))
+        theirs = pick(g * others).where(only, pick(g * out) / source.masked_fill(zero, 1))
+    else:                                                  # equal extremes share the gradient evenly
+        at, held = pick(out), input == out
+        won = source == at
+        share = g / add(held.to(g.dtype), won.to(g.dtype))
+        mine, theirs = held * share, won * pick(share)
+    if not include_self:
+        mine = blank(mine)
+    return (mine if needs[0] else None, None, theirs if needs[2] else None)

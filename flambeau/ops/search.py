@@ -17,7 +17,9 @@ class _nonzero(Op):
     forms = ""
 
     def meta(input): return None
-    def ref(xp, input): return xp.stack(xp.nonzero(input), axis=1) if input.ndim else xp.zeros((int(input != 0), 0), xp.int64)
+
+    def ref(xp, input):
+        return xp.stack(xp.nonzero(input), axis=1) if input.ndim else xp.zeros((int(input != 0), 0), xp.int64)
 
 
 class _nonzero_tuple(Op):
@@ -32,7 +34,7 @@ class _nonzero_tuple(Op):
 
 
 class nonzero(Composite):
-    """The positions of the elements that are not zero: one row each or, `as_tuple`, a vector for each dimension.
+    """The positions of the elements that are not zero: one row each; `as_tuple`, a vector for each dimension.
 
     >>> torch.tensor([[0, 3], [4, 0]]).nonzero()
     tensor([[0, 1],
@@ -53,7 +55,7 @@ class argwhere(Composite):
 
 
 class nonzero_static(Op):
-    """The first `size` positions of elements that are not zero, one row each; `fill_value` where there are fewer."""
+    """The first `size` positions of elements that are not zero, one row each; `fill_value` if there are fewer."""
 
     exact = True
 
@@ -78,13 +80,19 @@ class isin(Composite):
     def of(elements, test_elements, *, assume_unique=False, invert=False):
         tensors = [t for t in (elements, test_elements) if isinstance(t, door.tensor)]
         if not tensors:
-            raise TypeError("isin() received an invalid combination of arguments: one of elements and test_elements must be a Tensor")
+            raise TypeError("isin() received an invalid combination of arguments: one of elements and "
+                            "test_elements must be a Tensor")
         for t in tensors:
-            need(t.dtype.category in (1, 2), f"Unsupported input type encountered for isin(): {t.dtype.cname}")
-        like = tensors[0]
-        pair = [t if isinstance(t, door.tensor) else _full((), t, dtypes.result_of([(like.dtype, 2), (dtypes.of_number(type(t)), 0)]),
-                                                          like.device) for t in (elements, test_elements)]
+            need(t.dtype.category in (1, 2), f"Unsupported input type encountered for isin(): "
+                 f"{t.dtype.cname}")
+        pair = [t if isinstance(t, door.tensor) else number_beside(t, tensors[0]) for t in (elements, test_elements)]
         return _isin(*pair, assume_unique, invert)
+
+
+def number_beside(number, tensor):
+    """A number as a zero-dimensional tensor of the dtype that it has together with `tensor`."""
+    dtype = dtypes.result_of([(tensor.dtype, 2), (dtypes.of_number(type(number)), 0)])
+    return _full((), number, dtype, tensor.device)
 
 
 class _isin(Op):
@@ -93,13 +101,14 @@ class _isin(Op):
     exact = True
     forms = ""
 
-    def meta(elements, test_elements, assume_unique, invert): return spec(dtypes.bool, elements.shape, None, elements.device)
+    def meta(elements, test_elements, assume_unique, invert):
+        return spec(dtypes.bool, elements.shape, None, elements.device)
 
     def ref(xp, elements, test_elements, assume_unique, invert):
         kinds = [dtypes.from_numpy(a.dtype) for a in (elements, test_elements)]
         common = dtypes.promote_types(*kinds).compute
         elements, test_elements = elements.astype(common), test_elements.astype(common)
-        if test_elements.size < 10 * elements.size ** 0.145:                 # PyTorch's rule: few are compared one by one
+        if test_elements.size < 10 * elements.size ** 0.145:   # PyTorch's rule: few are compared one by one
             found = xp.zeros(elements.shape, bool)
             for test in test_elements.reshape(-1):
                 found |= elements == test
@@ -108,7 +117,7 @@ class _isin(Op):
 
 
 class searchsorted(Composite):
-    """The places in the last dimension of `sorted_sequence` before which `input` would go (after equals with `right`).
+    """The places in the last dimension of `sorted_sequence` before which `input` would go; `right`: after equals.
 
     >>> torch.searchsorted(torch.tensor([1, 3, 5]), torch.tensor([0, 3, 9]))
     tensor([0, 1, 3])
@@ -119,19 +128,20 @@ class searchsorted(Composite):
 
     def of(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
         need(side in (None, "left", "right"), f"side can only be 'left' or 'right' but got {side}")
-        need(not (right and side == "left"), "side and right can't be set to opposites, got side of left while right was True")
-        number = not isinstance(input, door.tensor)
-        if number:
-            kind = dtypes.result_of([(sorted_sequence.dtype, 2), (dtypes.of_number(type(input)), 0)])
-            input = _full((), input, kind, sorted_sequence.device)
-        need(input.ndim or sorted_sequence.ndim == 1, "input value can be a scalar only when boundaries tensor dimension is 1, but "
-             f"we got boundaries tensor dim({sorted_sequence.ndim}) and input value's dim({input.ndim}) numel({input.numel()})")
+        need(not (right and side == "left"), "side and right can't be set to opposites, got side of left "
+             "while right was True")
+        if not isinstance(input, door.tensor):
+            input = number_beside(input, sorted_sequence)
+        need(input.ndim or sorted_sequence.ndim == 1, "input value can be a scalar only when boundaries "
+             f"tensor dimension is 1, but we got boundaries tensor dim({sorted_sequence.ndim}) and input "
+             f"value's dim({input.ndim}) numel({input.numel()})")
         at_right = right or side == "right"
         if sorter is None:
             return _searchsorted(sorted_sequence, input, bool(out_int32), at_right)
-        need(sorter.dtype is dtypes.int64, f"sorter must be a tensor of long dtype but got dtype {sorter.dtype.cname}")
-        need(sorter.shape == sorted_sequence.shape, "boundary and sorter must have the same size, but got boundary tensor "
-             f"{list(sorted_sequence.shape)} and got sorter tensor {list(sorter.shape)}")
+        need(sorter.dtype is dtypes.int64, f"sorter must be a tensor of long dtype but got dtype "
+             f"{sorter.dtype.cname}")
+        need(sorter.shape == sorted_sequence.shape, "boundary and sorter must have the same size, but got "
+             f"boundary tensor {list(sorted_sequence.shape)} and got sorter tensor {list(sorter.shape)}")
         return _searchsorted(_in_order(sorted_sequence, sorter), input, bool(out_int32), at_right)
 
 
@@ -158,14 +168,16 @@ class _searchsorted(Op):
     def meta(sorted_sequence, input, out_int32, right):
         tensor_given(sorted_sequence, "sorted_sequence", 1)
         for kind in (sorted_sequence, input):
-            need(kind.dtype.category in (1, 2), f"\"searchsorted_out_cpu\" not implemented for '{kind.dtype.cname}'",
-                 NotImplementedError)
+            need(kind.dtype.category in (1, 2), f"\"searchsorted_out_cpu\" not implemented for "
+                 f"'{kind.dtype.cname}'", NotImplementedError)
         need(sorted_sequence.ndim, "boundaries tensor should have positive dimension, but got 0 dimension")
-        need(sorted_sequence.ndim == 1 or sorted_sequence.ndim == input.ndim and sorted_sequence.shape[:-1] == input.shape[:-1],
-             "boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and input value tensor must "
-             f"match, but we got boundaries tensor {list(sorted_sequence.shape)} and input value tensor {list(input.shape)}")
-        need(not out_int32 or sorted_sequence.shape[-1] < 2**31, "the size of boundaries' last dimension should be less than "
-             f"2147483647 with out_int32, got {sorted_sequence.shape[-1]}")
+        alike = sorted_sequence.ndim == input.ndim and sorted_sequence.shape[:-1] == input.shape[:-1]
+        need(sorted_sequence.ndim == 1 or alike,
+             "boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and "
+             f"input value tensor must match, but we got boundaries tensor {list(sorted_sequence.shape)} and "
+             f"input value tensor {list(input.shape)}")
+        need(not out_int32 or sorted_sequence.shape[-1] < 2**31, "the size of boundaries' last dimension "
+             f"should be less than 2147483647 with out_int32, got {sorted_sequence.shape[-1]}")
         return spec(dtypes.int32 if out_int32 else dtypes.int64, input.shape, None, input.device)
 
     def ref(xp, sorted_sequence, input, out_int32, right):
@@ -177,7 +189,7 @@ class _searchsorted(Op):
 
 
 def bisect(xp, rows, values, right):
-    """Halve the range of every value at once; a NaN in a row counts as less than anything, as PyTorch has it."""
+    """Halve the range of every value at once. A NaN in a row counts as less than anything, as in PyTorch."""
     low, high = xp.zeros(values.shape, xp.int64), xp.full(values.shape, rows.shape[-1])
     while (low < high).any():
         middle = (low + high) // 2
@@ -190,7 +202,7 @@ def bisect(xp, rows, values, right):
 
 
 class bucketize(Composite):
-    """The index of the bucket between `boundaries` (a sorted vector) that each element of `input` falls into."""
+    """The number of the bucket between `boundaries`, a sorted vector, that each element of `input` falls into."""
 
     strict_out = True
     forms = "function"
@@ -201,13 +213,14 @@ class bucketize(Composite):
 
 
 class unravel_index(Composite):
-    """The coordinates in a tensor of `shape` of each place in `indices`, counted in the flattened tensor: one tensor each."""
+    """The coordinates, a tensor each, that places counted in a flattened tensor of `shape` have in it."""
 
     forms = "function"
 
     def of(indices, shape):
         if not isinstance(indices, door.tensor) or indices.dtype.category != 1:
-            raise TypeError(f"expected 'indices' to be integer dtype, but got {getattr(indices, 'dtype', type(indices).__name__)}")
+            raise TypeError(f"expected 'indices' to be integer dtype, but got "
+                            f"{getattr(indices, 'dtype', type(indices).__name__)}")
         if not isinstance(shape, (int, tuple, list)):
             raise TypeError(f"expected 'shape' to be int or sequence of ints, but got {type(shape).__name__}")
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
@@ -232,12 +245,14 @@ class _one_hot(Composite):
     names = "nn.functional.one_hot"
 
     def of(input, num_classes=-1):
-        need(input.dtype is dtypes.int64, f"one_hot is only applicable to index tensor of type LongTensor, got {input.dtype.cname}")
+        need(input.dtype is dtypes.int64, f"one_hot is only applicable to index tensor of type LongTensor, "
+             f"got {input.dtype.cname}")
         if not input.numel():
             need(num_classes > 0, "Can not infer total number of classes from empty tensor.")
             return _full((*input.shape, num_classes), 0, dtypes.int64, input.device)
         least, most = int(input.min()), int(input.max())
         need(least >= 0, f"Class values must be non-negative, got {least}.")
-        need(num_classes == -1 or most < num_classes, f"Class values must be smaller than num_classes: {most} with {num_classes} classes.")
+        need(num_classes == -1 or most < num_classes, f"Class values must be smaller than num_classes: "
+             f"{most} with {num_classes} classes.")
         count = most + 1 if num_classes == -1 else num_classes
         return _full((*input.shape, count), 0, dtypes.int64, input.device).scatter(-1, input.unsqueeze(-1), 1)

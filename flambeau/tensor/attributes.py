@@ -42,8 +42,8 @@ def _H(self):
     """The matrix transposed and conjugated."""
     if self.spec.ndim not in (0, 2):
         more = " For batches of matrices, consider using tensor.mH" if self.spec.ndim > 2 else ""
-        raise RuntimeError("tensor.H is only supported on matrices (2-D tensors). Got "
-                           f"{self.spec.ndim}-D tensor.{more}" + _said(self))
+        raise RuntimeError(f"tensor.H is only supported on matrices (2-D tensors). Got {self.spec.ndim}-D "
+                           f"tensor.{more}" + _said(self))
     return _mH(self)
 
 
@@ -125,8 +125,8 @@ def _reserve(storage, nbytes):
     if nbytes <= storage.nbytes:
         return
     if storage.exported and storage.still_exported():
-        raise RuntimeError("Trying to resize storage that is not resizable: its memory is shared with a "
-                           "NumPy array (or its address is known). clone() the tensor first.")
+        raise RuntimeError("Trying to resize storage that is not resizable: its memory is shared with a NumPy array "
+                           "(or its address is known). clone() the tensor first.")
     if storage.value is not None:
         memory = np.empty(nbytes, np.uint8)
         if storage.nbytes:
@@ -158,8 +158,7 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
         storage = getattr(source, "_untyped_storage", source)
         storage, start = getattr(storage, "storage", storage), storage_offset
         if not isinstance(storage, Storage):
-            raise TypeError("set_(): argument 'source' must be Tensor or Storage, not "
-                            f"{type(source).__name__}")
+            raise TypeError(f"set_(): argument 'source' must be Tensor or Storage, not {type(source).__name__}")
         n = storage.nbytes // self.spec.dtype.itemsize - start
         kind = spec(self.spec.dtype, (n,), None, storage.device)
     if size is not None:
@@ -169,9 +168,9 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
         start, itemsize = storage_offset, kind.dtype.itemsize
         extent = (start + shapes.extent(size, strides)) * itemsize
         if extent > storage.nbytes and shapes.numel(size):
-            raise RuntimeError(f"setStorage: sizes {list(size)}, strides {list(strides)}, storage offset "
-                               f"{start}, and itemsize {itemsize} requiring a storage size of {extent} are "
-                               f"out of bounds for storage of size {storage.nbytes}" + _said(self))
+            raise RuntimeError(f"setStorage: sizes {list(size)}, strides {list(strides)}, storage offset {start}, and "
+                               f"itemsize {itemsize} requiring a storage size of {extent} are out of bounds for "
+                               f"storage of size {storage.nbytes}" + _said(self))
         kind = spec(kind.dtype, size, strides, kind.device)
     self.storage, self.spec, self.offset = storage, kind, start
     self._seen = storage.version

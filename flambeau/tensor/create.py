@@ -37,8 +37,8 @@ def from_array(array, requires_grad=False, where=None):
 
 def no_pinning(pin_memory):
     if pin_memory:
-        raise RuntimeError("pin_memory=True requires a CUDA or other accelerator backend; no pinned memory "
-                           "allocator is available on this system.")
+        raise RuntimeError("pin_memory=True requires a CUDA or other accelerator backend; no pinned memory allocator "
+                           "is available on this system.")
 
 
 # --- the public functions --------------------------------------------------
@@ -54,9 +54,8 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
     dtype, where = dtypes.given(dtype), place(device)
     no_pinning(pin_memory)
     if isinstance(data, Tensor):
-        warnings.warn("To copy construct from a tensor, it is recommended to use "
-                      "sourceTensor.detach().clone() or sourceTensor.detach().clone().requires_grad_(True), "
-                      "rather than torch.tensor(sourceTensor).",
+        warnings.warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+                      "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).",
                       UserWarning, stacklevel=2)
         return copied(data, dtype, where if device is not None else None, requires_grad)
     return from_array(array_from(data, dtype), requires_grad, where)
@@ -108,8 +107,7 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=None):
         if where is not None and where is not found.device:
             raise ValueError(f"can't alias tensor from device '{found.device}' to '{where}'.")
         if wanted is not None and wanted is not found.dtype:
-            raise ValueError(f"can't alias tensor with dtype '{found.dtype.cname}' into dtype "
-                             f"'{wanted.cname}'.")
+            raise ValueError(f"can't alias tensor with dtype '{found.dtype.cname}' into dtype '{wanted.cname}'.")
     out = found
     if copy:
         out = found.clone()
@@ -125,8 +123,8 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=None):
 def from_file(filename, shared=None, size=0, *, dtype=None, layout=None, device=None, pin_memory=False,
               requires_grad=False):
     """A tensor over a memory-mapped file: not here; NumPy's memmap does the same."""
-    raise NotImplementedError("from_file is not in Flambeau: use torch.from_numpy(numpy.memmap(filename, "
-                              "dtype, 'r+', shape=(size,)))")
+    raise NotImplementedError("from_file is not in Flambeau: use torch.from_numpy(numpy.memmap(filename, dtype, 'r+', "
+                              "shape=(size,)))")
 
 
 # --- data to arrays --------------------------------------------------
@@ -170,8 +168,7 @@ def array_from(data, dtype=None):
         if dtype is None or array.dtype == dtype.np:
             return copy_of(array)
         if array.dtype.kind == "c" and not dtype.is_complex and dtype is not dtypes.bool:
-            warnings.warn("Casting complex values to real discards the imaginary "
-                          "part", UserWarning, stacklevel=4)
+            warnings.warn("Casting complex values to real discards the imaginary part", UserWarning, stacklevel=4)
         return converted(array, dtype)
     flat, shape, found = flattened(data)
     if found is not None:                                 # a list of arrays, put together already
@@ -227,11 +224,10 @@ def flattened(data):
         length = len(first)
         for held in flat:
             if not is_sequence(held):
-                raise TypeError(f"not a sequence: {held!r:.60} stands at dim {len(shape)} beside a sequence "
-                                f"of length {length}")
+                raise TypeError(f"not a sequence: {held!r:.60} stands at dim {len(shape)} beside a sequence of length "
+                                f"{length}")
             if len(held) != length:
-                raise ValueError(f"expected sequence of length {length} at dim {len(shape)} (got "
-                                 f"{len(held)})")
+                raise ValueError(f"expected sequence of length {length} at dim {len(shape)} (got {len(held)})")
         shape.append(length)
         flat = list(itertools.chain.from_iterable(flat)) if length else []
     return flat, tuple(shape), None
@@ -253,8 +249,8 @@ def unwrapped(flat, dtype):
         if isinstance(held, Tensor):
             if held.spec.numel != 1:
                 raise TypeError("only integer tensors of a single element can be converted to an index"
-                                if held.spec.dtype.category < 2 else "only one element tensors can be "
-                                                                     "converted to Python scalars"
+                                if held.spec.dtype.category < 2 else "only one element tensors can be converted to "
+                                                                     "Python scalars"
                                 ) from ValueError("a list of tensors is put together by torch.stack")
             kind, held = held.spec.dtype, held.item()
         elif isinstance(held, (np.generic, np.ndarray)):
@@ -264,8 +260,8 @@ def unwrapped(flat, dtype):
         elif isinstance(held, (int, float, complex)):
             kind = dtypes.of_number(next(c for c in (int, float, complex) if isinstance(held, c)))
         elif is_sequence(held):
-            raise TypeError(f"'{type(held).__name__}' object cannot be interpreted as an integer: it stands "
-                            "beside numbers")
+            raise TypeError(f"'{type(held).__name__}' object cannot be interpreted as an integer: it stands beside "
+                            "numbers")
         elif dtype is None:
             raise RuntimeError(f"Could not infer dtype of {type_words(held)}")
         else:
@@ -303,8 +299,7 @@ def elements(flat, dtype):
     except (OverflowError, ValueError):                   # find the number that does not go in, and say so
         for n in flat:
             if isinstance(n, float) and not (math.isfinite(n) and -2**63 <= n < 2**63):
-                raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow: "
-                                   f"{n!r}") from None
+                raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow: {n!r}") from None
             if not -2**63 <= n < 2**63:
                 raise ValueError(f"Overflow when unpacking long long: {n} does not fit into int64") from None
         raise
@@ -326,14 +321,14 @@ def legacy(dtype, args, kwargs, what="new"):
     from .storage import UntypedStorage
     where = kwargs.pop("device", None)
     if where is not None and place(where) is META:
-        raise RuntimeError("legacy constructor expects device type: cpu but device type: meta was passed; "
-                           "use torch.empty or torch.tensor with device='meta'")
+        raise RuntimeError("legacy constructor expects device type: cpu but device type: meta was passed; use "
+                           "torch.empty or torch.tensor with device='meta'")
     for name in ("size", "data", "other", "storage"):
         if name in kwargs:
             args = (*args, Size(kwargs.pop(name)) if name == "size" else kwargs.pop(name))
     if kwargs:
-        raise TypeError(f"{what}() received an invalid combination of arguments: unexpected "
-                        f"{', '.join(kwargs)}; torch.tensor(data, dtype=..., device=...) takes them")
+        raise TypeError(f"{what}() received an invalid combination of arguments: unexpected {', '.join(kwargs)}; "
+                        "torch.tensor(data, dtype=..., device=...) takes them")
     kind = dtype or dtypes.get_default_dtype()
     data = args[0] if args else Size((0,))
     if len(args) > 1 or isinstance(data, Size) or (isinstance(data, int) and not isinstance(data, bool)) \
@@ -346,8 +341,7 @@ def legacy(dtype, args, kwargs, what="new"):
         return out
     if isinstance(data, Tensor):
         if dtype is not None and data.dtype is not dtype:
-            raise TypeError(f"expected {type_name(dtype)} (got {type_name(data.dtype)}): use .to({dtype!r}) "
-                            "to convert")
+            raise TypeError(f"expected {type_name(dtype)} (got {type_name(data.dtype)}): use .to({dtype!r}) to convert")
         return data.detach().as_subclass(Tensor)
     if isinstance(data, (str, bytes)):
         raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
@@ -405,9 +399,9 @@ def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, pin_
     no_pinning(pin_memory)
     kind, where = dtypes.given(dtype, self.dtype), self.device if device is None else place(device)
     if isinstance(data, Tensor):
-        warnings.warn("To copy construct from a tensor, it is recommended to use "
-                      "sourceTensor.detach().clone() or sourceTensor.detach().clone().requires_grad_(True), "
-                      "rather than tensor.new_tensor(sourceTensor).",
+        warnings.warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+                      "sourceTensor.detach().clone().requires_grad_(True), rather than "
+                      "tensor.new_tensor(sourceTensor).",
                       UserWarning, stacklevel=2)
         return copied(data, dtypes.given(dtype), where, requires_grad)
     return from_array(array_from(data, kind), requires_grad, where)

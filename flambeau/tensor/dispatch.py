@@ -75,8 +75,8 @@ def dispatch(op, args):
                 for i, b in enumerate(a):
                     if b is not None:
                         if not isinstance(b, Tensor):
-                            raise TypeError(f"{op.__name__.strip('_')}(): expected Tensor as element {i} in argument {at}, but "
-                                            f"got {type(b).__name__}")
+                            raise TypeError(f"{op.__name__.strip('_')}(): expected Tensor as element {i} in argument "
+                                            f"{at}, but got {type(b).__name__}")
                         inputs.append(b)
                 key.append(tuple([None if b is None else b.spec for b in a]))
             else:
@@ -443,48 +443,47 @@ def _attach(op, entry, args, inputs, outs, site):
 
 def _no_inference(tensor):
     if tensor.storage.inference:
-        raise RuntimeError("Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode "
-                           "in computation tracked by autograd. To work around this, you can make a clone to get a normal "
-                           "tensor and use it in autograd, or use `torch.no_grad()` instead of `torch.inference_mode()`."
+        raise RuntimeError("Inference tensors cannot be saved for backward. Please do not use Tensors created in "
+                           "inference mode in computation tracked by autograd. To work around this, you can make a "
+                           "clone to get a normal tensor and use it in autograd, or use `torch.no_grad()` instead of "
+                           "`torch.inference_mode()`."
                            + _said(tensor))
 
 
 def _composite(op, args, kwargs):
-    """Run a composite; one with derivative rules becomes a single node over its inputs."""
-    if not op.differentiable:
-        if kwargs and not op.of.__code__.co_flags & 8:               # 8: it takes ** itself
-            kwargs = {k if k in op.arg_names else RENAMED.get(k, k): v for k, v in kwargs.items()}
-        try:
-            made = op.of(*args, **kwargs)
-            return _named(op, made) if op.returns is not None and made.__class__ is tuple else made
-        except Exception as error:
-            if getattr(error, "refusal", False):
-                raise explained(error, op, args, kwargs) from None
-            inner = f"{op.of.__qualname__}()"                        # Python's words about missing or surplus arguments
-            if error.__class__ is TypeError and str(error).startswith(inner):
-                raise TypeError(f"{op.__name__}(){str(error).removeprefix(inner)}; its arguments are "
-                                f"({', '.join(op.arg_names)})") from None
-            raise
+    """Run a composite. All that it records inside belongs to the line that called the outermost one."""
+    run = _ruled if op.differentiable else _unruled
+    trace = _local.trace
+    if trace.site is not None:
+        return run(op, args, kwargs)
+    trace.site = here(3)
+    try:
+        return run(op, args, kwargs)
+    finally:
+        trace.site = None
+
+
+def _unruled(op, args, kwargs):
+    """A composite whose inner operations make the graph."""
+    if kwargs and not op.of.__code__.co_flags & 8:                   # 8: it takes ** itself
+        kwargs = {k if k in op.arg_names else RENAMED.get(k, k): v for k, v in kwargs.items()}
+    try:
+        made = op.of(*args, **kwargs)
+        return _named(op, made) if op.returns is not None and made.__class__ is tuple else made
+    except Exception as error:
+        if getattr(error, "refusal", False):
+            raise explained(error, op, args, kwargs) from None
+        inner = f"{op.of.__qualname__}()"                            # Python's words about missing or surplus arguments
+        if error.__class__ is TypeError and str(error).startswith(inner):
+            raise TypeError(f"{op.__name__}(){str(error).removeprefix(inner)}; its arguments are "
+                            f"({', '.join(op.arg_names)})") from None
+        raise
+
+
+def _ruled(op, args, kwargs):
+    """A composite with derivative rules: a single node over its inputs."""
     args = op.bind(args, kwargs)
-    template, inputs = [], []
-    for a in args:
-        if isinstance(a, Tensor):
-            template.append(len(inputs))
-            inputs.append(a)
-        elif op.lists and a.__class__ in (tuple, list) and any(isinstance(b, Tensor) for b in a):
-            slots = []
-            for b in a:
-                slots.append(None if b is None else len(inputs))
-                if b is not None:
-                    inputs.append(b)
-            template.append(tuple(slots))
-        else:
-            template.append(None)
-    entry = Entry()
-    entry.kinds = tuple(t.spec for t in inputs)
-    entry.template = tuple(template)
-    entry.param_at = tuple(at for at, slot in enumerate(template) if slot is None)
-    entry.plans = {}
+    inputs = [a for a in args if isinstance(a, Tensor)] if not op.lists else list(_tensors(args))
     before, modes.grad = modes.grad, False
     level, modes.level = modes.level, -1
     n = op.n_positional
@@ -497,7 +496,7 @@ def _composite(op, args, kwargs):
     finally:
         modes.grad, modes.level = before, level
     many = made.__class__ in (tuple, list)
-    site = here()
+    site = _local.trace.site
     outs = list(made) if many else [made]
     for i, out in enumerate(outs):
         if out._base is not None or any(out is t for t in inputs):   # a result is a tensor of its own
@@ -505,9 +504,36 @@ def _composite(op, args, kwargs):
         out.site = site
         out._cut = None
         out._node = None
-    entry.outs = tuple(o.spec for o in outs)
-    _history(op, entry, args, inputs, outs, site)
+    _history(op, _ruled_entry(op, args, inputs), args, inputs, outs, site)
     return _named(op, outs) if many else outs[0]
+
+
+def _ruled_entry(op, args, inputs):
+    """What `_history` needs to know of a composite's call, kept by the specs of its tensors and where they stand."""
+    template, count = [], 0
+    for a in args:
+        if isinstance(a, Tensor):
+            template.append(count)
+            count += 1
+        elif op.lists and a.__class__ in (tuple, list) and any(isinstance(b, Tensor) for b in a):
+            slots = []
+            for b in a:
+                slots.append(None if b is None else count)
+                count += b is not None
+            template.append(tuple(slots))
+        else:
+            template.append(None)
+    key = (op, tuple(template), *[t.spec for t in inputs])
+    entry = _entries.get(key)
+    if entry is None:
+        entry = _entries[key] = Entry()
+        entry.op = op
+        entry.kinds = key[2:]
+        entry.template = key[1]
+        entry.param_at = tuple(at for at, slot in enumerate(template) if slot is None)
+        entry.plans = {}
+        entry.outs = None
+    return entry
 
 
 # --- writing in place -----------------------------------------------------------------------------------------------
@@ -522,8 +548,9 @@ def inplace(op, args, kwargs, public=None):
     if op.apart:
         for t in args[1:]:
             if t.__class__ is Tensor and t.storage is self.storage and partly_overlap(self, t):
-                raise RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor refer to "
-                                   "a single memory location. Please clone() the tensor before performing the operation."
+                raise RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor "
+                                   "refer to a single memory location. Please clone() the tensor before performing the "
+                                   "operation."
                                    + _said(self))
     asked = kwargs.get("dtype")
     if asked is not None and dtypes.given(asked) is not self.spec.dtype:
@@ -575,26 +602,29 @@ def before_write(self, what, bytes=True, overlap=False):
         raise RuntimeError(f"{what}: the tensor is read-only, since it shares the memory of a NumPy array that is not "
                            "writeable." + _said(self) + "\n  clone() it first, or make it from a writeable array.")
     if storage.inference and not modes.inference:
-        raise RuntimeError("Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to "
-                           "get a normal tensor before doing inplace update." + _said(self))
+        raise RuntimeError("Inplace update to inference tensor outside InferenceMode is not allowed. You can make a "
+                           "clone to get a normal tensor before doing inplace update." + _said(self))
     kind = self.spec
     if bytes and not overlap and not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
-        raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single memory "
-                           "location. Please clone() the tensor before performing the operation." + _said(self))
+        raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single "
+                           "memory location. Please clone() the tensor before performing the operation." + _said(self))
     if modes.grad:
         if self._view_of is not None:
             _view_checks(self, self)
         if self._node is None and self._requires_grad:
-            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation." + _said(self) +
+            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place "
+                               "operation." + _said(self) +
                                f"\n  {what} would overwrite a leaf. Use with torch.no_grad(): for an update, or the "
                                "out-of-place form.")
         base = self._base
         if base is not None:
             if base._node is None and base._requires_grad:
-                raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation." +
+                raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place "
+                                   "operation." +
                                    _said(self)[:-1] + f": a view of {name_of(base, user_frame()) or 'a leaf'}, made at "
-                                   f"{line_of(base.site)}.\n  Writing to it would overwrite the leaf. Use with torch.no_grad(): for "
-                                   "an update, or clone() the leaf first.")
+                                                      f"{line_of(base.site)}.\n  Writing to it would overwrite the "
+                                                      "leaf. Use with torch.no_grad(): for an update, or clone() the "
+                                                      "leaf first.")
 
 
 def _view_checks(self, result):
@@ -609,19 +639,21 @@ def refuse_view(self, written):
     name = self._node.name() if self._node is not None else "a view function"
     if why == "several":
         raise RuntimeError(f"Output {self._nr} of {name} is a view and {written}. This view is the output of a "
-                           "function that returns multiple views. Such functions do not allow the output views to be modified "
-                           "inplace. You should replace the inplace operation by an out-of-place one." + _said(self))
+                           "function that returns multiple views. Such functions do not allow the output views to be "
+                           "modified inplace. You should replace the inplace operation by an out-of-place "
+                           "one." + _said(self))
     if why == "no_grad":
-        raise RuntimeError(f"A view was created in no_grad mode and {written} with grad mode enabled. Given that "
-                           "this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving "
-                           "both the view and the inplace either both inside the no_grad block (if you don't want the inplace "
-                           "to be tracked) or both outside (if you want the inplace to be tracked)." + _said(self))
+        raise RuntimeError(f"A view was created in no_grad mode and {written} with grad mode enabled. Given that this "
+                           "use case is ambiguous and error-prone, it is forbidden. You can clarify your code by "
+                           "moving both the view and the inplace either both inside the no_grad block (if you don't "
+                           "want the inplace to be tracked) or both outside (if you want the inplace to be "
+                           "tracked)." + _said(self))
     if why == "custom":
-        raise RuntimeError(f"Output {self._nr} of {name} is a view and {written}. This view was created inside "
-                           "a custom Function (or because an input was returned as-is) and the autograd logic to handle "
-                           "view+inplace would override the custom backward associated with the custom Function, leading to "
-                           "incorrect gradients. This behavior is forbidden. You can fix this by cloning the output of the "
-                           "custom Function." + _said(self))
+        raise RuntimeError(f"Output {self._nr} of {name} is a view and {written}. This view was created inside a "
+                           "custom Function (or because an input was returned as-is) and the autograd logic to handle "
+                           "view+inplace would override the custom backward associated with the custom Function, "
+                           "leading to incorrect gradients. This behavior is forbidden. You can fix this by cloning "
+                           "the output of the custom Function." + _said(self))
 
 
 def assign(self, result, what, check_cast=True):
@@ -630,11 +662,13 @@ def assign(self, result, what, check_cast=True):
     if made.shape != kind.shape:
         fits = len(made.shape) <= kind.ndim and shapes.broadcast(kind.shape, made.shape) == kind.shape
         if not fits:
-            raise RuntimeError(f"output with shape {list(kind.shape)} doesn't match the broadcast shape {list(made.shape)}"
+            raise RuntimeError(f"output with shape {list(kind.shape)} doesn't match the broadcast shape "
+                               f"{list(made.shape)}"
                                + _said(self))
     if made.dtype is not kind.dtype:
         if check_cast and not dtypes.can_cast(made.dtype, kind.dtype):
-            raise RuntimeError(f"result type {made.dtype.cname} can't be cast to the desired output type {kind.dtype.cname}"
+            raise RuntimeError(f"result type {made.dtype.cname} can't be cast to the desired output type "
+                               f"{kind.dtype.cname}"
                                + _said(self) + "\n  Use the out-of-place form, or convert the tensor first.")
         result = result.to(kind.dtype)
     if made.shape != kind.shape:
@@ -717,13 +751,15 @@ def into(op, args, kwargs, out):
             raise TypeError(f"{op.__name__}(): argument 'out' must be Tensor, not {type(o).__name__}")
     needing = next((t for t in (*_tensors(args), *outs) if requires(t)), None) if modes.grad else None
     if needing is not None:
-        raise RuntimeError(f"{op.__name__}(): functions with out=... arguments don't support automatic differentiation, but one "
-                           "of the arguments requires grad." + _said(needing) + "\n  Leave out= away, or use torch.no_grad().")
+        raise RuntimeError(f"{op.__name__}(): functions with out=... arguments don't support automatic "
+                           "differentiation, but one of the arguments requires "
+                           "grad." + _said(needing) + "\n  Leave out= away, or use torch.no_grad().")
     for o in outs:
         before_write(o, f"{op.__name__}(out=)")
         if op.out_apart and any(_overlap(o, t) for t in _tensors(args)):
-            raise RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor refer to a "
-                               "single memory location. Please clone() the tensor before performing the operation." + _said(o))
+            raise RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor "
+                               "refer to a single memory location. Please clone() the tensor before performing the "
+                               "operation." + _said(o))
     if op.creates:
         kwargs = _as_out(op, kwargs, outs[0])
     before, modes.grad = modes.grad, False
@@ -736,22 +772,24 @@ def into(op, args, kwargs, out):
             raise TypeError(f"{op.__name__}(): out takes {len(results)} tensors, got {len(outs)}")
         for o, r in zip(outs, results, strict=True):
             if r.spec.dtype is not o.spec.dtype and _strict_out(op, args, outs):
-                raise RuntimeError(f"Found dtype {o.spec.dtype.cname} but expected {r.spec.dtype.cname} for out" + _said(o))
+                raise RuntimeError(f"Found dtype {o.spec.dtype.cname} but expected {r.spec.dtype.cname} for "
+                                   "out" + _said(o))
             if not dtypes.can_cast(r.spec.dtype, o.spec.dtype):
                 raise op.out_error(f"result type {r.spec.dtype.cname} can't be cast to the desired output type "
                                    f"{o.spec.dtype.cname}" + _said(o))
             if r.spec.device is not o.spec.device:
-                raise RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, "
+                raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, "
                                    f"{r.spec.device} and {o.spec.device}! (argument out)")
         for o, r in zip(outs, results, strict=True):
             if o.spec.shape != r.spec.shape:
                 if o.spec.numel:
                     import warnings
-                    warnings.warn(f"An output with one or more elements was resized since it had shape {list(o.spec.shape)}, "
-                                  f"which does not match the required output shape {list(r.spec.shape)}. This behavior is "
-                                  "deprecated, and in a future PyTorch release outputs will not be resized unless they have "
-                                  "zero elements. You can explicitly reuse an out tensor t by resizing it, inplace, to zero "
-                                  "elements with t.resize_(0).", UserWarning, stacklevel=3)
+                    warnings.warn("An output with one or more elements was resized since it had shape "
+                                  f"{list(o.spec.shape)}, which does not match the required output shape "
+                                  f"{list(r.spec.shape)}. This behavior is deprecated, and in a future PyTorch release "
+                                  "outputs will not be resized unless they have zero elements. You can explicitly "
+                                  "reuse an out tensor t by resizing it, inplace, to zero elements with "
+                                  "t.resize_(0).", UserWarning, stacklevel=3)
                 o.resize_(r.spec.shape)
             assign(o, r, f"{op.__name__}(out=)", check_cast=False)
     finally:
@@ -788,9 +826,11 @@ def _as_out(op, kwargs, out):
     kind = out.spec
     dtype, where = dtypes.given(kwargs.get("dtype"), kind.dtype), kwargs.get("device")
     if dtype is not kind.dtype:
-        raise RuntimeError(f"dtype {dtype.cname} does not match dtype of out parameter ({kind.dtype.cname})" + _said(out))
+        raise RuntimeError(f"dtype {dtype.cname} does not match dtype of out parameter "
+                           f"({kind.dtype.cname})" + _said(out))
     if where is not None and place(where) is not kind.device:
-        raise RuntimeError(f"device type {place(where).type} does not match device type of out parameter ({kind.device.type})"
+        raise RuntimeError(f"device type {place(where).type} does not match device type of out parameter "
+                           f"({kind.device.type})"
                            + _said(out))
     return {**kwargs, "dtype": dtype, "device": kind.device} if "device" in op.arg_names else {**kwargs, "dtype": dtype}
 
@@ -890,7 +930,8 @@ def _call_words(op, args, kwargs=None, suffix=""):
         argument = op.arg_names[at] if at < named else ""
         if isinstance(a, Tensor):
             name = name_of(a, frame)
-            words.append(f"{argument or name or 'tensor'}: {name + ' ' if name and argument and name != argument else ''}{a.spec}")
+            words.append(f"{argument or name or 'tensor'}: "
+                         f"{name + ' ' if name and argument and name != argument else ''}{a.spec}")
         elif isinstance(a, (tuple, list)) and any(isinstance(b, Tensor) for b in a):
             words.append(f"{argument or 'tensors'}: [{', '.join(worded(b) for b in a)}]")
         elif not argument:

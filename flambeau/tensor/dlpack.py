@@ -48,9 +48,9 @@ def opened(capsule):
     """The DLTensor inside a capsule, to read or change."""
     name = _name_of(capsule)
     if name not in FORMS:
-        raise RuntimeError(f"from_dlpack received an invalid capsule '{(name or b'').decode()}'. Note that "
-                           "DLTensor capsules can be consumed only once, so you might have already "
-                           "constructed a tensor from it once.")
+        raise RuntimeError(f"from_dlpack received an invalid capsule '{(name or b'').decode()}'. Note that DLTensor "
+                           "capsules can be consumed only once, so you might have already constructed a tensor from it "
+                           "once.")
     return FORMS[name].from_address(_pointer_in(capsule, name)).tensor
 
 
@@ -88,8 +88,7 @@ def dlpack(self, *, stream=None, max_version=None, dl_device=None, copy=None):
     if stream not in (None, -1):
         raise AssertionError(f"stream should be None on cpu, got {stream}")
     if dl_device is not None and tuple(map(int, dl_device)) != CPU_DEVICE:
-        raise BufferError(f"the tensor is on the CPU, and there is no device {tuple(dl_device)} to copy it "
-                          "to")
+        raise BufferError(f"the tensor is on the CPU, and there is no device {tuple(dl_device)} to copy it to")
     source = self.clone() if copy else self
     array = exported(source)
     half = source.spec.dtype is dtypes.bfloat16
@@ -138,15 +137,15 @@ def array_over(thing):
     if hasattr(thing, "__dlpack__"):
         where = tuple(map(int, thing.__dlpack_device__()))
         if where[0] != CPU_DEVICE[0]:
-            raise BufferError(f"the other tensor is on DLPack device {where}, and there is only the CPU "
-                              "here: copy it to the CPU first")
+            raise BufferError(f"the other tensor is on DLPack device {where}, and there is only the CPU here: copy it "
+                              "to the CPU first")
         try:
             capsule = thing.__dlpack__(max_version=(1, 0))
         except TypeError:                                  # from before versions
             capsule = thing.__dlpack__()
     elif type(thing).__name__ != "PyCapsule":
-        raise RuntimeError(f"from_dlpack received an invalid capsule: {type(thing).__name__} has no "
-                           "__dlpack__, and is none")
+        raise RuntimeError(f"from_dlpack received an invalid capsule: {type(thing).__name__} has no __dlpack__, and is "
+                           "none")
     versioned = _name_of(capsule) == b"dltensor_versioned"
     inside = opened(capsule)
     half = inside.code == BFLOAT and inside.bits == 16

@@ -10,9 +10,9 @@ from ..base.op import Op, OpType, _snake_to_camel, door
 from .dispatch import call, dispatch, inplace
 from .tensor import Tensor
 
-MODULES = ("create", "convert", "arith", "math", "compare", "reduce", "order", "shape", "arrange", "index", "scatter",
-           "search", "embedding", "matmul", "einsum", "solve", "factor", "linalg", "distance", "conv", "activation",
-           "attention", "norm", "loss", "special")
+MODULES = ("create", "convert", "arith", "math", "compare", "reduce", "order", "shape", "arrange", "index",
+           "mask", "scatter", "search", "embedding", "matmul", "einsum", "solve", "factor", "linalg",
+           "distance", "conv", "pool", "resample", "activation", "attention", "norm", "loss", "special")
 
 namespace: dict = {"": {}, "nn.functional": {}, "linalg": {}, "special": {}}
 declared: dict = {}           # class name → operation
@@ -128,7 +128,7 @@ def attach_all():
     for module in MODULES:
         found = importlib.import_module(f"{package}.ops.{module}")
         for op in vars(found).values():
-            if isinstance(op, OpType) and issubclass(op, Op) and op.__module__ == found.__name__:
+            if isinstance(op, OpType) and op.__module__ == found.__name__ and not op.__name__[0].isupper():    # a kind
                 declared[op.__name__] = op
                 attach(op)
     top = namespace[""]

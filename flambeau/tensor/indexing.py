@@ -1,8 +1,8 @@
 """`x[…]` and `x[…] = value`.
 
-An index is read part by part, front to back. Numbers, slices, None and `...` become views of views, as in PyTorch, so
-that the result shares memory and its history has the same steps. Tensors, lists, arrays and booleans are gathered along
-the way, each at the dimension it stands for, and are applied together at the end by `index` or `index_put_`.
+An index is read part by part, front to back. Numbers, slices, None and `...` become views of views, as in PyTorch,
+so that the result shares memory and its history has the same steps. Tensors, lists, arrays and booleans are
+gathered on the way, each at the dimension it stands for, and applied together at the end, by `index` or `index_put_`.
 """
 import operator
 import warnings
@@ -18,7 +18,7 @@ NUMBERS = (bool, int, float, complex)
 
 
 def getitem(self, index):
-    """The part of the tensor that `index` says: a view where it is made of numbers, slices, None and `...` only."""
+    """The part of the tensor that `index` says: a view, if that is made of numbers, slices, None and `...` only."""
     c = index.__class__
     if self.__class__ is not Tensor and _overrides(self.__class__) and not modes_torch_function_off():
         return self.__torch_function__(Tensor.__getitem__, (type(self),), (self, index), {})
@@ -33,7 +33,7 @@ def getitem(self, index):
 
 
 def setitem(self, index, value):
-    """Write `value` (a number, tensor or array that broadcasts) into the part of the tensor that `index` says."""
+    """Write `value`, a number, tensor or array that broadcasts, into the part of the tensor that `index` says."""
     if self.__class__ is not Tensor and _overrides(self.__class__) and not modes_torch_function_off():
         return self.__torch_function__(Tensor.__setitem__, (type(self),), (self, index, value), {})
     value = assignable(self, value)
@@ -58,18 +58,19 @@ def delitem(self, index):
     raise TypeError("Tensor does not support deleting items" + _said(self))
 
 
-# --- views --------------------------------------------------------------------------------------------------------------
+# --- views --------------------------------------------------------------------------------------------------
 
 
 def at(source, dim, number, nth):
     """The view of `source` at position `number` of `dim`; `nth` is the number's place in the index."""
     kind = source.spec
     if not kind.ndim:
-        raise IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert a "
-                         "0-dim tensor to a number" + _said(source))
+        raise IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ "
+                         "to convert a 0-dim tensor to a number" + _said(source))
     size = kind.shape[dim] if dim < kind.ndim else 0       # a second `...` may have skipped past the end
     if not -size <= number < size:
-        raise IndexError(f"index {number} is out of bounds for dimension {nth} with size {size}" + _said(source))
+        raise IndexError(f"index {number} is out of bounds for dimension {nth} with size {size}"
+                         + _said(source))
     op = declared["select"]
     key = (op, kind, dim)                     # one entry for all positions: they differ in their start only
     entry = _entries.get(key)
@@ -85,11 +86,13 @@ def cut(source, dim, part):
     if not kind.ndim:
         raise IndexError("slice() cannot be applied to a 0-dim tensor." + _said(source))
     if dim >= kind.ndim:
-        raise IndexError(f"Dimension out of range (expected to be in range of [{-kind.ndim}, {kind.ndim - 1}], but got {dim})")
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-kind.ndim}, {kind.ndim - 1}], but got "
+                         f"{dim})")
     size = kind.shape[dim]
     low, high, step = part.indices(size)
     if step < 0:
-        raise ValueError("step must be greater than zero" + _said(source) + "\n  Use torch.flip(input, dims) to turn it around.")
+        raise ValueError("step must be greater than zero" + _said(source) + "\n  Use torch.flip(input, dims) to turn "
+                                                                            "it around.")
     high = max(low, high)
     length = (high - low + step - 1) // step
     op = declared["_slice"]
@@ -106,11 +109,11 @@ def prepared(op, args, key):
     return _entry(op, args, key)
 
 
-# --- reading an index ---------------------------------------------------------------------------------------------------
+# --- reading an index ---------------------------------------------------------------------------------------
 
 
 def taken(self, index):
-    """(the view of `self` that the plain parts of `index` say, the index tensors to apply to it: None skips a dimension)"""
+    """(the view of `self` that the plain parts of `index` say, the index tensors for it: None skips a dimension)"""
     parts = parts_of(index)
     kinds = [opened(self, part) for part in parts]
     wide = sum([dims(part) for part in kinds])
@@ -123,11 +126,8 @@ def taken(self, index):
             view = at(view, dim, part, nth)
             continue
         if c is slice:
-            if part.start in (None, 0) and part.step in (None, 1) and (part.stop is None or part.stop.__class__ is int
-                                                                      and part.stop >= view.spec.shape[dim]):
-                dim += 1                                   # all of it
-                continue
-            view = cut(view, dim, part)
+            if not is_all(part, view.spec.shape[dim] if dim < view.spec.ndim else 0):
+                view = cut(view, dim, part)
             dim += 1
             continue
         if part is None:
@@ -148,17 +148,24 @@ def taken(self, index):
     return view, indices
 
 
+def is_all(part, size):
+    """Whether a slice takes all of a dimension; PyTorch then makes no view."""
+    start, stop, step = part.start, part.stop, part.step
+    return start in (None, 0) and step in (None, 1) and (stop is None or stop.__class__ is int and stop >= size)
+
+
 def parts_of(index):
     """The parts of an index. Some lists count as tuples, with a warning, as they do in PyTorch."""
     if isinstance(index, tuple):
         return index
-    if isinstance(index, (Tensor, np.ndarray, str, bytes)) or not hasattr(index, "__getitem__") or not hasattr(index, "__len__") \
-            or len(index) >= 32 or isinstance(index, dict):
+    if isinstance(index, (Tensor, np.ndarray, str, bytes)) or not is_sequence(index) or len(index) >= 32:
         return (index,)
-    if any(part is None or part is Ellipsis or isinstance(part, (Tensor, np.ndarray, slice, list, tuple, range)) for part in index):
-        warnings.warn("Using a non-tuple sequence for multidimensional indexing is deprecated and will be changed in pytorch 2.9; use "
-                      "x[tuple(seq)] instead of x[seq]. In pytorch 2.9 this will be interpreted as tensor index, "
-                      "x[torch.tensor(seq)], which will result either in an error or a different result", UserWarning, stacklevel=4)
+    nested = (Tensor, np.ndarray, slice, list, tuple, range)
+    if any(part is None or part is Ellipsis or isinstance(part, nested) for part in index):
+        warnings.warn("Using a non-tuple sequence for multidimensional indexing is deprecated and will be changed in "
+                      "pytorch 2.9; use x[tuple(seq)] instead of x[seq]. In pytorch 2.9 this will be interpreted as "
+                      "tensor index, x[torch.tensor(seq)], which will result either in an error or a different "
+                      "result", UserWarning, stacklevel=4)
         return tuple(index)
     return (index,)
 
@@ -179,10 +186,14 @@ def opened(self, part):
         return operator.index(part)
     if isinstance(part, (str, bytes)):
         raise TypeError(f"new(): invalid data type '{type(part).__name__}'")
-    if hasattr(part, "__getitem__") and hasattr(part, "__len__") and not isinstance(part, dict):
+    if is_sequence(part):
         return opened(self, list(part))
-    raise IndexError("only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got "
-                     f"{_type_name(part)})" + _said(self))
+    raise IndexError("only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices "
+                     f"(got {_type_name(part)})" + _said(self))
+
+
+def is_sequence(x):
+    return hasattr(x, "__getitem__") and hasattr(x, "__len__") and not isinstance(x, dict)
 
 
 def index_tensor(data):
@@ -222,11 +233,11 @@ def dims(part):
     return 0 if part is None or part is Ellipsis or part.__class__ is bool else 1
 
 
-# --- writing ------------------------------------------------------------------------------------------------------------
+# --- writing ------------------------------------------------------------------------------------------------
 
 
 def assignable(self, value):
-    """What may stand on the right: a Python number or a tensor; arrays and NumPy scalars are taken as those."""
+    """What may stand on the right: a Python number or a tensor. Arrays and NumPy scalars are taken as such."""
     if isinstance(value, Tensor):
         return value
     if isinstance(value, np.generic):
@@ -238,7 +249,8 @@ def assignable(self, value):
         return value
     if isinstance(value, np.ndarray):
         return from_array(np.array(value, order="C", copy=True)).to(self.spec.dtype)
-    raise TypeError(f"can't assign a {_type_name(value)} to a torch.{self.spec.dtype.cname}Tensor" + _said(self))
+    raise TypeError(f"can't assign a {_type_name(value)} to a torch.{self.spec.dtype.cname}Tensor"
+                    + _said(self))
 
 
 def write(view, value):

@@ -40,19 +40,18 @@ def type_words(thing):
 def check_array(array):
     """Refuse an array that no tensor can look like, in PyTorch's words."""
     if not array.dtype.isnative:
-        raise ValueError("given numpy array has byte order different from the native byte order. Conversion "
-                         f"between byte orders is currently not supported. (Its dtype is {array.dtype}; "
+        raise ValueError("given numpy array has byte order different from the native byte order. Conversion between "
+                         f"byte orders is currently not supported. (Its dtype is {array.dtype}; "
                          "array.astype(array.dtype.newbyteorder('=')) converts it.)")
     kind = dtypes.from_numpy(array.dtype)
     if any(step < 0 for step in array.strides):
-        raise ValueError("At least one stride in the given numpy array is negative, and tensors with "
-                         "negative strides are not currently supported. (You can probably work around this "
-                         "by making a copy of your array with array.copy().) Its strides are "
-                         f"{array.strides} bytes.")
+        raise ValueError("At least one stride in the given numpy array is negative, and tensors with negative strides "
+                         "are not currently supported. (You can probably work around this by making a copy of your "
+                         f"array with array.copy().) Its strides are {array.strides} bytes.")
     if any(step % kind.itemsize for step in array.strides):
-        raise ValueError("given numpy array strides not a multiple of the element byte size. Copy the numpy "
-                         f"array to reallocate the memory. (Its strides are {array.strides} bytes, an "
-                         f"element has {kind.itemsize}.)")
+        raise ValueError("given numpy array strides not a multiple of the element byte size. Copy the numpy array to "
+                         f"reallocate the memory. (Its strides are {array.strides} bytes, an element has "
+                         f"{kind.itemsize}.)")
 
 
 def shared(array):
@@ -91,15 +90,15 @@ def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
     if length == 0 or count == 0:
         raise ValueError(f"both buffer length ({length}) and count ({count}) must not be 0")
     if not 0 <= offset < length:
-        raise ValueError(f"offset ({offset} bytes) must be non-negative and no greater than buffer length "
-                         f"({length} bytes) minus 1")
+        raise ValueError(f"offset ({offset} bytes) must be non-negative and no greater than buffer length ({length} "
+                         "bytes) minus 1")
     if count > 0:
         if offset + count * size > length:
-            raise ValueError(f"requested buffer length ({count} * {size} bytes) after offset ({offset} "
-                             f"bytes) must not be greater than actual buffer length ({length} bytes)")
+            raise ValueError(f"requested buffer length ({count} * {size} bytes) after offset ({offset} bytes) must not "
+                             f"be greater than actual buffer length ({length} bytes)")
     elif (length - offset) % size:
-        raise ValueError(f"buffer length ({length} bytes) after offset ({offset} bytes) must be a multiple "
-                         f"of element size ({size})")
+        raise ValueError(f"buffer length ({length} bytes) after offset ({offset} bytes) must be a multiple of element "
+                         f"size ({size})")
     out = shared(np.frombuffer(buffer, kind.np, -1 if count < 0 else count, offset))
     return out.requires_grad_() if requires_grad else out
 
@@ -133,8 +132,8 @@ def array(self, dtype=None, copy=None):
     found = numpy(self)
     if dtype is not None and np.dtype(dtype) != found.dtype:
         if copy is False:
-            raise ValueError("Unable to avoid copy while creating an array as requested: the tensor is "
-                             f"{found.dtype}, and {np.dtype(dtype)} was asked for")
+            raise ValueError(f"Unable to avoid copy while creating an array as requested: the tensor is {found.dtype}, "
+                             f"and {np.dtype(dtype)} was asked for")
         return found.astype(dtype)
     return found.copy() if copy else found
 

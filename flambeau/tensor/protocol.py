@@ -44,8 +44,8 @@ def scalar(self):
     if self.spec.numel != 1:
         raise ValueError("only one element tensors can be converted to Python scalars" + who(self))
     if requires(self):
-        warnings.warn("Converting a tensor with requires_grad=True to a scalar may lead to unexpected "
-                      "behavior.\nConsider using tensor.detach() first.", UserWarning, stacklevel=3)
+        warnings.warn("Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\n"
+                      "Consider using tensor.detach() first.", UserWarning, stacklevel=3)
     return item(self)
 
 
@@ -53,8 +53,7 @@ def to_float(self):
     found = scalar(self)
     if isinstance(found, complex):
         if found.imag:
-            raise RuntimeError("value cannot be converted to type double without overflow: "
-                               f"{found}" + who(self))
+            raise RuntimeError(f"value cannot be converted to type double without overflow: {found}" + who(self))
         found = found.real
     return float(found)
 
@@ -63,8 +62,7 @@ def to_int(self):
     found = scalar(self)
     if isinstance(found, complex):
         if found.imag:
-            raise RuntimeError("value cannot be converted to type int64_t without overflow: "
-                               f"{found}" + who(self))
+            raise RuntimeError(f"value cannot be converted to type int64_t without overflow: {found}" + who(self))
         found = found.real
     return int(found)
 
@@ -82,10 +80,9 @@ def to_index(self):
 def truth(self):
     count = self.spec.numel
     if count != 1:
-        raise RuntimeError("Boolean value of Tensor with "
-                           f"{'no values' if count == 0 else 'more than one value'} is ambiguous"
-                           + who(self) + ("\n  Use .any() or .all(), or compare with "
-                                          "torch.equal." if count else ""))
+        raise RuntimeError(f"Boolean value of Tensor with {'no values' if count == 0 else 'more than one value'} is "
+                           "ambiguous"
+                           + who(self) + ("\n  Use .any() or .all(), or compare with torch.equal." if count else ""))
     return bool(item(self))
 
 
@@ -105,8 +102,7 @@ def iterate(self):
 
 def contains(self, element):
     if not isinstance(element, (Tensor, bool, int, float, complex, np.generic)):
-        raise RuntimeError("Tensor.__contains__ only supports Tensor or scalar, but you passed in a "
-                           f"{type(element)}.")
+        raise RuntimeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}.")
     return bool((element == self).any())
 
 
@@ -190,9 +186,9 @@ def reduce(self, protocol):
 def deep(self, memo):
     """A copy with memory of its own; tensors copied under one `memo` that shared a storage share the copy of it."""
     if self.grad_fn is not None:
-        raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
-                           "protocol at the moment. If you were attempting to deepcopy a module, this may be "
-                           "because of a torch.nn.utils.weight_norm usage, see "
+        raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol "
+                           "at the moment. If you were attempting to deepcopy a module, this may be because of a "
+                           "torch.nn.utils.weight_norm usage, see "
                            "https://github.com/pytorch/pytorch/pull/103001" + who(self) +
                            "\n  Use .detach().clone() to copy its value.")
     from copy import deepcopy

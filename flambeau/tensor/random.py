@@ -167,8 +167,7 @@ def new(size, dtype, layout, device, pin_memory, out, fallback=None):
     """The spec of a new tensor from the arguments that every function here takes; `out` says dtype and device."""
     if out is not None:
         fallback, dtype = the_out(out).dtype, dtypes.given(dtype, out.dtype)
-        need(dtype is fallback, f"dtype {dtype.cname} does not match dtype of out parameter "
-             f"({fallback.cname})")
+        need(dtype is fallback, f"dtype {dtype.cname} does not match dtype of out parameter ({fallback.cname})")
         device = out.device if device is None else device
     dtype, where = options(dtype, fallback or dtypes.get_default_dtype(), device, layout, pin_memory)
     need(out is None or where is out.device,
@@ -192,8 +191,8 @@ def the_out(out):
 def resized(out, shape):
     """`out` ready to be written, in the shape of the result."""
     if modes.grad and requires(the_out(out)):
-        raise RuntimeError("functions with out=... arguments don't support automatic differentiation, but "
-                           "one of the arguments requires grad." + _said(out))
+        raise RuntimeError("functions with out=... arguments don't support automatic differentiation, but one of the "
+                           "arguments requires grad." + _said(out))
     if tuple(out.shape) != tuple(shape):
         before_write(out, "out=")
         out.resize_(shape)
@@ -207,13 +206,11 @@ def spoken(given, named, **defaults):
     """Arguments by position or by name; a name may be a Python keyword (`from`)."""
     names = list(defaults)
     if len(given) > len(names):
-        raise TypeError(f"takes {len(names)} positional arguments ({', '.join(names)}) but {len(given)} were "
-                        "given")
+        raise TypeError(f"takes {len(names)} positional arguments ({', '.join(names)}) but {len(given)} were given")
     values = dict(zip(names, given, strict=False))
     for name, value in named.items():
         if name not in defaults:
-            raise TypeError(f"got an unexpected keyword argument '{name}'; its arguments are "
-                            f"({', '.join(names)})")
+            raise TypeError(f"got an unexpected keyword argument '{name}'; its arguments are ({', '.join(names)})")
         if name in values:
             raise TypeError(f"got multiple values for argument '{name}'")
         values[name] = value
@@ -221,23 +218,21 @@ def spoken(given, named, **defaults):
 
 
 def uniform(dtype, low, high, generator):
-    need(dtype.category >= 2, "\"check_uniform_bounds\" not implemented for "
-         f"'{dtype.cname}'", NotImplementedError)
+    need(dtype.category >= 2, f"\"check_uniform_bounds\" not implemented for '{dtype.cname}'", NotImplementedError)
     if (low, high) != (0.0, 1.0):
         top = dtypes.finfo(dtype).max
         for name, n in (("from", low), ("to", high)):
             need(-top <= n <= top, f"{name} is out of bounds for {C_NAMES[dtype.to_real().name]}: {n}")
         need(low <= high, f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}")
-        need(high - low <= top, f"uniform_ expects to-from <= std::numeric_limits<{dtype.cname}>::max(), but "
-             f"found to={high} and from={low} which result in to-from to exceed the limit")
+        need(high - low <= top, f"uniform_ expects to-from <= std::numeric_limits<{dtype.cname}>::max(), but found "
+                                f"to={high} and from={low} which result in to-from to exceed the limit")
     source = stream(generator)
     return lambda n: source.uniform(n, dtype.np, low, high)
 
 
 def gaussian(dtype, mean, std, contiguous, generator):
     need(std >= 0, f"normal expects std >= 0.0, but found std {std}")
-    need(dtype.category >= 2, "\"normal_kernel_cpu\" not implemented for "
-         f"'{dtype.cname}'", NotImplementedError)
+    need(dtype.category >= 2, f"\"normal_kernel_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
     source = stream(generator)
     return lambda n: source.normal(n, dtype.np, mean, std, contiguous)
 
@@ -269,8 +264,7 @@ def check_integers(low, high, dtype):
 
 def at_odds(p, kind, source):
     """A draw of zeros and ones for each probability in the tensor `p`, broadcast to the spec `kind`."""
-    need(p.spec.dtype.category == 2, "\"bernoulli_tensor_cpu_p_\" not implemented for "
-         f"'{p.spec.dtype.cname}'",
+    need(p.spec.dtype.category == 2, f"\"bernoulli_tensor_cpu_p_\" not implemented for '{p.spec.dtype.cname}'",
          NotImplementedError)
     if p.spec.shape != kind.shape:
         with_grad, modes.grad = modes.grad, False
@@ -283,8 +277,7 @@ def at_odds(p, kind, source):
 
 def coins(p, kind, generator):
     dtype, source = kind.dtype, stream(generator)
-    need(not dtype.is_complex or not kind.numel, "\"bernoulli_tensor_cpu_self_\" not implemented for "
-         f"'{dtype.cname}'",
+    need(not dtype.is_complex or not kind.numel, f"\"bernoulli_tensor_cpu_self_\" not implemented for '{dtype.cname}'",
          NotImplementedError)
     if isinstance(p, Tensor):
         return at_odds(p, kind, source)
@@ -335,8 +328,8 @@ def bernoulli_(self, p=0.5, *, generator=None):
 def exponential_(self, lambd=1, *, generator=None):
     """Fill with exponential numbers of rate `lambd`."""
     lambd, dtype, source = number(lambd, "lambd"), self.spec.dtype, stream(generator)
-    need(dtype.category >= 2, "Exponential distribution is a continuous probability distribution. dtype must "
-         f"be a floating point but you specified {dtype.cname}")
+    need(dtype.category >= 2, "Exponential distribution is a continuous probability distribution. dtype must be a "
+                              f"floating point but you specified {dtype.cname}")
     need(lambd > 0, f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
     need(dtype.category == 2, f"\"exponential_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
     return fill(self, lambda n: source.exponential(n, dtype.np, lambd), "exponential_", "_exponential")
@@ -347,8 +340,7 @@ def geometric_(self, p, *, generator=None):
     """Fill with the number of trials up to the first success of probability `p`."""
     p, dtype, source = number(p, "p"), self.spec.dtype, stream(generator)
     need(0 < p < 1, f"geometric_ expects p to be in (0, 1), but got p={p}")
-    need(dtype.category in (1, 2), "\"geometric_cpu\" not implemented for "
-         f"'{dtype.cname}'", NotImplementedError)
+    need(dtype.category in (1, 2), f"\"geometric_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
     return fill(self, lambda n: source.geometric(n, dtype.np, p), "geometric_", "_geometric")
 
 
@@ -358,8 +350,8 @@ def cauchy_(self, median=0, sigma=1, *, generator=None):
     median, sigma = number(median, "median"), number(sigma, "sigma")
     dtype, source = self.spec.dtype, stream(generator)
     need(sigma > 0, f"cauchy_ expects sigma > 0.0, but found sigma={sigma}")
-    need(dtype.category >= 2, "Cauchy distribution is a continuous probability distribution. dtype must be a "
-         f"floating point but you specified {dtype.name}")
+    need(dtype.category >= 2, "Cauchy distribution is a continuous probability distribution. dtype must be a floating "
+                              f"point but you specified {dtype.name}")
     need(dtype.category == 2, f"\"cauchy_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
     return fill(self, lambda n: source.cauchy(n, dtype.np, median, sigma), "cauchy_", "_cauchy")
 
@@ -423,8 +415,7 @@ def randint(*args, low=None, high=None, size=None, generator=None, out=None, dty
     if rest and size is None:
         size, rest = rest[0], rest[1:]
     if rest or not isinstance(size, (tuple, list)):
-        raise TypeError("argument 'size' must be tuple of ints, "
-                        "not " + type(rest[0] if rest else size).__name__)
+        raise TypeError("argument 'size' must be tuple of ints, not " + type(rest[0] if rest else size).__name__)
     kind = new(shape_of((size,)), dtype, layout, device, pin_memory, out, dtypes.int64)
     return made(out, kind, integers(kind.dtype, low, high, generator), requires_grad, "_random")
 
@@ -487,8 +478,8 @@ def normal(mean=None, std=None, size=None, *, generator=None, out=None, dtype=No
         if std.spec.device is not META and std.spec.numel:
             need(bool((array_of(std) >= 0).all()), "normal expects all elements of std >= 0.0")
     if out is not None and modes.grad and any(map(requires, (*tensors, out))):
-        raise RuntimeError("normal(): functions with out=... arguments don't support automatic "
-                           "differentiation, but one of the arguments requires grad." + _said(out))
+        raise RuntimeError("normal(): functions with out=... arguments don't support automatic differentiation, but "
+                           "one of the arguments requires grad." + _said(out))
     first = tensors[0].spec
     kind = spec(first.dtype, shapes.broadcast(*[t.spec.shape for t in tensors]), None, first.device)
     before, modes.grad = modes.grad, False
@@ -524,8 +515,7 @@ def bernoulli(input, p=None, *, generator=None, out=None):
 def poisson(input, generator=None):
     """A Poisson count for each rate in `input`."""
     kind, source = input.spec, stream(generator)
-    need(kind.dtype.category == 2, "\"poisson_cpu\" not implemented for "
-         f"'{kind.dtype.cname}'", NotImplementedError)
+    need(kind.dtype.category == 2, f"\"poisson_cpu\" not implemented for '{kind.dtype.cname}'", NotImplementedError)
     drawn = fresh(lambda n: source.poisson(np.ascontiguousarray(array_of(input)).reshape(-1)),
                   spec(kind.dtype, kind.shape, None, kind.device))
     return declared["_poisson"](input, drawn) if modes.grad and requires(input) else drawn
@@ -542,8 +532,8 @@ def multinomial(input, num_samples, replacement=False, *, generator=None, out=No
          f"{kind.dtype.cname}")
     need(1 <= kind.ndim <= 2, f"prob_dist must be 1 or 2 dim, got shape {list(kind.shape)}")
     need(n > 0, f"cannot sample n_sample <= 0 samples, got {n}")
-    need(replacement or n <= kind.shape[-1], "cannot sample n_sample > prob_dist.size(-1) samples without "
-         f"replacement: {n} of {kind.shape[-1]}")
+    need(replacement or n <= kind.shape[-1], "cannot sample n_sample > prob_dist.size(-1) samples without replacement: "
+                                             f"{n} of {kind.shape[-1]}")
     picked = spec(dtypes.int64, (*kind.shape[:-1], n), None, kind.device)
     drawn = fresh(lambda _: source.multinomial(array_of(input), n, replacement).reshape(-1), picked)
     if out is None:

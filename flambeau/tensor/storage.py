@@ -137,8 +137,8 @@ def resize(cell, nbytes):
     before_write(whole, "resize_")
     if cell.device is not META:
         if cell.exported and cell.still_exported():
-            raise RuntimeError("cannot resize a storage whose memory NumPy (or another library) holds, or "
-                               "whose address was asked for; clone() the tensor first")
+            raise RuntimeError("cannot resize a storage whose memory NumPy (or another library) holds, or whose "
+                               "address was asked for; clone() the tensor first")
         old = cell.value.ready().memory
         fresh = np.zeros(nbytes, np.uint8)
         fresh[:min(nbytes, old.size)] = old[:nbytes]
@@ -169,8 +169,8 @@ def is_pinned(self, device=None):
 
 def pin_memory(self, device=None):
     """Refused: there is no accelerator that page-locked memory would serve."""
-    raise RuntimeError("Cannot access accelerator device when none is available: pinned memory speeds up "
-                       "copies to one, and there is none here")
+    raise RuntimeError("Cannot access accelerator device when none is available: pinned memory speeds up copies to "
+                       "one, and there is none here")
 
 
 def is_set_to(self, tensor):

@@ -57,8 +57,8 @@ def converted(made, cls, fresh, args):
 def as_subclass(self, cls):
     """The same data and history as an object of class `cls`, a subclass of Tensor."""
     if not (isinstance(cls, type) and issubclass(cls, Tensor)):
-        raise TypeError("Creating a Tensor subclass from a class that does not inherit from Tensor is not "
-                        f"possible. Make sure your class inherits from Tensor: got {cls!r}")
+        raise TypeError("Creating a Tensor subclass from a class that does not inherit from Tensor is not possible. "
+                        f"Make sure your class inherits from Tensor: got {cls!r}")
     with DisableTorchFunctionSubclass():
         from .forms import declared
         out = declared["_alias"](self)

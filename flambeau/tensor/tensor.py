@@ -40,7 +40,7 @@ class Tensor(metaclass=TensorType):
     _accumulator = None
     _leaf_hooks = None
     _post_hooks = None
-    _retains = False
+    _retains = None           # the node that will put its gradient into `.grad`
     _tangent = None
     __array_priority__ = 1000
 
@@ -204,15 +204,18 @@ class Tensor(metaclass=TensorType):
         """Ask for (or no longer ask for) gradients of this leaf."""
         if requires_grad:
             if self.spec.dtype.category < 2:
-                raise RuntimeError("only Tensors of floating point dtype can require gradients (and of complex dtype)" + _who(self))
+                raise RuntimeError("only Tensors of floating point dtype can require gradients (and of complex "
+                                   "dtype)" + _who(self))
             if self.storage.inference and not modes.inference:
-                raise RuntimeError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
+                raise RuntimeError("Setting requires_grad=True on inference tensor outside InferenceMode is not "
+                                   "allowed.")
             if not requires(self):
                 self._requires_grad = True
                 self._cut = None
         elif not self.is_leaf:
-            raise RuntimeError("you can only change requires_grad flags of leaf variables. If you want to use a computed variable "
-                               "in a subgraph that doesn't require differentiation use var_no_grad = var.detach()." + _who(self))
+            raise RuntimeError("you can only change requires_grad flags of leaf variables. If you want to use a "
+                               "computed variable in a subgraph that doesn't require differentiation use var_no_grad = "
+                               "var.detach()." + _who(self))
         else:
             if self._requires_grad:
                 self._cut = ("requires_grad_(False)", here())
@@ -237,29 +240,32 @@ class Tensor(metaclass=TensorType):
     def grad(self):
         if self._grad is None and self._node is not None and not self._retains:
             import warnings
-            warnings.warn("The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't "
-                          "be populated during autograd.backward(). If you indeed want the .grad field to be populated for a "
-                          "non-leaf Tensor, use .retain_grad() on the non-leaf Tensor. If you access the non-leaf Tensor by "
-                          "mistake, make sure you access the leaf Tensor instead." + _who(self), UserWarning, stacklevel=2)
+            warnings.warn("The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad "
+                          "attribute won't be populated during autograd.backward(). If you indeed want the .grad field "
+                          "to be populated for a non-leaf Tensor, use .retain_grad() on the non-leaf Tensor. If you "
+                          "access the non-leaf Tensor by mistake, make sure you access the leaf Tensor "
+                          "instead." + _who(self), UserWarning, stacklevel=2)
         return self._grad
 
     @grad.setter
     def grad(self, g):
         if g is not None:
             if not isinstance(g, Tensor):
-                raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(g).__name__}")
+                raise TypeError("assigned grad expected to be a Tensor or None but got grad of type "
+                                f"{type(g).__name__}")
             if g is self:
                 raise RuntimeError("can't assign Variable as its own grad")
             if g.spec.dtype is not self.spec.dtype:
-                raise RuntimeError(f"attempting to assign a gradient with dtype '{g.spec.dtype.name}' to a tensor with dtype "
-                                   f"'{self.spec.dtype.name}'. The gradient must match the tensor's dtype." + _who(self))
+                raise RuntimeError(f"attempting to assign a gradient with dtype '{g.spec.dtype.name}' to a tensor with "
+                                   f"dtype '{self.spec.dtype.name}'. The gradient must match the tensor's "
+                                   "dtype." + _who(self))
             if g.spec.device is not self.spec.device:
-                raise RuntimeError(f"attempting to assign a gradient with device type '{g.spec.device.type}' to a tensor with "
-                                   f"device type '{self.spec.device.type}'." + _who(self))
+                raise RuntimeError(f"attempting to assign a gradient with device type '{g.spec.device.type}' to a "
+                                   f"tensor with device type '{self.spec.device.type}'." + _who(self))
             if g.spec.shape != self.spec.shape:
-                raise RuntimeError(f"attempting to assign a gradient of size '{list(g.spec.shape)}' to a tensor of size "
-                                   f"'{list(self.spec.shape)}'. Please ensure that the gradient and the tensor are the same "
-                                   "size" + _who(self))
+                raise RuntimeError(f"attempting to assign a gradient of size '{list(g.spec.shape)}' to a tensor of "
+                                   f"size '{list(self.spec.shape)}'. Please ensure that the gradient and the tensor "
+                                   "are the same size" + _who(self))
         self._grad = g
 
     @grad.deleter
@@ -278,14 +284,18 @@ class Tensor(metaclass=TensorType):
         if self._node is None:
             return
         node, nr = edge
+        if self._retains:                    # an in-place write has given the tensor another node: it moves there
+            held = self._retains.retained
+            for old in [old for old, ref in held.items() if ref() is self]:
+                del held[old]
         if node.retained is None:
             node.retained = {}
         node.retained[nr] = weakref.ref(self)
-        self._retains = True
+        self._retains = node
 
     @property
     def retains_grad(self):
-        return self._retains
+        return self._retains is not None
 
     def register_hook(self, hook):
         """Call `hook(grad)` when this tensor's gradient is complete; what it returns replaces the gradient."""
@@ -325,10 +335,12 @@ class Tensor(metaclass=TensorType):
         """Forget this tensor's history."""
         if self._base is not None:
             raise RuntimeError("Can't detach views in-place. Use detach() instead. If you are using "
-                               "DistributedDataParallel (DDP) for training, and gradient_as_bucket_view is set as True, gradients "
-                               "are views of DDP buckets, and hence detach_() cannot be called on these gradients. To fix this "
-                               "error, please refer to the Optimizer.zero_grad() function in torch/optim/optimizer.py as a solution."
-                               if self._grad is not None else "Can't detach views in-place. Use detach() instead." + _who(self))
+                               "DistributedDataParallel (DDP) for training, and gradient_as_bucket_view is set as "
+                               "True, gradients are views of DDP buckets, and hence detach_() cannot be called on "
+                               "these gradients. To fix this error, please refer to the Optimizer.zero_grad() function "
+                               "in torch/optim/optimizer.py as a solution."
+                               if self._grad is not None else "Can't detach views in-place. Use detach() "
+                                                              "instead." + _who(self))
         if requires(self):
             self._cut = ("detach_()", here())
         self._node, self._nr, self._requires_grad = None, 0, False

@@ -54,9 +54,9 @@ def refuse(name, tensors):
     """Say that NumPy cannot compute `name` on these tensors without losing something."""
     for t in tensors:
         if requires(t):
-            raise TypeError(f"numpy.{name} has no counterpart here that carries gradients, and a tensor that "
-                            "requires grad is not detached in silence: use tensor.detach().numpy() (or "
-                            f".detach()) if no gradient is wanted.{who(t)}")
+            raise TypeError(f"numpy.{name} has no counterpart here that carries gradients, and a tensor that requires "
+                            "grad is not detached in silence: use tensor.detach().numpy() (or .detach()) if no "
+                            f"gradient is wanted.{who(t)}")
         if t.spec.device is META:
             raise TypeError(f"numpy.{name}: can't convert meta device type tensor to numpy.{who(t)}")
 
@@ -164,9 +164,8 @@ def write(made, out, name):
             target.copy_(result)
         elif target is not None:
             if requires(result):
-                raise TypeError(f"numpy.{name}: the result requires grad and cannot be written into a NumPy "
-                                "array, which has none: use tensor.detach() if no gradient is "
-                                f"wanted.{who(result)}")
+                raise TypeError(f"numpy.{name}: the result requires grad and cannot be written into a NumPy array, "
+                                f"which has none: use tensor.detach() if no gradient is wanted.{who(result)}")
             np.copyto(target, array_of(result), casting="same_kind")
     return out[0] if len(out) == 1 else tuple(r if o is None else o for o, r in zip(out, results, strict=True))
 

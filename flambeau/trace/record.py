@@ -30,11 +30,13 @@ class Trace:
     lock, so never both go on. Runners exclude each other with `lock`.
     """
 
-    __slots__ = ("code", "values", "last", "slots", "bytes", "lock", "busy", "sealed", "site", "__weakref__")
+    __slots__ = ("code", "values", "last", "slots", "bytes", "lock", "busy", "sealed", "site", "failure",
+                 "__weakref__")
 
     def __init__(self):
         self.lock = threading.RLock()
         self.busy = self.sealed = False
+        self.failure = None   # what the run now going on has failed with
         self.site = None      # the line that everything recorded now belongs to, while a backward runs
         self.clear()
         _traces.add(self)
@@ -133,23 +135,28 @@ class Trace:
         """
         with self.lock:
             if self.sealed:                       # by this thread, since it holds the lock
-                raise RuntimeError("a tensor was looked at while it is being computed: by a signal handler, or by a finaliser")
+                raise RuntimeError("a tensor was looked at while it is being computed: by a signal handler, or by a "
+                                   "finaliser")
             self.sealed = True                    # see Note [Whose turn]
             try:
                 while self.busy:
                     time.sleep(0)
-                failure = self._run_sealed()
+                self._run_sealed()
             finally:
                 self.sealed = False
-        if failure is not None and (asked is None or asked.trace is not None):
-            raise failure
+                failure, self.failure = self.failure, None
+        try:
+            if failure is not None and (asked is None or asked.trace is not None):
+                raise failure
+        finally:
+            failure = None                        # a frame that holds its own error would keep the tensors in it alive
 
     def _run_sealed(self):
         if not self.code:
-            return None
+            return
         values, last = self.values, self.last
         wanted = self.wanted()
-        done, failure, left = 0, None, []
+        done, left = 0, []
         before = np.seterr(all="ignore")
         try:
             for entry, slots, offsets, params, first in self.code:
@@ -170,7 +177,8 @@ class Trace:
                             outs = execute(entry, arrays, params, own)
                             del arrays
                     except Exception as error:
-                        outs, arrays, failure = None, None, failure or error
+                        outs = arrays = None
+                        self.failure = self.failure or error
                     if outs is None:                  # it stays, and so does what it reads
                         left.append(self.code[done])
                         for slot in (*slots, *range(first, first + len(entry.outs))):
@@ -202,7 +210,6 @@ class Trace:
             self._keep(left)
         else:
             self.clear()
-        return failure
 
     def _keep(self, code):
         """Leave the instructions `code`, which have not run, in the trace, so that nothing is lost."""
@@ -225,16 +232,14 @@ class Trace:
         old, source = self.values[slots[0]], self.values[slots[1]]
         view, kind = entry.kinds
         incoming = source.look(kind, offsets[1])
-        reads = 3 + (old in self.slots)                # the list, the local name, the argument; the slot table
-        if self.last[slots[0]] == index and _refs(old) <= reads and old.array.flags.writeable:
-            memory = old.memory
-            if np.may_share_memory(memory, incoming):
-                incoming = incoming.copy()
-        else:
-            memory = old.memory.copy()
+        reads = 3 + (old in self.slots) + (source is old)      # the list, the local names, the argument; the slot table
+        memory = old.memory
+        free = self.last[slots[0]] == index and _refs(old) <= reads and old.array.flags.writeable
+        # An interrupt may make us write a second time, so a source that the write changes must not be written over.
+        if not free or (source is old and _overlap(_at(memory, view, offsets[0]), incoming)):
+            memory = memory.copy()
         if view.numel:
-            target = np.ndarray(view.shape, view.dtype.np, memory, offsets[0] * view.dtype.itemsize, view.np_strides)
-            target[...] = incoming
+            _at(memory, view, offsets[0])[...] = incoming
         return memory
 
     def __str__(self):
@@ -245,6 +250,21 @@ class Trace:
             gives = ", ".join(f"%{first + i}: {s}" for i, s in enumerate(entry.outs))
             lines.append(f"{gives} = {entry.op.__name__}({', '.join([*reads, *map(repr, params)])})")
         return "\n".join(lines)
+
+
+def _at(memory, view, offset):
+    """What a tensor of spec `view`, `offset` elements in, sees of `memory`."""
+    if not view.numel:
+        return np.empty(view.shape, view.dtype.np)
+    return np.ndarray(view.shape, view.dtype.np, memory, offset * view.dtype.itemsize, view.np_strides)
+
+
+def _overlap(a, b):
+    """Whether two arrays have a cell in common; said to be so, too, where it is hard to tell."""
+    try:
+        return np.shares_memory(a, b, max_work=10_000)
+    except np.exceptions.TooHardError:
+        return True
 
 
 class update:

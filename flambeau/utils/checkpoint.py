@@ -39,9 +39,9 @@ class _Stretch:
             self.run_again()
         held = self.found[number]
         if held is None:
-            raise CheckpointError("torch.utils.checkpoint: Unpack is being triggered for a tensor that was already unpacked "
-                                  "once. If you are calling ctx.saved_tensors in backward, make sure to do so only once. "
-                                  "Otherwise please open an issue with details on your use case.")
+            raise CheckpointError("torch.utils.checkpoint: Unpack is being triggered for a tensor that was already "
+                                  "unpacked once. If you are calling ctx.saved_tensors in backward, make sure to do so "
+                                  "only once. Otherwise please open an issue with details on your use case.")
         return held
 
     def run_again(self):
@@ -64,18 +64,19 @@ class _Stretch:
         finally:
             default_generator.set_state(after)
         if len(found) != len(self.specs):
-            raise CheckpointError("torch.utils.checkpoint: A different number of tensors was saved during the original forward "
-                                  f"and recomputation.\nNumber of tensors saved during forward: {len(self.specs)}\nNumber of "
-                                  f"tensors saved during recomputation: {len(found)}.\n  The checkpoint was made at "
-                                  f"{line_of(self.site)}: what it runs must not depend on anything that changes.")
+            raise CheckpointError("torch.utils.checkpoint: A different number of tensors was saved during the original "
+                                  "forward and recomputation.\nNumber of tensors saved during forward: "
+                                  f"{len(self.specs)}\nNumber of tensors saved during recomputation: {len(found)}.\n  "
+                                  f"The checkpoint was made at {line_of(self.site)}: what it runs must not depend on "
+                                  "anything that changes.")
         if self.check:
             for i, (t, spec) in enumerate(zip(found, self.specs, strict=True)):
                 now = (tuple(t.shape), t.dtype, t.device)
                 if now != spec:
-                    raise CheckpointError("torch.utils.checkpoint: Recomputed values for the following tensors have different "
-                                          f"metadata than during the forward pass.\ntensor at position {i}:\nsaved metadata: "
-                                          f"{spec}\nrecomputed metadata: {now}\n  The checkpoint was made at "
-                                          f"{line_of(self.site)}.")
+                    raise CheckpointError("torch.utils.checkpoint: Recomputed values for the following tensors have "
+                                          f"different metadata than during the forward pass.\ntensor at position {i}:\n"
+                                          f"saved metadata: {spec}\nrecomputed metadata: {now}\n  The checkpoint was "
+                                          f"made at {line_of(self.site)}.")
         self.found = found
 
 
@@ -98,7 +99,8 @@ def checkpoint(function, *args, use_reentrant=None, context_fn=None, determinism
     rng = default_generator.get_state() if preserve_rng_state else None
     if use_reentrant:
         if kwargs:
-            raise ValueError(f"Unexpected keyword arguments: {','.join(kwargs)}; use_reentrant=True takes positional arguments")
+            raise ValueError(f"Unexpected keyword arguments: {','.join(kwargs)}; use_reentrant=True takes positional "
+                             "arguments")
         if context_fn is not None or debug:
             raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
         return _Reentrant.apply(function, rng, *args)

@@ -372,7 +372,8 @@ def detach_then_write(torch):
 @program
 def expanded_write_refused(torch):
     x = torch.zeros(1).expand(3)
-    return refusal(lambda: x.add_(1), "more than one element of the written-to tensor refers to a single memory location")
+    return refusal(lambda: x.add_(1), "more than one element of the written-to tensor refers to a single memory "
+                                      "location")
 
 
 @program
@@ -480,7 +481,8 @@ def custom_wrong_count(torch):
             return g
 
     x = torch.tensor([1., 2.], requires_grad=True)
-    return refusal(lambda: Bad.apply(x, x).sum().backward(), "returned an incorrect number of gradients (expected 2, got 1)")
+    return refusal(lambda: Bad.apply(x, x).sum().backward(), "returned an incorrect number of gradients (expected 2, "
+                                                             "got 1)")
 
 
 @program

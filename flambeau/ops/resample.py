@@ -1,0 +1,649 @@
+"""Padding, resizing and sampling: images and signals at other positions than their own.
+
+Resizing and mirrored padding go dimension by dimension, by the tables of base/taps.py; their gradients are the same
+tables transposed. Sampling at free positions weighs the corners around each.
+"""
+import itertools
+import math
+import numbers
+import warnings
+
+from ..base import dtypes
+from ..base.errors import need
+from ..base.op import Composite, Op, door
+from ..base.spec import spec
+from ..base.taps import byte_sum, taps_of, weighted_sum
+from .conv import int_or_ints
+from .convert import number_for
+from .create import linspace
+from .pool import (
+    _adaptive_avg_pool2d,
+    _adaptive_avg_pool3d,
+    _drop,
+    _pick,
+    adaptive_avg_pool1d,
+    kept_layout,
+    mapped,
+    need_dtype,
+)
+from .shape import stack
+
+AXES = {1: "W", 2: "HW", 3: "DHW"}
+
+
+class _resized(Op):
+    """`input` with the maps `maps` (see base/taps.py) along its last dimensions."""
+
+    def meta(input, maps): return mapped(input, maps)
+
+    def ref(xp, input, maps):
+        for axis, m in enumerate(maps, -len(maps)):
+            input = weighted_sum(xp, input, axis, taps_of(m))
+        return input
+
+    def d_input(g, maps): return _resized_back(g, maps)
+
+
+class _resized_back(Op):
+    """The transpose of `_resized`."""
+
+    def meta(grad, maps):
+        shape = (*grad.shape[:grad.ndim - len(maps)], *[m[1] for m in maps])
+        return spec(grad.dtype, shape, kept_layout(grad, shape), grad.device)
+
+    def ref(xp, grad, maps):
+        for axis, m in enumerate(maps, -len(maps)):
+            grad = weighted_sum(xp, grad, axis, taps_of(m).back)
+        return grad
+
+    def d_grad(g, maps): return _resized(g, maps)
+
+
+class _resized_bytes(Op):
+    """`_resized` in whole numbers, for images of bytes."""
+
+    exact = True
+
+    def meta(input, maps): return mapped(input, maps)
+
+    def ref(xp, input, maps):
+        for axis in range(-1, -len(maps) - 1, -1):
+            input = byte_sum(xp, input, axis, taps_of(maps[axis]))
+        return input
+
+
+# --- padding ----------------------------------------------------------------------------------------------------------
+
+
+class constant_pad_nd(Op):
+    """`input` with `value` around it: `pad` holds how much before and after, from the last dimension on; less cuts."""
+
+    forms = "function"
+    exact = True
+    scalars = ("value",)
+
+    def meta(input, pad, value=0):
+        pad = int_or_ints(pad, "pad")
+        need(len(pad) % 2 == 0, f"Length of pad must be even but instead it equals {len(pad)}")
+        need(len(pad) <= 2 * input.ndim, "Length of pad should be no more than twice the number of dimensions of the input. Pad "
+             f"length is {len(pad)} while the input has {input.ndim} dimensions.")
+        shape = list(input.shape)
+        for d in range(len(pad) // 2):
+            shape[-1 - d] += pad[2 * d] + pad[2 * d + 1]
+            need(shape[-1 - d] >= 0, f"The input size {input.shape[-1 - d]}, plus negative padding {pad[2 * d]} and "
+                 f"{pad[2 * d + 1]} resulted in a negative output size, which is invalid. Check dimension "
+                 f"{input.ndim - 1 - d} of your input.")
+        return spec(input.dtype, tuple(shape), kept_layout(input, shape), input.device)
+
+    def ref(xp, input, pad, value=0):
+        shape, source, target = list(input.shape), [slice(None)] * input.ndim, [slice(None)] * input.ndim
+        for d in range(len(pad) // 2):
+            before, after = pad[2 * d:2 * d + 2]
+            size, at = shape[-1 - d], -1 - d
+            shape[at] = size + before + after
+            source[at] = slice(max(-before, 0), max(size - max(-after, 0), 0))
+            target[at] = slice(max(before, 0), max(shape[at] - max(after, 0), 0))
+        out = xp.full(shape, value, input.dtype)
+        if all(s.stop is None or s.start < s.stop for s in source):
+            out[tuple(target)] = input[tuple(source)]
+        return out
+
+    def d_input(g, pad): return constant_pad_nd(g, [-p for p in pad], 0)
+
+
+class _reflection_pad1d(_resized):   node = "ReflectionPad1DBackward0"
+class _reflection_pad2d(_resized):   node = "ReflectionPad2DBackward0"
+class _reflection_pad3d(_resized):   node = "ReflectionPad3DBackward0"
+class _replication_pad1d(_resized):  node = "ReplicationPad1DBackward0"
+class _replication_pad2d(_resized):  node = "ReplicationPad2DBackward0"
+class _replication_pad3d(_resized):  node = "ReplicationPad3DBackward0"
+
+
+class _pad_circular(_resized):
+    """Padding that goes on at the other end."""
+
+    def meta(input, maps): return mapped(input, maps, layout=False)
+
+
+MIRRORED = {"reflect": (_reflection_pad1d, _reflection_pad2d, _reflection_pad3d),
+            "replicate": (_replication_pad1d, _replication_pad2d, _replication_pad3d),
+            "circular": (_pad_circular, _pad_circular, _pad_circular)}
+
+
+def mirrored(input, pad, mode):
+    """`input` padded from its own elements."""
+    n = len(pad) // 2
+    need(n in (1, 2, 3) and input.dim() in (n + 1, n + 2), f"Padding size {len(pad)} is not supported for {input.dim()}D input "
+         "tensor.", NotImplementedError)
+    if mode != "circular":
+        need(0 not in input.shape[input.dim() - n - 1:], f"Expected {n + 1}D or {n + 2}D (batch mode) tensor with possibly 0 batch "
+             f"size and other non-zero dimensions for input, but got: {list(input.shape)}")
+        need_dtype(input.dtype, input.dtype is not dtypes.bool, f"{'reflection' if mode == 'reflect' else 'replication'}_pad{n}d")
+    maps = []
+    for d in range(n):
+        before, after = pad[2 * d:2 * d + 2]
+        size = input.shape[-1 - d]
+        out = size + before + after
+        if mode == "reflect":
+            need(before < size and after < size, "Padding size should be less than the corresponding input dimension, but got: "
+                 f"padding ({before}, {after}) at dimension {input.dim() - 1 - d} of input {list(input.shape)}")
+        elif mode == "circular":
+            need(before <= size and after <= size, "Padding value causes wrapping around more than once, got padding "
+                 f"({before}, {after}) at dimension {input.dim() - 1 - d} of input {list(input.shape)}")
+        need(out >= 0 and (mode != "circular" or out == 0 or size + min(before, 0) + min(after, 0) > 0),
+             f"Negative padding value is resulting in an empty dimension: {size} plus {before} and {after}")
+        maps.insert(0, (mode, size, out, before, *[after] * (mode == "circular")))
+    return MIRRORED[mode][n - 1](input, tuple(maps))
+
+
+class _pad(Composite):
+    """`input` with more around it (or less): `pad` is (before, after) for the last dimension, then for the one before, ….
+
+    >>> torch.nn.functional.pad(torch.tensor([[1., 2., 3.]]), (1, 2), mode="reflect")
+    tensor([[2., 1., 2., 3., 2., 1.]])
+    """
+
+    names = "nn.functional.pad"
+    forms = "function"
+
+    def of(input, pad, mode="constant", value=None):
+        if not isinstance(pad, (tuple, list)):
+            raise TypeError(f"argument 'pad' (position 2) must be tuple of ints, not {type(pad).__name__}")
+        pad = tuple(int_or_ints(pad, "pad"))
+        need(len(pad) % 2 == 0, f"Padding length must be divisible by 2, got {list(pad)}")
+        need(len(pad) <= 2 * input.dim(), "Padding length should be less than or equal to two times the input dimension but got "
+             f"padding length {len(pad)} and input of dimension {input.dim()}")
+        if mode == "constant":
+            if isinstance(value, complex):
+                raise TypeError("argument 'value' (position 4) must be float, not complex")
+            return constant_pad_nd(input, pad, number_for(value or 0, input.dtype))
+        need(value is None or value == 0, f"Padding mode \"{mode}\" doesn't take in value argument, got {value}")
+        need(mode in MIRRORED, f"Unrecognised padding mode {mode}", NotImplementedError)
+        return mirrored(input, pad, mode)
+
+
+# --- resizing ---------------------------------------------------------------------------------------------------------
+
+
+class _upsample_nearest1d(_resized):        node = "UpsampleNearest1DBackward0"
+class _upsample_nearest2d(_resized):        node = "UpsampleNearest2DBackward0"
+class _upsample_nearest3d(_resized):        node = "UpsampleNearest3DBackward0"
+class _upsample_nearest_exact1d(_resized):  node = "UpsampleNearestExact1DBackward0"
+class _upsample_nearest_exact2d(_resized):  node = "UpsampleNearestExact2DBackward0"
+class _upsample_nearest_exact3d(_resized):  node = "UpsampleNearestExact3DBackward0"
+class _upsample_linear1d(_resized):         node = "UpsampleLinear1DBackward0"
+class _upsample_bilinear2d(_resized):       node = "UpsampleBilinear2DBackward0"
+class _upsample_trilinear3d(_resized):      node = "UpsampleTrilinear3DBackward0"
+class _upsample_bicubic2d(_resized):        node = "UpsampleBicubic2DBackward0"
+class _upsample_bilinear2d_aa(_resized):    node = "UpsampleBilinear2DAaBackward0"
+class _upsample_bicubic2d_aa(_resized):     node = "UpsampleBicubic2DAaBackward0"
+class _upsample_lanczos2d_aa(_resized):     node = "UpsampleLanczos2DAaBackward0"
+
+
+NEAREST = {"nearest": (_upsample_nearest1d, _upsample_nearest2d, _upsample_nearest3d),
+           "nearest-exact": (_upsample_nearest_exact1d, _upsample_nearest_exact2d, _upsample_nearest_exact3d)}
+# mode → number of dimensions, kind of map, operation
+SMOOTH = {"linear": (1, "linear", _upsample_linear1d), "bilinear": (2, "linear", _upsample_bilinear2d),
+          "trilinear": (3, "linear", _upsample_trilinear3d), "bicubic": (2, "cubic", _upsample_bicubic2d)}
+ANTIALIAS = {"bilinear": ("linear", _upsample_bilinear2d_aa), "bicubic": ("cubic", _upsample_bicubic2d_aa),
+             "lanczos": ("lanczos", _upsample_lanczos2d_aa)}
+AREA = (adaptive_avg_pool1d, _adaptive_avg_pool2d, _adaptive_avg_pool3d)
+
+
+def wanted_size(input, size, scale_factor, n):
+    """(output sizes or None, scales or None) of `interpolate`, one per dimension."""
+    need(size is None or scale_factor is None, "only one of size or scale_factor should be defined", ValueError)
+    need(size is not None or scale_factor is not None, "either size or scale_factor should be defined", ValueError)
+    given, what = (size, "output size") if size is not None else (scale_factor, "scale_factor")
+    if isinstance(given, (tuple, list)):
+        need(len(given) == n, f"Input and {what} must have the same number of spatial dimensions, but got input with spatial "
+             f"dimensions of {list(input.shape[2:])} and {what} of {given}. Please provide input tensor in (N, C, d1, d2, "
+             f"...,dK) format and {what} in (o1, o2, ...,oK) format.", ValueError)
+    if size is not None:
+        sizes = int_or_ints(size, "size")
+        return sizes if isinstance(size, (tuple, list)) else sizes * n, None
+    scales = list(scale_factor) if isinstance(scale_factor, (tuple, list)) else [scale_factor] * n
+    for scale in scales:
+        if not isinstance(scale, numbers.Real):
+            raise TypeError(f"argument 'scale_factor' must be float or tuple of floats, not {type(scale).__name__}")
+    return None, [float(s) for s in scales]
+
+
+def need_resizable(input, sizes, n):
+    """Refuse an empty image, or one that would become empty."""
+    old = input.shape[2:]
+    need(min(*old, *sizes) > 0, "Input and output sizes should be greater than 0, but got input "
+         f"({', '.join(f'{axis}: {s}' for axis, s in zip(AXES[n], old, strict=True))}) output "
+         f"({', '.join(f'{axis}: {s}' for axis, s in zip(AXES[n], sizes, strict=True))})")
+    need(input.shape[1] > 0, f"Non-empty {n + 2}D data tensor expected but got a tensor with sizes {list(input.shape)}")
+
+
+class _interpolate(Composite):
+    """`input` [N, C, *size] resized to `size`, or by `scale_factor`.
+
+    >>> torch.nn.functional.interpolate(torch.tensor([[[0., 1.]]]), scale_factor=2, mode="linear")
+    tensor([[[0.0000, 0.2500, 0.7500, 1.0000]]])
+    """
+
+    names = "nn.functional.interpolate"
+    forms = "function"
+
+    def of(input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None, antialias=False):
+        need(align_corners is None or mode not in ("nearest", "area", "nearest-exact"), "align_corners option can only be set with "
+             f"the interpolating modes: linear | bilinear | bicubic | trilinear, not {mode}", ValueError)
+        n = input.dim() - 2
+        sizes, scales = wanted_size(input, size, scale_factor, n)
+        need(not recompute_scale_factor or size is None, "recompute_scale_factor is not meaningful with an explicit size.",
+             ValueError)
+        need(not antialias or mode in ANTIALIAS and n == 2, "Anti-alias option is restricted to bilinear, bicubic, and lanczos "
+             f"modes and requires a 4-D tensor as input, got {mode} and {input.dim()} dimensions", ValueError)
+        if sizes is None:
+            sizes = [int(s * scale) for s, scale in zip(input.shape[2:], scales, strict=True)]
+            if recompute_scale_factor or mode == "area":
+                scales = None
+        return resized(input, n, sizes, scales or [None] * n, mode, bool(align_corners), antialias)
+
+
+def resized(input, n, sizes, scales, mode, align_corners, antialias):
+    """`interpolate` after its arguments are understood."""
+    need(mode not in SMOOTH or mode == "bicubic" or n not in (1, 2, 3) or SMOOTH[mode][0] == n, f"Got {n + 2}D input, but {mode} "
+         f"mode needs {SMOOTH.get(mode, (0,))[0] + 2}D input", NotImplementedError)
+    known = mode in NEAREST or mode == "area" or mode in SMOOTH or mode in ANTIALIAS
+    need(known and n in (1, 2, 3) and (n == 2 or mode not in ("bicubic", "lanczos")), "Input Error: Only 3D, 4D and 5D input Tensors "
+         f"supported (got {n + 2}D) for the modes: nearest | linear | bilinear | bicubic | trilinear | lanczos | area | "
+         f"nearest-exact (got {mode})", NotImplementedError)
+    if mode == "area":
+        return AREA[n - 1](input, sizes)
+    if mode == "lanczos":
+        need(not align_corners, "Lanczos mode does not support align_corners=True", ValueError)
+        need(antialias, "Lanczos mode requires antialias=True", ValueError)
+    need_resizable(input, sizes, n)
+    dtype = input.dtype
+    byte = dtype is dtypes.uint8
+    wide = dtype is dtypes.float64 or byte and mode not in NEAREST
+    pairs = list(zip(input.shape[2:], sizes, scales, strict=True))
+    if mode in NEAREST:
+        need_dtype(dtype, dtype.category == 2 or byte, f"upsample_nearest{n}d")
+        maps = [("nearest", old, new, scale, wide, mode == "nearest-exact") for old, new, scale in pairs]
+        return NEAREST[mode][n - 1](input, tuple(maps))
+    if antialias:
+        kind, op = ANTIALIAS[mode]
+        need_dtype(dtype, dtype.category == 2 and dtype.itemsize > 2 or byte, f"upsample_{mode}2d_aa")
+        maps = [("smooth", old, new, align_corners, scale, wide, kind) for old, new, scale in pairs]
+    else:
+        _, kind, op = SMOOTH[mode]
+        need_dtype(dtype, dtype.category == 2 or byte and n == 2, f"upsample_{mode}{n}d")
+        maps = [(kind, old, new, align_corners, scale, wide) for old, new, scale in pairs]
+    return (_resized_bytes if byte else op)(input, tuple(maps))
+
+
+def deprecated(name):
+    warnings.warn(f"`nn.functional.{name}` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=6)
+
+
+class _upsample(Composite):
+    """`interpolate` by its old name."""
+
+    names = "nn.functional.upsample"
+    forms = "function"
+
+    def of(input, size=None, scale_factor=None, mode="nearest", align_corners=None):
+        deprecated("upsample")
+        return _interpolate(input, size, scale_factor, mode, align_corners)
+
+
+class _upsample_nearest(Composite):
+    """`interpolate` to the nearest, by an old name."""
+
+    names = "nn.functional.upsample_nearest"
+    forms = "function"
+
+    def of(input, size=None, scale_factor=None):
+        deprecated("upsample_nearest")
+        return _interpolate(input, size, scale_factor, "nearest")
+
+
+class _upsample_bilinear(Composite):
+    """`interpolate` bilinearly with aligned corners, by an old name."""
+
+    names = "nn.functional.upsample_bilinear"
+    forms = "function"
+
+    def of(input, size=None, scale_factor=None):
+        deprecated("upsample_bilinear")
+        return _interpolate(input, size, scale_factor, "bilinear", True)
+
+
+# --- sampling at free positions ---------------------------------------------------------------------------------------
+
+
+def unnormalised(x, size, align_corners):
+    """(positions in [-1, 1] as positions among `size` elements, how fast they move)"""
+    if align_corners:
+        return (x + 1) / 2 * (size - 1), (size - 1) / 2
+    return ((x + 1) * size - 1) / 2, size / 2
+
+
+def put_inside(at, size, padding_mode, align_corners):
+    """(positions brought inside as `padding_mode` says, their slope: 1, -1 or 0)"""
+    slope = 1.0
+    if padding_mode == 2:
+        low, span = (0.0, size - 1.0) if align_corners else (-0.5, float(size))
+        if not span:
+            return at * 0, at.detach() * 0
+        sign = (at.detach() >= low) * 2.0 - 1
+        away = (at - low) * sign
+        turns = (away.detach() / span).floor()
+        odd = turns % 2 == 1
+        rest = away - turns * span
+        at = (span - rest).where(odd, rest) + low
+        slope = sign * (1 - 2 * odd.to(at.dtype))
+    if padding_mode:
+        held = at.detach().clamp(0, size - 1)
+        free = (at.detach() > 0) & (at.detach() < size - 1)
+        at, slope = at.where(free, held), free.to(at.dtype) * slope
+    return at, slope
+
+
+def axis_corners(x, size, mode, padding_mode, align_corners):
+    """What positions `x` in [-1, 1] read along one dimension: a list of (index, weight, the weight's slope in x)."""
+    at, speed = unnormalised(x, size, align_corners)
+    if mode == 2:
+        before = at.detach().floor()
+        t = at - before
+        return [(put_inside(before + k - 1, size, padding_mode, align_corners)[0].trunc(), weight, slope * speed)
+                for k, (weight, slope) in enumerate(cubic(t))]
+    at, slope = put_inside(at, size, padding_mode, align_corners)
+    if mode == 1:
+        return [(at.detach().round(), None, None)]
+    before = at.detach().floor()
+    t = at - before
+    slope = slope * speed
+    return [(before, 1 - t, -slope), (before + 1, t, slope)]
+
+
+def cubic(t, a=-0.75):
+    """(weight, slope) of the elements at -1, 0, 1, 2 for a position `t` between 0 and 1."""
+    def near(x): return ((a + 2) * x - (a + 3)) * x * x + 1, (3 * (a + 2) * x - 2 * (a + 3)) * x
+    def far(x):  return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a, (3 * a * x - 10 * a) * x + 8 * a
+    (w0, s0), (w1, s1), (w2, s2), (w3, s3) = far(t + 1), near(t), near(1 - t), far(2 - t)
+    return (w0, s0), (w1, s1), (w2, -s2), (w3, -s3)
+
+
+def corners(grid, sizes, mode, padding_mode, align_corners):
+    """For each corner around the positions `grid` [N, P, n]: (flat index [N, 1, P], weight, the weight's slopes per dimension)."""
+    n = len(sizes)
+    axes = [axis_corners(grid.select(2, n - 1 - d).unsqueeze(1), size, mode, padding_mode, align_corners)
+            for d, size in enumerate(sizes)]
+    for corner in itertools.product(*axes):
+        flat, inside = 0, None
+        for (index, _, _), size in zip(corner, sizes, strict=True):
+            here = (index >= 0) & (index <= size - 1)
+            inside = here if inside is None else inside & here
+            flat = flat * size + index.masked_fill(~here, 0).to(dtypes.int64)
+        if mode == 1:
+            yield flat, inside.to(grid.dtype), None
+            continue
+        outside = ~inside
+        slopes = [product([other[2] if i == d else other[1] for i, other in enumerate(corner)]).masked_fill(outside, 0)
+                  for d in range(n)]
+        yield flat, product([w for _, w, _ in corner]).masked_fill(outside, 0), slopes
+
+
+def product(factors):
+    made = factors[0]
+    for f in factors[1:]:
+        made = made * f
+    return made
+
+
+def flat_inputs(input, grid):
+    """`input` [N, C, P], `grid` [N, P, n], in at least single precision."""
+    wide = dtypes.float32 if input.dtype.itemsize == 2 else input.dtype
+    n = input.dim() - 2
+    shape = input.shape
+    return (input.to(wide).reshape(shape[0], shape[1], math.prod(shape[2:])),
+            grid.to(wide).reshape(shape[0], math.prod(grid.shape[1:-1]), n))
+
+
+def need_sampled(input, grid, interpolation_mode):
+    """Refuse what cannot be sampled, in PyTorch's words."""
+    n = input.dim() - 2
+    need(input.dtype is grid.dtype, f"expected scalar type {input.dtype.cname} but found {grid.dtype.cname}")
+    need(input.shape[0] == grid.shape[0], "grid_sampler(): expected grid and input to have same batch size, but got input with "
+         f"sizes {list(input.shape)} and grid with sizes {list(grid.shape)}")
+    need(grid.shape[-1] == n, f"grid_sampler(): expected grid to have size {n} in last dimension, but got grid with sizes "
+         f"{list(grid.shape)}")
+    for d, size in enumerate(input.shape[2:], 2):
+        need(size > 0, "grid_sampler(): expected input to have non-empty spatial dimensions, but input has sizes "
+             f"{list(input.shape)} with dimension {d} being empty")
+    need(n in (2, 3) and input.dim() == grid.dim(), "grid_sampler(): expected 4D or 5D input and grid with same number of "
+         f"dimensions, but got input with sizes {list(input.shape)} and grid with sizes {list(grid.shape)}")
+    need(interpolation_mode != 2 or n == 2, "grid_sampler(): bicubic interpolation only supports 4D input")
+    need_dtype(input.dtype, input.dtype.category == 2, f"grid_sampler_{n}d_cpu_kernel_impl")
+
+
+class grid_sampler_2d(Composite):
+    """`input` [N, C, H, W] at the positions `grid` [N, H', W', 2], each (x, y) from -1 to 1."""
+
+    forms = "function"
+    node = "GridSampler2DBackward0"
+
+    def of(input, grid, interpolation_mode, padding_mode, align_corners):
+        need_sampled(input, grid, interpolation_mode)
+        flat, places = flat_inputs(input, grid)
+        out = 0
+        for index, weight, _ in corners(places, input.shape[2:], interpolation_mode, padding_mode, align_corners):
+            out = out + _pick(flat, index) * weight
+        return out.to(input.dtype).reshape(*input.shape[:2], *grid.shape[1:-1])
+
+    def grads(g, needs, input, grid, interpolation_mode, padding_mode, align_corners):
+        flat, places = flat_inputs(input, grid)
+        n, size = places.shape[2], flat.shape[2]
+        g = g.to(flat.dtype).reshape(*flat.shape[:2], places.shape[1])
+        d_input, d_grid = 0, [0] * n
+        for index, weight, slopes in corners(places, input.shape[2:], interpolation_mode, padding_mode, align_corners):
+            if needs[0]:
+                d_input = d_input + _drop(g * weight, index, size)
+            if needs[1] and slopes:
+                pull = (_pick(flat, index) * g).sum(1, keepdim=True)
+                d_grid = [total + pull * slope for total, slope in zip(d_grid, slopes, strict=True)]
+        if needs[1]:
+            if interpolation_mode == 1:
+                d_grid = grid.new_zeros(grid.shape)
+            else:
+                d_grid = stack([part.squeeze(1) for part in reversed(d_grid)], 2).reshape(grid.shape)
+        return d_input.reshape(input.shape) if needs[0] else None, d_grid if needs[1] else None
+
+
+class grid_sampler_3d(grid_sampler_2d):
+    """`input` [N, C, D, H, W] at the positions `grid` [N, D', H', W', 3], each (x, y, z) from -1 to 1."""
+
+    node = "GridSampler3DBackward0"
+
+
+class grid_sampler(Composite):
+    """`input` at the positions `grid`; modes by number: bilinear, nearest, bicubic, and zeros, border, reflection."""
+
+    forms = "function"
+
+    def of(input, grid, interpolation_mode, padding_mode, align_corners):
+        run = grid_sampler_3d if input.dim() == 5 else grid_sampler_2d
+        return run(input, grid, interpolation_mode, padding_mode, align_corners)
+
+
+class _grid_sample(Composite):
+    """`input` [N, C, H, W] at the positions `grid` [N, H', W', 2], each (x, y) from -1 to 1; likewise in three dimensions.
+
+    >>> image = torch.tensor([[[[0., 1.], [2., 3.]]]])
+    >>> torch.nn.functional.grid_sample(image, torch.zeros(1, 1, 1, 2), align_corners=False)
+    tensor([[[[1.5000]]]])
+    """
+
+    names = "nn.functional.grid_sample"
+    forms = "function"
+
+    def of(input, grid, mode="bilinear", padding_mode="zeros", align_corners=None):
+        modes, paddings = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
+        need(mode in modes, f"nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic', but got: "
+             f"'{mode}'", ValueError)
+        need(padding_mode in paddings, "nn.functional.grid_sample(): expected padding_mode to be 'zeros', 'border', or "
+             f"'reflection', but got: '{padding_mode}'", ValueError)
+        if align_corners is None:
+            warn_corners()
+        return grid_sampler(input, grid, modes.index(mode), paddings.index(padding_mode), bool(align_corners))
+
+
+def warn_corners():
+    warnings.warn("Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please specify "
+                  "align_corners=True if the old behavior is desired. See the documentation of grid_sample for details.",
+                  stacklevel=6)
+
+
+def base_grid(theta, size, align_corners):
+    """Positions [N, P, n + 1] of a regular grid, x first, and a one for the shift."""
+    n = len(size) - 2
+    rows = []
+    for d in range(n - 1, -1, -1):
+        steps = size[2 + d]
+        row = linspace(-1, 1, steps, dtype=theta.dtype, device=theta.device) if steps > 1 else theta.new_zeros(1)
+        if not align_corners:
+            row = row * (steps - 1) / steps
+        rows.append(row.reshape([-1 if i == d else 1 for i in range(n)]).expand(size[2:]))
+    rows.append(theta.new_ones(size[2:]))
+    return stack(rows, -1).reshape(1, -1, n + 1).expand(size[0], -1, -1)
+
+
+class affine_grid_generator(Composite):
+    """Where an affine map `theta` [N, n, n + 1] sends each place of a grid of `size` [N, C, *size]."""
+
+    forms = "function"
+
+    def of(theta, size, align_corners):
+        made = base_grid(theta, size, align_corners).bmm(theta.transpose(1, 2))
+        return made.reshape(size[0], *size[2:], len(size) - 2)
+
+    def d_theta(g, theta, size, align_corners):
+        base = base_grid(theta.detach(), size, align_corners)
+        return base.transpose(1, 2).bmm(g.reshape(size[0], -1, len(size) - 2)).transpose(1, 2)
+
+
+class _affine_grid(Composite):
+    """The grid for `grid_sample` that an affine map `theta` [N, 2, 3] makes of an image of `size` [N, C, H, W]."""
+
+    names = "nn.functional.affine_grid"
+    forms = "function"
+
+    def of(theta, size, align_corners=None):
+        size = tuple(int_or_ints(size, "size"))
+        if align_corners is None:
+            warn_corners()
+        need(theta.dtype.category == 2, f"Expected theta to have floating point type, but got {theta.dtype}", ValueError)
+        need(len(size) in (4, 5), "affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, respectively. Got "
+             f"size {size}.", NotImplementedError)
+        n = len(size) - 2
+        need(theta.dim() == 3 and tuple(theta.shape[1:]) == (n, n + 1), f"Expected a batch of {n}D affine matrices of shape "
+             f"Nx{n}x{n + 1} for size {size}. Got {theta.shape}.", ValueError)
+        need(min(size) > 0, f"Expected non-zero, positive output size. Got {size}", ValueError)
+        need(theta.shape[0] == size[0], f"Expected one affine matrix for each of the {size[0]} images, but got {theta.shape[0]}")
+        return affine_grid_generator(theta, size, bool(align_corners))
+
+
+# --- channels to places -----------------------------------------------------------------------------------------------
+
+
+class pixel_shuffle(Op):
+    """`input` [*, C * r * r, H, W] as [*, C, H * r, W * r]: each channel in its place of an r by r tile."""
+
+    names = "nn.functional.pixel_shuffle"
+    forms = "function"
+    exact = True
+
+    def meta(input, upscale_factor):
+        r = upscale_factor
+        need(input.ndim >= 3, f"pixel_shuffle expects input to have at least 3 dimensions, but got input with {input.ndim} "
+             "dimension(s)")
+        need(r > 0, f"pixel_shuffle expects a positive upscale_factor, but got {r}")
+        *lead, c, h, w = input.shape
+        need(c % (r * r) == 0, "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
+             f"upscale_factor, but input.size(-3)={c} is not divisible by {r * r}")
+        shape = (*lead, c // (r * r), h * r, w * r)
+        return spec(input.dtype, shape, kept_layout(input, shape), input.device)
+
+    def ref(xp, input, upscale_factor):
+        r = upscale_factor
+        *lead, c, h, w = input.shape
+        out = xp.moveaxis(input.reshape(*lead, c // (r * r), r, r, h, w), (-4, -3), (-3, -1))     # [*, c, h, r, w, r]
+        return out.reshape(*lead, c // (r * r), h * r, w * r)
+
+    def d_input(g, upscale_factor): return pixel_unshuffle(g, upscale_factor)
+
+
+class pixel_unshuffle(Op):
+    """`input` [*, C, H * r, W * r] as [*, C * r * r, H, W]: each place of an r by r tile in its channel."""
+
+    names = "nn.functional.pixel_unshuffle"
+    forms = "function"
+    exact = True
+
+    def meta(input, downscale_factor):
+        r = downscale_factor
+        need(input.ndim >= 3, f"pixel_unshuffle expects input to have at least 3 dimensions, but got input with {input.ndim} "
+             "dimension(s)")
+        need(r > 0, f"pixel_unshuffle expects a positive downscale_factor, but got {r}")
+        *lead, c, h, w = input.shape
+        need(h % r == 0, f"pixel_unshuffle expects height to be divisible by downscale_factor, but input.size(-2)={h} is not "
+             f"divisible by {r}")
+        need(w % r == 0, f"pixel_unshuffle expects width to be divisible by downscale_factor, but input.size(-1)={w} is not "
+             f"divisible by {r}")
+        shape = (*lead, c * r * r, h // r, w // r)
+        return spec(input.dtype, shape, kept_layout(input, shape), input.device)
+
+    def ref(xp, input, downscale_factor):
+        r = downscale_factor
+        *lead, c, h, w = input.shape
+        out = xp.moveaxis(input.reshape(*lead, c, h // r, r, w // r, r), (-3, -1), (-4, -3))      # [*, c, r, r, h, w]
+        return out.reshape(*lead, c * r * r, h // r, w // r)
+
+    def d_input(g, downscale_factor): return pixel_shuffle(g, downscale_factor)
+
+
+class channel_shuffle(Op):
+    """`input` [N, C, *] with its channels dealt out: the first of each of `groups` groups, then the second, …."""
+
+    names = "nn.functional.channel_shuffle native_channel_shuffle nn.functional.native_channel_shuffle"
+    forms = "function"
+    exact = True
+
+    def meta(input, groups):
+        need(input.ndim > 2, f"channel_shuffle expects input with > 2 dims, but got input with sizes {list(input.shape)}")
+        need(groups > 0, f"Number of groups to divide channels in must be positive. Value of groups:{groups}")
+        need(input.shape[1] % groups == 0, f"Number of channels must be divisible by groups. Got {input.shape[1]} channels and "
+             f"{groups} groups.")
+        return spec(input.dtype, input.shape, kept_layout(input, input.shape), input.device)
+
+    def ref(xp, input, groups):
+        n, c, *rest = input.shape
+        return input.reshape(n, groups, c // groups, *rest).swapaxes(1, 2).reshape(input.shape)
+
+    def d_input(g, groups): return channel_shuffle(g, max(g.shape[1] // groups, 1))
