@@ -2,7 +2,7 @@
 
 Nothing here is particular to Flambeau: with plain `import torch` for its import, it runs on PyTorch.
 
-    python examples/train_classifier.py [--epochs 60] [--seed 0] [--out examples/out/loss.png]
+    python examples/train_classifier.py [--epochs 60] [--seed 0] [--out examples/out/spirals.png]
 """
 
 import argparse
@@ -49,7 +49,7 @@ def logits(params, x):
 
 
 @torch.no_grad()
-def adam(params, state, step, lr=1e-2, beta1=0.9, beta2=0.999, eps=1e-8):
+def adam(params, state, step, lr=3e-3, beta1=0.9, beta2=0.999, eps=1e-8):
     """One step of Adam for every parameter, then its gradient is forgotten."""
     for p, (m, v) in zip(params, state):
         m.mul_(beta1).add_(p.grad, alpha=1 - beta1)
@@ -58,20 +58,38 @@ def adam(params, state, step, lr=1e-2, beta1=0.9, beta2=0.999, eps=1e-8):
         p.grad = None
 
 
-def plot(losses, path):
-    """Write the loss curve to `path`, if matplotlib is installed."""
+@torch.no_grad()
+def predicted(params, x):
+    """The most likely arm for each point."""
+    return logits(params, x).argmax(dim=1)
+
+
+def plot(losses, per_epoch, params, x, y, path):
+    """Write the loss curve, and the points over what the net says about the whole plane, if matplotlib is there."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         print("no plot: matplotlib is not installed")
         return
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.subplots()
-    axes.plot(losses, linewidth=0.8)
-    axes.set(xlabel="step", ylabel="cross entropy", yscale="log", title="Three spirals")
+    figure = Figure(figsize=(10, 4.5), layout="constrained")
+    curve, plane = figure.subplots(1, 2)
+
+    means = torch.tensor(losses).reshape(-1, per_epoch).mean(dim=1)
+    curve.plot(losses, color="tab:blue", linewidth=0.6, alpha=0.4, label="each step")
+    curve.plot(per_epoch * (np.arange(len(means)) + 0.5), means, color="tab:blue", label="mean of an epoch")
+    curve.set(xlabel="step", ylabel="cross entropy", yscale="log", title="Loss")
+    curve.legend()
+
+    side = torch.linspace(-1.2, 1.2, 200)
+    across, up = torch.meshgrid(side, side, indexing="xy")
+    arms = predicted(params, torch.stack([across, up], dim=-1).reshape(-1, 2)).reshape(200, 200)
+    plane.contourf(across, up, arms, levels=[-0.5, 0.5, 1.5, 2.5], colors=["#cfe2f3", "#fde3cf", "#d9ead3"])
+    plane.scatter(*x.T, c=[("tab:blue", "tab:orange", "tab:green")[arm] for arm in y], s=5)
+    plane.set(title="Points not trained on, and what the net says", aspect="equal")
+
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
-    print(f"loss curve: {path}")
+    print(f"plot: {path}")
 
 
 def main():
@@ -79,7 +97,7 @@ def main():
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--batch", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "out" / "loss.png")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "out" / "spirals.png")
     args = parser.parse_args()
 
     torch.manual_seed(args.seed)
@@ -101,9 +119,8 @@ def main():
             losses.append(loss.item())
         bar.set_postfix(loss=f"{losses[-1]:.3f}")
 
-    with torch.no_grad():
-        accuracy = (logits(params, test_x).argmax(dim=1) == test_y).float().mean().item()
-    plot(losses, args.out)
+    accuracy = (predicted(params, test_x) == test_y).float().mean().item()
+    plot(losses, len(losses) // args.epochs, params, test_x, test_y, args.out)
     print(f"accuracy on points not trained on: {accuracy:.1%}")
 
 

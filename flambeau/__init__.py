@@ -27,7 +27,7 @@ from .tensor.subclass import DisableTorchFunctionSubclass
 from .tensor.tensor import Tensor
 
 _forms.attach_all()
-from .tensor import (  # noqa: E402
+from .tensor import (
     about as _about,
     attributes as _attributes,
     dlpack as _dlpack,
@@ -43,7 +43,7 @@ globals().update({name: getattr(module, name) for module in (_create, _interop, 
                   for name in module.PUBLIC})
 globals().update(_create.LEGACY)
 
-from . import autograd, backends, cuda, linalg, mps, nn, overrides, random, return_types, special, testing, utils  # noqa: E402
+from . import autograd, backends, cuda, linalg, mps, nn, overrides, random, return_types, special, testing, utils
 
 is_anomaly_enabled = autograd.graph.is_anomaly_enabled
 is_anomaly_check_nan_enabled = autograd.graph.is_anomaly_check_nan_enabled

@@ -1,5 +1,4 @@
 """Linear algebra, through LAPACK; each function is declared in `ops/linalg.py`."""
-from .base.errors import LinAlgError
 from .tensor.forms import namespace
 
 globals().update(namespace["linalg"])

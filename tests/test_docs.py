@@ -1,8 +1,9 @@
 """The documentation is run: every ```python block of the Markdown pages, every `>>>` in a docstring.
 
 The blocks of one page run in order, in one namespace that starts with `torch` (Flambeau itself).
-- A block with `>>>` is a doctest: what it prints is compared.
-- Any other block is executed. A word after `python` is the file name it runs under, as in ```python train.py
+- A block that starts with `>>>` is a doctest: what it prints is compared.
+- Any other block is executed, and then the sessions in its docstrings. A word after `python` is the file name it runs
+  under, as in ```python train.py
 - Below `<!-- raises -->` a block has to raise, and the next ```text block is the error, word for word.
 - Below `<!-- from flambeau/ops/arith.py -->` a block is a quotation, which that file has to contain.
 - Below `<!-- not run -->` a block is only for reading.
@@ -56,7 +57,7 @@ def test_page(page):
         if mark is not None and mark.startswith("from "):
             quoted = ROOT / mark.removeprefix("from ")
             assert text in quoted.read_text(encoding="utf-8"), f"{where}: {quoted.name} says something else now"
-        elif ">>>" in text:
+        elif text.startswith(">>>"):
             doctest_of(text, where, page, line, namespace)
         elif mark == "raises":
             assert following is not None and following["kind"] == "text", f"{where}: no ```text block follows"
@@ -65,17 +66,24 @@ def test_page(page):
             assert f"{type(caught.value).__name__}: {caught.value}" == following["text"].rstrip("\n"), where
         else:
             execute(text, block["file"] or where, namespace)
+            for name, session, below in sessions(text):
+                doctest_of(session, f"{where}:{name}", page, line + below, namespace)
+
+
+def sessions(source):
+    """(name, docstring, line) of each docstring in `source` that shows a session."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text and ">>>" in text:
+                yield getattr(node, "name", "module"), text, node.body[0].lineno - 1
 
 
 def docstrings():
-    """Each docstring of the package that shows a session, with its file, name and line."""
+    """Each docstring of the package that shows a session."""
     for path in sorted((ROOT / "flambeau").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                text = ast.get_docstring(node)
-                if text and ">>>" in text:
-                    yield pytest.param(text, path, node.body[0].lineno - 1,
-                                       id=f"{path.relative_to(ROOT)}:{getattr(node, 'name', 'module')}")
+        for name, text, line in sessions(path.read_text(encoding="utf-8")):
+            yield pytest.param(text, path, line, id=f"{path.relative_to(ROOT)}:{name}")
 
 
 @pytest.mark.parametrize("text, path, line", list(docstrings()))

@@ -45,7 +45,7 @@ def execute(roots, grads, retain_graph, create_graph, wanted=None, accumulate=Tr
             if node.tensor_hooks or node.retained:
                 gs = _before(node, gs)
             if node in capture:
-                for nr in capture[node]:             # as in PyTorch, hooks show in it only if the node itself does not run
+                for nr in capture[node]:         # as in PyTorch, hooks show in it only if the node does not run
                     captured[node, nr] = (raw if node in useful else gs)[nr]
             if node not in useful:
                 continue
@@ -215,7 +215,8 @@ def _apart(g, like):
     somebody writes; an expanded or strided gradient is copied.
     """
     s, storage = g.spec, g.storage
-    if s.dense and s.strides == like.spec.strides and g.offset == 0 and storage.nbytes == s.nbytes and not storage.exported:
+    whole = s.dense and g.offset == 0 and storage.nbytes == s.nbytes and not storage.exported
+    if whole and s.strides == like.spec.strides:
         made = door.wrap(Storage(storage.value, storage.nbytes, storage.device), s)
         made.site = g.site
         return made
@@ -327,7 +328,7 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     wanted = None
     if inputs is not None:
         wanted = []
-        for i, t in enumerate(inputs):
+        for t in inputs:
             edge = edge_of(t)
             if edge is None:
                 raise RuntimeError("One of the differentiated Tensors does not require grad" + _about(t) +

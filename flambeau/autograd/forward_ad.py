@@ -2,7 +2,8 @@
 
 No operation declares a forward rule. A derivative rule is linear in the incoming gradient, so differentiating it with
 respect to that gradient gives the tangent of the result ("double backward"): if vjp(u) = J^T u, then
-d(vjp(u) . t)/du = J t. It costs two backward steps a call, and holds for every operation that has a gradient.
+d(vjp(u) . t)/du = J t: the adjoint of the adjoint, for complex numbers too. It costs two backward steps a call, and
+holds for every operation that has a gradient.
 """
 from collections import namedtuple
 
@@ -10,7 +11,7 @@ from ..base.errors import here
 from ..base.op import door
 from .engine import grad, suit
 from .modes import modes
-from .node import OpNode, Plan, _count, edge_of, keep, requires
+from .node import Kept, OpNode, Plan, _count, edge_of, flat, keep, requires
 
 UnpackedDualTensor = namedtuple("UnpackedDualTensor", ["primal", "tangent"])
 _levels = 0                       # how many levels were ever entered: a tangent of an older one is stale
@@ -120,20 +121,25 @@ def propagate(op, entry, args, inputs, outs):
                  zip(made, tangents, entry.kinds, live, strict=True) if use and g is not None and requires(g)]
         wanted = [probes[nr] for nr in real]
         if pairs:
-            got = grad([g for g, _ in pairs], wanted, [_conj(t) for _, t in pairs], create_graph=before, allow_unused=True)
+            got = grad([g for g, _ in pairs], wanted, [t for _, t in pairs], create_graph=before,
+                       allow_unused=True)
         else:
             got = [None] * len(wanted)
         for nr, t in zip(real, got, strict=True):
             modes.grad = before
-            t = outs[nr].new_zeros(outs[nr].shape) if t is None else _conj(t)
+            t = outs[nr].new_zeros(outs[nr].shape) if t is None else t
             outs[nr]._tangent = (level, t)
+            _tell(outs[nr])
     finally:
         modes.grad, modes.level = before, level
 
 
-def _conj(t):
-    # PyTorch's gradients are conjugated once per pass, so J t comes out of the double pass as conj(J conj(t)).
-    return t.conj() if t.is_complex() else t
+def _tell(out):
+    """Let the node that keeps `out` as its own result know the tangent it has now."""
+    if out._node.__class__ is OpNode:
+        for kept in flat(out._node.kept[-1:]):
+            if kept.__class__ is Kept and kept.own and kept.nr == out._nr:
+                kept.tangent = out._tangent
 
 
 def _node(op, entry, args, inputs, outs, live):

@@ -40,9 +40,9 @@ def jvp(func, inputs, v=None, create_graph=False, strict=False):
 def jacobian(func, inputs, create_graph=False, strict=False, vectorize=False, strategy="reverse-mode"):
     """The Jacobian of `func` at `inputs`: out.shape + in.shape, nested as the outputs and inputs are."""
     if strategy not in ("forward-mode", "reverse-mode"):
-        raise AssertionError(f'Expected strategy to be either "forward-mode" or "reverse-mode". Hint: If your function has more '
-                             f'outputs than inputs, "forward-mode" tends to be more performant. Otherwise, prefer to use '
-                             f'"reverse-mode". Got {strategy!r}.')
+        raise AssertionError('Expected strategy to be either "forward-mode" or "reverse-mode". Hint: If your function '
+                             'has more outputs than inputs, "forward-mode" tends to be more performant. Otherwise, prefer '
+                             f'to use "reverse-mode". Got {strategy!r}.')
     if strategy == "forward-mode":
         if create_graph:
             raise NotImplementedError("torch.autograd.functional.jacobian: `create_graph=True` and "

@@ -3,7 +3,7 @@ from collections import namedtuple
 
 from ..base.op import door
 from .modes import modes
-from .node import Handle, Node, edge_of, requires
+from .node import edge_of, requires
 
 GradientEdge = namedtuple("GradientEdge", ["node", "output_nr"])
 

@@ -175,6 +175,7 @@ class Kept:
     own = False               # whether it is the result of the node that keeps it
     check = None              # a checksum of memory that the outside can write
     packed = None             # what a saved-tensors hook made of it, and the hook that unpacks
+    tangent = None            # what it carries in forward mode
 
     def unpack(self, owner):
         """The tensor as it was kept; refuses if its memory has been written since."""
@@ -192,6 +193,8 @@ class Kept:
         if leaf is not None and leaf.__class__ is door.tensor:
             return leaf
         tensor = door.wrap(storage, self.spec, self.offset)
+        if self.tangent is not None:
+            tensor._tangent = self.tangent
         if leaf is not None:                             # a subclass: gradients are computed with plain tensors
             tensor._node, tensor._nr = accumulator(leaf), 0
         elif self.own:
@@ -223,6 +226,8 @@ def keep(tensor, own=False, nr=0):
             kept.node, kept.nr = node, tensor._nr
         elif tensor._requires_grad:
             kept.leaf = tensor
+        if modes.level >= 0:
+            kept.tangent = tensor._tangent
     if modes.saved_hooks:
         return pack_hooked(kept, tensor)
     if storage.exported and storage.has_outside_arrays():
@@ -293,7 +298,8 @@ def written_error(kept, owner):
 def _name(kept):
     """What the user calls the tensor that was kept, or the memory it looks at."""
     tensor, storage, looks = door.tensor, kept.storage, (kept.spec, kept.offset)
-    return name_of(None, None, lambda t: isinstance(t, tensor) and t.storage is storage and (t.spec, t.offset) == looks) \
+    found = lambda t: isinstance(t, tensor) and t.storage is storage and (t.spec, t.offset) == looks
+    return name_of(None, None, found) \
         or name_of(None, None, lambda t: isinstance(t, tensor) and t.storage is storage) or "It"
 
 
@@ -308,7 +314,7 @@ def outside_error(kept, owner):
 
 
 class Plan:
-    """What the backward of one kind of call needs, found once: which inputs get a gradient, what is kept, by which rules.
+    """What the backward of one kind of call needs, found once: inputs that get a gradient, what is kept, the rules.
 
     `steps` holds (input, rule, wanted arguments); a wanted argument is (ARG, position), (OUT, None), (NTH, result) or
     (SPEC, the spec itself). A rule for a list of tensors stands with the tuple of its inputs.
@@ -357,7 +363,7 @@ ARG, OUT, NTH, SPEC = range(4)
 
 
 class OpNode(Node):
-    """The node of a declared operation. `kept` is aligned with its arguments: Kept, parameter, or None; the result last."""
+    """The node of a declared operation. `kept` follows its arguments (Kept, parameter or None), the result last."""
 
     # plan; edges; kept; outs: spec of each result; site; seq. Set by `dispatch`, which makes one for every call.
     op = property(lambda self: self.plan.op)

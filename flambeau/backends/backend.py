@@ -9,7 +9,7 @@ from ..base.op import wrapped
 
 
 def execute(entry, arrays, params, own=False):
-    """The result arrays of one instruction, each laid out as its spec says. `own`: the first array may be overwritten."""
+    """The result arrays of one instruction, laid out as their specs say. `own`: the first array may be overwritten."""
     op = entry.op
     casts = entry.casts
     if casts is not None:

@@ -343,12 +343,12 @@ class Generator:
                 return radius * math.cos(angle)
 
             out = []
-            for a, one_over_a, d in zip(alpha_.tolist(), power.tolist(), d.tolist()):
+            for a, one_over_a, d_ in zip(alpha_.tolist(), power.tolist(), d.tolist()):
                 if not a > 0:               # nothing to draw for; a nan would never be accepted
                     out.append(0.0 if a == 0 else math.nan)
                     continue
                 boost = (1 - unit()) ** one_over_a if a < 1 else 1.0
-                out.append(boost * d * gamma_one(d, unit, normal))
+                out.append(boost * d_ * gamma_one(d_, unit, normal))
         out = np.maximum(np.array(out, F64).astype(alpha.dtype), np.finfo(alpha.dtype).tiny)
         return out.reshape(alpha.shape)
 

@@ -11,7 +11,8 @@ import numpy as np
 class dtype:
     """The kind of number a tensor holds, for example `flambeau.float32`."""
 
-    __slots__ = ("name", "np", "itemsize", "is_floating_point", "is_complex", "is_signed", "category", "cname", "compute")
+    __slots__ = ("name", "np", "itemsize", "is_floating_point", "is_complex", "is_signed", "category", "cname",
+                 "compute")
 
     def __init__(self, name, np_type, cname):
         self.name = name

@@ -5,7 +5,7 @@ that the tensor layer opens (`door.call`). The headings:
 
     names       further public names: "nn.functional.relu", "absolute"; a name starting with "Tensor." is a method only
     forms       which forms exist: "function", "method", "inplace" (name_), "out" (out=), separated by blanks
-    meta(…)     the result's Spec (a tuple of them for several results), from the Specs of the tensors and the parameters
+    meta(…)     the result's Spec (a tuple for several results), from the Specs of the tensors and the parameters
     ref(xp, …)  the meaning in NumPy or CuPy; its parameters are the operation's signature
     verify(…)   a check on the data itself, run at the call; its parameters name the tensors it looks at
     d_<arg>(g, …)   the gradient for one argument; parameters name what is kept: any argument, `out`, or `<arg>_spec`
@@ -20,6 +20,8 @@ that the tensor layer opens (`door.call`). The headings:
 
 A derivative receives tensors and computes with their methods, so nothing here imports the layers above.
 """
+from typing import Any
+
 import numpy as np
 
 from . import dtypes, shapes
@@ -28,16 +30,29 @@ from .spec import CPU, Spec, spec
 
 
 class _Door:
-    """What the tensor layer hangs in here when it is imported: how to call an operation, and the Tensor class."""
+    """What the layers above hang in here when they are imported, so that the layers below need not import them."""
 
-    call = None
-    tensor = None
+    call: Any = None          # call(op, args, kwargs): an operation, as the user wrote it
+    inplace: Any = None       # inplace(op, args, kwargs): its in-place form
+    tensor: Any = None        # the Tensor class
+    wrap: Any = None          # wrap(storage, spec, offset): a tensor over a storage
+    operand: Any = None       # a NumPy array as an operand
+    from_array: Any = None    # a tensor that takes over an array
+    full: Any = None          # the operations that make tensors below `ops`
+    ones_like: Any = None
+    zeros_like: Any = None
+    stack: Any = None
+    look_again: Any = None    # a view of a base, anew, with its history
+    tangents_of: Any = None   # forward mode's side of a custom Function
+    set_tangents: Any = None
+    refuse_view: Any = None   # refuse a write to one of several views
 
 
 door = _Door()
 NUMBERS = (bool, int, float, complex)
 REQUIRED = object()
-RENAMED = {"axis": "dim", "axes": "dim", "keepdims": "keepdim", "self": "input", "x": "input", "a": "input", "A": "input",
+RENAMED = {"axis": "dim", "axes": "dim", "keepdims": "keepdim", "self": "input", "x": "input", "a": "input",
+           "A": "input",
            "x1": "input", "x2": "other"}
 
 
@@ -76,7 +91,7 @@ class Op(metaclass=OpType):
     creates = False           # with `out=`, that tensor says the dtype and device of the result
     overlap_ok = False        # whether the in-place form may write to an expanded tensor
     apart = False             # whether the in-place form refuses operands that overlap the written tensor in part
-    strict_out = False        # whether `out=` must already have the dtype of the result; "several": if there are several;
+    strict_out = False        # whether `out=` must have the dtype of the result; "several": if there are several;
                               # "tensors": if all arguments are tensors; or a function of the arguments that says
     out_apart = False         # whether `out=` must not overlap an argument in memory
     out_error = RuntimeError  # how an `out=` is refused whose dtype cannot hold the result
@@ -245,7 +260,8 @@ def refuse(op, dtype, refuses=None):
     kind = ("bool", "int", "float", "complex")[dtype.category]
     half = dtype.category == 2 and dtype.itemsize == 2
     need(kind not in kinds and not (half and "half" in kinds),
-         f"\"{getattr(op, 'cname', None) or op.__name__}_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
+         f"\"{getattr(op, 'cname', None) or op.__name__}_cpu\" not implemented for '{dtype.cname}'",
+         NotImplementedError)
 
 
 class View(Op):

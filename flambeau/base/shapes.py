@@ -158,7 +158,8 @@ def _unsqueezed(*shapes):
         (name, short), (_, long) = sorted(zip("ab", shapes, strict=True), key=lambda named: len(named[1]))
         for d in range(len(short), 0, -1):
             tried = (*short[:d], 1, *short[d:])
-            if len(tried) <= len(long) and all(s in (1, n) or n == 1 for s, n in zip(tried[::-1], long[::-1], strict=False)):
+            pairs = zip(tried[::-1], long[::-1], strict=False)
+            if len(tried) <= len(long) and all(s in (1, n) or n == 1 for s, n in pairs):
                 return f"; {name}.unsqueeze({d}), which is {list(tried)}, would fit"
     return ""
 

@@ -50,7 +50,8 @@ class device:
         return made
 
     def __repr__(self):
-        return f"device(type='{self.type}')" if self.index is None else f"device(type='{self.type}', index={self.index})"
+        index = "" if self.index is None else f", index={self.index}"
+        return f"device(type='{self.type}'{index})"
 
     def __str__(self):
         return self.type if self.index is None else f"{self.type}:{self.index}"

@@ -150,45 +150,45 @@ def adaptive(size, out):
     return Taps(np.minimum(index, end - 1), (index < end).astype(float), size, end - start)
 
 
-def step_of(size, out, align_corners, scale, dtype):
-    """How far the source moves per output, in the precision that PyTorch computes it in."""
+def step_of(size, out, align_corners, scale):
+    """How far the source moves per output."""
     if align_corners:
-        return dtype(size - 1) / dtype(out - 1) if out > 1 else dtype(0)
-    return dtype(1.0 / scale) if scale is not None and scale > 0 else dtype(size) / dtype(out)
+        return (size - 1) / (out - 1) if out > 1 else 0.0
+    return 1.0 / scale if scale is not None and scale > 0 else size / out
 
 
-def sources(size, out, align_corners, scale, dtype, below_zero):
+def sources(size, out, align_corners, scale, below_zero):
     """Where each output's centre falls among the inputs."""
-    step, places = step_of(size, out, align_corners, scale, dtype), np.arange(out, dtype=dtype)
+    step, places = step_of(size, out, align_corners, scale), np.arange(out)
     if align_corners:
         return step * places
-    source = step * (places + dtype(0.5)) - dtype(0.5)
+    source = step * (places + 0.5) - 0.5
     return source if below_zero else np.maximum(source, 0)
 
 
 def nearest(size, out, scale, wide, exact):
-    """The input under each output's corner, or under its centre if `exact`."""
+    """The input under each output's corner, or under its centre if `exact`; in the precision that PyTorch computes it in,
+    since a rounding error chooses another input."""
     dtype = np.float64 if wide else np.float32
-    step, places = step_of(size, out, False, scale, dtype), np.arange(out, dtype=dtype)
-    source = step * (places + dtype(0.5) if exact else places)
-    index = np.minimum(np.floor(source.astype(np.float32)), size - 1).astype(np.intp)      # PyTorch's floorf
+    step = dtype(1.0 / scale) if scale is not None and scale > 0 else dtype(size) / dtype(out)
+    source = step * (np.arange(out, dtype=dtype) + dtype(0.5 if exact else 0))
+    index = np.minimum(np.floor(source.astype(np.float32)), size - 1).astype(np.intp)
     return Taps(index[None], np.ones((1, out)), size)
 
 
 def split(source, size):
     """(the input before each position, how far behind it the position is)"""
     before = np.minimum(np.floor(source).astype(np.intp), size - 1)
-    return before, np.clip(source - before.astype(source.dtype), 0, 1)
+    return before, np.clip(source - before, 0, 1)
 
 
-def linear(size, out, align_corners, scale, wide):
+def linear(size, out, align_corners, scale):
     """Between the two inputs around each position."""
-    dtype = np.float64 if wide else np.float32
     if size == out:                                          # PyTorch copies then
         return Taps(np.arange(out)[None], np.ones((1, out)), size)
-    before, share = split(sources(size, out, align_corners, scale, dtype, False), size)
+    before, share = split(sources(size, out, align_corners, scale, False), size)
     index = np.stack([before, np.minimum(before + 1, size - 1)])
-    return Taps(index, np.stack([1 - share, share]).astype(float), size)
+    return Taps(index, np.stack([1 - share, share]), size)
 
 
 def cubic_weights(t, a=-0.75):
@@ -198,12 +198,11 @@ def cubic_weights(t, a=-0.75):
     return [far(t + 1), near(t), near(1 - t), far(2 - t)]
 
 
-def cubic(size, out, align_corners, scale, wide):
+def cubic(size, out, align_corners, scale):
     """A cubic through the four inputs around each position."""
-    dtype = np.float64 if wide else np.float32
-    before, share = split(sources(size, out, align_corners, scale, dtype, True), size)
+    before, share = split(sources(size, out, align_corners, scale, True), size)
     index = np.clip(before + np.arange(-1, 3)[:, None], 0, size - 1)
-    return Taps(index, np.stack(cubic_weights(share)).astype(float), size)
+    return Taps(index, np.stack(cubic_weights(share)), size)
 
 
 def triangle_filter(x):
@@ -223,22 +222,19 @@ def lanczos_filter(x):
 FILTERS = {"linear": (2, triangle_filter), "cubic": (4, cubic_filter), "lanczos": (6, lanczos_filter)}
 
 
-def smooth(size, out, align_corners, scale, wide, kind):
+def smooth(size, out, align_corners, scale, kind):
     """A filter as wide as one output, so that shrinking averages over all it leaves out."""
-    dtype = np.float64 if wide else np.float32
     width, weigh = FILTERS[kind]
-    step = step_of(size, out, align_corners, scale, dtype)
-    support = dtype(width * 0.5) * step if step >= 1 else dtype(width * 0.5)
-    squeeze = 1 / step if step >= 1 else dtype(1)
-    centre = step * (np.arange(out, dtype=dtype) + dtype(0.5))
-    low = np.maximum((centre - support + dtype(0.5)).astype(np.intp), 0)
-    high = np.minimum((centre + support + dtype(0.5)).astype(np.intp), size)
-    most = int(np.ceil(support)) * 2 + 1
-    index = low + np.arange(most)[:, None]
-    weight = np.where(index < high, weigh((index - centre + dtype(0.5)) * squeeze), 0).astype(dtype)
+    step = step_of(size, out, align_corners, scale)
+    stretch = max(step, 1.0)
+    support = width * 0.5 * stretch
+    centre = step * (np.arange(out) + 0.5)
+    low = np.maximum((centre - support + 0.5).astype(np.intp), 0)
+    high = np.minimum((centre + support + 0.5).astype(np.intp), size)
+    index = low + np.arange(int(np.ceil(support)) * 2 + 1)[:, None]
+    weight = np.where(index < high, weigh((index - centre + 0.5) / stretch), 0)
     total = weight.sum(0)
-    weight = weight / np.where(total == 0, 1, total)
-    return Taps(np.minimum(index, size - 1), weight.astype(float), size)
+    return Taps(np.minimum(index, size - 1), weight / np.where(total == 0, 1, total), size)
 
 
 def reflect(size, out, before):

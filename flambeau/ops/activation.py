@@ -95,8 +95,12 @@ class _hardtanh(Activation):
     refuses = "complex"
     node = "HardtanhBackward0"
 
-    def check(dtype, *args):                 need(dtype is not dtypes.bool, "Bool inputs not supported for hardtanh")
-    def ref(xp, input, min_val, max_val):    return xp.clip(input, number(xp, min_val, input), number(xp, max_val, input))
+    def check(dtype, *args):
+        need(dtype is not dtypes.bool, "Bool inputs not supported for hardtanh")
+
+    def ref(xp, input, min_val, max_val):
+        return xp.clip(input, number(xp, min_val, input), number(xp, max_val, input))
+
     def d_input(g, input, min_val, max_val): return g.masked_fill((input <= min_val) | (input >= max_val), 0)
 
 
@@ -127,7 +131,9 @@ class hardshrink(Activation):
     names = "nn.functional.hardshrink"
     forms = "function method out"
 
-    def ref(xp, input, lambd=0.5): return xp.where((input >= -lambd) & (input <= lambd), xp.zeros((), input.dtype), input)
+    def ref(xp, input, lambd=0.5):
+        return xp.where((input >= -lambd) & (input <= lambd), xp.zeros((), input.dtype), input)
+
     def d_input(g, input, lambd):  return g.masked_fill((input >= -lambd) & (input <= lambd), 0)
 
 
@@ -137,7 +143,8 @@ class _softshrink(Activation):
     node = "SoftshrinkBackward0"
 
     def ref(xp, input, lambd):
-        moved = xp.where(input > lambd, input - lambd, xp.where(input < -lambd, input + lambd, xp.zeros((), input.dtype)))
+        low = xp.where(input < -lambd, input + lambd, xp.zeros((), input.dtype))
+        moved = xp.where(input > lambd, input - lambd, low)
         return xp.where(xp.isnan(input), input, moved)
 
     def d_input(g, input, lambd): return g.masked_fill((input >= -lambd) & (input <= lambd), 0)

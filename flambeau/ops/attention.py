@@ -202,17 +202,18 @@ class _multi_head_attention_forward(Layer):
 
     names = "nn.functional.multi_head_attention_forward"
 
-    def of(query, key, value, embed_dim_to_check, num_heads, in_proj_weight, in_proj_bias, bias_k, bias_v, add_zero_attn,
-           dropout_p, out_proj_weight, out_proj_bias, training=True, key_padding_mask=None, need_weights=True, attn_mask=None,
-           use_separate_proj_weight=False, q_proj_weight=None, k_proj_weight=None, v_proj_weight=None, static_k=None,
-           static_v=None, average_attn_weights=True, is_causal=False):
+    def of(query, key, value, embed_dim_to_check, num_heads, in_proj_weight, in_proj_bias, bias_k, bias_v,
+           add_zero_attn, dropout_p, out_proj_weight, out_proj_bias, training=True, key_padding_mask=None,
+           need_weights=True, attn_mask=None, use_separate_proj_weight=False, q_proj_weight=None, k_proj_weight=None,
+           v_proj_weight=None, static_k=None, static_v=None, average_attn_weights=True, is_causal=False):
         from .matmul import _linear as linear
         from .shape import cat
         need(query.dim() in (2, 3), f"query should be unbatched 2D or batched 3D tensor but received {query.dim()}-D "
                                     "query tensor",
              AssertionError)
         batched = query.dim() == 3
-        need(key.dim() == query.dim() and value.dim() == query.dim(), f"For {'batched (3-D)' if batched else 'unbatched (2-D)'} "
+        need(key.dim() == query.dim() and value.dim() == query.dim(),
+             f"For {'batched (3-D)' if batched else 'unbatched (2-D)'} "
              f"`query`, expected `key` and `value` to be {query.dim()}-D but found {key.dim()}-D and {value.dim()}-D "
              "tensors "
              "respectively", AssertionError)
@@ -245,12 +246,12 @@ class _multi_head_attention_forward(Layer):
             need(tuple(attn_mask.shape) == shape, f"The shape of the {attn_mask.dim()}D attn_mask is "
                                                   f"{tuple(attn_mask.shape)}, but should be {shape}.")
             attn_mask = attn_mask.unsqueeze(0) if attn_mask.dim() == 2 else attn_mask
-        one = lambda mask: None if mask is None else cat((mask, mask.new_zeros((*mask.shape[:-1], 1))), -1)   # noqa: E731
+        one = lambda mask: None if mask is None else cat((mask, mask.new_zeros((*mask.shape[:-1], 1))), -1)
         if bias_k is not None and bias_v is not None:
             need(static_k is None and static_v is None, "bias cannot be added to static key or value", AssertionError)
             k, v = cat((k, bias_k.repeat(1, batch, 1)), 0), cat((v, bias_v.repeat(1, batch, 1)), 0)
             attn_mask, key_padding_mask = one(attn_mask), one(key_padding_mask)
-        split = lambda t: t.contiguous().view(t.shape[0], batch * num_heads, head).transpose(0, 1)           # noqa: E731
+        split = lambda t: t.contiguous().view(t.shape[0], batch * num_heads, head).transpose(0, 1)
         q = split(q)
         k = split(k) if static_k is None else static_k
         v = split(v) if static_v is None else static_v
@@ -262,7 +263,8 @@ class _multi_head_attention_forward(Layer):
         if key_padding_mask is not None:
             need(tuple(key_padding_mask.shape) == (batch, source), "expecting key_padding_mask shape of "
                  f"{(batch, source)}, but got {tuple(key_padding_mask.shape)}", AssertionError)
-            pad = key_padding_mask.view(batch, 1, 1, source).expand(-1, num_heads, -1, -1).reshape(batch * num_heads, 1, source)
+            pad = key_padding_mask.view(batch, 1, 1, source).expand(-1, num_heads, -1, -1)
+            pad = pad.reshape(batch * num_heads, 1, source)
             attn_mask = pad if attn_mask is None else attn_mask + pad
         scores = (q * math.sqrt(1 / head)) @ k.transpose(-2, -1)
         weights = (scores if attn_mask is None else scores + attn_mask).softmax(-1)

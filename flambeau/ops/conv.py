@@ -9,6 +9,7 @@ import math
 from operator import index as as_int
 
 from ..base import dtypes, shapes
+from ..base.arguments import C_NAMES
 from ..base.errors import need
 from ..base.op import Composite, Op, door
 from ..base.spec import spec
@@ -24,8 +25,8 @@ BLOCK = 1 << 20               # elements of the matrix of columns that is made a
 def int_or_ints(given, what):
     """A list of ints from an int or a sequence of them."""
     for n in given if isinstance(given, (tuple, list)) else (given,):
-        if isinstance(n, (bool, float)) or not hasattr(n, "__index__"):
-            raise TypeError(f"argument '{what}' must be int or tuple of ints, not {type(n).__name__}: {given!r}")
+        need(not isinstance(n, (bool, float)) and hasattr(n, "__index__"), f"argument '{what}' must be int or tuple of ints, not "
+             f"{type(n).__name__}: {given!r}", TypeError)
     return [as_int(n) for n in given] if isinstance(given, (tuple, list)) else [as_int(given)]
 
 
@@ -40,8 +41,8 @@ def per_dim(given, n, what):
 def need_tensors(input, weight, bias):
     """Refuse what stands where a tensor should."""
     for name, given in (("input", input), ("weight", weight), ("bias", bias)):
-        if not isinstance(given, door.tensor) and (name != "bias" or given is not None):
-            raise TypeError(f"argument '{name}' must be Tensor, not {type(given).__name__}")
+        need(isinstance(given, door.tensor) or name == "bias" and given is None, f"argument '{name}' must be Tensor, not "
+             f"{type(given).__name__}", TypeError)
 
 
 def batched(input, n, name):
@@ -142,16 +143,16 @@ def need_sizes(input, weight, bias, stride, padding, dilation, transposed, outpu
          f"weight of size {list(weight.shape)} instead")
     need(weight.shape[0] % groups == 0, f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, "
          f"but got weight of size {list(weight.shape)} instead")
-    given = "transposed=1" if transposed else f"groups={groups}"
     wanted = weight.shape[0] if transposed else weight.shape[1] * groups
-    need(input.shape[1] == wanted, f"Given {given}, weight of size {list(weight.shape)}, expected input{list(input.shape)} to "
-         f"have {wanted} channels, but got {input.shape[1]} channels instead")
+    need(input.shape[1] == wanted, f"Given {'transposed=1' if transposed else f'groups={groups}'}, weight of size "
+         f"{list(weight.shape)}, expected input{list(input.shape)} to have {wanted} channels, but got {input.shape[1]} channels "
+         "instead")
     made = weight.shape[1] * groups if transposed else weight.shape[0]
-    need(bias is None or bias.shape == (made,), f"Given {given}, weight of size {list(weight.shape)}, expected bias to be "
-         f"1-dimensional with {made} elements, but got bias of size {list(bias.shape) if bias else ()} instead")
+    need(bias is None or bias.shape == (made,), f"Given {'transposed=1, ' * transposed}weight of size {list(weight.shape)}, "
+         f"expected bias to be 1-dimensional with {made} elements, but got bias of size {list(bias.shape) if bias else ()} instead")
     for name, other in (("weight", weight), ("bias", bias)):
-        need(other is None or other.dtype is input.dtype, f"Input type ({input.dtype.name}) and {name} type "
-             f"({other.dtype.name if other else ''}) should be the same")
+        need(other is None or other.dtype is input.dtype, f"Input type ({C_NAMES[input.dtype.name]}) and {name} type "
+             f"({C_NAMES[other.dtype.name] if other else ''}) should be the same")
 
 
 def spatial_size(input, weight, stride, padding, dilation, transposed, output_padding):

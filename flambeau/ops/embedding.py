@@ -66,6 +66,7 @@ class _embedding_backward(Op):
 class _renormed(Op):
     """`weight` with those of its rows that `indices` names shortened to `max_norm` where they are longer."""
 
+    called = "embedding"
     scalars = ("max_norm", "norm_type")
     forms = ""
     exact = True
@@ -128,6 +129,7 @@ class _embedding_bag_front(Composite):
     `include_last_offset`, where the last one ends). Numbers equal to `padding_idx` do not count.
     """
 
+    called = "embedding_bag"
     names = "nn.functional.embedding_bag"
 
     def of(input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode="mean",

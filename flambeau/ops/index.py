@@ -283,6 +283,7 @@ class _index_put(Op):
 class _index_put_add(Op):
     """`index_put` with `accumulate`."""
 
+    called = "index_put"
     lists = True
     exact = True
     node = "IndexPutBackward0"
@@ -532,6 +533,7 @@ class _index_fill(Op):
 class _index_fill_tensor(Op):
     """`index_fill` with a zero-dimensional tensor."""
 
+    called = "index_fill"
     exact = True
     node = "IndexFillBackward1"
     overwrites = True
@@ -578,7 +580,7 @@ class take(Op):
     """The elements of `input`, seen as a vector, at the places in `index`, in the shape of `index`."""
 
     strict_out = True
-    apart = True
+    out_apart = True
     exact = True
 
     def meta(input, index):
@@ -621,6 +623,7 @@ class _put(Op):
 class _put_add(Op):
     """`put` with `accumulate`."""
 
+    called = "put"
     exact = True
     node = "PutBackward0"
 

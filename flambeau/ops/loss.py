@@ -1,6 +1,6 @@
 """Losses: how far predictions are from targets, summed, averaged or left per element.
 
-Those that PyTorch records as one node carry their closed-form derivative here; the others are built from other operations.
+Those that PyTorch records as one node carry their closed-form derivative; the others are built from other operations.
 """
 import math
 
@@ -383,7 +383,8 @@ class _nll_backward(Op):
         classes = 1 if len(shape) > 1 else 0
         safe = xp.expand_dims(xp.where(target != ignore_index, target.astype(xp.int64), 0), classes)
         if out.size:
-            xp.put_along_axis(out, safe, xp.expand_dims(-xp.broadcast_to(grad, target.shape) * factor, classes), classes)
+            made = -xp.broadcast_to(grad, target.shape) * factor
+            xp.put_along_axis(out, safe, xp.expand_dims(made, classes), classes)
         return out
 
     def d_grad(g, grad_spec, target, weight, ignore_index):
@@ -435,7 +436,8 @@ class _cross_entropy(Loss):
 
     names = "nn.functional.cross_entropy"
 
-    def of(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0):
+    def of(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean",
+           label_smoothing=0.0):
         reduction = reduction_of(reduction, size_average, reduce)
         need(0 <= label_smoothing <= 1, f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
         classes = 0 if input.dim() == 1 else 1
@@ -519,7 +521,8 @@ class _hinge_embedding_loss(Loss):
 
     def of(input, target, margin=1.0, size_average=None, reduce=None, reduction="mean"):
         below = (margin - input).clamp(min=0).where(target != 1, input.new_zeros(()))
-        return reduced(below + input.where(target != -1, input.new_zeros(())), reduction_of(reduction, size_average, reduce))
+        loss = below + input.where(target != -1, input.new_zeros(()))
+        return reduced(loss, reduction_of(reduction, size_average, reduce))
 
 
 class _margin_ranking_loss(Loss):
@@ -531,7 +534,8 @@ class _margin_ranking_loss(Loss):
         need(input1.dim() == input2.dim() == target.dim(), "margin_ranking_loss : All input tensors should have same "
                                                            f"dimension but got sizes: input1: {input1.shape}, input2: "
                                                            f"{input2.shape}, target: {target.shape} ")
-        return reduced((-target * (input1 - input2) + float(margin)).clamp(min=0), reduction_of(reduction, size_average, reduce))
+        loss = (-target * (input1 - input2) + float(margin)).clamp(min=0)
+        return reduced(loss, reduction_of(reduction, size_average, reduce))
 
 
 class _cosine_embedding_loss(Loss):
@@ -562,7 +566,8 @@ class _triplet_margin_loss(Loss):
 
     names = "nn.functional.triplet_margin_loss"
 
-    def of(anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=False, size_average=None, reduce=None, reduction="mean"):
+    def of(anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=False, size_average=None, reduce=None,
+           reduction="mean"):
         need(margin > 0, f"margin must be greater than 0, got {margin}", ValueError)
         need(anchor.dim() == positive.dim() == negative.dim(), "The anchor, positive, and negative tensors are "
                                                                "expected to have the "
@@ -706,7 +711,8 @@ class _ctc(Op):
     nondiff = (1,)
 
     def meta(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity):
-        return spec(log_probs.dtype, (log_probs.shape[1],), None, log_probs.device), spec(log_probs.dtype, log_probs.shape)
+        kind, where = log_probs.dtype, log_probs.device
+        return spec(kind, (log_probs.shape[1],), None, where), spec(kind, log_probs.shape, None, where)
 
     def ref(xp, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity):
         steps, batch, _ = log_probs.shape

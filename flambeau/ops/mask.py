@@ -48,6 +48,7 @@ class _masked_fill(Op):
 class _masked_fill_tensor(Op):
     """`masked_fill` with a zero-dimensional tensor."""
 
+    called = "masked_fill"
     exact = True
     node = "MaskedFillBackward1"
 
@@ -103,7 +104,7 @@ class masked_select(Op):
     """The elements of `input` where `mask` is true, as a vector."""
 
     strict_out = True
-    apart = True
+    out_apart = True
     exact = True
 
     def meta(input, mask):

@@ -95,7 +95,7 @@ class _layer_norm(Op):
 
 
 class _layer_norm_front(Layer):
-    """`input` standardised over its last dimensions, `normalized_shape`, then scaled by `weight` and shifted by `bias`."""
+    """`input` standardised over its last dimensions, then scaled by `weight` and shifted by `bias`."""
 
     names = "nn.functional.layer_norm layer_norm"
 
@@ -132,7 +132,7 @@ class _rms_norm(Layer):
 
 
 class _batch_norm(Op):
-    """`input` [N, C, ...] standardised per channel by the batch's statistics, or by given ones, then scaled and shifted."""
+    """`input` [N, C, ...] standardised per channel, by the batch's or given statistics, then scaled and shifted."""
 
     node = "NativeBatchNormBackward0"
 
@@ -195,7 +195,7 @@ class _batch_norm_front(Layer):
     names = "nn.functional.batch_norm"
 
     def of(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
-        if not input.numel():                       # nothing to normalise: PyTorch keeps the gradient's path and no more
+        if not input.numel():               # nothing to normalise: PyTorch keeps the gradient's path and no more
             out = input.clone()
             out = out if weight is None else out * weight[0]
             return out if bias is None else out + bias[0]
@@ -230,7 +230,8 @@ class _instance_norm(Layer):
 
     names = "nn.functional.instance_norm"
 
-    def of(input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-5):
+    def of(input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1,
+           eps=1e-5):
         need(input.dim() >= 2, f"Expected at least 2 dimensions, got {list(input.shape)}")
         need(use_input_stats or (running_mean is not None and running_var is not None),
              "Expected running_mean and running_var to be defined when use_input_stats is false")
@@ -242,7 +243,7 @@ class _instance_norm(Layer):
         for what, t in (("weight", weight), ("bias", bias)):
             need(t is None or t.numel() == c, f"{what} should contain {c} elements not "
                                               f"{t.numel() if t is not None else None}")
-        repeat = lambda t: None if t is None else t.repeat(n)                # noqa: E731
+        repeat = lambda t: None if t is None else t.repeat(n)
         mean, var = repeat(running_mean), repeat(running_var)
         rows = input.contiguous().view(1, n * c, *input.shape[2:])
         out = normalised(rows, repeat(weight), repeat(bias), mean, var, use_input_stats, momentum, eps)
@@ -321,7 +322,7 @@ class _local_response_norm(Layer):
             return input
         from .shape import cat
         square = input * input
-        blank = lambda n: square.new_zeros((square.shape[0], n, *square.shape[2:]))      # noqa: E731
+        blank = lambda n: square.new_zeros((square.shape[0], n, *square.shape[2:]))
         padded = cat((blank(size // 2), square, blank((size - 1) // 2)), 1)
         mean = sum(padded.narrow(1, i, square.shape[1]) for i in range(size)) / size
         return input / (mean * alpha + k) ** beta

@@ -42,8 +42,7 @@ def one_int(given, what, name, kind="should contain one int"):
 
 
 def need_tensor(input):
-    if not isinstance(input, door.tensor):
-        raise TypeError(f"argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+    need(isinstance(input, door.tensor), f"argument 'input' (position 1) must be Tensor, not {type(input).__name__}", TypeError)
 
 
 def sizes_by(sizes):
@@ -55,7 +54,7 @@ def output_size(size, kernel, stride, padding, dilation, ceil_mode):
     """How many windows there are along one dimension."""
     need(stride != 0, "stride should not be zero")
     need(padding >= 0, f"pad must be non-negative, but got pad: {padding}")
-    need(padding <= ((kernel - 1) * dilation + 1) // 2, f"pad should be at most half of effective kernel size, but got "
+    need(padding <= int(((kernel - 1) * dilation + 1) / 2), f"pad should be at most half of effective kernel size, but got "
          f"pad={padding}, kernel_size={kernel} and dilation={dilation}")
     out = (size + 2 * padding - dilation * (kernel - 1) - 1 + (stride - 1 if ceil_mode else 0)) // stride + 1
     if ceil_mode and (out - 1) * stride >= size + padding:           # the last window must start inside or in the padding before
@@ -70,11 +69,8 @@ def windows(input, kernel, stride, padding, dilation, ceil_mode, include_pad=Tru
          f"{list(input.shape)}")
     size = input.shape[-n:]
     out = [output_size(*one, ceil_mode) for one in zip(size, kernel, stride, padding, dilation, strict=True)]
-    for words, given in (("kernel size should be greater than zero, but got", kernel),
-                         ("stride should be greater than zero, but got", stride),
-                         ("dilation should be greater than zero, but got dilation", dilation)):
-        letter = "" if given is dilation else "k" if given is kernel else "d"
-        need(min(given) > 0, f"{words}{'' if given is dilation else ' '}"
+    for what, letter, given in (("kernel size", "k", kernel), ("stride", "d", stride), ("dilation", "dilation", dilation)):
+        need(min(given) > 0, f"{what} should be greater than zero, but got "
              + " ".join(f"{letter}{axis}: {v}" for axis, v in zip(AXES[n], given, strict=True)))
     need(0 not in input.shape[-n - 1:], f"Expected {n + 1}D or {n + 2}D (batch mode) tensor with optional 0 dim batch size for "
          f"input, but got:{list(input.shape)}")
@@ -115,7 +111,7 @@ def divisors(xp, maps, divisor, dtype):
 class _mean_pool(Op):
     """The sum over each window, divided by `divisor` or by the size of the window."""
 
-    def meta(input, maps, divisor): return mapped(input, maps)
+    def meta(input, maps, divisor): return mapped(input, maps, layout=len(maps) == 2)
 
     def ref(xp, input, maps, divisor):
         for axis, m in reversed(list(enumerate(maps, -len(maps)))):
@@ -313,7 +309,7 @@ class _max_pool(Op):
     """(the largest element of each window, its place in the flattened spatial dimensions)"""
 
     def meta(input, maps):
-        values = mapped(input, maps)
+        values = mapped(input, maps, layout=len(maps) == 2 or maps[0][0] == "window")
         return values, values.like(dtype=dtypes.int64)
 
     def ref(xp, input, maps):
@@ -603,7 +599,7 @@ class _max_unpool(Op):
 
     def verify(indices, size):
         wrong = indices[(indices < 0) | (indices >= math.prod(size))]
-        need(not wrong.size, f"Found an invalid max index: {wrong.reshape(-1)[:1].tolist()} (output volumes are of size "
+        need(not wrong.size, f"Found an invalid max index: {wrong[0] if wrong.size else None} (output volumes are of size "
              f"{sizes_by(size)})")
 
     def ref(xp, input, indices, size):

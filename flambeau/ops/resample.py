@@ -10,7 +10,7 @@ import warnings
 
 from ..base import dtypes
 from ..base.errors import need
-from ..base.op import Composite, Op, door
+from ..base.op import Composite, Op
 from ..base.spec import spec
 from ..base.taps import byte_sum, taps_of, weighted_sum
 from .conv import int_or_ints
@@ -167,15 +167,14 @@ class _pad(Composite):
     forms = "function"
 
     def of(input, pad, mode="constant", value=None):
-        if not isinstance(pad, (tuple, list)):
-            raise TypeError(f"argument 'pad' (position 2) must be tuple of ints, not {type(pad).__name__}")
+        need(isinstance(pad, (tuple, list)), f"argument 'pad' (position 2) must be tuple of ints, not {type(pad).__name__}",
+             TypeError)
         pad = tuple(int_or_ints(pad, "pad"))
         need(len(pad) % 2 == 0, f"Padding length must be divisible by 2, got {list(pad)}")
         need(len(pad) <= 2 * input.dim(), "Padding length should be less than or equal to two times the input dimension but got "
              f"padding length {len(pad)} and input of dimension {input.dim()}")
         if mode == "constant":
-            if isinstance(value, complex):
-                raise TypeError("argument 'value' (position 4) must be float, not complex")
+            need(not isinstance(value, complex), "argument 'value' (position 4) must be float, not complex", TypeError)
             return constant_pad_nd(input, pad, number_for(value or 0, input.dtype))
         need(value is None or value == 0, f"Padding mode \"{mode}\" doesn't take in value argument, got {value}")
         need(mode in MIRRORED, f"Unrecognised padding mode {mode}", NotImplementedError)
@@ -214,18 +213,17 @@ def wanted_size(input, size, scale_factor, n):
     """(output sizes or None, scales or None) of `interpolate`, one per dimension."""
     need(size is None or scale_factor is None, "only one of size or scale_factor should be defined", ValueError)
     need(size is not None or scale_factor is not None, "either size or scale_factor should be defined", ValueError)
-    given, what = (size, "output size") if size is not None else (scale_factor, "scale_factor")
-    if isinstance(given, (tuple, list)):
-        need(len(given) == n, f"Input and {what} must have the same number of spatial dimensions, but got input with spatial "
-             f"dimensions of {list(input.shape[2:])} and {what} of {given}. Please provide input tensor in (N, C, d1, d2, "
-             f"...,dK) format and {what} in (o1, o2, ...,oK) format.", ValueError)
+    for given, what, shape in ((size, "output", "output size of"), (scale_factor, "scale_factor", "scale_factor of shape")):
+        need(not isinstance(given, (tuple, list)) or len(given) == n, f"Input and {what} must have the same number of spatial "
+             f"dimensions, but got input with spatial dimensions of {list(input.shape[2:])} and {shape} {given}. Please provide "
+             f"input tensor in (N, C, d1, d2, ...,dK) format and {n} numbers here, or one for all.", ValueError)
     if size is not None:
         sizes = int_or_ints(size, "size")
         return sizes if isinstance(size, (tuple, list)) else sizes * n, None
     scales = list(scale_factor) if isinstance(scale_factor, (tuple, list)) else [scale_factor] * n
     for scale in scales:
-        if not isinstance(scale, numbers.Real):
-            raise TypeError(f"argument 'scale_factor' must be float or tuple of floats, not {type(scale).__name__}")
+        need(isinstance(scale, numbers.Real), f"argument 'scale_factor' must be float or tuple of floats, not "
+             f"{type(scale).__name__}", TypeError)
     return None, [float(s) for s in scales]
 
 
@@ -280,20 +278,19 @@ def resized(input, n, sizes, scales, mode, align_corners, antialias):
     need_resizable(input, sizes, n)
     dtype = input.dtype
     byte = dtype is dtypes.uint8
-    wide = dtype is dtypes.float64 or byte and mode not in NEAREST
     pairs = list(zip(input.shape[2:], sizes, scales, strict=True))
     if mode in NEAREST:
         need_dtype(dtype, dtype.category == 2 or byte, f"upsample_nearest{n}d")
-        maps = [("nearest", old, new, scale, wide, mode == "nearest-exact") for old, new, scale in pairs]
+        maps = [("nearest", old, new, scale, dtype is dtypes.float64, mode == "nearest-exact") for old, new, scale in pairs]
         return NEAREST[mode][n - 1](input, tuple(maps))
     if antialias:
         kind, op = ANTIALIAS[mode]
         need_dtype(dtype, dtype.category == 2 and dtype.itemsize > 2 or byte, f"upsample_{mode}2d_aa")
-        maps = [("smooth", old, new, align_corners, scale, wide, kind) for old, new, scale in pairs]
+        maps = [("smooth", old, new, align_corners, scale, kind) for old, new, scale in pairs]
     else:
         _, kind, op = SMOOTH[mode]
         need_dtype(dtype, dtype.category == 2 or byte and n == 2, f"upsample_{mode}{n}d")
-        maps = [(kind, old, new, align_corners, scale, wide) for old, new, scale in pairs]
+        maps = [(kind, old, new, align_corners, scale) for old, new, scale in pairs]
     return (_resized_bytes if byte else op)(input, tuple(maps))
 
 
@@ -418,12 +415,12 @@ def product(factors):
 
 
 def flat_inputs(input, grid):
-    """`input` [N, C, P], `grid` [N, P, n], in at least single precision."""
+    """`input` [N, C, P] in at least single, `grid` [N, P, n] in double precision: a position is a large number with a small
+    part that counts."""
     wide = dtypes.float32 if input.dtype.itemsize == 2 else input.dtype
-    n = input.dim() - 2
     shape = input.shape
     return (input.to(wide).reshape(shape[0], shape[1], math.prod(shape[2:])),
-            grid.to(wide).reshape(shape[0], math.prod(grid.shape[1:-1]), n))
+            grid.to(dtypes.float64).reshape(shape[0], math.prod(grid.shape[1:-1]), len(shape) - 2))
 
 
 def need_sampled(input, grid, interpolation_mode):
@@ -454,7 +451,7 @@ class grid_sampler_2d(Composite):
         flat, places = flat_inputs(input, grid)
         out = 0
         for index, weight, _ in corners(places, input.shape[2:], interpolation_mode, padding_mode, align_corners):
-            out = out + _pick(flat, index) * weight
+            out = out + _pick(flat, index) * weight.to(flat.dtype)
         return out.to(input.dtype).reshape(*input.shape[:2], *grid.shape[1:-1])
 
     def grads(g, needs, input, grid, interpolation_mode, padding_mode, align_corners):
@@ -464,7 +461,7 @@ class grid_sampler_2d(Composite):
         d_input, d_grid = 0, [0] * n
         for index, weight, slopes in corners(places, input.shape[2:], interpolation_mode, padding_mode, align_corners):
             if needs[0]:
-                d_input = d_input + _drop(g * weight, index, size)
+                d_input = d_input + _drop(g * weight.to(g.dtype), index, size)
             if needs[1] and slopes:
                 pull = (_pick(flat, index) * g).sum(1, keepdim=True)
                 d_grid = [total + pull * slope for total, slope in zip(d_grid, slopes, strict=True)]
@@ -472,8 +469,8 @@ class grid_sampler_2d(Composite):
             if interpolation_mode == 1:
                 d_grid = grid.new_zeros(grid.shape)
             else:
-                d_grid = stack([part.squeeze(1) for part in reversed(d_grid)], 2).reshape(grid.shape)
-        return d_input.reshape(input.shape) if needs[0] else None, d_grid if needs[1] else None
+                d_grid = stack([part.squeeze(1) for part in reversed(d_grid)], 2).reshape(grid.shape).to(grid.dtype)
+        return d_input.reshape(input.shape).to(input.dtype) if needs[0] else None, d_grid if needs[1] else None
 
 
 class grid_sampler_3d(grid_sampler_2d):
@@ -616,16 +613,18 @@ class pixel_unshuffle(Op):
              f"divisible by {r}")
         need(w % r == 0, f"pixel_unshuffle expects width to be divisible by downscale_factor, but input.size(-1)={w} is not "
              f"divisible by {r}")
-        shape = (*lead, c * r * r, h // r, w // r)
+        shape = (*lead, c * r * r, h // r, w // r) if input.numel else input.shape       # PyTorch: an empty one stays as it is
         return spec(input.dtype, shape, kept_layout(input, shape), input.device)
 
     def ref(xp, input, downscale_factor):
+        if not input.size:
+            return input
         r = downscale_factor
         *lead, c, h, w = input.shape
         out = xp.moveaxis(input.reshape(*lead, c, h // r, r, w // r, r), (-3, -1), (-4, -3))      # [*, c, r, r, h, w]
         return out.reshape(*lead, c * r * r, h // r, w // r)
 
-    def d_input(g, downscale_factor): return pixel_shuffle(g, downscale_factor)
+    def d_input(g, input_spec, downscale_factor): return pixel_shuffle(g, downscale_factor) if input_spec.numel else g
 
 
 class channel_shuffle(Op):

@@ -89,7 +89,7 @@ class gather(Op):
     """
 
     strict_out = True
-    apart = True
+    out_apart = True
     exact = True
 
     def meta(input, dim, index, *, sparse_grad=False):
@@ -129,7 +129,7 @@ class scatter(Composite):
     """
 
     strict_out = True
-    apart = True
+    out_apart = True
     forms = "function method inplace"
 
     def of(input, dim, index, src=None, *, value=None, reduce=None):
@@ -179,6 +179,7 @@ class _scatter(Op):
 class _scatter_value(Op):
     """`scatter` of a number."""
 
+    called = "scatter"
     exact = True
     scalars = ("value",)
     node = "ScatterBackward1"
@@ -214,7 +215,7 @@ class scatter_add(Op):
     """`input` with the elements of `src` added where `index` points along `dim`; all that meet there count."""
 
     strict_out = True
-    apart = True
+    out_apart = True
     forms = "function method inplace"
 
     def meta(input, dim, index, src):
@@ -243,7 +244,7 @@ class scatter_reduce(Op):
     """
 
     strict_out = True
-    apart = True
+    out_apart = True
     forms = "function method inplace"
 
     def meta(input, dim, index, src, reduce, *, include_self=True):

@@ -25,6 +25,7 @@ class _nonzero(Op):
 class _nonzero_tuple(Op):
     """The positions of the true elements, a vector for each dimension."""
 
+    called = "nonzero"
     exact = True
     eager = True
     forms = ""
@@ -148,6 +149,7 @@ class searchsorted(Composite):
 class _in_order(Op):
     """The rows of `input` put in the order that `sorter` says."""
 
+    called = "searchsorted"
     exact = True
     forms = ""
 

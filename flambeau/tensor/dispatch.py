@@ -288,10 +288,10 @@ def _view(entry, op, args, source, moved=0, inside=4):
         tensor.offset = (source.offset if scale == itemsize else source.offset * itemsize // scale) + delta + moved
         tensor.site = site
         outs.append(tensor)
-    if op.differentiable and not modes.inference:        # memory read as another dtype has no history, so no base
+    if op.differentiable and not storage.inference:      # memory read as another dtype has no history, so no base
         base = source._base if source._base is not None else source
         version = storage.version
-        why = None if modes.grad else "no_grad"
+        why = "inference" if modes.inference else None if modes.grad else "no_grad"
         if entry.many:
             why = why or "several"
         elif source._view_of is not None:
@@ -368,7 +368,7 @@ def _attach(op, entry, args, inputs, outs, site):
     if modes.inference:
         cut = any(requires(t) for t in inputs)
         for out in outs:
-            if out._base is None:
+            if not any(out.storage is t.storage for t in inputs):          # a view is what it looks at
                 out.storage.inference = True
             if cut:
                 out._cut = ("torch.inference_mode()", site)
@@ -595,7 +595,8 @@ def partly_overlap(a, b):
 def before_write(self, what, bytes=True, overlap=False):
     """Refuse a write that autograd or the memory cannot allow, before anything is computed.
 
-    With `overlap` elements may share memory (filling an expanded tensor). Without `bytes` only the tensor's shape or strides will change (`t_`), which read-only memory allows too.
+    With `overlap` elements may share memory (filling an expanded tensor). Without `bytes` only the tensor's shape or
+    strides will change (`t_`), which read-only memory allows too.
     """
     storage = self.storage
     if bytes and storage.readonly:
@@ -642,10 +643,12 @@ def refuse_view(self, written):
                            "function that returns multiple views. Such functions do not allow the output views to be "
                            "modified inplace. You should replace the inplace operation by an out-of-place "
                            "one." + _said(self))
-    if why == "no_grad":
-        raise RuntimeError(f"A view was created in no_grad mode and {written} with grad mode enabled. Given that this "
+    if why in ("no_grad", "inference"):
+        mode, other = ("no_grad", "with grad mode enabled") if why == "no_grad" else ("inference", "in normal mode")
+        block = why if why == "no_grad" else "inference_mode"
+        raise RuntimeError(f"A view was created in {mode} mode and {written} {other}. Given that this "
                            "use case is ambiguous and error-prone, it is forbidden. You can clarify your code by "
-                           "moving both the view and the inplace either both inside the no_grad block (if you don't "
+                           f"moving both the view and the inplace either both inside the {block} block (if you don't "
                            "want the inplace to be tracked) or both outside (if you want the inplace to be "
                            "tracked)." + _said(self))
     if why == "custom":
@@ -689,7 +692,7 @@ def assign(self, result, what, check_cast=True):
     if tracked:
         if self._base is None:
             self._node, self._nr = result._node, result._nr
-            if self._node is None:                       # the result is itself a leaf (copy_ of a leaf into plain memory)
+            if self._node is None:               # the result is itself a leaf (copy_ of a leaf into plain memory)
                 self._node, self._nr = edge_of(result)
             self._requires_grad = False
         else:
@@ -717,7 +720,10 @@ def put(self, result, what):
         target = value.look(kind, self.offset)
         if source is storage or np.may_share_memory(target, incoming):
             incoming = incoming.copy()
-        target[...] = incoming
+        if not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
+            _write_changed(target, incoming)
+        else:
+            target[...] = incoming
         return
     whole = kind.dense and self.offset == 0 and kind.nbytes == storage.nbytes
     if whole and result.spec is kind and result.offset == 0 and source.nbytes == kind.nbytes and not source.exported:
@@ -725,22 +731,21 @@ def put(self, result, what):
         return
     flat = spec(dtypes.uint8, (storage.nbytes,))
     if not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
-        storage.value = Value(_write_changed(self, result), flat)
+        now, incoming = array_of(self), array_of(result)
+        memory = storage.value.memory.copy()
+        _write_changed(np.ndarray(now.shape, now.dtype, memory, self.offset * now.itemsize, kind.np_strides), incoming)
+        storage.value = Value(memory, flat)
         return
     storage.value = write_part(self, flat, result)
     if source.exported and source.still_exported():
         current().run()
 
 
-def _write_changed(self, result):
-    """The bytes of `self`'s storage after a write to elements that share memory: only what differs is written, since
-    an unchanged element written later would undo a changed one in the same cell."""
-    now, incoming = array_of(self), array_of(result)
-    changed = ~((now == incoming) | ((now != now) & (incoming != incoming)))
-    memory = self.storage.value.memory.copy()
-    target = np.ndarray(now.shape, now.dtype, memory, self.offset * now.itemsize, self.spec.np_strides)
+def _write_changed(target, incoming):
+    """Write to elements that share memory: only what differs, since an unchanged element written later would undo a
+    changed one in the same cell."""
+    changed = ~((target == incoming) | ((target != target) & (incoming != incoming)))
     target[changed] = incoming[changed]
-    return memory
 
 
 def into(op, args, kwargs, out):
@@ -938,7 +943,8 @@ def _call_words(op, args, kwargs=None, suffix=""):
             words.append(repr(a))
         elif a is not op.defaults[at]:
             words.append(f"{argument}={a!r}")
-    words += [f"{argument}{': ' if isinstance(a, Tensor) else '='}{worded(a)}" for argument, a in (kwargs or {}).items()]
+    words += [f"{argument}{': ' if isinstance(a, Tensor) else '='}{worded(a)}"
+              for argument, a in (kwargs or {}).items()]
     return f"{_called(op)}{suffix}({', '.join(words)})"
 
 

@@ -6,7 +6,7 @@ import importlib
 
 import numpy as np
 
-from ..base.op import Op, OpType, _snake_to_camel, door
+from ..base.op import OpType, _snake_to_camel, door
 from .dispatch import call, dispatch, inplace
 from .tensor import Tensor
 
@@ -18,9 +18,9 @@ namespace: dict = {"": {}, "nn.functional": {}, "linalg": {}, "special": {}}
 declared: dict = {}           # class name → operation
 
 # operator → (operation, arguments reversed)
-BINARY = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "true_divide", "floordiv": "floor_divide", "mod": "remainder",
-          "pow": "pow", "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
-          "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift"}
+BINARY = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "true_divide", "floordiv": "floor_divide",
+          "mod": "remainder", "pow": "pow", "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or",
+          "xor": "bitwise_xor", "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift"}
 # reflected operators that are not the operation with its arguments reversed: what is called with the tensor first
 REFLECTED = {"add": "add", "mul": "mul", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "sub": "rsub",
              "truediv": "_rdiv"}
@@ -66,6 +66,11 @@ def operator(op, name, reverse):
         return call(op, (other, self) if reverse else (self, other), {}, None if reverse else spelled(op, form))
     form.__name__, form.__qualname__, form.op = name, f"Tensor.{name}", op
     return form
+
+
+def unary(op):
+    """The operator of one operand."""
+    return lambda self: call(op, (self,), {}, spelled(op, op))
 
 
 def augmented(op, name):
@@ -145,6 +150,6 @@ def attach_all():
     for name, target in UNARY.items():
         op = top.get(target)
         if op is None: continue
-        setattr(Tensor, f"__{name}__", (lambda op: lambda self: call(op, (self,), {}, spelled(op, op)))(op))
+        setattr(Tensor, f"__{name}__", unary(op))
     for name in ("ones_like", "zeros_like", "stack", "_full"):          # what the layers below make tensors with
         setattr(door, name.removeprefix("_"), declared.get(name))

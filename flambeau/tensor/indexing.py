@@ -9,12 +9,15 @@ import warnings
 
 import numpy as np
 
+from ..autograd.modes import modes
+from ..base.errors import here
 from .create import from_array
 from .dispatch import _entries, _entry, _overrides, _said, _view, array_of, modes_torch_function_off
 from .forms import declared
 from .tensor import Tensor
 
 NUMBERS = (bool, int, float, complex)
+_new = object.__new__
 
 
 def getitem(self, index):
@@ -77,7 +80,8 @@ def at(source, dim, number, nth):
     if entry is None:
         entry = prepared(op, (source, dim, 0), key)
     moved = (number if number >= 0 else number + size) * kind.strides[dim]
-    return _view(entry, op, (source, dim, number), source, moved, 3)
+    plain = without_history(entry, source, moved)
+    return _view(entry, op, (source, dim, number), source, moved, 3) if plain is None else plain
 
 
 def cut(source, dim, part):
@@ -91,8 +95,8 @@ def cut(source, dim, part):
     size = kind.shape[dim]
     low, high, step = part.indices(size)
     if step < 0:
-        raise ValueError("step must be greater than zero" + _said(source) + "\n  Use torch.flip(input, dims) to turn "
-                                                                            "it around.")
+        raise ValueError("step must be greater than zero" + _said(source)
+                         + "\n  Use torch.flip(input, dims) to turn it around.")
     high = max(low, high)
     length = (high - low + step - 1) // step
     op = declared["_slice"]
@@ -100,7 +104,29 @@ def cut(source, dim, part):
     entry = _entries.get(key)
     if entry is None:
         entry = prepared(op, (source, dim, 0, max(0, (length - 1) * step + 1), step), key)
-    return _view(entry, op, (source, dim, low, high, step), source, low * kind.strides[dim], 3)
+    moved = low * kind.strides[dim]
+    plain = without_history(entry, source, moved)
+    return _view(entry, op, (source, dim, low, high, step), source, moved, 3) if plain is None else plain
+
+
+def without_history(entry, source, moved):
+    """The view as `_view` makes it, on the short path for where no gradient is wanted; None where one may be."""
+    base = source._base
+    if source._node is not None or source._requires_grad or source._cut is not None or source._view_of is not None \
+            or base is not None and (base._node is not None or base._requires_grad) \
+            or modes.inference or modes.level >= 0 or not modes.grad:
+        return None
+    storage = source.storage
+    view = _new(Tensor)
+    view.storage = storage
+    view.spec = entry.outs[0]
+    view.offset = source.offset + moved
+    view.site = here(3)
+    view._base = source if base is None else base
+    view._seen = storage.version
+    view._node = view._cut = None
+    view._requires_grad = False
+    return view
 
 
 def prepared(op, args, key):

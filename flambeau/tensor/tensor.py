@@ -359,12 +359,11 @@ class Tensor(metaclass=TensorType):
             raise TypeError(f"Variable data has to be a tensor, but got {type(other).__name__}")
         self.storage, self.spec, self.offset = other.storage, other.spec, other.offset
 
+    @classmethod
     def _make_subclass(cls, data, require_grad=False):
         made = data.detach().as_subclass(cls)
         made._requires_grad = require_grad
         return made
-
-    _make_subclass = classmethod(_make_subclass)
 
 
 def _look(tensor):

@@ -24,9 +24,9 @@ _traces = weakref.WeakSet()
 class Trace:
     """A straight line of instructions waiting to run: (entry, input slots, offsets, parameters, first result slot).
 
-    Note [Whose turn]: only its own thread appends to a trace, but any thread may run it. A lock at every append would cost
-    more than the append, so the two sides show flags instead: the owner raises `busy` and goes on only if `sealed` is
-    down; a runner raises `sealed` and waits until `busy` is down. Attribute stores are ordered under the interpreter
+    Note [Whose turn]: only its own thread appends to a trace, but any thread may run it. A lock at every append would
+    cost more than the append, so the two sides show flags instead: the owner raises `busy` and goes on only if `sealed`
+    is down; a runner raises `sealed` and waits until `busy` is down. Attribute stores are ordered under the interpreter
     lock, so never both go on. Runners exclude each other with `lock`.
     """
 
@@ -106,7 +106,7 @@ class Trace:
     def _append_later(self, entry, inputs, params):
         """Wait until whoever runs this trace is done, then record."""
         self.busy = False
-        if self.lock._is_owned():                 # we run it ourselves: a signal handler or a finaliser records beside it
+        if self.lock._is_owned():         # we run it ourselves: a signal handler or a finaliser records beside it
             _local.trace = Trace()
             return _local.trace.append(entry, inputs, params)
         with self.lock:
@@ -171,7 +171,8 @@ class Trace:
                             arrays = []
                             for slot, kind, offset in zip(slots, entry.kinds, offsets):
                                 value = values[slot]
-                                arrays.append(value.array if value.spec is kind and not offset else value.look(kind, offset))
+                                whole = value.spec is kind and not offset
+                                arrays.append(value.array if whole else value.look(kind, offset))
                             own = op.overwrites and entry.kinds[0] is values[slots[0]].spec and not offsets[0] \
                                 and self._free(slots, done)
                             outs = execute(entry, arrays, params, own)

@@ -3,8 +3,8 @@
 The stretch runs under saved-tensor hooks that keep only a number in place of each tensor. The first number asked for at
 backward runs the stretch once more, under hooks that collect the tensors in the same order.
 """
-from ..autograd.function import Function
 from ..autograd.engine import backward as run_backward
+from ..autograd.function import Function
 from ..autograd.graph import saved_tensors_hooks
 from ..autograd.modes import enable_grad, modes, no_grad
 from ..backends.random import default_generator

@@ -1,0 +1,103 @@
+"""Checkpointing: the stretch runs again at backward, with the same random numbers, and keeps nothing in between."""
+import weakref
+
+import numpy as np
+import pytest
+
+import flambeau as torch
+from flambeau.utils.checkpoint import CheckpointError, checkpoint, checkpoint_sequential
+
+BOTH = pytest.mark.parametrize("reentrant", [False, True], ids=["hooks", "reentrant"])
+
+
+def leaf(*data):
+    return torch.tensor(data, dtype=torch.float64, requires_grad=True)
+
+
+@BOTH
+def test_gradients_are_those_of_the_plain_call_and_the_stretch_runs_twice(reentrant):
+    x, w, runs = leaf(0.1, 0.2), leaf(3.0, 4.0), []
+
+    def stretch(a):
+        runs.append(1)
+        return ((a * w).exp() * a).sum()
+    checkpoint(stretch, x, use_reentrant=reentrant).backward()
+    a, b = np.array([0.1, 0.2]), np.array([3.0, 4.0])
+    np.testing.assert_allclose(x.grad.numpy(), np.exp(a * b) * (1 + a * b))
+    np.testing.assert_allclose(w.grad.numpy(), np.exp(a * b) * a * a)
+    assert len(runs) == 2
+
+
+@BOTH
+def test_the_second_run_draws_the_same_random_numbers(reentrant):
+    x, masks = torch.ones(50, dtype=torch.float64, requires_grad=True), []
+
+    def stretch(a):
+        masks.append((torch.rand(50) > 0.5).double())
+        return a * a * masks[-1]
+    torch.manual_seed(7)
+    y = checkpoint(stretch, x, use_reentrant=reentrant)
+    between = torch.rand(3).tolist()
+    y.sum().backward()
+    after = torch.rand(3).tolist()
+    assert torch.equal(masks[0], masks[1]) and x.grad.tolist() == (2 * masks[0]).tolist()
+    torch.manual_seed(7)                                       # the second run leaves the stream where it was
+    torch.rand(50)
+    assert [torch.rand(3).tolist(), torch.rand(3).tolist()] == [between, after]
+
+
+def test_nothing_of_the_stretch_is_kept_in_between():
+    kept = []
+
+    def stretch(a):
+        b = a.exp()
+        kept.append(weakref.ref(b.storage))
+        return b.sin()
+    x = torch.ones(100, requires_grad=True)
+    plain = stretch(x)
+    assert kept[0]() is not None and plain.requires_grad
+    y = checkpoint(stretch, x, use_reentrant=False)
+    assert kept[1]() is None
+    y.sum().backward()
+    assert x.grad is not None
+
+
+def test_keyword_arguments_and_several_results():
+    x = leaf(2.0)
+    a, b = checkpoint(lambda t, *, k: (t * k, t * t), x, k=5.0, use_reentrant=False)
+    (a + b).sum().backward()
+    assert x.grad.item() == 9
+
+
+def test_nested_and_in_sequence():
+    x = leaf(0.5)
+    inner = lambda t: checkpoint(torch.sin, t, use_reentrant=False)
+    checkpoint(lambda t: inner(t).exp(), x, use_reentrant=False).sum().backward()
+    assert x.grad.item() == pytest.approx(np.exp(np.sin(0.5)) * np.cos(0.5))
+    x.grad = None
+    checkpoint_sequential([torch.sin, torch.exp, torch.tanh], 2, x, use_reentrant=False).sum().backward()
+    y = np.exp(np.sin(0.5))
+    assert x.grad.item() == pytest.approx((1 - np.tanh(y) ** 2) * y * np.cos(0.5))
+
+
+def test_a_stretch_that_does_something_else_the_second_time_is_refused():
+    x, times = leaf(1.0), []
+
+    def fickle(a):
+        times.append(1)
+        return a.exp().exp() if len(times) == 1 else a.exp()
+    y = checkpoint(fickle, x, use_reentrant=False)
+    with pytest.raises(CheckpointError, match="A different number of tensors was saved"):
+        y.sum().backward()
+
+
+def test_without_gradients_it_runs_once():
+    runs = []
+    with torch.no_grad():
+        checkpoint(lambda t: runs.append(1) or t * 2, leaf(1.0), use_reentrant=False)
+    assert runs == [1]
+
+
+def test_use_reentrant_should_be_given():
+    with pytest.warns(UserWarning, match="use_reentrant parameter should be passed explicitly"):
+        checkpoint(torch.exp, leaf(1.0))
