@@ -17,8 +17,10 @@ import markdown
 import flambeau
 
 HERE = Path(__file__).parent
-NAV = ["index", "design", "operations", "autograd", "numpy", "random", "errors"]
-API = ["flambeau", "flambeau.Tensor", "flambeau.nn.functional", "flambeau.linalg", "flambeau.autograd"]
+NAV = ["index", "design", "operations", "autograd", "numpy", "random", "errors", "differences", "conformance", "speed"]
+API = ["flambeau", "flambeau.Tensor", "flambeau.nn", "flambeau.nn.functional", "flambeau.linalg", "flambeau.special",
+       "flambeau.autograd", "flambeau.autograd.functional", "flambeau.autograd.forward_ad", "flambeau.autograd.graph",
+       "flambeau.random", "flambeau.utils.checkpoint", "flambeau.testing"]
 
 TEMPLATE = """<!doctype html>
 <html lang="en">
@@ -36,6 +38,7 @@ code {{ font-size: .9em; }}
 table {{ border-collapse: collapse; }}
 th, td {{ border-bottom: 1px solid #ddd; padding: .3rem .8rem .3rem 0; text-align: left; }}
 h3 code {{ font-size: 1em; }}
+.names {{ font-size: .85em; }}
 </style>
 <nav>{nav}</nav>
 <main>{body}</main>
@@ -53,16 +56,20 @@ def render(text):
     return re.sub(r'href="([\w-]+)\.md(#[\w-]*)?"', r'href="\1.html\2"', body)
 
 
-def public(owner):
-    """The documented names of a module or class, in alphabetical order: (name, object)."""
+def public(owner, dotted):
+    """The documented names of a module or class, in alphabetical order: (name, object).
+
+    A module that defines something shows that and not what it imports; one that defines nothing is a namespace, and
+    shows all it has.
+    """
     names = getattr(owner, "__all__", None) or [name for name in dir(owner) if not name.startswith("_")]
-    for name in sorted(names):
-        found = getattr(owner, name, None)
-        if found is not None and not isinstance(found, types.ModuleType) and inspect.getdoc(found):
-            yield name, found
+    found = [(name, getattr(owner, name)) for name in sorted(names) if f"{dotted}.{name}" not in API]
+    found = [(name, held) for name, held in found if not isinstance(held, types.ModuleType) and inspect.getdoc(held)]
+    own = [(name, held) for name, held in found if getattr(held, "__module__", None) == owner.__name__]
+    return own if own and isinstance(owner, types.ModuleType) else found
 
 
-def signature_of(found):
+def signature_of(found, method):
     """The arguments of a function, method or operation, as text; nothing for a property."""
     if isinstance(found, property):
         return ""
@@ -70,27 +77,34 @@ def signature_of(found):
     for heading, first in (("ref", 1), ("of", 0), ("view", 0), ("meta", 0)):
         meaning = getattr(op, heading, None) if isinstance(op, type) else None
         if inspect.isfunction(meaning):
-            return str(inspect.Signature(list(inspect.signature(meaning).parameters.values())[first:]))
+            return str(inspect.Signature(list(inspect.signature(meaning).parameters.values())[first + method:]))
     try:
-        return str(inspect.signature(found))
+        given = inspect.signature(found)
+        bound = method and next(iter(given.parameters), "") in ("self", "input")
+        return str(given.replace(parameters=list(given.parameters.values())[bound:],
+                                 return_annotation=inspect.Signature.empty))
     except (TypeError, ValueError):
         return "(…)" if callable(found) else ""
 
 
 def reference():
     """The API page as HTML: each namespace, each name in it, its signature and its docstring."""
-    parts = ["<h1>API reference</h1>"]
+    contents, parts = [], []
     for dotted in API:
         owner = flambeau
         for name in dotted.split(".")[1:]:
             owner = getattr(owner, name, None)
         if owner is None:
             raise SystemExit(f"docs/build.py lists {dotted}, which does not exist")
-        parts.append(f'<h2 id="{dotted}">{dotted}</h2>')
-        for name, found in public(owner):
-            heading = html.escape(f"{name}{signature_of(found)}")
-            parts.append(f'<h3 id="{dotted}.{name}"><code>{heading}</code></h3>{docstring(found)}')
-    return "\n".join(parts)
+        found = public(owner, dotted)
+        contents.append(f'<li><a href="#{dotted}">{dotted}</a> ({len(found)})</li>')
+        parts.append(f'<h2 id="{dotted}">{dotted}</h2>\n<p class="names">')
+        parts += [f'<a href="#{dotted}.{name}">{name}</a>' for name, _ in found]
+        parts.append("</p>")
+        for name, held in found:
+            heading = html.escape(name + signature_of(held, isinstance(owner, type)))
+            parts.append(f'<h3 id="{dotted}.{name}"><code>{heading}</code></h3>{docstring(held)}')
+    return "\n".join(["<h1>API reference</h1>", "<ul>", *contents, "</ul>", *parts])
 
 
 def docstring(found):

@@ -33,6 +33,6 @@ def refusal(program, folder):
     return "nothing was refused"
 
 
-@pytest.mark.parametrize("program, message", cases())
+@pytest.mark.parametrize("program, message", list(cases()))
 def test_refusal(program, message, tmp_path):
     assert refusal(program, tmp_path) == message

@@ -24,6 +24,7 @@ def execute(roots, grads, retain_graph, create_graph, wanted=None, accumulate=Tr
     and, if `wanted` is given, only those among them.
     """
     site = here()
+    wanted = wanted if wanted is None else [edge for edge in wanted if edge is not None]
     dependencies, useful, reached = _plan([node for node, _ in roots], wanted, accumulate)
     buffers: dict = {}
     for (node, nr), g in zip(roots, grads, strict=True):
@@ -192,6 +193,8 @@ def suit(g, kind):
 
 def _accumulate(node, g, create_graph):
     leaf = node.variable
+    if not requires(leaf):                            # no longer: requires_grad_(False) after the forward pass
+        return
     with _accumulate_lock:
         held = leaf._grad
         if held is None:
@@ -311,6 +314,18 @@ def _cut_words(out):
     return words
 
 
+def _wanted(inputs):
+    """The edge of each input; None where no gradient can come: a view that was made without history."""
+    edges = []
+    for t in inputs:
+        edge = edge_of(t)
+        if edge is None and not requires(t):
+            raise RuntimeError("One of the differentiated Tensors does not require grad" + _about(t) +
+                               "\n  Call requires_grad_() on it before the forward pass.")
+        edges.append(edge)
+    return edges
+
+
 def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None):
     """Add the gradients of `tensors` into the leaves' `.grad` (only the `inputs`, if given)."""
     tensors = _as_tuple(tensors)
@@ -327,13 +342,7 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     roots = _roots(tensors)
     wanted = None
     if inputs is not None:
-        wanted = []
-        for t in inputs:
-            edge = edge_of(t)
-            if edge is None:
-                raise RuntimeError("One of the differentiated Tensors does not require grad" + _about(t) +
-                                   "\n  Call requires_grad_() on it before the forward pass.")
-            wanted.append(edge)
+        wanted = _wanted(inputs)
         for t in inputs:
             t.retain_grad()                                        # which gives a non-leaf its .grad
     retain = create_graph if retain_graph is None else retain_graph
@@ -357,13 +366,7 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
         return _grad_batched(outputs, inputs, given, retain, create_graph, allow_unused, materialize_grads)
     grads = _root_grads(outputs, given)
     roots = _roots(outputs)
-    wanted = []
-    for t in inputs:
-        edge = edge_of(t)
-        if edge is None:
-            raise RuntimeError("One of the differentiated Tensors does not require grad" + _about(t) +
-                               "\n  Call requires_grad_() on it before the forward pass.")
-        wanted.append(edge)
+    wanted = _wanted(inputs)
     captured = execute(roots, grads, retain, create_graph, wanted, accumulate=False)
     made = []
     for t, edge in zip(inputs, wanted, strict=True):

@@ -155,7 +155,6 @@ class Function(metaclass=_FunctionType):
         ctx.needs_input_grad = tuple(isinstance(a, Tensor) and modes.grad and requires(a) for a in args)
         edges = tuple(edge_of(t) if requires(t) else None for t in tensors) if tracked else ()
         ctx.seq = next(_count)            # after the nodes that the edges may have made
-        versions = [t.storage.version for t in tensors]
         separate = cls.setup_context is not Function.setup_context
         tangents = door.tangents_of(args) if modes.level >= 0 else None
         before, modes.grad = modes.grad, False
@@ -175,7 +174,7 @@ class Function(metaclass=_FunctionType):
         ctx.n_outputs = len(outs)
         ctx.kinds = tuple(t.spec for t in tensors)
         ctx.edges = edges
-        _check_dirty(cls, ctx, tensors, outs, versions, before)
+        _check_dirty(cls, ctx, outs)
         for nr, o in enumerate(outs):
             if isinstance(o, Tensor):
                 outs[nr] = _result(ctx, o, nr, tensors, tracked)
@@ -187,11 +186,9 @@ class Function(metaclass=_FunctionType):
         return tuple(outs) if many else outs[0]
 
 
-def _check_dirty(cls, ctx, tensors, outs, versions, grad_on):
+def _check_dirty(cls, ctx, outs):
     for t in ctx.dirty:
-        if grad_on and requires(t) and t.grad_fn is None:
-            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.\n  "
-                               f"{cls.__name__} marked it dirty; it was made at {line_of(t.site)}.")
+        door.before_write(t, cls.__name__, bytes=False)
         if not any(o is t for o in outs):
             raise RuntimeError("Some elements marked as dirty during the forward method were not returned as output. "
                                "The inputs that are modified inplace must all be outputs of the Function.")
@@ -202,7 +199,8 @@ def _result(ctx, out, nr, inputs, tracked):
     dirty = any(out is t for t in ctx.dirty)
     plain = any(out is t for t in ctx.non_differentiable) or out.spec.dtype.category < 2
     if not dirty:
-        source = next((t for t in inputs if out is t or (out._base is not None and out._base in (t, t._base))), None)
+        base = out._base
+        source = next((t for t in inputs if out is t or base is not None and (base is t or base is t._base)), None)
         if any(out is t for t in inputs) or out._node is not None or out._requires_grad:
             look = door.wrap(out.storage, out.spec, out.offset)
             look.site = ctx.site

@@ -182,10 +182,15 @@ def split(source, size):
     return before, np.clip(source - before, 0, 1)
 
 
+def same(size):
+    """Each input as it is: what PyTorch does where the size stays, whatever the scale says."""
+    return Taps(np.arange(size)[None], np.ones((1, size)), size)
+
+
 def linear(size, out, align_corners, scale):
     """Between the two inputs around each position."""
-    if size == out:                                          # PyTorch copies then
-        return Taps(np.arange(out)[None], np.ones((1, out)), size)
+    if size == out:
+        return same(size)
     before, share = split(sources(size, out, align_corners, scale, False), size)
     index = np.stack([before, np.minimum(before + 1, size - 1)])
     return Taps(index, np.stack([1 - share, share]), size)
@@ -224,6 +229,8 @@ FILTERS = {"linear": (2, triangle_filter), "cubic": (4, cubic_filter), "lanczos"
 
 def smooth(size, out, align_corners, scale, kind):
     """A filter as wide as one output, so that shrinking averages over all it leaves out."""
+    if size == out:
+        return same(size)
     width, weigh = FILTERS[kind]
     step = step_of(size, out, align_corners, scale)
     stretch = max(step, 1.0)

@@ -125,12 +125,6 @@ def keys(indices):
     return tuple([slice(None) if i is None else i != 0 if i.dtype == "u1" else i for i in indices])
 
 
-def warn_bytes(indices):
-    if any(i is not None and i.dtype is dtypes.uint8 for i in indices):
-        warnings.warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool "
-                      "instead.", UserWarning, stacklevel=4)
-
-
 # --- adding at positions ------------------------------------------------------------------------------------
 
 
@@ -141,11 +135,11 @@ def reduce_at(xp, way, table, rows, values):
     elements, a block at a time.
     """
     width = table.shape[1]
-    flat = table.reshape(-1)
+    flat, rows = table.reshape(-1), rows.astype(xp.int64, copy=False)
     if width == 1:
         way.at(flat, rows, xp.ascontiguousarray(values.reshape(-1)))
         return
-    columns, block = xp.arange(width), max(1, 1 << 20 // max(width, 1))
+    columns, block = xp.arange(width), max(1, (1 << 16) // max(width, 1))
     for start in range(0, len(rows), block):
         at = rows[start:start + block, None] * width + columns
         way.at(flat, at.reshape(-1), xp.ascontiguousarray(values[start:start + block]).reshape(-1))
@@ -155,11 +149,15 @@ def add_at(xp, out, indices, values):
     """`out` with `values` added at `indices` (arrays and None, as in `index`); positions met twice get both."""
     opened = []                                            # one integer array or None per dimension
     for i in indices:
-        if i is not None and is_mask(i):
-            opened += xp.nonzero(i) if i.ndim else [None]
-        else:
+        if i is None or not is_mask(i):
             opened.append(i)
+        elif i.ndim:
+            opened += xp.nonzero(i)
+        elif not i:                                        # a mask without dimensions takes all or nothing
+            return out
     taken = [d for d, i in enumerate(opened) if i is not None]
+    if not taken:
+        return (out[None] + values)[0]
     rest = [d for d in range(out.ndim) if d not in taken]
     shape, start, block = landing(out.shape, [(None if i is None else i.shape, 1) for i in opened])
     if 0 in shape:
@@ -197,7 +195,6 @@ class index(Op):
     def meta(input, indices):
         parts = parts_of(input, indices)
         if any(i is not None and i.dtype in MASKS for i, _ in parts):
-            warn_bytes(indices)
             return None                                    # how many elements a mask picks is in its data
         shape, start, block = landing(input.shape, [(i and i.shape, width) for i, width in parts])
         if input.contiguous and all(i is None or i.contiguous for i in indices):
@@ -211,7 +208,11 @@ class index(Op):
                 looks.append((shape, (*(0,) * start, *steps, *(0,) * (len(shape) - start - len(block)))))
         return input.like(shape=shape, strides=shapes.elementwise_strides(shape, looks))
 
-    def verify(input_spec, indices): verify_positions(input_spec.shape, indices)
+    def verify(input_spec, indices):
+        verify_positions(input_spec.shape, indices)
+        if any(i is not None and i.dtype == "u1" for i in indices):
+            warnings.warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.",
+                          UserWarning, stacklevel=6)
 
     def ref(xp, input, indices):
         shape = landing(input.shape, positions_of(indices))[0]

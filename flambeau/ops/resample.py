@@ -68,7 +68,8 @@ class _resized_bytes(Op):
 
     def ref(xp, input, maps):
         for axis in range(-1, -len(maps) - 1, -1):
-            input = byte_sum(xp, input, axis, taps_of(maps[axis]))
+            if maps[axis][1] != maps[axis][2]:               # PyTorch leaves a dimension alone whose size stays
+                input = byte_sum(xp, input, axis, taps_of(maps[axis]))
         return input
 
 

@@ -673,7 +673,7 @@ def assign(self, result, what, check_cast=True):
             raise RuntimeError(f"result type {made.dtype.cname} can't be cast to the desired output type "
                                f"{kind.dtype.cname}"
                                + _said(self) + "\n  Use the out-of-place form, or convert the tensor first.")
-        result = result.to(kind.dtype)
+        result = _converted(result, kind.dtype)
     if made.shape != kind.shape:
         result = result.expand(kind.shape)
     if modes.grad:
@@ -702,6 +702,17 @@ def assign(self, result, what, check_cast=True):
     if self._retains:
         self.retain_grad()
     return self
+
+
+def _converted(result, dtype):
+    """`result` as `dtype`, without a node of its own: a gradient is brought to the dtype of what it is for anyway."""
+    before, modes.grad = modes.grad, False
+    try:
+        made = result.to(dtype)
+    finally:
+        modes.grad = before
+    made._node, made._nr, made._cut = result._node, result._nr, result._cut
+    return made
 
 
 def put(self, result, what):
@@ -978,3 +989,4 @@ door.tensor = Tensor
 door.wrap = wrap
 door.refuse_view = refuse_view
 door.inplace = inplace
+door.before_write = before_write

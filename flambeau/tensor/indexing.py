@@ -12,7 +12,7 @@ import numpy as np
 from ..autograd.modes import modes
 from ..base.errors import here
 from .create import from_array
-from .dispatch import _entries, _entry, _overrides, _said, _view, array_of, modes_torch_function_off
+from .dispatch import _entries, _entry, _overrides, _said, _view, array_of, before_write, modes_torch_function_off
 from .forms import declared
 from .tensor import Tensor
 
@@ -281,6 +281,8 @@ def assignable(self, value):
 
 def write(view, value):
     """Put `value` into the whole of `view`."""
+    if not view.spec.dense:                                # fill_ would write to an expanded tensor too
+        before_write(view, "an item assignment")
     if not isinstance(value, Tensor):
         view.fill_(value)
     elif value.spec.shape == view.spec.shape:

@@ -130,8 +130,8 @@ class Trace:
     def run(self, asked=None):
         """Run all instructions in order and empty the trace.
 
-        One that fails stays in it, with those that read its results; the others run. The failure is raised unless the
-        Value `asked` for has come out all the same.
+        One that fails stays in it, with those that read its results; the others run. The failure is raised to who
+        `asked` for a Value that could not be computed for it, and to nobody else.
         """
         with self.lock:
             if self.sealed:                       # by this thread, since it holds the lock
@@ -146,7 +146,7 @@ class Trace:
                 self.sealed = False
                 failure, self.failure = self.failure, None
         try:
-            if failure is not None and (asked is None or asked.trace is not None):
+            if failure is not None and asked is not None and asked.trace is not None:
                 raise failure
         finally:
             failure = None                        # a frame that holds its own error would keep the tensors in it alive

@@ -11,12 +11,14 @@ GRID = np.array([[0, 1], [2, 0]])
 MASK = ARRAY % 3 == 0
 
 # Read the same by NumPy and by PyTorch: one basic index of each kind, advanced ones next to each other or apart
-SAME = [0, -1, (1, 2), (0, 1, 2), slice(1, None), slice(None, None, 2), slice(-2, 100), slice(5, 2), (slice(None), 1), (Ellipsis, 0),
-        Ellipsis, (), None, (None, 0), (0, None, Ellipsis), (slice(1), Ellipsis, slice(1, 3)),
-        ROWS, GRID, [0, 2], [], (ROWS, ROWS), (slice(None), ROWS), (slice(None), ROWS, slice(1, 3)), (ROWS, slice(None), ROWS),
-        (GRID, ROWS[:2]), (ROWS[:2, None], slice(None), ROWS), (slice(1, None), GRID, GRID), (GRID, None, 0), (-ROWS, Ellipsis),
-        MASK, MASK[:, 0, 0], (slice(None), MASK[0, :, 0]), (MASK[:, :, 0], slice(1, None)), (0, MASK[0]), (MASK[:, :, 1], 2),
-        True, False, np.int64(1), (np.int32(2), slice(None)), range(2), (range(2), range(2)), np.array([True, False, True])]
+ALL = slice(None)
+SAME = [0, -1, (1, 2), (0, 1, 2), slice(1, None), slice(None, None, 2), slice(-2, 100), slice(5, 2), (ALL, 1),
+        (Ellipsis, 0), Ellipsis, (), None, (None, 0), (0, None, Ellipsis), (slice(1), Ellipsis, slice(1, 3)),
+        ROWS, GRID, [0, 2], [], (ROWS, ROWS), (ALL, ROWS), (ALL, ROWS, slice(1, 3)), (ROWS, ALL, ROWS),
+        (GRID, ROWS[:2]), (ROWS[:2, None], ALL, ROWS), (slice(1, None), GRID, GRID), (GRID, None, 0),
+        (-ROWS, Ellipsis), MASK, MASK[:, 0, 0], (ALL, MASK[0, :, 0]), (MASK[:, :, 0], slice(1, None)),
+        (0, MASK[0]), (MASK[:, :, 1], 2), True, False, np.int64(1), (np.int32(2), ALL), range(2),
+        (range(2), range(2)), np.array([True, False, True])]
 
 
 def tensor(x):
@@ -77,7 +79,8 @@ def test_gradient_is_where_it_was_read(index):
     np.testing.assert_array_equal(x.grad.numpy(), want)
 
 
-BASIC = [i for i in SAME if not any(isinstance(p, (np.ndarray, list, range, bool)) for p in (i if isinstance(i, tuple) else (i,)))]
+ADVANCED = (np.ndarray, list, range, bool)
+BASIC = [i for i in SAME if not any(isinstance(p, ADVANCED) for p in (i if isinstance(i, tuple) else (i,)))]
 
 
 @pytest.mark.parametrize("index", BASIC, ids=repr)
@@ -118,13 +121,13 @@ def test_bytes_are_masks():
     ((0, 0, 0, 0), IndexError, "too many indices for tensor of dimension 3"),
     (np.array([0, 7]), IndexError, "index 7 is out of bounds for dimension 0 with size 3: it takes -3 to 2"),
     ((slice(None), np.array([0, -5])), IndexError, "index -5 is out of bounds for dimension 1 with size 4"),
-    (np.array([True]), IndexError, r"The shape of the mask \[1\] at index 0 does not match the shape of the indexed tensor "
-                                   r"\[3, 4, 5\] at index 0"),
+    (np.array([True]), IndexError, r"The shape of the mask \[1\] at index 0 does not match the shape of the indexed "
+                                   r"tensor \[3, 4, 5\] at index 0"),
     ((np.array([0, 1]), np.array([0, 1, 2])), IndexError, r"could not be broadcast together with shapes \[2\], \[3\]"),
     (np.array([0.5], np.float32), IndexError, "tensors used as indices must be long, int, byte or bool tensors"),
     (slice(None, None, -1), ValueError, "step must be greater than zero"),
-    (1.0, IndexError, r"only integers, slices \(`:`\), ellipsis \(`...`\), None and long or byte Variables are valid indices "
-                      r"\(got float\)"),
+    (1.0, IndexError, r"only integers, slices \(`:`\), ellipsis \(`...`\), None and long or byte Variables are valid "
+                      r"indices \(got float\)"),
 ])
 def test_refused_at_the_call(index, kind, words):
     x = fb.tensor(ARRAY)
@@ -155,9 +158,9 @@ def test_values_that_do_not_fit(value, kind, words):
 
 def test_index_put_does_not_convert():
     x = fb.zeros(3)
-    with pytest.raises(RuntimeError, match="source and destination dtypes match, got Float for the destination and Double"):
+    with pytest.raises(RuntimeError, match="dtypes match, got Float for the destination and Double for the source"):
         x[fb.tensor([0])] = fb.ones(1, dtype=fb.float64)
-    with pytest.raises(RuntimeError, match=r"value tensor of shape \[2\] cannot be broadcast to indexing result of shape \[3\]"):
+    with pytest.raises(RuntimeError, match=r"of shape \[2\] cannot be broadcast to indexing result of shape \[3\]"):
         x[fb.tensor([True, True, True])] = fb.ones(2)
 
 
@@ -225,15 +228,15 @@ def test_repeated_positions_all_count():
 
 
 @pytest.mark.parametrize("call, kind, words", [
-    (lambda x, i: x.gather(0, i[None]), RuntimeError, "index 7 is out of bounds for dimension 0 with size 3: it takes 0 to 2"),
+    (lambda x, i: x.gather(0, i[None]), RuntimeError, "7 is out of bounds for dimension 0 with size 3: it takes 0 to"),
     (lambda x, i: x.scatter(0, i[None], 1.0), RuntimeError, "index 7 is out of bounds for dimension 0 with size 3"),
     (lambda x, i: x.index_select(0, i), IndexError, "index out of range in self: index 7"),
     (lambda x, i: x.index_add(0, i, fb.ones(2, 4)), RuntimeError, "index 7 is out of bounds for dimension 0"),
     (lambda x, i: x.index_copy(0, i, fb.ones(2, 4)), IndexError, "index 7 is out of bounds for dimension 0"),
     (lambda x, i: x.index_fill(0, i, 1), IndexError, "index 7 is out of bounds for dimension 0"),
     (lambda x, i: x.take(i * 10), IndexError, "tried to access index 70 on a tensor of 12 elements"),
-    (lambda x, i: fb.nn.functional.embedding(i, x), IndexError, "index out of range in self: index 7 for a table of 3 rows"),
-    (lambda x, i: fb.nn.functional.one_hot(i, 5), RuntimeError, "Class values must be smaller than num_classes: 7 with 5"),
+    (lambda x, i: fb.nn.functional.embedding(i, x), IndexError, "out of range in self: index 7 for a table of 3 rows"),
+    (lambda x, i: fb.nn.functional.one_hot(i, 5), RuntimeError, "must be smaller than num_classes: 7 with 5"),
 ])
 def test_positions_are_checked_at_the_call(call, kind, words):
     with pytest.raises(kind, match=words):

@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import flambeau as fb
 
-SETTINGS = dict(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
-ELSEWHERE = (ValueError, "Overflow when unpacking long long")
+SETTINGS = dict(deadline=None, max_examples=300, derandomize=True,
+                suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
 
-# ---- drawing -----------------------------------------------------------------------------------------------------------
+# ---- drawing -----------------------------------------------------------------------------------------------
 
 class Part:
     """An array that becomes an index tensor, NumPy array, list or range."""
@@ -55,7 +55,8 @@ def integers(draw, size, together):
     shape = together[draw(st.integers(0, len(together))):]
     shape = tuple(1 if draw(st.integers(0, 4)) == 0 else n for n in shape)
     reach = max(size, 1) + (draw(st.integers(0, 19)) == 0)
-    values = draw(st.lists(st.integers(-reach, reach - 1), min_size=int(np.prod(shape)), max_size=int(np.prod(shape))))
+    count = int(np.prod(shape))
+    values = draw(st.lists(st.integers(-reach, reach - 1), min_size=count, max_size=count))
     dtype = draw(st.sampled_from([np.int64, np.int64, np.int32]))
     return Part(draw(hows), np.array(values, dtype).reshape(shape))
 
@@ -63,7 +64,7 @@ def integers(draw, size, together):
 @st.composite
 def masks(draw, shape):
     values = draw(st.lists(st.booleans(), min_size=int(np.prod(shape)), max_size=int(np.prod(shape))))
-    how = draw(hows) if len(shape) == 1 else "tensor"      # PyTorch counts any array as one dimension, also a larger mask
+    how = draw(hows) if len(shape) == 1 else "tensor"      # PyTorch counts any array as one dimension
     return Part(how, np.array(values, bool).reshape(shape))
 
 
@@ -115,7 +116,7 @@ def indices(draw, shape):
     return tuple(parts)
 
 
-# ---- comparing ---------------------------------------------------------------------------------------------------------
+# ---- comparing ---------------------------------------------------------------------------------------------
 
 def attempt(call):
     with warnings.catch_warnings():
@@ -182,13 +183,13 @@ def laid_shape(shape, layout):
 def test_read(case):
     shape, layout, index = case
     whole = laid_shape(shape, layout)
-    mine, theirs = laid(filled(fb, whole, requires_grad=False), layout), laid(filled(torch, whole, requires_grad=False), layout)
+    mine, theirs = (laid(filled(lib, whole, requires_grad=False), layout) for lib in (fb, torch))
     a, b = attempt(lambda: mine[for_lib(fb, index)]), attempt(lambda: theirs[for_lib(torch, index)])
     if not agree(a, b) or not b.numel():
         return
     if not masked(index):                                  # what a mask picks is contiguous here
         assert [s for s, n in zip(a.stride(), b.shape) if n > 1] == [s for s, n in zip(b.stride(), b.shape) if n > 1]
-    if b.untyped_storage().data_ptr() == theirs.untyped_storage().data_ptr():                 # a view: writes go through
+    if b.untyped_storage().data_ptr() == theirs.untyped_storage().data_ptr():      # a view: writes go through
         assert a.storage_offset() == b.storage_offset()
         a.fill_(-1)
         b.fill_(-1)
@@ -297,7 +298,7 @@ def test_write_gradient(case):
                 agree(mine.grad, theirs.grad)
 
 
-# ---- gather, scatter and the others ------------------------------------------------------------------------------------
+# ---- gather, scatter and the others ------------------------------------------------------------------------
 
 @st.composite
 def scatters(draw):
@@ -351,7 +352,8 @@ def test_src_larger_than_index(case):
 
 
 @given(st.lists(st.sampled_from([-1.5, 0.0, 1.0, 1.0, 2.5, float("nan")]), max_size=6),
-       st.lists(st.sampled_from([-2.0, 0.0, 1.0, 2.0, 3.0, float("nan")]), max_size=6), st.booleans(), st.integers(1, 3))
+       st.lists(st.sampled_from([-2.0, 0.0, 1.0, 2.0, 3.0, float("nan")]), max_size=6),
+       st.booleans(), st.integers(1, 3))
 @settings(**SETTINGS)
 def test_searchsorted(row, values, right, copies):
     row = np.sort(np.array(row, np.float32))
@@ -363,14 +365,15 @@ def test_searchsorted(row, values, right, copies):
               torch.searchsorted(torch.tensor(seq), torch.tensor(val), right=right))
 
 
-# ---- by hand -----------------------------------------------------------------------------------------------------------
+# ---- by hand -----------------------------------------------------------------------------------------------
 
-INDICES = """x[0] x[0,1] x[:,1] x[0:2] x[:] x[...] x[None] x[()] x[i] x[:,i] x[m] x[0,i] x[True] x[False] x[[0,1]] x[range(2)]
-x[None,i] x[0,...,None] x[i,None,i] x[lib.tensor(1)] x[lib.tensor(True)] x[m,1:] x[m,0] x[m,None] x[i,:,i] x[i,True]
-x[[[0,1],[1,2]]] x[[i,i]] x[[slice(0,1),0]] x[[None,0]] x[[]] x[:,[]] x[[True,False]] x[np.array([0,1])] x[np.array(1)]
-x[i.int(),i] x[i.byte()] x[[0.5]] x[T((0,1))] x[1:,...,2] x[...,...]""".split()
-REFUSED = """x[5] x[-3] x[0,5] x[0,0,0,0] x[1.5] x['a'] x[::-1] x[::0] x[i+5] x[i.float()] x[i.short()] x[w] x[1.0:] x[{}] s[0] s[:]
-s[i] x[i,i,i,i] x[np.bool_(True)] x[np.float32(1)] x[lib.tensor(1.)] x[i,False] x[lib.tensor([0,1,0]),i] x[b'a'] z[0] z[i]""".split()
+INDICES = """x[0] x[0,1] x[:,1] x[0:2] x[:] x[...] x[None] x[()] x[i] x[:,i] x[m] x[0,i] x[True] x[False] x[[0,1]]
+x[range(2)] x[None,i] x[0,...,None] x[i,None,i] x[lib.tensor(1)] x[lib.tensor(True)] x[m,1:] x[m,0] x[m,None]
+x[i,:,i] x[i,True] x[[[0,1],[1,2]]] x[[i,i]] x[[slice(0,1),0]] x[[None,0]] x[[]] x[:,[]] x[[True,False]] x[np.array([0,1])]
+x[np.array(1)] x[i.int(),i] x[i.byte()] x[[0.5]] x[T((0,1))] x[1:,...,2] x[...,...]""".split()
+REFUSED = """x[5] x[-3] x[0,5] x[0,0,0,0] x[1.5] x['a'] x[::-1] x[::0] x[i+5] x[i.float()] x[i.short()] x[w] x[1.0:]
+x[{}] s[0] s[:] s[i] x[i,i,i,i] x[np.bool_(True)] x[np.float32(1)] x[lib.tensor(1.)] x[i,False]
+x[lib.tensor([0,1,0]),i] x[b'a'] z[0] z[i]""".split()
 
 
 class T(tuple):
@@ -379,8 +382,9 @@ class T(tuple):
 
 def scope(lib):
     x = lib.arange(24.0).reshape(2, 3, 4).clone().requires_grad_()
-    return dict(lib=lib, x=x, i=lib.tensor([0, 1]), m=lib.tensor([[True, False, True], [False, True, True]]), np=np, T=T,
-                w=lib.tensor([True]), s=lib.tensor(5.0), z=lib.zeros(0, 3))
+    mask = lib.tensor([[True, False, True], [False, True, True]])
+    return dict(lib=lib, np=np, T=T, x=x, i=lib.tensor([0, 1]), m=mask, w=lib.tensor([True]), s=lib.tensor(5.0),
+                z=lib.zeros(0, 3))
 
 
 @pytest.mark.parametrize("text", INDICES)
@@ -399,8 +403,8 @@ def test_refused(text):
 
 @pytest.mark.parametrize("text, value", [
     ("y[0]", 1.0), ("y[...]", "v"), ("y[()]", "v"), ("y[0]", "v[0]"), ("y[i]", 1.0), ("y[i]", "v[:2]"), ("y[m]", 1.0),
-    ("y[m]", "v[m]"), ("y[m]", "lib.tensor(2.)"), ("y[:,i]", "v[:,:2]"), ("y[True]", 1.0), ("y[None]", "v"), ("y[False]", 1.0),
-    ("y[lib.tensor(1)]", 1.0), ("y[0:1,1]", "v[:1,1]")])
+    ("y[m]", "v[m]"), ("y[m]", "lib.tensor(2.)"), ("y[:,i]", "v[:,:2]"), ("y[True]", 1.0), ("y[None]", "v"),
+    ("y[False]", 1.0), ("y[lib.tensor(1)]", 1.0), ("y[0:1,1]", "v[:1,1]")])
 def test_graph_of_a_write(text, value):
     graphs = []
     for lib in (fb, torch):
