@@ -136,7 +136,7 @@ def propagate(op, entry, args, inputs, outs):
 
 def _tell(out):
     """Let the node that keeps `out` as its own result know the tangent it has now."""
-    if out._node.__class__ is OpNode:
+    if isinstance(out._node, OpNode):
         for kept in flat(out._node.kept[-1:]):
             if kept.__class__ is Kept and kept.own and kept.nr == out._nr:
                 kept.tangent = out._tangent

@@ -207,7 +207,7 @@ def _result(ctx, out, nr, inputs, tracked):
             out = look
             if source is not None and not plain:
                 out._base = source._base if source._base is not None else source
-        if source is not None and tracked and not plain:
+        if source is not None and not plain:
             out._view_of = "custom"
             out._seen = out.storage.version
     if plain or not tracked:

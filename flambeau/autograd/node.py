@@ -80,7 +80,7 @@ class Node:
         """Forget what was kept."""
 
     def __repr__(self):
-        return f"<{self.name()} object at {hex(id(self))}>"
+        return f"<{self.__class__.__name__} object at {hex(id(self))}>"
 
 
 class Handle:
@@ -114,7 +114,7 @@ class AccumulateGrad(Node):
         self.seq = LAST
 
     def name(self):
-        return "struct torch::autograd::AccumulateGrad"
+        return "torch::autograd::AccumulateGrad"
 
 
 def accumulator(leaf):
@@ -192,10 +192,12 @@ class Kept:
         leaf = self.leaf
         if leaf is not None and leaf.__class__ is door.tensor:
             return leaf
+        if leaf is not None:                             # a subclass: gradients are computed with plain tensors
+            storage, self.spec, self.offset = leaf.storage, leaf.spec, leaf.offset       # `.data` may have been set
         tensor = door.wrap(storage, self.spec, self.offset)
         if self.tangent is not None:
             tensor._tangent = self.tangent
-        if leaf is not None:                             # a subclass: gradients are computed with plain tensors
+        if leaf is not None:
             tensor._node, tensor._nr = accumulator(leaf), 0
         elif self.own:
             if owner.differentiable_out(self.nr):
@@ -320,10 +322,12 @@ class Plan:
     (SPEC, the spec itself). A rule for a list of tensors stands with the tuple of its inputs.
     """
 
-    __slots__ = ("op", "kinds", "template", "live", "singles", "lists", "keep_out", "steps", "saves")
+    __slots__ = ("op", "kinds", "template", "live", "singles", "lists", "keep_out", "steps", "saves", "node")
 
     def __init__(self, op, kinds, template, wanted):
         self.op, self.kinds, self.template = op, kinds, template
+        self.node = node_type(next((name for argument, name in op.number_nodes.items()
+                                    if template[op.arg_names.index(argument)] is None), op.node_name))
         self.live = live = [bool(wanted >> i & 1) and kind.dtype.category >= 2 for i, kind in enumerate(kinds)]
         places = [at for at, slot in enumerate(template)
                   if (slot.__class__ is int and live[slot])
@@ -369,12 +373,18 @@ class OpNode(Node):
     op = property(lambda self: self.plan.op)
     kinds = property(lambda self: self.plan.kinds)
 
-    def name(self):
-        op = self.plan.op
-        for argument, name in op.number_nodes.items():
-            if self.plan.template[op.arg_names.index(argument)] is None:
-                return name
-        return op.node_name
+    @property
+    def next_functions(self):
+        """(node, output number) of each input; a number that stands for a tensor counts, with (None, 0), as in PyTorch."""
+        op, out = self.plan.op, []
+        for at, slot in enumerate(self.plan.template):
+            if slot is not None:
+                if op.joint is not None or at in op.rules:
+                    slots = slot if slot.__class__ is tuple else (slot,)
+                    out += [self.edges[s] or (None, 0) for s in slots if s is not None]
+            elif op.pointwise and at in op.rules and op.arg_names[at] not in op.number_nodes:
+                out.append((None, 0))
+        return tuple(out)
 
     def differentiable_out(self, nr):
         return self.outs[nr].dtype.category >= 2 and nr not in self.op.nondiff
@@ -432,6 +442,17 @@ class OpNode(Node):
                     if s is not None and edges[s] is not None:
                         out[s] = made
         return tuple(out)
+
+
+_node_types: dict = {}
+
+
+def node_type(name):
+    """The class of nodes called `name`, so that `type(y.grad_fn).__name__` says what PyTorch's does."""
+    made = _node_types.get(name)
+    if made is None:
+        made = _node_types[name] = type(name, (OpNode,), {})
+    return made
 
 
 def flat(kept):

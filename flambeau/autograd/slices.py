@@ -20,6 +20,9 @@ class CopySlices(Node):
         self.start = view.offset - base.offset * base.spec.dtype.itemsize // view.spec.dtype.itemsize
         self.site = here()
 
+    def name(self):
+        return "torch::autograd::CopySlices"
+
     def differentiable_out(self, nr):
         return True
 

@@ -109,13 +109,14 @@ def maximum(xp, x, label, axis, taps):
     first = taps.index[np.argmax(taps.weight != 0, 0), np.arange(size)]
     best = read(xp, x, axis, evenly(first)).copy()
     chosen = xp.broadcast_to(read(xp, label, axis, evenly(first)), best.shape).copy()
-    may_be_nan = x.dtype.kind not in "iub"
-    for outputs, inputs, _ in taps.steps:
+    nans = x.dtype.kind not in "iub" and bool(xp.isnan(x.max(initial=0)))
+    done = taps.steps[:1] if taps.steps and taps.steps[0][0] == slice(0, size) else []      # what `best` started from
+    for outputs, inputs, _ in taps.steps[len(done):]:
         part, where = read(xp, x, axis, inputs), at(axis, outputs)
         better = part > best[where]
-        if may_be_nan:
+        if nans:
             better |= part != part
-        xp.copyto(best[where], part, where=better)
+        xp.maximum(best[where], part, out=best[where])
         xp.copyto(chosen[where], read(xp, label, axis, inputs), where=better)
     return best, chosen
 

@@ -14,7 +14,8 @@ from ..base.errors import need
 from ..base.op import Composite, Op, door
 from ..base.spec import spec
 from .arith import conj
-from .shape import _slice
+from .pad import constant_pad_nd
+from .shape import _slice, ints
 
 BLOCK = 1 << 20               # elements of the matrix of columns that is made at a time: it should stay in the cache
 
@@ -22,33 +23,25 @@ BLOCK = 1 << 20               # elements of the matrix of columns that is made a
 # --- arguments --------------------------------------------------------------------------------------------------------
 
 
-def int_or_ints(given, what):
-    """A list of ints from an int or a sequence of them."""
-    for n in given if isinstance(given, (tuple, list)) else (given,):
-        need(not isinstance(n, (bool, float)) and hasattr(n, "__index__"), f"argument '{what}' must be int or tuple of ints, not "
-             f"{type(n).__name__}: {given!r}", TypeError)
-    return [as_int(n) for n in given] if isinstance(given, (tuple, list)) else [as_int(given)]
-
-
 def per_dim(given, n, what):
     """`given`, one int or `n` of them, as a tuple of `n`."""
-    made = int_or_ints(given, what)
+    made = ints((given,), what)
     need(len(made) in (1, n), f"expected {what} to be a single integer value or a list of {n} values to match the "
-         f"convolution dimensions, but got {what}={made}")
-    return tuple(made) if len(made) == n else tuple(made) * n
+         f"convolution dimensions, but got {what}={list(made)}")
+    return made if len(made) == n else made * n
 
 
 def need_tensors(input, weight, bias):
     """Refuse what stands where a tensor should."""
     for name, given in (("input", input), ("weight", weight), ("bias", bias)):
-        need(isinstance(given, door.tensor) or name == "bias" and given is None, f"argument '{name}' must be Tensor, not "
-             f"{type(given).__name__}", TypeError)
+        need(isinstance(given, door.tensor) or name == "bias" and given is None, f"argument '{name}' must be Tensor, "
+             f"not {type(given).__name__}", TypeError)
 
 
 def batched(input, n, name):
     """(`input` with a batch dimension, whether that was added)"""
-    need(input.dim() in (n + 1, n + 2), f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input to {name}, but got input "
-         f"of size: {list(input.shape)}")
+    need(input.dim() in (n + 1, n + 2), f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input to {name}, but got "
+         f"input of size: {list(input.shape)}")
     return (input, False) if input.dim() == n + 2 else (input.unsqueeze(0), True)
 
 
@@ -122,7 +115,8 @@ def convolve_back(xp, y, w, size, stride, padding, dilation, groups):
     out = xp.empty((y.shape[0], channels, *size), y.dtype)
     w = w.reshape(groups, w.shape[0] // groups, -1).swapaxes(1, 2)
     for at in samples(y.shape[0], channels * math.prod(kernel) * math.prod(blocks)):
-        cols = xp.matmul(w, y[at].swapaxes(0, 1).reshape(groups, w.shape[2], -1))
+        rows = y[at].swapaxes(0, 1).reshape(groups, w.shape[2], -1)
+        cols = xp.matmul(w, rows) if w.shape[2] > 1 else w * rows          # NumPy's product of a column and a row is slow
         out[at] = add_up(xp, cols.reshape(channels, *kernel, -1, *blocks), size, stride, padding, dilation)
     return out
 
@@ -139,17 +133,18 @@ def need_sizes(input, weight, bias, stride, padding, dilation, transposed, outpu
     need(min(dilation) > 0, f"non-positive dilation is not supported, got {list(dilation)}")
     need(input.ndim == weight.ndim, f"Expected {weight.ndim}-dimensional input for {weight.ndim}-dimensional weight "
          f"{list(weight.shape)}, but got {input.ndim}-dimensional input of size {list(input.shape)} instead")
-    need(weight.shape[0] >= groups, f"Given groups={groups}, expected weight to be at least {groups} at dimension 0, but got "
-         f"weight of size {list(weight.shape)} instead")
-    need(weight.shape[0] % groups == 0, f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, "
+    need(weight.shape[0] >= groups, f"Given groups={groups}, expected weight to be at least {groups} at dimension 0, "
          f"but got weight of size {list(weight.shape)} instead")
+    need(weight.shape[0] % groups == 0, f"Given groups={groups}, expected weight to be divisible by {groups} at "
+         f"dimension 0, but got weight of size {list(weight.shape)} instead")
     wanted = weight.shape[0] if transposed else weight.shape[1] * groups
     need(input.shape[1] == wanted, f"Given {'transposed=1' if transposed else f'groups={groups}'}, weight of size "
-         f"{list(weight.shape)}, expected input{list(input.shape)} to have {wanted} channels, but got {input.shape[1]} channels "
-         "instead")
+         f"{list(weight.shape)}, expected input{list(input.shape)} to have {wanted} channels, but got {input.shape[1]} "
+         "channels instead")
     made = weight.shape[1] * groups if transposed else weight.shape[0]
-    need(bias is None or bias.shape == (made,), f"Given {'transposed=1, ' * transposed}weight of size {list(weight.shape)}, "
-         f"expected bias to be 1-dimensional with {made} elements, but got bias of size {list(bias.shape) if bias else ()} instead")
+    need(bias is None or bias.shape == (made,), f"Given {'transposed=1, ' * transposed}weight of size "
+         f"{list(weight.shape)}, expected bias to be 1-dimensional with {made} elements, but got bias of size "
+         f"{list(bias.shape) if bias else ()} instead")
     for name, other in (("weight", weight), ("bias", bias)):
         need(other is None or other.dtype is input.dtype, f"Input type ({C_NAMES[input.dtype.name]}) and {name} type "
              f"({C_NAMES[other.dtype.name] if other else ''}) should be the same")
@@ -161,18 +156,20 @@ def spatial_size(input, weight, stride, padding, dilation, transposed, output_pa
     reach = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
     if transposed:
         for o, s, d in zip(output_padding, stride, dilation, strict=True):
-            need(o < s or o < d, "output padding must be smaller than either stride or dilation, but got output_padding: "
-                 f"{list(output_padding)} stride: {list(stride)} dilation: {list(dilation)}")
+            need(o < s or o < d, "output padding must be smaller than either stride or dilation, but got "
+                 f"output_padding: {list(output_padding)} stride: {list(stride)} dilation: {list(dilation)}")
         out = [(n - 1) * s - 2 * p + r + o
                for n, s, p, r, o in zip(size, stride, padding, reach, output_padding, strict=True)]
-        need(min(out) > 0, f"Given input size per channel: ({by(size)}). Calculated output size per channel: ({by(out)}). "
-             "Output size is too small")
+        need(min(out) > 0, f"Given input size per channel: ({by(size)}). Calculated output size per channel: "
+             f"({by(out)}). Output size is too small")
     else:
         whole = [n + 2 * p for n, p in zip(size, padding, strict=True)]
-        need(min(kernel) > 0 and all(w >= r for w, r in zip(whole, reach, strict=True)), f"Calculated padded input size per "
-             f"channel: ({by(whole)}). Kernel size: ({by(reach)}). Kernel size can't be greater than actual input size")
+        need(min(kernel) > 0 and all(w >= r for w, r in zip(whole, reach, strict=True)), "Calculated padded input "
+             f"size per channel: ({by(whole)}). Kernel size: ({by(reach)}). Kernel size can't be greater than actual "
+             "input size")
         out = [(w - r) // s + 1 for w, r, s in zip(whole, reach, stride, strict=True)]
-    need(0 not in size, f"Only zero batch or zero channel inputs are supported, but got input shape: {list(input.shape)}")
+    need(0 not in size, "Only zero batch or zero channel inputs are supported, but got input shape: "
+         f"{list(input.shape)}")
     return tuple(out)
 
 
@@ -195,7 +192,8 @@ class _convolution(Op):
         size = spatial_size(input, weight, stride, padding, dilation, transposed, output_padding)
         dtype = input.dtype
         need(dtype.category and not (transposed and dtype.category == 1 and dtype is not dtypes.int64),
-             f"\"slow_conv{'_transpose' * transposed}{len(size)}d_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
+             f"\"slow_conv{'_transpose' * transposed}{len(size)}d_cpu\" not implemented for "
+             f"'{dtype.cname}'", NotImplementedError)
         channels = weight.shape[1] * groups if transposed else weight.shape[0]
         if not input.shape[1]:                           # PyTorch: no channels in, none out
             channels = 0
@@ -238,13 +236,13 @@ class _convolution_weight(Op):
 
     def ref(xp, input, output, shape, stride, padding, dilation, groups):
         kernel, blocks = shape[2:], output.shape[2:]
-        out = xp.zeros((groups, shape[0] // groups, math.prod(shape[1:])), input.dtype)
+        out = xp.zeros((groups, math.prod(shape[1:]), shape[0] // groups), input.dtype)
         if out.size and input.size:
             for at in samples(input.shape[0], input.shape[1] * math.prod(kernel) * math.prod(blocks)):
                 cols = columns(xp, input[at], kernel, blocks, stride, padding, dilation, groups)
                 rows = output[at].swapaxes(0, 1).reshape(groups, shape[0] // groups, -1)
-                out += xp.matmul(rows, cols.swapaxes(1, 2))
-        return out.reshape(shape)
+                out += xp.matmul(cols, rows.swapaxes(1, 2))      # in this order it is the faster
+        return out.swapaxes(1, 2).reshape(shape)
 
     def d_input(g, input_spec, output, stride, padding, dilation, groups):
         return back(conj(output), g, input_spec.shape[2:], stride, padding, dilation, groups)
@@ -308,11 +306,11 @@ def named_padding(padding, input, weight, n, stride, dilation):
     need(padding in ("same", "valid"), f"Invalid padding string: '{padding}'")
     if padding == "valid":
         return input, 0
-    need(all(s == 1 for s in stride), f"padding='same' is not supported for strided convolutions, got stride={list(stride)}")
+    need(all(s == 1 for s in stride), "padding='same' is not supported for strided convolutions, got "
+         f"stride={list(stride)}")
     need(weight.dim() == n + 2, f"Expected {n + 2}-dimensional weight, but got weight of size {list(weight.shape)}")
     totals = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True)]
     if any(t % 2 for t in totals):
-        from .resample import constant_pad_nd
         input = constant_pad_nd(input, [side for t in reversed(totals) for side in (0, t % 2)])
     return input, tuple([t // 2 for t in totals])
 
@@ -414,12 +412,12 @@ class _im2col(Op):
 
     def meta(input, kernel_size, dilation, padding, stride):
         need_blocks(kernel_size, dilation, padding, stride)
-        need(input.ndim in (3, 4) and 0 not in input.shape[-3:], "Expected 3D or 4D (batch mode) tensor with possibly 0 batch "
-             f"size and other non-zero dimensions for input, but got: {list(input.shape)}")
+        need(input.ndim in (3, 4) and 0 not in input.shape[-3:], "Expected 3D or 4D (batch mode) tensor with possibly "
+             f"0 batch size and other non-zero dimensions for input, but got: {list(input.shape)}")
         blocks = block_counts(input.shape[-2:], kernel_size, stride, padding, dilation)
         need(min(blocks) > 0, f"Given input with spatial size {input.shape[-2:]}, kernel_size={kernel_size}, "
-             f"dilation={dilation}, padding={padding}, calculated shape of the array of sliding blocks as {blocks}, but its "
-             "components must be at least one.")
+             f"dilation={dilation}, padding={padding}, calculated shape of the array of sliding blocks as {blocks}, "
+             "but its components must be at least one.")
         need_moved(input.dtype, "im2col")
         shape = (*input.shape[:-3], input.shape[-3] * math.prod(kernel_size), math.prod(blocks))
         return spec(input.dtype, shape, None, input.device)
@@ -443,17 +441,17 @@ class _col2im(Op):
 
     def meta(input, output_size, kernel_size, dilation, padding, stride):
         need_blocks(kernel_size, dilation, padding, stride)
-        need(input.ndim in (2, 3) and 0 not in input.shape[-2:], "Expected 2D or 3D (batch mode) tensor for input with possibly "
-             f"0 batch size and non-zero dimensions for input, but got: {list(input.shape)}")
+        need(input.ndim in (2, 3) and 0 not in input.shape[-2:], "Expected 2D or 3D (batch mode) tensor for input with "
+             f"possibly 0 batch size and non-zero dimensions for input, but got: {list(input.shape)}")
         rows, count = input.shape[-2:]
         at = input.ndim - 2
-        need(rows % math.prod(kernel_size) == 0, f"Expected size of input's dimension {at} to be divisible by the product of "
-             f"kernel_size, but got input.size({at})={rows} and kernel_size={kernel_size}.")
+        need(rows % math.prod(kernel_size) == 0, f"Expected size of input's dimension {at} to be divisible by the "
+             f"product of kernel_size, but got input.size({at})={rows} and kernel_size={kernel_size}.")
         blocks = block_counts(output_size, kernel_size, stride, padding, dilation)
-        need(math.prod(blocks) == count and min(blocks) > 0, f"Given output_size={output_size}, kernel_size={kernel_size}, "
-             f"dilation={dilation}, padding={padding}, stride={stride}, expected size of input's dimension {at + 1} to match the "
-             f"calculated number of sliding blocks {blocks[0]} * {blocks[1]} = {math.prod(blocks)}, but got "
-             f"input.size({at + 1})={count}.")
+        need(math.prod(blocks) == count and min(blocks) > 0, f"Given output_size={output_size}, "
+             f"kernel_size={kernel_size}, dilation={dilation}, padding={padding}, stride={stride}, expected size of "
+             f"input's dimension {at + 1} to match the calculated number of sliding blocks {blocks[0]} * {blocks[1]} = "
+             f"{math.prod(blocks)}, but got input.size({at + 1})={count}.")
         need_moved(input.dtype, "col2im")
         shape = (*input.shape[:-2], rows // math.prod(kernel_size), *output_size)
         return spec(input.dtype, shape, None, input.device)
@@ -472,9 +470,9 @@ class _col2im(Op):
 
 def pair(given, what):
     """Two ints from an int or two of them."""
-    made = int_or_ints(given, what) if isinstance(given, (tuple, list)) else int_or_ints(given, what) * 2
-    need(len(made) == 2, f"It is expected {what} equals to 2, but got size {len(made)}: {made}")
-    return tuple(made)
+    made = ints((given,), what) * (1 if isinstance(given, (tuple, list)) else 2)
+    need(len(made) == 2, f"It is expected {what} equals to 2, but got size {len(made)}: {list(made)}")
+    return made
 
 
 class _unfold(Composite):
@@ -484,7 +482,8 @@ class _unfold(Composite):
     forms = "function"
 
     def of(input, kernel_size, dilation=1, padding=0, stride=1):
-        need(input.dim() > 2, f"Dimension out of range (expected an input of 3 or 4 dimensions, but got {input.dim()})", IndexError)
+        need(input.dim() > 2, "Dimension out of range (expected an input of 3 or 4 dimensions, but got "
+             f"{input.dim()})", IndexError)
         return _im2col(input, pair(kernel_size, "kernel_size"), pair(dilation, "dilation"), pair(padding, "padding"),
                        pair(stride, "stride"))
 

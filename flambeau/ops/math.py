@@ -611,7 +611,7 @@ class angle(Pointwise):
         if input.dtype.kind == "c":
             return xp.angle(input)
         turned = xp.where(input < 0, math.pi, 0.0)
-        return xp.where(xp.isnan(input), input, turned) if input.dtype.kind == "f" else turned
+        return xp.where(xp.isnan(input), input, turned.astype(input.dtype)) if input.dtype.kind == "f" else turned
 
     def d_input(g, input):
         if not input.is_complex():

@@ -1,7 +1,7 @@
-"""Padding, resizing and sampling: images and signals at other positions than their own.
+"""Resizing and sampling: images and signals at other positions than their own.
 
-Resizing and mirrored padding go dimension by dimension, by the tables of base/taps.py; their gradients are the same
-tables transposed. Sampling at free positions weighs the corners around each.
+Resizing goes dimension by dimension, by the tables of base/taps.py. Sampling at free positions weighs the corners around
+each.
 """
 import itertools
 import math
@@ -11,52 +11,14 @@ import warnings
 from ..base import dtypes
 from ..base.errors import need
 from ..base.op import Composite, Op
-from ..base.spec import spec
-from ..base.taps import byte_sum, taps_of, weighted_sum
-from .conv import int_or_ints
-from .convert import number_for
+from ..base.taps import byte_sum, taps_of
 from .create import linspace
-from .pool import (
-    _adaptive_avg_pool2d,
-    _adaptive_avg_pool3d,
-    _drop,
-    _pick,
-    adaptive_avg_pool1d,
-    kept_layout,
-    mapped,
-    need_dtype,
-)
-from .shape import stack
+from .maxpool import _drop, _pick
+from .pad import _resized
+from .pool import _adaptive_avg_pool2d, _adaptive_avg_pool3d, adaptive_avg_pool1d, mapped, need_dtype
+from .shape import ints, stack
 
 AXES = {1: "W", 2: "HW", 3: "DHW"}
-
-
-class _resized(Op):
-    """`input` with the maps `maps` (see base/taps.py) along its last dimensions."""
-
-    def meta(input, maps): return mapped(input, maps)
-
-    def ref(xp, input, maps):
-        for axis, m in enumerate(maps, -len(maps)):
-            input = weighted_sum(xp, input, axis, taps_of(m))
-        return input
-
-    def d_input(g, maps): return _resized_back(g, maps)
-
-
-class _resized_back(Op):
-    """The transpose of `_resized`."""
-
-    def meta(grad, maps):
-        shape = (*grad.shape[:grad.ndim - len(maps)], *[m[1] for m in maps])
-        return spec(grad.dtype, shape, kept_layout(grad, shape), grad.device)
-
-    def ref(xp, grad, maps):
-        for axis, m in enumerate(maps, -len(maps)):
-            grad = weighted_sum(xp, grad, axis, taps_of(m).back)
-        return grad
-
-    def d_grad(g, maps): return _resized(g, maps)
 
 
 class _resized_bytes(Op):
@@ -71,115 +33,6 @@ class _resized_bytes(Op):
             if maps[axis][1] != maps[axis][2]:               # PyTorch leaves a dimension alone whose size stays
                 input = byte_sum(xp, input, axis, taps_of(maps[axis]))
         return input
-
-
-# --- padding ----------------------------------------------------------------------------------------------------------
-
-
-class constant_pad_nd(Op):
-    """`input` with `value` around it: `pad` holds how much before and after, from the last dimension on; less cuts."""
-
-    forms = "function"
-    exact = True
-    scalars = ("value",)
-
-    def meta(input, pad, value=0):
-        pad = int_or_ints(pad, "pad")
-        need(len(pad) % 2 == 0, f"Length of pad must be even but instead it equals {len(pad)}")
-        need(len(pad) <= 2 * input.ndim, "Length of pad should be no more than twice the number of dimensions of the input. Pad "
-             f"length is {len(pad)} while the input has {input.ndim} dimensions.")
-        shape = list(input.shape)
-        for d in range(len(pad) // 2):
-            shape[-1 - d] += pad[2 * d] + pad[2 * d + 1]
-            need(shape[-1 - d] >= 0, f"The input size {input.shape[-1 - d]}, plus negative padding {pad[2 * d]} and "
-                 f"{pad[2 * d + 1]} resulted in a negative output size, which is invalid. Check dimension "
-                 f"{input.ndim - 1 - d} of your input.")
-        return spec(input.dtype, tuple(shape), kept_layout(input, shape), input.device)
-
-    def ref(xp, input, pad, value=0):
-        shape, source, target = list(input.shape), [slice(None)] * input.ndim, [slice(None)] * input.ndim
-        for d in range(len(pad) // 2):
-            before, after = pad[2 * d:2 * d + 2]
-            size, at = shape[-1 - d], -1 - d
-            shape[at] = size + before + after
-            source[at] = slice(max(-before, 0), max(size - max(-after, 0), 0))
-            target[at] = slice(max(before, 0), max(shape[at] - max(after, 0), 0))
-        out = xp.full(shape, value, input.dtype)
-        if all(s.stop is None or s.start < s.stop for s in source):
-            out[tuple(target)] = input[tuple(source)]
-        return out
-
-    def d_input(g, pad): return constant_pad_nd(g, [-p for p in pad], 0)
-
-
-class _reflection_pad1d(_resized):   node = "ReflectionPad1DBackward0"
-class _reflection_pad2d(_resized):   node = "ReflectionPad2DBackward0"
-class _reflection_pad3d(_resized):   node = "ReflectionPad3DBackward0"
-class _replication_pad1d(_resized):  node = "ReplicationPad1DBackward0"
-class _replication_pad2d(_resized):  node = "ReplicationPad2DBackward0"
-class _replication_pad3d(_resized):  node = "ReplicationPad3DBackward0"
-
-
-class _pad_circular(_resized):
-    """Padding that goes on at the other end."""
-
-    def meta(input, maps): return mapped(input, maps, layout=False)
-
-
-MIRRORED = {"reflect": (_reflection_pad1d, _reflection_pad2d, _reflection_pad3d),
-            "replicate": (_replication_pad1d, _replication_pad2d, _replication_pad3d),
-            "circular": (_pad_circular, _pad_circular, _pad_circular)}
-
-
-def mirrored(input, pad, mode):
-    """`input` padded from its own elements."""
-    n = len(pad) // 2
-    need(n in (1, 2, 3) and input.dim() in (n + 1, n + 2), f"Padding size {len(pad)} is not supported for {input.dim()}D input "
-         "tensor.", NotImplementedError)
-    if mode != "circular":
-        need(0 not in input.shape[input.dim() - n - 1:], f"Expected {n + 1}D or {n + 2}D (batch mode) tensor with possibly 0 batch "
-             f"size and other non-zero dimensions for input, but got: {list(input.shape)}")
-        need_dtype(input.dtype, input.dtype is not dtypes.bool, f"{'reflection' if mode == 'reflect' else 'replication'}_pad{n}d")
-    maps = []
-    for d in range(n):
-        before, after = pad[2 * d:2 * d + 2]
-        size = input.shape[-1 - d]
-        out = size + before + after
-        if mode == "reflect":
-            need(before < size and after < size, "Padding size should be less than the corresponding input dimension, but got: "
-                 f"padding ({before}, {after}) at dimension {input.dim() - 1 - d} of input {list(input.shape)}")
-        elif mode == "circular":
-            need(before <= size and after <= size, "Padding value causes wrapping around more than once, got padding "
-                 f"({before}, {after}) at dimension {input.dim() - 1 - d} of input {list(input.shape)}")
-        need(out >= 0 and (mode != "circular" or out == 0 or size + min(before, 0) + min(after, 0) > 0),
-             f"Negative padding value is resulting in an empty dimension: {size} plus {before} and {after}")
-        maps.insert(0, (mode, size, out, before, *[after] * (mode == "circular")))
-    return MIRRORED[mode][n - 1](input, tuple(maps))
-
-
-class _pad(Composite):
-    """`input` with more around it (or less): `pad` is (before, after) for the last dimension, then for the one before, ….
-
-    >>> torch.nn.functional.pad(torch.tensor([[1., 2., 3.]]), (1, 2), mode="reflect")
-    tensor([[2., 1., 2., 3., 2., 1.]])
-    """
-
-    names = "nn.functional.pad"
-    forms = "function"
-
-    def of(input, pad, mode="constant", value=None):
-        need(isinstance(pad, (tuple, list)), f"argument 'pad' (position 2) must be tuple of ints, not {type(pad).__name__}",
-             TypeError)
-        pad = tuple(int_or_ints(pad, "pad"))
-        need(len(pad) % 2 == 0, f"Padding length must be divisible by 2, got {list(pad)}")
-        need(len(pad) <= 2 * input.dim(), "Padding length should be less than or equal to two times the input dimension but got "
-             f"padding length {len(pad)} and input of dimension {input.dim()}")
-        if mode == "constant":
-            need(not isinstance(value, complex), "argument 'value' (position 4) must be float, not complex", TypeError)
-            return constant_pad_nd(input, pad, number_for(value or 0, input.dtype))
-        need(value is None or value == 0, f"Padding mode \"{mode}\" doesn't take in value argument, got {value}")
-        need(mode in MIRRORED, f"Unrecognised padding mode {mode}", NotImplementedError)
-        return mirrored(input, pad, mode)
 
 
 # --- resizing ---------------------------------------------------------------------------------------------------------
@@ -214,12 +67,14 @@ def wanted_size(input, size, scale_factor, n):
     """(output sizes or None, scales or None) of `interpolate`, one per dimension."""
     need(size is None or scale_factor is None, "only one of size or scale_factor should be defined", ValueError)
     need(size is not None or scale_factor is not None, "either size or scale_factor should be defined", ValueError)
-    for given, what, shape in ((size, "output", "output size of"), (scale_factor, "scale_factor", "scale_factor of shape")):
-        need(not isinstance(given, (tuple, list)) or len(given) == n, f"Input and {what} must have the same number of spatial "
-             f"dimensions, but got input with spatial dimensions of {list(input.shape[2:])} and {shape} {given}. Please provide "
-             f"input tensor in (N, C, d1, d2, ...,dK) format and {n} numbers here, or one for all.", ValueError)
+    for given, what, shape in ((size, "output", "output size of"), (scale_factor, "scale_factor", "scale_factor of "
+                                                                    "shape")):
+        need(not isinstance(given, (tuple, list)) or len(given) == n, f"Input and {what} must have the same number of "
+             f"spatial dimensions, but got input with spatial dimensions of {list(input.shape[2:])} and {shape} "
+             f"{given}. Please provide input tensor in (N, C, d1, d2, ...,dK) format and {n} numbers here, or one for "
+             "all.", ValueError)
     if size is not None:
-        sizes = int_or_ints(size, "size")
+        sizes = list(ints((size,), "size"))
         return sizes if isinstance(size, (tuple, list)) else sizes * n, None
     scales = list(scale_factor) if isinstance(scale_factor, (tuple, list)) else [scale_factor] * n
     for scale in scales:
@@ -248,14 +103,15 @@ class _interpolate(Composite):
     forms = "function"
 
     def of(input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None, antialias=False):
-        need(align_corners is None or mode not in ("nearest", "area", "nearest-exact"), "align_corners option can only be set with "
-             f"the interpolating modes: linear | bilinear | bicubic | trilinear, not {mode}", ValueError)
+        need(align_corners is None or mode not in ("nearest", "area", "nearest-exact"), "align_corners option can only "
+             f"be set with the interpolating modes: linear | bilinear | bicubic | trilinear, not {mode}", ValueError)
         n = input.dim() - 2
         sizes, scales = wanted_size(input, size, scale_factor, n)
-        need(not recompute_scale_factor or size is None, "recompute_scale_factor is not meaningful with an explicit size.",
+        need(not recompute_scale_factor or size is None, "recompute_scale_factor is not meaningful with an explicit "
+             "size.",
              ValueError)
-        need(not antialias or mode in ANTIALIAS and n == 2, "Anti-alias option is restricted to bilinear, bicubic, and lanczos "
-             f"modes and requires a 4-D tensor as input, got {mode} and {input.dim()} dimensions", ValueError)
+        need(not antialias or mode in ANTIALIAS and n == 2, "Anti-alias option is restricted to bilinear, bicubic, and "
+             f"lanczos modes and requires a 4-D tensor as input, got {mode} and {input.dim()} dimensions", ValueError)
         if sizes is None:
             sizes = [int(s * scale) for s, scale in zip(input.shape[2:], scales, strict=True)]
             if recompute_scale_factor or mode == "area":
@@ -265,12 +121,12 @@ class _interpolate(Composite):
 
 def resized(input, n, sizes, scales, mode, align_corners, antialias):
     """`interpolate` after its arguments are understood."""
-    need(mode not in SMOOTH or mode == "bicubic" or n not in (1, 2, 3) or SMOOTH[mode][0] == n, f"Got {n + 2}D input, but {mode} "
-         f"mode needs {SMOOTH.get(mode, (0,))[0] + 2}D input", NotImplementedError)
+    need(mode not in SMOOTH or mode == "bicubic" or n not in (1, 2, 3) or SMOOTH[mode][0] == n, f"Got {n + 2}D input, "
+         f"but {mode} mode needs {SMOOTH.get(mode, (0,))[0] + 2}D input", NotImplementedError)
     known = mode in NEAREST or mode == "area" or mode in SMOOTH or mode in ANTIALIAS
-    need(known and n in (1, 2, 3) and (n == 2 or mode not in ("bicubic", "lanczos")), "Input Error: Only 3D, 4D and 5D input Tensors "
-         f"supported (got {n + 2}D) for the modes: nearest | linear | bilinear | bicubic | trilinear | lanczos | area | "
-         f"nearest-exact (got {mode})", NotImplementedError)
+    need(known and n in (1, 2, 3) and (n == 2 or mode not in ("bicubic", "lanczos")), "Input Error: Only 3D, 4D and 5D "
+         f"input Tensors supported (got {n + 2}D) for the modes: nearest | linear | bilinear | bicubic | trilinear | "
+         f"lanczos | area | nearest-exact (got {mode})", NotImplementedError)
     if mode == "area":
         return AREA[n - 1](input, sizes)
     if mode == "lanczos":
@@ -428,15 +284,15 @@ def need_sampled(input, grid, interpolation_mode):
     """Refuse what cannot be sampled, in PyTorch's words."""
     n = input.dim() - 2
     need(input.dtype is grid.dtype, f"expected scalar type {input.dtype.cname} but found {grid.dtype.cname}")
-    need(input.shape[0] == grid.shape[0], "grid_sampler(): expected grid and input to have same batch size, but got input with "
-         f"sizes {list(input.shape)} and grid with sizes {list(grid.shape)}")
-    need(grid.shape[-1] == n, f"grid_sampler(): expected grid to have size {n} in last dimension, but got grid with sizes "
-         f"{list(grid.shape)}")
+    need(input.shape[0] == grid.shape[0], "grid_sampler(): expected grid and input to have same batch size, but got "
+         f"input with sizes {list(input.shape)} and grid with sizes {list(grid.shape)}")
+    need(grid.shape[-1] == n, f"grid_sampler(): expected grid to have size {n} in last dimension, but got grid with "
+         f"sizes {list(grid.shape)}")
     for d, size in enumerate(input.shape[2:], 2):
         need(size > 0, "grid_sampler(): expected input to have non-empty spatial dimensions, but input has sizes "
              f"{list(input.shape)} with dimension {d} being empty")
-    need(n in (2, 3) and input.dim() == grid.dim(), "grid_sampler(): expected 4D or 5D input and grid with same number of "
-         f"dimensions, but got input with sizes {list(input.shape)} and grid with sizes {list(grid.shape)}")
+    need(n in (2, 3) and input.dim() == grid.dim(), "grid_sampler(): expected 4D or 5D input and grid with same number "
+         f"of dimensions, but got input with sizes {list(input.shape)} and grid with sizes {list(grid.shape)}")
     need(interpolation_mode != 2 or n == 2, "grid_sampler(): bicubic interpolation only supports 4D input")
     need_dtype(input.dtype, input.dtype.category == 2, f"grid_sampler_{n}d_cpu_kernel_impl")
 
@@ -503,8 +359,8 @@ class _grid_sample(Composite):
 
     def of(input, grid, mode="bilinear", padding_mode="zeros", align_corners=None):
         modes, paddings = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
-        need(mode in modes, f"nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic', but got: "
-             f"'{mode}'", ValueError)
+        need(mode in modes, "nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic', but "
+             f"got: '{mode}'", ValueError)
         need(padding_mode in paddings, "nn.functional.grid_sample(): expected padding_mode to be 'zeros', 'border', or "
              f"'reflection', but got: '{padding_mode}'", ValueError)
         if align_corners is None:
@@ -513,8 +369,9 @@ class _grid_sample(Composite):
 
 
 def warn_corners():
-    warnings.warn("Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please specify "
-                  "align_corners=True if the old behavior is desired. See the documentation of grid_sample for details.",
+    warnings.warn("Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please "
+                  "specify align_corners=True if the old behavior is desired. See the documentation of grid_sample for "
+                  "details.",
                   stacklevel=6)
 
 
@@ -553,97 +410,17 @@ class _affine_grid(Composite):
     forms = "function"
 
     def of(theta, size, align_corners=None):
-        size = tuple(int_or_ints(size, "size"))
+        size = ints((size,), "size")
         if align_corners is None:
             warn_corners()
-        need(theta.dtype.category == 2, f"Expected theta to have floating point type, but got {theta.dtype}", ValueError)
-        need(len(size) in (4, 5), "affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, respectively. Got "
-             f"size {size}.", NotImplementedError)
+        need(theta.dtype.category == 2, "Expected theta to have floating point type, but got "
+             f"{theta.dtype}", ValueError)
+        need(len(size) in (4, 5), "affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, "
+             f"respectively. Got size {size}.", NotImplementedError)
         n = len(size) - 2
-        need(theta.dim() == 3 and tuple(theta.shape[1:]) == (n, n + 1), f"Expected a batch of {n}D affine matrices of shape "
-             f"Nx{n}x{n + 1} for size {size}. Got {theta.shape}.", ValueError)
+        need(theta.dim() == 3 and tuple(theta.shape[1:]) == (n, n + 1), f"Expected a batch of {n}D affine matrices of "
+             f"shape Nx{n}x{n + 1} for size {size}. Got {theta.shape}.", ValueError)
         need(min(size) > 0, f"Expected non-zero, positive output size. Got {size}", ValueError)
-        need(theta.shape[0] == size[0], f"Expected one affine matrix for each of the {size[0]} images, but got {theta.shape[0]}")
+        need(theta.shape[0] == size[0], f"Expected one affine matrix for each of the {size[0]} images, but got "
+             f"{theta.shape[0]}")
         return affine_grid_generator(theta, size, bool(align_corners))
-
-
-# --- channels to places -----------------------------------------------------------------------------------------------
-
-
-class pixel_shuffle(Op):
-    """`input` [*, C * r * r, H, W] as [*, C, H * r, W * r]: each channel in its place of an r by r tile."""
-
-    names = "nn.functional.pixel_shuffle"
-    forms = "function"
-    exact = True
-
-    def meta(input, upscale_factor):
-        r = upscale_factor
-        need(input.ndim >= 3, f"pixel_shuffle expects input to have at least 3 dimensions, but got input with {input.ndim} "
-             "dimension(s)")
-        need(r > 0, f"pixel_shuffle expects a positive upscale_factor, but got {r}")
-        *lead, c, h, w = input.shape
-        need(c % (r * r) == 0, "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
-             f"upscale_factor, but input.size(-3)={c} is not divisible by {r * r}")
-        shape = (*lead, c // (r * r), h * r, w * r)
-        return spec(input.dtype, shape, kept_layout(input, shape), input.device)
-
-    def ref(xp, input, upscale_factor):
-        r = upscale_factor
-        *lead, c, h, w = input.shape
-        out = xp.moveaxis(input.reshape(*lead, c // (r * r), r, r, h, w), (-4, -3), (-3, -1))     # [*, c, h, r, w, r]
-        return out.reshape(*lead, c // (r * r), h * r, w * r)
-
-    def d_input(g, upscale_factor): return pixel_unshuffle(g, upscale_factor)
-
-
-class pixel_unshuffle(Op):
-    """`input` [*, C, H * r, W * r] as [*, C * r * r, H, W]: each place of an r by r tile in its channel."""
-
-    names = "nn.functional.pixel_unshuffle"
-    forms = "function"
-    exact = True
-
-    def meta(input, downscale_factor):
-        r = downscale_factor
-        need(input.ndim >= 3, f"pixel_unshuffle expects input to have at least 3 dimensions, but got input with {input.ndim} "
-             "dimension(s)")
-        need(r > 0, f"pixel_unshuffle expects a positive downscale_factor, but got {r}")
-        *lead, c, h, w = input.shape
-        need(h % r == 0, f"pixel_unshuffle expects height to be divisible by downscale_factor, but input.size(-2)={h} is not "
-             f"divisible by {r}")
-        need(w % r == 0, f"pixel_unshuffle expects width to be divisible by downscale_factor, but input.size(-1)={w} is not "
-             f"divisible by {r}")
-        shape = (*lead, c * r * r, h // r, w // r) if input.numel else input.shape       # PyTorch: an empty one stays as it is
-        return spec(input.dtype, shape, kept_layout(input, shape), input.device)
-
-    def ref(xp, input, downscale_factor):
-        if not input.size:
-            return input
-        r = downscale_factor
-        *lead, c, h, w = input.shape
-        out = xp.moveaxis(input.reshape(*lead, c, h // r, r, w // r, r), (-3, -1), (-4, -3))      # [*, c, r, r, h, w]
-        return out.reshape(*lead, c * r * r, h // r, w // r)
-
-    def d_input(g, input_spec, downscale_factor): return pixel_shuffle(g, downscale_factor) if input_spec.numel else g
-
-
-class channel_shuffle(Op):
-    """`input` [N, C, *] with its channels dealt out: the first of each of `groups` groups, then the second, …."""
-
-    names = "nn.functional.channel_shuffle native_channel_shuffle nn.functional.native_channel_shuffle"
-    forms = "function"
-    exact = True
-
-    def meta(input, groups):
-        need(input.ndim > 2, f"channel_shuffle expects input with > 2 dims, but got input with sizes {list(input.shape)}")
-        need(groups > 0, f"Number of groups to divide channels in must be positive. Value of groups:{groups}")
-        need(input.shape[1] % groups == 0, f"Number of channels must be divisible by groups. Got {input.shape[1]} channels and "
-             f"{groups} groups.")
-        return spec(input.dtype, input.shape, kept_layout(input, input.shape), input.device)
-
-    def ref(xp, input, groups):
-        n, c, *rest = input.shape
-        return input.reshape(n, groups, c // groups, *rest).swapaxes(1, 2).reshape(input.shape)
-
-    def d_input(g, groups): return channel_shuffle(g, max(g.shape[1] // groups, 1))

@@ -413,7 +413,7 @@ def _attach(op, entry, args, inputs, outs, site):
             edges.append((t._node, t._nr))
         else:
             edges.append(edge_of(t))
-    node = _new(OpNode)
+    node = _new(plan.node)
     node.plan = plan
     node.edges = edges
     node.kept = kept
@@ -685,7 +685,7 @@ def assign(self, result, what, check_cast=True):
     if tracked and self._base is not None:
         edge_self = edge_of(self._base)
     put(self, result, what)
-    if tracked and result._node is not None and result._node.__class__ is OpNode:
+    if tracked and isinstance(result._node, OpNode):
         result._node.result_moved(result.storage, self)
     if modes.level >= 0:
         self._tangent = result._tangent
@@ -699,7 +699,7 @@ def assign(self, result, what, check_cast=True):
             rebase(self, result, edge_self)
     elif modes.grad and self._node is None and result._cut is not None:
         self._cut = result._cut
-    if self._retains:
+    if tracked and self._retains:
         self.retain_grad()
     return self
 

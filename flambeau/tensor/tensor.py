@@ -209,7 +209,7 @@ class Tensor(metaclass=TensorType):
             if self.storage.inference and not modes.inference:
                 raise RuntimeError("Setting requires_grad=True on inference tensor outside InferenceMode is not "
                                    "allowed.")
-            if not requires(self):
+            if self._node is None:
                 self._requires_grad = True
                 self._cut = None
         elif not self.is_leaf:
@@ -358,6 +358,7 @@ class Tensor(metaclass=TensorType):
         if not isinstance(other, Tensor):
             raise TypeError(f"Variable data has to be a tensor, but got {type(other).__name__}")
         self.storage, self.spec, self.offset = other.storage, other.spec, other.offset
+        self._seen = other.storage.version
 
     @classmethod
     def _make_subclass(cls, data, require_grad=False):

@@ -18,6 +18,8 @@ import time
 import traceback
 import typing
 
+import torch
+
 from tests.torch import checks
 from tests.torch.checks import CHECKS, DTYPES, HERE, OPS, case_id, dtypes_for, gap, read_gaps, run
 from tests.torch.harness import short_dtype
@@ -180,14 +182,20 @@ def say_table(ops, args):
         print(f"\r{len(found)} of {len(ops)}  {op.full_name:60}", end="", file=sys.stderr)
     print(file=sys.stderr)
     whole = sum(not any(row.wrong for row in rows) for rows in found.values())
+    heads = [check.replace("_", " ") for check in CHECKS]
+    says = "\n".join(f"- **{head}**: {getattr(checks, check).__doc__}" for head, check in zip(heads, CHECKS))
     print(f"""# Conformance with PyTorch
 
-Made by `python -m tests.torch.report > docs/conformance.md`; the checks are those of `tests/torch/checks.py`, run on
-the samples of PyTorch's own OpInfo database. **{whole} of {len(ops)}** operations (each variant counted) pass every
-check. ✓ passes, ✗ fails, – does not apply, 1/2 passes with one of two dtypes; `dtypes` counts those that pass
-`values` and names the ones that do not.
+PyTorch {torch.__version__.partition("+")[0]} carries a database of its own operations, OpInfo, with inputs that show each of them
+and inputs that each must refuse. The operations of `tests/torch/core_ops.txt` are run on them in both libraries.
+**{whole} of {len(ops)}** operations (each variant counted) pass every check:
+
+{says}
+
+✓ passes, ✗ fails, – does not apply, 1/2 passes with one of two dtypes; `dtypes` counts those that pass `values` and
+names the ones that do not. The checks are in `tests/torch/checks.py`, `make conformance` runs them, and
+`python -m tests.torch.report > docs/conformance.md` wrote this page.
 """)
-    heads = [check.replace("_", " ") for check in CHECKS]
     print(f"| operation | {' | '.join([heads[0], 'dtypes', *heads[1:]])} |\n|{' --- |' * (len(heads) + 2)}")
     for op in sorted(ops, key=lambda op: op.full_name):
         by_check = {check: [row for row in found[op.full_name] if row.check == check] for check in CHECKS}

@@ -1,0 +1,398 @@
+"""Pooling by the largest: the largest element of each window, and where it was.
+
+The largest of a block is the largest of the largest of its rows, so this too goes dimension by dimension, with the place
+of the first of them handed on (see base/taps.py).
+"""
+import math
+
+import numpy as np
+
+from ..base import dtypes
+from ..base.errors import need
+from ..base.op import Composite, Op
+from ..base.spec import spec
+from ..base.taps import along, maximum, taps_of
+from .pool import (
+    adaptive_sizes,
+    kept_layout,
+    mapped,
+    need_dtype,
+    need_rows,
+    need_tensor,
+    one_int,
+    per_window,
+    sizes_by,
+    stride_or,
+    windows,
+)
+
+BLOCK = 1 << 16               # elements that are looked at together, so that they stay in the cache
+
+
+# --- picking by index -------------------------------------------------------------------------------------------------
+
+
+def flat_places(xp, index, lead, size):
+    """Positions in the flat array [*lead, size] of `index` along its last dimension."""
+    index = xp.broadcast_to(index, (*lead, index.shape[-1]))
+    return index + (xp.arange(math.prod(lead)) * size).reshape(*lead, 1)
+
+
+class _pick(Op):
+    """The elements of `input` [*lead, size] at `index` [*lead, count], which must be in range; a lead of one is shared."""
+
+    exact = True
+
+    def meta(input, index): return spec(input.dtype, (*input.shape[:-1], index.shape[-1]), None, input.device)
+
+    def ref(xp, input, index):
+        return xp.take(input.reshape(-1), flat_places(xp, index, input.shape[:-1], input.shape[-1]))
+
+    def d_input(g, index, input_spec): return _drop(g, index, input_spec.shape[-1])
+
+
+class _drop(Op):
+    """The sums of the elements of `input` [*lead, count] that `index` sends to each place of [*lead, size]."""
+
+    def meta(input, index, size): return spec(input.dtype, (*input.shape[:-1], size), None, input.device)
+
+    def ref(xp, input, index, size):
+        lead = input.shape[:-1]
+        flat = flat_places(xp, index, lead, size).reshape(-1)
+        return xp.bincount(flat, input.reshape(-1), math.prod(lead) * size).reshape(*lead, size)
+
+    def d_input(g, index): return _pick(g, index)
+
+
+# --- the largest ------------------------------------------------------------------------------------------------------
+
+
+def largest(xp, x, maps):
+    """(the largest element of each window, its place in the flattened spatial dimensions)"""
+    label, step = xp.arange(x.shape[-1], dtype=np.int32 if math.prod(x.shape[1:]) < 2**31 else np.int64), 1
+    for axis in range(-1, -len(maps) - 1, -1):
+        x, label = maximum(xp, x, label, axis, taps_of(maps[axis]))
+        step *= maps[axis][1]
+        if axis > -len(maps):
+            label += along(xp, xp.arange(maps[axis - 1][1]) * step, axis - 1, label.dtype)
+    return x, label
+
+
+class _max_pool(Op):
+    """(the largest element of each window, its place in the flattened spatial dimensions)"""
+
+    def meta(input, maps):
+        values = mapped(input, maps, layout=len(maps) == 2 or maps[0][0] == "window")
+        return values, values.like(dtype=dtypes.int64)
+
+    def ref(xp, input, maps):
+        n = len(maps)
+        lead, size, out = input.shape[:-n], input.shape[-n:], [m[2] for m in maps]
+        rows = input.reshape(math.prod(lead), *size)
+        values, places = xp.empty((len(rows), *out), input.dtype), xp.empty((len(rows), *out), np.int64)
+        each = max(1, BLOCK // max(math.prod(size), 1))          # so many at a time that they stay in the cache
+        for start in range(0, len(rows), each):
+            part = slice(start, start + each)
+            values[part], places[part] = largest(xp, rows[part], maps)
+        return values.reshape(*lead, *out), places.reshape(*lead, *out)
+
+    def d_input(g, out1, input_spec, maps):
+        g, n = g[0], len(maps)
+        places = _drop(g.flatten(-n), out1.flatten(-n), math.prod(input_spec.shape[-n:]))
+        return places.reshape(input_spec.shape)
+
+
+class _max_pool2d_largest(_max_pool):           node = "MaxPool2DWithIndicesBackward0"
+class _adaptive_max_pool2d_largest(_max_pool):  node = "AdaptiveMaxPool2DBackward0"
+class _max_pool3d_largest(_max_pool):           node = "MaxPool3DWithIndicesBackward0"
+class _adaptive_max_pool3d_largest(_max_pool):  node = "AdaptiveMaxPool3DBackward0"
+
+
+def max_pool(op, n, input, kernel_size, stride, padding, dilation, ceil_mode):
+    """(values, indices) of max_pool2d or max_pool3d."""
+    need_tensor(input)
+    name = f"max_pool{n}d"
+    kernel = per_window(kernel_size, n, "kernel_size", name)
+    stride, padding = stride_or(stride, kernel, n, name), per_window(padding, n, "padding", name)
+    maps = windows(input.spec, kernel, stride, padding, per_window(dilation, n, "dilation", name), ceil_mode)
+    need_dtype(input.dtype, input.dtype.category in (1, 2), name)
+    return op(input, maps)
+
+
+def max_pool_row(input, kernel_size, stride, padding, dilation, ceil_mode):
+    """(values, indices) of max_pool1d."""
+    need_tensor(input)
+    need(input.dim() in (2, 3) and 0 not in input.shape[-2:], "max_pool1d: Expected 2D or 3D (batch mode) tensor with "
+         f"optional 0 dim batch size for input, but got:{list(input.shape)}")
+    kind = "must be an int, list of ints, or tuple of ints of size 1"
+    kernel = one_int(kernel_size, "kernel_size", "max_pool1d", kind)
+    stride = kernel if stride is None or stride in ((), []) else one_int(stride, "stride", "max_pool1d", kind)
+    padding, dilation = one_int(padding, "padding", "max_pool1d", kind), one_int(dilation, "dilation", "max_pool1d", kind)
+    for what, given in (("kernel_size", kernel), ("stride", stride), ("dilation", dilation)):
+        need(given > 0, f"max_pool1d() {what} must be greater than zero, but got {given}")
+    need_dtype(input.dtype, input.dtype.category == 2, "max_pool1d_impl")
+    made = max_pool(_max_pool2d_largest, 2, input.unsqueeze(-2), (1, kernel), (1, stride), (0, padding), (1, dilation), ceil_mode)
+    return made[0].squeeze(-2), made[1].squeeze(-2)
+
+
+class max_pool1d(Composite):
+    """The largest element of each window of `input` [N, C, L] (or [C, L])."""
+
+    forms = "function"
+
+    def of(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
+        return max_pool_row(input, kernel_size, stride, padding, dilation, ceil_mode)[0]
+
+
+class _max_pool1d_front(Composite):
+    """The largest element of each window of `input` [N, C, L] (or [C, L]), and its index if `return_indices`."""
+
+    names = "nn.functional.max_pool1d"
+    forms = "function"
+
+    def of(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+        made = max_pool_row(input, kernel_size, stride, padding, dilation, ceil_mode)
+        return made if return_indices else made[0]
+
+
+class max_pool1d_with_indices(Composite):
+    """(the largest element of each window of `input`, its index)"""
+
+    names = "nn.functional.max_pool1d_with_indices"
+    forms = "function"
+
+    def of(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+        return max_pool_row(input, kernel_size, stride, padding, dilation, ceil_mode)
+
+
+class max_pool2d(Composite):
+    """The largest element of each window of `input` [N, C, H, W] (or [C, H, W])."""
+
+    forms = "function"
+
+    def of(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
+        return max_pool(_max_pool2d_largest, 2, input, kernel_size, stride, padding, dilation, ceil_mode)[0]
+
+
+class _max_pool2d_front(Composite):
+    """The largest element of each window of `input` [N, C, H, W] (or [C, H, W]), and its index if `return_indices`.
+
+    >>> torch.nn.functional.max_pool2d(torch.arange(4.).reshape(1, 2, 2), 2, return_indices=True)
+    (tensor([[[3.]]]), tensor([[[3]]]))
+    """
+
+    names = "nn.functional.max_pool2d"
+    forms = "function"
+
+    def of(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+        made = max_pool(_max_pool2d_largest, 2, input, kernel_size, stride, padding, dilation, ceil_mode)
+        return made if return_indices else made[0]
+
+
+class _max_pool2d_with_indices(Composite):
+    """(the largest element of each window of `input`, its index in the flattened spatial dimensions)"""
+
+    names = "nn.functional.max_pool2d_with_indices"
+    forms = "function"
+
+    def of(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+        return max_pool(_max_pool2d_largest, 2, input, kernel_size, stride, padding, dilation, ceil_mode)
+
+
+class max_pool3d(Composite):
+    """The largest element of each window of `input` [N, C, D, H, W] (or [C, D, H, W])."""
+
+    forms = "function"
+
+    def of(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
+        return max_pool(_max_pool3d_largest, 3, input, kernel_size, stride, padding, dilation, ceil_mode)[0]
+
+
+class _max_pool3d_front(Composite):
+    """The largest element of each window of `input` [N, C, D, H, W] (or [C, D, H, W]), and its index if `return_indices`."""
+
+    names = "nn.functional.max_pool3d"
+    forms = "function"
+
+    def of(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+        made = max_pool(_max_pool3d_largest, 3, input, kernel_size, stride, padding, dilation, ceil_mode)
+        return made if return_indices else made[0]
+
+
+class _max_pool3d_with_indices(Composite):
+    """(the largest element of each window of `input`, its index in the flattened spatial dimensions)"""
+
+    names = "nn.functional.max_pool3d_with_indices"
+    forms = "function"
+
+    def of(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
+        return max_pool(_max_pool3d_largest, 3, input, kernel_size, stride, padding, dilation, ceil_mode)
+
+
+def adaptive_max_pool(op, n, input, output_size):
+    """(values, indices) of adaptive_max_pool2d or adaptive_max_pool3d."""
+    need_tensor(input)
+    name = f"adaptive_max_pool{n}d"
+    sizes = adaptive_sizes(input, output_size, n, name)
+    need(input.dim() in (n + 1, n + 2), f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got {list(input.shape)}")
+    need_dtype(input.dtype, input.dtype.category == 2, name)
+    return op(input, tuple([("adaptive", s, o) for s, o in zip(input.shape[-n:], sizes, strict=True)]))
+
+
+def adaptive_max_row(input, output_size):
+    """(values, indices) of adaptive_max_pool1d."""
+    need_tensor(input)
+    need_rows(input, "adaptive_max_pool1d")
+    size = one_int(output_size, "output_size", "adaptive_max_pool1d")
+    made = adaptive_max_pool(_adaptive_max_pool2d_largest, 2, input.unsqueeze(-2), (1, size))
+    return made[0].squeeze(-2), made[1].squeeze(-2)
+
+
+class adaptive_max_pool1d(Composite):
+    """(the largest elements of `output_size` windows that cover `input` [N, C, L] or [C, L], their indices)"""
+
+    names = "nn.functional.adaptive_max_pool1d_with_indices"
+    forms = "function"
+
+    def of(input, output_size, return_indices=True): return adaptive_max_row(input, output_size)
+
+
+class _adaptive_max_pool1d_front(Composite):
+    """The largest elements of `output_size` windows that cover `input`, and their indices if `return_indices`."""
+
+    names = "nn.functional.adaptive_max_pool1d"
+    forms = "function"
+
+    def of(input, output_size, return_indices=False):
+        made = adaptive_max_row(input, output_size)
+        return made if return_indices else made[0]
+
+
+class _adaptive_max_pool2d_front(Composite):
+    """The largest elements of `output_size` windows that cover `input` [N, C, H, W] (or [C, H, W])."""
+
+    names = "nn.functional.adaptive_max_pool2d"
+    forms = "function"
+
+    def of(input, output_size, return_indices=False):
+        made = adaptive_max_pool(_adaptive_max_pool2d_largest, 2, input, output_size)
+        return made if return_indices else made[0]
+
+
+class _adaptive_max_pool2d_with_indices(Composite):
+    """(the largest elements of `output_size` windows that cover `input`, their indices)"""
+
+    names = "nn.functional.adaptive_max_pool2d_with_indices"
+    forms = "function"
+
+    def of(input, output_size, return_indices=False):
+        return adaptive_max_pool(_adaptive_max_pool2d_largest, 2, input, output_size)
+
+
+class _adaptive_max_pool3d_front(Composite):
+    """The largest elements of `output_size` windows that cover `input` [N, C, D, H, W] (or [C, D, H, W])."""
+
+    names = "nn.functional.adaptive_max_pool3d"
+    forms = "function"
+
+    def of(input, output_size, return_indices=False):
+        made = adaptive_max_pool(_adaptive_max_pool3d_largest, 3, input, output_size)
+        return made if return_indices else made[0]
+
+
+class _adaptive_max_pool3d_with_indices(Composite):
+    """(the largest elements of `output_size` windows that cover `input`, their indices)"""
+
+    names = "nn.functional.adaptive_max_pool3d_with_indices"
+    forms = "function"
+
+    def of(input, output_size, return_indices=False):
+        return adaptive_max_pool(_adaptive_max_pool3d_largest, 3, input, output_size)
+
+
+# --- the way back -----------------------------------------------------------------------------------------------------
+
+
+class _max_unpool(Op):
+    """Zeros of `size` over the last dimensions, with the elements of `input` at `indices` into them, flattened."""
+
+    exact = True
+
+    def meta(input, indices, size):
+        need(indices.dtype is dtypes.int64, f"elements in indices should be type int64 but got: {indices.dtype.cname}")
+        need(input.shape == indices.shape, "Expected shape of indices to be same as that of the input tensor "
+             f"({list(input.shape)}) but got indices tensor with shape: {list(indices.shape)}")
+        n = len(size)
+        need(input.ndim in (n + 1, n + 2), f"Input to max_unpooling{n}d should be a {n + 1}d or {n + 2}d Tensor, but "
+             f"got a tensor with {input.ndim} dimensions")
+        need(0 not in input.shape[1:], "Expected input to have non-zero size for non-batch dimensions, but got "
+             f"{list(input.shape)}")
+        shape = (*input.shape[:-n], *size)
+        return spec(input.dtype, shape, kept_layout(input, shape), input.device)
+
+    def verify(indices, size):
+        wrong = indices[(indices < 0) | (indices >= math.prod(size))]
+        need(not wrong.size, f"Found an invalid max index: {wrong[0] if wrong.size else None} (output volumes are of "
+             f"size {sizes_by(size)})")
+
+    def ref(xp, input, indices, size):
+        lead, count = input.shape[:-len(size)], math.prod(size)
+        out = xp.zeros(math.prod(lead) * count, input.dtype)
+        flat = (*lead, math.prod(input.shape[len(lead):]))
+        out[flat_places(xp, indices.reshape(flat), lead, count)] = input.reshape(flat)
+        return out.reshape(*lead, *size)
+
+    def d_input(g, indices, size):
+        n = len(size)
+        return _pick(g.flatten(-n), indices.flatten(-n)).reshape(indices.shape)
+
+
+class _max_unpool2d_places(_max_unpool):  node = "MaxUnpool2DBackward0"
+class _max_unpool3d_places(_max_unpool):  node = "MaxUnpool3DBackward0"
+
+
+def unpooled_size(input, kernel_size, stride, padding, output_size, n, name):
+    """The size that pooling came from: the default one, or `output_size` where that is near enough."""
+    kernel = per_window(kernel_size, n, "kernel_size", name)
+    stride, padding = stride_or(stride, kernel, n, name), per_window(padding, n, "padding", name)
+    default = [(s - 1) * t + k - 2 * p for s, t, k, p in zip(input.shape[-n:], stride, kernel, padding, strict=True)]
+    if output_size is None:
+        return tuple(default)
+    sizes = list(output_size)[-n:] if len(output_size) == len(kernel) + 2 else list(output_size)
+    need(len(sizes) == n, f"output_size should be a sequence containing {n} or {n + 2} elements, but it has a length "
+         f"of '{len(output_size)}'", ValueError)
+    for d, (size, plain, t) in enumerate(zip(sizes, default, stride, strict=True)):
+        need(plain - t < size < plain + t, f'invalid output_size "{tuple(output_size)}" (dim {d} must be between {plain - t} and '
+             f"{plain + t})", ValueError)
+    return tuple(sizes)
+
+
+class _max_unpool1d(Composite):
+    """The inverse of max_pool1d as far as there is one: zeros, with the elements of `input` at `indices`."""
+
+    names = "nn.functional.max_unpool1d"
+    forms = "function"
+
+    def of(input, indices, kernel_size, stride=None, padding=0, output_size=None):
+        size = unpooled_size(input, kernel_size, stride, padding, output_size, 1, "max_unpool1d")
+        return _max_unpool2d_places(input.unsqueeze(-1), indices.unsqueeze(-1), (*size, 1)).squeeze(-1)
+
+
+class _max_unpool2d(Composite):
+    """The inverse of max_pool2d as far as there is one: zeros, with the elements of `input` at `indices`."""
+
+    names = "nn.functional.max_unpool2d"
+    forms = "function"
+
+    def of(input, indices, kernel_size, stride=None, padding=0, output_size=None):
+        return _max_unpool2d_places(input, indices, unpooled_size(input, kernel_size, stride, padding, output_size, 2, "max_unpool2d"))
+
+
+class _max_unpool3d(Composite):
+    """The inverse of max_pool3d as far as there is one: zeros, with the elements of `input` at `indices`."""
+
+    names = "nn.functional.max_unpool3d"
+    forms = "function"
+
+    def of(input, indices, kernel_size, stride=None, padding=0, output_size=None):
+        return _max_unpool3d_places(input, indices, unpooled_size(input, kernel_size, stride, padding, output_size, 3, "max_unpool3d"))

@@ -1,0 +1,98 @@
+"""Every row of every table: values against NumPy, derivatives against differences, one meaning for every layout and device."""
+import importlib
+
+import numpy as np
+import pytest
+
+import flambeau as torch
+from flambeau.autograd import gradcheck, gradgradcheck
+from flambeau.tensor.forms import declared
+
+from .rows import ROWS, results
+
+TABLES = "reduce order shape arrange index".split()
+for _name in TABLES:
+    importlib.import_module(f"{__package__}.{_name}")
+rows = lambda which=lambda row: True: pytest.mark.parametrize("row", [r for r in ROWS if which(r)], ids=lambda r: r.name)
+
+
+def floating(made):
+    return tuple(r for r in results(made) if isinstance(r, torch.Tensor) and (r.is_floating_point() or r.is_complex()))
+
+
+def near(ours, theirs, tol):
+    theirs = np.asarray(theirs)
+    assert tuple(ours.shape) == theirs.shape
+    if ours.is_floating_point() or ours.is_complex():
+        np.testing.assert_allclose(ours.detach().numpy(), theirs, rtol=tol, atol=tol * 10)
+    else:
+        np.testing.assert_array_equal(ours.numpy(), theirs)
+
+
+@rows(lambda row: row.oracle is not None)
+def test_values(row):
+    ours, theirs = results(row.ours(*row.tensors())), results(row.oracle(*row.inputs))
+    assert len(ours) == len(theirs)
+    for mine, other in zip(ours, theirs):
+        if isinstance(mine, torch.Tensor):
+            near(mine, other, row.tol)
+        else:
+            assert mine == other
+
+
+@rows(lambda row: row.holds is not None)
+def test_what_holds(row):
+    row.holds(row.ours(*row.tensors()), *row.inputs)
+
+
+@rows(lambda row: row.grad)
+def test_derivatives(row):
+    assert gradcheck(lambda *a: floating(row.ours(*a)), row.tensors(leaf=True), atol=1e-4, check_grad_dtypes=True)
+
+
+@rows(lambda row: row.grad is True)
+def test_second_derivatives(row):
+    assert gradgradcheck(lambda *a: floating(row.ours(*a)), row.tensors(leaf=True), atol=1e-4)
+
+
+def turned(t):
+    """Laid out with the last dimension outermost."""
+    return t.permute(-1, *range(t.dim() - 1)).contiguous().permute(*range(1, t.dim()), 0) if t.dim() > 1 else t
+
+
+def stepped(t):
+    """Every other element of something larger."""
+    wide = torch.zeros([2 * n for n in t.shape], dtype=t.dtype)
+    view = wide[tuple(slice(None, None, 2) for _ in t.shape)]
+    view.copy_(t)
+    return view
+
+
+@rows(lambda row: row.oracle is not None)
+def test_layouts(row):
+    for change in (turned, stepped):
+        for mine, other in zip(results(row.ours(*row.tensors(change))), results(row.oracle(*row.inputs))):
+            if isinstance(mine, torch.Tensor):
+                near(mine, other, row.tol)
+
+
+@rows()
+def test_float32(row):
+    """Narrower inputs give the same, as narrow."""
+    wide, narrow = results(row.ours(*row.tensors())), results(row.ours(*row.tensors(dtype=torch.float32)))
+    for w, n in zip(wide, narrow):
+        if isinstance(w, torch.Tensor):
+            assert n.shape == w.shape
+            if w.dtype is torch.float64 and any(i.dtype == np.float64 for i in map(np.asarray, row.inputs)):
+                assert n.dtype is torch.float32
+                if row.oracle is not None:
+                    np.testing.assert_allclose(n.detach().numpy(), w.detach().numpy(), rtol=2e-3, atol=2e-3)
+
+
+@rows(lambda row: row.meta)
+def test_meta_device(row):
+    """Without data: the same shapes, dtypes and strides come out."""
+    with_data, without = results(row.ours(*row.tensors())), results(row.ours(*row.tensors(device="meta")))
+    for a, b in zip(with_data, without, strict=True):
+        if isinstance(a, torch.Tensor):
+            assert b.device.type == "meta" and (a.shape, a.dtype, a.stride()) == (b.shape, b.dtype, b.stride())
