@@ -1,9 +1,9 @@
 """Maps along one dimension by taps: each output reads a few inputs, with weights.
 
 Pooling, interpolation and mirrored padding are such maps, one per dimension. A map is named by a tuple
-(kind, size of the input, size of the output, …), so that it can stand among an operation's parameters; `taps_of` gives
-its table. Tap t of output o reads input `index[t, o]` times `weight[t, o]`; a weight of zero means that it reads nothing.
-The transposed map, which gradients need, has a table of the same form.
+(kind, size of the input, size of the output, …), so that it can stand among an operation's parameters; `taps_of`
+gives its table. Tap t of output o reads input `index[t, o]` times `weight[t, o]`; a weight of zero means that it reads
+nothing. The transposed map, which gradients need, has a table of the same form.
 """
 from functools import lru_cache
 
@@ -22,7 +22,7 @@ class Taps:
 
     @property
     def steps(self):
-        """A list of (outputs, inputs, weights): slices where the positions are evenly spaced, None for weights of one."""
+        """A list of (outputs, inputs, weights): slices where positions are evenly spaced, None for weights of one."""
         if self._steps is None:
             self._steps = []
             for row, weight in zip(self.index, self.weight, strict=True):
@@ -101,8 +101,9 @@ def blank(xp, x, axis, size):
 
 
 def maximum(xp, x, label, axis, taps):
-    """(the largest value each output reads along the negative `axis`, its label); of equals the first, of nans the last.
+    """(the largest value that each output reads along the negative `axis`, its label)
 
+    Of equals it is the first, of nans the last.
     `label` broadcasts to `x`'s shape and has that size along `axis`. Weights only say which taps are there.
     """
     size = taps.index.shape[1]
@@ -168,8 +169,10 @@ def sources(size, out, align_corners, scale, below_zero):
 
 
 def nearest(size, out, scale, wide, exact):
-    """The input under each output's corner, or under its centre if `exact`; in the precision that PyTorch computes it in,
-    since a rounding error chooses another input."""
+    """The input under each output's corner, or under its centre if `exact`.
+
+    It is computed in PyTorch's precision, since a rounding error chooses another input.
+    """
     dtype = np.float64 if wide else np.float32
     step = dtype(1.0 / scale) if scale is not None and scale > 0 else dtype(size) / dtype(out)
     source = step * (np.arange(out, dtype=dtype) + dtype(0.5 if exact else 0))
@@ -272,13 +275,13 @@ MAPS = {"window": window, "adaptive": adaptive, "nearest": nearest, "linear": li
 
 
 def byte_sum(xp, x, axis, taps):
-    """The map on bytes in whole numbers, as Pillow and PyTorch do it: weights of 16 bits, rounded after each dimension."""
+    """The map on bytes, in whole numbers as Pillow and PyTorch do it: weights of 16 bits, bytes again at the end."""
     weight, top = merged(taps)
     bits = 0
     while bits < 22 and int(0.5 + top * (1 << bits + 1)) < 1 << 15:
         bits += 1
     scaled = weight * (1 << bits)
-    whole = np.where(scaled < 0, scaled - 0.5, scaled + 0.5).astype(np.int32)       # cut towards zero: rounds to nearest
+    whole = np.where(scaled < 0, scaled - 0.5, scaled + 0.5).astype(np.int32)      # cut towards zero: to the nearest
     total = 1 << bits - 1
     for row, w in zip(taps.index, whole, strict=True):
         total = total + read(xp, x, axis, row).astype(np.int32) * along(xp, w, axis, np.int32)

@@ -84,7 +84,8 @@ def add_up(xp, cols, size, stride, padding, dilation):
     """Columns [C, *kernel, N, *blocks] added up where they came from: [N, C, *size]."""
     n = len(size)
     kernel, blocks = cols.shape[1:n + 1], cols.shape[n + 2:]
-    out = xp.zeros((cols.shape[n + 1], cols.shape[0], *[s + 2 * p for s, p in zip(size, padding, strict=True)]), cols.dtype)
+    whole = [s + 2 * p for s, p in zip(size, padding, strict=True)]
+    out = xp.zeros((cols.shape[n + 1], cols.shape[0], *whole), cols.dtype)
     for k in itertools.product(*map(range, kernel)):
         at = [slice(i * d, i * d + (b - 1) * s + 1, s) for i, d, b, s in zip(k, dilation, blocks, stride, strict=True)]
         out[(slice(None), slice(None), *at)] += cols[(slice(None), *k)].swapaxes(0, 1)
@@ -116,7 +117,7 @@ def convolve_back(xp, y, w, size, stride, padding, dilation, groups):
     w = w.reshape(groups, w.shape[0] // groups, -1).swapaxes(1, 2)
     for at in samples(y.shape[0], channels * math.prod(kernel) * math.prod(blocks)):
         rows = y[at].swapaxes(0, 1).reshape(groups, w.shape[2], -1)
-        cols = xp.matmul(w, rows) if w.shape[2] > 1 else w * rows          # NumPy's product of a column and a row is slow
+        cols = xp.matmul(w, rows) if w.shape[2] > 1 else w * rows        # NumPy's product of a column and a row is slow
         out[at] = add_up(xp, cols.reshape(channels, *kernel, -1, *blocks), size, stride, padding, dilation)
     return out
 
@@ -280,11 +281,11 @@ class convolution(Composite):
         n = weight.dim() - 2
         need(n > 0, f"weight should have at least three dimensions, got {list(weight.shape)}")
         return _convolution(input, weight, bias, per_dim(stride, n, "stride"), per_dim(padding, n, "padding"),
-                            per_dim(dilation, n, "dilation"), bool(transposed), per_dim(output_padding, n, "output_padding"),
-                            as_int(groups))
+                            per_dim(dilation, n, "dilation"), bool(transposed),
+                            per_dim(output_padding, n, "output_padding"), as_int(groups))
 
 
-class _conv(Composite):
+class Convolution(Composite):
     """A function in `torch` and in `nn.functional`, no method."""
 
     forms = "function"
@@ -324,7 +325,7 @@ def run_transposed(n, input, weight, bias, stride, padding, output_padding, grou
     return out.squeeze(0) if single else out
 
 
-class conv1d(_conv):
+class conv1d(Convolution):
     """The convolution of `input` [N, C, L] (or [C, L]) with `weight` [O, C / groups, K].
 
     >>> torch.conv1d(torch.tensor([[1., 2., 3.]]), torch.ones(1, 1, 2))
@@ -337,7 +338,7 @@ class conv1d(_conv):
         return run_plain(1, input, weight, bias, stride, padding, dilation, groups)
 
 
-class conv2d(_conv):
+class conv2d(Convolution):
     """The convolution of `input` [N, C, H, W] (or [C, H, W]) with `weight` [O, C / groups, KH, KW]."""
 
     names = "nn.functional.conv2d"
@@ -346,7 +347,7 @@ class conv2d(_conv):
         return run_plain(2, input, weight, bias, stride, padding, dilation, groups)
 
 
-class conv3d(_conv):
+class conv3d(Convolution):
     """The convolution of `input` [N, C, D, H, W] (or [C, D, H, W]) with `weight` [O, C / groups, KD, KH, KW]."""
 
     names = "nn.functional.conv3d"
@@ -355,7 +356,7 @@ class conv3d(_conv):
         return run_plain(3, input, weight, bias, stride, padding, dilation, groups)
 
 
-class conv_transpose1d(_conv):
+class conv_transpose1d(Convolution):
     """The transposed convolution of `input` [N, C, L] (or [C, L]) with `weight` [C, O / groups, K]."""
 
     names = "nn.functional.conv_transpose1d"
@@ -364,7 +365,7 @@ class conv_transpose1d(_conv):
         return run_transposed(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-class conv_transpose2d(_conv):
+class conv_transpose2d(Convolution):
     """The transposed convolution of `input` [N, C, H, W] (or [C, H, W]) with `weight` [C, O / groups, KH, KW]."""
 
     names = "nn.functional.conv_transpose2d"
@@ -373,8 +374,8 @@ class conv_transpose2d(_conv):
         return run_transposed(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-class conv_transpose3d(_conv):
-    """The transposed convolution of `input` [N, C, D, H, W] (or [C, D, H, W]) with `weight` [C, O / groups, KD, KH, KW]."""
+class conv_transpose3d(Convolution):
+    """The transposed convolution of `input` [N, C, D, H, W] (or no N) with `weight` [C, O / groups, KD, KH, KW]."""
 
     names = "nn.functional.conv_transpose3d"
 
@@ -495,5 +496,5 @@ class _fold(Composite):
     forms = "function"
 
     def of(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
-        return _col2im(input, pair(output_size, "output_size"), pair(kernel_size, "kernel_size"), pair(dilation, "dilation"),
-                       pair(padding, "padding"), pair(stride, "stride"))
+        return _col2im(input, pair(output_size, "output_size"), pair(kernel_size, "kernel_size"),
+                       pair(dilation, "dilation"), pair(padding, "padding"), pair(stride, "stride"))

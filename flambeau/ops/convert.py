@@ -226,7 +226,7 @@ class _copy_inplace(Composite):
 
     names = "copy"
     forms = "inplace"
-    apart = True
+    apart = blind = True
 
     def of(input, src, non_blocking=False):
         if not isinstance(src, door.tensor):
@@ -265,7 +265,7 @@ class _fill_inplace(Composite):
 
     names = "fill"
     forms = "inplace"
-    overlap_ok = True
+    overlap_ok = blind = True
 
     def of(input, value):
         if isinstance(value, door.tensor):
@@ -312,7 +312,7 @@ class _zero_inplace(Composite):
 
     names = "zero"
     forms = "inplace"
-    overlap_ok = True
+    overlap_ok = blind = True
 
     def of(input): return _zero(input) if input.requires_grad else _filled_like(input, 0)
 

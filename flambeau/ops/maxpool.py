@@ -1,7 +1,7 @@
 """Pooling by the largest: the largest element of each window, and where it was.
 
-The largest of a block is the largest of the largest of its rows, so this too goes dimension by dimension, with the place
-of the first of them handed on (see base/taps.py).
+The largest of a block is the largest of the largest of its rows, so this too goes dimension by dimension, with the
+place of the first of them handed on (see base/taps.py).
 """
 import math
 
@@ -39,7 +39,7 @@ def flat_places(xp, index, lead, size):
 
 
 class _pick(Op):
-    """The elements of `input` [*lead, size] at `index` [*lead, count], which must be in range; a lead of one is shared."""
+    """The elements of `input` [*lead, size] at `index` [*lead, count], all in range; a lead of one is shared."""
 
     exact = True
 
@@ -127,11 +127,13 @@ def max_pool_row(input, kernel_size, stride, padding, dilation, ceil_mode):
     kind = "must be an int, list of ints, or tuple of ints of size 1"
     kernel = one_int(kernel_size, "kernel_size", "max_pool1d", kind)
     stride = kernel if stride is None or stride in ((), []) else one_int(stride, "stride", "max_pool1d", kind)
-    padding, dilation = one_int(padding, "padding", "max_pool1d", kind), one_int(dilation, "dilation", "max_pool1d", kind)
+    padding = one_int(padding, "padding", "max_pool1d", kind)
+    dilation = one_int(dilation, "dilation", "max_pool1d", kind)
     for what, given in (("kernel_size", kernel), ("stride", stride), ("dilation", dilation)):
         need(given > 0, f"max_pool1d() {what} must be greater than zero, but got {given}")
     need_dtype(input.dtype, input.dtype.category == 2, "max_pool1d_impl")
-    made = max_pool(_max_pool2d_largest, 2, input.unsqueeze(-2), (1, kernel), (1, stride), (0, padding), (1, dilation), ceil_mode)
+    made = max_pool(_max_pool2d_largest, 2, input.unsqueeze(-2), (1, kernel), (1, stride), (0, padding), (1, dilation),
+                    ceil_mode)
     return made[0].squeeze(-2), made[1].squeeze(-2)
 
 
@@ -209,7 +211,7 @@ class max_pool3d(Composite):
 
 
 class _max_pool3d_front(Composite):
-    """The largest element of each window of `input` [N, C, D, H, W] (or [C, D, H, W]), and its index if `return_indices`."""
+    """The largest element of each window of `input` [N, C, D, H, W] (or no N), and its index if `return_indices`."""
 
     names = "nn.functional.max_pool3d"
     forms = "function"
@@ -362,8 +364,8 @@ def unpooled_size(input, kernel_size, stride, padding, output_size, n, name):
     need(len(sizes) == n, f"output_size should be a sequence containing {n} or {n + 2} elements, but it has a length "
          f"of '{len(output_size)}'", ValueError)
     for d, (size, plain, t) in enumerate(zip(sizes, default, stride, strict=True)):
-        need(plain - t < size < plain + t, f'invalid output_size "{tuple(output_size)}" (dim {d} must be between {plain - t} and '
-             f"{plain + t})", ValueError)
+        need(plain - t < size < plain + t, f"invalid output_size \"{tuple(output_size)}\" (dim {d} must be between "
+             f"{plain - t} and {plain + t})", ValueError)
     return tuple(sizes)
 
 
@@ -385,7 +387,8 @@ class _max_unpool2d(Composite):
     forms = "function"
 
     def of(input, indices, kernel_size, stride=None, padding=0, output_size=None):
-        return _max_unpool2d_places(input, indices, unpooled_size(input, kernel_size, stride, padding, output_size, 2, "max_unpool2d"))
+        size = unpooled_size(input, kernel_size, stride, padding, output_size, 2, "max_unpool2d")
+        return _max_unpool2d_places(input, indices, size)
 
 
 class _max_unpool3d(Composite):
@@ -395,4 +398,5 @@ class _max_unpool3d(Composite):
     forms = "function"
 
     def of(input, indices, kernel_size, stride=None, padding=0, output_size=None):
-        return _max_unpool3d_places(input, indices, unpooled_size(input, kernel_size, stride, padding, output_size, 3, "max_unpool3d"))
+        size = unpooled_size(input, kernel_size, stride, padding, output_size, 3, "max_unpool3d")
+        return _max_unpool3d_places(input, indices, size)

@@ -1,7 +1,7 @@
 """Padding, and channels turned into places.
 
-`_resized` is the operation behind everything that goes dimension by dimension by the tables of base/taps.py: padding with
-an input's own elements here, interpolation in resample.py. Its gradient is the same tables transposed.
+`_resized` is the operation behind everything that goes dimension by dimension by the tables of base/taps.py: padding
+with an input's own elements here, interpolation in resample.py. Its gradient is the same tables transposed.
 """
 from ..base import dtypes
 from ..base.errors import need
@@ -107,7 +107,7 @@ def mirrored(input, pad, mode):
     if mode != "circular":
         need(0 not in input.shape[input.dim() - n - 1:], f"Expected {n + 1}D or {n + 2}D (batch mode) tensor with "
              f"possibly 0 batch size and other non-zero dimensions for input, but got: {list(input.shape)}")
-        need_dtype(input.dtype, input.dtype is not dtypes.bool, f"{'reflection' if mode == 'reflect' else 'replication'}_pad{n}d")
+        need_dtype(input.dtype, input.dtype is not dtypes.bool, MIRRORED[mode][n - 1].__name__.strip("_"))
     maps = []
     for d in range(n):
         before, after = pad[2 * d:2 * d + 2]
@@ -127,7 +127,7 @@ def mirrored(input, pad, mode):
 
 
 class _pad(Composite):
-    """`input` with more around it (or less): `pad` is (before, after) for the last dimension, then for the one before, ….
+    """`input` with more around it (or less): `pad` is (before, after) for the last dimension, then the one before, ….
 
     >>> torch.nn.functional.pad(torch.tensor([[1., 2., 3.]]), (1, 2), mode="reflect")
     tensor([[2., 1., 2., 3., 2., 1.]])
@@ -199,7 +199,7 @@ class pixel_unshuffle(Op):
              f"is not divisible by {r}")
         need(w % r == 0, f"pixel_unshuffle expects width to be divisible by downscale_factor, but input.size(-1)={w} "
              f"is not divisible by {r}")
-        shape = (*lead, c * r * r, h // r, w // r) if input.numel else input.shape       # PyTorch: an empty one stays as it is
+        shape = (*lead, c * r * r, h // r, w // r) if input.numel else input.shape   # PyTorch: an empty one stays as is
         return spec(input.dtype, shape, kept_layout(input, shape), input.device)
 
     def ref(xp, input, downscale_factor):

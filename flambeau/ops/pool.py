@@ -1,7 +1,7 @@
 """Pooling by means: the mean of the elements in windows that move over the last dimensions.
 
-It goes dimension by dimension (see base/taps.py), since a sum over a block is a sum of sums. What all pooling says about
-its arguments is here too.
+It goes dimension by dimension (see base/taps.py), since a sum over a block is a sum of sums. What all pooling says
+about its arguments is here too.
 """
 import math
 
@@ -58,7 +58,7 @@ def output_size(size, kernel, stride, padding, dilation, ceil_mode):
     need(padding <= int(((kernel - 1) * dilation + 1) / 2), "pad should be at most half of effective kernel size, but "
          f"got pad={padding}, kernel_size={kernel} and dilation={dilation}")
     out = (size + 2 * padding - dilation * (kernel - 1) - 1 + (stride - 1 if ceil_mode else 0)) // stride + 1
-    if ceil_mode and (out - 1) * stride >= size + padding:           # the last window must start inside or in the padding before
+    if ceil_mode and (out - 1) * stride >= size + padding:       # the last window must not start in the padding behind
         out -= 1
     return out
 
@@ -70,14 +70,16 @@ def windows(input, kernel, stride, padding, dilation, ceil_mode, include_pad=Tru
          f"got: {list(input.shape)}")
     size = input.shape[-n:]
     out = [output_size(*one, ceil_mode) for one in zip(size, kernel, stride, padding, dilation, strict=True)]
-    for what, letter, given in (("kernel size", "k", kernel), ("stride", "d", stride), ("dilation", "dilation", dilation)):
+    for what, letter, given in (("kernel size", "k", kernel), ("stride", "d", stride),
+                                ("dilation", "dilation", dilation)):
         need(min(given) > 0, f"{what} should be greater than zero, but got "
              + " ".join(f"{letter}{axis}: {v}" for axis, v in zip(AXES[n], given, strict=True)))
     need(0 not in input.shape[-n - 1:], f"Expected {n + 1}D or {n + 2}D (batch mode) tensor with optional 0 dim batch "
          f"size for input, but got:{list(input.shape)}")
     need(min(out) > 0, f"Given input size: ({sizes_by(input.shape[-n - 1:])}). Calculated output size: "
          f"({sizes_by((input.shape[-n - 1], *out))}). Output size is too small")
-    return tuple([("window", *one, include_pad) for one in zip(size, out, kernel, stride, padding, dilation, strict=True)])
+    return tuple([("window", *one, include_pad)
+                  for one in zip(size, out, kernel, stride, padding, dilation, strict=True)])
 
 
 def kept_layout(input, shape):
@@ -175,7 +177,8 @@ class _avg_pool2d(Composite):
         need_tensor(input)
         need(input.dim() > 2, "Dimension out of range (expected an input of 3 or 4 dimensions, but got "
              f"{input.dim()})", IndexError)
-        return avg_pool(_avg_pool2d_mean, 2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+        return avg_pool(_avg_pool2d_mean, 2, input, kernel_size, stride, padding, ceil_mode, count_include_pad,
+                        divisor_override)
 
 
 class _avg_pool3d(Composite):
@@ -186,7 +189,8 @@ class _avg_pool3d(Composite):
     strict_out = True
 
     def of(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
-        return avg_pool(_avg_pool3d_mean, 3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+        return avg_pool(_avg_pool3d_mean, 3, input, kernel_size, stride, padding, ceil_mode, count_include_pad,
+                        divisor_override)
 
 
 class avg_pool1d(Composite):

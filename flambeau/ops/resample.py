@@ -1,7 +1,7 @@
 """Resizing and sampling: images and signals at other positions than their own.
 
-Resizing goes dimension by dimension, by the tables of base/taps.py. Sampling at free positions weighs the corners around
-each.
+Resizing goes dimension by dimension, by the tables of base/taps.py. Sampling at free positions weighs the corners
+around each.
 """
 import itertools
 import math
@@ -102,7 +102,8 @@ class _interpolate(Composite):
     names = "nn.functional.interpolate"
     forms = "function"
 
-    def of(input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None, antialias=False):
+    def of(input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None,
+           antialias=False):
         need(align_corners is None or mode not in ("nearest", "area", "nearest-exact"), "align_corners option can only "
              f"be set with the interpolating modes: linear | bilinear | bicubic | trilinear, not {mode}", ValueError)
         n = input.dim() - 2
@@ -138,7 +139,8 @@ def resized(input, n, sizes, scales, mode, align_corners, antialias):
     pairs = list(zip(input.shape[2:], sizes, scales, strict=True))
     if mode in NEAREST:
         need_dtype(dtype, dtype.category == 2 or byte, f"upsample_nearest{n}d")
-        maps = [("nearest", old, new, scale, dtype is dtypes.float64, mode == "nearest-exact") for old, new, scale in pairs]
+        maps = [("nearest", old, new, scale, dtype is dtypes.float64, mode == "nearest-exact")
+                for old, new, scale in pairs]
         return NEAREST[mode][n - 1](input, tuple(maps))
     if antialias:
         kind, op = ANTIALIAS[mode]
@@ -245,7 +247,7 @@ def cubic(t, a=-0.75):
 
 
 def corners(grid, sizes, mode, padding_mode, align_corners):
-    """For each corner around the positions `grid` [N, P, n]: (flat index [N, 1, P], weight, the weight's slopes per dimension)."""
+    """For each corner around the positions `grid` [N, P, n]: (flat index [N, 1, P], weight, its slopes)."""
     n = len(sizes)
     axes = [axis_corners(grid.select(2, n - 1 - d).unsqueeze(1), size, mode, padding_mode, align_corners)
             for d, size in enumerate(sizes)]
@@ -272,8 +274,10 @@ def product(factors):
 
 
 def flat_inputs(input, grid):
-    """`input` [N, C, P] in at least single, `grid` [N, P, n] in double precision: a position is a large number with a small
-    part that counts."""
+    """`input` [N, C, P] in at least single, `grid` [N, P, n] in double precision.
+
+    A position is a large number with a small part that counts.
+    """
     wide = dtypes.float32 if input.dtype.itemsize == 2 else input.dtype
     shape = input.shape
     return (input.to(wide).reshape(shape[0], shape[1], math.prod(shape[2:])),
@@ -347,7 +351,7 @@ class grid_sampler(Composite):
 
 
 class _grid_sample(Composite):
-    """`input` [N, C, H, W] at the positions `grid` [N, H', W', 2], each (x, y) from -1 to 1; likewise in three dimensions.
+    """`input` [N, C, H, W] at the positions `grid` [N, H', W', 2], each (x, y) from -1 to 1; also in three dimensions.
 
     >>> image = torch.tensor([[[[0., 1.], [2., 3.]]]])
     >>> torch.nn.functional.grid_sample(image, torch.zeros(1, 1, 1, 2), align_corners=False)

@@ -252,6 +252,9 @@ class _one_hot(Composite):
         if not input.numel():
             need(num_classes > 0, "Can not infer total number of classes from empty tensor.")
             return _full((*input.shape, num_classes), 0, dtypes.int64, input.device)
+        if input.device.type == "meta":
+            need(num_classes > 0, "Can not infer total number of classes without data: give num_classes.")
+            return _full((*input.shape, num_classes), 0, dtypes.int64, input.device)
         least, most = int(input.min()), int(input.max())
         need(least >= 0, f"Class values must be non-negative, got {least}.")
         need(num_classes == -1 or most < num_classes, f"Class values must be smaller than num_classes: "

@@ -556,8 +556,11 @@ def inplace(op, args, kwargs, public=None):
     if asked is not None and dtypes.given(asked) is not self.spec.dtype:
         raise RuntimeError(f"Bad in-place call: input tensor dtype {self.spec.dtype.name} and output tensor dtype "
                            f"{dtypes.given(asked).name} should match" + _said(self))
-    if modes.grad and not _overrides(self.__class__) and any(requires(t) for t in _tensors(args)):
-        args = (_as_it_was(self), *args[1:])
+    if modes.grad and not _overrides(self.__class__):
+        if op.blind and self._base is not None:           # CopySlices blanks the old slice: no history of it is needed
+            args = (wrap(self.storage, self.spec, self.offset), *args[1:])
+        elif any(requires(t) for t in _tensors(args)):
+            args = (_as_it_was(self), *args[1:])
     try:
         result = call(op, args, kwargs)
     except Exception as error:
@@ -679,7 +682,7 @@ def assign(self, result, what, check_cast=True):
     if modes.grad:
         if self._view_of is not None:
             _view_checks(self, result)
-        tracked = requires(result)
+        tracked = requires(result) or (self._base is not None and requires(self._base))
     else:
         tracked = False
     if tracked and self._base is not None:

@@ -12,7 +12,8 @@ from .tensor import Tensor
 
 MODULES = ("create", "convert", "arith", "math", "compare", "reduce", "order", "shape", "arrange", "index",
            "mask", "scatter", "search", "embedding", "matmul", "einsum", "solve", "factor", "linalg",
-           "distance", "conv", "pool", "maxpool", "pad", "resample", "activation", "attention", "norm", "loss", "special")
+           "distance", "conv", "pool", "maxpool", "pad", "resample", "activation", "attention", "norm", "loss",
+           "special")
 
 namespace: dict = {"": {}, "nn.functional": {}, "linalg": {}, "special": {}}
 declared: dict = {}           # class name → operation

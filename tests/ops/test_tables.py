@@ -10,7 +10,7 @@ from flambeau.tensor.forms import declared
 
 from .rows import ROWS, results
 
-TABLES = "reduce order shape arrange index".split()
+TABLES = "reduce order shape arrange index matrix linalg".split()
 for _name in TABLES:
     importlib.import_module(f"{__package__}.{_name}")
 rows = lambda which=lambda row: True: pytest.mark.parametrize("row", [r for r in ROWS if which(r)], ids=lambda r: r.name)

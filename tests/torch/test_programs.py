@@ -30,10 +30,15 @@ def dim(t, a):
     return a % t.dim() if t.dim() else 0
 
 
+def spread(t):
+    """Whether elements share memory: PyTorch fills such a tensor and then fails in its backward; ours does not fail."""
+    return any(s == 0 and n > 1 for s, n in zip(t.stride(), t.shape))
+
+
 # Index tensors stay in range: PyTorch writes part before it refuses, and does not refuse where the result is empty.
 STEPS = {
     "transpose": lambda m, t, u, a, b: t.transpose(dim(t, a), dim(t, b)),
-    "select": lambda m, t, u, a, b: t.select(dim(t, a), b),
+    "select": lambda m, t, u, a, b: t.select(dim(t, a), b % max(t.shape[dim(t, a)], 1) if t.dim() else 0),
     "slice": lambda m, t, u, a, b: t[abs(a) % 3:, ...] if t.dim() else t,
     "step": lambda m, t, u, a, b: t[::abs(a) % 3 + 1],
     "narrow": lambda m, t, u, a, b: t.narrow(dim(t, a), 0, max(0, t.shape[dim(t, a)] - 1)),
@@ -63,8 +68,8 @@ STEPS = {
     "mul_": lambda m, t, u, a, b: t.mul_(u),
     "sub_number_": lambda m, t, u, a, b: t.sub_(a / 2),
     "copy_": lambda m, t, u, a, b: t.copy_(u) if t is not u else None,
-    "fill_": lambda m, t, u, a, b: t.fill_(a),
-    "zero_": lambda m, t, u, a, b: t.zero_(),
+    "fill_": lambda m, t, u, a, b: t.fill_(a) if not spread(t) else None,
+    "zero_": lambda m, t, u, a, b: t.zero_() if not spread(t) else None,
     "tanh_": lambda m, t, u, a, b: t.tanh_(),
     "set_item": lambda m, t, u, a, b: t.__setitem__(abs(a) % 3, u),
     "set_slice": lambda m, t, u, a, b: t.__setitem__(slice(None, abs(a) % 3), b / 2),
