@@ -61,7 +61,7 @@ def register_multi_grad_hook(tensors, fn, *, mode="all"):
     """Call `fn` with the gradients of all `tensors` when the last is complete (or, mode="any", with the first)."""
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
-    got, handles, state = [None] * len(tensors), [], {"count": 0}
+    count, got, handles, state = len(tensors), [None] * len(tensors), [], {"count": 0}
 
     def on(i):
         def hook(g):
@@ -72,7 +72,7 @@ def register_multi_grad_hook(tensors, fn, *, mode="all"):
                 return
             got[i] = g
             state["count"] += 1
-            if state["count"] == len(tensors):
+            if state["count"] == count:
                 state["count"] = 0
                 fn(list(got))
         return hook

@@ -79,7 +79,10 @@ def need(condition, message, kind=RuntimeError):
     if not condition:
         error = kind(message)
         error.refusal = True
-        raise error
+        try:
+            raise error
+        finally:
+            del error                 # a frame that holds its own error would keep the tensors in it alive
 
 
 class LinAlgError(RuntimeError):

@@ -108,8 +108,8 @@ class _block_diag(Op):
 
     def meta(tensors):
         for at, k in enumerate(tensors):
-            need(k.ndim <= 2, "torch.block_diag: Input tensors must have 2 or fewer dimensions. "
-                 f"Input {at} has {k.ndim} dimensions")
+            need(k.ndim <= 2, f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {at} has "
+                              f"{k.ndim} dimensions")
         blocks = [as_matrix(k.shape) for k in tensors]
         shape = (sum(b[0] for b in blocks), sum(b[1] for b in blocks))
         return spec(promoted(tensors), shape, None, tensors[0].device)
@@ -153,8 +153,7 @@ class meshgrid(Composite):
              f"{indexing}")
         first = tensors[0]
         for x in tensors:
-            need(x.ndim <= 1, "torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: "
-                 f"{x.spec}")
+            need(x.ndim <= 1, f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {x.spec}")
             need(x.dtype is first.dtype, "meshgrid expects all tensors to have the same dtype")
             need(x.device is first.device, "meshgrid expects all tensors to have the same device")
         n = len(tensors)
@@ -218,8 +217,8 @@ class _repeat(Op):
 
     def meta(input, repeats):
         lead = len(repeats) - input.ndim
-        need(lead >= 0, "Number of dimensions of repeat dims can not be smaller than number of dimensions of "
-             f"tensor, got {len(repeats)} and {input.ndim}")
+        need(lead >= 0, "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor, "
+                        f"got {len(repeats)} and {input.ndim}")
         shape = tuple([n * r for n, r in zip((1,) * lead + input.shape, repeats, strict=True)])
         for n in shape:
             need(n >= 0, f"Trying to create tensor with negative dimension {n}: {list(shape)}")
@@ -261,13 +260,13 @@ class repeat_interleave(Composite):
             need(repeats.ndim <= 1, "repeats must be 0-dim or 1-dim tensor")
             if repeats.ndim == 0 or repeats.numel() == 1:
                 repeats = _expand(_reshape(repeats, (1,)), (size,))
-            need(repeats.numel() == size, "repeats must have the same size as input along dim, but got "
-                 f"repeats.size(0) = {repeats.numel()} and input.size({d}) = {size}")
+            need(repeats.numel() == size, "repeats must have the same size as input along dim, but got repeats.size(0) "
+                                          f"= {repeats.numel()} and input.size({d}) = {size}")
             return input.index_select(d, _repeated_index(repeats, output_size))
         repeats = as_int(repeats)
         need(repeats >= 0, f"Repeats must be non-negative, got {repeats}")
-        need(output_size is None or output_size == size * repeats, "repeat_interleave: Invalid output_size, "
-             f"expected {size * repeats} but got {output_size}")
+        need(output_size is None or output_size == size * repeats, "repeat_interleave: Invalid output_size, expected "
+                                                                   f"{size * repeats} but got {output_size}")
         spread = unsqueeze(input, d + 1)
         shape = spread.spec.shape
         spread = _expand(spread, (*shape[:d + 1], repeats, *shape[d + 2:]))
@@ -282,8 +281,8 @@ class _repeated_index(Op):
 
     def meta(repeats, output_size=None):
         need(repeats.ndim == 1, "repeat_interleave only accept 1D vector as repeat")
-        need(repeats.dtype in (dtypes.int32, dtypes.int64), f"\"repeat_interleave_cpu\" not implemented for "
-             f"'{repeats.dtype.cname}'", NotImplementedError)
+        need(repeats.dtype in (dtypes.int32, dtypes.int64), "\"repeat_interleave_cpu\" not implemented for "
+                                                            f"'{repeats.dtype.cname}'", NotImplementedError)
         return None
 
     def ref(xp, repeats, output_size=None):
@@ -431,8 +430,8 @@ class channel_shuffle(Op):
         need(input.ndim > 2, "channel_shuffle expects input with > 2 dims, but got input with sizes "
              f"{list(input.shape)}")
         need(groups > 0, f"Number of groups to divide channels in must be positive. Value of groups:{groups}")
-        need(input.shape[1] % groups == 0, f"Number of channels must be divisible by groups. Got "
-             f"{input.shape[1]} channels and {groups} groups.")
+        need(input.shape[1] % groups == 0, f"Number of channels must be divisible by groups. Got {input.shape[1]} "
+                                           f"channels and {groups} groups.")
         return suggested_spec(input)
 
     def ref(xp, input, groups):
@@ -604,3 +603,24 @@ class _as_strided_scatter(Op):
         if needs[1]:
             d_src = _as_strided(memory, size, stride, delta - low)
         return d_input, d_src
+
+
+class _fill_diagonal(Composite):
+    """What `fill_diagonal_` writes: `input` with its main diagonal set, going on below it where `wrap` says so."""
+
+    names = "fill_diagonal"
+    forms = "inplace"
+
+    def of(input, fill_value, wrap=False):
+        n = input.dim()
+        need(n >= 2, f"dimensions must larger than 1: got {list(input.shape)}")
+        need(n == 2 or len(set(input.shape)) == 1, "all dimensions of input must be of equal length: got "
+             f"{list(input.shape)}")
+        out = input.clone(memory_format=layout.contiguous_format)
+        step = sum(out.stride())
+        if n == 2 and wrap:                      # a tall matrix starts again one row below the last of its square
+            count = (out.numel() + step - 1) // step
+        else:
+            count = min(out.shape)
+        out.as_strided((count,), (step,)).fill_(fill_value)
+        return out

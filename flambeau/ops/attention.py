@@ -213,10 +213,8 @@ class _multi_head_attention_forward(Layer):
              AssertionError)
         batched = query.dim() == 3
         need(key.dim() == query.dim() and value.dim() == query.dim(),
-             f"For {'batched (3-D)' if batched else 'unbatched (2-D)'} "
-             f"`query`, expected `key` and `value` to be {query.dim()}-D but found {key.dim()}-D and {value.dim()}-D "
-             "tensors "
-             "respectively", AssertionError)
+             f"For {'batched (3-D)' if batched else 'unbatched (2-D)'} `query`, expected `key` and `value` to be "
+             f"{query.dim()}-D but found {key.dim()}-D and {value.dim()}-D tensors respectively", AssertionError)
         if not batched:
             query, key, value = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
             if key_padding_mask is not None:

@@ -140,8 +140,8 @@ def need_sizes(input, weight, bias, stride, padding, dilation, transposed, outpu
          f"dimension 0, but got weight of size {list(weight.shape)} instead")
     wanted = weight.shape[0] if transposed else weight.shape[1] * groups
     need(input.shape[1] == wanted, f"Given {'transposed=1' if transposed else f'groups={groups}'}, weight of size "
-         f"{list(weight.shape)}, expected input{list(input.shape)} to have {wanted} channels, but got {input.shape[1]} "
-         "channels instead")
+                                   f"{list(weight.shape)}, expected input{list(input.shape)} to have {wanted} "
+                                   f"channels, but got {input.shape[1]} channels instead")
     made = weight.shape[1] * groups if transposed else weight.shape[0]
     need(bias is None or bias.shape == (made,), f"Given {'transposed=1, ' * transposed}weight of size "
          f"{list(weight.shape)}, expected bias to be 1-dimensional with {made} elements, but got bias of size "
@@ -417,8 +417,8 @@ class _im2col(Op):
              f"0 batch size and other non-zero dimensions for input, but got: {list(input.shape)}")
         blocks = block_counts(input.shape[-2:], kernel_size, stride, padding, dilation)
         need(min(blocks) > 0, f"Given input with spatial size {input.shape[-2:]}, kernel_size={kernel_size}, "
-             f"dilation={dilation}, padding={padding}, calculated shape of the array of sliding blocks as {blocks}, "
-             "but its components must be at least one.")
+                              f"dilation={dilation}, padding={padding}, calculated shape of the array of sliding "
+                              f"blocks as {blocks}, but its components must be at least one.")
         need_moved(input.dtype, "im2col")
         shape = (*input.shape[:-3], input.shape[-3] * math.prod(kernel_size), math.prod(blocks))
         return spec(input.dtype, shape, None, input.device)

@@ -38,8 +38,8 @@ class contiguous(Composite):
     def of(input, *, memory_format=layout.contiguous_format):
         if input.is_contiguous(memory_format):
             return input
-        need(memory_format is not layout.preserve_format, "preserve memory format is unsupported by the "
-             "contiguous operator")
+        need(memory_format is not layout.preserve_format, "preserve memory format is unsupported by the contiguous "
+                                                          "operator")
         return clone(input, memory_format=memory_format)
 
 
@@ -113,10 +113,9 @@ def _to_arguments(args, device, dtype, other):
         if rest:
             dtype, rest = rest[0], rest[1:]
     if len(rest) > 2 or any(not isinstance(r, bool) for r in rest):
-        raise TypeError(f"to() received an invalid combination of arguments - got "
-                        f"({', '.join(type(a).__name__ for a in args)}), but expected one of: (device, "
-                        "dtype, non_blocking, copy), (dtype, non_blocking, copy), "
-                        "(other, non_blocking, copy)")
+        raise TypeError("to() received an invalid combination of arguments - got "
+                        f"({', '.join(type(a).__name__ for a in args)}), but expected one of: (device, dtype, "
+                        "non_blocking, copy), (dtype, non_blocking, copy), (other, non_blocking, copy)")
     return device, dtype, other, rest
 
 
@@ -127,8 +126,8 @@ def _convert(input, dtype, device, copy, memory_format):
     if same and not copy:
         return input
     if kind.device is not device and kind.device.type == "meta":
-        raise NotImplementedError("Cannot copy out of meta tensor; no data! Use torch.empty_like(x, "
-                                  "device=...) for a tensor of the same shape to fill.")
+        raise NotImplementedError("Cannot copy out of meta tensor; no data! Use torch.empty_like(x, device=...) for a "
+                                  "tensor of the same shape to fill.")
     if kind.dtype.is_complex and not dtype.is_complex and dtype is not dtypes.bool:
         warnings.warn("Casting complex values to real discards the imaginary part: use x.real, or "
                       "torch.view_as_real(x), to say that it is meant", UserWarning, stacklevel=6)
@@ -164,8 +163,7 @@ class type_as(Composite):
 
     def of(input, other):
         if not isinstance(other, door.tensor):
-            raise TypeError("type_as(): argument 'other' (position 1) must be Tensor, not "
-                            f"{type(other).__name__}")
+            raise TypeError(f"type_as(): argument 'other' (position 1) must be Tensor, not {type(other).__name__}")
         return to(input, other)
 
 
@@ -292,8 +290,8 @@ class _fill_tensor(Composite):
     node = "FillBackward1"
 
     def of(input, value):
-        need(value.ndim == 0, "fill only supports 0-dimension value tensor but got tensor with "
-             f"{value.ndim} dimensions.")
+        need(value.ndim == 0, f"fill only supports 0-dimension value tensor but got tensor with {value.ndim} "
+                              "dimensions.")
         kind = input.spec
         return _spread(value, kind.dtype, kind.shape, shapes.preserved_strides(kind.shape, kind.strides))
 

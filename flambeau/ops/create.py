@@ -213,13 +213,13 @@ class empty_permuted(Composite):
     def of(size, physical_layout, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
         shape, order = shape_of((size,)), tuple(physical_layout)
         dtype, where = options(dtype, dtypes.get_default_dtype(), device, layout, pin_memory)
-        need(len(order) == len(shape), "Number of dimensions in size does not match the length of the "
-             f"physical_layout; i.e. len(size) = {len(shape)} is not equal to len(physical_layout) = "
-             f"{len(order)}")
+        need(len(order) == len(shape), "Number of dimensions in size does not match the length of the physical_layout; "
+                                       f"i.e. len(size) = {len(shape)} is not equal to len(physical_layout) = "
+                                       f"{len(order)}")
         for d in order:
-            need(0 <= d < len(shape), "Dimension out of range (expected to be between 0 and "
-                 f"{len(shape) - 1}, but got {d} at index {order.index(d)}). NB: negative dims not currently "
-                 "supported; file an issue if you want it.")
+            need(0 <= d < len(shape), f"Dimension out of range (expected to be between 0 and {len(shape) - 1}, but got "
+                                      f"{d} at index {order.index(d)}). NB: negative dims not currently supported; "
+                                      "file an issue if you want it.")
             need(order.count(d) == 1, f"Duplicate dim not allowed: dimension {d} appears twice in {order}")
         packed = contiguous_strides(tuple(shape[d] for d in order))
         strides = tuple(packed[order.index(d)] for d in range(len(shape)))
@@ -229,8 +229,8 @@ class empty_permuted(Composite):
 def laid_out(shape, stride, dtype, where):
     """An uninitialised tensor with any strides; its storage is as long as they reach."""
     stride = tuple([whole(s, "stride", 2) for s in stride])
-    need(len(stride) == len(shape), f"dimensionality of sizes ({len(shape)}) must match dimensionality of "
-         f"strides ({len(stride)})")
+    need(len(stride) == len(shape), f"dimensionality of sizes ({len(shape)}) must match dimensionality of strides "
+                                    f"({len(stride)})")
     need(all(s >= 0 for s in stride), f"Storage size calculation overflowed with sizes={list(shape)} and "
          f"strides={list(stride)}: strides must not be negative")
     if is_dense(shape, stride) and 0 not in shape:
@@ -374,8 +374,7 @@ class arange(Composite):
             raise TypeError(f"takes 1 to 3 positional arguments (start, end, step), got {len(bounds)}")
         if len(bounds) == 1 and end is None:
             if step is not None:
-                raise TypeError("received an invalid combination of arguments: with a step, give start and "
-                                "end both")
+                raise TypeError("received an invalid combination of arguments: with a step, give start and end both")
             end, = bounds
         else:
             start, end, step = (*bounds, *(start, end, step)[len(bounds):])
@@ -405,9 +404,9 @@ class range_(Composite):
     def of(start=0, end=None, step=1, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
         if end is None:
             raise TypeError('missing 1 required positional arguments: "end"')
-        warnings.warn("torch.range is deprecated and will be removed in a future release because its "
-                      "behavior is inconsistent with Python's range builtin. Instead, use torch.arange, "
-                      "which produces values in [start, end).",
+        warnings.warn("torch.range is deprecated and will be removed in a future release because its behavior is "
+                      "inconsistent with Python's range builtin. Instead, use torch.arange, which produces values in "
+                      "[start, end).",
                       UserWarning, stacklevel=5)
         start, end, step = number(start, "start"), number(end, "end"), number(step, "step")
         dtype, where = options(dtype, dtypes.get_default_dtype(), device, layout, pin_memory)
@@ -419,14 +418,13 @@ def check_row(start, end, step, dtype, what):
     """Refuse a row of numbers that has no end or no dtype to count in."""
     need(dtype.category in (1, 2), f"\"{what}_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
     for n in (start, end, step):
-        need(not isinstance(n, complex), "value cannot be converted to type double without overflow: "
-             f"{n!r} is complex, and a row of numbers is real")
+        need(not isinstance(n, complex), f"value cannot be converted to type double without overflow: {n!r} is "
+                                         "complex, and a row of numbers is real")
     need(step != 0, "step must be nonzero")
-    need(dtype.category == 2 or int(step) != 0, f"step must be nonzero: {step} is 0 in "
-         f"{dtype.name}", ValueError)
+    need(dtype.category == 2 or int(step) != 0, f"step must be nonzero: {step} is 0 in {dtype.name}", ValueError)
     need(math.isfinite(start) and math.isfinite(end), f"unsupported range: {start} -> {end}")
-    need(end >= start if step > 0 else end <= start, "upper bound and lower bound inconsistent with step "
-         f"sign: from {start} to {end} by {step}")
+    need(end >= start if step > 0 else end <= start, "upper bound and lower bound inconsistent with step sign: from "
+                                                     f"{start} to {end} by {step}")
     if dtype.category == 1:
         for n in (start, end, step):
             fitting(n, dtypes.int64)
@@ -468,8 +466,8 @@ def spaced(start, end, steps, dtype, layout, device, pin_memory, what):
     ends = []
     for name, given in (("start", start), ("end", end)):
         if isinstance(given, door.tensor):
-            need(given.spec.ndim == 0, f"{what} only supports 0-dimensional start and end tensors, but got "
-                 f"{name} with {given.spec.ndim} dimension(s).")
+            need(given.spec.ndim == 0, f"{what} only supports 0-dimensional start and end tensors, but got {name} with "
+                                       f"{given.spec.ndim} dimension(s).")
         ends.append(number(given, name))
     start, end = ends
     steps = whole(steps, "steps", 3)
@@ -477,8 +475,8 @@ def spaced(start, end, steps, dtype, layout, device, pin_memory, what):
     fallback = dtypes.get_default_dtype()
     if isinstance(start, complex) or isinstance(end, complex):
         fallback = fallback.to_complex()
-        need(dtype is None or dtypes.given(dtype).is_complex, f"{what}(): inferred dtype {fallback!r} can't "
-             f"be safely cast to passed dtype {dtype!r}")
+        need(dtype is None or dtypes.given(dtype).is_complex, f"{what}(): inferred dtype {fallback!r} can't be safely "
+                                                              f"cast to passed dtype {dtype!r}")
     dtype, where = options(dtype, fallback, device, layout, pin_memory)
     need(dtype is not dtypes.bool, f"\"{what}_cpu\" not implemented for 'Bool'", NotImplementedError)
     return fitting(start, dtype), fitting(end, dtype), steps, dtype, where
@@ -535,8 +533,8 @@ def triangle(row, col, offset, upper, dtype, layout, device, pin_memory):
     need(row >= 0, f"row must be non-negative, got {row}")
     need(col >= 0, f"col must be non-negative, got {col}")
     dtype, where = options(dtype, dtypes.int64, device, layout, pin_memory)
-    need(dtype in (dtypes.int32, dtypes.int64), f"\"{'triu' if upper else 'tril'}_indices\" not implemented "
-         f"for '{dtype.cname}'", NotImplementedError)
+    need(dtype in (dtypes.int32, dtypes.int64), f"\"{'triu' if upper else 'tril'}_indices\" not implemented for "
+                                                f"'{dtype.cname}'", NotImplementedError)
     return _triangle(row, col, offset, upper, dtype, where)
 
 
@@ -589,10 +587,9 @@ class complex_(Pointwise):
         for kind in args:
             need(kind.dtype in (dtypes.float32, dtypes.float64), "Expected both inputs to be Half, Float or "
                  f"Double tensors but got {first.dtype.cname} and {second.dtype.cname}" + (
-                     ": there is no complex dtype of half precision "
-                     "here" if kind.dtype is dtypes.float16 else ""))
-        need(first.dtype is second.dtype, f"Expected object of scalar type {first.dtype.cname} but got "
-             f"scalar type {second.dtype.cname} for second argument")
+                     ": there is no complex dtype of half precision here" if kind.dtype is dtypes.float16 else ""))
+        need(first.dtype is second.dtype, f"Expected object of scalar type {first.dtype.cname} but got scalar type "
+                                          f"{second.dtype.cname} for second argument")
         out, casts, common = super().infer(args)
         return out.like(dtype=out.dtype.to_complex()), casts, common
 

@@ -36,8 +36,8 @@ class tensordot(Composite):
         only_tensors(a=a, b=b)
         dims_a, dims_b = contracted(a, b, dims)
         need(a.dtype is b.dtype, f"both inputs should have same dtype, got {a.dtype} and {b.dtype}")
-        need(len(dims_a) == len(dims_b), "both dimension lists should have same length, got "
-             f"{list(dims_a)} and {list(dims_b)}")
+        need(len(dims_a) == len(dims_b), f"both dimension lists should have same length, got {list(dims_a)} and "
+                                         f"{list(dims_b)}")
         dims_a = shapes.wrap_dims(dims_a, a.ndim) if dims_a else ()
         dims_b = shapes.wrap_dims(dims_b, b.ndim) if dims_b else ()
         size_a, size_b, count = a.spec.shape, b.spec.shape, 1
@@ -105,8 +105,8 @@ class _multi_dot(Composite):
             name = "the first" if at == 0 else "the last" if at == n - 1 else f"tensor {at}"
             need(x.ndim in ((1, 2) if ends else (2,)), f"multi_dot(): {name + ' tensor' if ends else name} must be "
                  f"{'1D or 2D' if ends else '2D'} but got {x.ndim}D")
-            need(x.dtype is tensors[0].dtype, f"multi_dot(): all tensors must have be the same dtype but tensor 0 is "
-                 f"{tensors[0].dtype} and tensor {at} {x.dtype}")
+            need(x.dtype is tensors[0].dtype, "multi_dot(): all tensors must have be the same dtype but tensor 0 is "
+                                              f"{tensors[0].dtype} and tensor {at} {x.dtype}")
         out = []
         chain = list(tensors)
         if chain[0].ndim == 1:

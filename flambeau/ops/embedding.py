@@ -9,8 +9,8 @@ from .index import INDICES, half_widened, reduce_at, within
 
 def indices_given(weight, indices):
     need(weight.ndim == 2, f"'weight' must be 2-D, got {weight.ndim} dimensions")
-    need(indices.dtype in INDICES, "Expected tensor for argument 'indices' to have one of the following "
-         f"scalar types: Long, Int; but got torch.{indices.dtype.cname}Tensor instead")
+    need(indices.dtype in INDICES, "Expected tensor for argument 'indices' to have one of the following scalar types: "
+                                   f"Long, Int; but got torch.{indices.dtype.cname}Tensor instead")
 
 
 class embedding(Op):
@@ -29,8 +29,7 @@ class embedding(Op):
 
     def verify(indices, weight_spec):
         rows = weight_spec.shape[0]
-        within(indices, rows, 0, False, words=f"index out of range in self: index {{bad}} for a table of "
-               f"{rows} rows")
+        within(indices, rows, 0, False, words=f"index out of range in self: index {{bad}} for a table of {rows} rows")
 
     def ref(xp, weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
         return weight[indices]
@@ -111,8 +110,8 @@ class _embedding(Composite):
            sparse=False):
         if padding_idx is not None:
             rows = weight.shape[0]
-            need(-rows <= padding_idx < max(rows, 1), f"Padding_idx must be within num_embeddings: "
-                 f"{padding_idx} of {rows}", AssertionError)
+            need(-rows <= padding_idx < max(rows, 1), f"Padding_idx must be within num_embeddings: {padding_idx} of "
+                                                      f"{rows}", AssertionError)
             padding_idx = padding_idx % max(rows, 1)
         if max_norm is not None:
             renorm(weight, input, max_norm, norm_type)
@@ -139,12 +138,11 @@ class _embedding_bag_front(Composite):
              f"as the input ({input.shape})", ValueError)
         need(weight.ndim == 2, f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.ndim}",
              ValueError)
-        need(input.ndim in (1, 2), f"input has to be 1D or 2D Tensor, but got Tensor of dimension "
-             f"{input.ndim}", ValueError)
+        need(input.ndim in (1, 2), "input has to be 1D or 2D Tensor, but got Tensor of dimension "
+                                   f"{input.ndim}", ValueError)
         if input.ndim == 2:
-            need(offsets is None, "if input is 2D, then offsets has to be None, as input is treated is a "
-                 "mini-batch of fixed length sequences. However, found offsets of type "
-                 f"{type(offsets)}", ValueError)
+            need(offsets is None, "if input is 2D, then offsets has to be None, as input is treated is a mini-batch of "
+                                  f"fixed length sequences. However, found offsets of type {type(offsets)}", ValueError)
             bags, each = input.shape
             offsets, include_last_offset = _arange(bags, 0, each, dtypes.int64, input.device), False
             input = input.reshape(-1)
@@ -162,8 +160,8 @@ class _embedding_bag_front(Composite):
              f"per_sample_weights is only supported for mode='sum' (got mode='{mode}').", NotImplementedError)
         rows = weight.shape[0]
         if padding_idx is not None:
-            need(-rows <= padding_idx < rows, f"padding_idx must be within the number of embeddings, {-rows} "
-                 f"through {rows - 1}, but got {padding_idx}")
+            need(-rows <= padding_idx < rows, f"padding_idx must be within the number of embeddings, {-rows} through "
+                                              f"{rows - 1}, but got {padding_idx}")
             padding_idx = padding_idx % max(rows, 1)
         return _embedding_bag(weight, input, offsets, per_sample_weights, mode, bool(scale_grad_by_freq),
                               bool(include_last_offset), -1 if padding_idx is None else padding_idx)[0]
@@ -175,15 +173,14 @@ class _embedding_bag(Op):
     def meta(weight, indices, offsets, per_sample_weights, mode, scale_grad_by_freq, include_last_offset,
              padding_idx):
         indices_given(weight, indices)
-        need(weight.dtype.is_floating_point, "Expected tensor for argument 'weight' to have one of the "
-             "following scalar types: Half, BFloat16, Float, Double; but got "
-             f"torch.{weight.dtype.cname}Tensor instead")
+        need(weight.dtype.is_floating_point, "Expected tensor for argument 'weight' to have one of the following "
+                                             "scalar types: Half, BFloat16, Float, Double; but got "
+                                             f"torch.{weight.dtype.cname}Tensor instead")
         need(per_sample_weights is None or per_sample_weights.dtype is weight.dtype, "expected weight and "
              f"per_sample_weights to have the same dtype, got {weight.dtype.name} and "
              f"{per_sample_weights and per_sample_weights.dtype.name}")
         need(offsets.dtype in INDICES, f"offsets must be int32 or int64, got {offsets.dtype.name}")
-        need(not include_last_offset or offsets.numel, "include_last_offset: number of offset should be at "
-             "least 1")
+        need(not include_last_offset or offsets.numel, "include_last_offset: number of offset should be at least 1")
         bags = offsets.numel - bool(include_last_offset)
         shape = (bags, weight.shape[1])
         won = spec(dtypes.int64, shape if mode == "max" else (0,), None, weight.device)
@@ -191,15 +188,14 @@ class _embedding_bag(Op):
 
     def verify(indices, offsets, weight_spec):
         rows = weight_spec.shape[0]
-        within(indices, rows, 0, False, RuntimeError, f"input takes value {{bad}} which is not in the valid "
-               f"range [0, {rows})")
+        within(indices, rows, 0, False, RuntimeError, f"input takes value {{bad}} which is not in the valid range [0, "
+                                                      f"{rows})")
         if offsets.size:
-            need(offsets[0] == 0, "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to "
-                 f"start from position 0. However, got {offsets[0]}")
-            need(offsets[-1] <= indices.size, f"offsets[-1] can not be greater than input's length "
-                 f"{indices.size} but got offsets[-1] of {offsets[-1]}")
-            need((offsets[1:] >= offsets[:-1]).all(), f"offsets must not decrease, got "
-                 f"{offsets.tolist()[:20]}")
+            need(offsets[0] == 0, "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start "
+                                  f"from position 0. However, got {offsets[0]}")
+            need(offsets[-1] <= indices.size, f"offsets[-1] can not be greater than input's length {indices.size} but "
+                                              f"got offsets[-1] of {offsets[-1]}")
+            need((offsets[1:] >= offsets[:-1]).all(), f"offsets must not decrease, got {offsets.tolist()[:20]}")
 
     def ref(xp, weight, indices, offsets, per_sample_weights, mode, scale_grad_by_freq, include_last_offset,
             padding_idx):

@@ -465,8 +465,8 @@ class _lu(Op):
         for at in xp.ndindex(*A.shape[:-2]):
             LU[at], pivots[at], infos[at] = factor(A[at])
         blame(infos, caller, lambda k: f"U[{k},{k}] is zero and using it on lu_solve would result in a division by "
-              "zero. If you still want to perform the factorization, consider calling linalg.lu(A, pivot) or "
-              "linalg.lu_factor_ex(A, pivot)")
+                                       "zero. If you still want to perform the factorization, consider calling "
+                                       "linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)")
         return LU, pivots + 1, infos
 
     def d_A(g, out0, out1):

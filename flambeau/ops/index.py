@@ -52,8 +52,8 @@ def parts_of(input, indices):
         if i is None:
             parts.append((None, 1))
         else:
-            need(i.dtype in INDICES or i.dtype in MASKS, "tensors used as indices must be long, int, byte or "
-                 f"bool tensors, got {i.dtype.name} at index {nth}", IndexError)
+            need(i.dtype in INDICES or i.dtype in MASKS, "tensors used as indices must be long, int, byte or bool "
+                                                         f"tensors, got {i.dtype.name} at index {nth}", IndexError)
             parts.append((i, i.ndim if i.dtype in MASKS else 1))
         at += parts[-1][1]
     need(at <= input.ndim, f"too many indices for tensor of dimension {input.ndim} (got {at})", IndexError)
@@ -61,9 +61,9 @@ def parts_of(input, indices):
     for i, width in parts:
         if i is not None and i.dtype in MASKS:
             for d, size in enumerate(i.shape):
-                need(size == input.shape[at + d], f"The shape of the mask {list(i.shape)} at index {d} does "
-                     f"not match the shape of the indexed tensor {list(input.shape)} at index "
-                     f"{at + d}", IndexError)
+                need(size == input.shape[at + d], f"The shape of the mask {list(i.shape)} at index {d} does not match "
+                                                  f"the shape of the indexed tensor {list(input.shape)} at index "
+                                                  f"{at + d}", IndexError)
         at += width
     return parts
 
@@ -244,11 +244,11 @@ class index_put(Composite):
     overlap_ok = True
 
     def of(input, indices, values, accumulate=False):
-        need(isinstance(indices, (tuple, list)), "argument 'indices' (position 2) must be tuple of Tensors, "
-             f"not {type(indices).__name__}", TypeError)
+        need(isinstance(indices, (tuple, list)), "argument 'indices' (position 2) must be tuple of Tensors, not "
+                                                 f"{type(indices).__name__}", TypeError)
         for nth, i in enumerate(indices):
-            need(i is None or isinstance(i, door.tensor), f"expected Tensor as element {nth} in argument 1, "
-                 f"but got {type(i).__name__}", TypeError)
+            need(i is None or isinstance(i, door.tensor), f"expected Tensor as element {nth} in argument 1, but got "
+                                                          f"{type(i).__name__}", TypeError)
         return (_index_put_add if accumulate else _index_put)(input, indices, values)
 
 
@@ -321,8 +321,8 @@ def put_dtypes(input, values):
 def lands(values, shape):
     """Refuse values that do not broadcast to the shape that the indices select."""
     fits = values.ndim <= len(shape) and all(v in (1, s) for v, s in zip(values.shape[::-1], shape[::-1]))
-    need(fits, f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result "
-         f"of shape {list(shape)}")
+    need(fits, f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result of "
+               f"shape {list(shape)}")
 
 
 # --- along one dimension ------------------------------------------------------------------------------------
@@ -332,14 +332,14 @@ def vector_index(input, dim, index, source=None, kinds=INDICES, wrong=RuntimeErr
     """Check the vector `index` for dimension `dim`, and the dtype of `source`; the wrapped `dim`."""
     tensor_given(index, "index", 3)
     d = shapes.wrap_dim(dim, input.ndim)
-    need(index.dtype in kinds, f"Expected dtype {' or '.join(k.name for k in reversed(kinds))} for index, "
-         f"got {index.dtype.name}", wrong)
-    need(index.ndim <= 1, f"Index is supposed to be a vector, but got dim: {index.ndim} with type: "
-         f"{index.dtype.cname} and size: {list(index.shape)}", IndexError)
+    need(index.dtype in kinds, f"Expected dtype {' or '.join(k.name for k in reversed(kinds))} for index, got "
+                               f"{index.dtype.name}", wrong)
+    need(index.ndim <= 1, f"Index is supposed to be a vector, but got dim: {index.ndim} with type: {index.dtype.cname} "
+                          f"and size: {list(index.shape)}", IndexError)
     if source is not None:
         tensor_given(source, "source", 4)
-        need(source.dtype is input.dtype, f"self ({input.dtype.cname}) and source ({source.dtype.cname}) "
-             "must have the same scalar type")
+        need(source.dtype is input.dtype, f"self ({input.dtype.cname}) and source ({source.dtype.cname}) must have the "
+                                          "same scalar type")
     return d
 
 
@@ -372,15 +372,15 @@ class index_select(Op):
         if not input.ndim:
             need(index.numel == 1, f"Index to scalar can have only 1 value, got {index.numel} value(s)")
             return input
-        need(input.shape[d] or not index.numel, f"self indexing axis dim should be positive, but dimension "
-             f"{d} has size 0")
+        need(input.shape[d] or not index.numel, f"self indexing axis dim should be positive, but dimension {d} has "
+                                                "size 0")
         return input.like(shape=(*input.shape[:d], index.numel, *input.shape[d + 1:]))
 
     def verify(index, input_spec, dim):
         d = shapes.wrap_dim(dim, input_spec.ndim)
         size = input_spec.shape[d] if input_spec.ndim else 1
-        within(index, size, d, False, words=f"index out of range in self: index {{bad}} for dimension {d} "
-               f"with size {size}")
+        within(index, size, d, False, words=f"index out of range in self: index {{bad}} for dimension {d} with size "
+                                            f"{size}")
 
     def ref(xp, input, dim, index):
         return xp.take(input, index.reshape(-1), axis=dim) if input.ndim else input
@@ -441,12 +441,12 @@ def slices(input, d, index, source, wrong=RuntimeError):
     need(not source.ndim or source.ndim == max(input.ndim, 1) or not input.ndim, "source tensor shape must "
          f"match self tensor shape, excluding the specified dimension. Got self.shape = {list(input.shape)} "
          f"source.shape = {list(source.shape)}", wrong)
-    need(index.numel == count, f"Number of indices ({index.numel}) should be equal to source.size(dim): "
-         f"({count}), for dim: {d}", wrong)
+    need(index.numel == count, f"Number of indices ({index.numel}) should be equal to source.size(dim): ({count}), for "
+                               f"dim: {d}", wrong)
     mine = (*input.shape[:d], *input.shape[d + 1:])
     need(mine == (*source.shape[:d], *source.shape[d + 1:]) and (input.ndim or count == 1),
-         "source tensor shape must match self tensor shape, excluding the specified dimension. Got "
-         f"self.shape = {list(input.shape)} source.shape = {list(source.shape)}")
+         "source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
+         f"{list(input.shape)} source.shape = {list(source.shape)}")
 
 
 def rows_within(index, input, dim, kind=IndexError, wrap=False):
@@ -470,12 +470,12 @@ class index_copy(Op):
              f"destination dimensionality ({input.ndim})", IndexError)
         if source.ndim or index.ndim:
             count = source.shape[d] if source.ndim else 1
-            need(index.numel == count, f"Number of indices ({index.numel}) should be equal to "
-                 f"source.size(dim) ({count})", IndexError)
+            need(index.numel == count, f"Number of indices ({index.numel}) should be equal to source.size(dim) "
+                                       f"({count})", IndexError)
         mine, theirs = [(*s[:d], *s[d + 1:]) for s in (input.shape, source.shape)]
-        need(mine == theirs, "Source/destination tensor must have same slice shapes. Destination slice "
-             f"shape: {' '.join(map(str, mine))} at dimension {d} and source slice shape: "
-             f"{' '.join(map(str, theirs))} at dimension {d}.")
+        need(mine == theirs, "Source/destination tensor must have same slice shapes. Destination slice shape: "
+                             f"{' '.join(map(str, mine))} at dimension {d} and source slice shape: "
+                             f"{' '.join(map(str, theirs))} at dimension {d}.")
         return spec(input.dtype, input.shape, None, input.device)
 
     def verify(index, input_spec, dim): rows_within(index, input_spec, dim)
@@ -515,8 +515,8 @@ class _index_fill(Op):
 
     def meta(input, dim, index, value):
         tensor_given(index, "index", 3)
-        need(value is not complex or input.dtype.is_complex, "Converting complex Scalar to non-complex type "
-             "is not supported")
+        need(value is not complex or input.dtype.is_complex, "Converting complex Scalar to non-complex type is not "
+                                                             "supported")
         return fill_spec(input, dim, index)
 
     def verify(index, input_spec, dim, value):
@@ -645,8 +645,8 @@ def put_spec(input, index, source):
     tensor_given(source, "source", 3)
     need(source.dtype is input.dtype, "self and source expected to have the same dtype, but got self.dtype = "
          f"{input.dtype.cname} and source.dtype = {source.dtype.cname}")
-    need(source.numel == index.numel, "Expected source and index to have the same number of elements, but "
-         f"got source.numel() = {source.numel}, index.numel() = {index.numel}", IndexError)
+    need(source.numel == index.numel, "Expected source and index to have the same number of elements, but got "
+                                      f"source.numel() = {source.numel}, index.numel() = {index.numel}", IndexError)
     need(input.numel or not index.numel, "tried to put elements into an empty tensor", IndexError)
     return input.like(strides=shapes.preserved_strides(input.shape, input.strides))
 

@@ -75,16 +75,16 @@ class masked_scatter(Op):
 
     def meta(input, mask, source):
         tensor_given(source, "source", 3)
-        need(source.dtype is input.dtype, "expected self and source to have same dtypes but got "
-             f"{input.dtype.cname} and {source.dtype.cname}")
+        need(source.dtype is input.dtype, f"expected self and source to have same dtypes but got {input.dtype.cname} "
+                                          f"and {source.dtype.cname}")
         words = "masked_scatter_ only supports boolean masks, but got mask with dtype {dtype}"
         return spec(input.dtype, mask_given(input, mask, words), None, input.device)
 
     def verify(input_spec, mask, source_spec):
         shape = shapes.broadcast(input_spec.shape, mask.shape)
         wanted = int(mask.sum()) * (shapes.numel(shape) // max(mask.size, 1))
-        need(source_spec.numel >= wanted, f"Number of elements of source < number of ones in mask: "
-             f"{source_spec.numel} < {wanted}")
+        need(source_spec.numel >= wanted, f"Number of elements of source < number of ones in mask: {source_spec.numel} "
+                                          f"< {wanted}")
 
     def ref(xp, input, mask, source):
         shape = xp.broadcast_shapes(input.shape, mask.shape)

@@ -61,14 +61,14 @@ def need_batches(batch1, batch2):
 def need_expandable(input, shape):
     """Refuse an `input` that does not expand to `shape`."""
     need(input.ndim <= len(shape), f"expand(torch.{input.dtype.cname}Tensor{{{list(input.shape)}}}, "
-         f"size={list(shape)}): the number of sizes provided ({len(shape)}) must be greater or equal to the number of "
-         f"dimensions in the tensor ({input.ndim})")
+                                   f"size={list(shape)}): the number of sizes provided ({len(shape)}) must be greater "
+                                   f"or equal to the number of dimensions in the tensor ({input.ndim})")
     lead = len(shape) - input.ndim
     for d in range(len(shape) - 1, lead - 1, -1):
         have = input.shape[d - lead]
         need(have in (1, shape[d]), f"The expanded size of the tensor ({shape[d]}) must match the existing size "
-             f"({have}) at non-singleton dimension {d}.  Target sizes: {list(shape)}.  Tensor sizes: "
-             f"{list(input.shape)}")
+                                    f"({have}) at non-singleton dimension {d}.  Target sizes: {list(shape)}.  Tensor "
+                                    f"sizes: {list(input.shape)}")
 
 
 def need_real(dtype, *numbers):
@@ -158,8 +158,8 @@ class mv(Op):
         (n, k), (l,) = input.shape, vec.shape
         need(k == l, f"size mismatch, got input ({n}), mat ({n}x{k}), vec ({l}); the sizes {k} and {l} differ; "
              + (f"input.T @ vec would fit: {[k, n]} @ {[l]}" if n == l else f"input.T is {[k, n]}: no transpose fits"))
-        need(input.dtype is vec.dtype, "addmv input tensors must have the same dtype, but got "
-             f"{vec.dtype.cname}, {input.dtype.cname}, and {vec.dtype.cname}")
+        need(input.dtype is vec.dtype, f"addmv input tensors must have the same dtype, but got {vec.dtype.cname}, "
+                                       f"{input.dtype.cname}, and {vec.dtype.cname}")
         refuse_dtype(input.dtype, "addmv_impl_cpu")
         return spec(input.dtype, (n,), None, input.device)
 

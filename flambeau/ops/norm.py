@@ -111,8 +111,7 @@ class _rms_norm(Layer):
     def of(input, normalized_shape, weight=None, eps=None):
         n = len(normalized_shape)
         need(n >= 1, "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, "
-                     "but got "
-             f"normalized_shape = {list(normalized_shape)}")
+                     f"but got normalized_shape = {list(normalized_shape)}")
         need(input.dim() >= n and tuple(input.shape[input.dim() - n:]) == tuple(normalized_shape),
              f"Given normalized_shape={list(normalized_shape)}, expected input with shape [*, "
              f"{', '.join(map(str, normalized_shape))}], but got input of size{list(input.shape)}")

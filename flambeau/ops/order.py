@@ -315,7 +315,8 @@ def quantiles(input, q, dim, keepdim, interpolation, skip_nan):
     need(interpolation in ("linear", "lower", "higher", "midpoint", "nearest"), "quantile() interpolation must be one "
          f"of linear, lower, higher, midpoint or nearest, but got {interpolation}")
     d = None if dim is None else shapes.wrap_dim(only(dim), input.ndim)
-    need(number or bool(((q >= 0) & (q <= 1)).all()), "quantile() q values must be in the range [0, 1]")
+    need(number or q.device.type == "meta" or bool(((q >= 0) & (q <= 1)).all()), "quantile() q values must be in the "
+                                                                                 "range [0, 1]")
     rows = input.reshape(-1) if d is None or not input.ndim else input.movedim(d, -1)
     n = rows.shape[-1]
     need(n <= 1 << 24, f"quantile() input tensor is too large: {n} elements in a row")
@@ -610,17 +611,17 @@ class histogram(Op):
             need(bins > 0, f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
             size = bins
         else:
-            need(bins.ndim == 1, "torch.histogramdd: bins tensor should have one dimension, but got "
-                 f"{bins.ndim} dimensions in the bins tensor for dimension 0")
+            need(bins.ndim == 1, f"torch.histogramdd: bins tensor should have one dimension, but got {bins.ndim} "
+                                 "dimensions in the bins tensor for dimension 0")
             need(bins.dtype is input.dtype, "torch.histogramdd: input tensor and bins tensors should have the same "
-                 f"dtype, but got input with dtype {input.dtype.name} and bins for dimension 0 with dtype "
-                 f"{bins.dtype.name}")
+                                            f"dtype, but got input with dtype {input.dtype.name} and bins for "
+                                            f"dimension 0 with dtype {bins.dtype.name}")
             size = bins.shape[0] - 1
             need(size >= 0, "torch.histogramdd: bins tensor should have at least one edge, but got 0 for dimension 0")
         if weight is not None:
             need(weight.shape == input.shape, "torch.histogramdd: if weight tensor is provided it should have the same "
-                 f"shape as the input tensor, but got input with shape {list(input.shape)} and weight with shape "
-                 f"{list(weight.shape)}")
+                                              "shape as the input tensor, but got input with shape "
+                                              f"{list(input.shape)} and weight with shape {list(weight.shape)}")
             need(weight.dtype is input.dtype, "torch.histogramdd: if weight tensor is provided, input tensor and "
                  f"weight tensor should have the same dtype, but got {input.dtype.name} and {weight.dtype.name}")
         return spec(input.dtype, (size,), None, input.device), spec(input.dtype, (size + 1,), None, input.device)
@@ -665,8 +666,8 @@ class bincount(Op):
     def meta(input, weights=None, minlength=0):
         need(minlength >= 0, f"minlength should be >= 0, but it is {minlength}")
         not_for(input.dtype, "bool float complex", "bincount_cpu")
-        need(input.ndim == 1, "bincount only supports 1-d non-negative integral inputs, this one has "
-             f"{input.ndim} dimensions.")
+        need(input.ndim == 1, f"bincount only supports 1-d non-negative integral inputs, this one has {input.ndim} "
+                              "dimensions.")
         need(weights is None or weights.shape == input.shape, "weights should be 1-d and have the same length as "
              f"input, which is {list(input.shape)}")
 

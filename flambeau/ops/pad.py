@@ -60,8 +60,8 @@ class constant_pad_nd(Op):
         for d in range(len(pad) // 2):
             shape[-1 - d] += pad[2 * d] + pad[2 * d + 1]
             need(shape[-1 - d] >= 0, f"The input size {input.shape[-1 - d]}, plus negative padding {pad[2 * d]} and "
-                 f"{pad[2 * d + 1]} resulted in a negative output size, which is invalid. Check dimension "
-                 f"{input.ndim - 1 - d} of your input.")
+                                     f"{pad[2 * d + 1]} resulted in a negative output size, which is invalid. Check "
+                                     f"dimension {input.ndim - 1 - d} of your input.")
         return spec(input.dtype, tuple(shape), kept_layout(input, shape), input.device)
 
     def ref(xp, input, pad, value=0):
@@ -115,8 +115,8 @@ def mirrored(input, pad, mode):
         out = size + before + after
         if mode == "reflect":
             need(before < size and after < size, "Padding size should be less than the corresponding input dimension, "
-                 f"but got: padding ({before}, {after}) at dimension {input.dim() - 1 - d} of input "
-                 f"{list(input.shape)}")
+                                                 f"but got: padding ({before}, {after}) at dimension "
+                                                 f"{input.dim() - 1 - d} of input {list(input.shape)}")
         elif mode == "circular":
             need(before <= size and after <= size, "Padding value causes wrapping around more than once, got padding "
                  f"({before}, {after}) at dimension {input.dim() - 1 - d} of input {list(input.shape)}")

@@ -78,8 +78,8 @@ def wanted_size(input, size, scale_factor, n):
         return sizes if isinstance(size, (tuple, list)) else sizes * n, None
     scales = list(scale_factor) if isinstance(scale_factor, (tuple, list)) else [scale_factor] * n
     for scale in scales:
-        need(isinstance(scale, numbers.Real), f"argument 'scale_factor' must be float or tuple of floats, not "
-             f"{type(scale).__name__}", TypeError)
+        need(isinstance(scale, numbers.Real), "argument 'scale_factor' must be float or tuple of floats, not "
+                                              f"{type(scale).__name__}", TypeError)
     return None, [float(s) for s in scales]
 
 
@@ -154,7 +154,7 @@ def resized(input, n, sizes, scales, mode, align_corners, antialias):
 
 
 def deprecated(name):
-    warnings.warn(f"`nn.functional.{name}` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=6)
+    warnings.warn(f"`nn.functional.{name}` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=7)
 
 
 class _upsample(Composite):
@@ -376,7 +376,7 @@ def warn_corners():
     warnings.warn("Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please "
                   "specify align_corners=True if the old behavior is desired. See the documentation of grid_sample for "
                   "details.",
-                  stacklevel=6)
+                  stacklevel=7)
 
 
 def base_grid(theta, size, align_corners):

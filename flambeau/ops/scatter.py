@@ -28,11 +28,10 @@ def index_fits(input, dim, index, src=None, words="self"):
     """Check an index against `input` and, for a write, `src`, by their Specs; the wrapped `dim`."""
     tensor_given(index, "index", 3)
     d = shapes.wrap_dim(dim, input.ndim)
-    need(index.dtype in INDICES or not index.numel, f"Expected dtype int32/int64 for index, got "
-         f"{index.dtype.name}")
+    need(index.dtype in INDICES or not index.numel, f"Expected dtype int32/int64 for index, got {index.dtype.name}")
     if src is not None:
-        need(src.dtype is input.dtype, f"Expected self.dtype to be equal to src.dtype, got "
-             f"{input.dtype.name} and {src.dtype.name}")
+        need(src.dtype is input.dtype, f"Expected self.dtype to be equal to src.dtype, got {input.dtype.name} and "
+                                       f"{src.dtype.name}")
     if not index.numel:
         return d
     at = index.shape or (1,)
@@ -45,8 +44,8 @@ def index_fits(input, dim, index, src=None, words="self"):
              f"{list(index.shape)} to be no larger than self {list(input.shape)} apart from dimension {d}")
     else:
         fits &= all(a <= n for a, n in zip(at, src.shape or (1,), strict=True))
-        need(fits, f"Expected index {list(index.shape)} to be no larger than self {list(input.shape)} apart "
-             f"from dimension {d} and to be no larger size than src {list(src.shape)}")
+        need(fits, f"Expected index {list(index.shape)} to be no larger than self {list(input.shape)} apart from "
+                   f"dimension {d} and to be no larger size than src {list(src.shape)}")
     return d
 
 
@@ -135,10 +134,9 @@ class scatter(Composite):
     def of(input, dim, index, src=None, *, value=None, reduce=None):
         src = value if src is None else src
         if src is None:
-            raise TypeError("scatter() received an invalid combination of arguments: it needs src (a tensor) "
-                            "or value (a number)")
-        need(reduce in (None, "add", "multiply"), f"reduce argument must be either add or multiply, got "
-             f"{reduce}")
+            raise TypeError("scatter() received an invalid combination of arguments: it needs src (a tensor) or value "
+                            "(a number)")
+        need(reduce in (None, "add", "multiply"), f"reduce argument must be either add or multiply, got {reduce}")
         number = isinstance(src, NUMBERS)
         if reduce is None:
             return (_scatter_value if number else _scatter)(input, dim, index, src)
@@ -146,9 +144,9 @@ class scatter(Composite):
             fitting(src, input.dtype)
             src = _full(index.spec.shape, src, input.dtype, input.device)
         else:
-            warnings.warn("The reduce argument of torch.scatter with Tensor src is deprecated and will be "
-                          "removed in a future PyTorch release. Use torch.scatter_reduce instead for more "
-                          "reduction options.", UserWarning, stacklevel=4)
+            warnings.warn("The reduce argument of torch.scatter with Tensor src is deprecated and will be removed in a "
+                          "future PyTorch release. Use torch.scatter_reduce instead for more reduction "
+                          "options.", UserWarning, stacklevel=4)
         if reduce == "add":
             return scatter_add(input, dim, index, src)
         return scatter_reduce(input, dim, index, src, "prod")
@@ -291,8 +289,8 @@ class index_reduce(Op):
     forms = "function method inplace"
 
     def meta(input, dim, index, source, reduce, *, include_self=True):
-        need(reduce in ("prod", "mean", "amax", "amin"), "Expected reduce to be one of prod, mean, amax or "
-             f"amin but got {reduce}.")
+        need(reduce in ("prod", "mean", "amax", "amin"), "Expected reduce to be one of prod, mean, amax or amin but "
+                                                         f"got {reduce}.")
         d = vector_index(input, dim, index, source)
         slices(input, d, index, source)
         need(input.dtype.category in (1, 2), f"\"index_func_\" not implemented for '{input.dtype.cname}'",

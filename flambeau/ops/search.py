@@ -81,11 +81,10 @@ class isin(Composite):
     def of(elements, test_elements, *, assume_unique=False, invert=False):
         tensors = [t for t in (elements, test_elements) if isinstance(t, door.tensor)]
         if not tensors:
-            raise TypeError("isin() received an invalid combination of arguments: one of elements and "
-                            "test_elements must be a Tensor")
+            raise TypeError("isin() received an invalid combination of arguments: one of elements and test_elements "
+                            "must be a Tensor")
         for t in tensors:
-            need(t.dtype.category in (1, 2), f"Unsupported input type encountered for isin(): "
-                 f"{t.dtype.cname}")
+            need(t.dtype.category in (1, 2), f"Unsupported input type encountered for isin(): {t.dtype.cname}")
         pair = [t if isinstance(t, door.tensor) else number_beside(t, tensors[0]) for t in (elements, test_elements)]
         return _isin(*pair, assume_unique, invert)
 
@@ -129,8 +128,8 @@ class searchsorted(Composite):
 
     def of(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
         need(side in (None, "left", "right"), f"side can only be 'left' or 'right' but got {side}")
-        need(not (right and side == "left"), "side and right can't be set to opposites, got side of left "
-             "while right was True")
+        need(not (right and side == "left"), "side and right can't be set to opposites, got side of left while right "
+                                             "was True")
         if not isinstance(input, door.tensor):
             input = number_beside(input, sorted_sequence)
         need(input.ndim or sorted_sequence.ndim == 1, "input value can be a scalar only when boundaries "
@@ -139,8 +138,7 @@ class searchsorted(Composite):
         at_right = right or side == "right"
         if sorter is None:
             return _searchsorted(sorted_sequence, input, bool(out_int32), at_right)
-        need(sorter.dtype is dtypes.int64, f"sorter must be a tensor of long dtype but got dtype "
-             f"{sorter.dtype.cname}")
+        need(sorter.dtype is dtypes.int64, f"sorter must be a tensor of long dtype but got dtype {sorter.dtype.cname}")
         need(sorter.shape == sorted_sequence.shape, "boundary and sorter must have the same size, but got "
              f"boundary tensor {list(sorted_sequence.shape)} and got sorter tensor {list(sorter.shape)}")
         return _searchsorted(_in_order(sorted_sequence, sorter), input, bool(out_int32), at_right)
@@ -170,14 +168,14 @@ class _searchsorted(Op):
     def meta(sorted_sequence, input, out_int32, right):
         tensor_given(sorted_sequence, "sorted_sequence", 1)
         for kind in (sorted_sequence, input):
-            need(kind.dtype.category in (1, 2), f"\"searchsorted_out_cpu\" not implemented for "
-                 f"'{kind.dtype.cname}'", NotImplementedError)
+            need(kind.dtype.category in (1, 2), "\"searchsorted_out_cpu\" not implemented for "
+                                                f"'{kind.dtype.cname}'", NotImplementedError)
         need(sorted_sequence.ndim, "boundaries tensor should have positive dimension, but got 0 dimension")
         alike = sorted_sequence.ndim == input.ndim and sorted_sequence.shape[:-1] == input.shape[:-1]
         need(sorted_sequence.ndim == 1 or alike,
-             "boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and "
-             f"input value tensor must match, but we got boundaries tensor {list(sorted_sequence.shape)} and "
-             f"input value tensor {list(input.shape)}")
+             "boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and input value "
+             f"tensor must match, but we got boundaries tensor {list(sorted_sequence.shape)} and input value tensor "
+             f"{list(input.shape)}")
         need(not out_int32 or sorted_sequence.shape[-1] < 2**31, "the size of boundaries' last dimension "
              f"should be less than 2147483647 with out_int32, got {sorted_sequence.shape[-1]}")
         return spec(dtypes.int32 if out_int32 else dtypes.int64, input.shape, None, input.device)
@@ -221,7 +219,7 @@ class unravel_index(Composite):
 
     def of(indices, shape):
         if not isinstance(indices, door.tensor) or indices.dtype.category != 1:
-            raise TypeError(f"expected 'indices' to be integer dtype, but got "
+            raise TypeError("expected 'indices' to be integer dtype, but got "
                             f"{getattr(indices, 'dtype', type(indices).__name__)}")
         if not isinstance(shape, (int, tuple, list)):
             raise TypeError(f"expected 'shape' to be int or sequence of ints, but got {type(shape).__name__}")
@@ -247,8 +245,8 @@ class _one_hot(Composite):
     names = "nn.functional.one_hot"
 
     def of(input, num_classes=-1):
-        need(input.dtype is dtypes.int64, f"one_hot is only applicable to index tensor of type LongTensor, "
-             f"got {input.dtype.cname}")
+        need(input.dtype is dtypes.int64, "one_hot is only applicable to index tensor of type LongTensor, got "
+                                          f"{input.dtype.cname}")
         if not input.numel():
             need(num_classes > 0, "Can not infer total number of classes from empty tensor.")
             return _full((*input.shape, num_classes), 0, dtypes.int64, input.device)
@@ -257,7 +255,7 @@ class _one_hot(Composite):
             return _full((*input.shape, num_classes), 0, dtypes.int64, input.device)
         least, most = int(input.min()), int(input.max())
         need(least >= 0, f"Class values must be non-negative, got {least}.")
-        need(num_classes == -1 or most < num_classes, f"Class values must be smaller than num_classes: "
-             f"{most} with {num_classes} classes.")
+        need(num_classes == -1 or most < num_classes, f"Class values must be smaller than num_classes: {most} with "
+                                                      f"{num_classes} classes.")
         count = most + 1 if num_classes == -1 else num_classes
         return _full((*input.shape, count), 0, dtypes.int64, input.device).scatter(-1, input.unsqueeze(-1), 1)

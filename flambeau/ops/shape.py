@@ -25,8 +25,8 @@ def ints(given, what="size"):
         return tuple(given)
     for at, n in enumerate(given):
         if not hasattr(n, "__index__") or isinstance(n, bool):
-            raise TypeError(f"argument '{what}' must be tuple of ints, but found element of type "
-                            f"{type(n).__name__} at pos {at}")
+            raise TypeError(f"argument '{what}' must be tuple of ints, but found element of type {type(n).__name__} at "
+                            f"pos {at}")
     return tuple([as_int(n) for n in given])
 
 
@@ -51,17 +51,17 @@ class as_strided(Composite):
         size, stride = ints((size,)), ints((stride,), "stride")
         need(len(size) == len(stride), f"mismatch in length of strides and shape: size={list(size)}, "
              f"stride={list(stride)}")
-        need(all(s >= 0 for s in stride), "as_strided: Negative strides are not supported at the moment, got "
-             f"strides: {list(stride)}")
-        need(all(n >= 0 for n in size), f"Trying to create tensor with negative dimension "
-             f"{min(size, default=0)}: {list(size)}")
+        need(all(s >= 0 for s in stride), "as_strided: Negative strides are not supported at the moment, got strides: "
+                                          f"{list(stride)}")
+        need(all(n >= 0 for n in size), f"Trying to create tensor with negative dimension {min(size, default=0)}: "
+                                        f"{list(size)}")
         start = input.offset if storage_offset is None else as_int(storage_offset)
         need(start >= 0, f"Tensor: invalid storage offset {start}")
         extent, itemsize = shapes.extent(size, stride), input.dtype.itemsize
         need(not extent or (start + extent) * itemsize <= input.storage.nbytes,
-             f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {start}, and itemsize "
-             f"{itemsize} requiring a storage size of {(start + extent) * itemsize} are out of bounds for "
-             f"storage of size {input.storage.nbytes}")
+             f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {start}, and itemsize {itemsize} "
+             f"requiring a storage size of {(start + extent) * itemsize} are out of bounds for storage of size "
+             f"{input.storage.nbytes}")
         return _as_strided(input, size, stride, start - input.offset)
 
 
@@ -149,8 +149,8 @@ class _view(View):
         size = shapes.fill_in(size, input.numel)
         strides = shapes.view_strides(input.shape, input.strides, size)
         if strides is None:
-            need(False, "view size is not compatible with input tensor's size and stride (at least one "
-                 "dimension spans across two contiguous subspaces). Use .reshape(...) instead."
+            need(False, "view size is not compatible with input tensor's size and stride (at least one dimension spans "
+                        "across two contiguous subspaces). Use .reshape(...) instead."
                  + unmergeable_words(input, size))
         return size, strides, 0
 
@@ -173,10 +173,9 @@ def unmergeable_words(input, size):
             apart[d] = step
             step *= sizes[d] if d != b else sizes[d] + 1
         if shapes.view_strides(sizes, apart, size) is None:
-            return (f"\n  {list(size)} merges dimensions {a} and {b}, which do not lie one after the other "
-                    f"in memory: dimension {a} steps {strides[a]} elements, and {sizes[b]} (size) * "
-                    f"{strides[b]} (stride) = {sizes[b] * strides[b]} would be needed "
-                    f"(sizes {list(sizes)}, strides {list(strides)}).")
+            return (f"\n  {list(size)} merges dimensions {a} and {b}, which do not lie one after the other in memory: "
+                    f"dimension {a} steps {strides[a]} elements, and {sizes[b]} (size) * {strides[b]} (stride) = "
+                    f"{sizes[b] * strides[b]} would be needed (sizes {list(sizes)}, strides {list(strides)}).")
     return ""
 
 
@@ -192,8 +191,8 @@ class _view_dtype(View):
         need(input.ndim, f"self.dim() cannot be 0 {said}")
         if have > want:
             ratio = have // want
-            need(strides[-1] == 1, f"self.stride(-1) must be 1 to view {input.dtype.cname} as {dtype.cname} "
-                 f"(different element sizes), but got {strides[-1]}")
+            need(strides[-1] == 1, f"self.stride(-1) must be 1 to view {input.dtype.cname} as {dtype.cname} (different "
+                                   f"element sizes), but got {strides[-1]}")
             sizes[-1] *= ratio
             return sizes, [s * ratio for s in strides[:-1]] + [1], 0, dtype
         ratio = want // have
@@ -274,9 +273,9 @@ class _expand(View):
 
     def view(input, size):
         lead = len(size) - input.ndim
-        need(lead >= 0, f"expand(torch.{input.dtype.cname}Tensor{{{list(input.shape)}}}, size={list(size)}): "
-             f"the number of sizes provided ({len(size)}) must be greater or equal to the number of "
-             f"dimensions in the tensor ({input.ndim})")
+        need(lead >= 0, f"expand(torch.{input.dtype.cname}Tensor{{{list(input.shape)}}}, size={list(size)}): the "
+                        f"number of sizes provided ({len(size)}) must be greater or equal to the number of dimensions "
+                        f"in the tensor ({input.ndim})")
         wanted, strides = list(size), [0] * len(size)
         for d in range(len(size) - 1, -1, -1):
             if d >= lead:
@@ -288,9 +287,9 @@ class _expand(View):
                      f"dimension {d}")
                 wanted[d] = have
             if wanted[d] != have:
-                need(have == 1 and wanted[d] >= 0, f"The expanded size of the tensor ({size[d]}) must match "
-                     f"the existing size ({have}) at non-singleton dimension {d}.  Target sizes: {list(size)}.  "
-                     f"Tensor sizes: {list(input.shape)}")
+                need(have == 1 and wanted[d] >= 0, f"The expanded size of the tensor ({size[d]}) must match the "
+                                                   f"existing size ({have}) at non-singleton dimension {d}.  Target "
+                                                   f"sizes: {list(size)}.  Tensor sizes: {list(input.shape)}")
                 stride = 0
             strides[d] = stride
         return wanted, strides, 0
@@ -343,9 +342,9 @@ class _permute(View):
     """`input` with its dimensions in the order `dims`."""
 
     def view(input, dims):
-        need(len(dims) == input.ndim, "permute(sparse_coo): number of dimensions in the tensor input does "
-             f"not match the length of the desired ordering of dimensions i.e. input.dim() = {input.ndim} "
-             f"is not equal to len(dims) = {len(dims)}")
+        need(len(dims) == input.ndim, "permute(sparse_coo): number of dimensions in the tensor input does not match "
+                                      "the length of the desired ordering of dimensions i.e. input.dim() = "
+                                      f"{input.ndim} is not equal to len(dims) = {len(dims)}")
         order = [shapes.wrap_dim(d, input.ndim) for d in dims]
         need(len(set(order)) == len(order), f"permute(): duplicate dims are not allowed. Got {list(dims)}.")
         return [input.shape[d] for d in order], [input.strides[d] for d in order], 0
@@ -396,8 +395,7 @@ class adjoint(Composite):
     """`input` with its last two dimensions exchanged, conjugated."""
 
     def of(input):
-        need(input.ndim != 1, "tensor.adjoint() is only supported on matrices or batches of matrices. "
-             "Got 1-D tensor.")
+        need(input.ndim != 1, "tensor.adjoint() is only supported on matrices or batches of matrices. Got 1-D tensor.")
         out = input.transpose(-2, -1) if input.ndim else input
         return out.conj() if out.is_complex() else out
 
@@ -410,9 +408,9 @@ class movedim(Composite):
     def of(input, source, destination):
         source, destination = ints((source,) if isinstance(source, (tuple, list)) else (source,), "source"), \
             ints((destination,) if isinstance(destination, (tuple, list)) else (destination,), "destination")
-        need(len(source) == len(destination), "movedim: Invalid source or destination dims: source "
-             f"({list(source)} dims) should contain the same number of dims as destination "
-             f"({list(destination)} dims)")
+        need(len(source) == len(destination), f"movedim: Invalid source or destination dims: source ({list(source)} "
+                                              "dims) should contain the same number of dims as destination "
+                                              f"({list(destination)} dims)")
         ndim = input.spec.ndim
         source = [shapes.wrap_dim(d, ndim) for d in source]
         destination = [shapes.wrap_dim(d, ndim) for d in destination]
@@ -489,8 +487,8 @@ class flatten(Composite):
     def of(input, start_dim=0, end_dim=-1):
         shape = input.spec.shape
         start, end = shapes.wrap_dim(start_dim, len(shape)), shapes.wrap_dim(end_dim, len(shape))
-        need(start <= end, "flatten() has invalid args: start_dim cannot come after end_dim, got "
-             f"{start_dim} and {end_dim}")
+        need(start <= end, f"flatten() has invalid args: start_dim cannot come after end_dim, got {start_dim} and "
+                           f"{end_dim}")
         if not shape:
             return _view(input, (1,))
         if start == end:
@@ -517,8 +515,8 @@ class unflatten(Composite):
         need(sizes, "unflatten: sizes must be non-empty")
         known = shapes.numel([n for n in sizes if n != -1])
         fits = shape[d] == known if -1 not in sizes else known and shape[d] % known == 0
-        need(fits, f"unflatten: Provided sizes {list(sizes)} don't multiply up to the size of dim {d} "
-             f"({shape[d]}) in the input tensor")
+        need(fits, f"unflatten: Provided sizes {list(sizes)} don't multiply up to the size of dim {d} ({shape[d]}) in "
+                   "the input tensor")
         sizes = shapes.fill_in(sizes, shape[d])
         return _view(input, (*shape[:d], *sizes, *shape[d + 1:]))
 
@@ -571,8 +569,8 @@ class select(View):
         need(input.ndim, "select() cannot be applied to a 0-dim tensor.", IndexError)
         d = shapes.wrap_dim(dim, input.ndim)
         size = input.shape[d]
-        need(-size <= index < size, f"select(): index {index} out of range for tensor of size "
-             f"{list(input.shape)} at dimension {d}", IndexError)
+        need(-size <= index < size, f"select(): index {index} out of range for tensor of size {list(input.shape)} at "
+                                    f"dimension {d}", IndexError)
         at = index + size if index < 0 else index
         return without(input.shape, d), without(input.strides, d), at * input.strides[d]
 
@@ -766,8 +764,7 @@ class split(Composite):
             return _split_with_sizes(tensor, ints((given,), "split_sizes"), dim)
         if isinstance(given, door.tensor) or hasattr(given, "__index__"):
             return _split(tensor, as_int(given), dim)
-        raise TypeError("split(): argument 'split_size' must be int or a list of ints, not "
-                        f"{type(given).__name__}")
+        raise TypeError(f"split(): argument 'split_size' must be int or a list of ints, not {type(given).__name__}")
 
 
 def equal_sizes(size, part):
@@ -782,8 +779,8 @@ class _split(View):
         need(input.ndim, "split expects at least a 1-dimensional tensor")
         need(split_size >= 0, f"split expects split_size be non-negative, but got split_size={split_size}")
         d = shapes.wrap_dim(dim, input.ndim)
-        need(split_size > 0 or input.shape[d] == 0, f"split_size can only be 0 if dimension size is 0, but "
-             f"got dimension size of {input.shape[d]}")
+        need(split_size > 0 or input.shape[d] == 0, "split_size can only be 0 if dimension size is 0, but got "
+                                                    f"dimension size of {input.shape[d]}")
         return pieces(input, equal_sizes(input.shape[d], split_size), d)
 
     def d_input(g, input_spec, split_size, dim):
@@ -803,11 +800,11 @@ class _split_with_sizes(View):
     def view(input, split_sizes, dim):
         need(input.ndim, "split_with_sizes expects at least a 1-dimensional tensor")
         d = shapes.wrap_dim(dim, input.ndim)
-        need(all(n >= 0 for n in split_sizes), "split_with_sizes expects split_sizes have only non-negative "
-             f"entries, but got split_sizes={list(split_sizes)}")
-        need(sum(split_sizes) == input.shape[d], f"split_with_sizes expects split_sizes to sum exactly to "
-             f"{input.shape[d]} (input tensor's size at dimension {dim}), but got "
-             f"split_sizes={list(split_sizes)}")
+        need(all(n >= 0 for n in split_sizes), "split_with_sizes expects split_sizes have only non-negative entries, "
+                                               f"but got split_sizes={list(split_sizes)}")
+        need(sum(split_sizes) == input.shape[d], "split_with_sizes expects split_sizes to sum exactly to "
+                                                 f"{input.shape[d]} (input tensor's size at dimension {dim}), but got "
+                                                 f"split_sizes={list(split_sizes)}")
         return pieces(input, split_sizes, d)
 
     def d_input(g, input_spec, split_sizes, dim): return joined(g, input_spec, split_sizes, dim)
@@ -831,17 +828,16 @@ class tensor_split(Composite):
 
     def of(input, indices_or_sections=None, dim=0, *, sections=None, indices=None):
         given = next(x for x in (indices_or_sections, sections, indices) if x is not None)
-        need(input.ndim, "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 "
-             "dims")
+        need(input.ndim, "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
         d = shapes.wrap_dim(dim, input.ndim)
         size = input.spec.shape[d]
         if isinstance(given, door.tensor):
-            need(given.device.type == "cpu", f"tensor_split expected tensor_indices_or_sections to be on "
-                 f"cpu, but it's on {given.device}")
-            need(given.dtype is dtypes.int64, "tensor_split expected tensor_indices_or_sections to have "
-                 f"dtype of long, but got {given.dtype.cname}")
-            need(given.ndim in (0, 1), "tensor_split expected tensor_indices_or_sections to be a "
-                 f"zero-dimensional or one-dimensional tensor, but got a tensor with {given.ndim} dims")
+            need(given.device.type == "cpu", "tensor_split expected tensor_indices_or_sections to be on cpu, but it's "
+                                             f"on {given.device}")
+            need(given.dtype is dtypes.int64, "tensor_split expected tensor_indices_or_sections to have dtype of long, "
+                                              f"but got {given.dtype.cname}")
+            need(given.ndim in (0, 1), "tensor_split expected tensor_indices_or_sections to be a zero-dimensional or "
+                                       f"one-dimensional tensor, but got a tensor with {given.ndim} dims")
             given = given.tolist()
         if isinstance(given, (tuple, list)):
             cuts = list(ints((given,), "indices"))
@@ -857,8 +853,8 @@ def numpy_split(input, given, d, name):
     if isinstance(given, (tuple, list)):
         return tensor_split(input, given, d)
     sections, size = as_int(given), input.spec.shape[d]
-    need(sections and size % sections == 0, f"torch.{name} attempted to split along dimension {d}, but the "
-         f"size of the dimension {size} is not divisible by the split_size {sections}!")
+    need(sections and size % sections == 0, f"torch.{name} attempted to split along dimension {d}, but the size of the "
+                                            f"dimension {size} is not divisible by the split_size {sections}!")
     return tensor_split(input, sections, d)
 
 
@@ -877,8 +873,8 @@ class vsplit(Composite):
 
     def of(input, indices_or_sections=None, *, sections=None, indices=None):
         given = next(x for x in (indices_or_sections, sections, indices) if x is not None)
-        need(input.ndim >= 2, f"torch.vsplit requires a tensor with at least 2 dimension, but got a tensor "
-             f"with {input.ndim} dimensions!")
+        need(input.ndim >= 2, "torch.vsplit requires a tensor with at least 2 dimension, but got a tensor with "
+                              f"{input.ndim} dimensions!")
         return numpy_split(input, given, 0, "vsplit")
 
 
@@ -887,8 +883,8 @@ class dsplit(Composite):
 
     def of(input, indices_or_sections=None, *, sections=None, indices=None):
         given = next(x for x in (indices_or_sections, sections, indices) if x is not None)
-        need(input.ndim >= 3, f"torch.dsplit requires a tensor with at least 3 dimension, but got a tensor "
-             f"with {input.ndim} dimensions!")
+        need(input.ndim >= 3, "torch.dsplit requires a tensor with at least 3 dimension, but got a tensor with "
+                              f"{input.ndim} dimensions!")
         return numpy_split(input, given, 2, "dsplit")
 
 
@@ -950,11 +946,10 @@ def joined_spec(kinds, dim):
     d = shapes.wrap_dim(dim, first.ndim) if real else 0
     total = 0
     for at, k in real:
-        need(k.ndim == first.ndim, "Tensors must have same number of dimensions: got "
-             f"{first.ndim} and {k.ndim}")
+        need(k.ndim == first.ndim, f"Tensors must have same number of dimensions: got {first.ndim} and {k.ndim}")
         for i, (a, b) in enumerate(zip(first.shape, k.shape, strict=True)):
-            need(i == d or a == b, f"Sizes of tensors must match except in dimension {d}. Expected size {a} "
-                 f"but got size {b} for tensor number {at} in the list.")
+            need(i == d or a == b, f"Sizes of tensors must match except in dimension {d}. Expected size {a} but got "
+                                   f"size {b} for tensor number {at} in the list.")
         total += k.shape[d]
     shape = (*first.shape[:d], total, *first.shape[d + 1:])
     lasts = all(shapes.suggests_channels_last(k.shape, k.strides) for k in kinds)
@@ -1022,8 +1017,8 @@ class stack(Op):
         first = tensors[0]
         d = shapes.wrap_dim(dim, first.ndim + 1)
         for at, k in enumerate(tensors):
-            need(k.shape == first.shape, f"stack expects each tensor to be equal size, but got "
-                 f"{list(first.shape)} at entry 0 and {list(k.shape)} at entry {at}")
+            need(k.shape == first.shape, f"stack expects each tensor to be equal size, but got {list(first.shape)} at "
+                                         f"entry 0 and {list(k.shape)} at entry {at}")
         shape = (*first.shape[:d], len(tensors), *first.shape[d:])
         strides = None
         if d < first.ndim and first.shape != (0,):     # laid out as if joined, and then seen with one more

@@ -230,8 +230,8 @@ def check_equation(A, B, left, name):
          f"and B of type {B.dtype.cname} instead")
     (n, _), (r, c) = A.shape[-2:], B.shape[-2:]
     equation = "AX = B" if left else "XA = B"
-    need(n == (r if left else c), f"{name}: Incompatible shapes of A and B for the equation {equation} "
-         f"({n}x{n} and {r}x{c})")
+    need(n == (r if left else c), f"{name}: Incompatible shapes of A and B for the equation {equation} ({n}x{n} and "
+                                  f"{r}x{c})")
     return shapes.broadcast(A.shape[:-2], B.shape[:-2])
 
 

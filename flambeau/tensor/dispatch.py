@@ -649,11 +649,10 @@ def refuse_view(self, written):
     if why in ("no_grad", "inference"):
         mode, other = ("no_grad", "with grad mode enabled") if why == "no_grad" else ("inference", "in normal mode")
         block = why if why == "no_grad" else "inference_mode"
-        raise RuntimeError(f"A view was created in {mode} mode and {written} {other}. Given that this "
-                           "use case is ambiguous and error-prone, it is forbidden. You can clarify your code by "
-                           f"moving both the view and the inplace either both inside the {block} block (if you don't "
-                           "want the inplace to be tracked) or both outside (if you want the inplace to be "
-                           "tracked)." + _said(self))
+        raise RuntimeError(f"A view was created in {mode} mode and {written} {other}. Given that this use case is "
+                           "ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the "
+                           f"view and the inplace either both inside the {block} block (if you don't want the inplace "
+                           "to be tracked) or both outside (if you want the inplace to be tracked)." + _said(self))
     if why == "custom":
         raise RuntimeError(f"Output {self._nr} of {name} is a view and {written}. This view was created inside a "
                            "custom Function (or because an input was returned as-is) and the autograd logic to handle "

@@ -55,3 +55,4 @@ row("select_scatter", lambda x, v: x.select_scatter(v, 1, 2), lambda x, v: place
 row("slice_scatter", lambda x, y: x.slice_scatter(y, 1, 0, 4, 2), lambda x, y: placed(x, y, (slice(None), slice(0, 4, 2))), X, X[:, :2] * 3)
 row("diagonal_scatter", lambda x, v: x.diagonal_scatter(v, 1), lambda x, v: on_diagonal(x, v, 1), X, V)
 row("as_strided_scatter", lambda x, v: x.contiguous().as_strided_scatter(v, (3,), (5,)), lambda x, v: on_diagonal(x, v), X, V)
+row("fill_diagonal", lambda x: (x * 1).fill_diagonal_(9.0), lambda x: on_diagonal(x, np.full(3, 9.0)), X, grad="first")

@@ -48,7 +48,7 @@ row("nanmedian", lambda x: x.nanmedian(), lambda x: np.sort(x[~np.isnan(x)])[(np
 row("nanmedian dim", lambda x: x.nanmedian(0), lambda x: lower_median(x, 0), X)
 row("mode", lambda x: x.mode().values, lambda x: np.array(1), COUNTS, grad=False)
 row("quantile", lambda x: x.quantile(0.3), lambda x: np.quantile(x, 0.3), X)
-row("quantile several", lambda x, q: x.quantile(q, 1), lambda x, q: np.quantile(x, q, 1), X, np.array([0.1, 0.55]), grad=False, meta=False)
+row("quantile several", lambda x, q: x.quantile(q, 1), lambda x, q: np.quantile(x, q, 1), X, np.array([0.1, 0.55]), grad=False)
 row("quantile dim", lambda x: x.quantile(0.4, dim=1, keepdim=True), lambda x: np.quantile(x, 0.4, 1, keepdims=True), X)
 for _how in ("lower", "higher", "nearest", "midpoint"):
     row(f"quantile {_how}", lambda x, how=_how: x.quantile(0.4, 1, interpolation=how),

@@ -10,7 +10,7 @@ from flambeau.tensor.forms import declared
 
 from .rows import ROWS, results
 
-TABLES = "reduce order shape arrange index matrix linalg".split()
+TABLES = "arith reduce order shape arrange index matrix linalg nn loss".split()
 for _name in TABLES:
     importlib.import_module(f"{__package__}.{_name}")
 rows = lambda which=lambda row: True: pytest.mark.parametrize("row", [r for r in ROWS if which(r)], ids=lambda r: r.name)
@@ -96,3 +96,20 @@ def test_meta_device(row):
     for a, b in zip(with_data, without, strict=True):
         if isinstance(a, torch.Tensor):
             assert b.device.type == "meta" and (a.shape, a.dtype, a.stride()) == (b.shape, b.dtype, b.stride())
+
+
+# --- nothing is left out ----------------------------------------------------------------------------------------------------
+
+# Tested by hand elsewhere: a whole module of declarations, or an operation.
+ELSEWHERE = {"create": "tests/tensor/test_create.py", "cuda": "needs a device that is not here"}
+
+
+def test_every_public_operation_has_a_row():
+    covered = {row.op for row in ROWS}
+    missing = []
+    for name, op in declared.items():
+        public = [n.rpartition(".")[2] for n in ([] if name.startswith("_") else [name.removesuffix("_")]) + op.names.split()]
+        module = op.__module__.rpartition(".")[2]
+        if public and not op.pointwise and not covered.intersection(public) and not {module, *public}.intersection(ELSEWHERE):
+            missing.append(f"{module}.{public[0]}")
+    assert not missing, " ".join(missing)
