@@ -2,9 +2,9 @@
 
     python bench/overhead.py
 
-Both libraries run in one process, interleaved, best of many rounds; the ratio is PyTorch's time over ours (above 1: we are
-faster). Recording and running are also shown apart: a recorded operation costs its recording at the call, and its running when
-somebody looks.
+Both libraries run in one process, interleaved, best of many rounds; the ratio is PyTorch's time over ours (above 1:
+we are faster). Recording and running are also shown apart: a recorded operation costs its recording at the call, and
+its running when somebody looks.
 """
 import time
 
@@ -45,7 +45,8 @@ def best_of(cases, rounds=ROUNDS):
 
 
 def line(what, ours, theirs, per=N):
-    print(f"{what:<58} ours {ours / per * 1e6:7.2f} µs   PyTorch {theirs / per * 1e6:7.2f} µs   ratio {theirs / ours:5.2f}")
+    ours, theirs = ours / per * 1e6, theirs / per * 1e6
+    print(f"{what:<58} ours {ours:7.2f} µs   PyTorch {theirs:7.2f} µs   ratio {theirs / ours:5.2f}")
 
 
 def main():

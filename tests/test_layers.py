@@ -142,3 +142,14 @@ def test_the_check_itself(tmp_path, file, code, wrong):
     target = wrong if wrong is None or wrong.startswith("torch") else f"flambeau.{wrong}".rstrip(".")
     line = code[:code.find(wrong.split(".")[0])].count("\n") + 1 if wrong else 1
     assert upward_imports(package) == ([] if wrong is None else [f"flambeau/{file}:{line} imports {target}"])
+
+
+def test_an_operation_is_declared_once():
+    """Two declarations of one name would leave the later one in silence."""
+    places: dict = {}
+    for path in sorted((PACKAGE / "ops").glob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name[0].isupper():
+                places.setdefault(node.name, []).append(path.name)
+    twice = {name: found for name, found in places.items() if len(found) > 1}
+    assert not twice

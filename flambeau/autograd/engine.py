@@ -4,6 +4,7 @@ Nodes run in the order of their making, latest first, as in PyTorch; nothing rec
 do. Broadcasting and dtype promotion are undone here, once, for every rule.
 """
 import heapq
+import itertools
 import threading
 
 from ..base.errors import here, line_of, name_of, user_frame
@@ -15,6 +16,7 @@ from .modes import modes
 from .node import AccumulateGrad, edge_of, requires
 
 _accumulate_lock = threading.RLock()
+_walks = itertools.count()
 
 
 def execute(roots, grads, retain_graph, create_graph, wanted=None, accumulate=True):
@@ -37,6 +39,7 @@ def execute(roots, grads, retain_graph, create_graph, wanted=None, accumulate=Tr
     ready = [(-node.seq, id(node), node) for node in waiting if node in reached and not dependencies.get(node)]
     heapq.heapify(ready)
     before, modes.grad = modes.grad, create_graph
+    around, modes.walk = modes.walk, (next(_walks), reached)
     trace = current()
     outer, trace.site = trace.site, trace.site or site
     try:
@@ -51,7 +54,7 @@ def execute(roots, grads, retain_graph, create_graph, wanted=None, accumulate=Tr
             if node not in useful:
                 continue
             if node.pre_hooks:
-                gs = _pre_hooks(node, gs)
+                gs = _hooked(node.pre_hooks, gs)
             if node.__class__ is AccumulateGrad:
                 if gs[0] is not None:
                     _accumulate(node, gs[0], create_graph)
@@ -73,7 +76,7 @@ def execute(roots, grads, retain_graph, create_graph, wanted=None, accumulate=Tr
                     if left == 0:
                         heapq.heappush(ready, (-target.seq, id(target), target))
     finally:
-        modes.grad = before
+        modes.grad, modes.walk = before, around
         trace.site = outer
     return captured
 
@@ -129,12 +132,7 @@ def _before(node, gs):
                 break
             got = hook(gs[nr])
             if got is not None:
-                if not isinstance(got, door.tensor):
-                    raise TypeError(f"hook '{getattr(hook, '__name__', hook)}' has changed the type of value (was "
-                                    f"torch.Tensor got {type(got).__name__})")
-                if tuple(got.shape) != tuple(gs[nr].shape):
-                    raise RuntimeError(f"hook '{getattr(hook, '__name__', hook)}' has changed the size of value")
-                gs[nr] = got
+                gs[nr] = _given_by(hook, got, gs[nr])
     for nr, ref in (node.retained or {}).items():
         tensor = ref()
         # Written in place since, it has another node, and is retained there.
@@ -144,13 +142,33 @@ def _before(node, gs):
     return gs
 
 
-def _pre_hooks(node, gs):
-    """Hooks of a node that is about to run."""
-    for hook in list(node.pre_hooks.values()):
-        got = hook(tuple(gs))
+def _hooked(hooks, gs, *more):
+    """The gradients `gs` after the `hooks` of a node have seen them, and perhaps replaced them."""
+    for hook in list(hooks.values()):
+        got = hook(tuple(gs), *more)
         if got is not None:
-            gs = list(got) if isinstance(got, (tuple, list)) else [got]
+            if not isinstance(got, tuple):
+                raise TypeError(f"expected tuple, but hook returned '{type(got).__name__}'")
+            if len(got) != len(gs):
+                raise RuntimeError(f"hook '{getattr(hook, '__name__', hook)}' has returned an incorrect number of values "
+                                   f"(got {len(got)}, but expected {len(gs)})")
+            gs = [a if a is None else _given_by(hook, a, b) for a, b in zip(got, gs, strict=True)]
     return gs
+
+
+def _given_by(hook, got, had):
+    """What a hook gave in place of the gradient `had`, refused if it is of another kind."""
+    name = getattr(hook, "__name__", hook)
+    if not isinstance(got, door.tensor):
+        raise TypeError(f"expected Variable, but hook returned '{type(got).__name__}' (hook '{name}')")
+    if had is not None:
+        if got.spec.dtype is not had.spec.dtype:
+            raise RuntimeError(f"hook '{name}' has changed the type of value (was torch.{had.spec.dtype.cname}Tensor got "
+                               f"torch.{got.spec.dtype.cname}Tensor)")
+        if got.spec.shape != had.spec.shape:
+            raise RuntimeError(f"hook '{name}' has changed the size of value: it was {list(had.shape)} and is "
+                               f"{list(got.shape)}")
+    return got
 
 
 def _run(node, gs):
@@ -169,12 +187,7 @@ def _run(node, gs):
                     for g, kind, edge in zip(made, node.kinds, node.edges, strict=False)]
     if modes.anomaly and modes.check_nan:
         _check_nan(node, made)
-    if node.hooks:
-        for hook in list(node.hooks.values()):
-            got = hook(tuple(made), tuple(gs))
-            if got is not None:
-                made = list(got) if isinstance(got, (tuple, list)) else [got]
-    return made
+    return _hooked(node.hooks, made, tuple(gs)) if node.hooks else made
 
 
 def suit(g, kind):

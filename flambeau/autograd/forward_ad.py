@@ -13,6 +13,8 @@ from .engine import grad, suit
 from .modes import modes
 from .node import Kept, OpNode, Plan, _count, edge_of, flat, keep, requires
 
+__all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]
+
 UnpackedDualTensor = namedtuple("UnpackedDualTensor", ["primal", "tangent"])
 _levels = 0                       # how many levels were ever entered: a tangent of an older one is stale
 

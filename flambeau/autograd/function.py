@@ -183,7 +183,8 @@ class Function(metaclass=_FunctionType):
             ctx.had_kept = any(k is not None for k in ctx.kept)
         if tangents is not None:
             door.set_tangents(outs, cls.jvp(ctx, *tangents))
-        ctx.to_save = ctx.to_save_forward = ctx.dirty = ctx.non_differentiable = ()      # a result among them would hold itself
+        # a result among these would hold itself
+        ctx.to_save = ctx.to_save_forward = ctx.dirty = ctx.non_differentiable = ()
         return tuple(outs) if many else outs[0]
 
 

@@ -41,8 +41,8 @@ def jacobian(func, inputs, create_graph=False, strict=False, vectorize=False, st
     """The Jacobian of `func` at `inputs`: out.shape + in.shape, nested as the outputs and inputs are."""
     if strategy not in ("forward-mode", "reverse-mode"):
         raise AssertionError('Expected strategy to be either "forward-mode" or "reverse-mode". Hint: If your function '
-                             'has more outputs than inputs, "forward-mode" tends to be more performant. Otherwise, prefer '
-                             f'to use "reverse-mode". Got {strategy!r}.')
+                             'has more outputs than inputs, "forward-mode" tends to be more performant. Otherwise, '
+                             f'prefer to use "reverse-mode". Got {strategy!r}.')
     if strategy == "forward-mode":
         if create_graph:
             raise NotImplementedError("torch.autograd.functional.jacobian: `create_graph=True` and "

@@ -1,9 +1,10 @@
 """Looking at and steering the graph: saved-tensor hooks, gradient edges, multi-tensor hooks, anomaly detection."""
+import weakref
 from collections import namedtuple
 
 from ..base.op import door
 from .modes import modes
-from .node import edge_of, requires
+from .node import accumulator, edge_of, requires
 
 GradientEdge = namedtuple("GradientEdge", ["node", "output_nr"])
 
@@ -61,25 +62,32 @@ def register_multi_grad_hook(tensors, fn, *, mode="all"):
     """Call `fn` with the gradients of all `tensors` when the last is complete (or, mode="any", with the first)."""
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
-    count, got, handles, state = len(tensors), [None] * len(tensors), [], {"count": 0}
+    if mode == "any":
+        last = [None]                     # the backward that it was called in
+
+        def first(g):
+            if last[0] != modes.walk[0]:
+                last[0] = modes.walk[0]
+                fn(g)
+        return _Handles([t.register_hook(first) for t in tensors if requires(t)])
+
+    ends = [weakref.ref(t if t.grad_fn is None else t.grad_fn) for t in tensors]      # weakly: the hook hangs on them
+    got: dict = {}                        # backward → (gradients so far, how many will come)
 
     def on(i):
         def hook(g):
-            if mode == "any":
-                if state["count"] == 0:
-                    state["count"] = 1
-                    fn(g)
-                return
-            got[i] = g
-            state["count"] += 1
-            if state["count"] == count:
-                state["count"] = 0
-                fn(list(got))
+            number, reached = modes.walk
+            if number not in got:
+                alive = [end() for end in ends]
+                nodes = [accumulator(end) if isinstance(end, door.tensor) else end for end in alive]
+                got[number] = [None] * len(ends), sum(node in reached for node in nodes)
+            grads, count = got[number]
+            grads[i] = g
+            if sum(g is not None for g in grads) == count:
+                del got[number]
+                fn(grads)
         return hook
-
-    for i, t in enumerate(tensors):
-        handles.append(t.register_hook(on(i)))
-    return _Handles(handles)
+    return _Handles([t.register_hook(on(i)) for i, t in enumerate(tensors)])
 
 
 class _Handles:

@@ -11,6 +11,7 @@ class _Modes(threading.local):
     level = -1                # forward-mode level, -1: none
     saved_hooks = ()          # the innermost (pack, unpack) last
     saved_refusal = None      # why saved-tensor hooks are not allowed here
+    walk = None               # (number, the nodes that it reaches) of the backward that runs now
 
 
 modes = _Modes()

@@ -375,7 +375,7 @@ class OpNode(Node):
 
     @property
     def next_functions(self):
-        """(node, output number) of each input; a number that stands for a tensor counts, with (None, 0), as in PyTorch."""
+        """(node, output number) of each input; a number in a tensor's place counts, with (None, 0), as in PyTorch."""
         op, out = self.plan.op, []
         for at, slot in enumerate(self.plan.template):
             if slot is not None:

@@ -419,29 +419,6 @@ class triu(Op):
     def d_input(g, diagonal):        return triu(g, diagonal)
 
 
-class channel_shuffle(Op):
-    """`input` with its channels (dimension 1) dealt out: first of each of `groups` groups, second, …"""
-
-    names = "native_channel_shuffle nn.functional.channel_shuffle"
-    forms = "function"
-    exact = True
-
-    def meta(input, groups):
-        need(input.ndim > 2, "channel_shuffle expects input with > 2 dims, but got input with sizes "
-             f"{list(input.shape)}")
-        need(groups > 0, f"Number of groups to divide channels in must be positive. Value of groups:{groups}")
-        need(input.shape[1] % groups == 0, f"Number of channels must be divisible by groups. Got {input.shape[1]} "
-                                           f"channels and {groups} groups.")
-        return suggested_spec(input)
-
-    def ref(xp, input, groups):
-        n, c, *rest = input.shape
-        return input.reshape(n, groups, c // groups, *rest).swapaxes(1, 2).reshape(input.shape)
-
-    def d_input(g, input_spec, groups):
-        return channel_shuffle(g, input_spec.shape[1] // groups) if input_spec.numel else g
-
-
 # --- diagonals ----------------------------------------------------------------------------------------------
 
 

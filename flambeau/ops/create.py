@@ -12,9 +12,9 @@ import numpy as np
 from ..base import dtypes
 from ..base.arguments import as_scalar, asked, fitting, like, number, options, shape_of, whole
 from ..base.errors import need
-from ..base.op import Composite, Op, Pointwise, View, door
+from ..base.op import Composite, Op, door
 from ..base.shapes import contiguous_strides, extent, is_dense
-from ..base.spec import Spec, spec
+from ..base.spec import spec
 
 # --- the instructions --------------------------------------------------
 
@@ -562,70 +562,6 @@ class vander(Composite):
             powers[:, 1:] = x.unsqueeze(1)
             powers[:, 1:] = powers[:, 1:].cumprod(1)
         return powers if increasing else powers.flip(1)
-
-
-# --- complex from parts --------------------------------------------------
-
-
-class complex_(Pointwise):
-    """The complex tensor with the given real and imaginary parts.
-
-    >>> torch.complex(torch.tensor([1.0]), torch.tensor([2.0]))
-    tensor([1.+2.j])
-    """
-
-    forms = "function"
-    node = "ComplexBackward0"
-
-    @classmethod
-    def infer(op, args):
-        for a in args:
-            if a.__class__ is not Spec:
-                raise TypeError("argument must be Tensor, not "
-                                f"{a.__name__ if isinstance(a, type) else type(a).__name__}")
-        first, second = args
-        for kind in args:
-            need(kind.dtype in (dtypes.float32, dtypes.float64), "Expected both inputs to be Half, Float or "
-                 f"Double tensors but got {first.dtype.cname} and {second.dtype.cname}" + (
-                     ": there is no complex dtype of half precision here" if kind.dtype is dtypes.float16 else ""))
-        need(first.dtype is second.dtype, f"Expected object of scalar type {first.dtype.cname} but got scalar type "
-                                          f"{second.dtype.cname} for second argument")
-        out, casts, common = super().infer(args)
-        return out.like(dtype=out.dtype.to_complex()), casts, common
-
-    def ref(xp, real, imag):
-        out = xp.empty(xp.broadcast_shapes(real.shape, imag.shape), xp.result_type(real.dtype, xp.complex64))
-        out.real, out.imag = real, imag                     # real + 1j * imag would turn an infinity into nan
-        return out
-
-    def d_real(g): return g.real
-    def d_imag(g): return g.imag
-
-
-class polar(complex_):
-    """The complex tensor with the given absolute values and angles."""
-
-    forms = "function"
-    node = "PolarBackward0"
-
-    def ref(xp, abs, angle):
-        out = xp.empty(xp.broadcast_shapes(abs.shape, angle.shape), xp.result_type(abs.dtype, xp.complex64))
-        out.real, out.imag = abs * xp.cos(angle), abs * xp.sin(angle)
-        return out
-
-    def d_abs(g, angle):
-        return (g * polar(angle.new_ones(()), angle).conj()).real
-
-    def d_angle(g, out): return (g * (out * 1j).conj()).real
-
-
-class _alias(View):
-    """Another tensor object over the same memory, with the same history."""
-
-    node = "AliasBackward0"
-
-    def view(input): return input.shape, input.strides, 0
-    def d_input(g):  return g
 
 
 # --- random numbers in the place of a tensor --------------------------------------------------

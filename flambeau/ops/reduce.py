@@ -12,7 +12,7 @@ from ..base.errors import need
 from ..base.op import Composite, Op, door
 from ..base.spec import spec
 from .convert import cast
-from .create import complex_
+from .math import complex_
 from .shape import cat
 
 # --- what reductions share ------------------------------------------------------------------------------------------

@@ -118,6 +118,8 @@ def strided_positions(xp, shape, stride, start):
 class _alias(View):
     """All of `input`, as a view."""
 
+    node = "AliasBackward0"
+
     def view(input):  return input.shape, input.strides, 0
     def d_input(g):   return g
 

@@ -64,6 +64,7 @@ class Tensor(metaclass=TensorType):
 
     @property
     def shape(self):
+        """The size of each dimension, as a `torch.Size`."""
         return self.spec.size
 
     def size(self, dim=None):
@@ -84,14 +85,17 @@ class Tensor(metaclass=TensorType):
 
     @property
     def dtype(self):
+        """The kind of number it holds."""
         return self.spec.dtype
 
     @property
     def device(self):
+        """Where it lives."""
         return self.spec.device
 
     @property
     def ndim(self):
+        """How many dimensions it has."""
         return self.spec.ndim
 
     def dim(self):
@@ -108,6 +112,7 @@ class Tensor(metaclass=TensorType):
 
     @property
     def itemsize(self):
+        """Bytes per element."""
         return self.spec.dtype.itemsize
 
     def element_size(self):
@@ -116,6 +121,7 @@ class Tensor(metaclass=TensorType):
 
     @property
     def nbytes(self):
+        """Bytes that its elements take: how many there are times `itemsize`."""
         return self.spec.nbytes
 
     def is_contiguous(self, memory_format=None):
@@ -138,18 +144,22 @@ class Tensor(metaclass=TensorType):
 
     @property
     def is_cpu(self):
+        """Whether it lives on the CPU."""
         return self.spec.device.type == "cpu"
 
     @property
     def is_cuda(self):
+        """Whether it lives on a CUDA device."""
         return self.spec.device.type == "cuda"
 
     @property
     def is_mps(self):
+        """Whether it lives on an Apple GPU."""
         return self.spec.device.type == "mps"
 
     @property
     def is_meta(self):
+        """Whether it has a shape and a dtype but no contents."""
         return self.spec.device is META
 
     is_sparse = is_quantized = is_nested = is_mkldnn = is_xla = is_xpu = is_ipu = is_vulkan = False
@@ -194,6 +204,7 @@ class Tensor(metaclass=TensorType):
 
     @property
     def requires_grad(self):
+        """Whether gradients are wanted for it."""
         return requires(self)
 
     @requires_grad.setter
@@ -224,20 +235,24 @@ class Tensor(metaclass=TensorType):
 
     @property
     def is_leaf(self):
+        """Whether it was made by the user and not by an operation with a gradient."""
         return not requires(self) or self.grad_fn is None
 
     @property
     def grad_fn(self):
+        """The autograd node it came from; None for a leaf."""
         if self._base is not None and self._seen != self.storage.version:
             refresh(self)
         return self._node
 
     @property
     def output_nr(self):
+        """Which result of its node it is."""
         return self._nr
 
     @property
     def grad(self):
+        """The gradient that `backward` has added up here; None before."""
         if self._grad is None and self._node is not None and not self._retains:
             import warnings
             warnings.warn("The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad "
@@ -295,6 +310,7 @@ class Tensor(metaclass=TensorType):
 
     @property
     def retains_grad(self):
+        """Whether `retain_grad` was asked for."""
         return self._retains is not None
 
     def register_hook(self, hook):
@@ -348,6 +364,7 @@ class Tensor(metaclass=TensorType):
 
     @property
     def data(self):
+        """The tensor without its history, over the same memory."""
         out = self.detach()
         if requires(self):
             out._cut = (".data", out.site)

@@ -186,8 +186,9 @@ def say_table(ops, args):
     says = "\n".join(f"- **{head}**: {getattr(checks, check).__doc__}" for head, check in zip(heads, CHECKS))
     print(f"""# Conformance with PyTorch
 
-PyTorch {torch.__version__.partition("+")[0]} carries a database of its own operations, OpInfo, with inputs that show each of them
-and inputs that each must refuse. The operations of `tests/torch/core_ops.txt` are run on them in both libraries.
+PyTorch {torch.__version__.partition("+")[0]} carries a database of its own operations, OpInfo, with inputs that show
+each of them and inputs that each must refuse. The operations of `tests/torch/core_ops.txt` are run on them in both
+libraries.
 **{whole} of {len(ops)}** operations (each variant counted) pass every check:
 
 {says}
