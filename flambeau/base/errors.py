@@ -57,7 +57,7 @@ def name_of(tensor, frame=None, same=None):
     same = same or (lambda held: held is tensor)
     for scope in (frame.f_locals, frame.f_globals):
         for name, held in list(scope.items()):
-            if same(held) and not name.startswith("__"):
+            if same(held) and name.isidentifier() and not name.startswith("__"):      # pytest has names like @py_assert1
                 return name
     for name, held in list(frame.f_locals.items()):      # one level into self and other plain objects
         try:

@@ -579,6 +579,8 @@ def _as_it_was(self):
         value = Value(value.ready().memory.copy(), spec(dtypes.uint8, (storage.nbytes,)))
     twin = wrap(Storage(value, storage.nbytes, storage.device), self.spec, self.offset)
     twin.site, twin._cut = self.site, self._cut
+    if modes.level >= 0:
+        twin._tangent = self._tangent
     if edge is not None:
         twin._node, twin._nr = edge
     return twin

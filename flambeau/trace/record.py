@@ -30,11 +30,14 @@ class Trace:
     lock, so never both go on. Runners exclude each other with `lock`.
     """
 
-    __slots__ = ("code", "values", "last", "slots", "bytes", "lock", "busy", "sealed", "site", "failure",
+    __slots__ = ("code", "values", "last", "slots", "bytes", "held", "lock", "owner", "busy", "sealed", "site", "failure", "quiet",
                  "__weakref__")
 
     def __init__(self):
         self.lock = threading.RLock()
+        self.owner = threading.get_ident()
+        self.quiet = contextvars.Context()          # where NumPy does not warn: entered, not switched, at every run
+        self.quiet.run(np.seterr, all="ignore")
         self.busy = self.sealed = False
         self.failure = None   # what the run now going on has failed with
         self.site = None      # the line that everything recorded now belongs to, while a backward runs
@@ -47,10 +50,13 @@ class Trace:
         self.last = []        # slot → index of the last instruction that reads it
         self.slots = {}       # ready Value → slot
         self.bytes = 0        # what the results would allocate
+        self.held = 0         # the bytes of the inputs since they were last weighed
 
     def append(self, entry, inputs, params):
         """Record one instruction over the tensors `inputs`; gives the pending result Values."""
         foreign = None
+        if self.busy:
+            return self._append_beside(entry, inputs, params)
         try:
             self.busy = True                      # see Note [Whose turn]
             if self.sealed:
@@ -72,6 +78,9 @@ class Trace:
                         slot = self.slots[value] = len(values)
                         values.append(value)
                         last.append(index)
+                        self.held += value.spec.nbytes
+                        if 2 * self.held >= settings.trace_bytes:
+                            self._weigh()
                     else:
                         last[slot] = index
                 else:
@@ -95,6 +104,10 @@ class Trace:
                 self.bytes += entry.nbytes
                 if index < settings.trace_instructions and self.bytes < settings.trace_bytes:
                     return outs
+        except BaseException:                     # an interrupt: what stands in one list must stand in the others
+            del self.values[len(self.last):]
+            self.slots = {v: s for v, s in self.slots.items() if s < len(self.values)}
+            raise
         finally:
             self.busy = False
         if foreign is not None:
@@ -103,12 +116,23 @@ class Trace:
         self.run()
         return outs
 
+    def _weigh(self):
+        """Count the inputs that only the trace still holds with what the results would allocate."""
+        self.held = 0
+        for value in self.slots:
+            if _refs(value) <= 4:                 # the list, the slot table, the local name, the argument
+                self.bytes += value.spec.nbytes
+
+    def _append_beside(self, entry, inputs, params):
+        """Record in another trace: a signal handler or a finaliser came in the middle of a run or an append of ours."""
+        _local.trace = Trace()
+        return _local.trace.append(entry, inputs, params)
+
     def _append_later(self, entry, inputs, params):
         """Wait until whoever runs this trace is done, then record."""
         self.busy = False
-        if self.lock._is_owned():         # we run it ourselves: a signal handler or a finaliser records beside it
-            _local.trace = Trace()
-            return _local.trace.append(entry, inputs, params)
+        if self.lock._is_owned():
+            return self._append_beside(entry, inputs, params)
         with self.lock:
             pass
         return self.append(entry, inputs, params)
@@ -134,14 +158,14 @@ class Trace:
         `asked` for a Value that could not be computed for it, and to nobody else.
         """
         with self.lock:
-            if self.sealed:                       # by this thread, since it holds the lock
+            if self.sealed or self.busy and self.owner == threading.get_ident():        # by this thread, further up
                 raise RuntimeError("a tensor was looked at while it is being computed: by a signal handler, or by a "
                                    "finaliser")
             self.sealed = True                    # see Note [Whose turn]
             try:
                 while self.busy:
                     time.sleep(0)
-                self._run_sealed()
+                self.quiet.run(self._run_sealed)
             finally:
                 self.sealed = False
                 failure, self.failure = self.failure, None

@@ -81,7 +81,6 @@ def test_unpack():
         dual = fw.make_dual(plain, torch.full((2,), 5.0))
         primal, t = fw.unpack_dual(dual)
         assert primal.tolist() == [1, 1] and t.tolist() == [5, 5]
-        assert fw.unpack_dual(dual.detach()).tangent is not None or True
         assert fw.unpack_dual(dual * torch.tensor([2.0, 3.0])).tangent.tolist() == [10, 15]
 
 
@@ -95,13 +94,16 @@ def test_refusals(x, v, kind, words):
         fw.make_dual(x, v)
 
 
-def test_forward_over_reverse_is_a_hessian_vector_product():
+@pytest.mark.parametrize("fn, second", [
+    (lambda x: x ** 4, lambda x: 12 * x ** 2), (torch.exp, np.exp), (torch.tanh, lambda x: -2 * np.tanh(x) * (1 - np.tanh(x) ** 2)),
+    (lambda x: (x * 1).mul_(x), lambda x: 2 + 0 * x), (torch.sin, lambda x: -np.sin(x))], ids="power exp tanh in-place sin".split())
+def test_forward_over_reverse_is_a_hessian_vector_product(fn, second):
     x0, v = rng.standard_normal(4), rng.standard_normal(4)
     with fw.dual_level():
         x = fw.make_dual(torch.tensor(x0, requires_grad=True), torch.tensor(v))
-        g, = torch.autograd.grad((x ** 4).sum(), x, create_graph=True)
+        g, = torch.autograd.grad(fn(x).sum(), x, create_graph=True)
         hv = fw.unpack_dual(g).tangent.detach().numpy().copy()
-    np.testing.assert_allclose(hv, 12 * x0 ** 2 * v, rtol=1e-10)
+    np.testing.assert_allclose(hv, second(x0) * v, rtol=1e-10)
 
 
 def test_gradcheck_takes_both_modes():

@@ -21,7 +21,7 @@ from torch.testing._internal.opinfo.core import BinaryUfuncInfo, SampleInput, Un
 
 torch.set_num_threads(1)
 # torch.manual_seed formats a stack trace for each device type that is not there; OpInfo calls it before every sample.
-torch.manual_seed = torch.default_generator.manual_seed
+torch.manual_seed = lambda seed: torch.default_generator.manual_seed(int(seed))
 
 SELF = os.environ.get("FLAMBEAU_CONFORMANCE_SELF") == "1"
 fb = torch if SELF else importlib.import_module("flambeau")

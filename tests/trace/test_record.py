@@ -133,7 +133,7 @@ def test_a_long_trace_runs_by_itself(ran, monkeypatch):
     for _ in range(25):
         x = x + 1
         assert len(current().code) <= 11
-    assert 20 <= len(ran) < 26 and x.tolist() == [25, 25]
+    assert 15 <= len(ran) < 26 and x.tolist() == [25, 25]
 
 
 def test_a_large_trace_runs_by_itself(ran, monkeypatch):
@@ -142,7 +142,7 @@ def test_a_large_trace_runs_by_itself(ran, monkeypatch):
     for _ in range(25):
         x = x + 1
         assert current().bytes <= 10_000
-    assert len(ran) >= 20 and x[0].item() == 25
+    assert 15 <= len(ran) < 26 and x[0].item() == 25
 
 
 def test_one_instruction_may_read_thousands_of_tensors():

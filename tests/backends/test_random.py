@@ -1,0 +1,123 @@
+"""Random numbers against NumPy's own Mersenne twister, which draws the same words from the same seed."""
+import pickle
+
+import numpy as np
+import pytest
+
+import flambeau as torch
+
+
+def words(seed, n):
+    """The first `n` 32-bit words of MT19937 seeded with `seed`."""
+    return np.random.RandomState(seed).randint(0, 2**32, n, dtype=np.uint32)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 1729, 2**31])
+def test_uniforms_are_24_bits_of_a_word(seed):
+    torch.manual_seed(seed)
+    assert torch.rand(1000).tolist() == ((words(seed, 1000) & 0xFFFFFF) / 2**24).tolist()
+
+
+def test_double_uniforms_are_53_bits_of_two_words():
+    torch.manual_seed(5)
+    w = words(5, 200).astype(np.uint64)
+    assert torch.rand(100, dtype=torch.float64).tolist() == (((w[0::2] << np.uint64(32) | w[1::2]) & np.uint64(2**53 - 1)) / 2**53).tolist()
+
+
+def test_integers_are_words_modulo_the_range():
+    torch.manual_seed(3)
+    assert torch.randint(10, 20, (500,)).tolist() == (words(3, 500) % 10 + 10).tolist()
+
+
+def test_permutations_are_fisher_yates_over_words():
+    torch.manual_seed(8)
+    n, w = 20, words(8, 20)
+    places = list(range(n))
+    for i in range(n - 1):
+        j = i + int(w[i]) % (n - i)
+        places[i], places[j] = places[j], places[i]
+    assert torch.randperm(n).tolist() == places
+
+
+def test_short_normals_are_box_muller_of_double_uniforms():
+    """Below 16 samples PyTorch draws pairs: radius from the second uniform, angle from the first."""
+    torch.manual_seed(2)
+    u = torch.rand(4, dtype=torch.float64).tolist()
+    torch.manual_seed(2)
+    ours = torch.randn(2, dtype=torch.float64).tolist()
+    radius, angle = np.sqrt(-2 * np.log1p(-u[1])), 2 * np.pi * u[0]
+    assert ours == pytest.approx([radius * np.cos(angle), radius * np.sin(angle)], rel=1e-12)
+
+
+def test_bernoulli_follows_its_chances():
+    torch.manual_seed(0)
+    p = torch.linspace(0, 1, 11).expand(20_000, 11)
+    share = torch.bernoulli(p).mean(0)
+    np.testing.assert_allclose(share.numpy(), np.linspace(0, 1, 11), atol=0.02)
+    assert share[0] == 0 and share[10] == 1
+
+
+@pytest.mark.parametrize("draw, mean, std", [
+    (lambda n: torch.rand(n), 0.5, 12 ** -0.5), (lambda n: torch.randn(n), 0, 1), (lambda n: torch.normal(3.0, 2.0, (n,)), 3, 2),
+    (lambda n: torch.empty(n).exponential_(2.0), 0.5, 0.5), (lambda n: torch.empty(n).uniform_(-1, 3), 1, 4 / 12 ** 0.5),
+    (lambda n: torch.empty(n).geometric_(0.25), 4, 12 ** 0.5), (lambda n: torch.poisson(torch.full((n,), 5.0)), 5, 5 ** 0.5),
+    (lambda n: torch.empty(n).log_normal_(0.0, 0.5), np.exp(0.125), np.sqrt((np.exp(0.25) - 1) * np.exp(0.25)))],
+    ids="uniform normal normal3 exponential uniform4 geometric poisson log_normal".split())
+def test_moments(draw, mean, std):
+    torch.manual_seed(11)
+    x = draw(40_000).double()
+    assert x.mean().item() == pytest.approx(mean, abs=6 * std / 200) and x.std().item() == pytest.approx(std, rel=0.05)
+
+
+def test_multinomial_draws_by_weight():
+    torch.manual_seed(4)
+    counts = torch.multinomial(torch.tensor([1.0, 0.0, 3.0]), 20_000, replacement=True).bincount(minlength=3)
+    assert counts[1] == 0 and counts[2].item() == pytest.approx(15_000, abs=400)
+    assert sorted(torch.multinomial(torch.ones(5), 5).tolist()) == [0, 1, 2, 3, 4]
+
+
+# --- generators -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_generator_is_a_stream_of_its_own():
+    g = torch.Generator().manual_seed(7)
+    torch.manual_seed(0)
+    mine = torch.rand(3, generator=g).tolist()
+    assert torch.rand(2).tolist() == ((words(0, 2) & 0xFFFFFF) / 2**24).tolist()         # the default one did not move
+    assert mine == ((words(7, 3) & 0xFFFFFF) / 2**24).tolist() and g.initial_seed() == 7
+
+
+def test_states_can_be_kept_and_put_back():
+    torch.manual_seed(1)
+    torch.randn(3)
+    state = torch.get_rng_state()
+    first = torch.randn(7).tolist()
+    torch.set_rng_state(state)
+    assert torch.randn(7).tolist() == first and state.dtype is torch.uint8 and state.shape == (5056,)
+    g = torch.Generator().manual_seed(1)
+    torch.rand(5, generator=g)
+    twin = pickle.loads(pickle.dumps(g)) if hasattr(g, "__getstate__") else g
+    assert torch.rand(5, generator=twin).tolist() == torch.rand(5, generator=g).tolist()
+
+
+def test_fork_leaves_the_stream_where_it_was():
+    torch.manual_seed(1)
+    expected = torch.rand(4).tolist()
+    torch.manual_seed(1)
+    with torch.random.fork_rng():
+        torch.rand(100)
+        torch.manual_seed(99)
+    assert torch.rand(4).tolist() == expected
+
+
+def test_drawing_from_several_threads_loses_nothing():
+    """Every word is drawn once, whoever draws it."""
+    import threading
+    torch.manual_seed(6)
+    got = []
+    threads = [threading.Thread(target=lambda: got.extend(torch.rand(50).tolist() for _ in range(20))) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+    assert sorted(v for part in got for v in part) == sorted(((words(6, 4000) & 0xFFFFFF) / 2**24).tolist())

@@ -1,0 +1,103 @@
+"""Dtypes: promotion as PyTorch's documentation states it ("Tensor Attributes"), limits, conversions from NumPy."""
+import copy
+import itertools
+import pickle
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import flambeau as torch
+from flambeau.base import dtypes
+from flambeau.base.dtypes import ALL, can_cast, promote_types, result_of
+
+CATEGORY = {d: "bool" if d is torch.bool else "complex" if d.is_complex else "float" if d.is_floating_point else "int" for d in ALL}
+RANK = ["bool", "int", "float", "complex"]
+
+
+@pytest.mark.parametrize("a, b", itertools.combinations_with_replacement(ALL, 2), ids=str)
+def test_promotion(a, b):
+    """Of one category: the smallest that holds both (NumPy says which). Of two: the higher one, wide enough for its parts."""
+    got = promote_types(a, b)
+    assert got is promote_types(b, a)
+    low, high = sorted((a, b), key=lambda d: RANK.index(CATEGORY[d]))
+    if CATEGORY[a] != CATEGORY[b]:
+        wide = high is torch.complex64 and low is torch.float64
+        assert got is (torch.complex128 if wide else high)
+    elif {a, b} == {torch.float16, torch.bfloat16}:
+        assert got is torch.float32
+    elif torch.bfloat16 in (a, b):
+        assert got is max(a, b, key=lambda d: d.itemsize)
+    else:
+        assert got.np == np.promote_types(a.np, b.np)
+
+
+# From the documentation of torch.result_type and "Tensor Attributes": dimensioned tensors outrank zero-dimensional ones,
+# which outrank numbers, unless the lower rank has the higher category.
+@pytest.mark.parametrize("operands, expected", [
+    ([(torch.int32, 2), (torch.float32, 0)], torch.float32), ([(torch.int32, 2), (torch.int64, 0)], torch.int32),
+    ([(torch.uint8, 2), (torch.int64, 1)], torch.uint8), ([(torch.float32, 2), (torch.float64, 1)], torch.float32),
+    ([(torch.int64, 2), (torch.float16, 1)], torch.float16), ([(torch.bool, 2), (torch.int64, 0)], torch.int64),
+    ([(torch.float16, 2), (torch.complex64, 0)], torch.complex64), ([(torch.float64, 2), (torch.complex64, 0)], torch.complex128),
+    ([(torch.float32, 1), (torch.float64, 1)], torch.float64), ([(torch.uint8, 2), (torch.int8, 2)], torch.int16),
+    ([(torch.int16, 1), (torch.float32, 0)], torch.float32), ([(torch.bfloat16, 2), (torch.float32, 1), (torch.float64, 0)], torch.bfloat16),
+])
+def test_ranks(operands, expected):
+    for order in itertools.permutations(operands):
+        assert result_of(order) is expected
+
+
+def test_the_documentations_examples():
+    float_tensor, double_tensor, int_tensor = torch.ones(1), torch.ones(1, dtype=torch.float64), torch.ones(1, dtype=torch.int32)
+    zerodim, complex_zerodim = torch.tensor(1), torch.tensor(1j)
+    assert (int_tensor + zerodim).dtype is torch.int32 and (int_tensor + 5.0).dtype is torch.float32
+    assert (float_tensor + double_tensor).dtype is torch.float64 and (torch.ones(1, dtype=torch.bool) + 5).dtype is torch.int64
+    assert (double_tensor + complex_zerodim).dtype is torch.complex128 and (float_tensor + complex_zerodim).dtype is torch.complex64
+    assert torch.result_type(torch.tensor([1, 2], dtype=torch.int32), 1.0) is torch.float32
+    assert torch.promote_types(torch.int32, torch.float32) is torch.float32
+    assert torch.can_cast(torch.double, torch.float) and not torch.can_cast(torch.float, torch.int)
+
+
+def test_casting_goes_up_the_categories():
+    for a, b in itertools.product(ALL, repeat=2):
+        assert can_cast(a, b) == (RANK.index(CATEGORY[a]) <= RANK.index(CATEGORY[b]))
+
+
+def test_limits():
+    for d in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        ours, theirs = torch.finfo(d), ml_dtypes.finfo(d.np)
+        assert (ours.eps, ours.max, ours.min, ours.tiny, ours.bits) == tuple(
+            float(v) for v in (theirs.eps, theirs.max, theirs.min, theirs.smallest_normal)) + (theirs.bits,)
+    for d in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64):
+        assert (torch.iinfo(d).min, torch.iinfo(d).max) == (np.iinfo(d.np).min, np.iinfo(d.np).max)
+    with pytest.raises(TypeError, match="requires a floating point input type"):
+        torch.finfo(torch.int32)
+    with pytest.raises(TypeError, match="requires an integer input type"):
+        torch.iinfo(torch.float32)
+
+
+def test_default_dtype():
+    try:
+        torch.set_default_dtype(torch.float64)
+        assert torch.tensor(1.5).dtype is torch.float64 and torch.zeros(1).dtype is torch.float64
+        assert (torch.tensor([1]) / 2).dtype is torch.float64 and torch.tensor([1]).sqrt().dtype is torch.float64
+        assert torch.tensor(1j).dtype is torch.complex128
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert (torch.tensor([1]) / 2).dtype is torch.float32
+    with pytest.raises(TypeError, match="only floating-point types"):
+        torch.set_default_dtype(torch.int64)
+
+
+def test_a_dtype_is_one_object():
+    for d in ALL:
+        assert copy.deepcopy(d) is d and pickle.loads(pickle.dumps(d)) is d and dtypes.from_numpy(d.np) is d
+        assert repr(d) == f"torch.{d.name}" and getattr(torch, d.name) is d
+    assert torch.float is torch.float32 and torch.long is torch.int64 and torch.half is torch.float16
+    with pytest.raises(TypeError, match="can't convert np.ndarray of type numpy.str_"):
+        dtypes.from_numpy(np.dtype("U3"))
+
+
+def test_real_and_complex_counterparts():
+    assert torch.complex64.to_real() is torch.float32 and torch.float64.to_complex() is torch.complex128
+    assert torch.int8.to_real() is torch.int8 and torch.complex128.to_complex() is torch.complex128
