@@ -38,10 +38,9 @@ def execute(roots, grads, retain_graph, create_graph, wanted=None, accumulate=Tr
     waiting = {node for node, _ in roots}
     ready = [(-node.seq, id(node), node) for node in waiting if node in reached and not dependencies.get(node)]
     heapq.heapify(ready)
-    before, modes.grad = modes.grad, create_graph
-    around, modes.walk = modes.walk, (next(_walks), reached)
-    trace = current()
-    outer, trace.site = trace.site, trace.site or site
+    walk, trace = (next(_walks), reached), current()
+    before, around, outer = modes.grad, modes.walk, trace.site
+    modes.grad, modes.walk, trace.site = create_graph, walk, outer or site     # no call before `try`: an interrupt may come
     try:
         while ready:
             node = heapq.heappop(ready)[2]

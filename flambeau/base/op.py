@@ -140,6 +140,9 @@ class Op(metaclass=OpType):
         elif isinstance(op.operands, str):
             op.operands = tuple(op.operands.split())
         op.operand_at = tuple(name in op.operands for name in op.arg_names)
+        # what a binary operator adds to its two operands: the other arguments, and how they stand in the key
+        op.tail = op.defaults[2:]
+        op.tail_key = tuple(d.__class__ if d.__class__ in NUMBERS else d for d in op.tail)
         op.prepared = True
 
     prepared = False

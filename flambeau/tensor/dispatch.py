@@ -124,8 +124,11 @@ def dispatch(op, args):
     return _named(op, outs)
 
 
-def record_one(entry, args, inputs):
-    """The common case, short: one result, on a device, nothing to verify. The same as the rest of `dispatch`."""
+def record_one(entry, args, inputs, inside=4):
+    """The common case, short: one result, on a device, nothing to verify. The same as the rest of `dispatch`.
+
+    `inside`: how many frames, counted from `here`, are known to be ours.
+    """
     trace = _local.trace
     value = trace.append(entry, inputs, tuple([args[i] for i in entry.param_at]) if entry.param_at else ())[0]
     kind = value.spec
@@ -139,7 +142,7 @@ def record_one(entry, args, inputs):
     tensor.storage = storage
     tensor.spec = kind
     tensor.offset = 0
-    tensor.site = site = trace.site or here(4)
+    tensor.site = site = trace.site or here(inside)
     tensor._node = tensor._base = tensor._cut = None
     tensor._requires_grad = False
     watched = False

@@ -7,7 +7,7 @@ import importlib
 import numpy as np
 
 from ..base.op import OpType, _snake_to_camel, door
-from .dispatch import call, dispatch, inplace
+from .dispatch import _entries as entries, call, dispatch, inplace, record_one
 from .tensor import Tensor
 
 MODULES = ("create", "convert", "arith", "math", "compare", "reduce", "order", "shape", "arrange", "index",
@@ -60,8 +60,14 @@ def operator(op, name, reverse):
     """The operator form. Plain operands of a primitive skip the general binding."""
     def form(self, other):
         c = other.__class__
-        if (c is Tensor or c in PLAIN) and self.__class__ is Tensor and op.prepared and not op.composite:
-            return dispatch(op, (other, self, *op.defaults[2:]) if reverse else (self, other, *op.defaults[2:]))
+        if (c is Tensor or c in PLAIN) and self.__class__ is Tensor and op.prepared and op.pointwise:
+            kind = other.spec if c is Tensor else c
+            key = (op, kind, self.spec, *op.tail_key) if reverse else (op, self.spec, kind, *op.tail_key)
+            args = (other, self, *op.tail) if reverse else (self, other, *op.tail)
+            entry = entries.get(key)
+            if entry is not None and entry.quick:
+                return record_one(entry, args, args[:2] if c is Tensor else (self,), 3)
+            return dispatch(op, args)
         if not takes(other) or isinstance(other, np.ndarray):        # an array's own operator comes to __array_ufunc__
             return NotImplemented
         return call(op, (other, self) if reverse else (self, other), {}, None if reverse else spelled(op, form))

@@ -3,6 +3,7 @@
 Each thread writes its own trace. An instruction names its inputs by slot; the trace's list of values is the only
 thing that holds them, so what nobody else holds is known when the trace runs and need not be computed.
 """
+import contextvars
 import sys
 import threading
 import time
@@ -30,8 +31,8 @@ class Trace:
     lock, so never both go on. Runners exclude each other with `lock`.
     """
 
-    __slots__ = ("code", "values", "last", "slots", "bytes", "held", "lock", "owner", "busy", "sealed", "site", "failure", "quiet",
-                 "__weakref__")
+    __slots__ = ("code", "values", "last", "slots", "bytes", "held", "lock", "owner", "busy", "sealed", "site", "failure",
+                 "quiet", "__weakref__")
 
     def __init__(self):
         self.lock = threading.RLock()
@@ -181,7 +182,6 @@ class Trace:
         values, last = self.values, self.last
         wanted = self.wanted()
         done, left = 0, []
-        before = np.seterr(all="ignore")
         try:
             for entry, slots, offsets, params, first in self.code:
                 if wanted[done]:
@@ -226,15 +226,13 @@ class Trace:
                 for slot in range(first, first + len(entry.outs)) if entry.many else (first,):
                     if last[slot] == index:
                         values[slot] = None
+            if left:
+                self._keep(left)
+            else:
+                self.clear()
         except BaseException:                         # an interrupt
             self._keep(left + self.code[done:])
             raise
-        finally:
-            np.seterr(**before)
-        if left:
-            self._keep(left)
-        else:
-            self.clear()
 
     def _keep(self, code):
         """Leave the instructions `code`, which have not run, in the trace, so that nothing is lost."""

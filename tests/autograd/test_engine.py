@@ -14,7 +14,7 @@ def leaf(*data, dtype=torch.float64):
     return torch.tensor(data if len(data) != 1 else data[0], dtype=dtype, requires_grad=True)
 
 
-# --- accumulation -------------------------------------------------------------------------------------------------------
+# --- accumulation ---------------------------------------------------------------------------------------------------
 
 
 def test_gradients_add_up_over_uses_and_over_backwards():
@@ -131,11 +131,12 @@ def test_batched_gradients_are_one_backward_per_row():
     np.testing.assert_array_equal(g.numpy(), np.arange(12.0).reshape(4, 3) * [2, 4, 6])
 
 
-# --- shapes and dtypes come back as they went in --------------------------------------------------------------------------
+# --- shapes and dtypes come back as they went in --------------------------------------------------------------------
 
 
 def test_broadcasting_is_undone():
-    x, y, s = torch.ones(3, 1, requires_grad=True), torch.ones(4, requires_grad=True), torch.tensor(2.0, requires_grad=True)
+    x, y = torch.ones(3, 1, requires_grad=True), torch.ones(4, requires_grad=True)
+    s = torch.tensor(2.0, requires_grad=True)
     ((x + y) * s).sum().backward()
     assert x.grad.tolist() == [[8], [8], [8]] and y.grad.tolist() == [6] * 4 and s.grad.item() == 24
 
@@ -162,7 +163,7 @@ def test_complex_gradients_point_uphill():
     assert z.grad.tolist() == pytest.approx([2 + 4j, 6 - 2j])
 
 
-# --- second and higher derivatives ------------------------------------------------------------------------------------------
+# --- second and higher derivatives ----------------------------------------------------------------------------------
 
 
 def test_derivatives_of_every_order():
@@ -202,7 +203,7 @@ def test_create_graph_gives_leaves_gradients_with_history():
     assert x.grad.item() == 12                        # 6x
 
 
-# --- order --------------------------------------------------------------------------------------------------------------
+# --- order ----------------------------------------------------------------------------------------------------------
 
 
 def test_each_node_runs_once_after_everything_that_reads_it():
@@ -232,7 +233,7 @@ def test_a_result_without_a_gradient_does_not_hold_up_the_others():
     assert x.grad.tolist() == [1, 5, 0]
 
 
-# --- depth --------------------------------------------------------------------------------------------------------------
+# --- depth ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("keep", [True, False], ids=["history kept", "history dropped"])
@@ -272,7 +273,7 @@ def test_the_stack_stays_flat():
         sys.setrecursionlimit(before)
 
 
-# --- threads ------------------------------------------------------------------------------------------------------------
+# --- threads --------------------------------------------------------------------------------------------------------
 
 
 def test_backward_from_several_threads_adds_exactly():
@@ -320,7 +321,7 @@ def test_grad_mode_belongs_to_the_thread():
     assert seen == [True]
 
 
-# --- what is kept, and until when ---------------------------------------------------------------------------------------
+# --- what is kept, and until when -----------------------------------------------------------------------------------
 
 
 def kept_storage(graph):

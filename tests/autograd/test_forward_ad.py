@@ -95,8 +95,9 @@ def test_refusals(x, v, kind, words):
 
 
 @pytest.mark.parametrize("fn, second", [
-    (lambda x: x ** 4, lambda x: 12 * x ** 2), (torch.exp, np.exp), (torch.tanh, lambda x: -2 * np.tanh(x) * (1 - np.tanh(x) ** 2)),
-    (lambda x: (x * 1).mul_(x), lambda x: 2 + 0 * x), (torch.sin, lambda x: -np.sin(x))], ids="power exp tanh in-place sin".split())
+    (lambda x: x ** 4, lambda x: 12 * x ** 2), (torch.exp, np.exp), (torch.sin, lambda x: -np.sin(x)),
+    (torch.tanh, lambda x: -2 * np.tanh(x) * (1 - np.tanh(x) ** 2)), (lambda x: (x * 1).mul_(x), lambda x: 2 + 0 * x)],
+    ids="power exp sin tanh in-place".split())
 def test_forward_over_reverse_is_a_hessian_vector_product(fn, second):
     x0, v = rng.standard_normal(4), rng.standard_normal(4)
     with fw.dual_level():

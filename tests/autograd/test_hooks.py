@@ -9,7 +9,7 @@ def leaf(*data):
 
 
 def test_order_of_everything_at_one_node():
-    """Tensor hooks in the order they came, then node prehooks, retain_grad, the node, its hooks, the leaf, its post hooks."""
+    """Tensor hooks as they came, then the node's prehooks, the node, its hooks, the leaf's hooks, its post hooks."""
     x, said = leaf(1.0, 2.0), []
     y = x * 2
     y.grad_fn.register_prehook(lambda go: said.append("prehook"))
@@ -98,7 +98,7 @@ def test_node_hooks_may_replace_gradients_on_both_sides():
     assert x.grad.tolist() == [15, 15]
 
 
-# --- retain_grad --------------------------------------------------------------------------------------------------------
+# --- retain_grad ----------------------------------------------------------------------------------------------------
 
 
 def test_retain_grad():
@@ -138,7 +138,7 @@ def test_reading_the_gradient_of_a_non_leaf_warns():
         assert y.grad is None
 
 
-# --- hooks on what is kept ----------------------------------------------------------------------------------------------
+# --- hooks on what is kept ------------------------------------------------------------------------------------------
 
 
 def test_saved_tensors_hooks_see_what_is_kept_and_decide_what_comes_back():
@@ -192,7 +192,7 @@ def test_save_on_cpu():
     assert x.grad.tolist() == [4]
 
 
-# --- several tensors, edges, anomalies ------------------------------------------------------------------------------------
+# --- several tensors, edges, anomalies ------------------------------------------------------------------------------
 
 
 def test_multi_grad_hook():

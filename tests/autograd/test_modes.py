@@ -32,9 +32,10 @@ def test_as_a_call():
     assert torch.is_grad_enabled()
 
 
-@pytest.mark.parametrize("decorator", [lambda: torch.no_grad(), lambda: torch.no_grad, lambda: torch.set_grad_enabled(False),
-                                       lambda: torch.inference_mode(), lambda: torch.inference_mode],
-                         ids="no_grad() no_grad set inference() inference".split())
+@pytest.mark.parametrize("decorator", [
+    lambda: torch.no_grad(), lambda: torch.no_grad, lambda: torch.set_grad_enabled(False),
+    lambda: torch.inference_mode(), lambda: torch.inference_mode],
+    ids="no_grad() no_grad set inference() inference".split())
 def test_as_a_decorator(x, decorator):
     @decorator()
     def double(t):
@@ -66,7 +67,7 @@ def test_a_leaf_made_under_no_grad_may_require_grad():
     assert w.requires_grad and (w * 2).requires_grad
 
 
-# --- inference mode -----------------------------------------------------------------------------------------------------
+# --- inference mode -------------------------------------------------------------------------------------------------
 
 
 def test_inference_tensors_stay_inference_tensors(x):

@@ -12,7 +12,8 @@ F32 = dtypes.float32
 
 
 def test_blank_memory_has_the_layout():
-    for kind in (spec(F32, (2, 3)), spec(F32, (2, 3), (1, 2)), spec(F32, ()), spec(F32, (0, 3)), spec(F32, (2, 3, 2), (2, 4, 1))):
+    for shape, strides in (((2, 3), None), ((2, 3), (1, 2)), ((), None), ((0, 3), None), ((2, 3, 2), (2, 4, 1))):
+        kind = spec(F32, shape, strides)
         array = blank(kind)
         assert array.shape == kind.shape and array.dtype == np.float32
         assert kind.numel == 0 or array.strides == kind.np_strides
@@ -24,8 +25,9 @@ def test_a_fitting_result_is_taken_as_it_is():
 
 
 @pytest.mark.parametrize("made", [
-    np.arange(6.0).reshape(2, 3), np.arange(6, dtype=np.float32).reshape(3, 2).T, np.broadcast_to(np.float32(1), (2, 3)),
-    np.arange(12, dtype=np.float32).reshape(2, 6)[:, ::2]], ids="wide transposed expanded stepped".split())
+    np.arange(6.0).reshape(2, 3), np.arange(6, dtype=np.float32).reshape(3, 2).T,
+    np.broadcast_to(np.float32(1), (2, 3)), np.arange(12, dtype=np.float32).reshape(2, 6)[:, ::2]],
+    ids="wide transposed expanded stepped".split())
 def test_other_results_are_cast_laid_out_and_copied(made):
     for kind in (spec(F32, (2, 3)), spec(F32, (2, 3), (1, 2))):
         got = fit(made, kind, [made])
@@ -55,7 +57,8 @@ def test_dimensions_of_size_one_may_step_anywhere():
 def test_inputs_are_left_alone():
     """Also by operations that may write into their first array."""
     x, i = torch.arange(4.0), torch.tensor([1])
-    results = [x.index_put((i,), torch.tensor(9.0)), x.index_fill(0, i, 8.0), x.scatter(0, i, 7.0), x.index_copy(0, i, torch.ones(1)), x.put(i, torch.ones(1))]
+    results = [x.index_put((i,), torch.tensor(9.0)), x.index_fill(0, i, 8.0), x.scatter(0, i, 7.0),
+               x.index_copy(0, i, torch.ones(1)), x.put(i, torch.ones(1))]
     assert [r[1].item() for r in results] == [9, 8, 7, 1, 1] and x.tolist() == [0, 1, 2, 3]
 
 

@@ -20,8 +20,9 @@ def test_uniforms_are_24_bits_of_a_word(seed):
 
 def test_double_uniforms_are_53_bits_of_two_words():
     torch.manual_seed(5)
-    w = words(5, 200).astype(np.uint64)
-    assert torch.rand(100, dtype=torch.float64).tolist() == (((w[0::2] << np.uint64(32) | w[1::2]) & np.uint64(2**53 - 1)) / 2**53).tolist()
+    high, low = words(5, 200).astype(np.uint64).reshape(100, 2).T
+    bits = (high << np.uint64(32) | low) & np.uint64(2**53 - 1)
+    assert torch.rand(100, dtype=torch.float64).tolist() == (bits / 2**53).tolist()
 
 
 def test_integers_are_words_modulo_the_range():
@@ -58,9 +59,11 @@ def test_bernoulli_follows_its_chances():
 
 
 @pytest.mark.parametrize("draw, mean, std", [
-    (lambda n: torch.rand(n), 0.5, 12 ** -0.5), (lambda n: torch.randn(n), 0, 1), (lambda n: torch.normal(3.0, 2.0, (n,)), 3, 2),
-    (lambda n: torch.empty(n).exponential_(2.0), 0.5, 0.5), (lambda n: torch.empty(n).uniform_(-1, 3), 1, 4 / 12 ** 0.5),
-    (lambda n: torch.empty(n).geometric_(0.25), 4, 12 ** 0.5), (lambda n: torch.poisson(torch.full((n,), 5.0)), 5, 5 ** 0.5),
+    (lambda n: torch.rand(n), 0.5, 12 ** -0.5), (lambda n: torch.randn(n), 0, 1),
+    (lambda n: torch.normal(3.0, 2.0, (n,)), 3, 2), (lambda n: torch.empty(n).exponential_(2.0), 0.5, 0.5),
+    (lambda n: torch.empty(n).uniform_(-1, 3), 1, 4 / 12 ** 0.5),
+    (lambda n: torch.empty(n).geometric_(0.25), 4, 12 ** 0.5),
+    (lambda n: torch.poisson(torch.full((n,), 5.0)), 5, 5 ** 0.5),
     (lambda n: torch.empty(n).log_normal_(0.0, 0.5), np.exp(0.125), np.sqrt((np.exp(0.25) - 1) * np.exp(0.25)))],
     ids="uniform normal normal3 exponential uniform4 geometric poisson log_normal".split())
 def test_moments(draw, mean, std):
@@ -76,7 +79,7 @@ def test_multinomial_draws_by_weight():
     assert sorted(torch.multinomial(torch.ones(5), 5).tolist()) == [0, 1, 2, 3, 4]
 
 
-# --- generators -----------------------------------------------------------------------------------------------------------
+# --- generators -----------------------------------------------------------------------------------------------------
 
 
 def test_a_generator_is_a_stream_of_its_own():
@@ -115,7 +118,8 @@ def test_drawing_from_several_threads_loses_nothing():
     import threading
     torch.manual_seed(6)
     got = []
-    threads = [threading.Thread(target=lambda: got.extend(torch.rand(50).tolist() for _ in range(20))) for _ in range(4)]
+    work = lambda: got.extend(torch.rand(50).tolist() for _ in range(20))
+    threads = [threading.Thread(target=work) for _ in range(4)]
     for t in threads:
         t.start()
     for t in threads:

@@ -11,9 +11,11 @@ def test_shapes_in_all_spellings():
     for given in ((2, 3), ((2, 3),), ([2, 3],), (torch.Size([2, 3]),), (np.int64(2), torch.tensor(3))):
         assert shape_of(given) == (2, 3)
     assert shape_of((), (2, 3)) == (2, 3) and shape_of(((),)) == ()
-    for given, kind in (((2.0,), TypeError), ((True,), TypeError), (("2",), TypeError), ((), TypeError), ((-1,), RuntimeError)):
-        with pytest.raises(kind):
+    for given in ((2.0,), (True,), ("2",), ()):
+        with pytest.raises(TypeError):
             shape_of(given)
+    with pytest.raises(RuntimeError, match="negative dimension -1"):
+        shape_of((-1,))
 
 
 def test_numbers():
@@ -26,8 +28,9 @@ def test_numbers():
 
 
 @pytest.mark.parametrize("value, dtype, fine", [
-    (255, "uint8", True), (256, "uint8", False), (-1, "uint8", True), (128, "int8", False), (1.9, "int8", True), (float("nan"), "int64", False),
-    (1e5, "float16", False), (float("inf"), "float16", True), (1e39, "float32", False), (1e39, "float64", True), (1j, "float32", False),
+    (255, "uint8", True), (256, "uint8", False), (-1, "uint8", True), (128, "int8", False), (1.9, "int8", True),
+    (float("nan"), "int64", False), (1e5, "float16", False), (float("inf"), "float16", True), (1e39, "float32", False),
+    (1e39, "float64", True), (1j, "float32", False),
     (1 + 0j, "float32", True), (2**63, "int64", False), (5, "bool", True), (1e39 + 0j, "complex64", False)])
 def test_what_fits(value, dtype, fine):
     d = dtypes.named(dtype)
@@ -47,7 +50,8 @@ def test_scalars_convert_as_in_c():
 def test_options():
     assert options(None, dtypes.float32, None, None) == (dtypes.float32, torch.device("cpu"))
     assert options(float, None, "meta", torch.strided) == (dtypes.float64, torch.device("meta"))
-    for bad, kind in (({"dtype": "float32"}, TypeError), ({"layout": "strided"}, TypeError), ({"pin_memory": True}, RuntimeError)):
+    for bad, kind in (({"dtype": "float32"}, TypeError), ({"layout": "strided"}, TypeError),
+                      ({"pin_memory": True}, RuntimeError)):
         given = {"dtype": None, "fallback": dtypes.float32, "device": None, "layout": None, **bad}
         with pytest.raises(kind):
             options(**given)

@@ -11,13 +11,14 @@ import flambeau as torch
 from flambeau.base import dtypes
 from flambeau.base.dtypes import ALL, can_cast, promote_types, result_of
 
-CATEGORY = {d: "bool" if d is torch.bool else "complex" if d.is_complex else "float" if d.is_floating_point else "int" for d in ALL}
+CATEGORY = {d: "bool" if d is torch.bool else "complex" if d.is_complex else "float" if d.is_floating_point else "int"
+            for d in ALL}
 RANK = ["bool", "int", "float", "complex"]
 
 
-@pytest.mark.parametrize("a, b", itertools.combinations_with_replacement(ALL, 2), ids=str)
+@pytest.mark.parametrize("a, b", list(itertools.combinations_with_replacement(ALL, 2)), ids=str)
 def test_promotion(a, b):
-    """Of one category: the smallest that holds both (NumPy says which). Of two: the higher one, wide enough for its parts."""
+    """Of one category: the smallest that holds both, as NumPy says. Of two: the higher, wide enough for its parts."""
     got = promote_types(a, b)
     assert got is promote_types(b, a)
     low, high = sorted((a, b), key=lambda d: RANK.index(CATEGORY[d]))
@@ -32,15 +33,17 @@ def test_promotion(a, b):
         assert got.np == np.promote_types(a.np, b.np)
 
 
-# From the documentation of torch.result_type and "Tensor Attributes": dimensioned tensors outrank zero-dimensional ones,
-# which outrank numbers, unless the lower rank has the higher category.
+# From the documentation ("Tensor Attributes"): dimensioned tensors outrank zero-dimensional ones, which outrank
+# numbers, unless the lower rank has the higher category.
 @pytest.mark.parametrize("operands, expected", [
     ([(torch.int32, 2), (torch.float32, 0)], torch.float32), ([(torch.int32, 2), (torch.int64, 0)], torch.int32),
     ([(torch.uint8, 2), (torch.int64, 1)], torch.uint8), ([(torch.float32, 2), (torch.float64, 1)], torch.float32),
     ([(torch.int64, 2), (torch.float16, 1)], torch.float16), ([(torch.bool, 2), (torch.int64, 0)], torch.int64),
-    ([(torch.float16, 2), (torch.complex64, 0)], torch.complex64), ([(torch.float64, 2), (torch.complex64, 0)], torch.complex128),
+    ([(torch.float16, 2), (torch.complex64, 0)], torch.complex64),
+    ([(torch.float64, 2), (torch.complex64, 0)], torch.complex128),
     ([(torch.float32, 1), (torch.float64, 1)], torch.float64), ([(torch.uint8, 2), (torch.int8, 2)], torch.int16),
-    ([(torch.int16, 1), (torch.float32, 0)], torch.float32), ([(torch.bfloat16, 2), (torch.float32, 1), (torch.float64, 0)], torch.bfloat16),
+    ([(torch.int16, 1), (torch.float32, 0)], torch.float32),
+    ([(torch.bfloat16, 2), (torch.float32, 1), (torch.float64, 0)], torch.bfloat16),
 ])
 def test_ranks(operands, expected):
     for order in itertools.permutations(operands):
@@ -48,11 +51,13 @@ def test_ranks(operands, expected):
 
 
 def test_the_documentations_examples():
-    float_tensor, double_tensor, int_tensor = torch.ones(1), torch.ones(1, dtype=torch.float64), torch.ones(1, dtype=torch.int32)
+    float_tensor, double_tensor = torch.ones(1), torch.ones(1, dtype=torch.float64)
+    int_tensor, bool_tensor = torch.ones(1, dtype=torch.int32), torch.ones(1, dtype=torch.bool)
     zerodim, complex_zerodim = torch.tensor(1), torch.tensor(1j)
     assert (int_tensor + zerodim).dtype is torch.int32 and (int_tensor + 5.0).dtype is torch.float32
-    assert (float_tensor + double_tensor).dtype is torch.float64 and (torch.ones(1, dtype=torch.bool) + 5).dtype is torch.int64
-    assert (double_tensor + complex_zerodim).dtype is torch.complex128 and (float_tensor + complex_zerodim).dtype is torch.complex64
+    assert (float_tensor + double_tensor).dtype is torch.float64 and (bool_tensor + 5).dtype is torch.int64
+    assert (double_tensor + complex_zerodim).dtype is torch.complex128
+    assert (float_tensor + complex_zerodim).dtype is torch.complex64
     assert torch.result_type(torch.tensor([1, 2], dtype=torch.int32), 1.0) is torch.float32
     assert torch.promote_types(torch.int32, torch.float32) is torch.float32
     assert torch.can_cast(torch.double, torch.float) and not torch.can_cast(torch.float, torch.int)

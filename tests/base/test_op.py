@@ -25,7 +25,7 @@ class halves(Op):
     returns = "halves first second"
 
     def meta(input):
-        need(input.ndim == 1 and input.shape[0] % 2 == 0, f"needs a vector of even length, got {list(input.shape)}", ValueError)
+        need(input.ndim == 1 and input.shape[0] % 2 == 0, f"needs an even vector, got {list(input.shape)}", ValueError)
         return (input.like(shape=(input.shape[0] // 2,)),) * 2
 
     def ref(xp, input):       return xp.split(input, 2)
@@ -101,7 +101,8 @@ def test_a_refusal_has_the_call_and_the_lines():
     odd = torch.ones(3)
     with pytest.raises(ValueError) as caught:
         halves(odd)
-    assert str(caught.value).startswith("needs a vector of even length, got [3]\n  in halves(input: odd float32[3])\n  made: odd at test_op.py:")
+    assert str(caught.value).startswith("needs an even vector, got [3]\n  in halves(input: odd float32[3])\n"
+                                        "  made: odd at test_op.py:")
 
 
 def test_a_shape_that_depends_on_data():
@@ -120,7 +121,8 @@ def test_data_is_verified_at_the_call():
 def test_a_composite_with_rules_is_one_node():
     x = torch.tensor(1.0, requires_grad=True)
     y = twice(x)
-    assert y.item() == 2 and y.grad_fn.name() == "TwiceBackward0" and y.grad_fn.next_functions[0][0].name().endswith("AccumulateGrad")
+    assert y.item() == 2 and y.grad_fn.name() == "TwiceBackward0"
+    assert y.grad_fn.next_functions[0][0].variable is x
     y.backward()
     assert x.grad.item() == 20
 
@@ -145,5 +147,6 @@ def test_devices_must_agree():
 
 
 def test_numbers_wrap_as_in_c():
-    assert wrapped(300, np.uint8) == 44 and wrapped(-1, np.uint8) == 255 and wrapped(128, np.int8) == -128 and wrapped(5, np.int8) == 5
+    assert wrapped(300, np.uint8) == 44 and wrapped(-1, np.uint8) == 255
+    assert wrapped(128, np.int8) == -128 and wrapped(5, np.int8) == 5
     assert (torch.tensor([1], dtype=torch.uint8) + 300).tolist() == [45]

@@ -27,14 +27,15 @@ def test_specs_print_what_differs():
 
 def test_like_replaces_parts():
     a = spec(dtypes.float32, (2, 3), (1, 2))
-    assert a.like(dtype=dtypes.bool) is spec(dtypes.bool, (2, 3), (1, 2)) and a.like(shape=(4,)) is spec(dtypes.float32, (4,))
+    assert a.like(dtype=dtypes.bool) is spec(dtypes.bool, (2, 3), (1, 2))
+    assert a.like(shape=(4,)) is spec(dtypes.float32, (4,))
     assert of_array(np.zeros((2, 1), np.int16)) is spec(dtypes.int16, (2, 1))
 
 
 def test_size_is_a_tuple_that_stays_a_size():
     s = torch.Size([2, 3])
     assert s == (2, 3) and s.numel() == 6 and repr(s) == "torch.Size([2, 3])"
-    assert isinstance(s[:1], torch.Size) and isinstance(s + (4,), torch.Size) and isinstance((4,) + s, torch.Size) and isinstance(s * 2, torch.Size)
+    assert all(isinstance(made, torch.Size) for made in (s[:1], s + (4,), (4,) + s, s * 2))
     assert pickle.loads(pickle.dumps(s)) == s and isinstance(copy.copy(s), torch.Size)
     assert torch.zeros(2, 3).shape == s and torch.zeros(2, 3).size(1) == 3
 
@@ -43,14 +44,18 @@ def test_devices_are_interned_and_compare():
     cpu = torch.device("cpu")
     assert cpu is torch.device("cpu") is torch.zeros(1).device and torch.device(cpu) is cpu
     assert str(cpu) == "cpu" and repr(cpu) == "device(type='cpu')" and cpu.index is None
-    assert torch.device("cuda:1") == torch.device("cuda", 1) and repr(torch.device("cuda:1")) == "device(type='cuda', index=1)"
-    assert pickle.loads(pickle.dumps(torch.device("cuda:1"))) == torch.device("cuda:1") and hash(cpu) == hash(torch.device("cpu"))
+    second = torch.device("cuda:1")
+    assert second == torch.device("cuda", 1) and repr(second) == "device(type='cuda', index=1)"
+    assert pickle.loads(pickle.dumps(second)) == second and hash(cpu) == hash(torch.device("cpu"))
 
 
 @pytest.mark.parametrize("call, kind, words", [
-    (lambda: torch.device("gpu"), RuntimeError, "Expected one of cpu, cuda"), (lambda: torch.device("cpu:x"), RuntimeError, "Invalid device string"),
-    (lambda: torch.device("cuda:0", 1), RuntimeError, "must not include an index"), (lambda: torch.device(1.5), TypeError, "must be str"),
-    (lambda: torch.zeros(1, device="cuda"), AssertionError, "not compiled with CUDA"), (lambda: torch.zeros(1, device="cpu:3"), RuntimeError, "does not exist"),
+    (lambda: torch.device("gpu"), RuntimeError, "Expected one of cpu, cuda"),
+    (lambda: torch.device("cpu:x"), RuntimeError, "Invalid device string"),
+    (lambda: torch.device("cuda:0", 1), RuntimeError, "must not include an index"),
+    (lambda: torch.device(1.5), TypeError, "must be str"),
+    (lambda: torch.zeros(1, device="cuda"), AssertionError, "not compiled with CUDA"),
+    (lambda: torch.zeros(1, device="cpu:3"), RuntimeError, "does not exist"),
     (lambda: torch.zeros(1, device="mps"), RuntimeError, "not available")])
 def test_devices_that_are_not_there(call, kind, words):
     with pytest.raises(kind, match=words):

@@ -35,7 +35,7 @@ def address(tensor):
     return tensor.storage.value.ready().memory.ctypes.data + tensor.offset * tensor.element_size()
 
 
-# --- nothing runs until somebody looks ----------------------------------------------------------------------------------
+# --- nothing runs until somebody looks ------------------------------------------------------------------------------
 
 
 def test_recording_runs_nothing(ran):
@@ -124,7 +124,7 @@ def test_intermediate_results_are_freed_on_the_way():
     assert value == 1.5 ** 40 and peak < 5 * n * 8
 
 
-# --- bounds -------------------------------------------------------------------------------------------------------------
+# --- bounds ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_long_trace_runs_by_itself(ran, monkeypatch):
@@ -151,7 +151,7 @@ def test_one_instruction_may_read_thousands_of_tensors():
     assert torch.stack(parts)[4999].item() == 4999
 
 
-# --- in whose memory ----------------------------------------------------------------------------------------------------
+# --- in whose memory ------------------------------------------------------------------------------------------------
 
 
 WRITES = {
@@ -225,7 +225,7 @@ def test_a_source_that_overlaps_its_target_is_read_before_it_is_written():
     assert y.tolist() == [[0, 1, 2], [3, 0, 1], [6, 3, 4]]
 
 
-# --- failures -----------------------------------------------------------------------------------------------------------
+# --- failures -------------------------------------------------------------------------------------------------------
 
 
 class Broken(Exception):
@@ -330,7 +330,7 @@ def test_looking_from_inside_a_run(monkeypatch):
     assert y.tolist() == [1, 1, 1] and seen == [[2, 2]]
 
 
-# --- threads ------------------------------------------------------------------------------------------------------------
+# --- threads --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ def value_of(array):
                              tuple(s // array.itemsize for s in array.strides)))
 
 
-# --- values -------------------------------------------------------------------------------------------------------------
+# --- values ---------------------------------------------------------------------------------------------------------
 
 
 def test_memory_is_the_bytes_in_memory_order():
@@ -36,10 +36,11 @@ def test_a_look_is_a_view_of_the_bytes():
     assert np.shares_memory(value.look(spec(dtypes.int32, (3,)), 2), value.array)
 
 
-# --- copies on write ----------------------------------------------------------------------------------------------------
+# --- copies on write ------------------------------------------------------------------------------------------------
 
 
-COPIES = {"clone": lambda x: x.clone(), "copy_": lambda x: torch.empty(6).copy_(x), "to": lambda x: x.to("cpu", copy=True),
+COPIES = {"clone": lambda x: x.clone(), "copy_": lambda x: torch.empty(6).copy_(x),
+          "to": lambda x: x.to("cpu", copy=True),
           "assignment": lambda x: torch.empty(6).__setitem__(slice(None), x) or x.clone(),
           "clone of clone": lambda x: x.clone().clone()}
 
@@ -88,7 +89,7 @@ def test_assigning_data_shares_with_the_other_tensor():
     assert x.tolist() == [5, 1]
 
 
-# --- storages -----------------------------------------------------------------------------------------------------------
+# --- storages -------------------------------------------------------------------------------------------------------
 
 
 def test_a_storage_counts_its_writes():
