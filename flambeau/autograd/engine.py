@@ -40,8 +40,8 @@ def execute(roots, grads, retain_graph, create_graph, wanted=None, accumulate=Tr
     heapq.heapify(ready)
     walk, trace = (next(_walks), reached), current()
     before, around, outer = modes.grad, modes.walk, trace.site
-    modes.grad, modes.walk, trace.site = create_graph, walk, outer or site     # no call before `try`: an interrupt may come
     try:
+        modes.grad, modes.walk, trace.site = create_graph, walk, outer or site
         while ready:
             node = heapq.heappop(ready)[2]
             gs = raw = buffers.pop(node, None) or [None] * node.n_outputs
@@ -149,8 +149,8 @@ def _hooked(hooks, gs, *more):
             if not isinstance(got, tuple):
                 raise TypeError(f"expected tuple, but hook returned '{type(got).__name__}'")
             if len(got) != len(gs):
-                raise RuntimeError(f"hook '{getattr(hook, '__name__', hook)}' has returned an incorrect number of values "
-                                   f"(got {len(got)}, but expected {len(gs)})")
+                raise RuntimeError(f"hook '{getattr(hook, '__name__', hook)}' has returned an incorrect number of "
+                                   f"values (got {len(got)}, but expected {len(gs)})")
             gs = [a if a is None else _given_by(hook, a, b) for a, b in zip(got, gs, strict=True)]
     return gs
 
@@ -162,8 +162,8 @@ def _given_by(hook, got, had):
         raise TypeError(f"expected Variable, but hook returned '{type(got).__name__}' (hook '{name}')")
     if had is not None:
         if got.spec.dtype is not had.spec.dtype:
-            raise RuntimeError(f"hook '{name}' has changed the type of value (was torch.{had.spec.dtype.cname}Tensor got "
-                               f"torch.{got.spec.dtype.cname}Tensor)")
+            raise RuntimeError(f"hook '{name}' has changed the type of value (was torch.{had.spec.dtype.cname}Tensor "
+                               f"got torch.{got.spec.dtype.cname}Tensor)")
         if got.spec.shape != had.spec.shape:
             raise RuntimeError(f"hook '{name}' has changed the size of value: it was {list(had.shape)} and is "
                                f"{list(got.shape)}")

@@ -6,6 +6,7 @@ both axes and combined as PyTorch's convention has it (the gradient is twice the
 """
 import numpy as np
 
+from ..base.errors import warn
 from ..base.op import door
 from .engine import grad
 from .forward_ad import dual_level, make_dual, unpack_dual
@@ -69,10 +70,9 @@ def _check(func, inputs, eps, atol, rtol, nondet_tol, undefined, dtypes, batched
     for i in watched:
         t = inputs[i]
         if t.dtype.to_real().itemsize < 8:
-            import warnings
-            warnings.warn(f"Input #{i} requires gradient and is not a double precision floating point or complex. This "
-                          "check will likely fail if all the inputs are not of double precision floating point or "
-                          "complex.", stacklevel=3)
+            warn(f"Input #{i} requires gradient and is not a double precision floating point or complex. This "
+                 "check will likely fail if all the inputs are not of double precision floating point or "
+                 "complex.")
         if any(st == 0 and n > 1 for st, n in zip(t.stride(), t.shape, strict=True)):
             raise RuntimeError(f"The {i}th input has a dimension with stride 0. gradcheck only supports inputs that "
                                "are non-overlapping to be able to compute the numerical gradients correctly. You "

@@ -5,6 +5,7 @@ turns it into `train.py:42`, and only it looks up what the tensors are called in
 """
 import os
 import sys
+import warnings
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _getframe = sys._getframe
@@ -57,7 +58,7 @@ def name_of(tensor, frame=None, same=None):
     same = same or (lambda held: held is tensor)
     for scope in (frame.f_locals, frame.f_globals):
         for name, held in list(scope.items()):
-            if same(held) and name.isidentifier() and not name.startswith("__"):      # pytest has names like @py_assert1
+            if same(held) and name.isidentifier() and not name.startswith("__"):     # pytest has names like @py_assert1
                 return name
     for name, held in list(frame.f_locals.items()):      # one level into self and other plain objects
         try:
@@ -72,6 +73,14 @@ def name_of(tensor, frame=None, same=None):
                     if same(inner):
                         return f"{name}.{attribute}"
     return None
+
+
+def warn(message, kind=UserWarning):
+    """Warn with `message`, at the innermost line of the user's."""
+    frame, level = _getframe(0), 1
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, kind, stacklevel=level)
 
 
 def need(condition, message, kind=RuntimeError):

@@ -1,10 +1,9 @@
 """Comparisons and choices, element by element: equal, larger, true, finite; the larger of two; one or the other."""
-import warnings
 
 import numpy as np
 
 from ..base import dtypes
-from ..base.errors import need
+from ..base.errors import need, warn
 from ..base.op import NUMBERS, Composite, Pointwise
 from .arith import is_tensor, no_derivative
 
@@ -402,8 +401,8 @@ class where(Composite):
         if input is None and other is None:
             return condition.nonzero(as_tuple=True)
         if condition.dtype is dtypes.uint8:
-            warnings.warn("where received a uint8 condition tensor. This behavior is deprecated and will be removed in "
-                          "a future version of PyTorch. Use a boolean condition instead.", UserWarning, stacklevel=2)
+            warn("where received a uint8 condition tensor. This behavior is deprecated and will be removed in "
+                 "a future version of PyTorch. Use a boolean condition instead.")
         return _where(condition, input, other)
 
 

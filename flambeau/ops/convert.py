@@ -1,11 +1,10 @@
 """Copies and conversions: the same elements in other memory, another dtype, another layout."""
 import math
-import warnings
 
 import numpy as np
 
 from ..base import dtypes, layout, shapes
-from ..base.errors import need
+from ..base.errors import need, warn
 from ..base.op import NUMBERS, Composite, Op, door
 from ..base.spec import place, spec
 from .create import _full
@@ -129,8 +128,8 @@ def _convert(input, dtype, device, copy, memory_format):
         raise NotImplementedError("Cannot copy out of meta tensor; no data! Use torch.empty_like(x, device=...) for a "
                                   "tensor of the same shape to fill.")
     if kind.dtype.is_complex and not dtype.is_complex and dtype is not dtypes.bool:
-        warnings.warn("Casting complex values to real discards the imaginary part: use x.real, or "
-                      "torch.view_as_real(x), to say that it is meant", UserWarning, stacklevel=6)
+        warn("Casting complex values to real discards the imaginary part: use x.real, or "
+             "torch.view_as_real(x), to say that it is meant")
     return _to_copy(input, dtype, None if keeps else memory_format, device)
 
 

@@ -5,13 +5,12 @@ device, layout, pin_memory. The making itself is one recorded instruction (`_ful
 allocated before somebody needs it. With `out=`, the given tensor says dtype and device (`creates = True`).
 """
 import math
-import warnings
 
 import numpy as np
 
 from ..base import dtypes
 from ..base.arguments import as_scalar, asked, fitting, like, number, options, shape_of, whole
-from ..base.errors import need
+from ..base.errors import need, warn
 from ..base.op import Composite, Op, door
 from ..base.shapes import contiguous_strides, extent, is_dense
 from ..base.spec import spec
@@ -404,10 +403,9 @@ class range_(Composite):
     def of(start=0, end=None, step=1, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
         if end is None:
             raise TypeError('missing 1 required positional arguments: "end"')
-        warnings.warn("torch.range is deprecated and will be removed in a future release because its behavior is "
-                      "inconsistent with Python's range builtin. Instead, use torch.arange, which produces values in "
-                      "[start, end).",
-                      UserWarning, stacklevel=5)
+        warn("torch.range is deprecated and will be removed in a future release because its behavior is "
+             "inconsistent with Python's range builtin. Instead, use torch.arange, which produces values in "
+             "[start, end).")
         start, end, step = number(start, "start"), number(end, "end"), number(step, "step")
         dtype, where = options(dtype, dtypes.get_default_dtype(), device, layout, pin_memory)
         check_row(start, end, step, dtype, "range")

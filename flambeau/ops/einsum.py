@@ -2,10 +2,9 @@
 
 Each permutes and reshapes its operands until what is left is one `bmm` or `mm`, so that gradients come of themselves.
 """
-import warnings
 
 from ..base import shapes
-from ..base.errors import need
+from ..base.errors import need, warn
 from ..base.op import Composite, door
 from .matmul import _unfolded, bmm, dot, mm, only_tensors, owned
 
@@ -157,9 +156,9 @@ class chain_matmul(Composite):
     forms = "function"
 
     def of(*matrices):
-        warnings.warn("torch.chain_matmul is deprecated and will be removed in a future PyTorch release. Use "
-                      "torch.linalg.multi_dot instead, which accepts a list of two or more tensors rather than "
-                      "multiple parameters.", UserWarning, stacklevel=3)
+        warn("torch.chain_matmul is deprecated and will be removed in a future PyTorch release. Use "
+             "torch.linalg.multi_dot instead, which accepts a list of two or more tensors rather than "
+             "multiple parameters.")
         if len(matrices) == 1 and isinstance(matrices[0], (tuple, list)):
             matrices = matrices[0]
         for x in matrices:

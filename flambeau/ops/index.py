@@ -4,13 +4,12 @@
 slices, None) have been taken as views. Positions are checked at the call (`verify`): one that is out of bounds
 never runs.
 """
-import warnings
 
 import numpy as np
 
 from ..base import dtypes, shapes
 from ..base.arguments import as_scalar, fitting
-from ..base.errors import need
+from ..base.errors import need, warn
 from ..base.op import NUMBERS, Composite, Op, door
 from ..base.spec import Spec, spec
 from .create import _full
@@ -211,8 +210,7 @@ class index(Op):
     def verify(input_spec, indices):
         verify_positions(input_spec.shape, indices)
         if any(i is not None and i.dtype == "u1" for i in indices):
-            warnings.warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.",
-                          UserWarning, stacklevel=6)
+            warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.")
 
     def ref(xp, input, indices):
         shape = landing(input.shape, positions_of(indices))[0]

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ..base import dtypes, shapes
-from ..base.errors import need
+from ..base.errors import need, warn
 from ..base.op import Composite, Op, door
 from ..base.spec import spec
 
@@ -37,10 +37,9 @@ def spread(g, like, reduction):
 def warn_sizes(input, target):
     """Say that two sizes differ and will be broadcast, which is rarely meant."""
     if tuple(input.shape) != tuple(target.shape):
-        import warnings
-        warnings.warn(f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). This "
-                      "will likely lead to incorrect results due to broadcasting. Please ensure they have the same "
-                      "size.", stacklevel=4)
+        warn(f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). This "
+             "will likely lead to incorrect results due to broadcasting. Please ensure they have the same "
+             "size.")
 
 
 class Loss(Composite):

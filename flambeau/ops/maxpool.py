@@ -68,7 +68,7 @@ class _drop(Op):
 
 
 def largest(xp, x, maps):
-    """(the largest element of each window, its place in the flattened spatial dimensions)"""
+    """The largest element of each window, and its place in the flattened spatial dimensions."""
     label, step = xp.arange(x.shape[-1], dtype=np.int32 if math.prod(x.shape[1:]) < 2**31 else np.int64), 1
     for axis in range(-1, -len(maps) - 1, -1):
         x, label = maximum(xp, x, label, axis, taps_of(maps[axis]))
@@ -79,7 +79,7 @@ def largest(xp, x, maps):
 
 
 class _max_pool(Op):
-    """(the largest element of each window, its place in the flattened spatial dimensions)"""
+    """The largest element of each window, and its place in the flattened spatial dimensions."""
 
     def meta(input, maps):
         values = mapped(input, maps, layout=len(maps) == 2 or maps[0][0] == "window")
@@ -158,7 +158,7 @@ class _max_pool1d_front(Composite):
 
 
 class max_pool1d_with_indices(Composite):
-    """(the largest element of each window of `input`, its index)"""
+    """The largest element of each window of `input`, and its index."""
 
     names = "nn.functional.max_pool1d_with_indices"
     forms = "function"
@@ -192,7 +192,7 @@ class _max_pool2d_front(Composite):
 
 
 class _max_pool2d_with_indices(Composite):
-    """(the largest element of each window of `input`, its index in the flattened spatial dimensions)"""
+    """The largest element of each window of `input`, and its index in the flattened spatial dimensions."""
 
     names = "nn.functional.max_pool2d_with_indices"
     forms = "function"
@@ -222,7 +222,7 @@ class _max_pool3d_front(Composite):
 
 
 class _max_pool3d_with_indices(Composite):
-    """(the largest element of each window of `input`, its index in the flattened spatial dimensions)"""
+    """The largest element of each window of `input`, and its index in the flattened spatial dimensions."""
 
     names = "nn.functional.max_pool3d_with_indices"
     forms = "function"
@@ -251,7 +251,7 @@ def adaptive_max_row(input, output_size):
 
 
 class adaptive_max_pool1d(Composite):
-    """(the largest elements of `output_size` windows that cover `input` [N, C, L] or [C, L], their indices)"""
+    """The largest elements of `output_size` windows that cover `input` [N, C, L] or [C, L], and their indices."""
 
     names = "nn.functional.adaptive_max_pool1d_with_indices"
     forms = "function"
@@ -282,7 +282,7 @@ class _adaptive_max_pool2d_front(Composite):
 
 
 class _adaptive_max_pool2d_with_indices(Composite):
-    """(the largest elements of `output_size` windows that cover `input`, their indices)"""
+    """The largest elements of `output_size` windows that cover `input`, and their indices."""
 
     names = "nn.functional.adaptive_max_pool2d_with_indices"
     forms = "function"
@@ -303,7 +303,7 @@ class _adaptive_max_pool3d_front(Composite):
 
 
 class _adaptive_max_pool3d_with_indices(Composite):
-    """(the largest elements of `output_size` windows that cover `input`, their indices)"""
+    """The largest elements of `output_size` windows that cover `input`, and their indices."""
 
     names = "nn.functional.adaptive_max_pool3d_with_indices"
     forms = "function"

@@ -3,12 +3,11 @@
 `dim` is None or () for all dimensions, an int, or several ints. Half types arrive widened, so they add in float32.
 """
 import math
-import warnings
 
 import numpy as np
 
 from ..base import dtypes, shapes
-from ..base.errors import need
+from ..base.errors import need, warn
 from ..base.op import Composite, Op, door
 from ..base.spec import spec
 from .convert import cast
@@ -608,8 +607,8 @@ def spread_arguments(input, dim, unbiased, keepdim, correction, name):
     if unbiased is not None or correction is None:
         correction = int(unbiased is not False)
     if count(input.spec, dim) <= correction:
-        warnings.warn(f"{name}(): degrees of freedom is <= 0. Correction should be strictly less than the reduction "
-                      "factor (input numel divided by output numel).", UserWarning, stacklevel=6)
+        warn(f"{name}(): degrees of freedom is <= 0. Correction should be strictly less than the reduction "
+             "factor (input numel divided by output numel).")
     return dim, correction, keepdim
 
 
@@ -767,8 +766,8 @@ class _softmin(Composite):
 def implicit_dim(name, input, dim, stacklevel):
     """The dimension that the functional forms take if none is given: the channels'."""
     if dim is None:
-        warnings.warn(f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as "
-                      "an argument.", UserWarning, stacklevel=stacklevel + 3)
+        warn(f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as "
+             "an argument.")
         dim = 0 if input.ndim in (0, 1, 3) else 1
     return dim
 
@@ -906,8 +905,8 @@ class cov(Composite):
         if aweights is not None and correction != 0:
             free = size - correction * (w * aweights).sum() / size
         if bool(free <= 0):
-            warnings.warn("cov(): degrees of freedom is <= 0. Correction should be strictly less than the number of "
-                          "observations.", UserWarning, stacklevel=5)
+            warn("cov(): degrees of freedom is <= 0. Correction should be strictly less than the number of "
+                 "observations.")
             free = free * 0
         off = rows - (weighted.sum(1) / size).unsqueeze(1)
         products = off.mm((off if w is None else off * w).t().conj())

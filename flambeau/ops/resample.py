@@ -6,10 +6,9 @@ around each.
 import itertools
 import math
 import numbers
-import warnings
 
 from ..base import dtypes
-from ..base.errors import need
+from ..base.errors import need, warn
 from ..base.op import Composite, Op
 from ..base.taps import byte_sum, taps_of
 from .create import linspace
@@ -154,7 +153,7 @@ def resized(input, n, sizes, scales, mode, align_corners, antialias):
 
 
 def deprecated(name):
-    warnings.warn(f"`nn.functional.{name}` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=7)
+    warn(f"`nn.functional.{name}` is deprecated. Use `nn.functional.interpolate` instead.")
 
 
 class _upsample(Composite):
@@ -373,10 +372,9 @@ class _grid_sample(Composite):
 
 
 def warn_corners():
-    warnings.warn("Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please "
-                  "specify align_corners=True if the old behavior is desired. See the documentation of grid_sample for "
-                  "details.",
-                  stacklevel=7)
+    warn("Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please "
+         "specify align_corners=True if the old behavior is desired. See the documentation of grid_sample for "
+         "details.")
 
 
 def base_grid(theta, size, align_corners):

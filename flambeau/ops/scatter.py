@@ -2,11 +2,10 @@
 
 Gather and scatter work on the flattened tensor: `places` turns an index along a dimension into places in it.
 """
-import warnings
 
 from ..base import dtypes, shapes
 from ..base.arguments import as_scalar, fitting
-from ..base.errors import need
+from ..base.errors import need, warn
 from ..base.op import NUMBERS, Composite, Op
 from ..base.spec import spec
 from .create import _full
@@ -144,9 +143,9 @@ class scatter(Composite):
             fitting(src, input.dtype)
             src = _full(index.spec.shape, src, input.dtype, input.device)
         else:
-            warnings.warn("The reduce argument of torch.scatter with Tensor src is deprecated and will be removed in a "
-                          "future PyTorch release. Use torch.scatter_reduce instead for more reduction "
-                          "options.", UserWarning, stacklevel=4)
+            warn("The reduce argument of torch.scatter with Tensor src is deprecated and will be removed in a "
+                 "future PyTorch release. Use torch.scatter_reduce instead for more reduction "
+                 "options.")
         if reduce == "add":
             return scatter_add(input, dim, index, src)
         return scatter_reduce(input, dim, index, src, "prod")

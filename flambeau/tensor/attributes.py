@@ -1,12 +1,11 @@
 """What changes or shows the tensor object itself: the transposing properties, and the in-place forms that give
 a tensor another geometry (`t_`, `squeeze_`) or other memory (`resize_`, `set_`) instead of other contents."""
-import warnings
 
 import numpy as np
 
 from ..autograd.node import requires
 from ..base import dtypes, layout, shapes
-from ..base.errors import need
+from ..base.errors import need, warn
 from ..base.spec import CPU, spec
 from ..trace.value import Storage, Value
 from . import forms
@@ -24,15 +23,14 @@ def _T(self):
             "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated " \
             "and it will throw an error in a future release. Consider `x.mT` to transpose batches of " \
             "matrices or `x.permute(*torch.arange(x.ndim - 1, -1, -1))` to reverse the dimensions of a tensor."
-        warnings.warn(words, UserWarning, stacklevel=2)
+        warn(words)
     return self.permute(tuple(range(ndim - 1, -1, -1)))
 
 
 def _mT(self):
     """Each matrix of the last two dimensions transposed."""
     if self.spec.ndim == 0:
-        warnings.warn("Tensor.mT is deprecated on 0-D tensors. This function is the identity in these cases.",
-                      UserWarning, stacklevel=2)
+        warn("Tensor.mT is deprecated on 0-D tensors. This function is the identity in these cases.")
         return self
     _matrices(self, "mT")
     return self.transpose(-2, -1)

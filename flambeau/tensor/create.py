@@ -1,14 +1,13 @@
 """Tensors from data: `tensor`, `as_tensor`, `asarray`, and the calls of the classes (`Tensor`, `FloatTensor`)."""
 import itertools
 import math
-import warnings
 
 import numpy as np
 
 from ..autograd.modes import modes
 from ..base import dtypes
 from ..base.arguments import asked
-from ..base.errors import here
+from ..base.errors import here, warn
 from ..base.op import door
 from ..base.spec import META, Size, of_array, place, spec
 from ..trace.value import Storage, Value
@@ -54,9 +53,8 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
     dtype, where = dtypes.given(dtype), place(device)
     no_pinning(pin_memory)
     if isinstance(data, Tensor):
-        warnings.warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
-                      "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).",
-                      UserWarning, stacklevel=2)
+        warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+             "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).")
         return copied(data, dtype, where if device is not None else None, requires_grad)
     return from_array(array_from(data, dtype), requires_grad, where)
 
@@ -168,7 +166,7 @@ def array_from(data, dtype=None):
         if dtype is None or array.dtype == dtype.np:
             return copy_of(array)
         if array.dtype.kind == "c" and not dtype.is_complex and dtype is not dtypes.bool:
-            warnings.warn("Casting complex values to real discards the imaginary part", UserWarning, stacklevel=4)
+            warn("Casting complex values to real discards the imaginary part")
         return converted(array, dtype)
     flat, shape, found = flattened(data)
     if found is not None:                                 # a list of arrays, put together already
@@ -399,10 +397,9 @@ def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, pin_
     no_pinning(pin_memory)
     kind, where = dtypes.given(dtype, self.dtype), self.device if device is None else place(device)
     if isinstance(data, Tensor):
-        warnings.warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
-                      "sourceTensor.detach().clone().requires_grad_(True), rather than "
-                      "tensor.new_tensor(sourceTensor).",
-                      UserWarning, stacklevel=2)
+        warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+             "sourceTensor.detach().clone().requires_grad_(True), rather than "
+             "tensor.new_tensor(sourceTensor).")
         return copied(data, dtypes.given(dtype), where, requires_grad)
     return from_array(array_from(data, kind), requires_grad, where)
 

@@ -13,7 +13,7 @@ from ..autograd.node import OpNode, Plan, _count, edge_of, keep, requires
 from ..autograd.slices import rebase
 from ..backends.backend import execute
 from ..base import dtypes, shapes
-from ..base.errors import here, line_of, name_of, user_frame
+from ..base.errors import here, line_of, name_of, user_frame, warn
 from ..base.op import NUMBERS, RENAMED, Entry, check_devices, door
 from ..base.spec import META, Spec, of_array, place, spec
 from ..trace.record import _local, current, write_part
@@ -806,13 +806,12 @@ def into(op, args, kwargs, out):
         for o, r in zip(outs, results, strict=True):
             if o.spec.shape != r.spec.shape:
                 if o.spec.numel:
-                    import warnings
-                    warnings.warn("An output with one or more elements was resized since it had shape "
-                                  f"{list(o.spec.shape)}, which does not match the required output shape "
-                                  f"{list(r.spec.shape)}. This behavior is deprecated, and in a future PyTorch release "
-                                  "outputs will not be resized unless they have zero elements. You can explicitly "
-                                  "reuse an out tensor t by resizing it, inplace, to zero elements with "
-                                  "t.resize_(0).", UserWarning, stacklevel=3)
+                    warn("An output with one or more elements was resized since it had shape "
+                         f"{list(o.spec.shape)}, which does not match the required output shape "
+                         f"{list(r.spec.shape)}. This behavior is deprecated, and in a future PyTorch release "
+                         "outputs will not be resized unless they have zero elements. You can explicitly "
+                         "reuse an out tensor t by resizing it, inplace, to zero elements with "
+                         "t.resize_(0).")
                 o.resize_(r.spec.shape)
             assign(o, r, f"{op.__name__}(out=)", check_cast=False)
     finally:

@@ -5,12 +5,11 @@ so that the result shares memory and its history has the same steps. Tensors, li
 gathered on the way, each at the dimension it stands for, and applied together at the end, by `index` or `index_put_`.
 """
 import operator
-import warnings
 
 import numpy as np
 
 from ..autograd.modes import modes
-from ..base.errors import here
+from ..base.errors import here, warn
 from .create import from_array
 from .dispatch import _entries, _entry, _overrides, _said, _view, array_of, before_write, modes_torch_function_off
 from .forms import declared
@@ -188,10 +187,10 @@ def parts_of(index):
         return (index,)
     nested = (Tensor, np.ndarray, slice, list, tuple, range)
     if any(part is None or part is Ellipsis or isinstance(part, nested) for part in index):
-        warnings.warn("Using a non-tuple sequence for multidimensional indexing is deprecated and will be changed in "
-                      "pytorch 2.9; use x[tuple(seq)] instead of x[seq]. In pytorch 2.9 this will be interpreted as "
-                      "tensor index, x[torch.tensor(seq)], which will result either in an error or a different "
-                      "result", UserWarning, stacklevel=4)
+        warn("Using a non-tuple sequence for multidimensional indexing is deprecated and will be changed in "
+             "pytorch 2.9; use x[tuple(seq)] instead of x[seq]. In pytorch 2.9 this will be interpreted as "
+             "tensor index, x[torch.tensor(seq)], which will result either in an error or a different "
+             "result")
         return tuple(index)
     return (index,)
 

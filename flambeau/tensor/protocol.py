@@ -1,12 +1,11 @@
 """The tensor as a Python object: numbers, truth, iteration, printing, copying, pickling."""
 import copyreg
-import warnings
 
 import numpy as np
 
 from ..autograd.node import requires
 from ..base import dtypes
-from ..base.errors import here
+from ..base.errors import here, warn
 from ..base.spec import META, spec as make_spec
 from ..trace.value import Storage, Value
 from .dispatch import array_of, before_write, put, wrap
@@ -44,8 +43,8 @@ def scalar(self):
     if self.spec.numel != 1:
         raise ValueError("only one element tensors can be converted to Python scalars" + who(self))
     if requires(self):
-        warnings.warn("Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\n"
-                      "Consider using tensor.detach() first.", UserWarning, stacklevel=3)
+        warn("Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\n"
+             "Consider using tensor.detach() first.")
     return item(self)
 
 
@@ -174,7 +173,7 @@ def own_state(self):
 def reduce(self, protocol):
     """How to pickle: the storage by itself, so that tensors that share it still do afterwards."""
     if self._leaf_hooks or self._post_hooks:
-        warnings.warn("backward hooks of a tensor are not pickled", UserWarning, stacklevel=2)
+        warn("backward hooks of a tensor are not pickled")
     kind, cls = self.spec, type(self)
     state = own_state(self)
     if hasattr(cls, "__getstate__") and cls.__getstate__ is not object.__getstate__:

@@ -9,7 +9,7 @@ from ..autograd import engine
 from ..autograd.modes import modes
 from ..autograd.node import Handle, edge_of, refresh, requires
 from ..base import shapes
-from ..base.errors import here, line_of, name_of, user_frame
+from ..base.errors import here, line_of, name_of, user_frame, warn
 from ..base.spec import META
 from ..trace.record import run_all
 
@@ -254,12 +254,11 @@ class Tensor(metaclass=TensorType):
     def grad(self):
         """The gradient that `backward` has added up here; None before."""
         if self._grad is None and self._node is not None and not self._retains:
-            import warnings
-            warnings.warn("The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad "
-                          "attribute won't be populated during autograd.backward(). If you indeed want the .grad field "
-                          "to be populated for a non-leaf Tensor, use .retain_grad() on the non-leaf Tensor. If you "
-                          "access the non-leaf Tensor by mistake, make sure you access the leaf Tensor "
-                          "instead." + _who(self), UserWarning, stacklevel=2)
+            warn("The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad "
+                 "attribute won't be populated during autograd.backward(). If you indeed want the .grad field "
+                 "to be populated for a non-leaf Tensor, use .retain_grad() on the non-leaf Tensor. If you "
+                 "access the non-leaf Tensor by mistake, make sure you access the leaf Tensor "
+                 "instead." + _who(self))
         return self._grad
 
     @grad.setter

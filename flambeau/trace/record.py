@@ -31,8 +31,8 @@ class Trace:
     lock, so never both go on. Runners exclude each other with `lock`.
     """
 
-    __slots__ = ("code", "values", "last", "slots", "bytes", "held", "lock", "owner", "busy", "sealed", "site", "failure",
-                 "quiet", "__weakref__")
+    __slots__ = ("code", "values", "last", "slots", "bytes", "held", "lock", "owner", "busy", "sealed", "site",
+                 "failure", "quiet", "__weakref__")
 
     def __init__(self):
         self.lock = threading.RLock()

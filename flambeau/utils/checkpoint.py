@@ -8,7 +8,7 @@ from ..autograd.function import Function
 from ..autograd.graph import saved_tensors_hooks
 from ..autograd.modes import enable_grad, modes, no_grad
 from ..backends.random import default_generator
-from ..base.errors import here, line_of
+from ..base.errors import here, line_of, warn
 from ..tensor.tensor import Tensor
 
 
@@ -92,9 +92,8 @@ def checkpoint(function, *args, use_reentrant=None, context_fn=None, determinism
                preserve_rng_state=True, early_stop=True, **kwargs):
     """Run `function` without keeping what its backward needs; backward runs it again."""
     if use_reentrant is None:
-        import warnings
-        warnings.warn("torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. Flambeau uses "
-                      "use_reentrant=False where it is not given.", stacklevel=2)
+        warn("torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. Flambeau uses "
+             "use_reentrant=False where it is not given.")
         use_reentrant = False
     rng = default_generator.get_state() if preserve_rng_state else None
     if use_reentrant:

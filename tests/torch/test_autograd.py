@@ -1,4 +1,4 @@
-"""Autograd's meaning, program by program: each runs once with PyTorch and once with Flambeau, and must tell the same story.
+"""Autograd's meaning, program by program: each runs with PyTorch and with Flambeau, and must tell the same story.
 
 A program takes the module as `torch` and returns plain Python values: numbers, names, the type of an exception.
 """
@@ -8,7 +8,7 @@ import weakref
 import pytest
 
 torch = pytest.importorskip("torch")
-import flambeau  # noqa: E402
+import flambeau
 
 PROGRAMS = []
 
@@ -162,7 +162,7 @@ def node_hooks(torch):
     x = torch.tensor([1., 2.], requires_grad=True)
     y = x * 2
     seen = []
-    y.grad_fn.register_hook(lambda gi, go: seen.append(("post", [g.tolist() for g in gi if g is not None], go[0].tolist())))
+    y.grad_fn.register_hook(lambda gi, go: seen.append(([g.tolist() for g in gi if g is not None], go[0].tolist())))
     y.grad_fn.register_prehook(lambda go: (go[0] * 5,))
     y.sum().backward()
     return seen, x.grad
@@ -561,7 +561,8 @@ def functional(torch):
 
     v = torch.ones(3, dtype=torch.float64)
     return (F.jacobian(f, (x, y)), F.hessian(s, (x, y)), F.vjp(lambda a: a * a, x, v), F.jvp(lambda a: a * a, x, v),
-            F.hvp(lambda a: (a ** 3).sum(), x, v), F.vhp(lambda a: (a ** 3).sum(), x, v), F.jacobian(lambda a: a * 2, x))
+            F.hvp(lambda a: (a ** 3).sum(), x, v), F.vhp(lambda a: (a ** 3).sum(), x, v),
+            F.jacobian(lambda a: a * 2, x))
 
 
 @program

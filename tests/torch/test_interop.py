@@ -280,7 +280,8 @@ class Side:
 
 
 KINDS = ("new view clone compute combine copy write numpy adopt look address".split()
-         + ["write part", "write array", "write array", "slice array", "adopt new", "forget array", "forget tensor", "write"])
+         + ["write part", "write array", "write array", "slice array", "adopt new", "forget array",
+            "forget tensor", "write"])
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -289,7 +290,7 @@ def test_random_programs_over_shared_memory(seed):
     rng = np.random.default_rng(seed)
     ours, theirs = Side(flambeau), Side(torch)
     history = []
-    for step in range(60):
+    for _ in range(60):
         kind = KINDS[rng.integers(len(KINDS))]
         i, j, k = (int(n) for n in rng.integers(0, 100, 3))
         number = float(rng.integers(-8, 8))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 torch = pytest.importorskip("torch")
-import flambeau  # noqa: E402
+import flambeau
 
 SHAPES = [(3,), (2, 3), (4, 1), (2, 1, 3), (), (0, 2), (2, 2)]
 index = st.integers(0, 30)
@@ -109,8 +109,8 @@ def run(m, leaf_args, program):
             total.backward()
     except Exception as error:
         story.append(("backward", type(error).__name__))
-    facts = [(tuple(t.shape), [s for s, n in zip(t.stride(), t.shape) if n > 1 and t.numel()], t.storage_offset(), str(t.dtype), t.requires_grad,
-              t._version, t._is_view()) for t in pool]
+    facts = [(tuple(t.shape), [s for s, n in zip(t.stride(), t.shape) if n > 1 and t.numel()], t.storage_offset(),
+              str(t.dtype), t.requires_grad, t._version, t._is_view()) for t in pool]
     values = [t.detach().clone().double().reshape(-1).tolist() for t in pool]
     grads = [None if t.grad is None else t.grad.double().reshape(-1).tolist() for t in pool[:n]]
     return story, facts, values, grads
