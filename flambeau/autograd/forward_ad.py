@@ -4,6 +4,8 @@ No operation declares a forward rule. A derivative rule is linear in the incomin
 respect to that gradient gives the tangent of the result ("double backward"): if vjp(u) = J^T u, then
 d(vjp(u) . t)/du = J t: the adjoint of the adjoint, for complex numbers too. It costs two backward steps a call, and
 holds for every operation that has a gradient.
+
+A view carries no tangent of its own: it looks at that of its base, and a write in place to it writes to that of its base.
 """
 from collections import namedtuple
 
@@ -12,6 +14,7 @@ from ..base.op import door
 from .engine import grad, suit
 from .modes import modes
 from .node import Kept, OpNode, Plan, _count, edge_of, flat, keep, requires
+from .slices import laid_like, look, start_in
 
 __all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]
 
@@ -63,6 +66,7 @@ def make_dual(tensor, tangent, *, level=None):
         raise RuntimeError("Trying to set a forward gradient that has a different dtype than that of the original "
                            f"Tensor: {tensor.dtype} and {tangent.dtype}.")
     dual = tensor.view_as(tensor)
+    dual._dual_of = dual_itself
     dual._tangent = (modes.level, tangent)
     return dual
 
@@ -82,10 +86,56 @@ def unpack_dual(tensor, *, level=None):
     return UnpackedDualTensor(primal, t)
 
 
+dual_itself = object()            # in place of a base: a dual tensor is a view, but its tangent is its own
+
+
+def base_of(tensor):
+    """The tensor at whose tangent that of the view `tensor` looks; None if it has its own."""
+    if tensor._dual_of is None:
+        return tensor._base
+    return None if tensor._dual_of is dual_itself else tensor._dual_of
+
+
 def tangent_of(tensor):
     """The tangent of the open level, or None."""
-    held = tensor._tangent
-    return held[1] if held is not None and held[0] == modes.level else None
+    base = base_of(tensor)
+    held = (tensor if base is None else base)._tangent
+    if held is None or held[0] != modes.level:
+        return None
+    if base is None or held[1] is None:
+        return held[1]
+    level, modes.level = modes.level, -1
+    try:
+        return look(held[1], tensor.spec, start_in(base, tensor))
+    finally:
+        modes.level = level
+
+
+def write_tangent(tensor, result):
+    """After `result` was written into `tensor`: its tangent (zero if it has none) is now in that of `tensor`."""
+    base = base_of(tensor)
+    whole = tensor if base is None else base
+    old, new = tangent_of(whole), tangent_of(result)
+    if old is None and new is None:
+        return
+    level, modes.level = modes.level, -1
+    try:
+        kind = whole.spec
+        if new is None:
+            new = door.full(tensor.spec.shape, 0, tensor.spec.dtype, tensor.spec.device)
+        if base is not None:
+            part = new
+            new = laid_like(kind, door.full(kind.shape, 0, kind.dtype, kind.device) if old is None else old)
+            look(new, tensor.spec, start_in(base, tensor)).copy_(part)
+    finally:
+        modes.level = level
+    whole._tangent = (level, _laid(new, kind))
+
+
+def _laid(tangent, kind):
+    """`tangent` with the strides of `kind`, so that views find their part of it."""
+    same = tangent.spec.strides == kind.strides and tangent.offset == 0
+    return tangent if same or kind.contiguous and tangent.spec.contiguous else laid_like(kind, tangent)
 
 
 def tangents_of(args):
@@ -102,11 +152,20 @@ def set_tangents(outs, tangents):
             if t.spec.shape != out.spec.shape:
                 raise RuntimeError(f"jvp returned a tangent of size {list(t.shape)} for a result of size "
                                    f"{list(out.shape)}")
-            out._tangent = (modes.level, t)
+            level, modes.level = modes.level, -1
+            try:
+                out._tangent = (level, _laid(t, out.spec))
+            finally:
+                modes.level = level
 
 
 def propagate(op, entry, args, inputs, outs):
     """Give the results of one call their tangents."""
+    if op.is_view:
+        for out in outs:
+            if inputs[0]._dual_of is not None:
+                out._dual_of = inputs[0] if inputs[0]._dual_of is dual_itself else inputs[0]._dual_of
+        return
     tangents = [tangent_of(t) for t in inputs]
     live = [t is not None and kind.dtype.category >= 2 for t, kind in zip(tangents, entry.kinds, strict=True)]
     if not any(live) or not op.differentiable:
@@ -130,7 +189,7 @@ def propagate(op, entry, args, inputs, outs):
         for nr, t in zip(real, got, strict=True):
             modes.grad = before
             t = outs[nr].new_zeros(outs[nr].shape) if t is None else t
-            outs[nr]._tangent = (level, t)
+            outs[nr]._tangent = (level, _laid(t, outs[nr].spec))
             _tell(outs[nr])
     finally:
         modes.grad, modes.level = before, level
@@ -167,3 +226,4 @@ def _node(op, entry, args, inputs, outs, live):
 
 door.tangents_of = tangents_of
 door.set_tangents = set_tangents
+door.tangent_of = tangent_of

@@ -229,7 +229,7 @@ def keep(tensor, own=False, nr=0):
         elif tensor._requires_grad:
             kept.leaf = tensor
         if modes.level >= 0:
-            kept.tangent = tensor._tangent
+            kept.tangent = (modes.level, door.tangent_of(tensor))
     if modes.saved_hooks:
         return pack_hooked(kept, tensor)
     if storage.exported and storage.has_outside_arrays():

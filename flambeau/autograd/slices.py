@@ -17,7 +17,7 @@ class CopySlices(Node):
         super().__init__()
         self.edges = (base_edge, written_edge)
         self.kinds = (base.spec, view.spec)
-        self.start = view.offset - base.offset * base.spec.dtype.itemsize // view.spec.dtype.itemsize
+        self.start = start_in(base, view)
         self.site = here()
 
     def name(self):
@@ -35,12 +35,17 @@ class CopySlices(Node):
         base, view = self.kinds
         g = grads[0]
         if g.spec.strides != base.strides or g.offset or not g.spec.dense:
-            g = g.new_empty_strided(base.shape, base.strides).copy_(g)
+            g = laid_like(base, g)
         rest = None
         if self.edges[0] is not None:
-            rest = g.clone()
+            rest = g.clone() if base.dense else laid_like(base, g)
             look(rest, view, self.start).zero_()
         return rest, None if self.edges[1] is None else look(g, view, self.start)
+
+
+def laid_like(base, tensor):
+    """A copy of `tensor` with the strides of the spec `base`, gaps included: looks at a base fit it too."""
+    return tensor.new_empty_strided(base.shape, base.strides).copy_(tensor)
 
 
 def look(tensor, view, start):
@@ -59,8 +64,12 @@ def look(tensor, view, start):
 
 def look_again(base, view):
     """A fresh view of `base` with the geometry of `view`, history included."""
-    start = view.offset - base.offset * base.spec.dtype.itemsize // view.spec.dtype.itemsize
-    return look(base, view.spec, start)
+    return look(base, view.spec, start_in(base, view))
+
+
+def start_in(base, view):
+    """How many elements after the beginning of `base` its view `view` starts."""
+    return view.offset - base.offset * base.spec.dtype.itemsize // view.spec.dtype.itemsize
 
 
 def rebase(view, written, base_edge):

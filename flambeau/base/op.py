@@ -45,6 +45,7 @@ class _Door:
     look_again: Any = None    # a view of a base, anew, with its history
     tangents_of: Any = None   # forward mode's side of a custom Function
     set_tangents: Any = None
+    tangent_of: Any = None    # the tangent that a tensor carries in forward mode
     refuse_view: Any = None   # refuse a write to one of several views
 
 

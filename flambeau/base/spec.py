@@ -2,6 +2,9 @@
 
 A Spec (dtype, shape, strides, device) is interned, so that caches can key on its identity.
 """
+import sys
+from collections import Counter
+
 import numpy as np
 
 from . import dtypes, shapes
@@ -190,6 +193,14 @@ def _make(dtype, shape, strides, device):
     s.nbytes = s.numel * dtype.itemsize
     _interned[key] = s
     return s
+
+
+def forget_unused():
+    """Drop the specs that nobody else holds."""
+    entries = Counter(map(id, _interned.values()))                   # some stand under two keys
+    for key, held in [*_interned.items()]:
+        if sys.getrefcount(held) <= 2 + 2 * entries[id(held)]:       # the name, the argument; the table and this list
+            _interned.pop(key, None)
 
 
 def of_array(array):

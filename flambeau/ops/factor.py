@@ -433,25 +433,14 @@ class qr(Composite):
     def of(input, some=True): return tuple(_qr(input, "reduced" if some else "complete"))
 
 
-def eliminate(xp, A):
-    """Gaussian elimination with row exchanges, as LAPACK's getrf: L and U in one, the exchanges, the first zero pivot.
-
-    Column by column, all matrices of the batch at once, since NumPy does not hand out LAPACK's own.
-    """
-    m, n = A.shape[-2:]
-    LU = A.reshape(-1, m, n).copy()
-    each = xp.arange(len(LU))
-    pivots, infos = xp.zeros((len(LU), min(m, n)), xp.int32), xp.zeros(len(LU), xp.int32)
-    for j in range(min(m, n)):
-        size = abs(LU[:, j:, j].real) + abs(LU[:, j:, j].imag)              # how LAPACK measures complex numbers
-        row = j + size.argmax(1)
-        LU[each, j], LU[each, row] = LU[each, row], LU[each, j]
-        pivot = LU[:, j, j]
-        infos = xp.where((pivot == 0) & (infos == 0), j + 1, infos)
-        LU[:, j + 1:, j] /= xp.where(pivot == 0, 1, pivot)[:, None]         # all zeros below a zero pivot
-        LU[:, j + 1:, j + 1:] -= LU[:, j + 1:, j, None] * LU[:, None, j, j + 1:]
-        pivots[:, j] = row + 1
-    return LU.reshape(A.shape), pivots.reshape(*A.shape[:-2], -1), infos.reshape(A.shape[:-2]).astype(xp.int32)
+def scipy_lapack():
+    """scipy.linalg, which has the LU factorisation that NumPy lacks."""
+    try:
+        import scipy.linalg
+    except ImportError:
+        raise NotImplementedError("the LU factorisation is not in NumPy: install SciPy (pip install flambeau[lu]) to "
+                                  "use it, or use linalg.solve, linalg.inv or linalg.det, which need none") from None
+    return scipy.linalg
 
 
 class _lu(Op):
@@ -466,13 +455,19 @@ class _lu(Op):
         return A.like(shape=A.shape), like(A, min(A.shape[-2:]), dtype=dtypes.int32), like(A, dtype=dtypes.int32)
 
     def ref(xp, A, caller):
+        m, n = A.shape[-2:]
+        k = min(m, n)
+        LU, pivots = xp.zeros_like(A), xp.zeros((*A.shape[:-2], k), xp.int32)
+        infos = xp.zeros(A.shape[:-2], xp.int32)
         if not A.size:
-            return A, xp.zeros((*A.shape[:-2], min(A.shape[-2:])), xp.int32), xp.zeros(A.shape[:-2], xp.int32)
-        LU, pivots, infos = eliminate(xp, A)
+            return LU, pivots, infos
+        factor = scipy_lapack().get_lapack_funcs(("getrf",), (A,))[0]
+        for at in xp.ndindex(*A.shape[:-2]):
+            LU[at], pivots[at], infos[at] = factor(A[at])
         blame(infos, caller, lambda k: f"U[{k},{k}] is zero and using it on lu_solve would result in a division by "
                                        "zero. If you still want to perform the factorization, consider calling "
                                        "linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)")
-        return LU, pivots, infos
+        return LU, pivots + 1, infos
 
     def d_A(g, out0, out1):
         k = min(out0.shape[-2:])

@@ -7,7 +7,7 @@ call, with the user's names and lines.
 
 import numpy as np
 
-from ..autograd.forward_ad import propagate
+from ..autograd.forward_ad import propagate, tangent_of, write_tangent
 from ..autograd.modes import modes
 from ..autograd.node import OpNode, Plan, _count, edge_of, keep, requires
 from ..autograd.slices import rebase
@@ -15,7 +15,7 @@ from ..backends.backend import execute
 from ..base import dtypes, shapes
 from ..base.errors import here, line_of, name_of, user_frame, warn
 from ..base.op import NUMBERS, RENAMED, Entry, check_devices, door
-from ..base.spec import META, Spec, of_array, place, spec
+from ..base.spec import META, Spec, forget_unused, of_array, place, spec
 from ..trace.record import _local, current, write_part
 from ..trace.value import Storage, Value
 from .tensor import Tensor
@@ -257,8 +257,14 @@ def _entry(op, args, key):
     entry.nbytes = sum(s.nbytes for s in entry.outs) if entry.outs is not None else 0
     entry.quick = not entry.many and entry.outs is not None and entry.device is not META and not op.eager \
         and op.verify is None
-    if len(_entries) > 100_000:                          # a program with ever new shapes: start afresh
+    return _remembered(key, entry)
+
+
+def _remembered(key, entry):
+    """Keep the entry for the next call of its kind. A program with ever new shapes starts afresh now and then."""
+    if len(_entries) > 100_000:
         _entries.clear()
+        forget_unused()
     _entries[key] = entry
     return entry
 
@@ -273,10 +279,7 @@ def _view_entry(op, entry, seen, key):
     entry.deltas = tuple(look[2] for look in looks)
     entry.device = kind.device
     entry.casts = None
-    if len(_entries) > 100_000:
-        _entries.clear()
-    _entries[key] = entry
-    return entry
+    return _remembered(key, entry)
 
 
 def _view(entry, op, args, source, moved=0, inside=4):
@@ -583,7 +586,7 @@ def _as_it_was(self):
     twin = wrap(Storage(value, storage.nbytes, storage.device), self.spec, self.offset)
     twin.site, twin._cut = self.site, self._cut
     if modes.level >= 0:
-        twin._tangent = self._tangent
+        twin._tangent = (modes.level, tangent_of(self))
     if edge is not None:
         twin._node, twin._nr = edge
     return twin
@@ -695,7 +698,7 @@ def assign(self, result, what, check_cast=True):
     if tracked and isinstance(result._node, OpNode):
         result._node.result_moved(result.storage, self)
     if modes.level >= 0:
-        self._tangent = result._tangent
+        write_tangent(self, result)
     if tracked:
         if self._base is None:
             self._node, self._nr = result._node, result._nr

@@ -3,6 +3,8 @@ import copyreg
 
 import numpy as np
 
+from ..autograd.forward_ad import tangent_of
+from ..autograd.modes import modes
 from ..autograd.node import requires
 from ..base import dtypes
 from ..base.errors import here, warn
@@ -117,7 +119,8 @@ def text(self, *, tensor_contents=None):
     parameter = getattr(cls, "_prints_as_parameter", False)
     prefix = PLAIN if cls in (Tensor, ) or cls.__dict__.get("_prints_as_parameter") else f"{cls.__name__}("
     node = self.grad_fn
-    extras = [] if self._tangent is None else [f"tangent={self._tangent!r}"]
+    tangent = tangent_of(self) if modes.level >= 0 else None
+    extras = [] if tangent is None else [f"tangent={tangent!r}"]
     array = None
     if kind.device is not META:
         array = array_of(self)

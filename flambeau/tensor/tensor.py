@@ -41,7 +41,8 @@ class Tensor(metaclass=TensorType):
     _leaf_hooks = None
     _post_hooks = None
     _retains = None           # the node that will put its gradient into `.grad`
-    _tangent = None
+    _tangent = None           # (level, tangent) in forward mode
+    _dual_of = None           # the dual tensor that it is a view of
     __array_priority__ = 1000
 
     def __new__(cls, *args, **kwargs):

@@ -39,6 +39,12 @@ def test_names_are_looked_up_where_the_user_stands():
     assert net.name() == "self.weight" and name_of(net.weight) == "net.weight"
 
 
+def test_a_warning_stands_at_the_users_line():
+    with pytest.warns(UserWarning, match="degrees of freedom") as caught:
+        torch.ones(1).var()
+    assert caught[0].filename == __file__
+
+
 def test_need():
     need(True, "fine")
     with pytest.raises(ValueError, match="wrong") as caught:

@@ -45,6 +45,8 @@ row("equal", lambda x, y: (torch.equal(x, x), torch.equal(x, y), torch.equal(x, 
 row("clamp", lambda x: x.clamp(-0.55, 0.8), lambda x: np.clip(x, -0.55, 0.8), X)
 row("clamp min", lambda x: x.clamp(min=0.05), lambda x: np.maximum(x, 0.05), X)
 row("clamp tensors", lambda x, y: x.clamp(-y, y), lambda x, y: np.clip(x, -y, y), X, Y)
+row("lerp weights", lambda x, y, w: torch.lerp(x, y, w), lambda x, y, w: x + w * (y - x), X, Y, P)
+row("fill in place", lambda x, y: (x * 1).fill_(y[0, 0]), lambda x, y: np.full((3, 4), y[0, 0]), X, Y, grad="first")
 row("polygamma", lambda p: torch.polygamma(1, p), lambda p: sum(1 / (p + k) ** 2 for k in range(4000)) + 1 / (p + 4000 - 0.5), P, tol=1e-8)
 row("copy", lambda x, y: (x * 1).copy_(y), lambda x, y: y, X, Y, grad="first")
 row("copy broadcast", lambda x, y: (x * 1).copy_(y[0]), lambda x, y: np.broadcast_to(y[0], (3, 4)), X, Y, grad="first")

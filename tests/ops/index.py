@@ -54,6 +54,7 @@ row("index_select", lambda x, i: x.index_select(1, i), lambda x, i: x[:, i], X, 
 row("index_add", lambda x, i, s: x.index_add(0, i, s, alpha=3), lambda x, i, s: put(x, i, 3 * s, True), X, I * 0 + 1, S)
 row("index_copy", lambda x, i, s: x.index_copy(0, i, s), lambda x, i, s: put(x, i, s), X, I, S)
 row("index_fill", lambda x, i: x.index_fill(0, i, 9.0), lambda x, i: put(x, i, 9.0), X, I)
+row("index_fill tensor", lambda x, i, v: x.index_fill(0, i, v[0, 0]), lambda x, i, v: put(x, i, v[0, 0]), X, I, S)
 row("index_reduce", lambda x, i, s: x.index_reduce(0, i, s, "amax"), lambda x, i, s: put(x, i, np.maximum(x[i], s)), X, I, S, grad="first")
 row("take", lambda x, i: x.take(i), lambda x, i: np.take(x, i), X, J)
 row("put", lambda x, i, s: x.put(i, s), lambda x, i, s: put(x.ravel(), i, s.ravel()[:2]).reshape(3, 4), X, I, S[0, :2])
@@ -94,3 +95,5 @@ row("embedding_bag max", lambda i, w, o: F.embedding_bag(i, w, o, mode="max"),
     lambda i, w, o: bags(w[i], o, lambda b: b.max(0)), WORDS.ravel(), TABLE, np.array([0, 2, 3]), grad="first")
 row("where", lambda m, x, y: torch.where(m, x, y), np.where, MASK, X, X * 2)
 row("where places", lambda m: torch.where(m), np.nonzero, MASK, grad=False, meta=False)
+row("embedding_bag weighted", lambda i, w, p: F.embedding_bag(i, w, mode="sum", per_sample_weights=p),
+    lambda i, w, p: (w[i] * p[..., None]).sum(1), WORDS, TABLE, numbers((2, 3), seed=8), grad="first")

@@ -97,6 +97,7 @@ row("slogdet old", lambda a: torch.slogdet(a).logabsdet, lambda a: np.linalg.slo
 row("logdet", lambda a: torch.logdet(spd(a)), lambda a: np.linalg.slogdet(a @ a.T + 0.1 * np.eye(3))[1], A)
 row("trace", lambda a: a.trace(), np.trace, TALL)
 row("matrix_power", lambda a: a.matrix_power(5), lambda a: np.linalg.matrix_power(a, 5), A)
+row("matrix_power zero", lambda a: torch.matrix_power(a, 0), lambda a: np.eye(3), A, grad="first")
 row("matrix_power inverse", lambda a: L.matrix_power(a, -2), lambda a: np.linalg.matrix_power(a, -2), A, meta=False)
 row("matrix_exp", lambda a: torch.matrix_exp(a / 4), lambda a: sum(np.linalg.matrix_power(a / 4, k) / np.prod(np.arange(1.0, k + 1)) for k in range(40)), A, grad="first")
 for _ord in (2, 1, 3, 0.5, np.inf, -np.inf):

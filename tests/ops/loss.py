@@ -48,6 +48,9 @@ row("gaussian_nll_loss", lambda x, y, v: F.gaussian_nll_loss(x, y, v), lambda x,
 row("binary_cross_entropy", F.binary_cross_entropy, lambda p, t: -(t * np.log(p) + (1 - t) * np.log(1 - p)).mean(), CHANCE, BITS, still=(1,))
 row("binary_cross_entropy_with_logits", F.binary_cross_entropy_with_logits,
     lambda x, t: (np.log1p(np.exp(x)) - t * x).mean(), X, BITS, still=(1,))
+row("binary_cross_entropy of targets", F.binary_cross_entropy, lambda p, t: -(t * np.log(p) + (1 - t) * np.log(1 - p)).mean(), CHANCE, CHANCE[::-1] * 1)
+row("binary_cross_entropy_with_logits of targets", F.binary_cross_entropy_with_logits,
+    lambda x, t: (np.log1p(np.exp(x)) - t * x).mean(), X, CHANCE)
 row("kl_div", lambda x, t: F.kl_div(x, t, reduction="batchmean"), lambda x, t: (t * (np.log(t) - x)).sum() / 3, X, POSITIVE)
 row("nll_loss", lambda x, t: F.nll_loss(x, t), lambda x, t: -x[np.arange(3), t].mean(), X, LABELS)
 row("nll_loss weighted", lambda x, t, w: F.nll_loss(x, t, w), lambda x, t, w: -(w[t] * x[np.arange(3), t]).sum() / w[t].sum(),

@@ -47,6 +47,8 @@ row("bilinear", lambda x, y, w, b: F.bilinear(x, y, w, b), lambda x, y, w, b: np
 row("cdist", lambda a, b: torch.cdist(a, b), lambda a, b: np.sqrt(((a[:, None] - b) ** 2).sum(-1)), A, numbers((4, 3), seed=15))
 row("cdist p", lambda a, b: torch.cdist(a, b, p=1.5), lambda a, b: (np.abs(a[:, None] - b) ** 1.5).sum(-1) ** (2 / 3),
     A, numbers((4, 3), seed=15), grad="first")
+row("cdist of many", lambda a, b: torch.cdist(a, b), lambda a, b: np.sqrt(((a[:, None] - b) ** 2).sum(-1)), numbers((27, 2), seed=16),
+    numbers((2, 2), 3, 5, seed=17), grad="first", tol=1e-7)
 row("pairwise_distance", lambda a, b: F.pairwise_distance(a, b), lambda a, b: np.sqrt(((a - b + 1e-6) ** 2).sum(-1)), A, A[::-1] * 2)
 row("cosine_similarity", lambda a, b: F.cosine_similarity(a, b),
     lambda a, b: (a * b).sum(1) / np.sqrt((a * a).sum(1) * (b * b).sum(1)), A, A[::-1] * 2)

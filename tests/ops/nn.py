@@ -188,6 +188,30 @@ def nearest(x, axis, size, corners):
     return np.take(x, np.arange(size) * x.shape[axis] // size, axis)
 
 
+def exact(x, axis, size, corners):
+    return np.take(x, np.floor((np.arange(size) + 0.5) * x.shape[axis] / size).astype(int), axis)
+
+
+def keys(d, a=-0.5):
+    """The cubic convolution kernel of Keys."""
+    return np.where(d <= 1, (a + 2) * d**3 - (a + 3) * d**2 + 1, np.where(d < 2, a * (d**3 - 5 * d**2 + 8 * d - 4), 0))
+
+
+def filtered(x, axis, size, corners, kernel, reach):
+    """Each new element is a weighted mean over a window that widens as the image shrinks."""
+    n = x.shape[axis]
+    scale = n / size
+    wide = max(scale, 1.0)
+    rows = []
+    for i in range(size):
+        centre = scale * (i + 0.5)
+        low, high = max(int(centre - reach * wide + 0.5), 0), min(int(centre + reach * wide + 0.5), n)
+        w = np.zeros(n)
+        w[low:high] = kernel(np.abs((np.arange(low, high) + 0.5 - centre) / wide))
+        rows.append(w / w.sum())
+    return np.moveaxis(np.tensordot(np.array(rows), x, (1, axis)), 0, axis)
+
+
 def sample(x, grid):
     """Bilinear, zeros outside, corners aligned."""
     n, c, h, w = x.shape
@@ -204,8 +228,21 @@ row("pad", lambda x: F.pad(x, (1, 2, 0, 1), value=3.0), lambda x: np.pad(x, [(0,
 row("pad crops", lambda x: F.pad(x, (-1, 1)), lambda x: np.pad(x[..., 1:], [(0, 0)] * 3 + [(0, 1)]), S2)
 for _mode, _theirs in (("reflect", "reflect"), ("replicate", "edge"), ("circular", "wrap")):
     row(f"pad {_mode}", lambda x, m=_mode: F.pad(x, (1, 2, 2, 1), m), lambda x, m=_theirs: np.pad(x, [(0, 0), (0, 0), (2, 1), (1, 2)], m), S2)
+for _mode, _theirs in (("reflect", "reflect"), ("replicate", "edge"), ("circular", "wrap")):
+    row(f"pad {_mode} lines", lambda x, m=_mode: F.pad(x, (1, 2), m), lambda x, m=_theirs: np.pad(x, [(0, 0), (0, 0), (1, 2)], m), S1)
+    row(f"pad {_mode} volumes", lambda x, m=_mode: F.pad(x, (1, 0, 0, 1, 1, 1), m),
+        lambda x, m=_theirs: np.pad(x, [(0, 0), (0, 0), (1, 1), (0, 1), (1, 0)], m), S3, grad="first")
 row("constant_pad_nd", lambda x: torch.constant_pad_nd(x, (1, 1), 2.0), lambda x: np.pad(x, [(0, 0), (0, 0), (1, 1)], constant_values=2.0), S1)
 row("interpolate", lambda x: F.interpolate(x, (6, 3)), lambda x: each_axis(nearest, x, (6, 3)), S2)
+row("interpolate lines", lambda x: F.interpolate(x, 9), lambda x: each_axis(nearest, x, (9,)), S1)
+row("interpolate volumes", lambda x: F.interpolate(x, (4, 2, 5)), lambda x: each_axis(nearest, x, (4, 2, 5)), S3)
+for _nd, _x, _size in ((1, S1, (9,)), (2, S2, (6, 3)), (3, S3, (4, 2, 5))):
+    row(f"interpolate exact {_nd}", lambda x, size=_size: F.interpolate(x, size, mode="nearest-exact"),
+        lambda x, size=_size: each_axis(exact, x, size), _x, grad="first")
+row("interpolate smaller", lambda x: F.interpolate(x, (2, 3), mode="bilinear", antialias=True),
+    lambda x: each_axis(lambda *a: filtered(*a, lambda d: np.maximum(0, 1 - d), 1), x, (2, 3)), S2)
+row("interpolate smaller cubic", lambda x: F.interpolate(x, (2, 3), mode="bicubic", antialias=True),
+    lambda x: each_axis(lambda *a: filtered(*a, keys, 2), x, (2, 3)), S2)
 row("interpolate linear", lambda x: F.interpolate(x, 9, mode="linear"), lambda x: each_axis(linear, x, (9,)), S1)
 row("interpolate bilinear", lambda x: F.interpolate(x, (6, 3), mode="bilinear"), lambda x: each_axis(linear, x, (6, 3)), S2)
 row("interpolate corners", lambda x: F.interpolate(x, (6, 3), mode="bilinear", align_corners=True),
@@ -222,6 +259,8 @@ row("grid_sampler", lambda x, g: torch.grid_sampler(x, g, 0, 0, True), sample, S
 row("grid_sampler_2d", lambda x, g: torch.grid_sampler_2d(x, g, 0, 0, True), sample, S2, numbers((1, 3, 2, 2), -1.3, 1.3, seed=10), grad="first")
 row("grid_sampler_3d", lambda x, g: torch.grid_sampler_3d(x, g, 0, 0, True), lambda x, g: x[:, :, [2, 0], [1, 2], [0, 1]][:, :, None, None],
     S3, np.array([[-1.0, 0, 1], [0, 1, -1]]).reshape(1, 1, 1, 2, 3), grad=False)
+row("grid_sampler_3d between", lambda x, g: torch.grid_sampler_3d(x, g, 0, 0, True), lambda x, g: x[:, :, :2, :2, :2].mean((2, 3, 4)).reshape(1, 2, 1, 1, 1),
+    S3, np.full((1, 1, 1, 1, 3), -0.5), grad="first")
 row("affine_grid", lambda t: F.affine_grid(t, (1, 1, 3, 2), align_corners=True),
     lambda t: np.stack([[t[0] @ [u, v, 1] for u in (-1, 1)] for v in (-1, 0, 1)])[None], numbers((1, 2, 3), seed=11))
 row("affine_grid_generator", lambda t: torch.affine_grid_generator(t, (1, 1, 3, 2), True),

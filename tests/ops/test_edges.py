@@ -6,6 +6,7 @@ import pytest
 
 import flambeau as torch
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*degrees of freedom:UserWarning", "ignore:.*deprecated:UserWarning")
 F, L = torch.nn.functional, torch.linalg
 inf, nan = math.inf, math.nan
 

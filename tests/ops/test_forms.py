@@ -92,6 +92,23 @@ def test_in_place_forms_carry_gradients():
         np.testing.assert_allclose(ours.numpy(), np.zeros((3, 4)) if expected is None else expected.numpy(), rtol=1e-12, err_msg=name)
 
 
+@pytest.mark.parametrize("name, args", [
+    ("uniform_", ()), ("normal_", ()), ("random_", (5,)), ("bernoulli_", ()), ("exponential_", ()), ("geometric_", (0.5,)), ("cauchy_", ()),
+    ("log_normal_", ())])
+def test_random_writes_cut_the_gradient(name, args):
+    x = t(X).requires_grad_()
+    y = x * 1
+    assert getattr(y, name)(*args) is y and y.requires_grad and y._version == 1
+    y.sum().backward()
+    assert x.grad.tolist() == np.zeros((3, 4)).tolist()
+
+
+def test_drawn_numbers_have_no_gradient_for_their_parameters():
+    mean, std = t(X).requires_grad_(), t(np.abs(X)).requires_grad_()
+    torch.normal(mean, std).sum().backward()
+    assert not mean.grad.any() and not std.grad.any()
+
+
 OUT = {
     "sum": lambda **k: torch.sum(t(X), 1, **k), "mean": lambda **k: torch.mean(t(X), 1, **k), "amax": lambda **k: torch.amax(t(X), 1, **k),
     "max": lambda **k: torch.max(t(X), 1, **k), "argmax": lambda **k: torch.argmax(t(X), 1, **k), "var": lambda **k: torch.var(t(X), 1, **k),

@@ -10,6 +10,7 @@ from flambeau.tensor.forms import declared
 
 from .rows import ROWS, results
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*deprecated:UserWarning")
 TABLES = "arith reduce order shape arrange index matrix linalg nn loss".split()
 for _name in TABLES:
     importlib.import_module(f"{__package__}.{_name}")
