@@ -67,7 +67,7 @@ def make_dual(tensor, tangent, *, level=None):
                            f"Tensor: {tensor.dtype} and {tangent.dtype}.")
     dual = tensor.view_as(tensor)
     dual._dual_of = dual_itself
-    dual._tangent = (modes.level, tangent)
+    set_tangents((dual,), (tangent,))
     return dual
 
 
@@ -120,16 +120,14 @@ def write_tangent(tensor, result):
         return
     level, modes.level = modes.level, -1
     try:
-        kind = whole.spec
-        if new is None:
-            new = door.full(tensor.spec.shape, 0, tensor.spec.dtype, tensor.spec.device)
-        if base is not None:
-            part = new
+        kind, part = whole.spec, new
+        if base is not None or new is None:
             new = laid_like(kind, door.full(kind.shape, 0, kind.dtype, kind.device) if old is None else old)
-            look(new, tensor.spec, start_in(base, tensor)).copy_(part)
+            there = new if base is None else look(new, tensor.spec, start_in(base, tensor))
+            there.zero_() if part is None else there.copy_(part)
+        whole._tangent = (level, _laid(new, kind))
     finally:
         modes.level = level
-    whole._tangent = (level, _laid(new, kind))
 
 
 def _laid(tangent, kind):
