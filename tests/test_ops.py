@@ -327,7 +327,7 @@ def test_in_place(name):
 
 
 def inplace_form(op):
-    from flambeau.tensor.dispatch import inplace
+    from flambeau.tensor.write import inplace
     return lambda *args: inplace(op, args, {})
 
 

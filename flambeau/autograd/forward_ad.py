@@ -5,7 +5,7 @@ respect to that gradient gives the tangent of the result ("double backward"): if
 d(vjp(u) . t)/du = J t: the adjoint of the adjoint, for complex numbers too. It costs two backward steps a call, and
 holds for every operation that has a gradient.
 
-A view carries no tangent of its own: it looks at that of its base, and a write in place to it writes to that of its base.
+A view carries no tangent of its own: it looks at that of its base, and a write in place to it goes there too.
 """
 from collections import namedtuple
 

@@ -34,6 +34,7 @@ class _Door:
 
     call: Any = None          # call(op, args, kwargs): an operation, as the user wrote it
     inplace: Any = None       # inplace(op, args, kwargs): its in-place form
+    into: Any = None          # into(op, args, kwargs, out): its out= form
     tensor: Any = None        # the Tensor class
     wrap: Any = None          # wrap(storage, spec, offset): a tensor over a storage
     operand: Any = None       # a NumPy array as an operand
@@ -46,6 +47,7 @@ class _Door:
     tangents_of: Any = None   # forward mode's side of a custom Function
     set_tangents: Any = None
     tangent_of: Any = None    # the tangent that a tensor carries in forward mode
+    before_write: Any = None  # refuse a write that must not be
     refuse_view: Any = None   # refuse a write to one of several views
 
 

@@ -9,8 +9,10 @@ from ..base.errors import need, warn
 from ..base.spec import CPU, spec
 from ..trace.value import Storage, Value
 from . import forms
-from .dispatch import _said, before_write, call
+from .dispatch import call
+from .messages import said
 from .tensor import Tensor
+from .write import before_write
 
 # --- properties ---------------------------------------------------------------------------------------------
 
@@ -41,7 +43,7 @@ def _H(self):
     if self.spec.ndim not in (0, 2):
         more = " For batches of matrices, consider using tensor.mH" if self.spec.ndim > 2 else ""
         raise RuntimeError(f"tensor.H is only supported on matrices (2-D tensors). Got {self.spec.ndim}-D "
-                           f"tensor.{more}" + _said(self))
+                           f"tensor.{more}" + said(self))
     return _mH(self)
 
 
@@ -54,7 +56,7 @@ def _mH(self):
 def _matrices(self, name):
     if self.spec.ndim == 1:
         raise RuntimeError(f"tensor.{name} is only supported on matrices or batches of matrices. Got 1-D tensor."
-                           + _said(self))
+                           + said(self))
 
 
 Tensor.T, Tensor.mT, Tensor.H, Tensor.mH = property(_T), property(_mT), property(_H), property(_mH)
@@ -99,7 +101,7 @@ def resize_(self, *sizes, memory_format=None):
     size = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
     size = tuple([int(n) for n in size])
     if requires(self):
-        raise RuntimeError("cannot resize variables that require grad" + _said(self))
+        raise RuntimeError("cannot resize variables that require grad" + said(self))
     for n in size:
         need(n >= 0, f"Trying to create tensor with negative dimension {n}: {list(size)}")
     kind = self.spec
@@ -150,7 +152,7 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
     elif isinstance(source, Tensor):
         if source.spec.dtype is not self.spec.dtype:
             raise RuntimeError(f"Could not set tensor of type {source.spec.dtype.name} to a tensor of type "
-                               f"{self.spec.dtype.name}" + _said(source))
+                               f"{self.spec.dtype.name}" + said(source))
         storage, kind, start = source.storage, source.spec, source.offset
     else:
         storage = getattr(source, "_untyped_storage", source)
@@ -168,7 +170,7 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
         if extent > storage.nbytes and shapes.numel(size):
             raise RuntimeError(f"setStorage: sizes {list(size)}, strides {list(strides)}, storage offset {start}, and "
                                f"itemsize {itemsize} requiring a storage size of {extent} are out of bounds for "
-                               f"storage of size {storage.nbytes}" + _said(self))
+                               f"storage of size {storage.nbytes}" + said(self))
         kind = spec(kind.dtype, size, strides, kind.device)
     self.storage, self.spec, self.offset = storage, kind, start
     self._seen = storage.version

@@ -7,8 +7,9 @@ import importlib
 import numpy as np
 
 from ..base.op import OpType, _snake_to_camel, door
-from .dispatch import _entries as entries, call, dispatch, inplace, record_one
+from .dispatch import _entries as entries, call, dispatch, record_one
 from .tensor import Tensor
+from .write import inplace
 
 MODULES = ("create", "convert", "arith", "math", "compare", "reduce", "order", "shape", "arrange", "index",
            "mask", "scatter", "search", "embedding", "matmul", "einsum", "solve", "factor", "linalg",

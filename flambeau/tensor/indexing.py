@@ -11,9 +11,11 @@ import numpy as np
 from ..autograd.modes import modes
 from ..base.errors import here, warn
 from .create import from_array
-from .dispatch import _entries, _entry, _overrides, _said, _view, array_of, before_write, modes_torch_function_off
+from .dispatch import _entries, _entry, _overrides, _view, array_of, modes_torch_function_off
 from .forms import declared
+from .messages import said
 from .tensor import Tensor
+from .write import before_write
 
 NUMBERS = (bool, int, float, complex)
 _new = object.__new__
@@ -57,7 +59,7 @@ def setitem(self, index, value):
 
 
 def delitem(self, index):
-    raise TypeError("Tensor does not support deleting items" + _said(self))
+    raise TypeError("Tensor does not support deleting items" + said(self))
 
 
 # --- views --------------------------------------------------------------------------------------------------
@@ -68,11 +70,11 @@ def at(source, dim, number, nth):
     kind = source.spec
     if not kind.ndim:
         raise IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ "
-                         "to convert a 0-dim tensor to a number" + _said(source))
+                         "to convert a 0-dim tensor to a number" + said(source))
     size = kind.shape[dim] if dim < kind.ndim else 0       # a second `...` may have skipped past the end
     if not -size <= number < size:
         raise IndexError(f"index {number} is out of bounds for dimension {nth} with size {size}"
-                         + _said(source))
+                         + said(source))
     op = declared["select"]
     key = (op, kind, dim)                     # one entry for all positions: they differ in their start only
     entry = _entries.get(key)
@@ -87,14 +89,14 @@ def cut(source, dim, part):
     """The view of `source` that the slice `part` says, along `dim`."""
     kind = source.spec
     if not kind.ndim:
-        raise IndexError("slice() cannot be applied to a 0-dim tensor." + _said(source))
+        raise IndexError("slice() cannot be applied to a 0-dim tensor." + said(source))
     if dim >= kind.ndim:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-kind.ndim}, {kind.ndim - 1}], but got "
                          f"{dim})")
     size = kind.shape[dim]
     low, high, step = part.indices(size)
     if step < 0:
-        raise ValueError("step must be greater than zero" + _said(source)
+        raise ValueError("step must be greater than zero" + said(source)
                          + "\n  Use torch.flip(input, dims) to turn it around.")
     high = max(low, high)
     length = (high - low + step - 1) // step
@@ -143,7 +145,7 @@ def taken(self, index):
     kinds = [opened(self, part) for part in parts]
     wide = sum([dims(part) for part in kinds])
     if wide > self.spec.ndim:
-        raise IndexError(f"too many indices for tensor of dimension {self.spec.ndim}" + _said(self))
+        raise IndexError(f"too many indices for tensor of dimension {self.spec.ndim}" + said(self))
     view, dim, indices, covered = self, 0, [], 0
     for nth, part in enumerate(kinds):
         c = part.__class__
@@ -214,7 +216,7 @@ def opened(self, part):
     if is_sequence(part):
         return opened(self, list(part))
     raise IndexError("only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices "
-                     f"(got {_type_name(part)})" + _said(self))
+                     f"(got {_type_name(part)})" + said(self))
 
 
 def is_sequence(x):
@@ -275,7 +277,7 @@ def assignable(self, value):
     if isinstance(value, np.ndarray):
         return from_array(np.array(value, order="C", copy=True)).to(self.spec.dtype)
     raise TypeError(f"can't assign a {_type_name(value)} to a torch.{self.spec.dtype.cname}Tensor"
-                    + _said(self))
+                    + said(self))
 
 
 def write(view, value):

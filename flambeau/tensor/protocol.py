@@ -10,10 +10,11 @@ from ..base import dtypes
 from ..base.errors import here, warn
 from ..base.spec import META, spec as make_spec
 from ..trace.value import Storage, Value
-from .dispatch import array_of, before_write, put, wrap
+from .dispatch import array_of, wrap
 from .interop import who
 from .printing import PLAIN, format_tensor, format_with_spec, kept_positions
 from .tensor import Tensor
+from .write import before_write, put
 
 # Attributes that are ours; whatever else stands in a tensor's __dict__ is the user's own and travels with it.
 OURS = {"storage", "spec", "offset", "site", *(name for name in vars(Tensor) if name.startswith("_")

@@ -17,10 +17,12 @@ from ..base.errors import need
 from ..base.spec import CPU, META, device as Device, spec
 from ..trace.value import Storage
 from .create import from_array
-from .dispatch import _said, array_of, assign, before_write, wrap
+from .dispatch import array_of, wrap
 from .forms import declared
+from .messages import said
 from .subclass import handle_torch_function, has_torch_function
 from .tensor import Tensor
+from .write import assign, before_write
 
 PUBLIC = ("Generator", "default_generator", "manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state",
           "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "bernoulli",
@@ -192,7 +194,7 @@ def resized(out, shape):
     """`out` ready to be written, in the shape of the result."""
     if modes.grad and requires(the_out(out)):
         raise RuntimeError("functions with out=... arguments don't support automatic differentiation, but one of the "
-                           "arguments requires grad." + _said(out))
+                           "arguments requires grad." + said(out))
     if tuple(out.shape) != tuple(shape):
         before_write(out, "out=")
         out.resize_(shape)
@@ -479,7 +481,7 @@ def normal(mean=None, std=None, size=None, *, generator=None, out=None, dtype=No
             need(bool((array_of(std) >= 0).all()), "normal expects all elements of std >= 0.0")
     if out is not None and modes.grad and any(map(requires, (*tensors, out))):
         raise RuntimeError("normal(): functions with out=... arguments don't support automatic differentiation, but "
-                           "one of the arguments requires grad." + _said(out))
+                           "one of the arguments requires grad." + said(out))
     first = tensors[0].spec
     kind = spec(first.dtype, shapes.broadcast(*[t.spec.shape for t in tensors]), None, first.device)
     before, modes.grad = modes.grad, False

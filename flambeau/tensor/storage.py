@@ -8,8 +8,9 @@ import numpy as np
 from ..base import dtypes
 from ..base.spec import CPU, META, spec
 from ..trace.value import Storage, Value
-from .dispatch import before_write, wrap
+from .dispatch import wrap
 from .tensor import Tensor
+from .write import before_write
 
 PUBLIC = ("UntypedStorage",)
 

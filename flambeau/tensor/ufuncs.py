@@ -10,10 +10,11 @@ from ..base import dtypes
 from ..base.op import door
 from ..base.spec import META
 from .create import as_tensor, copy_of, from_array
-from .dispatch import array_of, before_write
+from .dispatch import array_of
 from .forms import namespace
 from .interop import exported, who
 from .tensor import Tensor
+from .write import before_write
 
 # NumPy's ufunc → our function, where the names differ; all others below go by their own name.
 RENAMED = {

@@ -1,0 +1,341 @@
+"""Writing in place and into `out=`: what may be written, the bytes, and the history that goes with them.
+
+Every write asks `before_write` first and changes nothing if it refuses. `assign` then puts the result into the
+tensor's storage and gives the tensor, or the base it is a view of, its new history.
+"""
+import numpy as np
+
+from ..autograd.forward_ad import tangent_of, write_tangent
+from ..autograd.modes import modes
+from ..autograd.node import OpNode, edge_of, requires
+from ..autograd.slices import rebase
+from ..base import dtypes, shapes
+from ..base.errors import here, line_of, name_of, user_frame, warn
+from ..base.op import door
+from ..base.spec import META, place, spec
+from ..trace.record import current, write_part
+from ..trace.value import Storage, Value
+from .dispatch import _named, _overridden, _overrides, _tensors, array_of, call, modes_torch_function_off, wrap
+from .messages import explained, said
+from .tensor import Tensor
+
+
+def inplace(op, args, kwargs, public=None):
+    """`name_`: compute the result, check that it fits, write it into the first argument."""
+    self = args[0]
+    if public is not None and any(_overrides(a.__class__) for a in args) and not modes_torch_function_off():
+        return _overridden(op, args, kwargs, None, public)
+    before_write(self, op.__name__ + "_", overlap=op.overlap_ok)
+    if op.apart:
+        for t in args[1:]:
+            if t.__class__ is Tensor and t.storage is self.storage and partly_overlap(self, t):
+                raise RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor "
+                                   "refer to a single memory location. Please clone() the tensor before performing the "
+                                   "operation."
+                                   + said(self))
+    asked = kwargs.get("dtype")
+    if asked is not None and dtypes.given(asked) is not self.spec.dtype:
+        raise RuntimeError(f"Bad in-place call: input tensor dtype {self.spec.dtype.name} and output tensor dtype "
+                           f"{dtypes.given(asked).name} should match" + said(self))
+    if modes.grad and not _overrides(self.__class__):
+        if op.blind and self._base is not None:           # CopySlices blanks the old slice: no history of it is needed
+            args = (wrap(self.storage, self.spec, self.offset), *args[1:])
+        elif any(requires(t) for t in _tensors(args)):
+            args = (_as_it_was(self), *args[1:])
+    try:
+        result = call(op, args, kwargs)
+    except Exception as error:
+        if getattr(error, "refusal", False):
+            raise explained(error, op, (self, *args[1:]), kwargs, "_") from None
+        raise
+    return assign(self, result, op.__name__ + "_")
+
+
+def _as_it_was(self):
+    """`self` before it is written, in a storage of its own, so that what autograd keeps of it outlives the write."""
+    edge = edge_of(self)
+    storage = self.storage
+    value = storage.value
+    if storage.exported and storage.still_exported():     # written in place: see Note [Exported storages] in value.py
+        value = Value(value.ready().memory.copy(), spec(dtypes.uint8, (storage.nbytes,)))
+    twin = wrap(Storage(value, storage.nbytes, storage.device), self.spec, self.offset)
+    twin.site, twin._cut = self.site, self._cut
+    if modes.level >= 0:
+        twin._tangent = (modes.level, tangent_of(self))
+    if edge is not None:
+        twin._node, twin._nr = edge
+    return twin
+
+
+def partly_overlap(a, b):
+    """Whether two dense looks at one storage share some cells but are not the same look (what PyTorch can decide)."""
+    if not (a.spec.dense and b.spec.dense and a.spec.numel and b.spec.numel):
+        return False
+    if a.offset == b.offset and a.spec.shape == b.spec.shape and a.spec.strides == b.spec.strides:
+        return False
+    size_a, size_b = a.spec.dtype.itemsize, b.spec.dtype.itemsize
+    start_a, start_b = a.offset * size_a, b.offset * size_b
+    return start_a < start_b + b.spec.nbytes and start_b < start_a + a.spec.nbytes
+
+
+def before_write(self, what, bytes=True, overlap=False):
+    """Refuse a write that autograd or the memory cannot allow, before anything is computed.
+
+    With `overlap` elements may share memory (filling an expanded tensor). Without `bytes` only the tensor's shape or
+    strides will change (`t_`), which read-only memory allows too.
+    """
+    storage = self.storage
+    if bytes and storage.readonly:
+        raise RuntimeError(f"{what}: the tensor is read-only, since it shares the memory of a NumPy array that is not "
+                           "writeable." + said(self) + "\n  clone() it first, or make it from a writeable array.")
+    if storage.inference and not modes.inference:
+        raise RuntimeError("Inplace update to inference tensor outside InferenceMode is not allowed. You can make a "
+                           "clone to get a normal tensor before doing inplace update." + said(self))
+    kind = self.spec
+    if bytes and not overlap and not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
+        raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single "
+                           "memory location. Please clone() the tensor before performing the operation." + said(self))
+    if modes.grad:
+        if self._view_of is not None:
+            _view_checks(self, self)
+        if self._node is None and self._requires_grad:
+            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place "
+                               "operation." + said(self) +
+                               f"\n  {what} would overwrite a leaf. Use with torch.no_grad(): for an update, or the "
+                               "out-of-place form.")
+        base = self._base
+        if base is not None:
+            if base._node is None and base._requires_grad:
+                raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place "
+                                   "operation." +
+                                   said(self)[:-1] + f": a view of {name_of(base, user_frame()) or 'a leaf'}, made at "
+                                                      f"{line_of(base.site)}.\n  Writing to it would overwrite the "
+                                                      "leaf. Use with torch.no_grad(): for an update, or clone() the "
+                                                      "leaf first.")
+
+
+def _view_checks(self, result):
+    """Refuse rebasing a view that must not carry a new history."""
+    if self._view_of is not None and (requires(self) or requires(result)):
+        refuse_view(self, "is being modified inplace")
+
+
+def refuse_view(self, written):
+    """Refuse to go on with a view of a kind whose history cannot follow a write; `written` says what happened."""
+    why = self._view_of
+    name = self._node.name() if self._node is not None else "a view function"
+    if why == "several":
+        raise RuntimeError(f"Output {self._nr} of {name} is a view and {written}. This view is the output of a "
+                           "function that returns multiple views. Such functions do not allow the output views to be "
+                           "modified inplace. You should replace the inplace operation by an out-of-place "
+                           "one." + said(self))
+    if why in ("no_grad", "inference"):
+        mode, other = ("no_grad", "with grad mode enabled") if why == "no_grad" else ("inference", "in normal mode")
+        block = why if why == "no_grad" else "inference_mode"
+        raise RuntimeError(f"A view was created in {mode} mode and {written} {other}. Given that this use case is "
+                           "ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the "
+                           f"view and the inplace either both inside the {block} block (if you don't want the inplace "
+                           "to be tracked) or both outside (if you want the inplace to be tracked)." + said(self))
+    if why == "custom":
+        raise RuntimeError(f"Output {self._nr} of {name} is a view and {written}. This view was created inside a "
+                           "custom Function (or because an input was returned as-is) and the autograd logic to handle "
+                           "view+inplace would override the custom backward associated with the custom Function, "
+                           "leading to incorrect gradients. This behavior is forbidden. You can fix this by cloning "
+                           "the output of the custom Function." + said(self))
+
+
+def assign(self, result, what, check_cast=True):
+    """Write `result` into `self` and carry the history over; `before_write` has been asked."""
+    kind, made = self.spec, result.spec
+    if made.shape != kind.shape:
+        fits = len(made.shape) <= kind.ndim and shapes.broadcast(kind.shape, made.shape) == kind.shape
+        if not fits:
+            raise RuntimeError(f"output with shape {list(kind.shape)} doesn't match the broadcast shape "
+                               f"{list(made.shape)}"
+                               + said(self))
+    if made.dtype is not kind.dtype:
+        if check_cast and not dtypes.can_cast(made.dtype, kind.dtype):
+            raise RuntimeError(f"result type {made.dtype.cname} can't be cast to the desired output type "
+                               f"{kind.dtype.cname}"
+                               + said(self) + "\n  Use the out-of-place form, or convert the tensor first.")
+        result = _converted(result, kind.dtype)
+    if made.shape != kind.shape:
+        result = result.expand(kind.shape)
+    if modes.grad:
+        if self._view_of is not None:
+            _view_checks(self, result)
+        tracked = requires(result) or (self._base is not None and requires(self._base))
+    else:
+        tracked = False
+    if tracked and self._base is not None:
+        edge_self = edge_of(self._base)
+    put(self, result, what)
+    if tracked and isinstance(result._node, OpNode):
+        result._node.result_moved(result.storage, self)
+    if modes.level >= 0:
+        write_tangent(self, result)
+    if tracked:
+        if self._base is None:
+            self._node, self._nr = result._node, result._nr
+            if self._node is None:               # the result is itself a leaf (copy_ of a leaf into plain memory)
+                self._node, self._nr = edge_of(result)
+            self._requires_grad = False
+        else:
+            rebase(self, result, edge_self)
+    elif modes.grad and self._node is None and result._cut is not None:
+        self._cut = result._cut
+    if tracked and self._retains:
+        self.retain_grad()
+    return self
+
+
+def _converted(result, dtype):
+    """`result` as `dtype`, without a node of its own: a gradient is brought to the dtype of what it is for anyway."""
+    before, modes.grad = modes.grad, False
+    try:
+        made = result.to(dtype)
+    finally:
+        modes.grad = before
+    made._node, made._nr, made._cut = result._node, result._nr, result._cut
+    return made
+
+
+def put(self, result, what):
+    """Replace the bytes of `self` by those of `result` (same shape and dtype) and raise the version."""
+    storage = self.storage
+    kind = self.spec
+    storage.version += 1
+    storage.writer = (here(), what)
+    if kind.device is META:
+        return
+    source = result.storage
+    if storage.exported and storage.still_exported():
+        current().run()
+        value = storage.value.ready()
+        incoming = array_of(result)
+        target = value.look(kind, self.offset)
+        if source is storage or np.may_share_memory(target, incoming):
+            incoming = incoming.copy()
+        if not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
+            _write_changed(target, incoming)
+        else:
+            target[...] = incoming
+        return
+    whole = kind.dense and self.offset == 0 and kind.nbytes == storage.nbytes
+    if whole and result.spec is kind and result.offset == 0 and source.nbytes == kind.nbytes and not source.exported:
+        storage.value = source.value
+        return
+    flat = spec(dtypes.uint8, (storage.nbytes,))
+    if not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
+        now, incoming = array_of(self), array_of(result)
+        memory = storage.value.memory.copy()
+        _write_changed(np.ndarray(now.shape, now.dtype, memory, self.offset * now.itemsize, kind.np_strides), incoming)
+        storage.value = Value(memory, flat)
+        return
+    storage.value = write_part(self, flat, result)
+    if source.exported and source.still_exported():
+        current().run()
+
+
+def _write_changed(target, incoming):
+    """Write to elements that share memory: only what differs, since an unchanged element written later would undo a
+    changed one in the same cell."""
+    changed = ~((target == incoming) | ((target != target) & (incoming != incoming)))
+    target[changed] = incoming[changed]
+
+
+def into(op, args, kwargs, out):
+    """`out=`: compute, check, resize an empty out, write."""
+    outs = out if isinstance(out, (tuple, list)) else (out,)
+    for o in outs:
+        if not isinstance(o, Tensor):
+            raise TypeError(f"{op.__name__}(): argument 'out' must be Tensor, not {type(o).__name__}")
+    needing = next((t for t in (*_tensors(args), *outs) if requires(t)), None) if modes.grad else None
+    if needing is not None:
+        raise RuntimeError(f"{op.__name__}(): functions with out=... arguments don't support automatic "
+                           "differentiation, but one of the arguments requires "
+                           "grad." + said(needing) + "\n  Leave out= away, or use torch.no_grad().")
+    for o in outs:
+        before_write(o, f"{op.__name__}(out=)")
+        if op.out_apart and any(_overlap(o, t) for t in _tensors(args)):
+            raise RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor "
+                               "refer to a single memory location. Please clone() the tensor before performing the "
+                               "operation." + said(o))
+    if op.creates:
+        kwargs = _as_out(op, kwargs, outs[0])
+    before, modes.grad = modes.grad, False
+    try:
+        made = call(op, args, kwargs)
+        results = made if isinstance(made, (tuple, list)) else (made,)
+        if isinstance(out, (tuple, list)) and not hasattr(made, "_fields"):
+            raise TypeError(f"{op.__name__}(): argument 'out' must be Tensor, not {type(out).__name__}")
+        if len(results) != len(outs):
+            raise TypeError(f"{op.__name__}(): out takes {len(results)} tensors, got {len(outs)}")
+        for o, r in zip(outs, results, strict=True):
+            if r.spec.dtype is not o.spec.dtype and _strict_out(op, args, outs):
+                raise RuntimeError(f"Found dtype {o.spec.dtype.cname} but expected {r.spec.dtype.cname} for "
+                                   "out" + said(o))
+            if not dtypes.can_cast(r.spec.dtype, o.spec.dtype):
+                raise op.out_error(f"result type {r.spec.dtype.cname} can't be cast to the desired output type "
+                                   f"{o.spec.dtype.cname}" + said(o))
+            if r.spec.device is not o.spec.device:
+                raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, "
+                                   f"{r.spec.device} and {o.spec.device}! (argument out)")
+        for o, r in zip(outs, results, strict=True):
+            if o.spec.shape != r.spec.shape:
+                if o.spec.numel:
+                    warn("An output with one or more elements was resized since it had shape "
+                         f"{list(o.spec.shape)}, which does not match the required output shape "
+                         f"{list(r.spec.shape)}. This behavior is deprecated, and in a future PyTorch release "
+                         "outputs will not be resized unless they have zero elements. You can explicitly "
+                         "reuse an out tensor t by resizing it, inplace, to zero elements with "
+                         "t.resize_(0).")
+                o.resize_(r.spec.shape)
+            assign(o, r, f"{op.__name__}(out=)", check_cast=False)
+    finally:
+        modes.grad = before
+    if not isinstance(made, (tuple, list)):
+        return out
+    return _named(op, outs)
+
+
+def _overlap(a, b):
+    """Whether two tensors span common memory."""
+    if a is b:
+        return True
+    if a.storage is not b.storage:
+        return False
+    first, last = [], []
+    for t in (a, b):
+        first.append(t.offset * t.spec.dtype.itemsize)
+        last.append(first[-1] + shapes.extent(t.spec.shape, t.spec.strides) * t.spec.dtype.itemsize)
+    return first[0] < last[1] and first[1] < last[0]
+
+
+def _strict_out(op, args, outs):
+    """Whether `outs` must already have the dtypes of the results."""
+    how = op.strict_out
+    if callable(how):
+        return how(*args)
+    return how is True or (how == "several" and len(outs) > 1) \
+        or (how == "tensors" and all(isinstance(a, Tensor) for a in args))
+
+
+def _as_out(op, kwargs, out):
+    """The arguments of a creating function with dtype and device taken from `out`, refused where they differ."""
+    kind = out.spec
+    dtype, where = dtypes.given(kwargs.get("dtype"), kind.dtype), kwargs.get("device")
+    if dtype is not kind.dtype:
+        raise RuntimeError(f"dtype {dtype.cname} does not match dtype of out parameter "
+                           f"({kind.dtype.cname})" + said(out))
+    if where is not None and place(where) is not kind.device:
+        raise RuntimeError(f"device type {place(where).type} does not match device type of out parameter "
+                           f"({kind.device.type})"
+                           + said(out))
+    return {**kwargs, "dtype": dtype, "device": kind.device} if "device" in op.arg_names else {**kwargs, "dtype": dtype}
+
+
+door.inplace = inplace
+door.into = into
+door.before_write = before_write
+door.refuse_view = refuse_view
