@@ -563,7 +563,7 @@ def _overridden(op, args, kwargs, out, public=None):
             types.insert(at, c)
     if out is not None:
         kwargs = {**kwargs, "out": out}
-    if not types or modes_torch_function_off():
+    if not types or overrides_off():
         return _call_plain(op, args, kwargs)
     for c in types:
         got = c.__torch_function__(public or op, tuple(types), args, kwargs)
@@ -603,7 +603,7 @@ def _call_plain(op, args, kwargs):
     return dispatch(op, op.bind(args, kwargs))
 
 
-def modes_torch_function_off():
+def overrides_off():
     return getattr(modes, "plain", False)
 
 

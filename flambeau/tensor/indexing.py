@@ -11,7 +11,7 @@ import numpy as np
 from ..autograd.modes import modes
 from ..base.errors import here, warn
 from .create import from_array
-from .dispatch import _entries, _entry, _overrides, _view, array_of, modes_torch_function_off
+from .dispatch import _entries, _entry, _overrides, _view, array_of, overrides_off
 from .forms import declared
 from .messages import said
 from .tensor import Tensor
@@ -24,7 +24,7 @@ _new = object.__new__
 def getitem(self, index):
     """The part of the tensor that `index` says: a view, if that is made of numbers, slices, None and `...` only."""
     c = index.__class__
-    if self.__class__ is not Tensor and _overrides(self.__class__) and not modes_torch_function_off():
+    if self.__class__ is not Tensor and _overrides(self.__class__) and not overrides_off():
         return self.__torch_function__(Tensor.__getitem__, (type(self),), (self, index), {})
     if c is int:
         return at(self, 0, index, 0)
@@ -38,7 +38,7 @@ def getitem(self, index):
 
 def setitem(self, index, value):
     """Write `value`, a number, tensor or array that broadcasts, into the part of the tensor that `index` says."""
-    if self.__class__ is not Tensor and _overrides(self.__class__) and not modes_torch_function_off():
+    if self.__class__ is not Tensor and _overrides(self.__class__) and not overrides_off():
         return self.__torch_function__(Tensor.__setitem__, (type(self),), (self, index, value), {})
     value = assignable(self, value)
     if index is False:

@@ -15,7 +15,7 @@ from ..base.op import door
 from ..base.spec import META, place, spec
 from ..trace.record import current, write_part
 from ..trace.value import Storage, Value
-from .dispatch import _named, _overridden, _overrides, _tensors, array_of, call, modes_torch_function_off, wrap
+from .dispatch import _named, _overridden, _overrides, _tensors, array_of, call, overrides_off, wrap
 from .messages import explained, said
 from .tensor import Tensor
 
@@ -23,7 +23,7 @@ from .tensor import Tensor
 def inplace(op, args, kwargs, public=None):
     """`name_`: compute the result, check that it fits, write it into the first argument."""
     self = args[0]
-    if public is not None and any(_overrides(a.__class__) for a in args) and not modes_torch_function_off():
+    if public is not None and any(_overrides(a.__class__) for a in args) and not overrides_off():
         return _overridden(op, args, kwargs, None, public)
     before_write(self, op.__name__ + "_", overlap=op.overlap_ok)
     if op.apart:

@@ -7,10 +7,10 @@ import warnings
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
-import torch.autograd.forward_ad  # noqa: E402
+import flambeau
 
-import flambeau  # noqa: E402
+torch = pytest.importorskip("torch")
+pytest.importorskip("torch.autograd.forward_ad")
 
 PROGRAMS = []
 
@@ -36,7 +36,7 @@ def close(a, b):
     return a == b
 
 
-# --- gradients that nobody else holds ---------------------------------------------------------------------------------
+# --- gradients that nobody else holds --------------------------------------------------------------------------------
 
 
 @program
@@ -117,7 +117,7 @@ def a_given_gradient_is_brought_to_the_dtype(torch):
     return str(x.grad.dtype), seen
 
 
-# --- hooks, captured gradients, inputs= ---------------------------------------------------------------------------------
+# --- hooks, captured gradients, inputs= ------------------------------------------------------------------------------
 
 
 @program
@@ -254,7 +254,7 @@ def a_view_made_without_history_as_an_input(torch):
     return g, v.grad.tolist(), x.grad
 
 
-# --- custom functions ---------------------------------------------------------------------------------------------------
+# --- custom functions ------------------------------------------------------------------------------------------------
 
 
 @program
@@ -308,7 +308,7 @@ def marking_a_view_of_a_leaf_dirty(torch):
     return refused(lambda: Write.apply(x)), refused(lambda: Write.apply(x[:2])), Write.apply((x * 1)[:2]).tolist()
 
 
-# --- writes -------------------------------------------------------------------------------------------------------------
+# --- writes ----------------------------------------------------------------------------------------------------------
 
 
 @program
@@ -342,7 +342,8 @@ def a_write_of_another_dtype_has_the_node_of_its_operation(torch):
 def items_of_expanded_tensors_are_not_assigned(torch):
     x = torch.zeros(3, 1).expand(3, 4)
     x.fill_(2.0)
-    return refused(lambda: x.__setitem__(0, 1.0)), refused(lambda: x.__setitem__(slice(None), torch.tensor(1.0))), x.tolist()
+    tensor = torch.tensor(1.0)
+    return refused(lambda: x.__setitem__(0, 1.0)), refused(lambda: x.__setitem__(slice(None), tensor)), x.tolist()
 
 
 @program
@@ -365,7 +366,7 @@ def data_set_after_the_forward_pass(torch):
     return said
 
 
-# --- forward mode -------------------------------------------------------------------------------------------------------
+# --- forward mode ----------------------------------------------------------------------------------------------------
 
 
 def tangents(torch, f, *duals):

@@ -1,4 +1,4 @@
-"""Recording and running under pressure: memory that only the trace holds, finalisers, signals, interrupts, many shapes."""
+"""Recording and running under pressure: memory that only the trace holds, finalisers, interrupts, many shapes."""
 import gc
 import random
 import signal
