@@ -69,6 +69,7 @@ def main():
         def run():
             x.grad = None
             z = record().sum()
+            look(z)                       # the forward pass has run: what follows is the backward alone
             start = time.perf_counter()
             z.backward()
             x.grad.tolist()

@@ -251,7 +251,9 @@ def once_differentiable(fn):
         if not before or not any(isinstance(g, door.tensor) and requires(g) for g in grads):
             return made
         outs = made if isinstance(made, tuple) else (made,)
-        refusal = _Refuse(tuple(edge_of(g) for g in grads if isinstance(g, door.tensor) and requires(g)))
+        refusal = Refuse(tuple(edge_of(g) for g in grads if isinstance(g, door.tensor) and requires(g)),
+                         "torch::autograd::Error", "trying to differentiate twice a function that was marked with "
+                         "@once_differentiable")
         for o in outs:
             if isinstance(o, door.tensor):
                 o._node, o._nr = refusal, 0
@@ -259,19 +261,18 @@ def once_differentiable(fn):
     return once
 
 
-class _Refuse(Node):
-    """Stands where a once-differentiable backward was; refuses to be walked."""
+class Refuse(Node):
+    """Stands where no gradient can go on, and says so if it is walked."""
 
     takes_none = True
 
-    def __init__(self, edges):
+    def __init__(self, edges, name, words):
         super().__init__()
-        self.edges = edges
+        self.edges, self.said, self.words = edges, name, words
         self.site = here()
 
     def name(self):
-        return "torch::autograd::Error"
+        return self.said
 
     def backward(self, grads):
-        raise RuntimeError("trying to differentiate twice a function that was marked with @once_differentiable\n  It "
-                           f"ran at {line_of(self.site)}.")
+        raise RuntimeError(f"{self.words}\n  It ran at {line_of(self.site)}.")

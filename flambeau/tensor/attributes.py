@@ -3,6 +3,7 @@ a tensor another geometry (`t_`, `squeeze_`) or other memory (`resize_`, `set_`)
 
 import numpy as np
 
+from ..autograd.function import Refuse
 from ..autograd.node import requires
 from ..base import dtypes, layout, shapes
 from ..base.errors import need, warn
@@ -82,6 +83,8 @@ def in_place_view(name, number):
             said = seen._node.name()
             seen._node.name = lambda: said[:-1] + str(int(said[-1]) + number)
             self._node, self._nr = seen._node, seen._nr
+            if self._retains:
+                self.retain_grad()
         return self
     form.__name__, form.__qualname__, form.op = name + "_", f"Tensor.{name}_", op
     form.__doc__ = f"In-place form of `{name}`: the tensor itself is seen so from now on; its memory stays."
@@ -174,6 +177,8 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
         kind = spec(kind.dtype, size, strides, kind.device)
     self.storage, self.spec, self.offset = storage, kind, start
     self._seen = storage.version
+    if self._node is not None:
+        self._node, self._nr = Refuse((), "NotImplemented", "derivative for set_ is not implemented"), 0
     return self
 
 
