@@ -197,9 +197,11 @@ def _make(dtype, shape, strides, device):
 
 def forget_unused():
     """Drop the specs that nobody else holds."""
-    entries = Counter(map(id, _interned.values()))                   # some stand under two keys
-    for key, held in [*_interned.items()]:
-        if sys.getrefcount(held) <= 2 + 2 * entries[id(held)]:       # the name, the argument; the table and this list
+    table = dict(_interned)                                          # other threads go on adding
+    entries = Counter(map(id, table.values()))                       # some stand under two keys
+    for key in table:
+        held = table[key]
+        if sys.getrefcount(held) <= 2 + 2 * entries[id(held)]:       # the name, the argument; both tables
             _interned.pop(key, None)
 
 

@@ -20,6 +20,7 @@ _new = object.__new__
 NONE = (0,) * 4096           # offsets of an instruction whose inputs all start at the beginning
 LATER = 1 << 60               # the last reader of what an instruction that failed reads
 _traces = weakref.WeakSet()
+_registry = threading.RLock()
 
 
 class Trace:
@@ -43,7 +44,8 @@ class Trace:
         self.failure = None   # what the run now going on has failed with
         self.site = None      # the line that everything recorded now belongs to, while a backward runs
         self.clear()
-        _traces.add(self)
+        with _registry:
+            _traces.add(self)
 
     def clear(self):
         self.code = []        # instructions
@@ -323,5 +325,7 @@ def write_part(tensor, whole, source):
 
 def run_all():
     """Run every thread's trace: before memory is shared with the outside."""
-    for trace in list(_traces):
+    with _registry:
+        found = list(_traces)
+    for trace in found:
         trace.run()

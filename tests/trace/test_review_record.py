@@ -2,6 +2,8 @@
 import gc
 import random
 import signal
+import sys
+import threading
 import time
 
 import numpy as np
@@ -153,3 +155,33 @@ def test_specs_that_nobody_holds_are_forgotten():
     assert len(specs._interned) < n
     assert spec(torch.float64, (7, 9)) is kept and spec(torch.float64, (7, 9), (9, 1)) is kept
     assert spec(torch.float64, (7, 9), (1, 7)) is turned and spec(torch.float32, (2, 3)) is x.spec
+
+
+def test_memory_is_shared_while_threads_come_and_go():
+    """`numpy()` runs every thread's trace, and must not stumble over one that is being added."""
+    stop, failures = threading.Event(), []
+
+    def come_and_go():
+        while not stop.is_set():
+            threads = [threading.Thread(target=lambda: torch.ones(2) + 1) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread = threading.Thread(target=come_and_go)
+    thread.start()
+    try:
+        end = time.time() + 1
+        while time.time() < end:
+            try:
+                assert (torch.ones(2) * 2).numpy().tolist() == [2, 2]
+            except RuntimeError as error:
+                failures.append(error)
+    finally:
+        stop.set()
+        thread.join()
+        sys.setswitchinterval(before)
+    assert not failures
