@@ -281,7 +281,8 @@ def into(op, args, kwargs, out):
             if r.spec.device is not o.spec.device:
                 raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, "
                                    f"{r.spec.device} and {o.spec.device}! (argument out)")
-        for o, r in zip(outs, results, strict=True):
+        # Memory that the outside holds may refuse to grow: it is asked first, while nothing has changed.
+        for o, r in sorted(zip(outs, results, strict=True), key=lambda pair: not pair[0].storage.exported):
             if o.spec.shape != r.spec.shape:
                 if o.spec.numel:
                     warn("An output with one or more elements was resized since it had shape "
@@ -291,6 +292,7 @@ def into(op, args, kwargs, out):
                          "reuse an out tensor t by resizing it, inplace, to zero elements with "
                          "t.resize_(0).")
                 o.resize_(r.spec.shape)
+        for o, r in zip(outs, results, strict=True):
             assign(o, r, f"{op.__name__}(out=)", check_cast=False)
     finally:
         modes.grad = before

@@ -630,3 +630,11 @@ def test_a_known_address_costs_backward_nothing_but_an_array_is_still_noticed():
     assert ctypes.c_float.from_address(address).value == 5
     with pytest.raises(RuntimeError, match=CHANGED):
         loss.backward()
+
+
+def test_an_out_that_cannot_grow_leaves_the_other_as_it_was():
+    array = np.zeros(1, np.int64)
+    values, indices = torch.tensor([7.0]), torch.from_numpy(array)
+    with pytest.raises(RuntimeError, match="not resizable"), pytest.warns(UserWarning, match="was resized"):
+        torch.sort(torch.tensor([3.0, 1.0, 2.0]), out=(values, indices))
+    assert values.tolist() == [7.0] and indices.tolist() == [0]
