@@ -132,14 +132,14 @@ def _numeric(func, inputs, i, nr, out, eps):
             along = along + 1j * across if out_real else (along, across)
         columns.append(along)
     if t.dtype.is_complex and not out_real:
-        return _complex_rows(columns, flat.size, out.numel())
+        return _complex_rows(columns, out.numel())
     if not columns:
         return np.zeros((0, out.numel()))
     made = np.stack(columns)
     return made if out_real or t.dtype.is_complex else np.concatenate([made.real, made.imag], 1)
 
 
-def _complex_rows(columns, n_in, n_out):
+def _complex_rows(columns, n_out):
     """Rows for v = 1 and v = i of a complex output: grad = dRe/dx + i dRe/dy, then dIm/dx + i dIm/dy."""
     if not columns:
         return np.zeros((0, 2 * n_out), complex)

@@ -226,15 +226,6 @@ def view_strides(shape, strides, wanted):
     return tuple(out) if w == -1 else None
 
 
-def unmergeable(shape, strides):
-    """The first pair of neighbouring axes that cannot merge, for the message of `view`."""
-    kept = [d for d in range(len(shape)) if shape[d] != 1]
-    for a, b in zip(kept, kept[1:], strict=False):
-        if strides[a] != strides[b] * shape[b]:
-            return a, b
-    return None
-
-
 def elementwise_strides(shape, operands):
     """Strides of an element-wise result: `operands` are (shape, strides), already known to broadcast to `shape`.
 

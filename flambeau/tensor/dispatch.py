@@ -364,13 +364,14 @@ def array_of(tensor):
 
 
 def _history(op, entry, args, inputs, outs, site):
-    """Make the node that `outs` came from, where gradients are on and somebody needs one."""
+    """Give `outs` their history: the autograd node, and in forward mode the tangents."""
     _attach(op, entry, args, inputs, outs, site)
     if modes.level >= 0:
         propagate(op, entry, args, inputs, outs)
 
 
 def _attach(op, entry, args, inputs, outs, site):
+    """Make the node that `outs` came from, where gradients are on and somebody needs one."""
     if modes.inference:
         cut = any(requires(t) for t in inputs)
         for out in outs:
