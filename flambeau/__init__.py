@@ -9,6 +9,8 @@ from .autograd.modes import (
     no_grad,
     set_grad_enabled,
 )
+from .backends import threads as _threads
+from .backends.memory import OutOfMemoryError
 from .base import dtypes as _dtypes, layout as _layout
 from .base.dtypes import can_cast, dtype, finfo, get_default_dtype, iinfo, promote_types, set_default_dtype
 from .base.layout import layout, memory_format
@@ -39,11 +41,11 @@ globals().update({d.name: d for d in _dtypes.ALL})
 globals().update(_dtypes.ALIASES)
 globals().update({found.name: found for found in _layout.ALL})
 globals().update(_forms.namespace[""])
-globals().update({name: getattr(module, name) for module in (_create, _interop, _dlpack, _about, _random)
+globals().update({name: getattr(module, name) for module in (_create, _interop, _dlpack, _about, _random, _threads)
                   for name in module.PUBLIC})
 globals().update(_create.LEGACY)
 
-from . import autograd, backends, cuda, linalg, mps, nn, overrides, random, return_types, special, testing, utils
+from . import autograd, backends, cpu, cuda, linalg, mps, nn, overrides, random, return_types, special, testing, utils
 
 is_anomaly_enabled = autograd.graph.is_anomaly_enabled
 is_anomaly_check_nan_enabled = autograd.graph.is_anomaly_check_nan_enabled

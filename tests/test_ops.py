@@ -456,7 +456,7 @@ ORACLE = {
     "mul": lambda a, b: a * b, "true_divide": lambda a, b: a / b, "reciprocal": lambda a: 1 / a,
     "_floor_divide": lambda a, b: a // b, "_div_rounded": lambda a, b, _: a // b, "_remainder": lambda a, b: a % b, "_fmod": math.fmod,
     "addcmul": lambda a, b, c: a + b * c, "addcdiv": lambda a, b, c: a + b / c, "lerp": lambda a, b, w: a + w * (b - a),
-    "_pow": math.pow, "_pow_number": math.pow, "_pow_of_number": math.pow, "ldexp": lambda a, b: a * 2 ** b,
+    "_pow": math.pow, "_pow_number": math.pow, "_pow_of_number": math.pow, "_square": lambda a: a * a, "_cube": lambda a: a ** 3, "ldexp": lambda a, b: a * 2 ** b,
     "gcd": math.gcd, "lcm": math.lcm, "bitwise_not": lambda a: ~a, "bitwise_and": lambda a, b: a & b,
     "bitwise_or": lambda a, b: a | b, "bitwise_xor": lambda a, b: a ^ b, "bitwise_left_shift": lambda a, b: a << b,
     "bitwise_right_shift": lambda a, b: a >> b, "_integer_division": lambda a, b, _: a // b,

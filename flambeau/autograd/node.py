@@ -344,7 +344,8 @@ class Plan:
         which = [i for i, name in enumerate(op.arg_names) if name in asked]
         self.singles = tuple(at for at in which if template[at].__class__ is int)
         self.lists = tuple(at for at in which if template[at].__class__ is tuple)
-        self.keep_out = "out" in asked or any(n.startswith("out") and n[3:].isdigit() for n in asked)
+        nths = frozenset(int(n[3:]) for n in asked if n.startswith("out") and n[3:].isdigit())
+        self.keep_out = ALL if "out" in asked else nths
         self.saves = bool(self.singles or self.lists or self.keep_out)
         self.steps = tuple((slot, rule, tuple(self.argument(name) for name in names)) for slot, rule, names in rules)
 
@@ -364,6 +365,7 @@ class Plan:
 
 
 ARG, OUT, NTH, SPEC = range(4)
+ALL = range(1 << 20)         # of the results
 
 
 class OpNode(Node):

@@ -63,7 +63,7 @@ class Entry:
     """All that is known about one call before it runs; found again by its key (operation, specs, parameters)."""
 
     __slots__ = ("op", "outs", "many", "casts", "template", "simple", "param_at", "wrap", "kinds", "deltas", "nbytes",
-                 "device", "plans", "quick")
+                 "device", "plans", "quick", "compute")
 
 
 class OpType(type):

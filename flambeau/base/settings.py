@@ -1,7 +1,7 @@
 """Every switch of the system with its default, in one place. Environment variables are read once, here."""
 import os
 
-EXECUTORS = ("reference",)
+EXECUTORS = ("auto", "reference", "native")
 
 executor = os.environ.get("FLAMBEAU_EXECUTOR", "reference")
 if executor not in EXECUTORS:
@@ -10,3 +10,23 @@ if executor not in EXECUTORS:
 # A trace runs when it holds this many instructions, or would allocate this many bytes, whichever comes first.
 trace_instructions = int(os.environ.get("FLAMBEAU_TRACE_INSTRUCTIONS", "2000"))
 trace_bytes = int(os.environ.get("FLAMBEAU_TRACE_BYTES", str(256 << 20)))
+
+# How many bytes of the CPU's memory may lie idle in the cache; negative: a quarter of what the process may have.
+cache_bytes = int(os.environ.get("FLAMBEAU_CACHE_BYTES", "-1"))
+
+# Compiled kernels are kept in this folder for later processes; an empty FLAMBEAU_CACHE_DIR keeps none. The oldest are
+# dropped when there are more bytes than this.
+object_dir = os.environ.get("FLAMBEAU_CACHE_DIR")
+if object_dir is None:
+    _home = os.environ.get("XDG_CACHE_HOME", "")
+    object_dir = os.path.join(_home if os.path.isabs(_home) else os.path.expanduser("~/.cache"), "flambeau")
+    object_dir = object_dir if os.path.isabs(object_dir) else ""       # nobody's home: `~` stays as it is
+object_dir = object_dir and os.path.abspath(os.path.expanduser(object_dir))
+object_bytes = 256 << 20
+
+# How many threads to use at most; 0: as many as there are processors.
+num_threads = os.environ.get("FLAMBEAU_NUM_THREADS", "")
+if num_threads and not (num_threads.isdecimal() and int(num_threads)):
+    raise ValueError(f"FLAMBEAU_NUM_THREADS={num_threads!r}: must be a positive integer")
+_openmp = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()   # may be a list, one number for each level
+num_threads = int(num_threads or (_openmp if _openmp.isdecimal() else 0))

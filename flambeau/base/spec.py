@@ -191,6 +191,7 @@ def _make(dtype, shape, strides, device):
     s.contiguous = strides == row_major or shapes.is_contiguous(shape, strides)
     s.dense = s.contiguous or shapes.is_dense(shape, strides)
     s.nbytes = s.numel * dtype.itemsize
+    need(s.nbytes < 1 << 63 or not s.dense, f"Storage size calculation overflowed with sizes={list(shape)}")
     _interned[key] = s
     return s
 

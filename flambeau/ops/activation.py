@@ -49,6 +49,7 @@ class relu(Pointwise):
     def check(dtype, input): need(dtype is not dtypes.bool, "Boolean inputs not supported for relu")
     def ref(xp, input):      return xp.maximum(input, 0)
     def d_input(g, out):     return _threshold_backward(g, out, 0)
+    def body(k, input):      return k.maximum(input, 0)
 
 
 class _relu(Composite):
@@ -69,6 +70,9 @@ class _threshold_backward(Pointwise):
     def d_grad(g, input, threshold):      return _threshold_backward(g, input, threshold)
     def d_input(g, input_spec):           return g.new_zeros(input_spec.shape)
 
+    def body(k, grad, input, threshold):
+        return k.where(input <= threshold, 0, grad) if input.dtype.is_floating_point else NotImplemented
+
 
 class _threshold(Activation):
     """`input` where it is above `threshold`, else `value`."""
@@ -78,6 +82,9 @@ class _threshold(Activation):
 
     def ref(xp, input, threshold, value): return xp.where(input <= threshold, number(xp, value, input), input)
     def d_input(g, input, threshold):     return _threshold_backward(g, input, threshold)
+
+    def body(k, input, threshold, value):
+        return k.where(input <= threshold, value, input) if input.dtype.is_floating_point else NotImplemented
 
 
 class _threshold_front(Composite):
@@ -102,6 +109,7 @@ class _hardtanh(Activation):
         return xp.clip(input, number(xp, min_val, input), number(xp, max_val, input))
 
     def d_input(g, input, min_val, max_val): return g.masked_fill((input <= min_val) | (input >= max_val), 0)
+    def body(k, input, min_val, max_val):    return k.minimum(k.maximum(input, min_val), max_val)
 
 
 class _hardtanh_front(Composite):
@@ -135,6 +143,7 @@ class hardshrink(Activation):
         return xp.where((input >= -lambd) & (input <= lambd), xp.zeros((), input.dtype), input)
 
     def d_input(g, input, lambd):  return g.masked_fill((input >= -lambd) & (input <= lambd), 0)
+    def body(k, input, lambd):     return k.where((input >= -lambd) & (input <= lambd), 0, input)
 
 
 class _softshrink(Activation):
@@ -148,6 +157,10 @@ class _softshrink(Activation):
         return xp.where(xp.isnan(input), input, moved)
 
     def d_input(g, input, lambd): return g.masked_fill((input >= -lambd) & (input <= lambd), 0)
+
+    def body(k, input, lambd):
+        moved = k.where(input > lambd, input - lambd, k.where(input < -lambd, input + lambd, 0))
+        return k.where(k.isnan(input), input, moved)
 
 
 class _softshrink_front(Composite):
@@ -170,6 +183,7 @@ class _leaky_relu(Activation):
 
     def ref(xp, input, negative_slope):    return xp.where(input > 0, input, input * negative_slope)
     def d_input(g, input, negative_slope): return g.where(input > 0, g * negative_slope)
+    def body(k, input, negative_slope):    return k.where(input > 0, input, input * negative_slope)
 
 
 class _leaky_relu_front(Composite):
@@ -190,6 +204,7 @@ class _prelu_kernel(Pointwise):
     def ref(xp, input, weight):      return xp.where(input > 0, input, input * weight)
     def d_input(g, input, weight):   return g.where(input > 0, g * weight)
     def d_weight(g, input):          return (g * input).masked_fill(input > 0, 0)
+    def body(k, input, weight):      return k.where(input > 0, input, input * weight)
 
 
 class prelu(Composite):
@@ -222,6 +237,7 @@ class _hardsigmoid(Activation):
 
     def ref(xp, input):      return xp.clip(input + 3, 0, 6) / 6
     def d_input(g, input):   return (g / 6).masked_fill((input <= -3) | (input >= 3), 0)
+    def body(k, input):      return k.minimum(k.maximum(input + 3, 0), 6) / 6
 
 
 class _hardsigmoid_front(Composite):
@@ -243,6 +259,8 @@ class _hardswish(Activation):
     def d_input(g, input):
         inside = g * (input / 3 + 0.5)
         return g.where(input >= 3, inside.masked_fill(input <= -3, 0))
+
+    def body(k, input): return input * k.minimum(k.maximum(input + 3, 0), 6) / 6
 
 
 class _hardswish_front(Composite):
@@ -270,6 +288,10 @@ class _elu(Activation):
         low = g * (input.clamp(max=0) * input_scale).exp() * (alpha * scale * input_scale)
         return (g * scale).where(input > 0, low)
 
+    def body(k, input, alpha, scale, input_scale):
+        low = alpha * scale * k.expm1(k.minimum(input, 0) * input_scale)
+        return k.where(input > 0, input * scale, low)
+
 
 class _elu_front(Composite):
     """`input` where it is positive, else `alpha (exp(input) - 1)`."""
@@ -296,6 +318,7 @@ class _celu(Activation):
 
     def ref(xp, input, alpha):    return _elu.ref(xp, input, alpha, 1, 1 / alpha)
     def d_input(g, input, alpha): return _elu.d_input(g, input, alpha, 1, 1 / alpha)
+    def body(k, input, alpha):    return _elu.body(k, input, alpha, 1, 1 / alpha)
 
 
 class _celu_front(Composite):
@@ -307,6 +330,11 @@ class _celu_front(Composite):
     def of(input, alpha=1.0, inplace=False):
         need(alpha != 0, "ZeroDivisionError: alpha cannot be 0 for CELU")
         return run(_celu, inplace, input, alpha)
+
+
+def softplus_body(k, x):
+    """log(1 + exp(x)) in expressions, without overflow."""
+    return k.maximum(x, 0) + k.log1p(k.exp(-k.abs(x)))
 
 
 class _softplus(Activation):
@@ -325,6 +353,10 @@ class _softplus(Activation):
         x = input * beta
         return g.where(x > threshold, g * x.sigmoid())
 
+    def body(k, input, beta, threshold):
+        x = input * beta
+        return k.where(x > threshold, input, softplus_body(k, x) / beta)
+
 
 class _logsigmoid(Activation):
     """The logarithm of the sigmoid of `input`, steady at both ends."""
@@ -336,6 +368,7 @@ class _logsigmoid(Activation):
 
     def ref(xp, input):     return -xp.logaddexp(-input, 0)
     def d_input(g, input):  return g * (-input).sigmoid()
+    def body(k, input):     return -softplus_body(k, -input)
 
 
 class _silu(Activation):
@@ -350,6 +383,8 @@ class _silu(Activation):
         s = input.sigmoid()
         slope = s * (1 + input * (1 - s))
         return g * (slope.conj() if slope.is_complex() else slope)
+
+    def body(k, input): return input * k.sigmoid(input)
 
 
 class _silu_front(Composite):
@@ -371,6 +406,11 @@ class _mish(Activation):
     def d_input(g, input):
         t, s = _softplus(input).tanh(), input.sigmoid()
         return g * (t + input * s * (1 - t * t))
+
+    def body(k, input):
+        n = k.exp(k.minimum(input, 20))                    # tanh(log(1 + n)) without its logarithm; beyond, it is 1
+        w = n * (n + 2)
+        return input * (w / (w + 2))
 
 
 class _mish_front(Composite):
@@ -399,6 +439,11 @@ class _gelu(Activation):
             return g * (0.5 * (1 + t) + 0.5 * input * (1 - t * t) * inner)
         cdf = 0.5 * (1 + (input * ROOT_HALF).erf())
         return g * (cdf + input * (-0.5 * input * input).exp() / ROOT_TAU)
+
+    def body(k, input, approximate):
+        if approximate == "tanh":                          # (1 + tanh(u)) / 2 is the sigmoid of 2 u
+            return input * k.sigmoid(2 * GELU_INNER * (input + GELU_CUBE * input * input * input))
+        return 0.5 * input * k.erfc(input * -ROOT_HALF)    # 1 + erf would cancel at the left
 
 
 class _gelu_front(Composite):
@@ -472,6 +517,12 @@ class _glu(Op):
         a, b = input.chunk(2, dim)
         s = b.sigmoid()
         return _join(g * s, g * a * s * (1 - s), dim)
+
+    def body(k, input, dim):
+        at = wrap_dim(dim, len(input.shape))
+        half = input.shape[at] // 2
+        place = k.index(at, [half if d == at else 1 for d in range(len(input.shape))])
+        return k.gather(input, at, place) * k.sigmoid(k.gather(input, at, place + half))
 
 
 def _join(a, b, dim):

@@ -42,6 +42,11 @@ def check_alpha(dtype, alpha):
          "For non-complex input tensors, argument alpha must not be a complex number.")
 
 
+def widened(k, x):
+    """A half as float32, to compare or compute with: expressions of other floats do neither. Others as they are."""
+    return k.cast(x, dtypes.float32) if x.dtype in (dtypes.float16, dtypes.bfloat16) else x
+
+
 # ---- sums and differences
 
 
@@ -58,6 +63,9 @@ class add(Pointwise):
     def ref(xp, input, other, *, alpha=1): return xp.add(input, other if alpha == 1 else xp.multiply(alpha, other))
     def d_input(g):         return g
     def d_other(g, alpha):  return g if alpha == 1 else g * conj(alpha)
+
+    def body(k, input, other, *, alpha):
+        return input | alpha & other if input.dtype is dtypes.bool else input + alpha * other
 
 
 def check_sub(dtype, input, other, alpha):
@@ -80,6 +88,7 @@ class sub(Pointwise):
     def ref(xp, input, other, *, alpha=1): return xp.subtract(input, other if alpha == 1 else xp.multiply(alpha, other))
     def d_input(g):         return g
     def d_other(g, alpha):  return -g if alpha == 1 else -g * conj(alpha)
+    def body(k, input, other, *, alpha): return input - alpha * other
 
 
 class rsub(Pointwise):
@@ -99,6 +108,7 @@ class rsub(Pointwise):
     def ref(xp, input, other, *, alpha=1): return xp.subtract(other, input if alpha == 1 else xp.multiply(alpha, input))
     def d_input(g, alpha):  return -g if alpha == 1 else -g * conj(alpha)
     def d_other(g):         return g
+    def body(k, input, other, *, alpha): return other - alpha * input
 
 
 class neg(Pointwise):
@@ -113,6 +123,7 @@ class neg(Pointwise):
 
     def ref(xp, input): return xp.negative(input)
     def d_input(g):     return -g
+    def body(k, input): return -input
 
 
 class positive(Composite):
@@ -135,6 +146,7 @@ class mul(Pointwise):
     def ref(xp, input, other): return xp.multiply(input, other)
     def d_input(g, other):     return g * conj(other)
     def d_other(g, input):     return g * conj(input)
+    def body(k, input, other): return input & other if input.dtype is dtypes.bool else input * other
 
 
 class true_divide(Pointwise):
@@ -147,6 +159,7 @@ class true_divide(Pointwise):
     def ref(xp, input, other):         return xp.divide(input, other)
     def d_input(g, other):             return g / conj(other)
     def d_other(g, input, other):      return -g * conj(input / other / other)
+    def body(k, input, other):         return input / other
 
 
 class div(Composite):
@@ -222,6 +235,39 @@ ROUNDED = {"floor": floor_quotient, "trunc": trunc_quotient}
 INTEGER = {"floor": floor_quotient, "trunc": trunc_integers, "remainder": python_remainder, "fmod": c_remainder}
 
 
+def unlike(rest, divisor):
+    """Where a remainder towards zero has the other sign than its divisor: the quotient was rounded up."""
+    return (rest != 0) & ((rest < 0) != (divisor < 0))
+
+
+def rest_of(k, a, b):
+    """`fmod` in expressions, exact. Float32 only: the quotient of two float64 may have 2000 bits.
+
+    A quotient in float64 is right to 53 bits, and what it leaves is exact. That of two float32 has up to 277 bits, so
+    after six rounds nothing is left but the remainder, or, where the last quotient was rounded up, one divisor less.
+    """
+    if a.dtype is not dtypes.float32:
+        return NotImplemented
+    top, by = k.cast(a, dtypes.float64), k.cast(b, dtypes.float64)
+    rest = top
+    for _ in range(6):
+        rest = k.fma(-k.trunc(rest / by), by, rest)
+    rest = k.where(rest * top < 0, rest + k.copysign(by, top), rest)
+    rest = k.where((k.abs(by) == math.inf) & (k.abs(top) < math.inf), top, k.copysign(rest, top))
+    return k.cast(rest, a.dtype)
+
+
+def floor_of(k, a, b):
+    """`floor_divide` of float32 in expressions: from the exact remainder, so that 1 // 0.1 is 9."""
+    rest = rest_of(k, a, b)
+    if rest is NotImplemented:
+        return NotImplemented
+    near = (a - rest) / b - k.cast(unlike(rest, b), a.dtype)
+    whole = k.floor(near)
+    whole = k.where(near - whole > 0.5, whole + 1, whole)
+    return k.where(b == 0, a / b, k.where(near == 0, k.copysign(0, a / b), whole))
+
+
 class _integer_division(Pointwise):
     """A quotient or remainder of integers; `part` says which. A zero divisor is refused at the call."""
 
@@ -237,6 +283,17 @@ class _integer_division(Pointwise):
 
     def ref(xp, input, other, part): return INTEGER[part](xp, input, other)
 
+    def body(k, input, other, part):
+        signed = input.dtype.is_signed
+        # The processor traps at 0, which is refused at the call, and at the least number over -1, which wraps around.
+        trap = (other == 0) | (other == -1) if signed else other == 0
+        by = k.where(trap, 1, other)
+        rest = k.irem(input, by)
+        if part in ("remainder", "fmod"):
+            return k.where(unlike(rest, other), rest + other, rest) if part == "remainder" else rest
+        quotient = k.where(other == -1, -input, k.idiv(input, by)) if signed else k.idiv(input, by)
+        return quotient - k.cast(unlike(rest, other), input.dtype) if part == "floor" else quotient
+
 
 class _div_rounded(Pointwise):
     """The rounded quotient of floating operands: constant but for its steps."""
@@ -251,6 +308,10 @@ class _div_rounded(Pointwise):
     def d_input(g): return g.new_zeros(g.shape)
     def d_other(g): return g.new_zeros(g.shape)
 
+    def body(k, input, other, rounding_mode):
+        trunc = rounding_mode == "trunc" and input.dtype.is_floating_point
+        return k.trunc(input / other) if trunc else floor_of(k, input, other)
+
 
 class _floor_divide(Pointwise):
     """The quotient of floating operands, rounded down."""
@@ -263,6 +324,7 @@ class _floor_divide(Pointwise):
     def ref(xp, input, other): return xp.floor_divide(input, other)
     def d_input(g): no_derivative("floor_divide", "div(rounding_mode='floor'), whose gradient is zero")
     def d_other(g): no_derivative("floor_divide", "div(rounding_mode='floor'), whose gradient is zero")
+    def body(k, input, other): return floor_of(k, input, other)
 
 
 def no_derivative(name, instead):
@@ -285,6 +347,10 @@ class _remainder(Pointwise):
     def d_input(g):               return g
     def d_other(g, input, other): return -g * div(input, other, rounding_mode="floor")
 
+    def body(k, input, other):
+        rest = rest_of(k, input, other)
+        return rest if rest is NotImplemented else k.where(unlike(rest, other), rest + other, rest)
+
 
 class _fmod(Pointwise):
     """The remainder of floating operands with the sign of the dividend."""
@@ -298,6 +364,7 @@ class _fmod(Pointwise):
     def ref(xp, input, other): return xp.fmod(input, other)
     def d_input(g):               return g
     def d_other(g, input, other): return -g * div(input, other, rounding_mode="trunc")
+    def body(k, input, other): return rest_of(k, input, other)
 
 
 class reciprocal(Pointwise):
@@ -307,6 +374,7 @@ class reciprocal(Pointwise):
 
     def ref(xp, input):   return xp.reciprocal(input)
     def d_input(g, out):  return -g * conj(out * out)
+    def body(k, input):   return 1 / input
 
 
 class _rdiv(Composite):
@@ -332,9 +400,10 @@ class addcmul(Pointwise):
         value = value if input.dtype.kind in "fc" else int(value)          # integers take the whole part of it
         return input + value * tensor1 * tensor2
 
-    def d_input(g):                    return g
-    def d_tensor1(g, tensor2, value):  return g * conj(tensor2 * value)
-    def d_tensor2(g, tensor1, value):  return g * conj(tensor1 * value)
+    def d_input(g):                                 return g
+    def d_tensor1(g, tensor2, value):               return g * conj(tensor2 * value)
+    def d_tensor2(g, tensor1, value):               return g * conj(tensor1 * value)
+    def body(k, input, tensor1, tensor2, *, value): return input + value * tensor1 * tensor2
 
 
 class addcdiv(Pointwise):
@@ -353,9 +422,10 @@ class addcdiv(Pointwise):
 
     def ref(xp, input, tensor1, tensor2, *, value=1): return input + value * tensor1 / tensor2
 
-    def d_input(g):                             return g
-    def d_tensor1(g, tensor2, value):           return g * conj(value / tensor2)
-    def d_tensor2(g, tensor1, tensor2, value):  return -g * conj(value * tensor1 / (tensor2 * tensor2))
+    def d_input(g):                                 return g
+    def d_tensor1(g, tensor2, value):               return g * conj(value / tensor2)
+    def d_tensor2(g, tensor1, tensor2, value):      return -g * conj(value * tensor1 / (tensor2 * tensor2))
+    def body(k, input, tensor1, tensor2, *, value): return input + value * tensor1 / tensor2
 
 
 class lerp(Pointwise):
@@ -384,6 +454,10 @@ class lerp(Pointwise):
     def d_end(g, weight):         return g * conj(weight)
     def d_weight(g, input, end):  return g * conj(end - input)
 
+    def body(k, input, end, weight):
+        way = end - input
+        return k.where(k.abs(weight) < 0.5, input + weight * way, end - way * (1 - weight))
+
 
 # ---- powers
 
@@ -401,6 +475,9 @@ class pow_(Composite):
         if is_tensor(exponent):
             return _pow(input, exponent) if is_tensor(input) else _pow_of_number(input, exponent)
         need(not is_integral(input, exponent) or exponent >= 0, "Integers to negative integer powers are not allowed.")
+        if exponent in (2, 3) and exponent.__class__ in NUMBERS \
+                and input.dtype.category >= dtypes.of_number(exponent.__class__).category:
+            return _square(input) if exponent == 2 else _cube(input)         # as products, in its own dtype
         return _pow_number(input, exponent)
 
 
@@ -409,7 +486,7 @@ class square(Composite):
 
     forms = "function method inplace out"
 
-    def of(input): return _pow_number(input, 2)
+    def of(input): return pow_(input, 2)
 
 
 class float_power(Composite):
@@ -484,6 +561,9 @@ class _pow(Pointwise):
 
     def d_exponent(g, input, exponent, out): return d_exponent(g, input, exponent, out)
 
+    def body(k, input, exponent):
+        return k.pow(input, exponent) if input.dtype.is_floating_point else NotImplemented
+
 
 class _pow_number(Pointwise):
     """A tensor to the power of a number."""
@@ -504,6 +584,36 @@ class _pow_number(Pointwise):
             return g.new_zeros(g.shape)
         return g * conj(exponent * input ** (exponent - 1))
 
+    def body(k, input, exponent):
+        if not input.dtype.is_floating_point:
+            return NotImplemented
+        root = k.sqrt(input)
+        return k.where(k.abs(exponent) == 0.5, k.where(exponent > 0, root, 1 / root), k.pow(input, exponent))
+
+
+class _square(Pointwise):
+    """A tensor times itself."""
+
+    node = "PowBackward0"
+    refuses = "bool"
+    cname = "pow"
+
+    def ref(xp, input):     return xp.multiply(input, input)
+    def d_input(g, input):  return g * conj(2 * input)
+    def body(k, input):     return input * input
+
+
+class _cube(Pointwise):
+    """A tensor times its square."""
+
+    node = "PowBackward0"
+    refuses = "bool"
+    cname = "pow"
+
+    def ref(xp, input):     return input * input * input
+    def d_input(g, input):  return g * conj(3 * _square(input))
+    def body(k, input):     return input * input * input
+
 
 class _pow_of_number(Pointwise):
     """A number to the power of a tensor."""
@@ -517,6 +627,9 @@ class _pow_of_number(Pointwise):
 
     def d_exponent(g, input, exponent, out): return d_exponent(g, input, exponent, out)
 
+    def body(k, input, exponent):
+        return k.pow(input, exponent) if exponent.dtype.is_floating_point else NotImplemented
+
 
 class ldexp(Pointwise):
     """`input` times two to the power `other`, elementwise."""
@@ -527,6 +640,7 @@ class ldexp(Pointwise):
     def ref(xp, input, other):           return input * xp.power(2, other)
     def d_input(g, other):               return g * conj(2.0 ** other)
     def d_other(g, out):                 return g * conj(out * math.log(2))
+    def body(k, input, other):           return input * k.exp2(other)
 
 
 # ---- integers
@@ -557,6 +671,7 @@ class bitwise_not(Pointwise):
     strict_out = True
 
     def ref(xp, input): return xp.invert(input)
+    def body(k, input): return ~input
 
 
 class bitwise_and(Pointwise):
@@ -565,6 +680,7 @@ class bitwise_and(Pointwise):
     refuses = "float complex"
 
     def ref(xp, input, other): return xp.bitwise_and(input, other)
+    def body(k, input, other): return input & other
 
 
 class bitwise_or(Pointwise):
@@ -573,6 +689,7 @@ class bitwise_or(Pointwise):
     refuses = "float complex"
 
     def ref(xp, input, other): return xp.bitwise_or(input, other)
+    def body(k, input, other): return input | other
 
 
 class bitwise_xor(Pointwise):
@@ -581,6 +698,7 @@ class bitwise_xor(Pointwise):
     refuses = "float complex"
 
     def ref(xp, input, other): return xp.bitwise_xor(input, other)
+    def body(k, input, other): return input ^ other
 
 
 class bitwise_left_shift(Pointwise):
@@ -593,6 +711,10 @@ class bitwise_left_shift(Pointwise):
         width = 8 * xp.result_type(input, other).itemsize
         out = (other < 0) | (other >= width)
         return xp.where(out, 0, xp.left_shift(input, xp.where(out, 0, other)))
+
+    def body(k, input, other):
+        out = (other < 0) | (other >= 8 * input.dtype.itemsize)
+        return k.where(out, 0, input << k.where(out, 0, other))
 
 
 class bitwise_right_shift(Pointwise):
@@ -607,3 +729,9 @@ class bitwise_right_shift(Pointwise):
         far = (other < 0) | (other >= last)
         shifted = xp.right_shift(input, xp.where(far, 0, other))
         return xp.where(far, xp.where(input < 0, -1, 0) if kind.kind == "i" else 0, shifted)
+
+    def body(k, input, other):
+        last = 8 * input.dtype.itemsize - 1                         # by so many, nothing but signs is left
+        far = (other < 0) | (other > last)
+        shifted = input >> k.where(far, last, other)
+        return shifted if input.dtype.is_signed else k.where(far, 0, shifted)

@@ -6,7 +6,7 @@ from ..base import dtypes, layout, shapes
 from ..base.errors import need
 from ..base.op import Composite, Op, door
 from ..base.spec import default_device, spec
-from .convert import cast, clone, zeros
+from .convert import cast, clone, converted, zeros
 from .create import _full, arange
 from .shape import (
     _as_strided,
@@ -17,6 +17,9 @@ from .shape import (
     _slice,
     _view,
     as_strided,
+    at_diagonal,
+    at_select,
+    at_slice,
     atleast_1d,
     atleast_2d,
     atleast_3d,
@@ -233,6 +236,12 @@ class _repeat(Op):
         apart = tuple([n for pair in zip(repeats, shape, strict=True) for n in pair])
         return _view(_reshape(g, apart).sum(tuple(range(0, len(apart), 2))), input_spec.shape)
 
+    def body(k, input, repeats):
+        shape = (1,) * (len(repeats) - input.ndim) + input.shape
+        one = k.reshape(input, tuple([n for size in shape for n in (1, size)]))
+        many = k.expand(one, tuple([n for pair in zip(repeats, shape, strict=True) for n in pair]))
+        return k.reshape(many, tuple([n * r for n, r in zip(shape, repeats, strict=True)]))
+
 
 class tile(Composite):
     """`input` repeated `dims` times along each dimension; missing counts are one."""
@@ -302,6 +311,13 @@ def suggested_spec(input):
     return input.like(shape=input.shape, strides=shapes.channels_last_strides(input.shape) if lasts else None)
 
 
+def rolled(k, x, dim, shift):
+    """For a body: `x` shifted cyclically along `dim`."""
+    size = x.shape[dim]
+    at = k.index(dim, x.shape) + -shift % size
+    return k.gather(x, dim, k.where(at >= size, at - size, at))
+
+
 class roll(Composite):
     """`input` shifted by `shifts` along `dims` (flat without any), what leaves coming in at the other end."""
 
@@ -332,6 +348,11 @@ class _roll(Op):
 
     def d_input(g, shifts, dims): return _roll(g, tuple([-s for s in shifts]), dims)
 
+    def body(k, input, shifts, dims):
+        if len(dims) > 1 or (not dims and input.ndim != 1):
+            return NotImplemented
+        return rolled(k, input, dims[0] % input.ndim if dims else 0, shifts[0])
+
 
 class flip(Composite):
     """`input` with the order along `dims` reversed, copied."""
@@ -350,6 +371,12 @@ class _flip(Op):
 
     def ref(xp, input, dims):  return xp.flip(input, dims) if input.ndim else input
     def d_input(g, dims):      return _flip(g, dims)
+
+    def body(k, input, dims):
+        if len(dims) != 1 or not input.ndim:
+            return NotImplemented
+        d = dims[0] % input.ndim
+        return k.gather(input, d, input.shape[d] - 1 - k.index(d, input.shape))
 
 
 class fliplr(Composite):
@@ -402,6 +429,7 @@ class tril(Op):
 
     def ref(xp, input, diagonal=0):  return xp.tril(input, diagonal)
     def d_input(g, diagonal):        return tril(g, diagonal)
+    def body(k, input, diagonal=0):  return k.where(diagonal_of(k, input) <= diagonal, input, 0)
 
 
 class triu(Op):
@@ -417,6 +445,12 @@ class triu(Op):
 
     def ref(xp, input, diagonal=0):  return xp.triu(input, diagonal)
     def d_input(g, diagonal):        return triu(g, diagonal)
+    def body(k, input, diagonal=0):  return k.where(diagonal_of(k, input) >= diagonal, input, 0)
+
+
+def diagonal_of(k, x):
+    """For a body: which diagonal of its matrix each element of `x` lies on."""
+    return k.index(x.ndim - 1, x.shape) - k.index(x.ndim - 2, x.shape)
 
 
 # --- diagonals ----------------------------------------------------------------------------------------------
@@ -457,6 +491,9 @@ class diag_embed(Op):
         return out
 
     def d_input(g, offset, dim1, dim2): return diagonal(g, offset, dim1, dim2)
+
+    def body(k, input, offset=0, dim1=-2, dim2=-1):
+        return at_diagonal(k, input, embedded(input.shape, offset, dim1, dim2), offset, dim1, dim2, 0)
 
 
 def embedded(shape, offset, dim1, dim2):
@@ -499,6 +536,9 @@ class select_scatter(Op):
     def d_input(g, src_spec, dim, index):  return select_scatter(g, zeros(g, src_spec.shape), dim, index)
     def d_src(g, dim, index):              return select(g, dim, index)
 
+    def body(k, input, src, dim, index):
+        return at_select(k, converted(k, src, input.dtype), input.shape, dim, index, input)
+
 
 class slice_scatter(Op):
     """A copy of `input` with `src` in the places `start` to `end` by `step` of dimension `dim`."""
@@ -520,6 +560,11 @@ class slice_scatter(Op):
 
     def d_src(g, dim, start, end, step): return _slice(g, dim, start, end, step)
 
+    def body(k, input, src, dim=0, start=None, end=None, step=1):
+        if src.dtype is not input.dtype:
+            return NotImplemented
+        return at_slice(k, src, input.shape, dim, start, end, step, input)
+
 
 class diagonal_scatter(Op):
     """A copy of `input` with `src` on a diagonal of dimensions `dim1` and `dim2`."""
@@ -538,6 +583,11 @@ class diagonal_scatter(Op):
         return diagonal_scatter(g, zeros(g, src_spec.shape), offset, dim1, dim2)
 
     def d_src(g, offset, dim1, dim2): return diagonal(g, offset, dim1, dim2)
+
+    def body(k, input, src, offset=0, dim1=0, dim2=1):
+        if src.dtype is not input.dtype:
+            return NotImplemented
+        return at_diagonal(k, src, input.shape, offset, dim1, dim2, input)
 
 
 class as_strided_scatter(Composite):

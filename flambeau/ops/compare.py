@@ -1,16 +1,23 @@
 """Comparisons and choices, element by element: equal, larger, true, finite; the larger of two; one or the other."""
+import math
+import operator
 
 import numpy as np
 
 from ..base import dtypes
 from ..base.errors import need, warn
 from ..base.op import NUMBERS, Composite, Pointwise
-from .arith import is_tensor, no_derivative
+from .arith import is_tensor, no_derivative, widened
 
 
 def fitted(input, other):
     """`other` in the dtype of `input`, where it is a number: 0.1 equals the float16 that is nearest to it."""
     return input.dtype.type(other) if isinstance(other, NUMBERS) else other
+
+
+def compared(k, how, input, other):
+    """A comparison in expressions, of halves as float32: a number becomes a half first, as in `fitted`."""
+    return how(widened(k, input), widened(k, k.cast(other, input.dtype)))
 
 
 # ---- equal, less, greater
@@ -22,6 +29,7 @@ class eq(Pointwise):
     result, exact, numbers = "bool", True, "other"
 
     def ref(xp, input, other): return xp.equal(input, fitted(input, other))
+    def body(k, input, other): return compared(k, operator.eq, input, other)
 
 
 class ne(Pointwise):
@@ -31,6 +39,7 @@ class ne(Pointwise):
     result, exact, numbers = "bool", True, "other"
 
     def ref(xp, input, other): return xp.not_equal(input, fitted(input, other))
+    def body(k, input, other): return compared(k, operator.ne, input, other)
 
 
 class lt(Pointwise):
@@ -41,6 +50,7 @@ class lt(Pointwise):
     refuses = "complex"
 
     def ref(xp, input, other): return xp.less(input, fitted(input, other))
+    def body(k, input, other): return compared(k, operator.lt, input, other)
 
 
 class le(Pointwise):
@@ -51,6 +61,7 @@ class le(Pointwise):
     refuses = "complex"
 
     def ref(xp, input, other): return xp.less_equal(input, fitted(input, other))
+    def body(k, input, other): return compared(k, operator.le, input, other)
 
 
 class gt(Pointwise):
@@ -61,6 +72,7 @@ class gt(Pointwise):
     refuses = "complex"
 
     def ref(xp, input, other): return xp.greater(input, fitted(input, other))
+    def body(k, input, other): return compared(k, operator.gt, input, other)
 
 
 class ge(Pointwise):
@@ -71,6 +83,7 @@ class ge(Pointwise):
     refuses = "complex"
 
     def ref(xp, input, other): return xp.greater_equal(input, fitted(input, other))
+    def body(k, input, other): return compared(k, operator.ge, input, other)
 
 
 class isclose(Composite):
@@ -104,6 +117,13 @@ class _isclose(Pointwise):
         apart = xp.abs(input - other)
         return close | (xp.isfinite(apart) & (apart <= atol + xp.abs(rtol * other)))
 
+    def body(k, input, other, rtol, atol, equal_nan):
+        if not input.dtype.is_floating_point:
+            return NotImplemented                                   # the tolerances come in the dtype of the operands
+        both_nan = k.isnan(input) & k.isnan(other) & k.cast(equal_nan, dtypes.bool)
+        apart = k.abs(input - other)
+        return (input == other) | both_nan | ((apart < math.inf) & (apart <= atol + k.abs(rtol * other)))
+
 
 class allclose(Composite):
     """Whether every element of `input` is near that of `other`, as a Python bool; see `isclose`."""
@@ -130,6 +150,7 @@ class logical_not(Pointwise):
     result = "bool"
 
     def ref(xp, input): return xp.logical_not(input)
+    def body(k, input): return ~k.cast(input, dtypes.bool)
 
 
 class logical_and(Pointwise):
@@ -138,6 +159,7 @@ class logical_and(Pointwise):
     result, numbers = "bool", ""
 
     def ref(xp, input, other): return xp.logical_and(input, other)
+    def body(k, input, other): return k.cast(input, dtypes.bool) & k.cast(other, dtypes.bool)
 
 
 class logical_or(Pointwise):
@@ -146,6 +168,7 @@ class logical_or(Pointwise):
     result, numbers = "bool", ""
 
     def ref(xp, input, other): return xp.logical_or(input, other)
+    def body(k, input, other): return k.cast(input, dtypes.bool) | k.cast(other, dtypes.bool)
 
 
 class logical_xor(Pointwise):
@@ -154,9 +177,15 @@ class logical_xor(Pointwise):
     result, numbers = "bool", ""
 
     def ref(xp, input, other): return xp.logical_xor(input, other)
+    def body(k, input, other): return k.cast(input, dtypes.bool) ^ k.cast(other, dtypes.bool)
 
 
 # ---- nan and infinity
+
+
+def is_value(k, x, value):
+    """Whether an expression equals `value`, infinite: integers never do."""
+    return x == value if x.dtype.is_floating_point else k.const(False, dtypes.bool)
 
 
 class isnan(Pointwise):
@@ -166,6 +195,7 @@ class isnan(Pointwise):
     result = "bool"
 
     def ref(xp, input): return xp.isnan(input)
+    def body(k, input): return k.isnan(input)
 
 
 class isinf(Pointwise):
@@ -175,6 +205,7 @@ class isinf(Pointwise):
     result = "bool"
 
     def ref(xp, input): return xp.isinf(input)
+    def body(k, input): return is_value(k, k.abs(input), math.inf)
 
 
 class isfinite(Pointwise):
@@ -184,6 +215,9 @@ class isfinite(Pointwise):
     result = "bool"
 
     def ref(xp, input): return xp.isfinite(input)
+
+    def body(k, input):
+        return k.abs(input) < math.inf if input.dtype.is_floating_point else k.const(True, dtypes.bool)
 
 
 class isposinf(Pointwise):
@@ -195,6 +229,7 @@ class isposinf(Pointwise):
 
     def check(dtype, input): need(not dtype.is_complex, "isposinf does not support complex inputs.")
     def ref(xp, input):      return input == xp.inf
+    def body(k, input):      return is_value(k, input, math.inf)
 
 
 class isneginf(Pointwise):
@@ -206,6 +241,7 @@ class isneginf(Pointwise):
 
     def check(dtype, input): need(not dtype.is_complex, "isneginf does not support complex inputs.")
     def ref(xp, input):      return input == -xp.inf
+    def body(k, input):      return is_value(k, input, -math.inf)
 
 
 class isreal(Pointwise):
@@ -215,6 +251,7 @@ class isreal(Pointwise):
     result = "bool"
 
     def ref(xp, input): return xp.isreal(input)
+    def body(k, input): return k.const(True, dtypes.bool)
 
 
 # ---- the larger and the smaller
@@ -241,6 +278,7 @@ class maximum(Pointwise):
     def ref(xp, input, other):    return xp.maximum(input, other)
     def d_input(g, input, other): return share(g, input, other, input < other)
     def d_other(g, input, other): return share(g, input, other, input > other)
+    def body(k, input, other):    return k.maximum(input, other)
 
 
 class minimum(Pointwise):
@@ -253,6 +291,7 @@ class minimum(Pointwise):
     def ref(xp, input, other):    return xp.minimum(input, other)
     def d_input(g, input, other): return share(g, input, other, input > other)
     def d_other(g, input, other): return share(g, input, other, input < other)
+    def body(k, input, other):    return k.minimum(input, other)
 
 
 class fmax(Pointwise):
@@ -265,6 +304,7 @@ class fmax(Pointwise):
     def ref(xp, input, other):    return xp.fmax(input, other)
     def d_input(g, input, other): return g.where((input >= other) | other.isnan(), 0)
     def d_other(g, input, other): return g.where(~((input >= other) | other.isnan()), 0)
+    def body(k, input, other):    return k.fmax(input, other)
 
 
 class fmin(Pointwise):
@@ -277,6 +317,7 @@ class fmin(Pointwise):
     def ref(xp, input, other):    return xp.fmin(input, other)
     def d_input(g, input, other): return g.where((input <= other) | other.isnan(), 0)
     def d_other(g, input, other): return g.where(~((input <= other) | other.isnan()), 0)
+    def body(k, input, other):    return k.fmin(input, other)
 
 
 class clamp(Composite):
@@ -325,6 +366,7 @@ class _clamp(Pointwise):
 
     def ref(xp, input, min=None, max=None): return clamped(xp, input, min, max)
     def d_input(g, input, min, max):        return g.where(inside(input, min, max), 0)
+    def body(k, input, min, max):           return clamped(k, input, min, max)
 
 
 class _clamp_tensor(Pointwise):
@@ -338,6 +380,7 @@ class _clamp_tensor(Pointwise):
     def d_input(g, input, min, max): return g.where(inside(input, min, max), 0)
     def d_min(g, input, min, max):   return g.where(input < min if max is None else (input < min) & (min < max), 0)
     def d_max(g, input, min, max):   return g.where(input > max if min is None else (input > max) | (max < min), 0)
+    def body(k, input, min, max): return clamped(k, input, min, max)
 
 
 class clamp_min(Pointwise):
@@ -351,6 +394,7 @@ class clamp_min(Pointwise):
     def ref(xp, input, min):     return xp.maximum(input, min)
     def d_input(g, input, min):  return g.where(input >= min, 0)
     def d_min(g, input, min):    return g.where(input < min, 0)
+    def body(k, input, min):     return k.maximum(input, min)
 
 
 class clamp_max(Pointwise):
@@ -364,6 +408,7 @@ class clamp_max(Pointwise):
     def ref(xp, input, max):     return xp.minimum(input, max)
     def d_input(g, input, max):  return g.where(input <= max, 0)
     def d_max(g, input, max):    return g.where(input > max, 0)
+    def body(k, input, max):     return k.minimum(input, max)
 
 
 class heaviside(Pointwise):
@@ -379,6 +424,7 @@ class heaviside(Pointwise):
     def ref(xp, input, values): return xp.where(input == 0, values, input > 0)
     def d_input(g):  no_derivative("heaviside", "where(input > 0, 1.0, 0.0)")
     def d_values(g): no_derivative("heaviside", "where(input == 0, values, 0.0)")
+    def body(k, input, values): return k.where(input == 0, values, k.cast(input > 0, values.dtype))
 
 
 # ---- one or the other
@@ -432,3 +478,4 @@ class _where(Pointwise):
     def ref(xp, condition, input, other): return xp.where(condition, input, other)
     def d_input(g, condition): return _where(condition, g, 0)
     def d_other(g, condition): return _where(condition, 0, g)
+    def body(k, condition, input, other): return k.where(condition, input, k.cast(other, input.dtype))

@@ -20,6 +20,7 @@ class clone(Op):
     def meta(input, *, memory_format=None): return input.like(strides=format_strides(input, memory_format))
     def ref(xp, input, *, memory_format=None): return input
     def d_input(g): return g
+    def body(k, input, *, memory_format): return input
 
 
 def format_strides(input, memory_format):
@@ -53,6 +54,7 @@ class _to_copy(Op):
 
     def ref(xp, input, dtype, memory_format=None, device=None): return cast(xp, input, dtype)
     def d_input(g, input_spec): return g if g.device is input_spec.device else to(g, input_spec.device)
+    def body(k, input, dtype, memory_format, device): return converted(k, input, dtype)
 
 
 def cast(xp, array, dtype):
@@ -72,6 +74,15 @@ def cast(xp, array, dtype):
     if want.itemsize == 2 and dtype.category == 2:
         return array.astype(np.float32).astype(want)              # rounded by way of float32, as there
     return array.astype(want)
+
+
+def converted(k, x, dtype):
+    """`cast` in expressions."""
+    if x.dtype.is_floating_point and dtype.category == 1:
+        x = k.cast(x, dtypes.int64 if dtype.itemsize == 8 or dtype is dtypes.uint8 else dtypes.int32)
+    elif dtype.category == 2 and dtype.itemsize == 2:
+        x = k.cast(x, dtypes.float32)
+    return k.cast(x, dtype)
 
 
 # --- to and its short names ---------------------------------------------------------------------------------
@@ -328,6 +339,7 @@ class _spread(Op):
 
     def meta(value, dtype, size, strides):     return spec(dtype, size, strides, value.device)
     def ref(xp, value, dtype, size, strides):  return xp.broadcast_to(cast(xp, value, dtype), size)
+    def body(k, value, dtype, size, strides):  return k.expand(converted(k, value, dtype), size)
 
 
 def _filled_like(input, value):

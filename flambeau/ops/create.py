@@ -31,6 +31,8 @@ class _full(Op):
             return xp.zeros(size, dtype.np)                # fresh pages are zero already: nothing is written
         return xp.full(size, as_scalar(fill_value, dtype), dtype.np)
 
+    def body(k, size, fill_value, dtype, device, strides): return k.expand(fill_value, size)
+
 
 class _empty(Op):
     """A tensor of `size` whose elements are whatever the memory holds."""
@@ -55,6 +57,14 @@ class _arange(Op):
         wide = WIDER.get(dtype, np.float32)
         return xp.arange(count).astype(wide) * wide(step) + wide(start)
 
+    def body(k, count, start, step, dtype, device):
+        at = k.index(0, (count,))
+        if dtype.category == 1:
+            return at * k.cast(step, dtypes.int64) + k.cast(start, dtypes.int64)
+        if start.dtype is not dtypes.float64:
+            return NotImplemented                              # rounded to the dtype, the step adds up to another row
+        return k.fma(k.cast(at, dtypes.float64), step, start)
+
 
 class _linspace(Op):
     """`steps` numbers from `start` to `end`, counted from the nearer end so that both are met exactly."""
@@ -75,6 +85,19 @@ class _linspace(Op):
         up = wide(low) + wide(step) * count.astype(wide)
         down = wide(high) - wide(step) * count[::-1].astype(wide)
         return xp.where(count < steps // 2, up, down)
+
+    def body(k, start, end, steps, dtype, device):
+        low, high = k.cast(start, dtype), k.cast(end, dtype)
+        if steps == 1 or dtype.itemsize == 2 and dtype.category == 2:
+            return low if steps == 1 else NotImplemented       # halves are spaced in their own precision
+        real = dtypes.float64 if dtype.category == 1 else dtype
+        step = (k.cast(high, real) - k.cast(low, real)) / (steps - 1)
+        low, high, step = (k.cast(x, dtypes.float64) for x in (low, high, step))
+        at, count = k.index(0, (steps,)), k.cast(k.index(0, (steps,)), dtypes.float64)
+        back = (steps - 1) - count
+        if dtype.category == 1:                                # cut off, not rounded: every bit counts
+            return k.where(at < steps // 2, low + step * count, high - step * back)
+        return k.where(at < steps // 2, k.fma(step, count, low), k.fma(-step, back, high))
 
 
 WIDER = {dtypes.float32: np.float64, dtypes.float64: np.longdouble}
@@ -109,6 +132,7 @@ class _eye(Op):
 
     def meta(n, m, dtype, device): return spec(dtype, (n, m), None, device)
     def ref(xp, n, m, dtype, device): return xp.eye(n, m, dtype=dtype.np)
+    def body(k, n, m, dtype, device): return k.index(0, (n, m)) == k.index(1, (n, m))
 
 
 class _triangle(Op):
@@ -574,6 +598,7 @@ class _drawn(Op):
     def meta(input, drawn): return drawn
     def ref(xp, input, drawn): return drawn
     def d_input(g, input_spec): return g.new_zeros(input_spec.shape)
+    def body(k, input, drawn): return drawn
 
 
 class _uniform(_drawn):      node = "UniformBackward0"
@@ -601,3 +626,4 @@ class _normal_both(Op):
     def ref(xp, mean, std, drawn): return drawn
     def d_mean(g, mean_spec): return g.new_zeros(mean_spec.shape)
     def d_std(g, std_spec): return g.new_zeros(std_spec.shape)
+    def body(k, mean, std, drawn): return drawn

@@ -5,7 +5,7 @@ from ..base.op import Composite, Op
 from ..base.spec import spec
 from .arith import conj
 from .einsum import einsum
-from .linalg import _norm_of_rows, _vector_norm
+from .linalg import _norm_of_rows, _vector_norm, norm_body
 from .matmul import C_WORDS, matmul, only_tensors, refuse_dtype
 
 
@@ -101,6 +101,12 @@ class _cdist(Op):
 
     def d_x1(g, x1, x2, p, out):  return d_difference(g, x1, x2, p, out).sum(-2)
     def d_x2(g, x1, x2, p, out):  return -d_difference(g, x1, x2, p, out).sum(-3)
+
+    def body(k, x1, x2, p):
+        x1 = k.reshape(x1, (*x1.shape[:-1], 1, x1.shape[-1]))
+        x2 = k.reshape(x2, (*x2.shape[:-2], 1, *x2.shape[-2:]))
+        apart = x1 - x2
+        return norm_body(k, apart, p, (apart.ndim - 1,))
 
 
 def d_difference(g, x1, x2, p, dist):

@@ -4,7 +4,7 @@ from ..base.errors import need
 from ..base.op import Composite, Op
 from ..base.spec import spec
 from .create import _arange
-from .index import INDICES, half_widened, reduce_at, within
+from .index import INDICES, half_widened, reduce_at, rows_at, within
 
 
 def indices_given(weight, indices):
@@ -36,6 +36,9 @@ class embedding(Op):
 
     def d_weight(g, weight_spec, indices, padding_idx, scale_grad_by_freq):
         return _embedding_backward(g, indices, weight_spec.shape[0], padding_idx, scale_grad_by_freq)
+
+    def body(k, weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
+        return rows_at(k, weight, 0, k.cast(indices, dtypes.int64))
 
 
 class _embedding_backward(Op):

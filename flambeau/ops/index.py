@@ -124,6 +124,32 @@ def keys(indices):
     return tuple([slice(None) if i is None else i != 0 if i.dtype == "u1" else i for i in indices])
 
 
+# --- positions in a kernel ----------------------------------------------------------------------------------
+
+
+def wrapped(k, index, size):
+    """For a body: positions of a dimension of `size`, those below zero counted from its end."""
+    index = k.cast(index, dtypes.int64)
+    return k.where(index < 0, index + size, index)
+
+
+def rows_at(k, x, dim, index):
+    """For a body: the slices of `x` along `dim` at the elements of `index`, whose dimensions stand in its place."""
+    flat = k.reshape(index, (*[1] * dim, index.numel, *[1] * (x.ndim - dim - 1)))
+    return k.reshape(k.gather(x, dim, flat), (*x.shape[:dim], *index.shape, *x.shape[dim + 1:]))
+
+
+def matched(x, dim, index):
+    """Whether an `index` along `dim` has an element for each place of `x` in the other dimensions."""
+    return x.ndim and x.ndim == index.ndim and all(
+        n == m for d, (n, m) in enumerate(zip(x.shape, index.shape, strict=True)) if d != dim % x.ndim)
+
+
+def picked_along(k, x, dim, index):
+    """For a body: the element of `x` that each element of `index` points to along `dim`."""
+    return k.gather(x, dim, k.cast(index, dtypes.int64)) if matched(x, dim, index) else NotImplemented
+
+
 # --- adding at positions ------------------------------------------------------------------------------------
 
 
@@ -217,6 +243,12 @@ class index(Op):
         return input[keys(indices)] if 0 not in shape else xp.empty(shape, input.dtype)
 
     def d_input(g, input_spec, indices): return _index_backward(g, input_spec.shape, indices)
+
+    def body(k, input, indices):
+        given = [d for d, i in enumerate(indices) if i is not None]
+        if len(given) != 1 or indices[given[0]].dtype in MASKS:
+            return NotImplemented
+        return rows_at(k, input, given[0], wrapped(k, indices[given[0]], input.shape[given[0]]))
 
 
 class _index_backward(Op):
@@ -384,6 +416,10 @@ class index_select(Op):
         return xp.take(input, index.reshape(-1), axis=dim) if input.ndim else input
 
     def d_input(g, input_spec, dim, index): return _index_select_backward(g, input_spec.shape, dim, index)
+
+    def body(k, input, dim, index):
+        at = k.reshape(k.cast(index, dtypes.int64), (index.numel,))
+        return rows_at(k, input, dim % input.ndim, at) if input.ndim else input
 
 
 class _index_select_backward(Op):
@@ -590,6 +626,9 @@ class take(Op):
     def verify(index, input_spec): places_within(index, input_spec)
     def ref(xp, input, index): return input.reshape(-1)[index]
     def d_input(g, input_spec, index): return _put_add(zeros(g, input_spec.shape), index, g)
+
+    def body(k, input, index):
+        return rows_at(k, input, 0, wrapped(k, index, input.numel)) if input.ndim == 1 else NotImplemented
 
 
 class put(Composite):

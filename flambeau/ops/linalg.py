@@ -238,6 +238,22 @@ class _vector_norm(Op):
         g, out = lift(g, input, dim, keepdim), lift(out, input, dim, keepdim)
         return d_norm(g, input.to(out.dtype) if not input.is_complex() else input, out, ord, axes(dim, input.ndim))
 
+    def body(k, input, ord=2, dim=None, keepdim=False, *, dtype=None):
+        x = input if dtype is None else k.cast(input, dtypes.from_numpy(dtype.compute))
+        return norm_body(k, x, ord, axes(dim, input.ndim))
+
+
+def norm_body(k, x, ord, over):
+    """For a body: the `ord`-norm of `x` over axes."""
+    if ord == 0:
+        return k.sum(k.cast(x != 0, x.dtype), over)
+    if ord == 2:
+        return k.sqrt(k.sum(x * x, over))
+    size = k.abs(x)
+    if math.isinf(ord):
+        return (k.max if ord > 0 else k.min)(size, over)
+    return k.sum(size, over) if ord == 1 else k.pow(k.sum(k.pow(size, ord), over), 1 / ord)
+
 
 def _no_output(input, over):
     return 0 in [n for d, n in enumerate(input.shape) if d not in over]
@@ -369,6 +385,13 @@ class _cross(Op):
     def ref(xp, input, other, *, dim=-1):  return xp.cross(input, other, axis=dim)
     def d_input(g, other, dim):            return _cross(conj(other), g, dim=dim)
     def d_other(g, input, dim):            return _cross(g, conj(input), dim=dim)
+
+    def body(k, input, other, *, dim):
+        d = shapes.wrap_dim(dim, len(input.shape))
+        place = k.index(d, [3 if i == d else 1 for i in range(len(input.shape))])
+        after, last = k.irem(place + 1, 3), k.irem(place + 2, 3)
+        left, right = (k.gather(input, d, one) * k.gather(other, d, two) for one, two in ((after, last), (last, after)))
+        return left - right
 
 
 class cross(Composite):

@@ -10,6 +10,9 @@ from ..base import dtypes, shapes
 from ..base.errors import need, warn
 from ..base.op import Composite, Op, door
 from ..base.spec import spec
+from .index import rows_at
+from .norm import wide
+from .reduce import not_for
 
 REDUCTIONS = ("none", "mean", "sum")
 
@@ -230,6 +233,8 @@ class _inside_unit(Op):
         outside = input[~((input >= 0) & (input <= 1))]
         need(not outside.size, f"all elements of input should be between 0 and 1, found {outside[:1].tolist()}")
 
+    def body(k, input): return input
+
 
 class _binary_cross_entropy(Loss):
     """The cross entropy of probabilities `input` and targets between 0 and 1."""
@@ -309,10 +314,11 @@ class _nll(Op):
     """(the negative log likelihood of class indices, the total weight)."""
 
     node = "NllLossBackward0"
+    nondiff = (1,)
 
     def meta(input, target, weight, reduction, ignore_index):
-        classes = input.shape[1] if input.ndim > 1 else input.shape[0]
-        total = spec(input.dtype, (), None, input.device)
+        classes = input.shape[class_dim(input)]
+        total = spec(dtypes.from_numpy(input.dtype.compute), (), None, input.device)
         if weight is not None:
             need(weight.ndim == 1 and weight.shape[0] == classes, "weight tensor should be defined either for all "
                  f"{classes} classes or no classes but got weight tensor of shape: {list(weight.shape)}")
@@ -321,68 +327,113 @@ class _nll(Op):
         need(target.dtype in (dtypes.int64, dtypes.uint8), f"expected scalar type Long but found {target.dtype.cname}")
         need(input.dtype.is_floating_point, f"\"nll_loss_out_frame\" not implemented for '{input.dtype.cname}'",
              NotImplementedError)
-        out = spec(input.dtype, target.shape, None, input.device) if reduction == "none" else total
-        return out, total
+        return spec(input.dtype, target.shape if reduction == "none" else (), None, input.device), total
 
     def verify(target, input_spec, ignore_index):
-        classes = input_spec.shape[1] if input_spec.ndim > 1 else input_spec.shape[0]
+        classes = input_spec.shape[class_dim(input_spec)]
         wrong = target[((target < 0) | (target >= classes)) & (target != ignore_index)]
         need(not wrong.size, f"Target {wrong.reshape(-1)[:1].tolist()[0] if wrong.size else ''} is out of bounds: it "
                              f"must lie in [0, {classes - 1}] or be ignore_index={ignore_index}.", IndexError)
 
     def ref(xp, input, target, weight, reduction, ignore_index):
         picked, factor = pick(xp, input, target, weight, ignore_index)
-        loss, total = -picked * factor, factor.sum()
-        if reduction == "none":
-            return loss, total
-        return (loss.sum() / total if reduction == "mean" else loss.sum()), total
+        return averaged(-picked * factor, factor, reduction)
 
-    def d_input(g, input_spec, target, weight, reduction, ignore_index, out):
-        g = g[0]
-        total = out[1].detach() if reduction == "mean" else None
-        return _nll_backward(g if total is None else g / total, target, weight, input_spec.shape, ignore_index)
+    def d_input(g, input_spec, target, weight, reduction, ignore_index, out1):
+        total = out1 if reduction == "mean" else None
+        return _nll_backward(g[0], target, weight, total, input_spec.shape, ignore_index)
 
-    nondiff = (1,)
+    def body(k, input, target, weight, reduction, ignore_index):
+        classes, at, used, factor = class_body(k, input, target, weight, ignore_index)
+        loss = k.where(used, -k.gather(input, classes, at) * factor, 0)
+        return averaged_body(k, loss, factor, reduction)
 
 
 class _nll2d(_nll):
     """`_nll` with further dimensions after the classes."""
 
     node = "NllLoss2DBackward0"
-    meta, ref, verify, d_input = _nll.meta, _nll.ref, _nll.verify, _nll.d_input
+
+
+def class_dim(input):
+    """Which dimension of `input` the classes are: [C] or [N, C, ...]."""
+    return 1 if input.ndim > 1 else 0
 
 
 def pick(xp, input, target, weight, ignore_index):
     """(the log probability of each target's class, its weight), zero where it is ignored."""
-    classes = 1 if input.ndim > 1 else 0
+    classes = class_dim(input)
     target = target.astype(xp.int64)
     used = target != ignore_index
     safe = xp.where(used, target, 0)
     if input.shape[classes] == 0:
         return xp.zeros(target.shape, input.dtype), xp.zeros(target.shape, input.dtype)
     picked = xp.take_along_axis(input, xp.expand_dims(safe, classes), classes).squeeze(classes)
-    factor = used.astype(input.dtype) if weight is None else weight[safe] * used
+    factor = used.astype(input.dtype) if weight is None else xp.where(used, weight[safe], weight.dtype.type(0))
     return xp.where(used, picked, xp.zeros((), input.dtype)), factor
 
 
+def class_body(k, input, target, weight, ignore_index):
+    """For a body: (dimension of the classes, each target with a one there, whether it counts, its weight).
+
+    A target that does not count is class 0.
+    """
+    classes = class_dim(input)
+    at = k.reshape(k.cast(target, dtypes.int64), (*input.shape[:classes], 1, *input.shape[classes + 1:]))
+    used = at != ignore_index
+    at = k.where(used, at, 0)
+    factor = k.cast(used, input.dtype) if weight is None else k.where(used, rows_at(k, weight, 0, at), 0)
+    return classes, at, used, factor
+
+
+def averaged(loss, factor, reduction):
+    """(the loss as `reduction` asks, the total weight), from arrays."""
+    total = factor.sum()
+    if reduction == "none":
+        return loss, total
+    return (loss.sum() / total if reduction == "mean" else loss.sum()), total
+
+
+def averaged_body(k, loss, factor, reduction):
+    """`averaged` in expressions."""
+    every = tuple(range(loss.ndim))
+    total = k.sum(factor, every)
+    if reduction == "none":
+        return loss, total
+    return (k.sum(loss, every) / total if reduction == "mean" else k.sum(loss, every)), total
+
+
 class _nll_backward(Op):
-    """Minus `grad` times the class weight at each target's class, zero elsewhere."""
+    """Minus `grad` (over `total`, if given) times the class weight at each target's class, zero elsewhere."""
 
-    def meta(grad, target, weight, shape, ignore_index): return spec(grad.dtype, tuple(shape), None, grad.device)
+    def meta(grad, target, weight, total, shape, ignore_index):
+        return spec(grad.dtype, tuple(shape), None, grad.device)
 
-    def ref(xp, grad, target, weight, shape, ignore_index):
+    def ref(xp, grad, target, weight, total, shape, ignore_index):
         out = xp.zeros(shape, grad.dtype)
         _, factor = pick(xp, out, target, weight, ignore_index)
-        classes = 1 if len(shape) > 1 else 0
+        classes = class_dim(out)
         safe = xp.expand_dims(xp.where(target != ignore_index, target.astype(xp.int64), 0), classes)
         if out.size:
-            made = -xp.broadcast_to(grad, target.shape) * factor
+            made = -xp.broadcast_to(grad if total is None else grad / total, target.shape) * factor
             xp.put_along_axis(out, safe, xp.expand_dims(made, classes), classes)
         return out
 
-    def d_grad(g, grad_spec, target, weight, ignore_index):
-        made, _ = _nll(g, target, weight, "none", ignore_index)
-        return made
+    def grads(v, needs, grad, target, weight, total, ignore_index):
+        made, _ = _nll(v, target, weight, "none", ignore_index)
+        made = made if total is None else made / total
+        return (made, *[None] * (len(needs) - 1))
+
+    def body(k, grad, target, weight, total, shape, ignore_index):
+        like = k.expand(k.const(0, grad.dtype), shape)
+        classes, at, used, factor = class_body(k, like, target, weight, ignore_index)
+        return k.where((k.index(classes, shape) == at) & used, -row_scale(k, grad, total, factor), 0)
+
+
+def row_scale(k, grad, total, factor):
+    """For a body: the gradient of each row's own loss, times its weight."""
+    grad = grad if total is None else grad / total
+    return (k.reshape(grad, factor.shape) if grad.ndim else grad) * factor
 
 
 class _nll_loss(Loss):
@@ -394,8 +445,8 @@ class _nll_loss(Loss):
         return nll(input, target, weight, reduction_of(reduction, size_average, reduce), ignore_index)
 
 
-def nll(input, target, weight, reduction, ignore_index):
-    """`nll_loss` with its checks."""
+def nll(input, target, weight, reduction, ignore_index, flat=_nll, deep=_nll2d):
+    """`nll_loss` with its checks; `flat` and `deep` are the operations for [N, C] and [N, C, ...]."""
     need(input.dim() > 0, f"Expected 1 or more dimensions (got {input.dim()})", ValueError)
     if input.dim() == 1:
         need(target.dim() <= 1, "0D or 1D target tensor expected, multi-target not supported: got "
@@ -404,20 +455,101 @@ def nll(input, target, weight, reduction, ignore_index):
                                                         f"{list(target.shape)}")
         if target.dim():
             target = target.squeeze(0)
-        return _nll(input, target, weight, reduction, ignore_index)[0]
+        return flat(input, target, weight, reduction, ignore_index)[0]
     if input.dim() == 2:
         need(target.dim() == 1, "0D or 1D target tensor expected, multi-target not supported: got "
              f"{list(target.shape)} beside input {list(input.shape)}")
         need(target.shape[0] == input.shape[0], f"Expected input batch_size ({input.shape[0]}) to match target "
                                                 f"batch_size ({target.shape[0]}).",
              ValueError)
-        return _nll(input, target, weight, reduction, ignore_index)[0]
+        return flat(input, target, weight, reduction, ignore_index)[0]
     need(input.shape[0] == target.shape[0], f"Expected input batch_size ({input.shape[0]}) to match target batch_size "
          f"({target.shape[0]}).", ValueError)
     need(tuple(target.shape[1:]) == tuple(input.shape[2:]), "Expected target size "
                                                             f"{[input.shape[0], *input.shape[2:]]}, got "
          f"{list(target.shape)}", ValueError if input.dim() != 4 else RuntimeError)
-    return _nll2d(input, target, weight, reduction, ignore_index)[0]
+    return deep(input, target, weight, reduction, ignore_index)[0]
+
+
+class _class_entropy(_nll):
+    """`_nll` of the log_softmax of `input`; two results more keep each row's maximum and its log of the summed rest.
+
+    The maximum is only a shift, the same result for any, so it counts as a constant in derivatives.
+    """
+
+    nondiff = (1, 2)
+
+    def meta(input, target, weight, reduction, ignore_index):
+        classes = class_dim(input)
+        not_for(input.dtype, "bool int complex", "log_softmax_lastdim_kernel_impl")
+        loss, total = _nll.meta(input, target, weight, reduction, ignore_index)
+        row = spec(total.dtype, (*input.shape[:classes], 1, *input.shape[classes + 1:]), None, input.device)
+        return loss, total, row, row
+
+    def ref(xp, input, target, weight, reduction, ignore_index):
+        classes = class_dim(input)
+        top = xp.max(input, axis=classes, keepdims=True, initial=-math.inf)
+        rest = xp.log(xp.sum(xp.exp(input - top), axis=classes, keepdims=True))
+        picked, factor = pick(xp, input - top - rest, target, weight, ignore_index)
+        return *averaged(-picked * factor, factor, reduction), top, rest
+
+    def d_input(g, input, target, weight, reduction, ignore_index, out1, out2, out3):
+        made = None
+        if g[0] is not None:
+            total = out1 if reduction == "mean" else None
+            made = _class_entropy_backward(g[0], input, out2, out3, target, weight, total, ignore_index)
+        if g[3] is not None:
+            more = g[3] * (wide(input) - out2 - out3).exp()
+            made = more if made is None else made + more
+        return made
+
+    def body(k, input, target, weight, reduction, ignore_index):
+        classes, at, used, factor = class_body(k, input, target, weight, ignore_index)
+        top = k.max(input, classes)
+        rest = k.log(k.sum(k.exp(input - top), classes))
+        loss = k.where(used, (rest - (k.gather(input, classes, at) - top)) * factor, 0)
+        return *averaged_body(k, loss, factor, reduction), top, rest
+
+
+class _class_entropy2d(_class_entropy):
+    """`_class_entropy` with further dimensions after the classes."""
+
+    node = "NllLoss2DBackward0"
+
+
+class _class_entropy_backward(Op):
+    """The softmax of `input` less one at each target's class, times `grad` (over `total`, if given) and its weight."""
+
+    def meta(grad, input, top, rest, target, weight, total, ignore_index):
+        return spec(input.dtype, input.shape, None, input.device)
+
+    def ref(xp, grad, input, top, rest, target, weight, total, ignore_index):
+        classes = class_dim(input)
+        _, factor = pick(xp, input, target, weight, ignore_index)
+        hot = xp.arange(input.shape[classes]).reshape(-1, *[1] * (input.ndim - classes - 1))
+        hot = hot == xp.expand_dims(target, classes)
+        row = xp.expand_dims((grad if total is None else grad / total) * factor, classes)
+        used = xp.expand_dims(target != ignore_index, classes)
+        return xp.where(used, (xp.exp(input - top - rest) - hot) * row, input.dtype.type(0))
+
+    def grads(v, needs, grad, input, top, rest, target, weight, total, ignore_index):
+        classes = class_dim(input.spec)
+        at = target.long().unsqueeze(classes)
+        used = at != ignore_index
+        at = at.masked_fill(~used, 0)
+        factor = used if weight is None else weight[at] * used
+        factor = factor if total is None else factor / total
+        v = wide(v)
+        vp = v * (wide(input) - top - rest).exp()
+        d_grad = ((vp.sum(classes, True) - v.gather(classes, at)) * factor).squeeze(classes)
+        d_input = vp * (grad if not grad.dim() else grad.unsqueeze(classes)) * factor
+        return (d_grad, d_input, None, -d_input, *[None] * (len(needs) - 4))
+
+    def body(k, grad, input, top, rest, target, weight, total, ignore_index):
+        classes, at, used, factor = class_body(k, input, target, weight, ignore_index)
+        hot = k.cast(k.index(classes, input.shape) == at, input.dtype)
+        row = row_scale(k, grad, total, factor)
+        return k.where(used, (k.exp(input - top - rest) - hot) * row, 0)
 
 
 class _cross_entropy(Loss):
@@ -438,10 +570,10 @@ class _cross_entropy(Loss):
             need(target.is_floating_point(), "Expected floating point type for target with class probabilities, got "
                                              f"{target.dtype}")
             return _soft_targets(input, target, weight, reduction, label_smoothing, classes)
-        logs = input.log_softmax(classes)
-        if label_smoothing > 0:
+        if label_smoothing > 0 or not input.dim():
+            logs = input.log_softmax(classes)
             return _smoothed(logs, target, weight, reduction, ignore_index, label_smoothing, classes)
-        return nll(logs, target, weight, reduction, ignore_index)
+        return nll(input, target, weight, reduction, ignore_index, _class_entropy, _class_entropy2d)
 
 
 def _soft_targets(input, target, weight, reduction, smoothing, classes):
@@ -659,6 +791,8 @@ class _class_check(Op):
     def verify(target, classes):
         wrong = target[(target < 0) | (target >= classes)]
         need(not wrong.size, f"target out of range: {wrong.reshape(-1)[:1].tolist()}, there are {classes} classes")
+
+    def body(k, target, classes): return target
 
 
 class _multilabel_soft_margin_loss(Loss):

@@ -4,6 +4,7 @@ from ..base.arguments import as_scalar, fitting
 from ..base.errors import need
 from ..base.op import NUMBERS, Composite, Op
 from ..base.spec import spec
+from .convert import converted
 from .index import FILL_MASK, tensor_given, zeros
 from .shape import cat
 
@@ -43,6 +44,7 @@ class _masked_fill(Op):
         return xp.where(mask, as_scalar(value, dtypes.from_numpy(input.dtype)), input)
 
     def d_input(g, mask):            return _masked_fill(g, mask, 0)
+    def body(k, input, mask, value): return k.where(mask, k.cast(value, input.dtype), input)
 
 
 class _masked_fill_tensor(Op):
@@ -63,8 +65,9 @@ class _masked_fill_tensor(Op):
     def ref(xp, input, mask, value):
         return xp.where(mask, as_scalar(value.item(), dtypes.from_numpy(input.dtype)), input)
 
-    def d_input(g, mask):  return _masked_fill(g, mask, 0)
-    def d_value(g, mask):  return _masked_fill(g, ~mask, 0).sum()
+    def d_input(g, mask):            return _masked_fill(g, mask, 0)
+    def d_value(g, mask):            return _masked_fill(g, ~mask, 0).sum()
+    def body(k, input, mask, value): return k.where(mask, converted(k, value, input.dtype), input)
 
 
 class masked_scatter(Op):

@@ -6,7 +6,7 @@ from ..base.errors import need
 from ..base.op import Composite, Pointwise, View
 from ..base.spec import spec
 from ..base.special import sinc as real_sinc
-from .arith import conj
+from .arith import conj, widened
 
 
 def no_complex(dtype, *args):
@@ -29,6 +29,7 @@ class sqrt(Pointwise):
 
     def ref(xp, input):     return xp.sqrt(input)
     def d_input(g, out):    return g / (2 * conj(out))
+    def body(k, input):     return k.sqrt(input)
 
 
 class rsqrt(Pointwise):
@@ -38,6 +39,7 @@ class rsqrt(Pointwise):
 
     def ref(xp, input):     return 1 / xp.sqrt(input)
     def d_input(g, out):    return -0.5 * g * conj(out ** 3)
+    def body(k, input):     return k.rsqrt(input)
 
 
 class exp(Pointwise):
@@ -47,6 +49,7 @@ class exp(Pointwise):
 
     def ref(xp, input):     return xp.exp(input)
     def d_input(g, out):    return g * conj(out)
+    def body(k, input):     return k.exp(input)
 
 
 class exp2(Pointwise):
@@ -57,6 +60,7 @@ class exp2(Pointwise):
 
     def ref(xp, input):     return xp.exp(math.log(2) * input) if input.dtype.kind == "c" else xp.exp2(input)
     def d_input(g, out):    return g * conj(out * math.log(2))
+    def body(k, input):     return k.exp2(input)
 
 
 class expm1(Pointwise):
@@ -67,6 +71,7 @@ class expm1(Pointwise):
 
     def ref(xp, input):     return xp.expm1(input)
     def d_input(g, out):    return g * conj(out + 1)
+    def body(k, input):     return k.expm1(input)
 
 
 class log(Pointwise):
@@ -76,6 +81,7 @@ class log(Pointwise):
 
     def ref(xp, input):     return xp.log(input)
     def d_input(g, input):  return g / conj(input)
+    def body(k, input):     return k.log(input)
 
 
 class log2(Pointwise):
@@ -85,6 +91,7 @@ class log2(Pointwise):
 
     def ref(xp, input):     return xp.log2(input)
     def d_input(g, input):  return g / conj(input * math.log(2))
+    def body(k, input):     return k.log2(input)
 
 
 class log10(Pointwise):
@@ -94,6 +101,7 @@ class log10(Pointwise):
 
     def ref(xp, input):     return xp.log10(input)
     def d_input(g, input):  return g / conj(input * math.log(10))
+    def body(k, input):     return k.log10(input)
 
 
 class log1p(Pointwise):
@@ -105,6 +113,7 @@ class log1p(Pointwise):
 
     def ref(xp, input):     return xp.log1p(input)
     def d_input(g, input):  return g / conj(input + 1)
+    def body(k, input):     return k.log1p(input)
 
 
 class logaddexp(Pointwise):
@@ -124,6 +133,10 @@ class logaddexp(Pointwise):
     def d_input(g, input, other): return g / conj(1 + (other - input).exp())
     def d_other(g, input, other): return g / conj(1 + (input - other).exp())
 
+    def body(k, input, other):
+        far = k.maximum(input, other) + k.log1p(k.exp(-k.abs(input - other)))
+        return k.where(input == other, input + math.log(2), far)            # equal infinities have no difference
+
 
 class logaddexp2(Pointwise):
     """The logarithm to base two of two to the `input` plus two to the `other`, elementwise."""
@@ -136,6 +149,10 @@ class logaddexp2(Pointwise):
     def d_input(g, input, other): return g / (1 + (other - input).exp2())
     def d_other(g, input, other): return g / (1 + (input - other).exp2())
 
+    def body(k, input, other):
+        far = k.maximum(input, other) + k.log1p(k.exp2(-k.abs(input - other))) * (1 / math.log(2))
+        return k.where(input == other, input + 1, far)
+
 
 class sigmoid(Pointwise):
     """One over one plus e to the minus `input`, elementwise."""
@@ -145,6 +162,7 @@ class sigmoid(Pointwise):
 
     def ref(xp, input):     return 1 / (1 + xp.exp(-input))
     def d_input(g, out):    return g * conj((1 - out) * out)
+    def body(k, input):     return k.sigmoid(input)
 
 
 class logit(Pointwise):
@@ -162,6 +180,10 @@ class logit(Pointwise):
         lowest, outside = (0.0, math.nan) if eps is None else (eps, 0.0)
         return (g / (input * (1 - input))).where((input >= lowest) & (input <= 1 - lowest), outside)
 
+    def body(k, input, eps):
+        p = input if eps is None else k.minimum(k.maximum(input, eps), 1 - eps)
+        return k.log(p / (1 - p))
+
 
 # ---- angles
 
@@ -173,6 +195,7 @@ class sin(Pointwise):
 
     def ref(xp, input):     return xp.sin(input)
     def d_input(g, input):  return g * conj(input.cos())
+    def body(k, input):     return k.sin(input)
 
 
 class cos(Pointwise):
@@ -182,6 +205,7 @@ class cos(Pointwise):
 
     def ref(xp, input):     return xp.cos(input)
     def d_input(g, input):  return g * -conj(input.sin())
+    def body(k, input):     return k.cos(input)
 
 
 class tan(Pointwise):
@@ -191,6 +215,7 @@ class tan(Pointwise):
 
     def ref(xp, input):     return xp.tan(input)
     def d_input(g, out):    return g * conj(1 + out * out)
+    def body(k, input):     return k.tan(input)
 
 
 class asin(Pointwise):
@@ -201,6 +226,7 @@ class asin(Pointwise):
 
     def ref(xp, input):     return xp.arcsin(input)
     def d_input(g, input):  return g * conj((1 - input * input).rsqrt())
+    def body(k, input):     return k.asin(input)
 
 
 class acos(Pointwise):
@@ -211,6 +237,7 @@ class acos(Pointwise):
 
     def ref(xp, input):     return xp.arccos(input)
     def d_input(g, input):  return g * -conj((1 - input * input).rsqrt())
+    def body(k, input):     return k.acos(input)
 
 
 class atan(Pointwise):
@@ -221,6 +248,7 @@ class atan(Pointwise):
 
     def ref(xp, input):     return xp.arctan(input)
     def d_input(g, input):  return g / conj(input * input + 1)
+    def body(k, input):     return k.atan(input)
 
 
 class atan2(Pointwise):
@@ -234,6 +262,7 @@ class atan2(Pointwise):
     def ref(xp, input, other): return xp.arctan2(input, other)
     def d_input(g, input, other): return g * other * inverse_square(input, other)
     def d_other(g, input, other): return g * -input * inverse_square(input, other)
+    def body(k, input, other): return k.atan2(input, other)
 
 
 def inverse_square(a, b):
@@ -252,6 +281,13 @@ class hypot(Pointwise):
     def d_input(g, input, out): return g * (input / out)
     def d_other(g, other, out): return g * (other / out)
 
+    def body(k, input, other):
+        a, b = k.abs(input), k.abs(other)
+        long = k.maximum(a, b)
+        slope = k.minimum(a, b) / long                                       # squares of the legs could overflow
+        length = k.where(long == 0, long, long * k.sqrt(1 + slope * slope))
+        return k.where(k.fmax(a, b) == math.inf, math.inf, length)
+
 
 class sinh(Pointwise):
     """The hyperbolic sine of `input`, elementwise."""
@@ -260,6 +296,7 @@ class sinh(Pointwise):
 
     def ref(xp, input):     return xp.sinh(input)
     def d_input(g, input):  return g * conj(input.cosh())
+    def body(k, input):     return k.sinh(input)
 
 
 class cosh(Pointwise):
@@ -269,6 +306,7 @@ class cosh(Pointwise):
 
     def ref(xp, input):     return xp.cosh(input)
     def d_input(g, input):  return g * conj(input.sinh())
+    def body(k, input):     return k.cosh(input)
 
 
 class tanh(Pointwise):
@@ -279,6 +317,7 @@ class tanh(Pointwise):
 
     def ref(xp, input):     return xp.tanh(input)
     def d_input(g, out):    return g * conj(1 - out * out)
+    def body(k, input):     return k.tanh(input)
 
 
 class asinh(Pointwise):
@@ -289,6 +328,7 @@ class asinh(Pointwise):
 
     def ref(xp, input):     return xp.arcsinh(input)
     def d_input(g, input):  return g * conj((input * input + 1).rsqrt())
+    def body(k, input):     return k.asinh(input)
 
 
 class acosh(Pointwise):
@@ -304,6 +344,8 @@ class acosh(Pointwise):
             return g * conj((input + 1).rsqrt() * (input - 1).rsqrt())
         return g * (input * input - 1).rsqrt()
 
+    def body(k, input): return k.acosh(input)
+
 
 class atanh(Pointwise):
     """The number whose hyperbolic tangent is `input`, elementwise."""
@@ -313,6 +355,7 @@ class atanh(Pointwise):
 
     def ref(xp, input):     return xp.arctanh(input)
     def d_input(g, input):  return g / conj(1 - input * input)
+    def body(k, input):     return k.atanh(input)
 
 
 class sinc(Pointwise):
@@ -332,6 +375,12 @@ class sinc(Pointwise):
         below = turn * input
         return (g * conj((turn * turn.cos() - turn.sin()) / below)).where(below != 0, 0)
 
+    def body(k, input):
+        whole = k.rint(input)
+        sine = k.sin(math.pi * (input - whole))                              # exact, also of a large number
+        sine = k.where(whole == 2 * k.floor(0.5 * whole), sine, -sine)
+        return k.where(input == 0, 1, sine / (math.pi * input))
+
 
 class deg2rad(Pointwise):
     """`input` degrees in radians, elementwise."""
@@ -342,6 +391,7 @@ class deg2rad(Pointwise):
     def check(dtype, input): need(not dtype.is_complex, "deg2rad is not supported for complex tensors.")
     def ref(xp, input):      return input * (math.pi / 180)
     def d_input(g):          return g * (math.pi / 180)
+    def body(k, input):      return input * (math.pi / 180)
 
 
 class rad2deg(Pointwise):
@@ -353,6 +403,7 @@ class rad2deg(Pointwise):
     def check(dtype, input): need(not dtype.is_complex, "rad2deg is not supported for complex tensors.")
     def ref(xp, input):      return input * (180 / math.pi)
     def d_input(g):          return g * (180 / math.pi)
+    def body(k, input):      return input * (180 / math.pi)
 
 
 # ---- rounding
@@ -368,6 +419,7 @@ class floor(Pointwise):
 
     def ref(xp, input): return xp.floor(input)
     def d_input(g):     return zeros(g)
+    def body(k, input): return k.floor(input)
 
 
 class ceil(Pointwise):
@@ -380,6 +432,7 @@ class ceil(Pointwise):
 
     def ref(xp, input): return xp.ceil(input)
     def d_input(g):     return zeros(g)
+    def body(k, input): return k.ceil(input)
 
 
 class trunc(Pointwise):
@@ -393,6 +446,7 @@ class trunc(Pointwise):
 
     def ref(xp, input): return xp.trunc(input)
     def d_input(g):     return zeros(g)
+    def body(k, input): return k.trunc(input)
 
 
 class frac(Pointwise):
@@ -403,6 +457,7 @@ class frac(Pointwise):
 
     def ref(xp, input): return input - xp.trunc(input)
     def d_input(g):     return g
+    def body(k, input): return input - k.trunc(input)
 
 
 class round_(Composite):
@@ -427,6 +482,7 @@ class _round(Pointwise):
 
     def ref(xp, input): return xp.rint(input) if input.dtype.kind == "f" else input
     def d_input(g):     return zeros(g)
+    def body(k, input): return k.rint(input)
 
 
 class _round_decimals(Pointwise):
@@ -442,6 +498,18 @@ class _round_decimals(Pointwise):
         return xp.rint(input * scale) / scale if decimals > 0 else xp.rint(input / scale) * scale
 
     def d_input(g): return zeros(g)
+
+    def body(k, input, decimals):
+        scale = k.cast(power_of_ten(k, k.cast(k.abs(decimals), dtypes.int64)), input.dtype)
+        return k.where(decimals > 0, k.rint(input * scale) / scale, k.rint(input / scale) * scale)
+
+
+def power_of_ten(k, n):
+    """Ten to the whole number `n` as a float64: exact as far as that can hold it, which `pow` need not be."""
+    out = k.const(1.0, dtypes.float64)
+    for i in range(9):
+        out = out * k.where((n >> i) & 1 != 0, 10.0 ** 2 ** i, k.const(1.0, dtypes.float64))
+    return out
 
 
 class frexp(Pointwise):
@@ -461,6 +529,16 @@ class frexp(Pointwise):
     def ref(xp, input): return xp.frexp(input)
     def d_input(g, out1): return None if g[0] is None else g[0] / 2.0 ** out1.to(g[0].dtype)
 
+    def body(k, input):
+        width, mask, bias = (23, 0xff, 126) if input.dtype is dtypes.float32 else (52, 0x7ff, 1022)
+        size = k.abs(input)
+        small = size < 2.0 ** -bias
+        raw = k.bits(k.where(small, input * 2.0 ** 54, input))                # a denormal number is made a normal one
+        exponent = ((raw >> width) & mask) - bias - k.where(small, 54, k.const(0, raw.dtype))
+        mantissa = k.from_bits(raw & ~(mask << width) | bias << width, input.dtype)
+        as_is = (input == 0) | ~(size < math.inf)
+        return k.where(as_is, input, mantissa), k.where(as_is, 0, exponent)
+
 
 class nextafter(Pointwise):
     """The next floating number after `input` in the direction of `other`, elementwise."""
@@ -472,6 +550,15 @@ class nextafter(Pointwise):
     def ref(xp, input, other): return xp.nextafter(input, other)
     def d_input(g, input, other): return g.where(input != other, 0)
     def d_other(g): return zeros(g)
+
+    def body(k, input, other):
+        if input.dtype.itemsize == 2:
+            return NotImplemented
+        raw = k.bits(input)                                                   # the next number has the next bits
+        least = k.where(other > 0, 1, k.const(1 - 2 ** (8 * input.dtype.itemsize - 1), raw.dtype))
+        moved = k.where((input > 0) == (other > input), raw + 1, raw - 1)
+        out = k.from_bits(k.where(input == 0, least, moved), input.dtype)
+        return k.where(k.isnan(input) | k.isnan(other), input + other, k.where(input == other, other, out))
 
 
 class nan_to_num(Pointwise):
@@ -490,6 +577,15 @@ class nan_to_num(Pointwise):
         return replaced(xp, input, nan, posinf, neginf)
 
     def d_input(g, input): return g.where(input.isfinite(), 0)
+
+    def body(k, input, nan, posinf, neginf):
+        if not input.dtype.is_floating_point:
+            return input
+        largest = dtypes.finfo(input.dtype).max
+        x = widened(k, input)
+        out = k.where(k.isnan(x), 0 if nan is None else nan, x)
+        out = k.where(x == math.inf, largest if posinf is None else posinf, out)
+        return k.where(x == -math.inf, -largest if neginf is None else neginf, out)
 
 
 def replaced(xp, input, nan, posinf, neginf):
@@ -515,6 +611,7 @@ class _abs_in_place(Pointwise):
     def check(dtype, input): need(not dtype.is_complex, "In-place abs is not supported for complex tensors.")
     def ref(xp, input):      return xp.abs(input)
     def d_input(g, input):   return g * input.sgn()
+    def body(k, input):      return k.abs(input)
 
 
 class abs_(Pointwise):
@@ -529,11 +626,17 @@ class abs_(Pointwise):
 
     def ref(xp, input):     return xp.abs(input)
     def d_input(g, input):  return g * input.sgn()
+    def body(k, input):     return k.abs(input)
 
 
 def sign_of(xp, input):
     """-1, 0 or 1 (0 for nan too); of bools themselves."""
     return input if input.dtype.kind == "b" else (input > 0).astype(input.dtype) - (input < 0).astype(input.dtype)
+
+
+def sign_body(k, input):
+    """`sign_of` in expressions."""
+    return input if input.dtype is dtypes.bool else k.cast(input > 0, input.dtype) - k.cast(input < 0, input.dtype)
 
 
 class sign(Pointwise):
@@ -547,6 +650,7 @@ class sign(Pointwise):
 
     def ref(xp, input): return sign_of(xp, input)
     def d_input(g):     return zeros(g)
+    def body(k, input): return sign_body(k, input)
 
 
 class sgn(Pointwise):
@@ -566,6 +670,8 @@ class sgn(Pointwise):
         size = input.abs()
         return (g / size - (g / out).real * out / size).where(size != 0, 0)
 
+    def body(k, input): return sign_body(k, input)
+
 
 class signbit(Pointwise):
     """Whether the sign bit of `input` is set (so it is for -0.0), elementwise."""
@@ -578,6 +684,7 @@ class signbit(Pointwise):
         need(not dtype.is_complex, "signbit is not implemented for complex tensors.", NotImplementedError)
 
     def ref(xp, input): return xp.signbit(input) if input.dtype.kind == "f" else input < 0
+    def body(k, input): return k.bits(input) < 0 if input.dtype.is_floating_point else input < 0
 
 
 class copysign(Pointwise):
@@ -591,6 +698,7 @@ class copysign(Pointwise):
     def ref(xp, input, other):        return xp.copysign(input, other)
     def d_input(g, input, out):       return (g * (out / input)).where(input != 0, 0)
     def d_other(g):                   return zeros(g)
+    def body(k, input, other):        return k.copysign(input, other)
 
 
 # ---- complex numbers
@@ -617,6 +725,11 @@ class angle(Pointwise):
         if not input.is_complex():
             return zeros(g)
         return (g * input / (input.abs() ** 2) * 1j).where(input != 0, 0)
+
+    def body(k, input):
+        kind = input.dtype if input.dtype.is_floating_point else dtypes.float64
+        turned = k.where(input < 0, math.pi, k.const(0.0, kind))
+        return k.where(k.isnan(input), input, turned) if input.dtype.is_floating_point else turned
 
 
 class conj_(Composite):

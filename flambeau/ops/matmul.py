@@ -388,6 +388,12 @@ class _addr(Op):
     def d_vec1(g, vec2, alpha):  return times(mv(g, conj(vec2)), alpha)
     def d_vec2(g, vec1, alpha):  return times(mv(g.t(), conj(vec1)), alpha)
 
+    def body(k, input, vec1, vec2, beta, alpha):
+        product = k.reshape(vec1, (vec1.shape[0], 1))
+        if input.dtype is dtypes.bool:
+            return input & beta | product & vec2 & alpha
+        return product * vec2 * alpha + k.where(beta == 0, 0, input * beta)
+
 
 # --- matmul -----------------------------------------------------------------------------------------------------------
 

@@ -1,13 +1,17 @@
 """Normalisation: layers that bring their input to zero mean and unit variance over some of its dimensions.
 
-One derivation serves them all. With x̂ = (x - mean) · rstd over the normalised dimensions, the gradient of x is
-rstd · (g - mean(g) - x̂ · mean(g · x̂)). The backward rules compute x̂ again from the input instead of keeping it, in
-differentiable operations, so that second derivatives are exact.
+One derivation serves them all. With x̂ = (x - mean) · rstd over the normalised dimensions and h = g · weight, the gradient
+of x is rstd · (h - mean(h) - x̂ · mean(h · x̂)). Mean and variance are results of the forward operation, which keeps them for
+the backward one, and differentiable like any other, so that second derivatives are exact.
+
+A view (seen, over, lay) says where: the shape that the input is seen in, the dimensions that are normalised, and how
+the weight lies beside it.
 """
 from ..base import dtypes, shapes
 from ..base.errors import need
 from ..base.op import Composite, Op, refuse
 from ..base.spec import spec
+from .reduce import mean_of
 
 
 class Layer(Composite):
@@ -21,28 +25,180 @@ def wide(t):
     return t.float() if t is not None and t.spec.dtype.compute is not t.spec.dtype.np else t
 
 
-def standard(x, dims, eps):
-    """(x̂, rstd) of `x` over `dims`."""
-    d = x - x.mean(dims, keepdim=True)
-    rstd = ((d * d).mean(dims, keepdim=True) + eps).rsqrt()
-    return d * rstd, rstd
+def row_view(shape, n):
+    """The last `n` dimensions, normalised together."""
+    lead = len(shape) - n
+    return shape, tuple(range(lead, len(shape))), (1,) * lead + shape[lead:]
 
 
-def standard_backward(g, hat, rstd, dims):
-    """The gradient of x from that of x̂."""
-    return rstd * (g - g.mean(dims, keepdim=True) - hat * (g * hat).mean(dims, keepdim=True))
+def channel_view(shape):
+    """Everything but the channels, for [N, C, ...]."""
+    return shape, channel_dims(len(shape)), channel_shape(shape)
 
 
-def standard_ref(xp, x, dims, eps):
-    """`standard` as arrays."""
-    d = x - x.mean(axis=dims, keepdims=True)
-    return d / xp.sqrt((d * d).mean(axis=dims, keepdims=True) + eps)
+def group_view(shape, groups):
+    """Each group of channels of each sample."""
+    n, c, *rest = shape
+    each = c // groups
+    return (n, groups, each, *rest), tuple(range(2, len(shape) + 1)), (1, groups, each, *[1] * len(rest))
 
 
-def over_rest(t, keep):
-    """`t` summed over every dimension but those in `keep`."""
-    dims = [d for d in range(t.dim()) if d not in keep]
-    return t.sum(dims) if dims else t
+def channel_dims(ndim):
+    """Every dimension but the channels'."""
+    return (0, *range(2, ndim))
+
+
+def channel_shape(shape):
+    """How one number per channel broadcasts over [N, C, ...]."""
+    return (1, shape[1], *[1] * (len(shape) - 2))
+
+
+def standard_specs(input, view, strides=None):
+    """The specs of a normalisation: the result, the mean and the variance."""
+    kept = spec(wide_dtype(input), shapes.reduced(view[0], view[1], True), None, input.device)
+    return spec(input.dtype, input.shape, strides, input.device), kept, kept
+
+
+def wide_dtype(input):
+    return dtypes.from_numpy(input.dtype.compute)
+
+
+def standard_ref(xp, input, weight, bias, eps, view):
+    """(`input` normalised, scaled and shifted; mean; variance)"""
+    seen, over, lay = view
+    x = input.reshape(seen)
+    mean = x.mean(axis=over, keepdims=True)
+    var = ((x - mean) ** 2).mean(axis=over, keepdims=True)
+    out = (x - mean) / xp.sqrt(var + eps)
+    out = out if weight is None else out * weight.reshape(lay)
+    out = out if bias is None else out + bias.reshape(lay)
+    return out.reshape(input.shape), mean, var
+
+
+def standard_body(k, input, weight, bias, eps, view):
+    seen, over, lay = view
+    x = k.reshape(input, seen)
+    mean = mean_of(k, x, over)
+    var = mean_of(k, (x - mean) * (x - mean), over)
+    out = (x - mean) * k.rsqrt(var + eps)
+    return k.reshape(scaled(k, out, weight, bias, lay), input.shape), mean, var
+
+
+def scaled(k, x, weight, bias, lay):
+    """`x` times `weight` plus `bias`, where they are given."""
+    x = x if weight is None else x * k.cast(k.reshape(weight, lay), x.dtype)
+    return x if bias is None else x + k.cast(k.reshape(bias, lay), x.dtype)
+
+
+def standard_grads(g, needs, input, weight, bias, mean, var, eps, view, rest):
+    """The gradients of a normalisation; `bias` is a spec, and g holds one for each result."""
+    g, g_mean, g_var = g
+    made = [None]
+    if needs[0]:
+        if g is not None:
+            made[0] = _norm_backward(g, input, weight, mean, var, eps, view)
+        made[0] = plus_statistics(made[0], g_mean, g_var, input, mean, view)
+    if weight is not None:
+        wanted = g is not None and needs[1]
+        made.append(_norm_weight_backward(g, input, mean, var, eps, view, weight.spec.shape) if wanted else None)
+    if bias is not None:
+        made.append(bias_grad(g, bias, rest) if g is not None and needs[len(made)] else None)
+    return tuple(made)
+
+
+def bias_grad(g, bias, rest):
+    """`g` summed over all but the dimensions of `bias`."""
+    return g.sum(rest, dtype=bias.dtype) if rest else g
+
+
+def plus_statistics(d, g_mean, g_var, input, mean, view):
+    """`d` plus what came for the mean and the variance themselves, in a second derivative."""
+    if g_mean is None and g_var is None:
+        return d
+    x = wide(input).reshape(view[0])
+    share = 0 if g_mean is None else g_mean
+    share = share if g_var is None else share + 2 * g_var * (x - mean)
+    n = shapes.numel([view[0][i] for i in view[1]])
+    more = (share / n).expand(view[0]).reshape(input.spec.shape)
+    return more if d is None else d + more
+
+
+class _norm_backward(Op):
+    """The gradient of a normalisation's input."""
+
+    def meta(g, input, weight, mean, var, eps, view):
+        return spec(input.dtype, input.shape, kept_strides(input), input.device)
+
+    def ref(xp, g, input, weight, mean, var, eps, view):
+        seen, over, lay = view
+        h, rstd = g.reshape(seen), 1 / xp.sqrt(var + eps)
+        h = h if weight is None else h * weight.reshape(lay)
+        hat = (input.reshape(seen) - mean) * rstd
+        flat, along = h.mean(axis=over, keepdims=True), (h * hat).mean(axis=over, keepdims=True)
+        return (rstd * (h - flat - hat * along)).reshape(input.shape)
+
+    def grads(v, needs, g, input, weight, mean, var, eps, view):
+        # with u = rstd · v, and the sums that reach the weight, mean and variance left to broadcasting
+        seen, over, lay = view
+        x, g, v = (wide(t).reshape(seen) for t in (input, g, v))
+        w = None if weight is None else wide(weight).reshape(lay)
+        rstd = (var + eps).rsqrt()
+        hat, h, u = (x - mean) * rstd, g if w is None else g * w, v * rstd
+        flat, along, u_along = h.mean(over, True), (h * hat).mean(over, True), (u * hat).mean(over, True)
+        d_h = u - u.mean(over, True) - hat * u_along
+        d_hat = -(u * along + h * u_along)
+        d_x = d_hat * rstd
+        d_rstd = v * (h - flat - hat * along) + d_hat * (x - mean)
+        made = [(d_h if w is None else d_h * w).reshape(input.spec.shape), d_x.reshape(input.spec.shape)]
+        if weight is not None:
+            made.append(over_rest(d_h * g, lay).reshape(weight.spec.shape))
+        return (*made, -d_x, d_rstd * rstd ** 3 * -0.5)
+
+    def body(k, g, input, weight, mean, var, eps, view):
+        seen, over, lay = view
+        h, rstd = scaled(k, k.reshape(g, seen), weight, None, lay), k.rsqrt(var + eps)
+        hat = (k.reshape(input, seen) - mean) * rstd
+        return k.reshape(rstd * (h - mean_of(k, h, over) - hat * mean_of(k, h * hat, over)), input.shape)
+
+
+class _norm_weight_backward(Op):
+    """The gradient of a normalisation's weight, which has the shape `size`: g · x̂, summed."""
+
+    def meta(g, input, mean, var, eps, view, size): return spec(wide_dtype(input), size, None, input.device)
+
+    def ref(xp, g, input, mean, var, eps, view, size):
+        seen, _, lay = view
+        hat = (input.reshape(seen) - mean) / xp.sqrt(var + eps)
+        return (g.reshape(seen) * hat).sum(axis=beside(lay)).reshape(size)
+
+    def grads(v, needs, g, input, mean, var, eps, view):
+        seen, _, lay = view
+        rstd = (var + eps).rsqrt()
+        hat, v = (wide(input).reshape(seen) - mean) * rstd, v.reshape(lay)
+        u = v * wide(g).reshape(seen) * rstd
+        shape = input.spec.shape
+        return (v * hat).reshape(shape), u.reshape(shape), -u, u * hat * rstd * -0.5
+
+    def body(k, g, input, mean, var, eps, view, size):
+        seen, _, lay = view
+        hat = (k.reshape(input, seen) - mean) * k.rsqrt(var + eps)
+        return k.reshape(k.sum(k.reshape(g, seen) * hat, beside(lay)), size)
+
+
+def beside(lay):
+    """The dimensions over which a weight that lies like `lay` is repeated."""
+    return tuple([d for d, n in enumerate(lay) if n == 1])
+
+
+def over_rest(t, lay):
+    """`t` summed over the dimensions beside `lay`."""
+    return t.sum(beside(lay), True) if 1 in lay else t
+
+
+def kept_strides(input):
+    """Channels-last strides where `input` has them."""
+    lasts = shapes.suggests_channels_last(input.shape, input.strides)
+    return shapes.channels_last_strides(input.shape) if lasts else None
 
 
 def real_only(input):
@@ -73,25 +229,18 @@ class _layer_norm(Op):
             need(t is None or t.dtype is input.dtype or t.dtype is dtypes.float32,
                  f"expected scalar type {input.dtype.cname} but found {t.dtype.cname if t is not None else None}")
         real_only(input)
-        return spec(input.dtype, input.shape, None, input.device)
+        return standard_specs(input, row_view(input.shape, n))
 
     def ref(xp, input, normalized_shape, weight, bias, eps):
-        out = standard_ref(xp, input, tuple(range(-len(normalized_shape), 0)), eps)
-        out = out if weight is None else out * weight
-        return out if bias is None else out + bias
+        return standard_ref(xp, input, weight, bias, eps, row_view(input.shape, len(normalized_shape)))
 
-    def grads(g, needs, input, normalized_shape, weight, bias_spec, eps):
-        n = len(normalized_shape)
-        lead = input.dim() - n
-        dims, keep = list(range(-n, 0)), range(lead, input.dim())
-        g = wide(g)
-        hat, rstd = standard(wide(input), dims, eps)
-        made = [standard_backward(g if weight is None else g * wide(weight), hat, rstd, dims) if needs[0] else None]
-        if weight is not None:
-            made.append(over_rest(g * hat, keep) if needs[1] else None)
-        if bias_spec is not None:
-            made.append(over_rest(g, keep) if needs[-1] else None)
-        return tuple(made)
+    def grads(g, needs, input, normalized_shape, weight, bias_spec, eps, out1, out2):
+        view = row_view(input.spec.shape, len(normalized_shape))
+        rest = tuple(range(view[1][0]))
+        return standard_grads(g, needs, input, weight, bias_spec, out1, out2, eps, view, rest)
+
+    def body(k, input, normalized_shape, weight, bias, eps):
+        return standard_body(k, input, weight, bias, eps, row_view(input.shape, len(normalized_shape)))
 
 
 class _layer_norm_front(Layer):
@@ -100,7 +249,7 @@ class _layer_norm_front(Layer):
     names = "nn.functional.layer_norm layer_norm"
 
     def of(input, normalized_shape, weight=None, bias=None, eps=1e-5, cudnn_enable=True):
-        return _layer_norm(input, tuple(normalized_shape), weight, bias, eps)
+        return _layer_norm(input, tuple(normalized_shape), weight, bias, eps)[0]
 
 
 class _rms_norm(Layer):
@@ -131,61 +280,65 @@ class _rms_norm(Layer):
 
 
 class _batch_norm(Op):
-    """`input` [N, C, ...] standardised per channel, by the batch's or given statistics, then scaled and shifted."""
+    """`input` [N, C, ...] standardised per channel over the batch, then scaled and shifted."""
 
     node = "NativeBatchNormBackward0"
+    cname = "batch_norm"
 
-    def meta(input, weight, bias, mean, var, training, eps):
-        channels = input.shape[1] if input.ndim > 1 else None
-        for what, t in (("weight", weight), ("bias", bias), ("running_mean", mean), ("running_var", var)):
-            need(t is None or t.numel == channels, f"{what} should contain {channels} elements not "
-                                                   f"{t.numel if t else None}")
-        need(training or (mean is not None and var is not None), "running_mean and running_var must be defined in "
-                                                                 "evaluation mode")
-        refuse(_batch_norm, input.dtype, "bool int complex")
-        strides = None
-        if shapes.suggests_channels_last(input.shape, input.strides):
-            strides = shapes.channels_last_strides(input.shape)
-        return spec(input.dtype, input.shape, strides, input.device)
+    def meta(input, weight, bias, eps):
+        check_channels(input, weight=weight, bias=bias)
+        return standard_specs(input, channel_view(input.shape), kept_strides(input))
 
-    def ref(xp, input, weight, bias, mean, var, training, eps):
-        dims, lay = channel_dims(input.ndim), channel_shape(input.ndim)
-        if training:
-            out = standard_ref(xp, input, dims, eps)
-        else:
-            out = (input - mean.reshape(lay)) / xp.sqrt(var.reshape(lay) + eps)
+    def ref(xp, input, weight, bias, eps): return standard_ref(xp, input, weight, bias, eps, channel_view(input.shape))
+
+    def grads(g, needs, input, weight, bias_spec, eps, out1, out2):
+        view = channel_view(input.spec.shape)
+        return standard_grads(g, needs, input, weight, bias_spec, out1, out2, eps, view, view[1])
+
+    def body(k, input, weight, bias, eps): return standard_body(k, input, weight, bias, eps, channel_view(input.shape))
+
+
+class _fixed_norm(Op):
+    """`input` [N, C, ...] standardised per channel by given statistics, then scaled and shifted."""
+
+    node = "NativeBatchNormBackward0"
+    cname = "batch_norm"
+
+    def meta(input, weight, bias, mean, var, eps):
+        check_channels(input, weight=weight, bias=bias, running_mean=mean, running_var=var)
+        return spec(input.dtype, input.shape, kept_strides(input), input.device)
+
+    def ref(xp, input, weight, bias, mean, var, eps):
+        lay = channel_shape(input.shape)
+        out = (input - mean.reshape(lay)) / xp.sqrt(var.reshape(lay) + eps)
         out = out if weight is None else out * weight.reshape(lay)
         return out if bias is None else out + bias.reshape(lay)
 
-    def grads(g, needs, input, weight, bias_spec, mean, var, training, eps):
-        dims, lay = list(channel_dims(input.dim())), channel_shape(input.dim())
-        g, x = wide(g), wide(input)
-        if training:
-            hat, rstd = standard(x, dims, eps)
-        else:
-            rstd = (wide(var).reshape(lay) + eps).rsqrt()
-            hat = (x - wide(mean).reshape(lay)) * rstd
-        scaled = g if weight is None else g * wide(weight).reshape(lay)
-        made = []
+    def grads(g, needs, input, weight, bias_spec, mean, var, eps):
+        view = channel_view(input.spec.shape)
+        mean, var = wide(mean).view(view[2]), wide(var).view(view[2])
+        made = [None]
         if needs[0]:
-            made.append(standard_backward(scaled, hat, rstd, dims) if training else scaled * rstd)
-        else:
-            made.append(None)
+            scale = (var + eps).rsqrt()
+            made[0] = wide(g) * (scale if weight is None else scale * wide(weight).view(view[2]))
         if weight is not None:
-            made.append(over_rest(g * hat, (1,)) if needs[1] else None)
+            made.append(_norm_weight_backward(g, input, mean, var, eps, view, weight.spec.shape) if needs[1] else None)
         if bias_spec is not None:
-            made.append(over_rest(g, (1,)) if needs[len(made)] else None)
-        return (*made, *[None] * (len(needs) - len(made)))
+            made.append(bias_grad(g, bias_spec, view[1]) if needs[len(made)] else None)
+        return (*made, None, None)
+
+    def body(k, input, weight, bias, mean, var, eps):
+        lay = channel_shape(input.shape)
+        mean, var = (k.cast(k.reshape(t, lay), input.dtype) for t in (mean, var))
+        return scaled(k, (input - mean) * k.rsqrt(var + eps), weight, bias, lay)
 
 
-def channel_dims(ndim):
-    """Every dimension but the channels'."""
-    return (0, *range(2, ndim))
-
-
-def channel_shape(ndim):
-    """How one number per channel broadcasts over [N, C, ...]."""
-    return (1, -1, *[1] * (ndim - 2))
+def check_channels(input, **given):
+    """Refuse what does not have one element for each channel of `input`."""
+    channels = input.shape[1] if input.ndim > 1 else None
+    for what, t in given.items():
+        need(t is None or t.numel == channels, f"{what} should contain {channels} elements not {t.numel if t else None}")
+    refuse(_batch_norm, input.dtype, "bool int complex")
 
 
 class _batch_norm_front(Layer):
@@ -209,19 +362,21 @@ class _batch_norm_front(Layer):
 
 def normalised(input, weight, bias, mean, var, training, momentum, eps):
     """Batch norm, and the update of the running statistics beside it."""
-    if training:
-        out = _batch_norm(input, weight, bias, None, None, True, eps)
-        if mean is not None or var is not None:
-            x = wide(input.detach())
-            dims = list(channel_dims(input.dim()))
-            count = input.numel() // max(input.shape[1], 1)
-            if mean is not None:
-                mean.detach().mul_(1 - momentum).add_((momentum * x.mean(dims)).to(mean.dtype))
-            if var is not None:
-                unbiased = x.var(dims, unbiased=False) * (count / max(count - 1, 1))
-                var.detach().mul_(1 - momentum).add_((momentum * unbiased).to(var.dtype))
-        return out
-    return _batch_norm(input, weight, bias, mean, var, False, eps)
+    if not training:
+        need(mean is not None and var is not None, "running_mean and running_var must be defined in evaluation mode")
+        return _fixed_norm(input, weight, bias, mean, var, eps)
+    out, batch_mean, batch_var = _batch_norm(input, weight, bias, eps)
+    if mean is not None:
+        toward(mean, batch_mean, momentum)
+    if var is not None:
+        count = input.numel() // max(input.shape[1], 1)
+        toward(var, batch_var.detach() * (count / max(count - 1, 1)), momentum)
+    return out
+
+
+def toward(running, batch, momentum):
+    """Move a running statistic `momentum` of the way to that of the batch, in place."""
+    running.detach().lerp_(batch.detach().view(running.shape).to(running.dtype), momentum)
 
 
 class _instance_norm(Layer):
@@ -273,31 +428,17 @@ class _group_norm(Op):
                                                                      f"of shape {list(t.shape) if t else None} and "
                                                                      f"input of shape {list(input.shape)}")
         refuse(_group_norm, input.dtype, "bool int complex")
-        return spec(input.dtype, input.shape, None, input.device)
+        return standard_specs(input, group_view(input.shape, num_groups))
 
     def ref(xp, input, num_groups, weight, bias, eps):
-        n, lay = input.shape[0], channel_shape(input.ndim)
-        inner = input.size // max(n * num_groups, 1)
-        out = standard_ref(xp, input.reshape(n, num_groups, inner), (2,), eps).reshape(input.shape)
-        out = out if weight is None else out * weight.reshape(lay)
-        return out if bias is None else out + bias.reshape(lay)
+        return standard_ref(xp, input, weight, bias, eps, group_view(input.shape, num_groups))
 
-    def grads(g, needs, input, num_groups, weight, bias_spec, eps):
-        n, lay, shape = input.shape[0], channel_shape(input.dim()), input.shape
-        inner = input.numel() // max(n * num_groups, 1)
-        g = wide(g)
-        hat, rstd = standard(wide(input).reshape(n, num_groups, inner), [2], eps)
-        made = []
-        if needs[0]:
-            scaled = (g if weight is None else g * wide(weight).reshape(lay)).reshape(n, num_groups, inner)
-            made.append(standard_backward(scaled, hat, rstd, [2]).reshape(shape))
-        else:
-            made.append(None)
-        if weight is not None:
-            made.append(over_rest(g * hat.reshape(shape), (1,)) if needs[1] else None)
-        if bias_spec is not None:
-            made.append(over_rest(g, (1,)) if needs[-1] else None)
-        return tuple(made)
+    def grads(g, needs, input, num_groups, weight, bias_spec, eps, out1, out2):
+        view, rest = group_view(input.spec.shape, num_groups), channel_dims(input.dim())
+        return standard_grads(g, needs, input, weight, bias_spec, out1, out2, eps, view, rest)
+
+    def body(k, input, num_groups, weight, bias, eps):
+        return standard_body(k, input, weight, bias, eps, group_view(input.shape, num_groups))
 
 
 class _group_norm_front(Layer):
@@ -307,7 +448,7 @@ class _group_norm_front(Layer):
 
     def of(input, num_groups, weight=None, bias=None, eps=1e-5):
         need(input.dim() >= 2, f"Expected at least 2 dimensions for input tensor but received {input.dim()}")
-        return _group_norm(input, num_groups, weight, bias, eps)
+        return _group_norm(input, num_groups, weight, bias, eps)[0]
 
 
 class _local_response_norm(Layer):

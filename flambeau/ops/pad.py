@@ -3,7 +3,7 @@
 `_resized` is the operation behind everything that goes dimension by dimension by the tables of base/taps.py: padding
 with an input's own elements here, interpolation in resample.py. Its gradient is the same tables transposed.
 """
-from ..base import dtypes
+from ..base import dtypes, shapes
 from ..base.errors import need
 from ..base.op import Composite, Op
 from ..base.spec import spec
@@ -78,6 +78,18 @@ class constant_pad_nd(Op):
         return out
 
     def d_input(g, pad): return constant_pad_nd(g, [-p for p in pad], 0)
+
+    def body(k, input, pad, value=0):
+        padded = [d for d in range(len(pad) // 2) if pad[2 * d] or pad[2 * d + 1]]
+        if len(padded) != 1:
+            return input if not padded else NotImplemented
+        before, after = pad[2 * padded[0]:2 * padded[0] + 2]
+        d = input.ndim - 1 - padded[0]
+        n = input.shape[d]
+        shape = (*input.shape[:d], n + before + after, *input.shape[d + 1:])
+        at = k.index(d, shape) - before
+        inside = (at >= 0) & (at < n)
+        return k.where(inside, k.gather(input, d, k.where(inside, at, 0)), k.cast(value, input.dtype))
 
 
 class _reflection_pad1d(_resized):   node = "ReflectionPad1DBackward0"
@@ -181,6 +193,12 @@ class pixel_shuffle(Op):
 
     def d_input(g, upscale_factor): return pixel_unshuffle(g, upscale_factor)
 
+    def body(k, input, upscale_factor):
+        r, n, (*lead, c, h, w) = upscale_factor, len(input.shape) - 3, input.shape
+        tiles = k.reshape(input, (*lead, c // (r * r), r, r, h, w))
+        placed = k.permute(tiles, (*range(n + 1), n + 3, n + 1, n + 4, n + 2))                    # [*, c, h, r, w, r]
+        return k.reshape(placed, (*lead, c // (r * r), h * r, w * r))
+
 
 class pixel_unshuffle(Op):
     """`input` [*, C, H * r, W * r] as [*, C * r * r, H, W]: each place of an r by r tile in its channel."""
@@ -212,6 +230,12 @@ class pixel_unshuffle(Op):
 
     def d_input(g, input_spec, downscale_factor): return pixel_shuffle(g, downscale_factor) if input_spec.numel else g
 
+    def body(k, input, downscale_factor):
+        r, n, (*lead, c, h, w) = downscale_factor, len(input.shape) - 3, input.shape
+        tiles = k.reshape(input, (*lead, c, h // r, r, w // r, r))
+        parted = k.permute(tiles, (*range(n + 1), n + 2, n + 4, n + 1, n + 3))                    # [*, c, r, r, h, w]
+        return k.reshape(parted, (*lead, c * r * r, h // r, w // r))
+
 
 class channel_shuffle(Op):
     """`input` [N, C, *] with its channels dealt out: the first of each of `groups` groups, then the second, …."""
@@ -233,3 +257,8 @@ class channel_shuffle(Op):
         return input.reshape(n, groups, c // groups, *rest).swapaxes(1, 2).reshape(input.shape)
 
     def d_input(g, groups): return channel_shuffle(g, max(g.shape[1] // groups, 1))
+
+    def body(k, input, groups):
+        n, c, *rest = input.shape
+        dealt = k.reshape(input, (n, groups, c // groups, shapes.numel(rest)))
+        return k.reshape(k.permute(dealt, (0, 2, 1, 3)), input.shape)

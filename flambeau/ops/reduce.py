@@ -10,7 +10,8 @@ from ..base import dtypes, shapes
 from ..base.errors import need, warn
 from ..base.op import Composite, Op, door
 from ..base.spec import spec
-from .convert import cast
+from .convert import cast, converted
+from .index import picked_along
 from .math import complex_
 from .shape import cat
 
@@ -50,6 +51,22 @@ def lift(t, input, dim, keepdim):
 def settled(xp, array, dtype):
     """`array` converted to `dtype` if one is given, in the type that is computed with."""
     return array if dtype is None else cast(xp, array, dtype).astype(dtype.compute, copy=False)
+
+
+def addends(k, x, dtype):
+    """For a body: `x` converted to `dtype` if one is given, in the type that is added in (`settled` and `total`)."""
+    x = x if dtype is None else converted(k, x, dtypes.given(dtype))
+    return k.cast(x, dtypes.int64 if x.dtype.is_integral else dtypes.from_numpy(x.dtype.compute))
+
+
+def ordered(k, x):
+    """For a body: `x` as something that has a largest element."""
+    return k.cast(x, dtypes.uint8) if x.dtype is dtypes.bool else x
+
+
+def mean_of(k, x, over):
+    """For a body: the mean of `x` over axes, which are kept as ones."""
+    return k.sum(x, over) / count(x, over)
 
 
 def integral_sum(input, dtype):
@@ -109,6 +126,11 @@ class _put_along(Op):
 
     def d_input(g, index, dim): return _take_along(g, index, dim)
 
+    def body(k, input, index, dim, size, several=False):
+        if several or index.shape[dim] != 1:
+            return NotImplemented
+        return k.where(k.index(dim, size) == index, input, 0)
+
 
 class _take_along(Op):
     """The elements of `input` at `index` along `dim`. The index comes from us and is in range."""
@@ -118,6 +140,7 @@ class _take_along(Op):
     def meta(input, index, dim): return spec(input.dtype, index.shape, None, input.device)
     def ref(xp, input, index, dim): return xp.take_along_axis(input, index, dim)
     def d_input(g, index, dim, input_spec): return _put_along(g, index, dim, input_spec.shape, True)
+    def body(k, input, index, dim): return picked_along(k, input, dim, index)
 
 
 def selected(g, index, input, dim, keepdim):
@@ -169,6 +192,8 @@ class _sum(Op):
     def d_input(g, input_spec, dim, keepdim):
         return lift(g, input_spec, dim, keepdim).expand(input_spec.shape)
 
+    def body(k, input, dim, keepdim, dtype): return k.sum(addends(k, input, dtype), axes(dim, input.ndim))
+
 
 class _sum_dim(_sum):
     """The sum over `dim`, as the node that PyTorch has for it."""
@@ -198,6 +223,10 @@ class nansum(Op):
     def d_input(g, input, dim, keepdim):
         return lift(g, input.spec, dim, keepdim).expand(input.shape).masked_fill(input.isnan(), 0)
 
+    def body(k, input, dim=None, keepdim=False, *, dtype=None):
+        x = addends(k, input, dtype)
+        return k.sum(k.where(k.isnan(x), 0, x), axes(dim, x.ndim))
+
 
 class mean(Composite):
     """The mean of the elements of `input` over `dim` (all of them without one)."""
@@ -224,6 +253,8 @@ class _mean(Op):
 
     def d_input(g, input_spec, dim, keepdim):
         return lift(g / count(input_spec, dim), input_spec, dim, keepdim).expand(input_spec.shape)
+
+    def body(k, input, dim, keepdim, dtype): return mean_of(k, addends(k, input, dtype), axes(dim, input.ndim))
 
 
 class _mean_dim(_mean):
@@ -267,6 +298,8 @@ class _prod(Op):
         flat = input.to(g.dtype).reshape(-1)
         return (g * others(flat, 0).conj()).reshape(input.shape)
 
+    def body(k, input, dtype): return k.prod(addends(k, input, dtype), axes(None, input.ndim))
+
 
 class _prod_dim(Op):
     """The product along `dim`."""
@@ -283,6 +316,8 @@ class _prod_dim(Op):
     def d_input(g, input, dim, keepdim):
         x = input.to(g.dtype)
         return lift(g, input.spec, dim, keepdim) * (others(x, dim).conj() if input.ndim else x.new_ones(()))
+
+    def body(k, input, dim, keepdim, dtype): return k.prod(addends(k, input, dtype), axes(dim, input.ndim))
 
 
 def integral_sum_of(array, dtype):
@@ -326,6 +361,7 @@ class amax(Op):
 
     def ref(xp, input, dim=(), keepdim=False): return xp.max(input, axis=axes(dim, input.ndim), keepdims=keepdim)
     def d_input(g, input, out, dim, keepdim):  return to_extremes(g, input, out, dim, keepdim)
+    def body(k, input, dim=(), keepdim=False): return k.max(ordered(k, input), axes(dim, input.ndim))
 
 
 class amin(Op):
@@ -340,6 +376,7 @@ class amin(Op):
 
     def ref(xp, input, dim=(), keepdim=False): return xp.min(input, axis=axes(dim, input.ndim), keepdims=keepdim)
     def d_input(g, input, out, dim, keepdim):  return to_extremes(g, input, out, dim, keepdim)
+    def body(k, input, dim=(), keepdim=False): return k.min(ordered(k, input), axes(dim, input.ndim))
 
 
 def to_extremes(g, input, out, dim, keepdim):
@@ -372,6 +409,10 @@ class aminmax(Op):
         low, high = (None if part is None else to_extremes(part, input, end, dim, keepdim)
                      for part, end in zip(g, out, strict=True))
         return high if low is None else low if high is None else low + high
+
+    def body(k, input, *, dim=None, keepdim=False):
+        x, over = ordered(k, input), axes(dim, input.ndim)
+        return k.min(x, over), k.max(x, over)
 
 
 class max_(Composite):
@@ -425,6 +466,7 @@ class _max(Op):
 
     def ref(xp, input):          return xp.max(input)
     def d_input(g, input, out):  return to_equals(g, input, out)
+    def body(k, input):          return k.max(ordered(k, input), axes(None, input.ndim))
 
 
 class _min(Op):
@@ -439,6 +481,7 @@ class _min(Op):
 
     def ref(xp, input):          return xp.min(input)
     def d_input(g, input, out):  return to_equals(g, input, out)
+    def body(k, input):          return k.min(ordered(k, input), axes(None, input.ndim))
 
 
 def to_equals(g, input, out):
@@ -465,6 +508,12 @@ class _max_dim(Op):
 
     def d_input(g, out1, input_spec, dim, keepdim): return selected(g[0], out1, input_spec, dim, keepdim)
 
+    def body(k, input, dim, keepdim=False):
+        if not input.ndim:
+            return input, k.const(0, dtypes.int64)
+        x = ordered(k, input)
+        return k.max(x, dim), k.argmax(x, dim)
+
 
 class _min_dim(Op):
     """The smallest element along `dim`, and where it first is."""
@@ -485,6 +534,12 @@ class _min_dim(Op):
 
     def d_input(g, out1, input_spec, dim, keepdim): return selected(g[0], out1, input_spec, dim, keepdim)
 
+    def body(k, input, dim, keepdim=False):
+        if not input.ndim:
+            return input, k.const(0, dtypes.int64)
+        x = ordered(k, input)
+        return k.min(x, dim), k.argmin(x, dim)
+
 
 class argmax(Op):
     """Where the largest element is, along `dim` or (without one) counted through all elements."""
@@ -493,6 +548,7 @@ class argmax(Op):
 
     def meta(input, dim=None, keepdim=False):          return place_spec(input, dim, keepdim, "argmax")
     def ref(xp, input, dim=None, keepdim=False):       return place_of(xp.argmax, input, dim, keepdim)
+    def body(k, input, dim=None, keepdim=False):       return place_body(k, k.argmax, input, dim)
 
 
 class argmin(Op):
@@ -502,6 +558,7 @@ class argmin(Op):
 
     def meta(input, dim=None, keepdim=False):          return place_spec(input, dim, keepdim, "argmin")
     def ref(xp, input, dim=None, keepdim=False):       return place_of(xp.argmin, input, dim, keepdim)
+    def body(k, input, dim=None, keepdim=False):       return place_body(k, k.argmin, input, dim)
 
 
 def place_spec(input, dim, keepdim, name):
@@ -517,6 +574,13 @@ def place_of(search, input, dim, keepdim):
     return search(input, axis=dim, keepdims=keepdim) if input.ndim else np.zeros((), np.int64)
 
 
+def place_body(k, search, input, dim):
+    """The body of an `argmax`."""
+    if not input.ndim:
+        return k.const(0, dtypes.int64)
+    return search(k.reshape(input, (input.numel,)), 0) if dim is None else search(input, dim)
+
+
 # --- truth ----------------------------------------------------------------------------------------------------------
 
 
@@ -527,6 +591,7 @@ class all_(Op):
 
     def meta(input, dim=None, keepdim=False):     return truth(input, dim, keepdim)
     def ref(xp, input, dim=None, keepdim=False):  return xp.all(input, truth_axes(dim, input.ndim), keepdims=keepdim)
+    def body(k, input, dim=None, keepdim=False):  return truth_body(k, k.all, input, dim)
 
 
 class any_(Op):
@@ -536,6 +601,7 @@ class any_(Op):
 
     def meta(input, dim=None, keepdim=False):     return truth(input, dim, keepdim)
     def ref(xp, input, dim=None, keepdim=False):  return xp.any(input, truth_axes(dim, input.ndim), keepdims=keepdim)
+    def body(k, input, dim=None, keepdim=False):  return truth_body(k, k.any, input, dim)
 
 
 def truth_axes(dim, ndim):
@@ -549,11 +615,18 @@ def truth(input, dim, keepdim):
     return spec(out, shapes.reduced(input.shape, truth_axes(dim, input.ndim), keepdim), None, input.device)
 
 
+def truth_body(k, reduce, input, dim):
+    """The body of `all` and `any`."""
+    x, over = k.cast(input, dtypes.bool), truth_axes(dim, input.ndim)
+    return reduce(x, over) if over else x
+
+
 class count_nonzero(Op):
     """How many elements over `dim` are nonzero."""
 
     def meta(input, dim=None):     return reduced(input, dim, False, dtypes.int64)
     def ref(xp, input, dim=None):  return xp.sum(input != 0, axis=axes(dim, input.ndim))
+    def body(k, input, dim=None):  return k.sum(addends(k, k.cast(input, dtypes.bool), None), axes(dim, input.ndim))
 
 
 # --- moments --------------------------------------------------------------------------------------------------------
@@ -618,6 +691,7 @@ class _var(Op):
     def meta(input, dim, correction, keepdim):     return reduced(input, dim, keepdim, input.dtype.to_real())
     def ref(xp, input, dim, correction, keepdim):  return variance(xp, input, dim, correction, keepdim)[0]
     def d_input(g, input, dim, correction, keepdim): return d_var(g, input, dim, correction, keepdim)
+    def body(k, input, dim, correction, keepdim):  return variance_body(k, input, dim, correction)[0]
 
 
 class _std(Op):
@@ -626,6 +700,7 @@ class _std(Op):
     def meta(input, dim, correction, keepdim):     return reduced(input, dim, keepdim, input.dtype.to_real())
     def ref(xp, input, dim, correction, keepdim):  return xp.sqrt(variance(xp, input, dim, correction, keepdim)[0])
     def d_input(g, input, out, dim, correction, keepdim): return d_var(d_sqrt(g, out), input, dim, correction, keepdim)
+    def body(k, input, dim, correction, keepdim):  return k.sqrt(variance_body(k, input, dim, correction)[0])
 
 
 class _var_mean(Op):
@@ -639,6 +714,8 @@ class _var_mean(Op):
     def d_input(g, input, dim, correction, keepdim):
         spread = None if g[0] is None else d_var(g[0], input, dim, correction, keepdim)
         return plus_mean(spread, g[1], input, dim, keepdim)
+
+    def body(k, input, dim, correction, keepdim): return variance_body(k, input, dim, correction)
 
 
 class _std_mean(Op):
@@ -655,6 +732,10 @@ class _std_mean(Op):
         spread = None if g[0] is None else d_var(d_sqrt(g[0], out0), input, dim, correction, keepdim)
         return plus_mean(spread, g[1], input, dim, keepdim)
 
+    def body(k, input, dim, correction, keepdim):
+        spread, middle = variance_body(k, input, dim, correction)
+        return k.sqrt(spread), middle
+
 
 def variance(xp, x, dim, correction, keepdim):
     """(variance, mean) in two passes; the second takes out what rounding left in the first's mean."""
@@ -668,6 +749,14 @@ def variance(xp, x, dim, correction, keepdim):
     out = xp.divide(around, real(max(n - correction, 0) if n else 0))
     shape = shapes.reduced(x.shape, over, keepdim)
     return out.reshape(shape), middle.reshape(shape)
+
+
+def variance_body(k, x, dim, correction):
+    """(variance, mean), the mean taken off first."""
+    over = axes(dim, x.ndim)
+    middle = mean_of(k, x, over)
+    off = x - middle
+    return k.sum(off * off, over) / max(count(x, dim) - correction, 0), middle
 
 
 def d_var(g, input, dim, correction, keepdim):
@@ -712,6 +801,13 @@ class logsumexp(Op):
     def d_input(g, input, out, dim, keepdim):
         kind = input.spec
         return lift(g, kind, dim, keepdim) * (input - lift(out, kind, dim, keepdim)).exp().conj()
+
+    def body(k, input, dim, keepdim=False):
+        x = k.cast(input, dtypes.default) if input.dtype.is_integral else input
+        over = axes(dim, x.ndim)
+        top = k.max(x, over)
+        top = k.where(k.abs(top) == math.inf, 0, top)
+        return k.log(k.sum(k.exp(x - top), over)) + top
 
 
 class softmax(Composite):
@@ -787,9 +883,29 @@ class _softmax(Op):
         e /= total(xp, e, over, True)
         return e
 
-    def d_input(g, out, dim):
-        weighted = g * out
-        return weighted - out * weighted.sum(dim, True)
+    def d_input(g, out, dim): return _softmax_backward(g, out, dim)
+
+    def body(k, input, dim):
+        over = axes(dim, input.ndim)
+        e = k.exp(input - k.max(input, over))
+        return e / k.sum(e, over)
+
+
+class _softmax_backward(Op):
+    """The gradient of `softmax`, from that of its result `out`."""
+
+    node = "SoftmaxBackwardDataBackward0"
+
+    def meta(g, out, dim): return spec(out.dtype, out.shape, None, out.device)
+
+    def ref(xp, g, out, dim):
+        weighted = xp.asarray(g * out)
+        return weighted - out * total(xp, weighted, axes(dim, out.ndim), True)
+
+    def d_g(v, out, dim):      return _softmax_backward(v, out, dim)
+    def d_out(v, g, out, dim): return v * (g - (g * out).sum(dim, True)) - g * (v * out).sum(dim, True)
+
+    def body(k, g, out, dim): return out * (g - k.sum(g * out, axes(dim, out.ndim)))
 
 
 class _log_softmax(Op):
@@ -806,7 +922,24 @@ class _log_softmax(Op):
         x -= xp.log(total(xp, xp.exp(x), over, True))
         return x
 
-    def d_input(g, out, dim): return g - out.exp() * g.sum(dim, True)
+    def d_input(g, out, dim): return _log_softmax_backward(g, out, dim)
+
+    def body(k, input, dim):
+        over = axes(dim, input.ndim)
+        x = input - k.max(input, over)
+        return x - k.log(k.sum(k.exp(x), over))
+
+
+class _log_softmax_backward(Op):
+    """The gradient of `log_softmax`, from that of its result `out`."""
+
+    node = "LogSoftmaxBackwardDataBackward0"
+
+    def meta(g, out, dim):      return spec(out.dtype, out.shape, None, out.device)
+    def ref(xp, g, out, dim):   return g - xp.exp(out) * total(xp, g, axes(dim, out.ndim), True)
+    def d_g(v, out, dim):       return v - (v * out.exp()).sum(dim, True)
+    def d_out(v, g, out, dim):  return -v * out.exp() * g.sum(dim, True)
+    def body(k, g, out, dim):   return g - k.exp(out) * k.sum(g, axes(dim, out.ndim))
 
 
 # --- norms and distances --------------------------------------------------------------------------------------------

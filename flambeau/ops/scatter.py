@@ -11,6 +11,8 @@ from ..base.spec import spec
 from .create import _full
 from .index import (
     INDICES,
+    matched,
+    picked_along,
     reduce_at,
     rows_within,
     slices,
@@ -100,6 +102,7 @@ class gather(Op):
         return xp.take(input.reshape(-1), places(xp, input.shape, dim, index)).reshape(index.shape)
 
     def d_input(g, input_spec, dim, index): return _gather_backward(g, input_spec.shape, dim, index)
+    def body(k, input, dim, index, *, sparse_grad=False): return picked_along(k, input, dim, index)
 
 
 class _gather_backward(Op):
@@ -115,6 +118,16 @@ class _gather_backward(Op):
         return out.reshape(size)
 
     def d_input(g, dim, index): return gather(g, dim, index)
+
+
+def pointed(k, input, dim, index):
+    """For a body: where an `index` of one element per row points; None where there are more of them.
+
+    Then every place can tell by itself what is written to it.
+    """
+    if not matched(input, dim, index) or index.shape[dim] != 1:
+        return None
+    return k.index(dim, input.shape) == k.cast(index, dtypes.int64)
 
 
 # --- writing ------------------------------------------------------------------------------------------------
@@ -172,6 +185,10 @@ class _scatter(Op):
     def d_input(g, dim, index):          return _scatter_value(g, dim, index, 0)
     def d_src(g, dim, index, src_spec):  return spread(g.gather(dim, index), src_spec)
 
+    def body(k, input, dim, index, src):
+        here = pointed(k, input, dim, index)
+        return k.where(here, src, input) if here is not None and src.shape == index.shape else NotImplemented
+
 
 class _scatter_value(Op):
     """`scatter` of a number."""
@@ -196,6 +213,10 @@ class _scatter_value(Op):
         return out.reshape(input.shape)
 
     def d_input(g, dim, index): return _scatter_value(g, dim, index, 0)
+
+    def body(k, input, dim, index, value):
+        here = pointed(k, input, dim, index)
+        return NotImplemented if here is None else k.where(here, k.cast(value, input.dtype), input)
 
 
 def spread(g, src):
@@ -229,6 +250,12 @@ class scatter_add(Op):
 
     def d_input(g):                      return g
     def d_src(g, dim, index, src_spec):  return spread(g.gather(dim, index), src_spec)
+
+    def body(k, input, dim, index, src):
+        here = pointed(k, input, dim, index)
+        if here is None or src.shape != index.shape or src.dtype is dtypes.bool:
+            return NotImplemented
+        return k.where(here, input + src, input)
 
 
 class scatter_reduce(Op):

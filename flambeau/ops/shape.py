@@ -247,6 +247,7 @@ class _unsafe_view(Op):
     def meta(input, size):        return input.like(shape=size)
     def ref(xp, input, size):     return input.reshape(size)
     def d_input(g, input_spec):   return g.reshape(input_spec.shape)
+    def body(k, input, size):     return k.reshape(input, size)
 
 
 class reshape_as(Composite):
@@ -598,6 +599,15 @@ class _select_backward(Op):
         out[(slice(None),) * (dim % len(size)) + (index,)] = input
         return out
 
+    def body(k, input, size, dim, index): return at_select(k, input, size, dim, index, 0)
+
+
+def at_select(k, part, size, dim, index, rest):
+    """For a body: `part` at `index` of dimension `dim`, and `rest` in the other places of `size`."""
+    d = dim % len(size)
+    part = k.reshape(part, (*size[:d], 1, *size[d + 1:]))
+    return k.where(k.index(d, size) == index % size[d], part, rest)
+
 
 class _slice(View):
     """Every `step`-th element of dimension `dim` from `start` up to `end`, clamped to what is there."""
@@ -637,6 +647,21 @@ class _slice_backward(Op):
         low, high = clamped(size[d], start, end)
         out[(slice(None),) * d + (slice(low, high, step),)] = input
         return out
+
+    def body(k, input, size, dim, start, end, step): return at_slice(k, input, size, dim, start, end, step, 0)
+
+
+def at_slice(k, part, size, dim, start, end, step, rest):
+    """For a body: `part` in the places of a slice of dimension `dim`, and `rest` in the others of `size`."""
+    d = dim % len(size)
+    low, high = clamped(size[d], start, end)
+    at = k.index(d, size) - low
+    inside = (at >= 0) & (at < high - low)
+    nth = k.where(inside, at, 0)
+    if step != 1:
+        inside = inside & (k.irem(nth, step) == 0)
+        nth = k.idiv(nth, step)
+    return k.where(inside, k.gather(part, d, nth), rest)
 
 
 class narrow(Composite):
@@ -687,6 +712,20 @@ class _diagonal_backward(Op):
         out = xp.zeros(size, input.dtype)
         write_diagonal(xp, out, input, offset, dim1, dim2)
         return out
+
+    def body(k, input, size, offset, dim1, dim2): return at_diagonal(k, input, size, offset, dim1, dim2, 0)
+
+
+def at_diagonal(k, part, size, offset, dim1, dim2, rest):
+    """For a body: `part` on a diagonal, and `rest` in the other places of `size`."""
+    a, b, last = dim1 % len(size), dim2 % len(size), part.ndim - 1
+    row, column = k.index(a, size), k.index(b, size)
+    nth = k.index(last, (*part.shape[:-1], size[a])) - max(-offset, 0)         # which element stands in each row
+    part = k.gather(part, last, k.where((nth >= 0) & (nth < part.shape[-1]), nth, 0))
+    back = iter(range(last))
+    order = [last if d == a else last + 1 if d == b else next(back) for d in range(len(size))]
+    part = k.permute(k.reshape(part, (*part.shape, 1)), order)
+    return k.where(column - row == offset, part, rest)
 
 
 def write_diagonal(xp, out, input, offset, dim1, dim2):

@@ -1,7 +1,7 @@
 """Special functions, element by element: those of the error integral, the gamma function and Bessel's."""
 import math
 
-from ..base import special
+from ..base import dtypes, special
 from ..base.errors import need
 from ..base.op import Composite, Pointwise
 from .arith import no_derivative
@@ -17,6 +17,7 @@ class erf(Pointwise):
 
     def ref(xp, input):     return special.erf(xp, input)
     def d_input(g, input):  return g * (2 / math.sqrt(math.pi)) * (-(input * input)).exp()
+    def body(k, input):     return k.erf(input)
 
 
 class erfc(Pointwise):
@@ -27,6 +28,7 @@ class erfc(Pointwise):
 
     def ref(xp, input):     return special.erfc(xp, input)
     def d_input(g, input):  return g * (-2 / math.sqrt(math.pi)) * (-(input * input)).exp()
+    def body(k, input):     return k.erfc(input)
 
 
 class _erfcx(Pointwise):
@@ -47,6 +49,21 @@ class erfinv(Pointwise):
 
     def ref(xp, input):     return special.erfinv(xp, input)
     def d_input(g, out):    return g * (math.sqrt(math.pi) / 2) * (out * out).exp()
+    def body(k, input):     return k.erfinv(input)
+
+
+ROOT_HALF, ROOT_HALF_REST = math.sqrt(0.5), -4.833646656726457e-17    # the root is the sum of both
+
+
+def normal_tail(k, y):
+    """The area under the standard normal density from `y`, a float64 expression, on.
+
+    What is lost by rounding the argument of erfc would come back multiplied by its square, so it is put back.
+    """
+    y = k.minimum(k.maximum(y, -40), 40)                          # beyond, the result is 0 or 1 anyway
+    z = y * ROOT_HALF
+    lost = k.fma(y, ROOT_HALF, -z) + y * ROOT_HALF_REST
+    return 0.5 * k.erfc(z) * (1 - 2 * k.maximum(z, 0) * lost)
 
 
 class _ndtr(Pointwise):
@@ -57,6 +74,7 @@ class _ndtr(Pointwise):
 
     def ref(xp, input):     return special.ndtr(xp, input)
     def d_input(g, input):  return g * (-(input * input) / 2).exp() / math.sqrt(2 * math.pi)
+    def body(k, input):     return normal_tail(k, -k.cast(input, dtypes.float64))
 
 
 class _ndtri(Pointwise):
@@ -78,6 +96,13 @@ class _log_ndtr(Pointwise):
     def ref(xp, input):     return special.log_ndtr(xp, input)
     def d_input(g, input):  return g / _erfcx(input * -math.sqrt(0.5)) * math.sqrt(2 / math.pi)
 
+    def body(k, input):
+        x = k.cast(input, dtypes.float64)
+        tail, s = normal_tail(k, k.abs(x)), 1 / (x * x)
+        series = k.log1p(-s * (1 - 3 * s * (1 - 5 * s * (1 - 7 * s * (1 - 9 * s)))))         # DLMF 7.12.1
+        far = -0.5 * (x * x) - k.log(-x) - 0.5 * math.log(2 * math.pi) + series
+        return k.where(x < -30, far, k.where(x > 0, k.log1p(-tail), k.log(tail)))
+
 
 # ---- the gamma function
 
@@ -90,6 +115,7 @@ class lgamma(Pointwise):
 
     def ref(xp, input):     return special.lgamma(xp, input)
     def d_input(g, input):  return g * input.digamma()
+    def body(k, input):     return k.lgamma(input)
 
 
 class digamma(Pointwise):
@@ -100,6 +126,7 @@ class digamma(Pointwise):
 
     def ref(xp, input):     return special.digamma(xp, input)
     def d_input(g, input):  return g * _polygamma(input, 1)
+    def body(k, input):     return k.digamma(input)
 
 
 class polygamma(Composite):
@@ -202,6 +229,9 @@ class xlogy(Pointwise):
     def d_input(g, input, other): return xlogy(g, other).where(~((input == 0) & (other <= 0)), 0)
     def d_other(g, input, other): return g * input / other
 
+    def body(k, input, other):
+        return k.where((input == 0) & ~k.isnan(other), 0, input * k.log(other))
+
 
 class _xlog1py(Pointwise):
     """`input` times the logarithm of one plus `other`, elementwise, and 0 where `input` is 0 and `other` is not nan."""
@@ -215,6 +245,9 @@ class _xlog1py(Pointwise):
     def d_input(g, input, other): return _xlog1py(g, other).where(~((input == 0) & (other <= -1)), 0)
     def d_other(g, input, other): return g * input / (other + 1)
 
+    def body(k, input, other):
+        return k.where((input == 0) & ~k.isnan(other), 0, input * k.log1p(other))
+
 
 class _entr(Pointwise):
     """Minus `input` times its logarithm, elementwise: 0 at 0, minus infinity below."""
@@ -224,6 +257,9 @@ class _entr(Pointwise):
 
     def ref(xp, input):     return special.entr(xp, input)
     def d_input(g, input):  return g * (-1 - input.log())
+
+    def body(k, input):
+        return k.where(input == 0, 0, k.where(input < 0, -math.inf, -input * k.log(input)))
 
 
 # ---- modified Bessel functions

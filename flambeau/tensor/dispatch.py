@@ -11,6 +11,7 @@ from ..autograd.forward_ad import propagate
 from ..autograd.modes import modes
 from ..autograd.node import Plan, _count, edge_of, keep, requires
 from ..backends.backend import execute
+from ..backends.memory import explained as out_of_memory
 from ..base import dtypes
 from ..base.errors import here
 from ..base.op import NUMBERS, RENAMED, Entry, check_devices, door
@@ -252,6 +253,7 @@ def _entry(op, args, key):
         if all(c is k.dtype.np for c, k in zip(casts, kinds, strict=True)):
             casts = None
     entry.casts = casts
+    entry.compute = common
     if common is not None and common.category == 1:
         entry.wrap = common.np
     entry.nbytes = sum(s.nbytes for s in entry.outs) if entry.outs is not None else 0
@@ -317,6 +319,9 @@ def _run_now(entry, op, args, inputs, params):
     try:
         with np.errstate(all="ignore"):
             made = execute(entry, arrays, params)
+    except MemoryError as error:
+        error.entry = entry
+        raise out_of_memory(error) from None
     except Exception as error:
         if getattr(error, "refusal", False):
             raise explained(error, op, args) from None
@@ -439,7 +444,7 @@ def _attach(op, entry, args, inputs, outs, site):
         return
     node.n_outputs = len(outs)
     if plan.keep_out:
-        kept[-1] = tuple([keep(o, True, i) for i, o in enumerate(outs)])
+        kept[-1] = tuple([keep(o, True, i) if i in plan.keep_out else None for i, o in enumerate(outs)])
     for nr, out in enumerate(outs):
         if out.spec.dtype.category >= 2 and nr not in op.nondiff:
             out._node = node

@@ -11,6 +11,7 @@ import numpy as np
 from ..autograd.modes import modes
 from ..autograd.node import requires
 from ..backends import random as streams
+from ..backends.memory import explained as out_of_memory
 from ..base import dtypes, shapes
 from ..base.arguments import C_NAMES, asked, fitting, like, number, options, shape_of
 from ..base.errors import need
@@ -150,7 +151,11 @@ def fresh(draw, kind, requires_grad=False):
     """A new tensor of spec `kind`, filled by `draw(count)`."""
     if kind.device is META:
         return asked(wrap(Storage(None, kind.nbytes, META), kind), requires_grad)
-    drawn = draw(kind.numel)
+    try:
+        drawn = draw(kind.numel)
+    except MemoryError as error:
+        error.spec = kind
+        raise out_of_memory(error) from None
     array = drawn.reshape(kind.shape) if kind.contiguous else laid(drawn, kind.shape, order_of(kind))
     return from_array(array, requires_grad)
 

@@ -12,6 +12,7 @@ import weakref
 import numpy as np
 
 from ..backends.backend import execute
+from ..backends.memory import explained
 from ..base import settings
 from .value import Value
 
@@ -174,13 +175,17 @@ class Trace:
                 failure, self.failure = self.failure, None
         try:
             if failure is not None and asked is not None and asked.trace is not None:
-                raise failure
+                raise explained(failure, asked) if isinstance(failure, MemoryError) else failure
         finally:
             failure = None                        # a frame that holds its own error would keep the tensors in it alive
 
     def _run_sealed(self):
         if not self.code:
             return
+        if settings.executor != "reference":
+            from .plan import attempt
+            if attempt(self):
+                return
         values, last = self.values, self.last
         wanted = self.wanted()
         done, left = 0, []
@@ -204,6 +209,8 @@ class Trace:
                             outs = execute(entry, arrays, params, own)
                             del arrays
                     except Exception as error:
+                        if isinstance(error, MemoryError):
+                            error.entry = entry
                         outs = arrays = None
                         self.failure = self.failure or error
                     if outs is None:                  # it stays, and so does what it reads

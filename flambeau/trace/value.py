@@ -21,7 +21,7 @@ from ..base.spec import spec as make_spec
 class Value:
     """Contents: ready (an array laid out as `spec`) or pending (slot `slot` of `trace`)."""
 
-    __slots__ = ("trace", "slot", "array", "spec", "_memory")
+    __slots__ = ("trace", "slot", "array", "spec", "_memory", "_address")
 
     def __init__(self, array, spec):
         self.trace = None
@@ -34,6 +34,14 @@ class Value:
         while (trace := self.trace) is not None:
             trace.run(self)
         return self
+
+    def address(self):
+        """Where the array starts in memory."""
+        try:
+            return self._address
+        except AttributeError:
+            self._address = found = self.array.__array_interface__["data"][0]
+            return found
 
     @property
     def memory(self):

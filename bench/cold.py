@@ -1,0 +1,130 @@
+"""What does the very first training step cost, and the first one with another batch size?
+
+    python bench/cold.py [--compile]
+
+Every contender runs in a fresh process with empty caches on disk. `--compile` lets torch.compile take part.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+import models
+import side
+from side import COMPILED, EAGER, INDUCTOR, JAX, OURS
+
+MODELS = {"784-512-512-10 MLP": lambda other: models.mlp((784, 512, 512, 10), 128 + 23 * other),
+          "4-layer GPT": lambda other: models.gpt(batch=8 + other)}
+WORK = "first step, cold caches; first step, new batch size"
+LIMIT = 1.0                   # seconds that the first step may take
+
+
+def compiled():
+    """How many kernels this process has compiled; None where nobody counts."""
+    cpu = sys.modules.get("flambeau.backends.cpu")          # not imported here: that is part of the first step
+    return getattr(cpu, "compiled", None)
+
+
+def child(contender, model):
+    """Measure in this process: seconds of the first and second step, then of another batch size, as a dictionary."""
+    built, other = MODELS[model](0), MODELS[model](1)
+    mine = contender in (OURS, COMPILED)
+    start = time.perf_counter()
+    if mine:
+        import flambeau
+        step = models.functional_step(flambeau, built, compile=flambeau.compile if contender == COMPILED else None)
+        tensor = flambeau.tensor
+    elif contender == JAX:
+        import jax
+        step, tensor = built.jax_step(built), jax.numpy.array
+    else:
+        import torch
+        torch.set_num_threads(2)
+        step, tensor = models.module_step(built, compile=torch.compile if contender == INDUCTOR else None), torch.tensor
+    found = {"import and parameters": time.perf_counter() - start}
+
+    for name, data in (("first", built), ("second", built), ("other", other), ("other again", other)):
+        batch = [tensor(array) for array in data.batch]
+        if mine:
+            side.synchronize()
+            before = compiled() or 0
+        start = time.perf_counter()
+        result = step(*batch)
+        if mine:
+            side.synchronize()
+        elif contender == JAX:
+            jax.block_until_ready(result)
+        found[name] = time.perf_counter() - start
+        if mine:
+            found[f"{name} compiled"] = None if compiled() is None else compiled() - before
+    return found
+
+
+def measure(contender, model):
+    """`child` in a process of its own that finds no cache; None, with the reason, where it fails."""
+    with tempfile.TemporaryDirectory() as home:
+        places = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR", "FLAMBEAU_CACHE"), home)
+        ran = subprocess.run([sys.executable, __file__, "--child", contender, model], env=os.environ | places,
+                             capture_output=True, text=True)
+    if ran.returncode:
+        return None, ran.stderr.strip().splitlines()[-1]
+    return json.loads(ran.stdout.splitlines()[-1]), None
+
+
+def add(table, compile):
+    """Put the lines on a `side.Table`."""
+    import importlib.util
+
+    import flambeau
+    contenders = [OURS, EAGER]
+    if hasattr(flambeau, "compile"):
+        contenders.append(COMPILED)
+    if compile:
+        contenders.append(INDUCTOR)
+    for model in MODELS:
+        taking_part = list(contenders)
+        if importlib.util.find_spec("jax") and MODELS[model](0).jax_step:
+            taking_part.append(JAX)
+        found, failed = {}, {}
+        for name in taking_part:
+            found[name], failed[name] = measure(name, model)
+        for mine in (OURS, COMPILED):
+            _lines(table, model + ", compiled" * (mine == COMPILED), mine, found, failed)
+
+
+def _lines(table, model, mine, found, failed):
+    """The two lines about one of our two contenders."""
+    got, why = found.get(mine), failed.get(mine, f"{mine} is not there yet")
+    times = {name: other["first"] for name, other in found.items() if other}
+    if got and got["first"] > LIMIT:
+        why = f"short by {got['first'] - LIMIT:.2f} s"
+    table.add(f"first step, cold caches: {model}", times, None, f"{LIMIT:.0f} s", why or "reached", not why, mine)
+
+    why, count = failed.get(mine, f"{mine} is not there yet"), got and got["other compiled"]
+    if got and count is None:
+        why = "compilations are not counted yet"
+    elif count:
+        why = f"short: {count} kernels compiled"
+    times = {name: other["other"] for name, other in found.items() if other}
+    table.add(f"first step, new batch size: {model}", times, None if count is None else f"{count} new", "0 new",
+              why or "reached", not why, mine)
+
+
+def main():
+    parser = argparse.ArgumentParser(description="The first step of a training.")
+    parser.add_argument("--compile", action="store_true", help="let torch.compile take part")
+    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        print(json.dumps(child(*args.child)))
+        return
+    table = side.Table()
+    add(table, args.compile)
+    table.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,598 @@
+"""Products of matrices as native steps, for float32 and float64 (the step's form: see threads.py).
+
+`gemm` plans one step that computes, for every matrix of a batch, alpha * A @ B + beta * E, with E and a final relu left
+out at will. A and B may have any strides, C must be contiguous along its rows or along its columns.
+
+The product is cut the way BLIS does it. A tile is a block of rows and columns of one result; it goes through the
+columns in panels of a few vectors and through the rows a few at a time, and the innermost kernel holds that small
+block of C in registers while it runs along k: one vector of B times one number of A, spread, added to it. Panels of B
+that do not lie well are copied to the stack first (turned, if B is a transposed matrix), and so are blocks of A.
+
+Each element adds its products in the order of k, in blocks of `block_of(K)`; nothing else about the cutting shows in
+the result. So results do not depend on the number of threads, nor on how the tiles were chosen.
+
+Two other ways run where they are faster: along k by vectors ("dots"), for few rows and operands that are both
+contiguous along k.
+"""
+import ctypes
+import math
+import platform
+import struct
+import threading
+from collections import namedtuple
+
+from .writer import Vectors, Writer, _list
+
+Step = namedtuple("Step", "fn tiles grain ints")
+
+X86 = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686", "x86")
+ELEMENTS = {"float32": "float", "float64": "double"}
+ROWS, WIDTH = 16, 8           # the kernels' limits: rows, and vectors across
+LONG = 512                    # k of one block at most: what is packed must fit in the second cache
+PIECE = 40_000                # cycles of work, by estimate, that are worth handing to another thread
+
+FIELDS = ("M N K tile_m tile_n tiles_m tiles_n block rows width a_row a_col b_row b_col c_row c_col e_row e_col a_pack "
+          "b_pack a_room alpha beta relu runtime kernels size1 size2 a0 a1 a2 b0 b1 b2 c0 c1 c2 e0 e1 e2").split()
+DIRECT, COPY, TURN, GATHER = range(4)      # how an operand is packed: not, row by row, transposed, element by element
+
+
+# --- the text ---------------------------------------------------------------------------------------------------------
+
+
+class Kernels:
+    """The LLVM text of all functions for one element type."""
+
+    def __init__(self, element, vector_bytes):
+        self.v = Vectors(element, vector_bytes)
+        self.element, self.lanes = element, self.v.lanes
+
+    def micro(self, name, rows, width):
+        """The innermost kernel: a block of `rows` times `width` vectors of C, held in registers along k."""
+        v, elt = self.v, self.element
+        w = Writer(f"define void @{name}(i64 %k, ptr %a, i64 %a.row, i64 %a.col, ptr %b, i64 %b.row, ptr %c, "
+                   f"i64 %c.row, ptr %e, i64 %e.row, i64 %last, {elt} %alpha, {elt} %beta, {elt} %floor)")
+        c = "%c"
+        for i in range(rows):                      # what will be written comes nearer while we compute
+            for j in range(width):
+                w.do(f"call void @llvm.prefetch.p0(ptr {w.at(elt, c, j * self.lanes)}, i32 0, i32 2, i32 1)")
+            c = w.at(elt, c, "%c.row") if i < rows - 1 else c
+        starts = [w.at(elt, "%a", w.mul(i, "%a.row")) for i in range(rows)]
+        carry = [("i64", 0), ("ptr", "%b"), *[(v.type, "zeroinitializer")] * (rows * width)]
+        with w.loop(0, "%k", 1, carry) as k:
+            along, b, *sums = k.values
+            across = [v.load(w, w.at(elt, b, j * self.lanes)) for j in range(width)]
+            made = []
+            for i in range(rows):
+                x = v.spread(w, w.load(elt, w.at(elt, starts[i], along)))
+                made += [v.fma(w, x, y, s) for y, s in zip(across, sums[i * width:], strict=False)]
+            k.next = [w.add(along, "%a.col"), w.at(elt, b, "%b.row"), *made]
+        sums = k.values[2:]
+        some = v.mask(w, "%last")
+        alpha, beta, floor = [v.spread(w, x) for x in ("%alpha", "%beta", "%floor")]
+        c, e = "%c", "%e"
+        for i in range(rows):
+            for j in range(width):
+                to, old = w.at(elt, c, j * self.lanes), w.at(elt, e, j * self.lanes)
+                edge = j == width - 1
+                old = v.load_some(w, old, some) if edge else v.load(w, old)
+                total = w(f"fmul {v.type} {alpha}, {sums[i * width + j]}")
+                total = v.at_least(w, v.fma(w, beta, old, total), floor)
+                v.store_some(w, total, to, some) if edge else v.store(w, total, to)
+            if i < rows - 1:
+                c, e = w.at(elt, c, "%c.row"), w.at(elt, e, "%e.row")
+        return v.declarations() + w.text()
+
+    def copy(self):
+        """Rows of contiguous elements to rows of contiguous elements."""
+        v, elt, n = self.v, self.element, self.lanes
+        w = Writer("define internal void @copy(ptr %to, i64 %to.row, ptr %from, i64 %from.row, i64 %rows, i64 %cols)")
+        whole = w.down("%cols", n)
+        rest = w.sub("%cols", whole)
+        some = v.mask(w, rest)
+        with w.loop(0, "%rows", 1, [("ptr", "%to"), ("ptr", "%from")]) as r:
+            to, source = r.values
+            with w.loop(0, whole, n) as j:
+                v.store(w, v.load(w, w.at(elt, source, j.i)), w.at(elt, to, j.i))
+            with w.when(w.is_("sgt", rest, 0)):
+                v.store(w, v.load_some(w, w.at(elt, source, whole), some), w.at(elt, to, whole))
+            r.next = [w.at(elt, to, "%to.row"), w.at(elt, source, "%from.row")]
+        return w.text()
+
+    def gather(self):
+        """A matrix of any strides to rows of contiguous elements."""
+        elt = self.element
+        w = Writer("define internal void @gather(ptr %to, i64 %to.row, ptr %from, i64 %from.row, i64 %from.col, "
+                   "i64 %rows, i64 %cols)")
+        with w.loop(0, "%rows", 1, [("ptr", "%to"), ("ptr", "%from")]) as r:
+            to, source = r.values
+            with w.loop(0, "%cols", 1, [("ptr", source)]) as j:
+                w.store(elt, w.load(elt, j.values[0]), w.at(elt, to, j.i))
+                j.next = [w.at(elt, j.values[0], "%from.col")]
+            r.next = [w.at(elt, to, "%to.row"), w.at(elt, source, "%from.row")]
+        return w.text()
+
+    def turn(self):
+        """to[r, c] = from[c, r], both contiguous along their rows. Whole vectors of columns and whole groups of rows
+        (as many as an element is in 16 bytes) are written."""
+        v, elt, n = self.v, self.element, self.lanes
+        group = 16 // v.bytes
+        small = f"<{group} x {elt}>"
+        w = Writer("define internal void @turn(ptr %to, i64 %to.row, ptr %from, i64 %from.row, i64 %rows, i64 %cols)")
+        whole, last = w.down("%rows", group), w.sub("%cols", 1)
+        rest = w.sub("%rows", whole)
+
+        def put(loads, to):
+            for i, one in enumerate(self.turned(w, loads)):
+                v.store(w, one, w.at(elt, to, w.mul(i, "%to.row")))
+
+        with w.loop(0, "%cols", n) as j:
+            to = w.at(elt, "%to", j.i)
+            # columns beyond the last are read from the last: what they give is never stored in C
+            rows = [w.at(elt, "%from", w.mul(w.least(w.add(j.i, i), last), "%from.row")) for i in range(n)]
+            with w.loop(0, whole, group) as r:
+                put([w.load(small, w.at(elt, row, r.i), v.bytes) for row in rows],
+                    w.at(elt, to, w.mul(r.i, "%to.row")))
+            with w.loop(whole, "%rows") as r:
+                to = w.at(elt, to, w.mul(r.i, "%to.row"))
+                for i, row in enumerate(rows):
+                    w.store(elt, w.load(elt, w.at(elt, row, r.i)), w.at(elt, to, i))
+        return w.text()
+
+    def turned(self, w, loads):
+        """From `lanes` small vectors of 16 bytes, one of each row, the vectors of their columns."""
+        n, group = self.lanes, 16 // self.v.bytes
+        wide = []
+        for i in range(group):                       # 16 bytes of each row i, i + group, i + 2 * group, ...
+            parts, size = loads[i::group], group
+            while len(parts) > 1:
+                kind, size = f"<{size} x {self.element}>", 2 * size
+                parts = [w(f"shufflevector {kind} {a}, {kind} {b}, <{size} x i32> <{_list(range(size))}>")
+                         for a, b in zip(parts[::2], parts[1::2], strict=True)]
+            wide += parts
+
+        def interleave(a, b, each, high):
+            """Of each 16 bytes the low or high half of `a` and of `b`, by turns `each` elements."""
+            picked = []
+            for lane in range(0, n, group):
+                half = range(lane + group // 2 * high, lane + group // 2 * (1 + high))
+                for start in half[::each]:
+                    picked += [*range(start, start + each), *range(n + start, n + start + each)]
+            t = self.v.type
+            return w(f"shufflevector {t} {a}, {t} {b}, <{n} x i32> <{_list(picked)}>")
+
+        if group == 2:
+            return [interleave(*wide, 1, high) for high in (0, 1)]
+        pairs = [interleave(wide[i], wide[i + 1], 1, high) for high in (0, 1) for i in (0, 2)]
+        return [interleave(pairs[2 * i], pairs[2 * i + 1], 2, high) for i in (0, 1) for high in (0, 1)]
+
+    def gemm(self, name):
+        """The step: tiles one by one, their blocks of k, panels of columns, rows."""
+        elt, n = self.element, self.lanes
+        w = Writer(f"define void @{name}(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end)")
+        f = {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(FIELDS)
+             if field not in ("alpha", "beta")}
+        alpha, beta = self.numbers(w, f["runtime"])
+        has_e = w.is_("ne", f["e_col"], -1)
+        A, B, C = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
+        E = w.load("ptr", w.at("ptr", "%buffers", w.pick(has_e, 3, 2)))
+        relu = w.is_("ne", f["relu"], 0)
+        a_pack = w(f"alloca {elt}, i64 {f['a_room']}, align 64")
+        b_pack = w(f"alloca {elt}, i64 {w.mul(w.mul(w.add(f['block'], n), f['width']), n)}, align 64")
+        zeros = w(f"alloca {elt}, i64 {WIDTH * n}, align 64")            # E where there is none
+        ebuf = w(f"alloca {elt}, i64 {ROWS * WIDTH * n}, align 64")      # E where it has one column for all
+        for j in range(WIDTH):
+            self.v.store(w, "zeroinitializer", w.at(elt, zeros, j * n))
+        with w.loop("%begin", "%end") as t:
+            i, j, at = self.tile(w, f, t.i)
+            top, left = w.mul(i, f["tile_m"]), w.mul(j, f["tile_n"])
+            m = w.least(f["tile_m"], w.sub(f["M"], top))
+            cols = w.least(f["tile_n"], w.sub(f["N"], left))
+            a = w.at(elt, w.at(elt, A, at["a"]), w.mul(top, f["a_row"]))
+            b = w.at(elt, w.at(elt, B, at["b"]), w.mul(left, f["b_col"]))
+            c = w.at(elt, w.at(elt, C, at["c"]), w.add(w.mul(top, f["c_row"]), left))
+            e = w.at(elt, w.at(elt, E, at["e"]), w.add(w.mul(top, f["e_row"]), w.mul(left, f["e_col"])))
+            with w.loop(0, w.most(f["K"], 1), f["block"]) as k:          # no k at all: once, with nothing to add
+                self.block(w, f, k.i, m, cols, a, b, c, e, has_e, relu, alpha, beta, a_pack, b_pack, zeros, ebuf)
+        texts = [self.v.declarations(), self.copy(), self.gather(), self.turn(), w.text()]
+        return "\n".join(texts)
+
+    def numbers(self, w, runtime):
+        """alpha and beta, from the ints or, for those of a run, from the scalars."""
+        given = []
+        for i, field in enumerate(("alpha", "beta")):
+            place = w.at("double", "%ints", FIELDS.index(field))
+            place = w.pick(w.is_("ne", runtime, 0), w.at("double", "%scalars", i), place, "ptr")
+            number = w.load("double", place)
+            given.append(w(f"fptrunc double {number} to float") if self.element == "float" else number)
+        return given
+
+    def tile(self, w, f, t):
+        """Tile `t`: its row and column among the tiles of a matrix, and where the matrices of that batch start."""
+        each = w.mul(f["tiles_m"], f["tiles_n"])
+        batch, rest = w.div(t, each), w.rem(t, each)
+        outer, z = w.div(batch, f["size2"]), w.rem(batch, f["size2"])
+        x, y = w.div(outer, f["size1"]), w.rem(outer, f["size1"])
+        at = {m: w.add(w.add(w.mul(x, f[m + "0"]), w.mul(y, f[m + "1"])), w.mul(z, f[m + "2"])) for m in "abce"}
+        return w.div(rest, f["tiles_n"]), w.rem(rest, f["tiles_n"]), at
+
+    def block(self, w, f, k, m, cols, a, b, c, e, has_e, relu, alpha, beta, a_pack, b_pack, zeros, ebuf):
+        """One block of k of a tile: later blocks add to what earlier ones left in C."""
+        elt, n = self.element, self.lanes
+        size = w.least(f["block"], w.sub(f["K"], k))
+        first, final = w.is_("eq", k, 0), w.is_("sge", w.add(k, f["block"]), f["K"])
+        none = w.both(first, w(f"xor i1 {has_e}, true"))
+        single = w.both(first, w.is_("eq", f["e_col"], 0))               # one column of E for all
+        e = w.pick(none, zeros, w.pick(first, e, c, "ptr"), "ptr")
+        e_row = w.pick(none, 0, w.pick(first, f["e_row"], f["c_row"]))
+        e_col = w.pick(w(f"or i1 {none}, {single}"), 0, 1)
+        beta = w.pick(first, beta, "1.0", elt)
+        floor = w.pick(w.both(final, relu), "0.0", "0xFFF0000000000000", elt)
+        a, b = w.at(elt, a, w.mul(k, f["a_col"])), w.at(elt, b, w.mul(k, f["b_row"]))
+        # rows of the copy start at odd multiples of the vector, so that they do not meet in the cache
+        far, tall = w.add(w.up(size, 2 * n), n), w.add(w.up(m, 2 * n), n)
+        w.switch(f["a_pack"], {
+            COPY: lambda: w.do(f"call void @copy(ptr {a_pack}, i64 {far}, ptr {a}, i64 {f['a_row']}, i64 {m}, "
+                               f"i64 {size})"),
+            TURN: lambda: w.do(f"call void @copy(ptr {a_pack}, i64 {tall}, ptr {a}, i64 {f['a_col']}, i64 {size}, "
+                               f"i64 {m})"),
+            GATHER: lambda: w.do(f"call void @gather(ptr {a_pack}, i64 {far}, ptr {a}, i64 {f['a_row']}, "
+                                 f"i64 {f['a_col']}, i64 {m}, i64 {size})")})
+        direct, upright = w.is_("eq", f["a_pack"], DIRECT), w.is_("eq", f["a_pack"], TURN)
+        a = w.pick(direct, a, a_pack, "ptr")
+        a_row = w.pick(direct, f["a_row"], w.pick(upright, 1, far))
+        a_col = w.pick(direct, f["a_col"], w.pick(upright, tall, 1))
+        vectors = w.count_of(cols, n)
+        panels, strips = w.count_of(vectors, f["width"]), w.count_of(m, f["rows"])
+        thin, wider = w.div(vectors, panels), w.rem(vectors, panels)     # so many panels are one vector wider
+        low, taller = w.div(m, strips), w.rem(m, strips)
+        share = w.count_of(size, strips)
+        with w.loop(0, panels, 1, [("i64", 0)]) as p:
+            column = p.values[0]
+            width = w.add(thin, w.one_if(w.is_("slt", p.i, wider)))
+            wide = w.mul(width, n)
+            here = w.least(wide, w.sub(cols, column))
+            last = w.sub(here, w.sub(wide, n))                           # elements in the panel's last vector
+            source = w.at(elt, b, w.mul(column, f["b_col"]))
+            ragged = w.both(w.is_("slt", last, n), w.is_("eq", f["b_pack"], DIRECT))
+            how = w.pick(ragged, COPY, f["b_pack"])                      # nothing is read beyond the end of a row
+            w.switch(how, {
+                COPY: lambda: w.do(f"call void @copy(ptr {b_pack}, i64 {wide}, ptr {source}, i64 {f['b_row']}, "
+                                   f"i64 {size}, i64 {here})"),
+                TURN: lambda: w.do(f"call void @turn(ptr {b_pack}, i64 {wide}, ptr {source}, i64 {f['b_col']}, "
+                                   f"i64 {size}, i64 {here})"),
+                GATHER: lambda: w.do(f"call void @gather(ptr {b_pack}, i64 {wide}, ptr {source}, i64 {f['b_row']}, "
+                                     f"i64 {f['b_col']}, i64 {size}, i64 {here})")})
+            as_is = w.is_("eq", how, DIRECT)
+            panel, b_row = w.pick(as_is, source, b_pack, "ptr"), w.pick(as_is, f["b_row"], wide)
+            more = w.both(w.is_("eq", how, COPY), w.is_("slt", w.add(p.i, 1), panels))
+            ahead = w.pick(more, share, 0)
+            c_p, e_p = w.at(elt, c, column), w.at(elt, e, w.mul(column, e_col))
+            with w.loop(0, strips, 1, [("i64", 0)]) as s:
+                row = s.values[0]
+                with w.loop(0, ahead) as q:        # the next panel comes nearer, a few rows with each strip
+                    far_row = w.mul(w.add(w.mul(s.i, share), q.i), f["b_row"])
+                    place = w.at(elt, w.at(elt, source, wide), far_row)
+                    for j in range(3):
+                        w.do(f"call void @llvm.prefetch.p0(ptr {w.at(elt, place, j * n)}, i32 0, i32 2, i32 1)")
+                rows = w.add(low, w.one_if(w.is_("slt", s.i, taller)))
+                e_s = w.at(elt, e_p, w.mul(row, e_row))
+                with w.when(single):
+                    with w.loop(0, rows) as r:
+                        one = self.v.spread(w, w.load(elt, w.at(elt, e_s, w.mul(r.i, e_row))))
+                        for j in range(WIDTH):
+                            self.v.store(w, one, w.at(elt, ebuf, w.add(w.mul(r.i, WIDTH * n), j * n)))
+                e_s, e_r = w.pick(single, ebuf, e_s, "ptr"), w.pick(single, WIDTH * n, e_row)
+                which = w.add(w.mul(w.sub(rows, 1), WIDTH), w.sub(width, 1))
+                table = w(f"inttoptr i64 {f['kernels']} to ptr")
+                kernel = w.load("ptr", w.at("ptr", table, which))
+                w.do(f"call void {kernel}(i64 {size}, ptr {w.at(elt, a, w.mul(row, a_row))}, i64 {a_row}, i64 {a_col}, "
+                     f"ptr {panel}, i64 {b_row}, ptr {w.at(elt, c_p, w.mul(row, f['c_row']))}, i64 {f['c_row']}, "
+                     f"ptr {e_s}, i64 {e_r}, i64 {last}, {elt} {alpha}, {elt} {beta}, {elt} {floor})")
+                s.next = [w.add(row, rows)]
+            p.next = [w.add(column, wide)]
+
+    def dots(self, name, rows, cols):
+        """The step for few rows: a block of `rows` times `cols` sums at a time, each by vectors along k."""
+        v, elt, n = self.v, self.element, self.lanes
+        w = Writer(f"define void @{name}(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end)")
+        f = {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(FIELDS)
+             if field not in ("alpha", "beta")}
+        alpha, beta = self.numbers(w, f["runtime"])
+        has_e = w.is_("ne", f["e_col"], -1)
+        A, B, C = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
+        E = w.load("ptr", w.at("ptr", "%buffers", w.pick(has_e, 3, 2)))
+        floor = w.pick(w.is_("ne", f["relu"], 0), "0.0", "0xFFF0000000000000", elt)
+        whole = w.down(f["K"], n)
+        rest = v.mask(w, w.sub(f["K"], whole))
+        last_row, last_col = w.sub(f["M"], 1), w.sub(f["N"], 1)
+        with w.loop("%begin", "%end") as t:
+            i, j, at = self.tile(w, f, t.i)
+            top, left = w.mul(i, f["tile_m"]), w.mul(j, f["tile_n"])
+            bottom = w.least(w.add(top, f["tile_m"]), f["M"])
+            right = w.least(w.add(left, f["tile_n"]), f["N"])
+            a, b, c, e = [w.at(elt, base, at[which]) for base, which in ((A, "a"), (B, "b"), (C, "c"), (E, "e"))]
+            with w.loop(top, bottom, rows) as r, w.loop(left, right, cols) as q:
+                # beyond the edge the last row or column is read again, and its sum is not stored
+                left_of = [w.at(elt, a, w.mul(w.least(w.add(r.i, x), last_row), f["a_row"])) for x in range(rows)]
+                right_of = [w.at(elt, b, w.mul(w.least(w.add(q.i, y), last_col), f["b_col"])) for y in range(cols)]
+                with w.loop(0, whole, n, [(v.type, "zeroinitializer")] * (rows * cols)) as k:
+                    many = [v.load(w, w.at(elt, p, k.i)) for p in right_of]
+                    k.next = []
+                    for x, p in enumerate(left_of):
+                        one = v.load(w, w.at(elt, p, k.i))
+                        k.next += [v.fma(w, one, y, s) for y, s in zip(many, k.values[x * cols:], strict=False)]
+                many = [v.load_some(w, w.at(elt, p, whole), rest) for p in right_of]
+                for x, p in enumerate(left_of):
+                    one = v.load_some(w, w.at(elt, p, whole), rest)
+                    for y in range(cols):
+                        total = v.total(w, v.fma(w, one, many[y], k.values[x * cols + y]))
+                        row, col = w.add(r.i, x), w.add(q.i, y)
+                        with w.when(w.both(w.is_("slt", row, bottom), w.is_("slt", col, right))):
+                            self.put(w, f, total, row, col, c, e, has_e, alpha, beta, floor)
+        return v.declarations() + w.text()
+
+    def put(self, w, f, total, row, col, c, e, has_e, alpha, beta, floor):
+        """Store one element: alpha times `total`, plus beta times E where there is one, at least `floor`."""
+        elt = self.element
+        total = w(f"fmul {elt} {alpha}, {total}")
+        yes, done, before = w.name("yes"), w.name("end"), w.block
+        w.do(f"br i1 {has_e}, label %{yes}, label %{done}")
+        w.label(yes)
+        old = w.load(elt, w.at(elt, e, w.add(w.mul(row, f["e_row"]), w.mul(col, f["e_col"]))))
+        sum = w(f"fadd {elt} {total}, {w(f'fmul {elt} {beta}, {old}')}")
+        w.do(f"br label %{done}")
+        w.label(done)
+        total = w(f"phi {elt} [ {total}, %{before} ], [ {sum}, %{yes} ]")
+        total = w(f"select i1 {w(f'fcmp ogt {elt} {floor}, {total}')}, {elt} {floor}, {elt} {total}")
+        w.store(elt, total, w.at(elt, c, w.add(w.mul(row, f["c_row"]), w.mul(col, f["c_col"]))))
+
+
+# --- the machine ------------------------------------------------------------------------------------------------------
+
+
+class Host:
+    """The compiled functions of one element type. Made at first use."""
+
+    def __init__(self, dtype):
+        from . import cpu
+        self.short = "f32" if dtype == "float32" else "f64"
+        self.size = {"f32": 4, "f64": 8}[self.short]
+        wide = cpu.vector_bytes()
+        self.kernels = Kernels(ELEMENTS[dtype], wide)
+        self.lanes, self.registers = self.kernels.lanes, 32 if wide == 64 or not X86 else 16
+        self.table = (ctypes.c_int64 * (ROWS * WIDTH))()         # addresses of the innermost kernels that were made
+        self.address = ctypes.addressof(self.table)
+        self.compile = cpu.functions
+        self.made = {}
+
+    def rows(self, width):
+        """The most rows that fit in the registers beside `width` vectors of B and one of A."""
+        return max(1, min(ROWS, (self.registers - width - 1) // width))
+
+    def step(self, shapes):
+        """The address of the step, with the innermost kernels of `shapes` [(rows, width)] in the table."""
+        names = {f"gemm_{self.short}_{r}x{n}": (r, n) for r, n in shapes if not self.table[(r - 1) * WIDTH + n - 1]}
+        texts = {name: self.kernels.micro(name, *shape) for name, shape in names.items()}
+        if "gemm" not in self.made:
+            texts[f"gemm_{self.short}"] = self.kernels.gemm(f"gemm_{self.short}")
+        if texts:
+            for name, address in self.compile(texts).items():
+                if name in names:
+                    r, n = names[name]
+                    self.table[(r - 1) * WIDTH + n - 1] = address
+                else:
+                    self.made["gemm"] = address
+        return self.made["gemm"]
+
+    def dots(self, rows, cols):
+        """The address of the step of dot products."""
+        if (rows, cols) not in self.made:
+            name = f"dots_{self.short}_{rows}x{cols}"
+            self.made[rows, cols] = self.compile({name: self.kernels.dots(name, rows, cols)})[name]
+        return self.made[rows, cols]
+
+
+_hosts: dict = {}
+_lock = threading.Lock()
+
+
+def host(dtype):
+    with _lock:
+        if dtype not in _hosts:
+            _hosts[dtype] = Host(dtype)
+        return _hosts[dtype]
+
+
+# --- the plan ---------------------------------------------------------------------------------------------------------
+
+
+def block_of(K):
+    """How much of k is added up at a time."""
+    return LONG if K <= LONG else up(-(-K // -(-K // LONG)), 16)
+
+
+def up(n, to):
+    return -(-n // to) * to
+
+
+def gemm(M, N, K, dtype, a, b, c, batch=(), alpha=1.0, beta=0.0, add=None, relu=False, runtime=False):
+    """A Step (fn, tiles, grain, ints) for C = alpha * A @ B + beta * E of [*batch] matrices; None where there is none.
+
+    `a`, `b` and `c` are strides in elements: (row, column, *batch), 0 where a batch is shared. So is `add`, those of E:
+    C itself, a matrix, a row (0, 1) or a column (1, 0); without it there is no E. The buffers are A, B, C and E if
+    there is one. With `runtime`, alpha and beta are the step's two scalars, floats, and what is given here is not used.
+    """
+    dtype = getattr(dtype, "name", dtype)
+    if dtype not in ELEMENTS:
+        return None
+    e = add
+    merged = merge(batch, [a[2:], b[2:], c[2:], e[2:] if e else (0,) * len(batch)])
+    if merged is None or not M or not N or 0 in batch:
+        return None
+    batch, (a_batch, b_batch, c_batch, e_batch) = merged
+    a, b, c, e = a[:2], b[:2], c[:2], e[:2] if e else None
+    machine = host(dtype)
+    # strides along a dimension of one are free: let them say what suits
+    a, b, c = tidy(a, M, K), tidy(b, K, N), tidy(c, M, N)
+    e = tidy(e, M, N, c) if e else None
+    if few(M, N, K) and a[1] == 1 and b[0] == 1:
+        turn = M > N
+    else:
+        turn = c[1] != 1 or c[0] == 1 and M > N
+    if turn:
+        M, N, a, b, c, e = N, M, b[::-1], a[::-1], c[::-1], e[::-1] if e else None
+        a_batch, b_batch = b_batch, a_batch
+    f = dict.fromkeys(FIELDS, 0)
+    f.update(M=M, N=N, K=K, a_row=a[0], a_col=a[1], b_row=b[0], b_col=b[1], c_row=c[0], c_col=c[1],
+             e_row=e[0] if e else 0, e_col=e[1] if e else -1, alpha=bits(alpha), beta=bits(beta), relu=int(relu),
+             runtime=int(runtime), size1=batch[1], size2=batch[2], kernels=machine.address)
+    for name, strides in (("a", a_batch), ("b", b_batch), ("c", c_batch), ("e", e_batch)):
+        f.update({f"{name}{d}": s for d, s in enumerate(strides)})
+    count = math.prod(batch)
+    if few(M, N, K) and a[1] == 1 and b[0] == 1:
+        fn = plan_dots(machine, f, count)
+    elif c[1] == 1 and (not e or e[1] in (0, 1)):
+        fn = plan_gemm(machine, f, count)
+    else:
+        return None
+    tiles = count * f["tiles_m"] * f["tiles_n"]
+    each = cycles(machine, min(M, f["tile_m"]), min(N, f["tile_n"]), K)
+    return Step(fn, tiles, min(tiles, max(1, PIECE // each)), [f[field] for field in FIELDS])
+
+
+def merge(batch, strides):
+    """The batch's sizes as three, with the strides of the operands along them; None where it takes more.
+
+    Dimensions of one go, and two that every operand goes through evenly become one."""
+    dims = [(n, *by) for n, *by in zip(batch, *strides, strict=True) if n != 1]
+    kept = []
+    for n, *by in dims:
+        if kept and all(outer == inner * n for outer, inner in zip(kept[-1][1:], by, strict=True)):
+            kept[-1] = (kept[-1][0] * n, *by)
+        else:
+            kept.append((n, *by))
+    if len(kept) > 3:
+        return None
+    kept = [(1, *[0] * len(strides))] * (3 - len(kept)) + kept
+    sizes, *by = zip(*kept, strict=True)
+    return sizes, by
+
+
+def tidy(strides, rows, cols, like=None):
+    """The strides, with those along a dimension of one as if it were contiguous (or as those of `like`)."""
+    row, col = strides
+    if cols == 1:
+        col = like[1] if like else 1 if row != 1 or rows == 1 else rows
+    if rows == 1:
+        row = like[0] if like else max(cols, 1) if col == 1 else 1
+    return row, col
+
+
+def bits(number):
+    """A float as the integer with the same bits."""
+    return struct.unpack("q", struct.pack("d", number))[0]
+
+
+def few(M, N, K):
+    """Whether there are so few rows (or columns) that dot products are the better way."""
+    return min(M, N) <= 4 and K >= 16
+
+
+def cycles(machine, M, N, K):
+    """About how long a product takes a processor: what it computes, or what it reads."""
+    computed = up(M, 4) * up(N, machine.lanes) * K / (2 * machine.lanes)
+    return max(1, int(max(computed, (M * K + K * N + M * N) * machine.size / 16)) + 200)
+
+
+def plan_dots(machine, f, count):
+    rows = 1 if f["M"] == 1 else 2 if f["M"] == 2 else 4
+    cols = {1: 6, 2: 6, 4: 4}[rows]
+    pieces = max(1, cycles(machine, f["M"], f["N"], f["K"]) // PIECE)
+    pieces = min(pieces, max(16, pieces // 64))
+    f["tile_m"], f["tile_n"] = f["M"], up(-(-f["N"] // -(-pieces // count)), cols)
+    f["tiles_m"], f["tiles_n"] = 1, -(-f["N"] // f["tile_n"])
+    return machine.dots(rows, cols)
+
+
+def plan_gemm(machine, f, count):
+    M, N, K = f["M"], f["N"], f["K"]
+    f["block"] = block = block_of(K)
+    width = widest(machine, M, N)
+    rows = machine.rows(width)
+    f["rows"], f["width"] = rows, width
+    cut(machine, f, count, rows, width)
+    m, n = min(M, f["tile_m"]), min(N, f["tile_n"])
+    size = machine.size
+    # B is read once for every strip of rows
+    straight = f["b_col"] == 1
+    if straight and (m <= 2 * rows or min(K, block) * f["b_row"] * size <= 32 << 10):
+        f["b_pack"] = DIRECT
+    else:
+        f["b_pack"] = COPY if straight else TURN if f["b_row"] == 1 else GATHER
+    # A is read once for every panel of columns
+    again = n > 2 * width * machine.lanes
+    if f["a_col"] == 1:
+        f["a_pack"] = COPY if again and m > 1 and f["a_row"] * size % 2048 == 0 else DIRECT
+    elif f["a_row"] == 1:
+        f["a_pack"] = TURN if again and f["a_col"] * size > 1024 else DIRECT
+    else:
+        f["a_pack"] = GATHER if again else DIRECT
+    depth = min(block, max(K, 1))
+    f["a_room"] = (up(m, 32) + 32) * (up(depth, 32) + 32) if f["a_pack"] else 1
+    return machine.step(shapes(f, rows, width, machine.lanes))
+
+
+def widest(machine, M, N):
+    """How many vectors wide the panels are at most: what takes the fewest cycles, by count."""
+    vectors, best = -(-N // machine.lanes), None
+    for width in (3, 2, 4, 1, 6, 8) if machine.registers == 32 else (3, 2, 1, 4):
+        rows = machine.rows(width)
+        cost = 0
+        for n, panels in split(vectors, width):
+            for m, strips in split(M, rows):
+                cost += panels * strips * max(m * n / 2, (m + n) / 2, 4)
+        if best is None or cost < best[0] * 0.97:
+            best = cost, width
+    return best[1]
+
+
+def split(n, most):
+    """`n` in equal parts of at most `most`: [(size, how many)]."""
+    parts = -(-n // most)
+    low, more = divmod(n, parts)
+    return [(size, many) for size, many in ((low + 1, more), (low, parts - more)) if many]
+
+
+def shapes(f, rows, width, lanes):
+    """The shapes (rows, vectors) that the innermost kernels of a plan have."""
+    heights = {min(f["tile_m"], f["M"]), f["M"] - (f["tiles_m"] - 1) * f["tile_m"]}
+    widths = {min(f["tile_n"], f["N"]), f["N"] - (f["tiles_n"] - 1) * f["tile_n"]}
+    tall = {m for height in heights for m, _ in split(height, rows)}
+    wide = {n for one in widths for n, _ in split(-(-one // lanes), width)}
+    return [(m, n) for m in sorted(tall) for n in sorted(wide)]
+
+
+def cut(machine, f, count, rows, width):
+    """Tiles of a matrix: so many that threads have something to share, cut where the least is packed twice."""
+    M, N, K = f["M"], f["N"], f["K"]
+    work = cycles(machine, M, N, K)
+    wanted = -(-max(min(16, work * count // PIECE), work * count >> 21, 1) // count)
+    across = width * machine.lanes
+    best = None
+    for down in range(1, wanted + 1):
+        tile_m = min(M, up(-(-M // down), rows))
+        tile_n = min(N, up(-(-N // -(-wanted // down)), across))
+        if tile_m * f["block"] > 1 << 17:              # A's block, packed, must fit in the second cache
+            continue
+        down, right = -(-M // tile_m), -(-N // tile_n)
+        packed = right * M + down * N * (1 if f["b_col"] == 1 else 3)
+        # uneven tiles leave threads waiting for the last
+        uneven = down * tile_m * right * tile_n / (M * N)
+        cost = packed / (M + N) + 8 * uneven
+        if best is None or cost < best[0]:
+            best = cost, tile_m, tile_n
+    if best is None:
+        tile_m = max(rows, (1 << 17) // f["block"] // rows * rows)
+        best = 0, tile_m, min(N, up(512, across))
+    _, f["tile_m"], f["tile_n"] = best
+    f["tiles_m"], f["tiles_n"] = -(-M // f["tile_m"]), -(-N // f["tile_n"])

@@ -1,0 +1,81 @@
+"""How much memory this process may have, holds, and can still get: of the machine, or of its container.
+
+Read from the files of Linux; where there are none, nothing is known and no limit is assumed.
+"""
+import functools
+import os
+
+UNLIMITED = 1 << 60
+TOP = "/sys/fs/cgroup"
+
+
+def limit():
+    """The most bytes this process could ever hold, by the machine (with its swap) and by its control groups."""
+    total = _meminfo("MemTotal") + _meminfo("SwapTotal") or UNLIMITED
+    return min([total, *(_number(folder, ceiling) for folder, ceiling, _, _ in _groups())])
+
+
+def held():
+    """The bytes of memory that this process holds now."""
+    words = _read("/proc/self/statm").split()
+    return int(words[1]) * os.sysconf("SC_PAGE_SIZE") if words else 0
+
+
+def available():
+    """The bytes that may still be allocated before the machine or a control group runs out."""
+    room = [_meminfo("MemAvailable") or UNLIMITED]
+    for folder, ceiling, usage, cached in _groups():
+        most = _number(folder, ceiling)
+        if most < UNLIMITED:
+            files = _field(_read(f"{folder}/memory.stat"), cached)       # given up by the kernel before it refuses
+            room.append(most - _number(folder, usage) + files)
+    return max(min(room), 0)
+
+
+@functools.cache
+def _groups():
+    """The control groups that bound us: (folder, file of the limit, file of the usage, field of the cached files)."""
+    found = []
+    for line in _read("/proc/self/cgroup").splitlines():
+        number, kinds, path = line.split(":", 2)
+        if "memory" in kinds.split(","):
+            tops, files = [f"{TOP}/memory"], ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        elif number == "0":
+            tops, files = [TOP, f"{TOP}/unified"], ("memory.max", "memory.current", "inactive_file")
+        else:
+            continue
+        parts = [part for part in path.split("/") if part and part != ".."]
+        for top in tops:                    # inside a container the group may stand at the top, without its path
+            for depth in range(len(parts), -1, -1):
+                folder = "/".join([top, *parts[:depth]])
+                if os.path.exists(f"{folder}/{files[0]}"):
+                    found.append((folder, *files))
+    return found
+
+
+def _read(path):
+    try:
+        with open(path) as file:
+            return file.read()
+    except OSError:                         # not this system, or not ours to read
+        return ""
+
+
+def _number(folder, name):
+    """What a file of a control group says; `max`, and no file, mean no limit."""
+    text = _read(f"{folder}/{name}").strip()
+    return min(int(text), UNLIMITED) if text.isdigit() else UNLIMITED
+
+
+def _field(text, name):
+    """The number behind `name` in lines of names and numbers."""
+    for line in text.splitlines():
+        words = line.split()
+        if words and words[0].rstrip(":") == name:
+            return int(words[1])
+    return 0
+
+
+def _meminfo(name):
+    """Bytes behind `name` in /proc/meminfo; 0 where it is not said."""
+    return _field(_read("/proc/meminfo"), name) * 1024

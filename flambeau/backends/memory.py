@@ -1,0 +1,444 @@
+"""The caching allocator of the CPU: blocks of memory that come back to a pool when nobody looks at them any more.
+
+Fresh pages are most of what a large buffer costs, so memory is asked from the system once and kept. A size is rounded
+up to its class; each class has a list of idle addresses, used last in, first out, so that what comes back is still in
+the processor's cache. Small classes are carved out of slabs; each large block is a mapping of its own, which is given
+back when too much lies idle, when the system has no more to give, and by `empty_cache()`.
+
+Note [Finalisers]: a Block returns its memory in `__del__`, which may run at any moment: in the middle of an allocation
+on the same thread, or on another one. So it takes no lock; it uses only steps that are whole under the interpreter
+lock (append and pop of a list, `+=` of a plain attribute), and everything here stays right if it comes in between. The
+lock below is for those who make and give back mappings, and a thread that holds it may come again.
+"""
+import contextlib
+import ctypes
+import functools
+import itertools
+import math
+import mmap
+import os
+import threading
+from bisect import bisect_right
+from collections import Counter
+
+import numpy as np
+
+from ..base import settings
+from .machine import available, held, limit
+
+PAGE = mmap.PAGESIZE
+SMALL = 256 << 10               # up to here blocks are carved out of slabs
+SLAB = 64 << 10                 # the least bytes of a slab
+HUGE = 2 << 20                  # a huge page, and the most bytes of a slab
+MORE = 25                       # how many percent larger an idle block may be than the class that was asked for
+ADVICE = getattr(mmap, "MADV_HUGEPAGE", None)
+POPULATE = 23                   # Linux's MADV_POPULATE_WRITE, which Python does not name yet
+
+_addressof = ctypes.addressof
+_array = np.ndarray
+_lock = threading.RLock()
+_clock = itertools.count()
+
+
+class OutOfMemoryError(MemoryError, RuntimeError):
+    """There is no room for what was asked, and nothing has changed. PyTorch raises a RuntimeError for it."""
+
+    nbytes = None               # how much was asked
+    spec = None                 # for an array of this
+    entry = None                # by this instruction
+    complete = False            # whether the layers above have had their say
+
+
+class Block:
+    """Memory of one size class, given back when the last array over it is gone. Made by `block`; a buffer of bytes."""
+
+    __slots__ = ()
+    nbytes = 0                  # the size of the class, not less than what was asked for
+
+    @property
+    def address(self):
+        """Where it starts."""
+        return _addressof(self)
+
+
+class Home:
+    """A size class: the type of its blocks, and the addresses that lie idle, the longest idle first."""
+
+    __slots__ = ("size", "kind", "free", "calls", "misses")
+
+    def __init__(self, size):
+        self.size = size
+        self.free = []
+        self.calls = self.misses = 0
+        give_back = _small_finaliser if size <= SMALL else _large_finaliser
+        self.kind = type("Block", (Block, ctypes.c_char * size),
+                         {"__slots__": (), "nbytes": size, "__del__": give_back(size, self.free)})
+
+
+class _Counts:
+    """Running numbers, for peaks and decisions; what is allocated and reserved is counted afresh when asked."""
+
+    __slots__ = ("allocated", "peak", "idle", "reserved", "reserved_peak", "room", "retries", "failures")
+
+    def __init__(self):
+        for name in self.__slots__:
+            setattr(self, name, 0)
+
+
+_counts = _Counts()
+_homes: dict = {}               # size → Home
+_ways: dict = {}                # bytes asked for → (pop of the idle addresses, maker of a Block, size, Home)
+_slabs: dict = {}               # where it starts → (mapping, Home, how many blocks)
+_regions: dict = {}             # address of a large block → (mapping, Home)
+_since: dict = {}               # address of a large block → when it last came back
+on_failure: list = []           # functions of (error, what was looked at) that give words for the message
+
+
+# --- a block, or an array over one -----------------------------------------------------------------------------------
+
+
+def block(nbytes):
+    """A Block of at least `nbytes` bytes, not initialised, that starts at a multiple of 64."""
+    try:
+        pop, make, size, home = _ways[nbytes]
+        address = pop()
+    except LookupError:
+        return _slowly(nbytes)
+    if size > SMALL:
+        _counts.idle -= size
+    home.calls += 1
+    _counts.allocated = allocated = _counts.allocated + size
+    if allocated > _counts.peak:
+        _counts.peak = allocated
+    return make(address)
+
+
+def blank(spec):
+    """An uninitialised array laid out as `spec`, which must be dense, and its address."""
+    try:                                              # `block` again: a call is a tenth of what this costs
+        pop, make, size, home = _ways[spec.nbytes]
+        address = pop()
+    except LookupError:
+        made = _slowly(spec.nbytes, spec)
+        return _array(spec.shape, spec.dtype.np, made, 0, spec.np_strides), _addressof(made)
+    if size > SMALL:
+        _counts.idle -= size
+    home.calls += 1
+    _counts.allocated = allocated = _counts.allocated + size
+    if allocated > _counts.peak:
+        _counts.peak = allocated
+    return _array(spec.shape, spec.dtype.np, make(address), 0, spec.np_strides), address
+
+
+def rounded(nbytes):
+    """The size class of `nbytes`: steps of 64 up to 1024, then eight to a power of two, so that an eighth is waste."""
+    if nbytes <= 1024:
+        return max(nbytes + 63 & ~63, 64)
+    shift = (nbytes - 1).bit_length() - 4
+    return ((nbytes - 1 >> shift) + 1) << shift
+
+
+def _small_finaliser(size, free, counts=_counts, addressof=_addressof):
+    def __del__(self):                                # see Note [Finalisers]
+        counts.allocated -= size
+        free.append(addressof(self))
+    return __del__
+
+
+def _large_finaliser(size, free, counts=_counts, addressof=_addressof):
+    def __del__(self):
+        address = addressof(self)
+        counts.allocated -= size
+        _since[address] = next(_clock)
+        free.append(address)
+        counts.idle += size
+        if counts.idle > _cap():
+            _trim(_cap())
+    return __del__
+
+
+# --- when nothing idle fits ------------------------------------------------------------------------------------------
+
+
+def _slowly(nbytes, spec=None):
+    """A block whose size was not asked for before, or of whose class nothing is idle."""
+    size = rounded(nbytes)
+    with _lock:
+        try:
+            home, address = _large(size) if size > SMALL else _small(size)
+        except MemoryError:
+            raise _failure(nbytes, spec) from None
+        if len(_ways) > 10_000:                       # a program with ever new sizes
+            _ways.clear()
+        own = _home(size)
+        _ways[nbytes] = (own.free.pop, own.kind.from_address, size, own)
+    home.calls += 1
+    _counts.allocated = allocated = _counts.allocated + home.size
+    if allocated > _counts.peak:
+        _counts.peak = allocated
+    return home.kind.from_address(address)
+
+
+def _home(size):
+    return _homes.get(size) or _homes.setdefault(size, Home(size))      # a finaliser may have made it in between
+
+
+def _large(size):
+    """(class, address) of an idle block of this class or little more, or of a fresh one."""
+    near = size
+    while near <= size * (100 + MORE) // 100:
+        home = _homes.get(near)
+        if home is not None:
+            try:
+                address = home.free.pop()
+                _counts.idle -= near
+                return home, address
+            except IndexError:
+                pass
+        near = rounded(near + 1)
+    mapping, address = _fresh(size)
+    home = _home(size)
+    home.misses += 1
+    _regions[address] = (mapping, home)
+    return home, address
+
+
+def _small(size):
+    """(class, address) of an idle block, or of the first one of a fresh slab."""
+    home = _home(size)
+    try:
+        return home, home.free.pop()
+    except IndexError:
+        pass
+    count = max(SLAB, min(16 * size, HUGE)) // size
+    mapping, start = _fresh(count * size)
+    home.misses += 1
+    _slabs[start] = (mapping, home, count)
+    home.free.extend(range(start + (count - 1) * size, start, -size))       # the next in memory is the next to be given
+    return home, start
+
+
+def _fresh(size):
+    """Memory from the system: the mapping, and where it starts. Gives back what is idle if it must."""
+    if size > _counts.room:                           # a look costs the reading of files, so it is taken now and then
+        if size > available():
+            empty_cache()
+        if size > limit() - max(held(), allocated()):
+            raise MemoryError
+        _counts.room = available() // 4
+    # Huge pages lie at multiples of their size. The room to move there is never touched, so it is no memory.
+    spare = HUGE if size >= HUGE and size % HUGE else 0
+    try:
+        mapping = _map(size + spare)
+    except (OSError, MemoryError):
+        empty_cache()
+        _counts.retries += 1
+        try:
+            mapping = _map(size + spare)
+        except OSError as error:
+            raise MemoryError from error
+    start = _addressof(ctypes.c_char.from_buffer(mapping))
+    if spare:
+        start = -(-start // HUGE) * HUGE
+    _counts.room -= size
+    _counts.reserved = reserved = _counts.reserved + size
+    if reserved > _counts.reserved_peak:
+        _counts.reserved_peak = reserved
+    return mapping, start
+
+
+def _map(size):
+    """An anonymous mapping of our own, whose first touch is made cheap."""
+    size = -(-size // PAGE) * PAGE
+    if not hasattr(mmap, "MAP_PRIVATE"):
+        return mmap.mmap(-1, size)
+    mapping = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if size > SMALL and ADVICE is not None:
+        # A lone block of less than a huge page gets its pages in one call instead of a fault for each.
+        with contextlib.suppress(OSError):            # a kernel that does not know it: it was but a wish
+            mapping.madvise(ADVICE if size >= HUGE else POPULATE)
+    return mapping
+
+
+# --- giving memory back to the system --------------------------------------------------------------------------------
+
+
+def empty_cache():
+    """Give back to the system what lies idle: large blocks, and slabs none of whose blocks is in use."""
+    with _lock:
+        _trim(0)
+        for home in list(_homes.values()):
+            if home.size <= SMALL:
+                _drop_slabs(home)
+
+
+def _trim(most):
+    """Unmap the large blocks that have lain idle longest until not more than `most` bytes do; see Note [Finalisers]."""
+    large = [home for home in list(_homes.values()) if home.size > SMALL]
+    _counts.idle = sum(home.size * len(home.free) for home in large)
+    while _counts.idle > most:
+        since, oldest = min(((_idle_since(home), home) for home in large), key=lambda found: found[0],
+                            default=(math.inf, None))
+        if since == math.inf:
+            break
+        try:
+            address = oldest.free.pop(0)
+        except IndexError:                            # somebody took it in between
+            continue
+        _counts.idle -= oldest.size
+        _counts.reserved -= oldest.size
+        del _since[address], _regions[address]        # and with it the mapping, which nobody else holds
+
+
+def _idle_since(home):
+    """When the longest idle block of a large class came back; never if there is none."""
+    for address in home.free:
+        return _since.get(address, 0)
+    return math.inf
+
+
+def _drop_slabs(home):
+    """Unmap the slabs of a small class all of whose blocks are idle."""
+    idle = []
+    try:
+        while True:                                   # one by one, since each step is whole: a finaliser may add to it
+            idle.append(home.free.pop())
+    except IndexError:
+        pass
+    idle.reverse()
+    starts = sorted(start for start, slab in list(_slabs.items()) if slab[1] is home)
+    slab_of = [starts[bisect_right(starts, address) - 1] for address in idle]
+    found = Counter(slab_of)
+    whole = {start for start in starts if found[start] == _slabs[start][2]}
+    home.free.extend([address for address, start in zip(idle, slab_of) if start not in whole])
+    for start in whole:
+        _counts.reserved -= home.size * _slabs[start][2]
+        del _slabs[start]
+
+
+def _cap():
+    """How many bytes of large blocks may lie idle."""
+    return settings.cache_bytes if settings.cache_bytes >= 0 else _quarter()
+
+
+@functools.cache
+def _quarter():
+    return limit() // 4
+
+
+# --- what there is to know -------------------------------------------------------------------------------------------
+
+
+def allocated():
+    """The bytes of all blocks in use."""
+    return stats()["allocated_bytes.all.current"]
+
+
+def reserved():
+    """The bytes that the system gave and that were not given back."""
+    return stats()["reserved_bytes.all.current"]
+
+
+def stats():
+    """All numbers, under the names of `torch.cuda.memory_stats()`; of peaks, those of all pools together."""
+    blocks = Counter(home for _, home in list(_regions.values()))
+    slabs = Counter()
+    for _, home, count in list(_slabs.values()):
+        slabs[home] += 1
+        blocks[home] += count
+    out = dict.fromkeys((f"{what}.{pool}.{number}"
+                         for what in ("allocation", "allocated_bytes", "reserved_bytes", "segment")
+                         for pool in ("all", "large_pool", "small_pool")
+                         for number in ("current", "allocated", "freed")[:3 if what[:5] == "alloc" else 1]), 0)
+    misses = 0
+    for home in list(_homes.values()):
+        pool = "large_pool" if home.size > SMALL else "small_pool"
+        misses += home.misses
+        live, calls = blocks[home] - len(home.free), home.calls
+        for where in ("all", pool):
+            for what, unit in (("allocation", 1), ("allocated_bytes", home.size)):
+                out[f"{what}.{where}.current"] += live * unit
+                out[f"{what}.{where}.allocated"] += calls * unit
+                out[f"{what}.{where}.freed"] += (calls - live) * unit
+            out[f"reserved_bytes.{where}.current"] += blocks[home] * home.size
+            out[f"segment.{where}.current"] += slabs[home] or blocks[home]
+    out["allocated_bytes.all.peak"] = max(_counts.peak, out["allocated_bytes.all.current"])
+    out["reserved_bytes.all.peak"] = max(_counts.reserved_peak, out["reserved_bytes.all.current"])
+    out["num_cache_hits"] = out["allocation.all.allocated"] - misses
+    out["num_alloc_retries"] = _counts.retries
+    out["num_ooms"] = _counts.failures
+    return out
+
+
+def reset_peaks():
+    """Count the peaks from now on."""
+    now = stats()
+    _counts.peak = _counts.allocated = now["allocated_bytes.all.current"]
+    _counts.reserved_peak = _counts.reserved = now["reserved_bytes.all.current"]
+
+
+def segments():
+    """Each mapping as a dictionary with the names of `torch.cuda.memory_snapshot()`, in the order of memory."""
+    idle = {address for home in list(_homes.values()) for address in list(home.free)}
+    found = [(start, home, 1) for start, (_, home) in list(_regions.items())]
+    found += [(start, home, count) for start, (_, home, count) in list(_slabs.items())]
+    out = []
+    for start, home, count in sorted(found, key=lambda segment: segment[0]):
+        blocks = [{"address": at, "size": home.size, "state": "inactive" if at in idle else "active_allocated"}
+                  for at in range(start, start + count * home.size, home.size)]
+        used = home.size * sum(b["state"] == "active_allocated" for b in blocks)
+        out.append({"device": 0, "address": start, "total_size": count * home.size, "allocated_size": used,
+                    "active_size": used, "segment_type": "large" if home.size > SMALL else "small", "blocks": blocks})
+    return out
+
+
+# --- no room ---------------------------------------------------------------------------------------------------------
+
+
+def explained(error, asked=None):
+    """`error`, a MemoryError of ours or of NumPy's, with what the layers above know about who holds the memory.
+
+    `asked` is the Value that somebody looked at.
+    """
+    if getattr(error, "complete", False):
+        return error
+    if not isinstance(error, OutOfMemoryError):                             # NumPy's
+        shape, dtype = getattr(error, "shape", None), getattr(error, "dtype", None)
+        nbytes = None if dtype is None else math.prod(shape) * dtype.itemsize
+        known, error = error, _failure(nbytes, getattr(error, "spec", None), said=str(error))
+        error.entry = getattr(known, "entry", None)
+    whole = OutOfMemoryError("".join([error.args[0], *(explain(error, asked) for explain in on_failure)]))
+    whole.nbytes, whole.spec, whole.complete = error.nbytes, error.spec, True
+    return whole
+
+
+def _failure(nbytes, spec=None, said=""):
+    """The error that says there is no room for `nbytes` bytes."""
+    _counts.failures += 1
+    what = said if nbytes is None else f"you tried to allocate {nbytes} bytes ({words(nbytes)})"
+    now = stats()
+    error = OutOfMemoryError(
+        f"can't allocate memory: {what or 'there is none left'}. This process holds {words(held())} of the "
+        f"{words(limit())} that it may have; {words(now['allocated_bytes.all.current'])} are allocated and "
+        f"{words(now['reserved_bytes.all.current'])} reserved in the CPU's cache.")
+    error.nbytes, error.spec = nbytes, spec
+    return error
+
+
+def words(nbytes):
+    """A number of bytes as a person reads it."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if nbytes < 1024:
+            return f"{nbytes:.4g} {unit}"
+        nbytes /= 1024
+    return f"{nbytes:.4g} TiB"
+
+
+def _new_lock():
+    """In a child that was forked nobody holds the lock."""
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_lock)

@@ -1,0 +1,408 @@
+"""The text of the native runtime: walking a program, and sharing a step between threads. See threads.py.
+
+Written by hand in LLVM's language with phis where they are needed, because it is compiled without passes over it.
+`%pool.name` is the address of a field of the pool: the sum is written into each function that says it.
+"""
+import os
+import re
+import signal
+import sys
+from string import Template
+
+SPIN = 15_000                 # nanoseconds that a worker watches for more work before it sleeps
+PATIENCE = 50_000             # nanoseconds that the caller watches for the last piece before it sleeps
+STACK = 4 << 20               # bytes of a worker's stack: some systems give new threads very little
+
+# Where the fields of a pool are. What several threads write at a time has a cache line of its own.
+FIELDS = {"remaining": 0, "unfinished": 64,
+          "fn": 128, "buffers": 136, "ints": 144, "scalars": 152, "tiles": 160, "grain": 168, "pieces": 176,
+          "busy": 192, "wanted": 200, "workers": 208, "retired": 216, "sleeping": 256, "waiting": 264,
+          "mutex": 320, "work": 448, "done": 576}
+SIZE = 704                    # bytes; a mutex or condition takes at most 64 on the systems we know, 128 are there
+
+RUN = """
+declare i64 @llvm.smax.i64(i64, i64)
+
+define void @run(ptr %program, i64 %steps, ptr %table, ptr %cells) #0 {
+entry:
+  %pool = load atomic ptr, ptr @pool acquire, align 8
+  %any = icmp sgt i64 %steps, 0
+  br i1 %any, label %loop, label %end
+loop:
+  %left = phi i64 [%steps, %entry], [%left.next, %loop]
+  %words = phi ptr [%program, %entry], [%words.next, %loop]
+  %held = phi i1 [false, %entry], [%held.next, %loop]
+  %buffers.p = getelementptr i64, ptr %words, i64 3
+  %scalars.p = getelementptr i64, ptr %words, i64 4
+  %ints.p = getelementptr i64, ptr %words, i64 5
+  %buffers = load i64, ptr %buffers.p
+  %scalars = load i64, ptr %scalars.p
+  %ints = load i64, ptr %ints.p
+  %pairs = getelementptr i64, ptr %words, i64 6
+  %pair.words = shl i64 %buffers, 1
+  %indices = getelementptr i64, ptr %pairs, i64 %pair.words
+  %numbers = getelementptr i64, ptr %indices, i64 %scalars
+  %words.next = getelementptr i64, ptr %numbers, i64 %ints
+  %held.next = call i1 @step(ptr %pool, i1 %held, ptr %words, ptr %pairs, i64 %buffers, ptr %indices, i64 %scalars,
+                             ptr %numbers, ptr %table, ptr %cells)
+  %left.next = sub i64 %left, 1
+  %more = icmp sgt i64 %left.next, 0
+  br i1 %more, label %loop, label %last
+last:
+  br i1 %held.next, label %release, label %end
+release:
+  call void @release(ptr %pool)
+  br label %end
+end:
+  ret void
+}
+
+; One step: gather its buffers and scalars on the stack and call it. Gives whether this program now has the workers.
+define internal i1 @step(ptr %pool, i1 %held, ptr %words, ptr %pairs, i64 %n.buffers, ptr %indices, i64 %n.scalars,
+                         ptr %ints, ptr %table, ptr %cells) #0 {
+entry:
+  %fn = load ptr, ptr %words
+  %tiles.p = getelementptr i64, ptr %words, i64 1
+  %tiles = load i64, ptr %tiles.p
+  %grain.p = getelementptr i64, ptr %words, i64 2
+  %grain.said = load i64, ptr %grain.p
+  %grain = call i64 @llvm.smax.i64(i64 %grain.said, i64 1)
+  %buffers = alloca ptr, i64 %n.buffers, align 16
+  %scalars = alloca i64, i64 %n.scalars, align 16
+  %some.buffers = icmp sgt i64 %n.buffers, 0
+  br i1 %some.buffers, label %buffer, label %buffers.end
+buffer:
+  %b = phi i64 [0, %entry], [%b.next, %buffer]
+  %pair = getelementptr [2 x i64], ptr %pairs, i64 %b
+  %index = load i64, ptr %pair
+  %offset.p = getelementptr i64, ptr %pair, i64 1
+  %offset = load i64, ptr %offset.p
+  %base.p = getelementptr ptr, ptr %table, i64 %index
+  %base = load ptr, ptr %base.p
+  %address = getelementptr i8, ptr %base, i64 %offset
+  %slot = getelementptr ptr, ptr %buffers, i64 %b
+  store ptr %address, ptr %slot
+  %b.next = add i64 %b, 1
+  %b.more = icmp slt i64 %b.next, %n.buffers
+  br i1 %b.more, label %buffer, label %buffers.end
+buffers.end:
+  %some.scalars = icmp sgt i64 %n.scalars, 0
+  br i1 %some.scalars, label %scalar, label %scalars.end
+scalar:
+  %s = phi i64 [0, %buffers.end], [%s.next, %scalar]
+  %which.p = getelementptr i64, ptr %indices, i64 %s
+  %which = load i64, ptr %which.p
+  %cell.p = getelementptr i64, ptr %cells, i64 %which
+  %cell = load i64, ptr %cell.p
+  %place = getelementptr i64, ptr %scalars, i64 %s
+  store i64 %cell, ptr %place
+  %s.next = add i64 %s, 1
+  %s.more = icmp slt i64 %s.next, %n.scalars
+  br i1 %s.more, label %scalar, label %scalars.end
+scalars.end:
+  %small = icmp sle i64 %tiles, %grain
+  br i1 %small, label %alone, label %large
+large:
+  %held.now = call i1 @hold(ptr %pool, i1 %held)
+  br i1 %held.now, label %together, label %alone
+together:
+  call void @parallel(ptr %pool, ptr %fn, ptr %buffers, ptr %ints, ptr %scalars, i64 %tiles, i64 %grain)
+  ret i1 true
+alone:
+  call void %fn(ptr %buffers, ptr %ints, ptr %scalars, i64 0, i64 %tiles)
+  ret i1 %held
+}
+attributes #0 = { nounwind }
+"""
+
+# Note [Taking pieces]: a step is offered by writing what it is and then `remaining`, the number of its pieces. Whoever
+# lowers `remaining` from r > 0 owns the piece (pieces - r) of the step that stands there now, even a worker that came
+# late from the step before: the description cannot change before that piece counts as finished, because the caller
+# waits until `unfinished` is zero before it writes the next one. So nobody signs in or out.
+#
+# Note [Sleeping]: a sleeper counts itself and then looks for work; the caller offers work and then looks for sleepers.
+# Both orders are sequentially consistent, so one of the two sees the other. The same with the caller's wait for the
+# last piece.
+POOL = """
+declare i32 @pthread_create(ptr, ptr, ptr, ptr)
+declare i32 @pthread_detach(ptr)
+declare i32 @pthread_sigmask(i32, ptr, ptr)
+declare i32 @pthread_attr_init(ptr)
+declare i32 @pthread_attr_setstacksize(ptr, i64)
+declare i32 @pthread_attr_destroy(ptr)
+declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_unlock(ptr)
+declare i32 @pthread_cond_wait(ptr, ptr)
+declare i32 @pthread_cond_signal(ptr)
+declare i32 @clock_gettime(i32, ptr)
+declare i64 @llvm.smin.i64(i64, i64)
+$DECLARE_PAUSE
+
+@pool = global ptr null
+
+; Whether this program has the workers: it has them already, or they are free.
+define internal i1 @hold(ptr %pool, i1 %held) #0 {
+entry:
+  br i1 %held, label %yes, label %ask
+ask:
+  %wanted = load i64, ptr %pool.wanted
+  %any = icmp sgt i64 %wanted, 0
+  br i1 %any, label %try, label %no
+try:
+  %pair = cmpxchg ptr %pool.busy, i64 0, i64 1 acq_rel monotonic, align 8
+  %got = extractvalue { i64, i1 } %pair, 1
+  br i1 %got, label %yes, label %no
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
+define internal void @release(ptr %pool) #0 {
+entry:
+  store atomic i64 0, ptr %pool.busy release, align 8
+  ret void
+}
+
+; Offer the step, take part in it, and wait until the last piece is finished.
+define internal void @parallel(ptr %pool, ptr %fn, ptr %buffers, ptr %ints, ptr %scalars, i64 %tiles, i64 %grain) #0 {
+entry:
+  %workers = load i64, ptr %pool.workers
+  %wanted = load i64, ptr %pool.wanted
+  %missing = icmp slt i64 %workers, %wanted
+  br i1 %missing, label %grow, label %describe
+grow:
+  call void @grow(ptr %pool)
+  br label %describe
+describe:
+  %last = sub i64 %tiles, 1
+  %last.piece = udiv i64 %last, %grain
+  %pieces = add i64 %last.piece, 1
+  store ptr %fn, ptr %pool.fn
+  store ptr %buffers, ptr %pool.buffers
+  store ptr %ints, ptr %pool.ints
+  store ptr %scalars, ptr %pool.scalars
+  store i64 %tiles, ptr %pool.tiles
+  store i64 %grain, ptr %pool.grain
+  store i64 %pieces, ptr %pool.pieces
+  store atomic i64 %pieces, ptr %pool.unfinished monotonic, align 8
+  store atomic i64 %pieces, ptr %pool.remaining seq_cst, align 8
+  %sleeping = load atomic i64, ptr %pool.sleeping seq_cst, align 8
+  %asleep = icmp sgt i64 %sleeping, 0
+  br i1 %asleep, label %wake, label %help
+wake:                                         ; no more of them than there are pieces for
+  %others = sub i64 %pieces, 1
+  %calls = call i64 @llvm.smin.i64(i64 %others, i64 %sleeping)
+  %l = call i32 @pthread_mutex_lock(ptr %pool.mutex)
+  br label %signal
+signal:
+  %call = phi i64 [%calls, %wake], [%call.next, %signal]
+  %s = call i32 @pthread_cond_signal(ptr %pool.work)
+  %call.next = sub i64 %call, 1
+  %again = icmp sgt i64 %call.next, 0
+  br i1 %again, label %signal, label %woken
+woken:
+  %u = call i32 @pthread_mutex_unlock(ptr %pool.mutex)
+  br label %help
+help:
+  call void @take(ptr %pool)
+  %began = call i64 @now()
+  br label %watch
+watch:
+  %open = load atomic i64, ptr %pool.unfinished acquire, align 8
+  %over = icmp eq i64 %open, 0
+  br i1 %over, label %end, label %patient
+patient:
+  $PAUSE
+  %time = call i64 @now()
+  %spent = sub i64 %time, %began
+  %long = icmp sgt i64 %spent, $PATIENCE
+  br i1 %long, label %sleep, label %watch
+sleep:
+  %sl = call i32 @pthread_mutex_lock(ptr %pool.mutex)
+  store atomic i64 1, ptr %pool.waiting seq_cst, align 8
+  br label %check
+check:
+  %still = load atomic i64, ptr %pool.unfinished seq_cst, align 8
+  %all = icmp eq i64 %still, 0
+  br i1 %all, label %awake, label %wait
+wait:
+  %sw = call i32 @pthread_cond_wait(ptr %pool.done, ptr %pool.mutex)
+  br label %check
+awake:
+  store atomic i64 0, ptr %pool.waiting monotonic, align 8
+  %su = call i32 @pthread_mutex_unlock(ptr %pool.mutex)
+  br label %end
+end:
+  ret void
+}
+
+; Do pieces of the step that is on offer until there are no more. See Note [Taking pieces].
+define internal void @take(ptr %pool) #0 {
+entry:
+  br label %look
+look:
+  %seen = load atomic i64, ptr %pool.remaining monotonic, align 8
+  %any = icmp sgt i64 %seen, 0
+  br i1 %any, label %lower, label %end
+lower:
+  %r = atomicrmw sub ptr %pool.remaining, i64 1 acq_rel, align 8
+  %mine = icmp sgt i64 %r, 0
+  br i1 %mine, label %piece, label %end
+piece:
+  %fn = load ptr, ptr %pool.fn
+  %buffers = load ptr, ptr %pool.buffers
+  %ints = load ptr, ptr %pool.ints
+  %scalars = load ptr, ptr %pool.scalars
+  %tiles = load i64, ptr %pool.tiles
+  %grain = load i64, ptr %pool.grain
+  %pieces = load i64, ptr %pool.pieces
+  %number = sub i64 %pieces, %r
+  %begin = mul i64 %number, %grain
+  %stop = add i64 %begin, %grain
+  %stop.min = call i64 @llvm.smin.i64(i64 %stop, i64 %tiles)
+  call void %fn(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %stop.min)
+  %open = atomicrmw sub ptr %pool.unfinished, i64 1 seq_cst, align 8
+  %last = icmp eq i64 %open, 1
+  br i1 %last, label %tell, label %look
+tell:
+  %waiting = load atomic i64, ptr %pool.waiting seq_cst, align 8
+  %asleep = icmp ne i64 %waiting, 0
+  br i1 %asleep, label %wake, label %look
+wake:
+  %l = call i32 @pthread_mutex_lock(ptr %pool.mutex)
+  %s = call i32 @pthread_cond_signal(ptr %pool.done)
+  %u = call i32 @pthread_mutex_unlock(ptr %pool.mutex)
+  br label %look
+end:
+  ret void
+}
+
+; A worker's life: work, watch for more, sleep, until its pool is retired.
+define internal ptr @worker(ptr %pool) #0 {
+entry:
+  br label %busy
+busy:
+  call void @take(ptr %pool)
+  %began = call i64 @now()
+  br label %watch
+watch:
+  %seen = load atomic i64, ptr %pool.remaining monotonic, align 8
+  %any = icmp sgt i64 %seen, 0
+  br i1 %any, label %busy, label %idle
+idle:
+  $PAUSE
+  %time = call i64 @now()
+  %spent = sub i64 %time, %began
+  %long = icmp sgt i64 %spent, $SPIN
+  br i1 %long, label %sleep, label %watch
+sleep:                                        ; see Note [Sleeping]
+  %l = call i32 @pthread_mutex_lock(ptr %pool.mutex)
+  %more = atomicrmw add ptr %pool.sleeping, i64 1 seq_cst, align 8
+  br label %check
+check:
+  %offered = load atomic i64, ptr %pool.remaining seq_cst, align 8
+  %some = icmp sgt i64 %offered, 0
+  br i1 %some, label %awake, label %asleep
+asleep:
+  %retired = load i64, ptr %pool.retired
+  %leave = icmp ne i64 %retired, 0
+  br i1 %leave, label %end, label %wait
+wait:
+  %w = call i32 @pthread_cond_wait(ptr %pool.work, ptr %pool.mutex)
+  br label %check
+awake:
+  %less = atomicrmw sub ptr %pool.sleeping, i64 1 seq_cst, align 8
+  %u = call i32 @pthread_mutex_unlock(ptr %pool.mutex)
+  br label %busy
+end:
+  %one.less = atomicrmw sub ptr %pool.sleeping, i64 1 seq_cst, align 8
+  %eu = call i32 @pthread_mutex_unlock(ptr %pool.mutex)
+  ret ptr null
+}
+
+; Make the workers that are missing. They inherit a mask that leaves signals to Python's own threads.
+define internal void @grow(ptr %pool) #0 {
+entry:
+  %blocked = alloca [128 x i8], align 16
+  %before = alloca [128 x i8], align 16
+  %attributes = alloca [128 x i8], align 16
+  %id = alloca ptr
+  store i64 $BLOCKED, ptr %blocked
+  %m = call i32 @pthread_sigmask(i32 $SETMASK, ptr %blocked, ptr %before)
+  %a = call i32 @pthread_attr_init(ptr %attributes)
+  %s = call i32 @pthread_attr_setstacksize(ptr %attributes, i64 $STACK)
+  br label %next
+next:
+  %workers = load i64, ptr %pool.workers
+  %wanted = load i64, ptr %pool.wanted
+  %missing = icmp slt i64 %workers, %wanted
+  br i1 %missing, label %make, label %end
+make:
+  %error = call i32 @pthread_create(ptr %id, ptr %attributes, ptr @worker, ptr %pool)
+  %made = icmp eq i32 %error, 0
+  br i1 %made, label %count, label %refused
+count:
+  %thread = load ptr, ptr %id
+  %d = call i32 @pthread_detach(ptr %thread)
+  %workers.next = add i64 %workers, 1
+  store i64 %workers.next, ptr %pool.workers
+  br label %next
+refused:                                      ; the system gives no more: go on with those that are there
+  store i64 %workers, ptr %pool.wanted
+  br label %end
+end:
+  %f = call i32 @pthread_attr_destroy(ptr %attributes)
+  %b = call i32 @pthread_sigmask(i32 $SETMASK, ptr %before, ptr null)
+  ret void
+}
+
+; Nanoseconds of a clock that only goes forward.
+define internal i64 @now() #0 {
+  %time = alloca [2 x i64]
+  %error = call i32 @clock_gettime(i32 $MONOTONIC, ptr %time)
+  %seconds = load i64, ptr %time
+  %rest.p = getelementptr i64, ptr %time, i64 1
+  %rest = load i64, ptr %rest.p
+  %billions = mul i64 %seconds, 1000000000
+  %sum = add i64 %billions, %rest
+  ret i64 %sum
+}
+"""
+
+# Where there are no POSIX threads every step runs on the caller's.
+ALONE = """
+@pool = global ptr null
+define internal i1 @hold(ptr %pool, i1 %held) #0 {
+  ret i1 false
+}
+define internal void @release(ptr %pool) #0 {
+  ret void
+}
+define internal void @parallel(ptr %pool, ptr %fn, ptr %buffers, ptr %ints, ptr %scalars, i64 %tiles, i64 %grain) #0 {
+  ret void
+}
+"""
+
+
+def text():
+    """The LLVM text of the runtime for this system."""
+    if os.name != "posix":
+        return RUN + ALONE
+    machine, mac = os.uname().machine, sys.platform == "darwin"
+    pause, given = {"x86_64": ("@llvm.x86.sse2.pause", ""), "arm64": ("@llvm.aarch64.hint", "i32 1"),
+                    "aarch64": ("@llvm.aarch64.hint", "i32 1")}.get(machine, ("@llvm.donothing", ""))
+    # a fault is not blocked: faulthandler tells where it was
+    faults = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP)
+    written = Template(RUN + POOL).substitute(
+        SPIN=SPIN, PATIENCE=PATIENCE, STACK=STACK, SETMASK=3 if mac else 2, MONOTONIC=6 if mac else 1,
+        PAUSE=f"call void {pause}({given})", DECLARE_PAUSE=f"declare void {pause}({given[:3]})",
+        BLOCKED=sum(1 << number - 1 for number in range(1, 64) if number not in faults))
+    return re.sub(r"^entry:\n.*?^}\n", _with_fields, written, flags=re.S | re.M)
+
+
+def _with_fields(found):
+    """The body of a function with the addresses of the fields that it uses in front."""
+    used = dict.fromkeys(re.findall(r"%pool\.(\w+)", found[0]))
+    return found[0].replace("entry:\n", "entry:\n" + "".join(
+        f"  %pool.{name} = getelementptr i8, ptr %pool, i64 {FIELDS[name]}\n" for name in used), 1)

@@ -1,0 +1,154 @@
+"""Running programs of native steps, large steps on several threads.
+
+`threads.run(program, steps, table, scalars)` is one native call, given addresses. Step by step the program says, in
+words of 64 bits,
+
+    fn, tiles, grain, buffers, scalars, ints, (table index, byte offset) * buffers, scalar index * scalars, ints...
+
+and `fn(ptr buffers, ptr ints, ptr scalars, begin, end)` does the tiles begin..end of its step. A step of at most
+`grain` tiles runs on the caller's thread; the tiles of a larger one are cut in pieces of `grain`, which the caller and
+the workers take one by one.
+
+Workers are native threads that never touch Python. They are made when the first large step runs, watch for work for a
+moment after each step, and then sleep. One program at a time has them; another that runs meanwhile works alone.
+"""
+import ctypes
+import os
+import threading
+
+from ..base import settings
+from ..base.errors import need
+
+PUBLIC = ("get_num_threads", "set_num_threads", "get_num_interop_threads", "set_num_interop_threads")
+
+_lock = threading.Lock()
+_native = None                # the compiled `run`
+_pool = None                  # the runtime's variable that points at the pool in use
+_threads = None               # how many threads a program may use; None: not asked yet
+_interop = None
+
+
+def run(program, steps, table, scalars):
+    """Run `steps` steps of the program at address `program`: buffers from `table`, numbers from `scalars`."""
+    if _native is None:
+        start()               # which puts the native function in the place of this one
+    _native(program, steps, table, scalars)
+
+
+def start():
+    """Make the native runtime ready, if it is not."""
+    global run, _native, _pool
+    with _lock:
+        if _native is None:
+            from . import cpu, runtime
+            text = runtime.text()
+            _pool = ctypes.c_void_p.from_address(cpu.function("pool", text))
+            _renew()
+            kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+            run = _native = kind(cpu.function("run", text))
+
+
+def _renew(retire=True):
+    """Give programs that start from now on a new pool, and let the workers of the old one end where `retire`."""
+    from .runtime import FIELDS, SIZE
+    if os.name != "posix":
+        return
+    libc, old = ctypes.CDLL(None), _pool.value
+    libc.calloc.restype = ctypes.c_void_p
+    block = libc.calloc(ctypes.c_size_t(1), ctypes.c_size_t(SIZE + 64))      # never freed: workers may outlive Python
+    if not block:
+        raise MemoryError("no memory for a thread pool")
+    pool = block + 63 & -64
+    for name, kind in (("mutex", "mutex"), ("work", "cond"), ("done", "cond")):
+        libc[f"pthread_{kind}_init"](ctypes.c_void_p(pool + FIELDS[name]), None)
+    ctypes.c_int64.from_address(pool + FIELDS["wanted"]).value = get_num_threads() - 1
+    _pool.value = pool
+    if old and retire:
+        mutex = ctypes.c_void_p(old + FIELDS["mutex"])
+        libc.pthread_mutex_lock(mutex)
+        ctypes.c_int64.from_address(old + FIELDS["retired"]).value = 1
+        libc.pthread_cond_broadcast(ctypes.c_void_p(old + FIELDS["work"]))
+        libc.pthread_mutex_unlock(mutex)
+
+
+def _after_fork():
+    """In the child: no worker came along, and whoever held a lock is gone."""
+    global _lock
+    _lock = threading.Lock()
+    if _native is not None:
+        _renew(retire=False)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def get_num_threads():
+    """How many threads a large step runs on."""
+    global _threads
+    if _threads is None:
+        _threads = min(processors(), quota(), settings.num_threads or processors())
+    return _threads
+
+
+def set_num_threads(num):
+    """Run large steps on `num` threads, or on as many as the quota of the control group allows, if that is less."""
+    global _threads
+    _positive("set_num_threads", num)
+    with _lock:
+        _threads = min(int(num), quota())
+        if _native is not None:
+            _renew()
+
+
+def get_num_interop_threads():
+    """How many threads run operations side by side, as PyTorch counts them. Here one program runs after the other."""
+    return _interop or processors()
+
+
+def set_num_interop_threads(num):
+    """Accepted, and without effect: nothing runs on threads between operations."""
+    global _interop
+    _positive("set_num_interop_threads", num)
+    need(_interop is None, "cannot set number of interop threads after set_num_interop_threads was called")
+    _interop = int(num)
+
+
+def _positive(name, num):
+    need(hasattr(num, "__index__") and type(num) is not bool, f"{name} expects an int, but got {type(num).__name__}")
+    need(num > 0, f"{name} expects a positive integer")
+
+
+def processors():
+    """How many processors this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def quota(root="/"):
+    """How many processors' time the control groups of this process grant, rounded up; very many without a limit."""
+    granted = [1 << 20]
+    for line in _read(f"{root}proc/self/cgroup").splitlines():
+        number, kinds, path = line.split(":", 2)
+        if "cpu" in kinds.split(","):
+            tops = "sys/fs/cgroup/cpu", f"sys/fs/cgroup/{kinds}"
+        elif number == "0":
+            tops = "sys/fs/cgroup", "sys/fs/cgroup/unified"
+        else:
+            continue
+        parts = [part for part in path.split("/") if part and part != ".."]
+        for top in tops:
+            # every group up to the top counts, and inside a container the group may stand there without its path
+            for folder in ("/".join([root + top, *parts[:depth]]) for depth in range(len(parts) + 1)):
+                words = (_read(f"{folder}/cpu.max") or
+                         _read(f"{folder}/cpu.cfs_quota_us") + " " + _read(f"{folder}/cpu.cfs_period_us")).split()
+                if len(words) == 2 and words[0].isdigit() and int(words[0]):        # max, and -1, mean no limit
+                    granted.append(-(-int(words[0]) // int(words[1])))
+    return min(granted)
+
+
+def _read(path):
+    try:
+        with open(path) as file:
+            return file.read()
+    except OSError:                         # not this system, or not ours to read
+        return ""

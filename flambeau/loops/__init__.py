@@ -1,0 +1,1 @@
+"""The loop language: what a kernel computes, its scalar mathematics, and its renderers."""

@@ -1,0 +1,283 @@
+"""Typed values in LLVM text: a `Term` is a number, or a vector of them, that some lines of text compute.
+
+`Emit` writes the lines. The mathematics in `scalar` and the renderer in `llvm` are written in terms of these two, and
+look like ordinary arithmetic: `x * y + 1.0`, `e.where(x < 0.0, a, b)`.
+"""
+import math
+import struct
+
+LLVM = {"f16": "half", "bf16": "i16", "f32": "float", "f64": "double", "i8": "i8", "u8": "i8", "i16": "i16",
+        "i32": "i32", "i64": "i64", "b1": "i1"}
+WIDTH = {"i8": 8, "u8": 8, "i16": 16, "i32": 32, "i64": 64, "f32": 32, "f64": 64, "b1": 1, "f16": 16, "bf16": 16}
+SAME_SIZE = {"f32": "i32", "f64": "i64"}
+
+
+class Term:
+    """A value of `type` with so many `lanes`; `text` is how LLVM names it. A constant has its `value` too."""
+
+    __slots__ = ("e", "type", "lanes", "text", "value")
+
+    def __init__(self, e, type, lanes, text, value=None):
+        self.e, self.type, self.lanes, self.text, self.value = e, type, lanes, text, value
+
+    def __add__(self, other):      return self.e.arith("add", self, other)
+    def __radd__(self, other):     return self.e.arith("add", other, self)
+    def __sub__(self, other):      return self.e.arith("sub", self, other)
+    def __rsub__(self, other):     return self.e.arith("sub", other, self)
+    def __mul__(self, other):      return self.e.arith("mul", self, other)
+    def __rmul__(self, other):     return self.e.arith("mul", other, self)
+    def __truediv__(self, other):  return self.e.arith("div", self, other)
+    def __rtruediv__(self, other): return self.e.arith("div", other, self)
+    def __neg__(self):             return self.e.neg(self)
+    def __lt__(self, other):       return self.e.compare("lt", self, other)
+    def __le__(self, other):       return self.e.compare("le", self, other)
+    def __gt__(self, other):       return self.e.compare("gt", self, other)
+    def __ge__(self, other):       return self.e.compare("ge", self, other)
+    def __eq__(self, other):       return self.e.compare("eq", self, other)
+    def __ne__(self, other):       return self.e.compare("ne", self, other)
+    def __and__(self, other):      return self.e.arith("and", self, other)
+    def __or__(self, other):       return self.e.arith("or", self, other)
+    def __xor__(self, other):      return self.e.arith("xor", self, other)
+    def __invert__(self):          return self.e.arith("xor", self, -1)
+    def __lshift__(self, other):   return self.e.arith("shl", self, other)
+    def __rshift__(self, other):   return self.e.arith("shr", self, other)
+    __hash__ = object.__hash__
+
+
+class Emit:
+    """Writes LLVM text line by line into `lines`; names are numbered by `names`, shared by all writers of a function."""
+
+    def __init__(self, lines, names, declared):
+        self.lines, self.names, self.declared = lines, names, declared
+
+    # --- names and types --------------------------------------------------------------------------------------------
+
+    def new(self):
+        return f"%t{next(self.names)}"
+
+    def put(self, type, lanes, text):
+        """One instruction `name = text`, as a Term."""
+        name = self.new()
+        self.lines.append(f"  {name} = {text}")
+        return Term(self, type, lanes, name)
+
+    def const(self, value, type, lanes=1):
+        return Term(self, type, lanes, literal(value, type, lanes), value)
+
+    def spread(self, x, lanes):
+        """A single number in every lane."""
+        if x.lanes == lanes:
+            return x
+        if x.value is not None:
+            return self.const(x.value, x.type, lanes)
+        one, many = shape(x.type, 1), shape(x.type, lanes)
+        first = self.put(x.type, lanes, f"insertelement {many} poison, {one} {x.text}, i64 0")
+        return self.put(x.type, lanes, f"shufflevector {many} {first.text}, {many} poison, <{lanes} x i32> "
+                                       "zeroinitializer")
+
+    def pair(self, a, b):
+        """Two operands with the same type and lanes; a Python number takes the other's."""
+        if not isinstance(a, Term):
+            a = self.const(a, b.type, b.lanes)
+        elif not isinstance(b, Term):
+            b = self.const(b, a.type, a.lanes)
+        assert a.type == b.type, f"{a.type} with {b.type}"
+        lanes = max(a.lanes, b.lanes)
+        return self.spread(a, lanes), self.spread(b, lanes)
+
+    def call(self, name, type, *args, suffix=None, extra=""):
+        """A call of an LLVM intrinsic, declared on the way."""
+        lanes = max(a.lanes for a in args)
+        args = [self.spread(a, lanes) for a in args]
+        over = suffix or mangled(args[0].type, lanes)
+        kinds = ", ".join(shape(a.type, lanes) for a in args) + (", i1" if extra else "")
+        self.declared.add(f"declare {shape(type, lanes)} @llvm.{name}.{over}({kinds})")
+        given = ", ".join(f"{shape(a.type, lanes)} {a.text}" for a in args) + extra
+        return self.put(type, lanes, f"call {shape(type, lanes)} @llvm.{name}.{over}({given})")
+
+    # --- arithmetic -------------------------------------------------------------------------------------------------
+
+    def arith(self, op, a, b):
+        a, b = self.pair(a, b)
+        if a.type in ("f32", "f64"):
+            word = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}[op]
+        elif op == "shr":
+            word = "lshr" if a.type in ("u8", "b1") else "ashr"
+        else:
+            word = op
+        return self.put(a.type, a.lanes, f"{word} {shape(a.type, a.lanes)} {a.text}, {b.text}")
+
+    def logical_shr(self, a, b):
+        """`a` shifted right with zeros coming in."""
+        a, b = self.pair(a, b)
+        return self.put(a.type, a.lanes, f"lshr {shape(a.type, a.lanes)} {a.text}, {b.text}")
+
+    def neg(self, a):
+        if a.type in ("f32", "f64"):
+            return self.put(a.type, a.lanes, f"fneg {shape(a.type, a.lanes)} {a.text}")
+        return self.arith("sub", 0, a)
+
+    def compare(self, op, a, b):
+        a, b = self.pair(a, b)
+        if a.type in ("f32", "f64"):
+            word = "fcmp " + {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}[op]
+        elif op in ("eq", "ne"):
+            word = f"icmp {op}"
+        else:
+            word = f"icmp {'u' if a.type in ('u8', 'b1') else 's'}{op}"
+        return self.put("b1", a.lanes, f"{word} {shape(a.type, a.lanes)} {a.text}, {b.text}")
+
+    def isnan(self, a):
+        return self.put("b1", a.lanes, f"fcmp uno {shape(a.type, a.lanes)} {a.text}, {a.text}")
+
+    def where(self, c, a, b):
+        a, b = self.pair(a, b)
+        lanes = max(c.lanes, a.lanes)
+        c, a, b = self.spread(c, lanes), self.spread(a, lanes), self.spread(b, lanes)
+        kind = shape(a.type, lanes)
+        return self.put(a.type, lanes, f"select {shape('b1', lanes)} {c.text}, {kind} {a.text}, {kind} {b.text}")
+
+    def fma(self, a, b, c):
+        """`a * b + c`, rounded once. Any but one may be Python numbers."""
+        like = next(t for t in (a, b, c) if isinstance(t, Term))
+        a, b, c = (t if isinstance(t, Term) else self.const(t, like.type) for t in (a, b, c))
+        return self.call("fma", like.type, a, b, c)
+
+    def sqrt(self, a):        return self.call("sqrt", a.type, a)
+    def floor(self, a):       return self.call("floor", a.type, a)
+    def ceil(self, a):        return self.call("ceil", a.type, a)
+    def trunc(self, a):       return self.call("trunc", a.type, a)
+    def rint(self, a):        return self.call("nearbyint", a.type, a)      # half to even
+    def copysign(self, a, b): return self.call("copysign", a.type, *self.pair(a, b))
+
+    def abs(self, a):
+        if a.type in ("f32", "f64"):
+            return self.call("fabs", a.type, a)
+        if a.type in ("u8", "b1"):
+            return a
+        return self.call("abs", a.type, a, extra=", i1 false")
+
+    def minimum(self, a, b):
+        """The lesser; NaN if either is NaN."""
+        a, b = self.pair(a, b)
+        least = self.where(a < b, a, b)
+        return self.where(self.isnan(a), a, least) if a.type in ("f32", "f64") else least
+
+    def maximum(self, a, b):
+        """The greater; NaN if either is NaN."""
+        a, b = self.pair(a, b)
+        most = self.where(a > b, a, b)
+        return self.where(self.isnan(a), a, most) if a.type in ("f32", "f64") else most
+
+    def fmin(self, a, b):
+        """The lesser; what is NaN does not count."""
+        a, b = self.pair(a, b)
+        least = self.where(a < b, a, b)
+        return self.where(self.isnan(b), a, least) if a.type in ("f32", "f64") else least
+
+    def fmax(self, a, b):
+        """The greater; what is NaN does not count."""
+        a, b = self.pair(a, b)
+        most = self.where(a > b, a, b)
+        return self.where(self.isnan(b), a, most) if a.type in ("f32", "f64") else most
+
+    def idiv(self, a, b):
+        a, b = self.pair(a, b)
+        word = "udiv" if a.type == "u8" else "sdiv"
+        return self.put(a.type, a.lanes, f"{word} {shape(a.type, a.lanes)} {a.text}, {b.text}")
+
+    def irem(self, a, b):
+        a, b = self.pair(a, b)
+        word = "urem" if a.type == "u8" else "srem"
+        return self.put(a.type, a.lanes, f"{word} {shape(a.type, a.lanes)} {a.text}, {b.text}")
+
+    # --- conversions ------------------------------------------------------------------------------------------------
+
+    def bits(self, x):
+        """The bits of a float as an integer of its size."""
+        type = SAME_SIZE[x.type]
+        return self.put(type, x.lanes, f"bitcast {shape(x.type, x.lanes)} {x.text} to {shape(type, x.lanes)}")
+
+    def from_bits(self, i, type):
+        return self.put(type, i.lanes, f"bitcast {shape(i.type, i.lanes)} {i.text} to {shape(type, i.lanes)}")
+
+    def cast(self, x, type):
+        """`x` converted, as C does; a float that does not fit an integer saturates, NaN gives 0."""
+        if x.type == type:
+            return x
+        if x.value is not None and not (x.type in ("f32", "f64") and type not in ("f32", "f64")):
+            return self.const(x.value, type, x.lanes)
+        if x.type == "bf16":
+            wide = self.put("i32", x.lanes, f"zext {shape('bf16', x.lanes)} {x.text} to {shape('i32', x.lanes)}")
+            return self.cast(self.from_bits(wide << 16, "f32"), type)
+        if type == "bf16":
+            return self._to_bf16(self.cast(x, "f32"))
+        if x.type == "f16" and type != "f32":
+            return self.cast(self.cast(x, "f32"), type)
+        if type == "f16" and x.type not in ("f32", "f64"):
+            return self.cast(self.cast(x, "f32"), "f16")
+        source, target = shape(x.type, x.lanes), shape(type, x.lanes)
+        if type == "b1":
+            return x != 0
+        if x.type in ("f16", "f32", "f64") and type in ("f16", "f32", "f64"):
+            word = "fpext" if WIDTH[x.type] < WIDTH[type] else "fptrunc"
+        elif x.type in ("f32", "f64"):
+            over = f"{mangled(type, x.lanes)}.{mangled(x.type, x.lanes)}"
+            return self.call(f"fpto{'u' if type == 'u8' else 's'}i.sat", type, x, suffix=over)
+        elif type in ("f32", "f64"):
+            word = "uitofp" if x.type in ("u8", "b1") else "sitofp"
+        elif WIDTH[x.type] < WIDTH[type]:
+            word = "zext" if x.type in ("u8", "b1") else "sext"
+        elif WIDTH[x.type] > WIDTH[type]:
+            word = "trunc"
+        else:
+            return Term(self, type, x.lanes, x.text)                 # i8 and u8 are the same bits
+        return self.put(type, x.lanes, f"{word} {source} {x.text} to {target}")
+
+    def _to_bf16(self, x):
+        """Round to the nearest, half to even; NaN stays NaN."""
+        raw = self.bits(x)
+        odd = self.logical_shr(raw, 16) & 1
+        near = self.logical_shr(raw + (odd + 0x7FFF), 16)
+        kept = self.where(self.isnan(x), self.logical_shr(raw, 16) | 0x40, near)
+        return self.put("bf16", x.lanes, f"trunc {shape('i32', x.lanes)} {kept.text} to {shape('bf16', x.lanes)}")
+
+
+def shape(type, lanes):
+    """LLVM's name of a type."""
+    return LLVM[type] if lanes == 1 else f"<{lanes} x {LLVM[type]}>"
+
+
+def mangled(type, lanes):
+    """A type's name inside an intrinsic's."""
+    word = {"f16": "f16", "f32": "f32", "f64": "f64", "b1": "i1", "u8": "i8", "bf16": "i16"}.get(type, type)
+    return word if lanes == 1 else f"v{lanes}{word}"
+
+
+def literal(value, type, lanes=1):
+    """A constant in LLVM's spelling."""
+    if type in ("f16", "f32", "f64"):
+        value = float(value)
+        if type == "f32":
+            value = rounded(value)
+        if type == "f16":
+            text = "0xH" + struct.pack(">e", value).hex().upper()
+        elif math.isnan(value):
+            text = "0x7FF8000000000000"
+        else:
+            text = "0x" + struct.pack(">d", value).hex().upper()
+    elif type == "b1":
+        text = "true" if value else "false"
+    else:
+        width = WIDTH[type]
+        value = int(value) & ((1 << width) - 1)
+        text = str(value - (1 << width) if value >> (width - 1) else value)
+    return text if lanes == 1 else f"splat ({LLVM[type]} {text})"
+
+
+def rounded(value):
+    """`value` as the nearest float32."""
+    try:
+        return struct.unpack("f", struct.pack("f", value))[0]
+    except OverflowError:
+        return math.copysign(math.inf, value)

@@ -1,0 +1,549 @@
+"""Render a kernel as LLVM text: a step function over a range of tiles (see loops/ir.py for the language).
+
+    void step(ptr buffers, ptr ints, ptr scalars, i64 begin, i64 end)
+
+Vectors are explicit. Every expression is written at the outermost loop that it depends on, so nothing is left to an
+optimiser but instruction selection. A loop by vectors is followed by the same loop by single elements for the rest.
+"""
+from itertools import count
+
+from . import scalar
+from .emit import Emit, Term, literal, shape
+from .ir import BYTES, FUNCTIONS
+
+METHODS = {"add": "arith", "sub": "arith", "mul": "arith", "div": "arith", "and": "arith", "or": "arith",
+           "xor": "arith", "shl": "arith", "shr": "arith", "lt": "compare", "le": "compare", "gt": "compare",
+           "ge": "compare", "eq": "compare", "ne": "compare"}
+DIRECT = {"neg": "neg", "fma": "fma", "abs": "abs", "min": "minimum", "max": "maximum", "fmin": "fmin", "fmax": "fmax",
+          "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "rint", "copysign": "copysign",
+          "where": "where", "isnan": "isnan", "idiv": "idiv", "irem": "irem", "bits": "bits"}
+LEAST = {"i8": -128, "u8": 0, "i16": -(1 << 15), "i32": -(1 << 31), "i64": -(1 << 63), "b1": 0}
+MOST = {"i8": 127, "u8": 255, "i16": (1 << 15) - 1, "i32": (1 << 31) - 1, "i64": (1 << 63) - 1, "b1": 1}
+
+
+def render(kernel, name, vector_bytes=64):
+    """The LLVM text of `kernel` as a function called `name`, for vectors of so many bytes."""
+    return _Writer(kernel, name, vector_bytes).text()
+
+
+def _in(e, x):
+    """The same value, for arithmetic that is written elsewhere."""
+    return Term(e, x.type, x.lanes, x.text, x.value)
+
+
+class _Scope:
+    """The inside of a loop while it is being written: its lines, the block they end in, and what is known there."""
+
+    def __init__(self, writer, label):
+        self.lines, self.label, self.known = [], label, {}
+        self.emit = Emit(self.lines, writer.names, writer.declared)
+        self.emit.defined = writer.defined
+
+
+class _Writer:
+    def __init__(self, kernel, name, vector_bytes):
+        self.kernel, self.name = kernel, name
+        self.names, self.declared, self.defined = count(), set(), {}
+        k = kernel
+        self.vector = k.vector_dim()
+        # the loops, from outside in: level 0 is the entry, 1 the tile, then the blocked dims, then the reduced ones
+        self.level_of = {d: 1 for d in range(k.kept)}
+        inner = [*k.blocked, *range(k.kept, k.kept + k.reduced)]
+        self.level_of.update({d: 2 + i for i, d in enumerate(inner)})
+        self.acc_level = self.level_of[k.kept + k.reduced] = 1 + len(k.blocked)      # what an accumulator held
+        self.deps = self._dependencies()
+        self.wide = self._width(vector_bytes)
+        self.lanes = 1
+        self.at = {}                              # dimension → the Term of its position, in the loops now open
+        self.scopes = []
+
+    # --- what depends on what ---------------------------------------------------------------------------------------
+
+    def _roots(self):
+        for one in self.kernel.passes:
+            yield from (e for _, e in one.accs)
+            for access, e in one.stores:
+                yield e
+                if self.kernel.accesses[access].at is not None:
+                    yield self.kernel.accesses[access].at
+        for _, e in self.kernel.finals:
+            yield e
+
+    def _dependencies(self):
+        """Expression → the set of dimensions (as bits) that it varies over."""
+        deps, accesses = {}, self.kernel.accesses
+        # an accumulator varies over the kept dimensions, and is there once its pass is over: a dimension of its own
+        held = (1 << self.kernel.kept) - 1 | 1 << self.kernel.kept + self.kernel.reduced
+        for root in self._roots():
+            todo = [root]
+            while todo:
+                e = todo[-1]
+                if e in deps:
+                    todo.pop()
+                    continue
+                args = e.args
+                if e.op == "load" and accesses[e.attr].at is not None:
+                    args = (accesses[e.attr].at,)
+                left = [a for a in args if a not in deps]
+                if left:
+                    todo.extend(left)
+                    continue
+                todo.pop()
+                bits = 0
+                for a in args:
+                    bits |= deps[a]
+                if e.op == "load":
+                    for d, step in enumerate(accesses[e.attr].steps):
+                        bits |= (step != 0) << d
+                elif e.op == "index":
+                    bits = 1 << e.attr
+                elif e.op == "acc":
+                    bits = held
+                deps[e] = bits
+        return deps
+
+    def _width(self, vector_bytes):
+        """How many lanes: several machine vectors at once where the work is light, to hide latencies."""
+        if self.vector is None:
+            return 1
+        inside = [e for e, bits in self.deps.items() if bits >> self.vector & 1]
+        size = max([BYTES[e.type] for e in inside if e.op != "index"], default=4)
+        cost = sum(20 if e.op in FUNCTIONS else 1 for e in inside)
+        arg = any(kind.startswith("arg") for one in self.kernel.passes for kind, _ in one.accs)
+        return vector_bytes // size * (1 if cost > 40 or arg else 2 if cost > 14 else 4)
+
+    def level(self, bits):
+        """The innermost loop among those that walk the dimensions `bits`."""
+        deepest, d = 0, 0
+        while bits:
+            if bits & 1 and self.level_of[d] > deepest:
+                deepest = self.level_of[d]
+            bits >>= 1
+            d += 1
+        return deepest
+
+    # --- the function -----------------------------------------------------------------------------------------------
+
+    def text(self):
+        k = self.kernel
+        entry = _Scope(self, "entry")
+        self.scopes.append(entry)
+        out = entry.lines
+        self.pointers = []
+        for i, access in enumerate(k.accesses):
+            if access.shared is not None:
+                self.pointers.append(self.pointers[access.shared])
+                continue
+            out.append(f"  %b{i} = getelementptr ptr, ptr %buffers, i64 {i}")
+            out.append(f"  %p{i} = load ptr, ptr %b{i}")
+            self.pointers.append(f"%p{i}")
+        self.ints = {}
+        for i, name in enumerate(k.ints()):
+            out.append(f"  %ia{i} = getelementptr i64, ptr %ints, i64 {i}")
+            out.append(f"  %i{i} = load i64, ptr %ia{i}")
+            self.ints[name] = Term(entry.emit, "i64", 1, f"%i{i}")
+        self.numbers = [self._number(entry, i, type) for i, type in enumerate(k.numbers)]
+        self._tiles(entry)
+        self.scopes.pop()
+        body = "\n".join(out)
+        attributes = 'nounwind "prefer-vector-width"="512"'
+        return "\n".join([
+            f"define void @{self.name}(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end) #0 {{",
+            "entry:", body, "  ret void", "}", *self.defined.values(), *sorted(self.declared),
+            f"attributes #0 = {{ {attributes} }}", ""])
+
+    def _number(self, entry, i, type):
+        entry.lines.append(f"  %na{i} = getelementptr i64, ptr %scalars, i64 {i}")
+        cell = "f64" if type in ("f32", "f64") else "i64"
+        held = entry.emit.put(cell, 1, f"load {shape(cell, 1)}, ptr %na{i}")
+        return entry.emit.cast(held, type)
+
+    def _tiles(self, entry):
+        """The loop over tiles, with the position in every kept dimension carried along like an odometer."""
+        k, e = self.kernel, entry.emit
+        left, start = Term(e, "i64", 1, "%begin"), []
+        for d in range(k.kept - 1, -1, -1):
+            if d == 0:
+                start.insert(0, left)
+            else:
+                n = self.ints[f"tiles {d}"]
+                start.insert(0, e.irem(left, n))
+                left = e.idiv(left, n)
+        begin, end = Term(e, "i64", 1, "%begin"), Term(e, "i64", 1, "%end")
+
+        def tile(_, places):
+            inner = self.scopes[-1].emit
+            for d in range(k.kept):
+                self.at[d] = _in(inner, places[d])
+            self._inside(list(k.blocked))
+            e = self.scopes[-1].emit
+            out, carry = [None] * k.kept, None
+            for d in range(k.kept - 1, -1, -1):
+                place = _in(e, places[d])
+                step = place + 1 if carry is None else e.where(carry, place + 1, place)
+                if d == 0:
+                    out[d] = step
+                else:
+                    full = step == self.ints[f"tiles {d}"]
+                    out[d] = e.where(full, 0, step)
+                    carry = full
+            return out
+
+        self._loop(begin, end, 1, start, tile)
+
+    def _loop(self, start, stop, step, carried, body):
+        """A loop; `body(position, carried)` writes the inside and gives what is carried on. Gives the last carried."""
+        outer = self.scopes[-1]
+        mark = next(self.names)
+        inner = _Scope(self, f"L{mark}")
+        position = Term(inner.emit, "i64", 1, f"%x{mark}")
+        phis = [Term(inner.emit, c.type, c.lanes, f"%c{mark}.{i}") for i, c in enumerate(carried)]
+        self.scopes.append(inner)
+        after = body(position, phis)
+        self.scopes.pop()
+        lines = outer.lines
+        lines.append(f"  br label %H{mark}")
+        lines.append(f"H{mark}:")
+        lines.append(f"  %x{mark} = phi i64 [ {start.text}, %{outer.label} ], [ %n{mark}, %{inner.label} ]")
+        for i, (first, last) in enumerate(zip(carried, after, strict=True)):
+            lines.append(f"  %c{mark}.{i} = phi {shape(first.type, first.lanes)} [ {first.text}, %{outer.label} ], "
+                         f"[ {last.text}, %{inner.label} ]")
+        lines.append(f"  %g{mark} = icmp slt i64 %x{mark}, {stop.text}")
+        lines.append(f"  br i1 %g{mark}, label %L{mark}, label %E{mark}")
+        lines.append(f"L{mark}:")
+        lines.extend(inner.lines)
+        lines.append(f"  %n{mark} = add nsw i64 %x{mark}, {step}")
+        lines.append(f"  br label %H{mark}")
+        lines.append(f"E{mark}:")
+        outer.label = f"E{mark}"
+        return [_in(outer.emit, p) for p in phis]
+
+    def _inside(self, blocked):
+        """The loops over the tile's blocks, and in them the passes."""
+        if not blocked:
+            self._passes()
+            return
+        d, rest = blocked[0], blocked[1:]
+        e = self.scopes[-1].emit
+        block, number = self.ints[f"block {d}"], self.at[d]
+        start = _in(e, number) * block
+        stop = self._least(e, start + block, self.ints[f"size {d}"])
+        if d == self.vector:
+            whole = e.const(-self.wide, "i64")
+            middle = start + ((stop - start) & whole)
+            for lanes, low, high in ((self.wide, start, middle), (1, middle, stop)):
+                self._block(d, rest, lanes, low, high)
+        else:
+            self._block(d, rest, 1, start, stop)
+        self.at[d] = number
+
+    def _block(self, d, rest, lanes, low, high):
+        def inside(position, _):
+            before, self.lanes = self.lanes, lanes
+            self.at[d] = position
+            self._inside(rest)
+            self.lanes = before
+            return []
+
+        self._loop(low, high, lanes, [], inside)
+
+    @staticmethod
+    def _least(e, a, b):
+        return e.where(a < b, a, b)
+
+    # --- passes -----------------------------------------------------------------------------------------------------
+
+    def _passes(self):
+        k = self.kernel
+        for number, one in enumerate(k.passes):
+            accs = [part for kind, e in one.accs for part in self._identity(kind, e, self._acc_lanes())]
+            accs = self._walk(list(range(k.kept, k.kept + k.reduced)), one, accs)
+            known, i = self.scopes[-1].known, 0
+            for j, (kind, _) in enumerate(one.accs):
+                arg = kind.startswith("arg")
+                known["acc", number, j] = accs[i + arg]
+                i += 1 + arg
+        for access, e in k.finals:
+            self._store(access, e)
+
+    def _acc_lanes(self):
+        return self.lanes if self.kernel.lanes == "kept" else 1
+
+    def _identity(self, kind, e, lanes):
+        """What an accumulator starts with; for the place of an extreme also a place."""
+        emit, type = self.scopes[-1].emit, e.type
+        if kind in ("sum", "any"):
+            value = 0
+        elif kind in ("prod", "all"):
+            value = 1
+        elif kind in ("max", "argmax"):
+            value = float("-inf") if type in ("f32", "f64") else LEAST[type]
+        else:
+            value = float("inf") if type in ("f32", "f64") else MOST[type]
+        held = [emit.const(value, type, lanes)]
+        return [*held, emit.const(MOST["i64"], "i64", lanes)] if kind.startswith("arg") else held
+
+    def _walk(self, dims, one, accs):
+        """The loops over the reduced dimensions `dims`, and in them the pass's expressions."""
+        if not dims:
+            return self._body(one, accs)
+        d, rest = dims[0], dims[1:]
+        k, e = self.kernel, self.scopes[-1].emit
+        start, stop = e.const(0, "i64"), _in(e, self.ints[f"size {d}"])
+        if d == k.kept and k.cut is not None:
+            block = self.ints["block cut"]
+            start = _in(e, self.at[k.cut]) * block
+            stop = self._least(e, start + block, stop)
+        if d != self.vector:
+            return self._reduced_loop(d, rest, one, accs, start, stop, 1)
+        middle = start + ((stop - start) & e.const(-self.wide, "i64"))
+        wide = []
+        for kind, value in one.accs:
+            wide.extend(self._identity(kind, value, self.wide))
+        self.lanes = self.wide
+        wide = self._reduced_loop(d, rest, one, wide, start, middle, self.wide)
+        self.lanes = 1
+        accs, i, out = list(accs), 0, []
+        for kind, _ in one.accs:
+            n = 1 + kind.startswith("arg")
+            narrow = self._fold(kind, wide[i:i + n])
+            out.extend(self._combine(kind, accs[i:i + n], narrow))
+            i += n
+        return self._reduced_loop(d, rest, one, out, middle, stop, 1)
+
+    def _reduced_loop(self, d, rest, one, accs, start, stop, step):
+        def inside(position, carried):
+            self.at[d] = position
+            return self._walk(rest, one, carried)
+
+        return self._loop(start, stop, step, accs, inside)
+
+    def _body(self, one, accs):
+        i, out = 0, []
+        for kind, e in one.accs:
+            value = self.value(e)
+            emit = self.scopes[-1].emit
+            lanes = accs[i].lanes
+            value = emit.spread(value, lanes)
+            if kind.startswith("arg"):
+                place = emit.spread(self._position(self.kernel.kept + self.kernel.reduced - 1), lanes)
+                out.extend(self._combine(kind, accs[i:i + 2], [value, place]))
+                i += 2
+            else:
+                out.extend(self._combine(kind, accs[i:i + 1], [value]))
+                i += 1
+        for access, e in one.stores:
+            self._store(access, e)
+        return out
+
+    def _combine(self, kind, a, b):
+        """Two accumulated values (with their places) made one."""
+        e = self.scopes[-1].emit
+        x, y = _in(e, a[0]), _in(e, b[0])
+        if kind == "sum":
+            return [x | y if x.type == "b1" else x + y]
+        if kind == "prod":
+            return [x & y if x.type == "b1" else x * y]
+        if kind in ("any", "all"):
+            return [x | y if kind == "any" else x & y]
+        if kind in ("max", "min"):
+            return [e.maximum(x, y) if kind == "max" else e.minimum(x, y)]
+        better, same = (y > x if kind == "argmax" else y < x), x == y
+        if x.type in ("f32", "f64"):
+            bad_x, bad_y = e.isnan(x), e.isnan(y)
+            better = better | (bad_y & ~bad_x)
+            same = same | (bad_x & bad_y)
+        here, there = _in(e, a[1]), _in(e, b[1])
+        take = better | (same & (there < here))
+        return [e.where(take, y, x), e.where(take, there, here)]
+
+    def _fold(self, kind, parts):
+        """All lanes of an accumulator made one: halves onto halves, always in the same order."""
+        e = self.scopes[-1].emit
+        lanes = parts[0].lanes
+        while lanes > 1:
+            half = lanes // 2
+            low = [self._lanes(e, p, range(half)) for p in parts]
+            high = [self._lanes(e, p, range(half, lanes)) for p in parts]
+            parts, lanes = self._combine(kind, low, high), half
+        return parts
+
+    @staticmethod
+    def _lanes(e, x, which):
+        which = list(which)
+        if len(which) == 1:
+            return e.put(x.type, 1, f"extractelement {shape(x.type, x.lanes)} {x.text}, i64 {which[0]}")
+        mask = ", ".join(f"i32 {i}" for i in which)
+        return e.put(x.type, len(which), f"shufflevector {shape(x.type, x.lanes)} {x.text}, "
+                                         f"{shape(x.type, x.lanes)} poison, <{len(which)} x i32> <{mask}>")
+
+    # --- expressions ------------------------------------------------------------------------------------------------
+
+    def value(self, root):
+        """The Term of an expression, written at the loop it depends on if it is not there yet."""
+        todo = [root]
+        while todo:
+            e = todo[-1]
+            known = self.scopes[self.level(self.deps[e])].known
+            if e in known:
+                todo.pop()
+                continue
+            args = e.args
+            if e.op == "load" and self.kernel.accesses[e.attr].at is not None:
+                args = (self.kernel.accesses[e.attr].at,)
+            left = [a for a in args if a not in self.scopes[self.level(self.deps[a])].known]
+            if left:
+                todo.extend(left)
+                continue
+            todo.pop()
+            known[e] = self._write(e)
+        return self._known(root)
+
+    def _known(self, e):
+        return self.scopes[self.level(self.deps[e])].known[e]
+
+    def _write(self, e):
+        level = self.level(self.deps[e])
+        emit = self.scopes[level].emit
+        if e.op == "const":
+            return emit.const(e.attr, e.type)
+        if e.op == "number":
+            return self.numbers[e.attr]
+        if e.op == "size":
+            return self.ints[f"size {e.attr}"]
+        if e.op == "acc":
+            return self.scopes[self.acc_level].known["acc", *e.attr]
+        if e.op == "index":
+            return self._position(e.attr, level)
+        if e.op == "load":
+            return self._load(e, level)
+        args = [_in(emit, self._known(a)) for a in e.args]
+        if e.op == "cast":
+            return emit.cast(args[0], e.type)
+        if e.op == "from_bits":
+            return emit.from_bits(args[0], e.type)
+        if e.op == "not":
+            return ~args[0]
+        if e.op in METHODS:
+            return getattr(emit, METHODS[e.op])(e.op, *args)
+        if e.op in DIRECT:
+            return getattr(emit, DIRECT[e.op])(*args)
+        return scalar.FUNCTIONS[e.op](emit, *args)
+
+    def _position(self, d, level=None):
+        """The position along a dimension: of every lane, where the lanes walk it."""
+        level = self.level_of[d] if level is None else level
+        e = self.scopes[level].emit
+        here = _in(e, self.at[d])
+        return self._lane_positions(e, here) if d == self.vector and self.lanes > 1 else here
+
+    def _lane_positions(self, e, here):
+        ramp = ", ".join(f"i64 {i}" for i in range(self.lanes))
+        return e.spread(here, self.lanes) + Term(e, "i64", self.lanes, f"<{ramp}>")
+
+    # --- memory -----------------------------------------------------------------------------------------------------
+
+    def _address(self, number, level):
+        """Where an access stands: (pointer or vector of pointers, whether its lanes lie side by side)."""
+        access = self.kernel.accesses[number]
+        memory = "i8" if access.type == "b1" else shape(access.type, 1)
+        lanes_move = self.vector is not None and access.steps[self.vector] != 0 and self.lanes > 1
+        if access.at is None:
+            pointer = self._pointer(number, level, skip_vector=lanes_move and access.steps[self.vector] == "s")
+        else:
+            pointer = self.pointers[number]
+        e = self.scopes[level].emit
+        offset = None
+        if access.at is not None:
+            offset = self._reached(e, access.at) * self.ints[f"stride {number} at"]
+            for d, step in enumerate(access.steps):
+                if step and not (d == self.vector and step == "s" and lanes_move):
+                    move = _in(e, self.at[d])
+                    offset = offset + (move * self.ints[f"stride {number} {d}"] if step == "s" else move)
+            if offset.lanes > 1 and lanes_move and access.steps[self.vector] == 1:
+                # every lane stands elsewhere: count them too
+                ramp = ", ".join(f"i64 {i}" for i in range(self.lanes))
+                offset = offset + Term(e, "i64", self.lanes, f"<{ramp}>")
+        if lanes_move and access.steps[self.vector] == "s":
+            here = self._lane_positions(e, _in(e, self.at[self.vector]))
+            move = here * self.ints[f"stride {number} {self.vector}"]
+            offset = move if offset is None else offset + move
+        if offset is not None:
+            kind = "ptr" if offset.lanes == 1 else f"<{offset.lanes} x ptr>"
+            name = e.new()
+            e.lines.append(f"  {name} = getelementptr {memory}, ptr {pointer}, {shape('i64', offset.lanes)} "
+                           f"{offset.text}")
+            return name, kind
+        return pointer, "ptr"
+
+    def _reached(self, e, expr):
+        return _in(e, self.value(expr))
+
+    def _pointer(self, number, level, skip_vector):
+        """The pointer of an access at a loop: from the pointer one loop further out. Known once per loop."""
+        access = self.kernel.accesses[number]
+        memory = "i8" if access.type == "b1" else shape(access.type, 1)
+        pointer, depth = self.pointers[number], 0
+        # the deepest loop where it is known already
+        for depth in range(level, 0, -1):
+            found = self.scopes[depth].known.get(("pointer", number))
+            if found is not None:
+                pointer = found
+                break
+        else:
+            depth = 0
+        for depth in range(depth + 1, level + 1):
+            e, offset = self.scopes[depth].emit, None
+            for d, step in enumerate(access.steps):
+                if step and self.level_of[d] == depth and not (d == self.vector and skip_vector):
+                    move = _in(e, self.at[d])
+                    move = move * self.ints[f"stride {number} {d}"] if step == "s" else move
+                    offset = move if offset is None else offset + move
+            if offset is not None:
+                name = e.new()
+                e.lines.append(f"  {name} = getelementptr {memory}, ptr {pointer}, i64 {offset.text}")
+                pointer = name
+            self.scopes[depth].known["pointer", number] = pointer
+        return pointer
+
+    def _load(self, expr, level):
+        access = self.kernel.accesses[expr.attr]
+        pointer, kind = self._address(expr.attr, level)
+        e = self.scopes[level].emit
+        type, lanes = access.type, 1
+        if self.vector is not None and self.deps[expr] >> self.vector & 1:
+            lanes = self.lanes
+        memory = "i8" if type == "b1" else type
+        align = 1 if type == "b1" else BYTES[type]
+        if kind == "ptr":
+            got = e.put(memory, lanes, f"load {shape(memory, lanes)}, ptr {pointer}, align {align}")
+        else:
+            over = f"v{lanes}{'f16' if memory == 'f16' else 'i16' if memory == 'bf16' else memory.replace('u', 'i')}"
+            vector = shape(memory, lanes)
+            self.declared.add(f"declare {vector} @llvm.masked.gather.{over}.v{lanes}p0(<{lanes} x ptr>, i32, "
+                              f"<{lanes} x i1>, {vector})")
+            got = e.put(memory, lanes, f"call {vector} @llvm.masked.gather.{over}.v{lanes}p0(<{lanes} x ptr> {pointer}"
+                                       f", i32 {align}, <{lanes} x i1> {literal(1, 'b1', lanes)}, {vector} poison)")
+        return got != 0 if type == "b1" else got
+
+    def _store(self, number, expr):
+        access = self.kernel.accesses[number]
+        value = self.value(expr)
+        level = len(self.scopes) - 1
+        pointer, kind = self._address(number, level)
+        e = self.scopes[level].emit
+        lanes = self.lanes if self.vector is not None and access.steps[self.vector] else 1
+        value = e.spread(_in(e, value), lanes)
+        memory, align = access.type, BYTES[access.type]
+        if memory == "b1":
+            value = e.put("i8", lanes, f"zext {shape('b1', lanes)} {value.text} to {shape('i8', lanes)}")
+            memory = "i8"
+        if kind == "ptr":
+            e.lines.append(f"  store {shape(memory, lanes)} {value.text}, ptr {pointer}, align {align}")
+        else:
+            over = f"v{lanes}{'f16' if memory == 'f16' else 'i16' if memory == 'bf16' else memory.replace('u', 'i')}"
+            vector = shape(memory, lanes)
+            self.declared.add(f"declare void @llvm.masked.scatter.{over}.v{lanes}p0({vector}, <{lanes} x ptr>, i32, "
+                              f"<{lanes} x i1>)")
+            e.lines.append(f"  call void @llvm.masked.scatter.{over}.v{lanes}p0({vector} {value.text}, <{lanes} x ptr> "
+                           f"{pointer}, i32 {align}, <{lanes} x i1> {literal(1, 'b1', lanes)})")

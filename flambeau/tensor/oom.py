@@ -1,0 +1,108 @@
+"""Who holds the memory: tensors by the line that made them, said when there is no room for another."""
+import gc
+from collections import namedtuple
+
+from ..autograd.node import Kept, Node
+from ..backends import memory
+from ..backends.memory import words
+from ..base.errors import line_of
+from ..trace.value import Storage, Value
+from .messages import called_as
+from .tensor import Tensor
+
+Line = namedtuple("Line", "line nbytes count largest")
+
+
+def biggest(n=5):
+    """The `n` lines whose tensors hold most memory: (line, bytes, how many buffers, spec of the largest).
+
+    A buffer counts once, for the tensor that it was made for; those that only a backward waits for count for the line
+    that recorded the operation.
+    """
+    groups: dict = {}
+    for value, line, kind in _holders():
+        groups.setdefault(line, []).append((value.array.nbytes, kind))
+    lines = [Line(line, sum(size for size, _ in found), len(found), max(found, key=lambda one: one[0])[1])
+             for line, found in groups.items()]
+    return sorted(lines, key=lambda line: (-line.nbytes, line.line))[:n]
+
+
+def by_line(n=5, indent="    "):
+    """`biggest(n)` as text, a line each."""
+    lines = biggest(n)
+    width = max((len(found.line) for found in lines), default=0)
+    return "".join(f"\n{indent}{found.line:{width}}  {words(found.nbytes):>10} in {found.count} "
+                   f"{'buffer' if found.count == 1 else 'buffers'}, the largest {found.largest}" for found in lines)
+
+
+def _holders():
+    """(value, line, spec) of every buffer that is there, once."""
+    tensors, nodes, storages, values = _alive()
+    seen = set()
+    # Whoever looks at the whole of a storage stands for it, before those who look at parts.
+    for tensor in sorted(tensors, key=lambda t: (t._base is not None, -t.spec.nbytes)):
+        yield from _once(seen, tensor.storage.value, line_of(tensor.site), tensor.spec)
+    for node in nodes:
+        for kept in _open(vars(node).values()):
+            if isinstance(kept, Kept) and "storage" in vars(kept):
+                yield from _once(seen, kept.storage.value, f"{line_of(node.site)} (for backward)", kept.spec)
+    for storage in storages:
+        yield from _once(seen, storage.value, "held without a tensor", storage.value and storage.value.spec)
+    for value in values:
+        yield from _once(seen, value, "held by recorded operations", value.spec)
+
+
+def _alive():
+    """Every tensor, node, storage and value that there is."""
+    found = ([], [], [], [])
+    for thing in gc.get_objects():
+        kind = type(thing)                           # not isinstance: a proxy would be asked what it is
+        for place, base in zip(found, (Tensor, Node, Storage, Value)):
+            if issubclass(kind, base):
+                place.append(thing)
+    tensors, *rest = found
+    return ([t for t in tensors if "storage" in vars(t)], *rest)
+
+
+def _once(seen, value, line, kind):
+    """The buffer of `value`, if it is there and was not counted."""
+    if value is not None and value.trace is None and id(value) not in seen:
+        seen.add(id(value))
+        yield value, line, kind
+
+
+def _open(things):
+    """The things, and what lies in the lists and tuples among them."""
+    stack = list(things)
+    while stack:
+        thing = stack.pop()
+        if isinstance(thing, (list, tuple)):
+            stack.extend(thing)
+        else:
+            yield thing
+
+
+def explain(error, asked):
+    """What to add to the message of an OutOfMemoryError: for which result, looked at where, and who holds the rest."""
+    return _purpose(error, asked) + "\n  The lines that hold most memory:" + (by_line() or " none")
+
+
+def _purpose(error, asked):
+    """For which result the memory was to be, where that was recorded, and what was looked at."""
+    entry = error.entry
+    kinds = (error.spec,) if error.spec is not None else entry.outs if entry is not None and entry.outs else ()
+    tensors = [t for t in _alive()[0] if t.storage.value is not None]
+    text = ""
+    if kinds:
+        op = f"{called_as(entry.op)}() giving " if entry is not None else ""
+        text = f"\n  It was for {op}{', '.join(map(str, kinds))}"
+        made = {line_of(t.site) for t in tensors
+                if t.storage.value.trace is not None and t.spec in kinds and t._base is None}
+        text += f", recorded at {' or '.join(sorted(made))}." if made else "."
+    for tensor in tensors:
+        if asked is not None and tensor.storage.value is asked and tensor.spec not in kinds:
+            return f"{text}\n  It was needed for {tensor.spec}, recorded at {line_of(tensor.site)}."
+    return text
+
+
+memory.on_failure.append(explain)

@@ -1,0 +1,510 @@
+"""Cut the graph into groups that run as one loop nest each.
+
+A group has dimensions, of which some may be reduced. Its nodes vary over all of them, or over the kept ones only (what
+a reduction gave, and what is made of it). A node joins the last of the groups that its arguments were made in, if it
+walks the same positions; else it starts a group of its own and finds its arguments in memory. Groups run in the order
+of their ranks, and read memory only of groups of lower rank.
+"""
+from ..base.shapes import contiguous_strides, view_strides
+from .lower import Node
+
+LEAVES = frozenset(("input", "number", "const", "index"))
+SEEN = frozenset(("reshape", "expand", "permute"))
+MEMORY = frozenset(("input", "view"))
+REDUCING = frozenset(("reduce", "partial"))      # their `axes` are those of what they reduce
+APART = frozenset(("opaque", "gemm", "update"))  # a step of its own, that reads and writes memory
+MANY_NODES = 600              # a group is closed when it has so many
+LONG = 1 << 16                # a reduction is cut into blocks of about so many elements where there are few of them
+
+
+class Group:
+    """Nodes that run as one kernel; or, with `opaque`, one operation that reads and writes memory."""
+
+    __slots__ = ("rank", "dims", "reduced", "nodes", "deps", "users", "opaque", "closed", "cut", "step")
+
+    def __init__(self, rank, opaque=None):
+        self.rank, self.opaque = rank, opaque
+        self.dims = {}            # dimension → size; dimensions are numbered as they come
+        self.reduced = None       # the set of dimensions reduced over, once there is a reduction
+        self.nodes = []
+        self.deps, self.users = set(), set()
+        self.closed = opaque is not None
+        self.cut = None           # into how many blocks the reduction is cut
+        self.step = None
+
+    def new_dim(self, size):
+        at = max(self.dims, default=-1) + 1
+        self.dims[at] = size
+        return at
+
+    def split(self, dim, outer):
+        """Part a dimension in two, of `outer` times the rest."""
+        inner = self.dims[dim] // outer
+        a, b = self.new_dim(outer), None
+        b = self.new_dim(inner)
+        del self.dims[dim]
+        for node in self.nodes:
+            node.axes = [_replaced(axis, dim, (a, b)) for axis in node.axes]
+        if self.reduced is not None and dim in self.reduced:
+            self.reduced = (self.reduced - {dim}) | {a, b}
+        return a, b
+
+    @property
+    def kept(self):
+        return self.dims.keys() - (self.reduced or set())
+
+
+def _replaced(axis, dim, parts):
+    if axis is None or dim not in axis:
+        return axis
+    at = axis.index(dim)
+    return (*axis[:at], *parts, *axis[at + 1:])
+
+
+class Fuser:
+    """Groups for the nodes that the wanted slots need; `groups` in the order they run."""
+
+    def __init__(self, graph, wanted):
+        self.groups = []
+        self.rank = 0
+        nodes = self._needed(graph, wanted)
+        for slot in wanted:
+            node = graph.slots.get(slot)
+            if node is not None:
+                node.stored = True
+        for node in nodes:
+            self._place(node)
+        self._inline_stores(nodes)
+        self.groups.sort(key=lambda g: g.rank)
+
+    @staticmethod
+    def _needed(graph, wanted):
+        """All nodes that the wanted slots come from, arguments first."""
+        seen, todo = {}, [graph.slots[s] for s in wanted if s in graph.slots]
+        while todo:
+            node = todo.pop()
+            if id(node) not in seen:
+                seen[id(node)] = node
+                todo.extend(node.args)
+        return sorted(seen.values(), key=lambda n: n.number)
+
+    # --- one node after the other -----------------------------------------------------------------------------------
+
+    def _place(self, node):
+        op = node.op
+        if op in LEAVES or op in SEEN:
+            return
+        if op == "view":
+            self._store(node.args[0])
+        elif op in APART:
+            node.args = tuple(self._store_seen(arg, node) for arg in node.args)
+            group = node.group = self._open(node)
+            for arg in node.args:
+                self._read(group, root(arg))
+            if op != "opaque":
+                node.stored = True
+        elif op == "result":
+            node.group, node.stored = node.args[0].group, True
+        elif self._can_inline(node):
+            node.inline = True
+        else:
+            self._join_or_open(node)
+
+    def _open(self, opaque=None):
+        group = Group(self.rank, opaque)
+        self.rank += 1
+        self.groups.append(group)
+        return group
+
+    def _store(self, node):
+        """Have `node` kept in memory."""
+        if node.op in SEEN:
+            self._store(root(node))
+        elif node.op not in LEAVES and node.op != "view":
+            node.stored = True
+
+    def _store_seen(self, arg, reader):
+        """An operand that must stand in memory, where strides can say how it is seen; copied there if need be."""
+        base = root(arg)
+        if base.inline or base.op in ("number", "const", "index") or memory(arg) is None:
+            copy = Node("copy", arg.dtype, arg.shape, (arg,))
+            copy.number = reader.number - 0.5
+            self._start(copy)
+            copy.stored = True
+            return copy
+        self._store(base)
+        return arg
+
+    def _read(self, group, base):
+        """Note that `group` reads the memory of `base`."""
+        if base.op == "view":
+            base = base.args[0]
+        if base.group is not None and base.group is not group:
+            group.deps.add(base.group)
+            base.group.users.add(group)
+
+    @staticmethod
+    def _can_inline(node):
+        """Whether a node is a single number made of numbers: it is computed again wherever it is needed."""
+        if node.numel != 1 or node.op in ("reduce", "gather"):
+            return False
+        for arg in node.args:
+            base = root(arg)
+            if not (base.inline or base.op in LEAVES or base.op == "view"):
+                return False
+        return True
+
+    def _inline_stores(self, nodes):
+        """Single numbers that are wanted themselves: one group for all that may run together."""
+        for node in nodes:
+            if node.inline and node.stored:
+                group = self._open()
+                node.inline = False
+                node.group, node.axes = group, [()] * node.ndim
+                group.nodes.append(node)
+                self._note_reads(group, node)
+
+    def _join_or_open(self, node):
+        found = {}
+        for arg in node.args:
+            for base in bases(arg):
+                if base.group is not None and not base.group.closed:
+                    found[base.group.rank] = base.group
+        if found:
+            group = found[max(found)]
+            if len(group.nodes) < MANY_NODES and self._ranks_allow(node, group):
+                if self._join(node, group):
+                    return
+        self._start(node)
+
+    def _ranks_allow(self, node, group):
+        """Whether all the memory that `node` reads comes from groups that run before `group`."""
+        for arg in node.args:
+            for base in bases(arg):
+                if base.op == "view":
+                    base = base.args[0]
+                    if base.group is group:
+                        return False                       # it must be in memory before it is read
+                if base.group is not None and base.group is not group and base.group.rank > group.rank:
+                    return False
+        if node.op == "gather" and root(node.args[0]).group is group:
+            return False
+        return True
+
+    def _join(self, node, group):
+        if node.op == "reduce":
+            return self._join_reduction(node, group)
+        axes = self._axes_in(node, group)
+        if axes is None:
+            return False
+        covered = {d for axis in axes for d in axis}
+        if covered != group.dims.keys() and (group.reduced is None or covered != group.kept):
+            return False
+        node.axes, node.group = axes, group
+        group.nodes.append(node)
+        for arg in node.args:
+            self._take_in(arg, node, group)
+        self._note_reads(group, node)
+        return True
+
+    def _axes_in(self, node, group):
+        """Per dimension of `node`, the group's dimensions that walk it; None if it walks other positions."""
+        args = node.args if node.op != "gather" else node.args[1:]
+        for _ in range(8):
+            split = max(group.dims, default=0)
+            merged = self._merged_axes(node, args, group)
+            if max(group.dims, default=0) == split:          # else dimensions were split on the way: look again
+                break
+        if merged is None:
+            return None
+        free = [d for d, axis in enumerate(merged) if axis is None]
+        if free:
+            used = {a for axis in merged if axis for a in axis}
+            rest = [a for a in sorted(group.dims) if a not in used]
+            if group.reduced is not None and not any(a in group.reduced for a in rest):
+                return None
+            parts = regroup(group, rest, [node.shape[d] for d in free])
+            if parts is None:
+                return None
+            for d, part in zip(free, parts, strict=True):
+                merged[d] = part
+        if len({a for axis in merged for a in axis}) != sum(map(len, merged)):
+            return None
+        return merged
+
+    @staticmethod
+    def _merged_axes(node, args, group):
+        """The axes that the arguments agree on, None where they leave it open; None in all if they do not agree."""
+        merged = [None if n != 1 else () for n in node.shape]
+        for arg in args:
+            seen = axes_of(arg, group)
+            if seen is None:
+                return None
+            for d, axis in enumerate(seen, node.ndim - len(seen)):
+                if axis:
+                    if merged[d] is not None and merged[d] != axis:
+                        return None
+                    merged[d] = axis
+        return merged
+
+    def _take_in(self, arg, node, group):
+        """An argument made in another group: melt that group into this one if both walk the same positions."""
+        for base in bases(arg):
+            other = base.group
+            if other is not None and other is not group and not other.closed and base.numel > 1 \
+                    and base is arg and base.shape == node.shape:
+                self._merge(base, node, other, group)
+
+    def _merge(self, base, node, other, group):
+        if other.reduced is not None or len(other.nodes) + len(group.nodes) > MANY_NODES:
+            return
+        if any(len(axis) > 1 for axis in base.axes) or any(len(axis) > 1 for axis in node.axes):
+            return
+        late = all(user is group or user.rank > group.rank for user in other.users)
+        early = all(dep is other or dep.rank < other.rank for dep in group.deps) and other.rank < group.rank
+        if not late and not early:
+            return
+        if {a for axis in base.axes for a in axis} != set(other.dims):
+            return
+        to = {axis[0]: mine[0] for axis, mine in zip(base.axes, node.axes, strict=True) if axis}
+        for one in other.nodes:
+            one.axes = [tuple(to[a] for a in axis) for axis in one.axes]
+            one.group = group
+        group.nodes = other.nodes + group.nodes
+        group.deps |= other.deps
+        group.deps -= {other, group}
+        for dep in other.deps:
+            dep.users.discard(other)
+            dep.users.add(group)
+        for user in other.users:
+            if user is not group:
+                user.deps.discard(other)
+                user.deps.add(group)
+                group.users.add(user)
+        group.users.discard(group)
+        if not late:
+            group.rank = other.rank
+        self.groups.remove(other)
+
+    def _note_reads(self, group, node):
+        """What the node reads that other groups make is kept in memory for it."""
+        for arg in node.args:
+            for base in bases(arg):
+                if base.op == "view":
+                    self._read(group, base)
+                elif base.group is not None and base.group is not group:
+                    base.stored = True
+                    self._read(group, base)
+
+    def _start(self, node):
+        """A group for this node alone, for now."""
+        group = self._open()
+        if node.op == "reduce":
+            arg = node.args[0]
+            axes = [(group.new_dim(n),) if n != 1 else () for n in arg.shape]
+            self._reduce(node, group, axes)
+            return
+        if node.op == "gather":
+            node.args = (self._store_seen(node.args[0], node), node.args[1])
+            self._read(group, root(node.args[0]))
+        node.axes = [(group.new_dim(n),) if n != 1 else () for n in node.shape]
+        node.group = group
+        group.nodes.append(node)
+        self._note_reads(group, node)
+
+    # --- reductions -------------------------------------------------------------------------------------------------
+
+    def _join_reduction(self, node, group):
+        axes = axes_of(node.args[0], group)
+        if axes is None or any(axis is None for axis in axes):
+            return False
+        if {d for axis in axes for d in axis} != group.dims.keys():
+            return False
+        over = {d for at in node.attr[1] for d in axes[at]}
+        if group.reduced is not None and group.reduced != over:
+            return False
+        if group.reduced is None and any(n.stored and n.op == "reduce" for n in group.nodes):
+            return False
+        self._reduce(node, group, axes)
+        return True
+
+    def _reduce(self, node, group, axes):
+        """Put a reduction into the group whose dimensions `axes` its argument walks; cut it if it is long and few."""
+        kind, dims = node.attr
+        over = {d for at in dims for d in axes[at]}
+        blocks = self._blocks(node, group, over)
+        if blocks and group.reduced is None:
+            part = Node("partial", node.dtype, (*node.shape, blocks), node.args, (kind, dims))
+            last = Node("reduce", node.dtype, (*node.shape, 1), (part,), (kind, (node.ndim,)))
+            seen = Node("reshape", node.dtype, node.shape, (last,))
+            part.number, last.number = node.number - 0.4, node.number - 0.2     # before all that reads the node
+            node.op, node.args, node.attr = "copy", (seen,), None
+            group.reduced, group.cut, group.closed = over, blocks, True
+            part.axes = axes
+            part.group, part.stored = group, True
+            group.nodes.append(part)
+            self._note_reads(group, part)
+            self._start(last)
+            self._join_or_open(node)
+            return
+        group.reduced = over
+        node.axes = axes
+        node.group = group
+        group.nodes.append(node)
+        self._note_reads(group, node)
+
+    @staticmethod
+    def _blocks(node, group, over):
+        """Into how many blocks to cut a reduction so that all threads have work; 0 for not at all. Looks at sizes only."""
+        if node.attr[0].startswith("arg"):
+            return 0
+        long, few = 1, 1
+        for d, n in group.dims.items():
+            if d in over:
+                long *= n
+            else:
+                few *= n
+        if lanes_along(node, group, over) == "reduced":
+            return min(-(-long // LONG), 256) if few < 16 and long >= 2 * LONG else 0
+        return min(-(-long * few // LONG), 64) if few <= 1024 and long * few >= 4 * LONG and long >= 256 else 0
+
+
+def lanes_along(node, group, over):
+    """Whether memory runs along the reduced dimensions or the kept ones, by the first full-sized memory read."""
+    arg = node.args[0]
+    todo, looked = [arg], 0
+    while todo and looked < 50:
+        node, looked = todo.pop(), looked + 1
+        if node.numel == arg.numel:
+            seen = memory(node) if not (node.group is group and node.op not in MEMORY) else None
+            if seen is not None and node.shape == arg.shape:
+                strides = seen[1]
+                dims = [d for d, s in enumerate(strides) if s == 1 and node.shape[d] != 1]
+                return "reduced" if dims and _reduced_dim(arg, dims[-1], group, over) else "kept"
+        todo.extend(node.args)
+    return "reduced" if _reduced_dim(arg, arg.ndim - 1, group, over) else "kept"
+
+
+def _reduced_dim(arg, d, group, over):
+    axes = axes_of(arg, group)
+    if axes is None or axes[d] is None:                      # a group being started: its dims are the argument's
+        moving = [i for i, n in enumerate(arg.shape) if n != 1]
+        return d in moving and sorted(group.dims)[moving.index(d)] in over
+    return any(a in over for a in axes[d])
+
+
+class Unfusable(Exception):
+    """An operand that cannot be found in memory as it stands; the plan then leaves it to the reference."""
+
+
+# --- how nodes are seen through shapes --------------------------------------------------------------------------------
+
+
+def root(node):
+    """What a node that only sees another one in another shape stands on."""
+    while node.op in SEEN:
+        node = node.args[0]
+    return node
+
+
+def bases(arg):
+    """The nodes in groups, or memory, that computing `arg` reads: through shapes, and through inlined numbers."""
+    base = root(arg)
+    if not base.inline:
+        return (base,)
+    out, todo = [], list(base.args)
+    while todo:
+        node = root(todo.pop())
+        if node.inline:
+            todo.extend(node.args)
+        else:
+            out.append(node)
+    return out
+
+
+def axes_of(node, group):
+    """Per dimension, the dimensions of `group` that walk it: () for a size of one, None where that is open.
+
+    The whole is None where the node walks the group's positions in a way that no nest of loops over them can follow.
+    """
+    if node.op in SEEN:
+        inner = axes_of(node.args[0], group)
+        if inner is None:
+            return None
+        if node.op == "permute":
+            return [inner[d] for d in node.attr]
+        if node.op == "expand":
+            lead = node.ndim - len(inner)
+            out = [None if n != 1 else () for n in node.shape]
+            for d, axis in enumerate(inner):
+                if node.args[0].shape[d] != 1:
+                    out[lead + d] = axis
+            return out
+        if any(axis is None for axis in inner):
+            return [None if n != 1 else () for n in node.shape] if all(not axis for axis in inner) else None
+        return regroup(group, [a for axis in inner for a in axis], node.shape)
+    if node.group is group and node.axes is not None:
+        if node.op in REDUCING:
+            return [() if d in node.attr[1] else axis for d, axis in enumerate(node.axes)]
+        return node.axes
+    return [None if n != 1 else () for n in node.shape]
+
+
+def regroup(group, flat, sizes):
+    """The dimensions `flat`, in order, dealt out to `sizes`; splits them where a size ends inside one. None if not so."""
+    flat, out = list(flat), []
+    for size in sizes:
+        part = []
+        while size != 1:
+            if not flat:
+                return None
+            n = group.dims[flat[0]]
+            if size % n == 0:
+                part.append(flat.pop(0))
+                size //= n
+            elif n % size == 0:
+                a, b = group.split(flat[0], size)
+                out = [_replaced(p, flat[0], (a, b)) for p in out]
+                part.append(a)
+                flat[0] = b
+                size = 1
+            else:
+                return None
+        out.append(tuple(part))
+    return out if not flat else None
+
+
+def layout(node):
+    """(strides, offset) of a node's memory."""
+    if node.op == "input":
+        return node.attr[1].strides, node.attr[2]
+    if node.op == "view":
+        return node.attr[0].strides, node.attr[1]
+    if node.layout is not None:
+        return node.layout.strides, 0
+    return contiguous_strides(node.shape), 0
+
+
+def memory(node):
+    """(what is in memory, strides per dimension of `node`, offset): None where no strides can say it."""
+    chain = []
+    while node.op in SEEN:
+        chain.append(node)
+        node = node.args[0]
+    if node.op in ("number", "const", "index") or node.inline:
+        return None
+    strides, offset = layout(node)
+    shape = node.shape
+    for seen in reversed(chain):
+        if seen.op == "permute":
+            strides = tuple(strides[d] for d in seen.attr)
+        elif seen.op == "expand":
+            lead = seen.ndim - len(shape)
+            strides = (0,) * lead + tuple(0 if n == 1 else s for n, s in zip(shape, strides, strict=True))
+        else:
+            strides = view_strides(shape, strides, seen.shape)
+            if strides is None:
+                return None
+        shape = seen.shape
+    return node, strides, offset
+

@@ -1,0 +1,375 @@
+"""Turn a trace into a graph of expressions: every operation's `body`, written out.
+
+A node is an expression over all positions of a shape. Leaves read memory, numbers or positions; the others compute one
+element from the elements of their arguments at the same place (broadcast as NumPy does), reduce over dimensions, or
+see another node in another shape. An operation without a body becomes an opaque node that reads and writes memory.
+"""
+from itertools import count
+
+import numpy as np
+
+from ..base import dtypes
+from ..base.op import wrapped
+from ..loops.ir import FUNCTIONS
+from .record import update
+
+TYPE = {dtypes.bool: "b1", dtypes.uint8: "u8", dtypes.int8: "i8", dtypes.int16: "i16", dtypes.int32: "i32",
+        dtypes.int64: "i64", dtypes.float16: "f16", dtypes.bfloat16: "bf16", dtypes.float32: "f32",
+        dtypes.float64: "f64"}
+COMPUTED = {np.dtype(np.float32): dtypes.float32}
+HALVES = (dtypes.float16, dtypes.bfloat16)
+
+
+_numbers = count()
+
+
+class Node:
+    """One expression of the graph. `attr` says what `op` alone does not."""
+
+    __slots__ = ("op", "dtype", "shape", "args", "attr", "numel", "number", "group", "axes", "stored", "layout",
+                 "inline")
+
+    def __init__(self, op, dtype, shape, args=(), attr=None):
+        self.op, self.dtype, self.shape, self.args, self.attr = op, dtype, shape, args, attr
+        self.number = next(_numbers)              # arguments come before what is made of them
+        n = 1
+        for size in shape:
+            n *= size
+        self.numel = n
+        self.group = self.axes = self.layout = None
+        self.stored = None        # None: not a slot's; False: a slot's; True: kept in memory
+        self.inline = False
+
+    @property
+    def ndim(self):
+        return len(self.shape)
+
+    def __add__(self, other):      return binary("add", self, other)
+    def __radd__(self, other):     return binary("add", other, self)
+    def __sub__(self, other):      return binary("sub", self, other)
+    def __rsub__(self, other):     return binary("sub", other, self)
+    def __mul__(self, other):      return binary("mul", self, other)
+    def __rmul__(self, other):     return binary("mul", other, self)
+    def __truediv__(self, other):  return binary("div", self, other)
+    def __rtruediv__(self, other): return binary("div", other, self)
+    def __neg__(self):             return unary("neg", self)
+    def __lt__(self, other):       return binary("lt", self, other, dtypes.bool)
+    def __le__(self, other):       return binary("le", self, other, dtypes.bool)
+    def __gt__(self, other):       return binary("gt", self, other, dtypes.bool)
+    def __ge__(self, other):       return binary("ge", self, other, dtypes.bool)
+    def __eq__(self, other):       return binary("eq", self, other, dtypes.bool)
+    def __ne__(self, other):       return binary("ne", self, other, dtypes.bool)
+    def __and__(self, other):      return binary("and", self, other)
+    def __rand__(self, other):     return binary("and", other, self)
+    def __or__(self, other):       return binary("or", self, other)
+    def __ror__(self, other):      return binary("or", other, self)
+    def __xor__(self, other):      return binary("xor", self, other)
+    def __rxor__(self, other):     return binary("xor", other, self)
+    def __lshift__(self, other):   return binary("shl", self, other)
+    def __rshift__(self, other):   return binary("shr", self, other)
+    def __invert__(self):          return unary("not", self)
+    __hash__ = object.__hash__
+
+
+def const(value, dtype):
+    return Node("const", dtype, (), (), value)
+
+
+def unary(op, x):
+    return Node(op, x.dtype, x.shape, (x,))
+
+
+def binary(op, a, b, dtype=None):
+    """Two operands of one dtype; a Python number takes the other's."""
+    if not isinstance(a, Node):
+        a = const(a, b.dtype)
+    elif not isinstance(b, Node):
+        b = const(b, a.dtype)
+    if a.dtype is not b.dtype:
+        raise TypeError(f"{op} of {a.dtype} and {b.dtype} in a body: cast one of them")
+    return Node(op, dtype or a.dtype, broadcast(a.shape, b.shape), (a, b))
+
+
+def broadcast(*shapes):
+    """The shape that operands of these shapes make together."""
+    first = shapes[0]
+    if all(s == first for s in shapes):
+        return first
+    rank = max(map(len, shapes))
+    out = [1] * rank
+    for shape in shapes:
+        for d, size in enumerate(shape, rank - len(shape)):
+            if size != 1:
+                out[d] = size
+    return tuple(out)
+
+
+class Words:
+    """`k`: the words that a body is written in; see docs/native.md."""
+
+    const = staticmethod(const)
+
+    @staticmethod
+    def cast(x, dtype):
+        return x if x.dtype is dtype else Node("cast", dtype, x.shape, (x,))
+
+    @staticmethod
+    def where(c, a, b):
+        if not isinstance(a, Node):
+            a = const(a, b.dtype)
+        elif not isinstance(b, Node):
+            b = const(b, a.dtype)
+        return Node("where", a.dtype, broadcast(c.shape, a.shape, b.shape), (c, a, b))
+
+    @staticmethod
+    def fma(a, b, c):
+        like = next(t for t in (a, b, c) if isinstance(t, Node))
+        args = tuple(t if isinstance(t, Node) else const(t, like.dtype) for t in (a, b, c))
+        return Node("fma", like.dtype, broadcast(*[t.shape for t in args]), args)
+
+    @staticmethod
+    def isnan(x):
+        return Node("isnan", dtypes.bool, x.shape, (x,)) if x.dtype.is_floating_point else const(False, dtypes.bool)
+
+    @staticmethod
+    def bits(x):
+        return Node("bits", dtypes.int32 if x.dtype is dtypes.float32 else dtypes.int64, x.shape, (x,))
+
+    @staticmethod
+    def from_bits(x, dtype):
+        return Node("from_bits", dtype, x.shape, (x,))
+
+    def minimum(self, a, b): return binary("min", a, b)
+    def maximum(self, a, b): return binary("max", a, b)
+    def fmin(self, a, b):    return binary("fmin", a, b)
+    def fmax(self, a, b):    return binary("fmax", a, b)
+    def idiv(self, a, b):    return binary("idiv", a, b)
+    def irem(self, a, b):    return binary("irem", a, b)
+    def copysign(self, a, b): return binary("copysign", a, b)
+    def pow(self, a, b):     return binary("pow", a, b)
+    def atan2(self, a, b):   return binary("atan2", a, b)
+
+    @staticmethod
+    def abs(x):
+        return x if not x.dtype.is_signed else unary("abs", x)
+
+    @staticmethod
+    def _round(op, x):
+        return unary(op, x) if x.dtype.is_floating_point else x
+
+    def floor(self, x): return self._round("floor", x)
+    def ceil(self, x):  return self._round("ceil", x)
+    def trunc(self, x): return self._round("trunc", x)
+    def rint(self, x):  return self._round("rint", x)
+    def sqrt(self, x):  return unary("sqrt", x)
+
+    @staticmethod
+    def index(dim, shape):
+        shape = tuple(n if d == dim % len(shape) else 1 for d, n in enumerate(shape))
+        return Node("index", dtypes.int64, shape, (), dim % len(shape))
+
+    @staticmethod
+    def _reduce(kind, x, dims, keepdim=True, dtype=None):
+        if not isinstance(dims, (tuple, list)):
+            dims = (dims,)
+        dims = tuple(sorted({d % x.ndim for d in dims})) if x.ndim else ()
+        shape = tuple(1 if d in dims else n for d, n in enumerate(x.shape))
+        if shape == x.shape:                   # nothing to reduce
+            out = Words.expand(const(0, dtype), shape) if kind.startswith("arg") else x
+            return out if keepdim else Words.reshape(out, tuple(n for d, n in enumerate(shape) if d not in dims))
+        out = Node("reduce", dtype or x.dtype, shape, (x,), (kind, dims))
+        if not keepdim:
+            out = Words.reshape(out, tuple(n for d, n in enumerate(shape) if d not in dims))
+        return out
+
+    def sum(self, x, dims, keepdim=True):  return self._reduce("sum", x, dims, keepdim)
+    def prod(self, x, dims, keepdim=True): return self._reduce("prod", x, dims, keepdim)
+    def max(self, x, dims, keepdim=True):  return self._reduce("max", x, dims, keepdim)
+    def min(self, x, dims, keepdim=True):  return self._reduce("min", x, dims, keepdim)
+    def any(self, x, dims, keepdim=True):  return self._reduce("any", x, dims, keepdim)
+    def all(self, x, dims, keepdim=True):  return self._reduce("all", x, dims, keepdim)
+    def argmax(self, x, dim):              return self._reduce("argmax", x, dim, True, dtypes.int64)
+    def argmin(self, x, dim):              return self._reduce("argmin", x, dim, True, dtypes.int64)
+
+    @staticmethod
+    def reshape(x, shape):
+        shape = tuple(shape)
+        return x if x.shape == shape else Node("reshape", x.dtype, shape, (x,))
+
+    @staticmethod
+    def expand(x, shape):
+        shape = tuple(shape)
+        return x if x.shape == shape else Node("expand", x.dtype, shape, (x,))
+
+    @staticmethod
+    def permute(x, dims):
+        return Node("permute", x.dtype, tuple(x.shape[d] for d in dims), (x,), tuple(dims))
+
+    @staticmethod
+    def gather(x, dim, index):
+        dim = dim % x.ndim
+        if x.op == "cast":                     # the elements are converted after they were fetched
+            return Words.cast(Words.gather(x.args[0], dim, index), x.dtype)
+        shape = broadcast(tuple(1 if d == dim else n for d, n in enumerate(x.shape)), index.shape)
+        return Node("gather", x.dtype, shape, (x, index), dim)
+
+
+    @staticmethod
+    def matmul(a, b):
+        """Products of matrices, with any number of equal leading dimensions; a library's work."""
+        if a.dtype not in (dtypes.float32, dtypes.float64):
+            raise TypeError(f"matmul of {a.dtype} in a body: cast it, or return NotImplemented")
+        return Node("gemm", a.dtype, (*broadcast(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), (a, b))
+
+
+for _name in FUNCTIONS - {"pow", "atan2"}:
+    setattr(Words, _name, staticmethod(lambda x, _name=_name: unary(_name, x)))
+k = Words()
+
+
+class Graph:
+    """The nodes of a trace: which node each slot is, the opaque ones in order, and the numbers they read."""
+
+    def __init__(self, code, specs, needed):
+        self.specs = specs
+        self.slots = {}            # slot → node of what an instruction made
+        self.inputs = {}           # (slot, spec, offset) → leaf
+        self.numbers = []          # (instruction, parameter) of each runtime number
+        self.opaque = []
+        for index, (entry, slots, offsets, params, first) in enumerate(code):
+            if needed[index]:
+                self._lower(index, entry, slots, offsets, params, first)
+
+    def _lower(self, index, entry, slots, offsets, params, first):
+        op = entry.op
+        operands = [self.operand(s, kind, o) for s, kind, o in zip(slots, entry.kinds, offsets, strict=False)]
+        if op is update:
+            made = Node("update", entry.outs[0].dtype, entry.outs[0].shape,
+                        (self.whole(slots[0]), operands[1]), (entry.kinds[0], offsets[0]))
+            self.opaque.append(made)
+            self._give(first, made)
+            return
+        made = self._body(index, entry, operands, params)
+        if made is NotImplemented:
+            node = Node("opaque", None, (), tuple(operands), (index, entry))
+            self.opaque.append(node)
+            for i, spec in enumerate(entry.outs):
+                self._give(first + i, Node("result", spec.dtype, spec.shape, (node,), i))
+            return
+        for i, (node, spec) in enumerate(zip(made if entry.many else (made,), entry.outs, strict=True)):
+            node = k.cast(node, spec.dtype)
+            if node.shape != spec.shape:
+                node = k.reshape(node, spec.shape) if node.numel == spec.numel else k.expand(node, spec.shape)
+            if node.stored is not None or node.op in ("input", "result", "update", "view", "const", "number", "index", "expand", "reshape",
+                                                      "permute"):
+                node = Node("copy", node.dtype, node.shape, (node,))          # every slot is a node of its own
+            self._give(first + i, node)
+
+    def _give(self, slot, node):
+        node.stored = False
+        node.layout = self.specs[slot]
+        self.slots[slot] = node
+
+    def _body(self, index, entry, operands, params):
+        """What the operation's body gives for these operands, or NotImplemented."""
+        op = entry.op
+        body = getattr(op, "body", None)
+        if body is None or not entry.kinds and entry.wrap is None and params and entry.op.pointwise:
+            return NotImplemented
+        if any(spec.dtype not in TYPE or spec.numel == 0 for spec in (*entry.kinds, *entry.outs)):
+            return NotImplemented
+        casts = entry.casts
+        given = operands
+        if casts is not None:
+            given = [x if x.dtype.np is c else k.cast(x, dtypes.from_numpy(c))
+                     for x, c in zip(operands, casts, strict=True)]
+        argv = list(entry.template)
+        for number, at in enumerate(entry.param_at):
+            value = params[number]
+            if (op.pointwise or op.scalar_at[at]) and value.__class__ in (int, float, bool):
+                value = self._number(index, number, value, entry, given)
+                if value is NotImplemented:
+                    return NotImplemented
+            elif value.__class__ is complex:
+                return NotImplemented
+            argv[at] = value
+        for at, slot in enumerate(entry.template):
+            if slot.__class__ is int:
+                argv[at] = given[slot]
+            elif slot.__class__ is tuple:
+                argv[at] = [None if s is None else given[s] for s in slot]
+        n = op.n_positional
+        return body(k, *argv[:n], **dict(zip(op.kwonly, argv[n:], strict=True)))
+
+    def _number(self, index, number, value, entry, given):
+        """A runtime number as a leaf, in the dtype that the operation computes in."""
+        if entry.compute is not None:
+            dtype = entry.compute
+        elif given:
+            dtype = given[0].dtype
+        else:
+            dtype = entry.outs[0].dtype
+        if dtype in HALVES:
+            dtype = dtypes.float32
+        if dtype not in TYPE:
+            return NotImplemented
+        self.numbers.append((index, number, dtype))
+        return Node("number", dtype, (), (), len(self.numbers) - 1)
+
+    # --- operands ---------------------------------------------------------------------------------------------------
+
+    def whole(self, slot):
+        """All of a slot's memory, as it lies."""
+        spec = self.specs[slot]
+        return self.operand(slot, spec, 0)
+
+    def operand(self, slot, kind, offset):
+        """The node of what an instruction reads: slot `slot`, seen as `kind` from `offset` on."""
+        node = self.slots.get(slot)
+        if node is None:
+            key = (slot, kind, offset)
+            leaf = self.inputs.get(key)
+            if leaf is None:
+                leaf = self.inputs[key] = Node("input", kind.dtype, kind.shape, (), key)
+            return leaf
+        base = self.specs[slot]
+        if kind is base and not offset:
+            return node
+        if not offset and kind.dtype is base.dtype:
+            seen = seen_as(node, base, kind)
+            if seen is not None:
+                return seen
+        return Node("view", kind.dtype, kind.shape, (node,), (kind, offset))
+
+
+def seen_as(node, base, kind):
+    """`node`, which lies in memory as `base`, seen as `kind`: by reshaping, permuting and expanding; None if it cannot."""
+    if not base.dense or not base.numel:
+        return None
+    moving = [d for d, (n, s) in enumerate(zip(kind.shape, kind.strides, strict=True)) if n != 1 and s != 0]
+    order = sorted(moving, key=lambda d: -kind.strides[d])
+    step = 1
+    for d in reversed(order):
+        if kind.strides[d] != step:
+            return None
+        step *= kind.shape[d]
+    if step != base.numel:
+        return None
+    laid = sorted(range(base.ndim), key=lambda d: (-base.strides[d], d))
+    flat = node
+    if laid != list(range(base.ndim)):
+        flat = k.permute(node, laid)
+    flat = k.reshape(flat, tuple(kind.shape[d] for d in order))
+    if order != moving:
+        flat = k.permute(flat, [order.index(d) for d in moving])
+    flat = k.reshape(flat, tuple(n if d in moving else 1 for d, n in enumerate(kind.shape)))
+    return k.expand(flat, kind.shape)
+
+
+def cell(value, dtype):
+    """A runtime number as the eight bytes that a kernel reads: (is it a float, the number)."""
+    if dtype.is_floating_point:
+        return True, float(value)
+    if dtype is dtypes.bool:
+        return False, int(bool(value))
+    return False, int(wrapped(int(value), np.dtype(np.int64) if dtype is dtypes.int64 else dtype.np))

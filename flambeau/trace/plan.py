@@ -1,0 +1,583 @@
+"""Plans: what a trace becomes, and how it runs.
+
+A plan is a list of steps in order: stretches of native steps, each run by one call, and operations left to the reference
+executor between them. It says which buffers it reads, which it allocates for results that somebody still wants, and
+where in one block of working memory everything else stands. Plans are cached under the trace's own instructions.
+
+Note [All or nothing]: until a plan is through, no Value changes, so a failure half-way loses nothing: the trace is
+still there. Memory of dead inputs is written over only by the last stretch, which cannot fail.
+"""
+import hashlib
+import struct
+import sys
+from array import array
+
+import numpy as np
+
+from ..backends import cpu, memory, threads
+from ..backends.backend import execute
+from ..base import settings
+from ..base.spec import spec as make_spec
+from ..loops.ir import BYTES, verify
+from ..loops.llvm import render
+from .fuse import Fuser, Group, Unfusable, memory as seen_memory, root
+from .lower import TYPE, Graph, Node, cell
+from .nest import Nest
+from .record import NONE
+from .value import Value
+
+SEEN = 4096                   # how many traces are remembered
+LITTLE = 1 << 20              # bytes of results below which a trace seen for the first time runs on the reference
+_refs = sys.getrefcount
+PIECE = 12_000                # nanoseconds of work that are worth handing to another thread
+_kernels: dict = {}           # text of a kernel → address
+_plans: dict = {}             # key of a trace → Plan, False where it is left to the reference, None: seen once
+
+
+class Failed(Exception):
+    """A reference step of a plan failed; the reference executor will say how."""
+
+
+def attempt(trace):
+    """Run `trace` by a plan and empty it; False where it is left to the reference executor.
+
+    Whether a trace is planned depends on how much data it has and how often it was seen, never on time.
+    """
+    key, wanted, free = _key(trace)
+    plan = _plans.get(key, key)
+    if plan is key:
+        if len(_plans) >= SEEN:
+            _plans.clear()
+        plan = None
+        if settings.executor != "native" and trace.bytes < LITTLE:
+            _plans[key] = None                    # seen once
+            return False
+    if plan is None:
+        plan = _plans[key] = _planned(trace, wanted, free)
+    if plan is False:
+        return False
+    try:
+        plan.run(trace)
+    except (Failed, MemoryError):
+        return False
+    return True
+
+
+def _planned(trace, wanted, free):
+    try:
+        return Plan(trace.code, [v and v.spec for v in trace.values], wanted, free)
+    except Unfusable:
+        return False
+
+
+def _key(trace):
+    """(the key, slots that somebody outside still holds, inputs that nobody else holds)."""
+    code, values = trace.code, trace.values
+    wanted, parts = [], []
+    for entry, slots, offsets, _, first in code:
+        parts.append((entry, tuple(slots), None if offsets is NONE else tuple(offsets)))
+        for slot in range(first, first + len(entry.outs)) if entry.many else (first,):
+            if _refs(values[slot]) > 2:                      # the list and the argument of getrefcount
+                wanted.append(slot)
+    free, kinds = [], []
+    for value, slot in trace.slots.items():
+        kinds.append(value.spec)
+        # the list, the slot table, the loop's name and pair, the argument; and nobody else may hold the array
+        if _refs(value) <= 5 and value._memory is None and _refs(value.array) <= 2 and value.array.flags.writeable:
+            free.append(slot)
+    wanted, free = tuple(wanted), tuple(free)
+    return (tuple(parts), tuple(kinds), wanted, free), wanted, free
+
+
+class Buffer:
+    """Memory of a plan: an input, a result, working memory at an offset, or what a reference step gave."""
+
+    __slots__ = ("kind", "slot", "spec", "nbytes", "index", "offset", "made", "last", "taken")
+
+    def __init__(self, kind, nbytes, slot=None, spec=None):
+        self.kind, self.nbytes, self.slot, self.spec = kind, nbytes, slot, spec
+        self.index = self.offset = 0
+        self.made = self.last = -1
+        self.taken = None         # the buffer whose memory this one takes over
+
+
+class Step:
+    """One native step before it is put into a program."""
+
+    __slots__ = ("words", "reads", "numbers", "ints", "tiles", "grain", "address", "text", "label")
+
+
+class Plan:
+    """How one trace runs. Built from its instructions, the specs of its slots, and what is wanted and what is free."""
+
+    def __init__(self, code, specs, wanted, free, key=None):
+        self.code_length = len(code)
+        needed = _needed(code, wanted)
+        self.graph = graph = Graph(code, specs, needed)
+        self.wanted, self.free = wanted, set(free)
+        self.buffers, self.of = [], {}
+        live = set(wanted)
+        self.slot_of = {id(node): slot for slot, node in graph.slots.items() if slot in live}
+        self.groups = Fuser(graph, wanted).groups
+        self.specs = specs
+        self.steps = []           # ("native", Step) or ("reference", group)
+        for group in self.groups:
+            self._step(group)
+        self._live()
+        self._share()
+        self._lay_out()
+        self._compile()
+        self._programs()
+        self._tidy()
+
+    # --- steps ------------------------------------------------------------------------------------------------------
+
+    def _step(self, group):
+        node = group.opaque
+        if node is None:
+            nest = Nest(group)
+            if nest.tiles:
+                self._native(group, nest)
+        elif node.op == "gemm":
+            self._gemm(group, node)
+        elif node.op == "update":
+            self._update(group, node)
+        else:
+            self.steps.append(("reference", group))
+
+    def _native(self, group, nest):
+        verify(nest.kernel)
+        self.steps.append(("native", group, nest))
+
+    def _gemm(self, group, node):
+        a, b = node.args
+        (_, a_strides, _), (_, b_strides, _) = seen_memory(a), seen_memory(b)
+        batch = node.shape[:-2]
+        laid = node.layout.strides if node.layout is not None else make_spec(node.dtype, node.shape).strides
+        from ..backends import library
+        found = library.gemm(node.shape[-2], node.shape[-1], a.shape[-1], TYPE[node.dtype],
+                             _matrix(a.shape, a_strides, batch), _matrix(b.shape, b_strides, batch),
+                             _matrix(node.shape, laid, batch), batch)
+        if found is None:
+            raise Unfusable("a matrix product that the library does not take")
+        self.steps.append(("library", group, found, (a, b, node)))
+
+    def _update(self, group, node):
+        """An in-place write into part of a storage: the source is copied over the old contents, or over a copy of them."""
+        old, source = node.args
+        view, offset = node.attr
+        if view.dtype not in TYPE or source.dtype is not view.dtype:
+            raise Unfusable(f"a write of {source.dtype} into {view.dtype}")
+        self.steps.append(("copy", group, self._copy(_flat(old), node, None, 0), (old, source)))
+        if view.numel:
+            self.steps.append(("native", group, self._copy(source, node, view, offset)))
+
+    @staticmethod
+    def _copy(source, target, view, offset):
+        """A kernel that copies `source` to `target`: to all of it, or to a view of it."""
+        group = Group(0)
+        shape = source.shape if view is None else view.shape
+        copy = Node("copy", source.dtype, shape, (source,))
+        copy.axes = [(group.new_dim(n),) if n != 1 else () for n in shape]
+        copy.group, copy.stored, copy.layout = group, True, view
+        group.nodes.append(copy)
+        nest = Nest(group)
+        for read in nest.reads:
+            if read.store:
+                read.node, read.offset = target, offset
+        verify(nest.kernel)
+        return nest
+
+    # --- buffers ----------------------------------------------------------------------------------------------------
+
+    def _buffer(self, node):
+        """The buffer that a node in memory stands in."""
+        node = root(node)
+        if node.op == "view":
+            node = node.args[0]
+        key = node.attr[0] if node.op == "input" else id(node)
+        found = self.of.get(key)
+        if found is None:
+            if node.op == "input":
+                found = Buffer("input", 0, node.attr[0], self.specs[node.attr[0]])
+            else:
+                slot = self.slot_of.get(id(node))
+                spec = node.layout or make_spec(node.dtype, node.shape)
+                kind = "given" if node.op == "result" else "result" if slot is not None else "working"
+                found = Buffer(kind, spec.nbytes, slot, spec)
+            self.of[key] = found
+            self.buffers.append(found)
+        return found
+
+    def _live(self):
+        """When each buffer is first written and last read."""
+        self.results = {}
+        for at, step in enumerate(self.steps):
+            kind, group = step[0], step[1]
+            if kind in ("native", "copy"):
+                touched = [self._buffer(read.node) for read in step[2].reads]
+                if kind == "copy":
+                    touched += [self._buffer(a) for a in step[3]]
+            elif kind == "library":
+                touched = [self._buffer(a) for a in step[3]]
+            else:
+                touched = [self._buffer(a) for a in group.opaque.args]
+                self.results[at] = []
+            for buffer in touched:
+                if buffer.made < 0:
+                    buffer.made = at
+                buffer.last = at
+        for node in self.graph.slots.values():
+            if node.op == "result" and node.group is not None:
+                at = next(i for i, s in enumerate(self.steps) if s[1] is node.group)
+                if id(node) in self.of or id(node) in self.slot_of:
+                    buffer = self._buffer(node)
+                    buffer.made = at
+                    buffer.last = max(buffer.last, at)
+                    self.results[at].append((node.attr, buffer))
+
+    def _share(self):
+        """Let results take over memory that nobody reads any more; drop the copies that this makes needless."""
+        last_reference = max((i for i, s in enumerate(self.steps) if s[0] == "reference"), default=-1)
+        kept = []
+        for at, step in enumerate(self.steps):
+            if step[0] == "native":
+                self._share_in(at, step[2], last_reference)
+            elif step[0] == "copy":
+                old, source = step[3]
+                held, made = self._buffer(old), self._buffer(step[1].opaque)
+                same = self._buffer(source) is held
+                if not same and held.last <= at + 1 and self._may_take(held, made, at, last_reference):
+                    made.taken = held
+                    kept.append(None)
+                    continue
+            kept.append(step)
+        self.steps = kept
+
+    def _may_take(self, held, made, at, last_reference):
+        """Whether `made` may stand in the memory of `held`, which is read for the last time now."""
+        if held is made or made.taken is not None or made.made < at:
+            return False
+        if held.kind == "working":
+            return made.kind == "working" and held.nbytes == made.nbytes
+        if held.kind == "input":
+            return made.kind == "result" and held.slot in self.free and at > last_reference \
+                and held.spec.nbytes == made.nbytes and not any(b.taken is held for b in self.buffers)
+        return False
+
+    def _share_in(self, at, nest, last_reference):
+        last = len(nest.passes) - 1
+        ends = [n for n, _ in nest.passes[last].stores] + [n for n, _ in nest.finals]
+        for number in ends:
+            store = nest.reads[number]
+            made = self._buffer(store.node)
+            for read in nest.reads:
+                if read.store or read.at is not None or read.strides != store.strides or read.offset != store.offset \
+                        or BYTES[read.type] != BYTES[store.type]:
+                    continue
+                held = self._buffer(read.node)
+                if held.last != at or not self._may_take(held, made, at, last_reference):
+                    continue
+                if any(r is not read and self._buffer(r.node) is held and
+                       (r.strides != store.strides or r.offset != store.offset or r.at is not None)
+                       for r in nest.reads):
+                    continue
+                made.taken = held
+                break
+
+    def _lay_out(self):
+        """Give every buffer its place: an index of the table, and for working memory an offset in the block."""
+        self.inputs, self.outputs, self.takes, self.givens = [], [], [], []
+        index = 1                                            # index 0 is the block of working memory
+        free, top, owners = [], 0, {}
+        events = sorted((b for b in self.buffers if b.kind == "working" and b.taken is None), key=lambda b: b.made)
+        last = {}
+        for b in self.buffers:                               # memory taken over lives as long as the last who took it
+            owner = _owner(b)
+            last[id(owner)] = max(last.get(id(owner), -1), b.last)
+        ending = []
+        for b in events:
+            for other in [o for o in ending if last[id(o)] < b.made]:
+                ending.remove(other)
+                _give(free, other.offset, _aligned(other.nbytes))
+            size = _aligned(b.nbytes)
+            b.offset = _take(free, size)
+            if b.offset is None:
+                b.offset, top = top, top + size
+            ending.append(b)
+        self.working = top
+        for b in self.buffers:
+            if b.taken is None and b.kind != "working":
+                b.index = index
+                index += 1
+        for b in self.buffers:
+            owner = _owner(b)
+            b.index, b.offset = owner.index, owner.offset
+            if b.kind == "input":
+                self.inputs.append((b.slot, b.index))
+            elif b.kind == "result":
+                if b.taken is None:
+                    self.outputs.append((b.slot, b.spec, b.index))
+                else:
+                    self.takes.append((b.slot, b.spec, owner.slot))
+            elif b.kind == "given" and b.slot is not None:
+                self.givens.append((b.slot, b.index))
+        self.table_size = index
+
+    # --- code -------------------------------------------------------------------------------------------------------
+
+    def _compile(self):
+        """Machine code for every kernel that has none yet; all of them in one go."""
+        missing, self.texts = {}, {}
+        for at, step in enumerate(self.steps):
+            if step is not None and step[0] in ("native", "copy"):
+                text = str(step[2].kernel)
+                self.texts[at] = text
+                if text not in _kernels and text not in missing:
+                    missing[text] = step[2].kernel
+        if missing:
+            width = cpu.vector_bytes()
+            named = {text: "k" + hashlib.sha256(text.encode()).hexdigest()[:16] for text in missing}
+            made = cpu.functions({named[text]: render(kernel, named[text], width)
+                                  for text, kernel in missing.items()})
+            for text, name in named.items():
+                _kernels[text] = made[name]
+
+    def _programs(self):
+        """The stretches: flat words for the native runner, or a reference step."""
+        self.stretches, words, steps = [], [], 0
+        self.numbers = self.graph.numbers
+        for at, step in enumerate(self.steps):
+            if step is None:
+                continue
+            if step[0] == "reference":
+                if steps:
+                    self.stretches.append((_words(words), steps))
+                    words, steps = [], 0
+                index, _ = step[1].opaque.attr
+                operands = []
+                for arg in step[1].opaque.args:
+                    node, strides, offset = seen_memory(arg)
+                    operands.append((self._buffer(node), make_spec(arg.dtype, arg.shape, tuple(strides)), offset))
+                self.stretches.append((index, operands, self.results.get(at, [])))
+                continue
+            if step[0] == "library":
+                address, tiles, grain, ints = step[2]
+                reads = [(self._buffer(a), seen_memory(a)[2] * BYTES[TYPE[a.dtype]]) for a in step[3]]
+                numbers = []
+            else:
+                nest = step[2]
+                address, tiles, ints = _kernels[self.texts[at]], nest.tiles, nest.ints
+                grain = _grain(tiles, nest.cost)
+                reads = [(self._buffer(r.node), r.offset * BYTES[r.type]) for r in nest.reads]
+                numbers = [n.attr for n in nest.numbers]
+            words += [address, tiles, grain, len(reads), len(numbers), len(ints)]
+            for buffer, offset in reads:
+                words += [buffer.index, buffer.offset + offset]
+            words += numbers
+            words += ints
+            steps += 1
+        if steps:
+            self.stretches.append((_words(words), steps))
+        self.cells = "".join("d" if d.is_floating_point else "q" for _, _, d in self.numbers)
+
+    def _tidy(self):
+        """Forget what was only needed to build; keep the printed form."""
+        self.described = self._describe()
+        self.touched = any(len(s) == 3 for s in self.stretches)
+        del self.graph, self.groups, self.steps, self.of, self.specs, self.texts, self.results, self.slot_of
+        if not self.touched:
+            del self.buffers
+
+    # --- running ----------------------------------------------------------------------------------------------------
+
+    def run(self, trace):
+        """Run over the trace's values; see Note [All or nothing]."""
+        values, code = trace.values, trace.code
+        table = [0] * self.table_size
+        block = None
+        if self.working:
+            block = memory.block(self.working)
+            table[0] = block.address
+        for slot, index in self.inputs:
+            table[index] = values[slot].address()
+        made = []
+        for slot, spec, index in self.outputs:
+            array_, address = memory.blank(spec)
+            table[index] = address
+            made.append((slot, array_, address))
+        cells = b""
+        if self.cells:
+            cells = struct.pack(self.cells, *[cell(code[i][3][n], d)[1] for i, n, d in self.numbers])
+        scalars = array("q")
+        scalars.frombytes(cells)
+        where = scalars.buffer_info()[0]
+        if self.touched:
+            held = {slot: (array_, spec) for (slot, array_, _), (_, spec, _) in zip(made, self.outputs, strict=True)}
+            arrays = {}
+            for stretch in self.stretches[:-1]:
+                self._stretch(stretch, table, where, values, code, block, held, arrays)
+            if len(self.stretches[-1]) == 3:
+                self._stretch(self.stretches[-1], table, where, values, code, block, held, arrays)
+                last = None
+            else:
+                last = self.stretches[-1]
+            for slot, index in self.givens:
+                made.append((slot, arrays[index], None))
+        else:
+            last = self.stretches[-1] if self.stretches else None
+        addresses = array("q", table)
+        at = addresses.buffer_info()[0]
+        run = threads.run
+        started = False
+        try:
+            started = True                        # no interrupt comes between this and the end of the call
+            if last is not None:
+                run(last[0].buffer_info()[0], last[1], at, where)
+            self._finish(trace, values, made)
+        except BaseException:
+            if started:
+                self._finish(trace, values, made)
+            raise
+
+    def _finish(self, trace, values, made):
+        """Everything is computed: hand it out, and empty the trace."""
+        for slot, array_, address in made:
+            value = values[slot]
+            value.array, value._memory = array_, None
+            if address is not None:
+                value._address = address
+            value.trace = None
+        for slot, spec, source in self.takes:
+            value, old = values[slot], values[source]
+            if value.trace is not None:
+                value.array = old.look(spec, 0) if old.spec is not spec else old.array
+                value._memory = None
+                value.trace = None
+        trace.clear()
+
+    def _stretch(self, stretch, table, where, values, code, block, held, arrays):
+        if len(stretch) == 2:
+            addresses = array("q", table)
+            threads.run(stretch[0].buffer_info()[0], stretch[1], addresses.buffer_info()[0], where)
+            return
+        index, operands, results = stretch
+        entry, _, _, params, _ = code[index]
+        given = []
+        for buffer, kind, offset in operands:
+            if buffer.kind == "input":
+                given.append(values[buffer.slot].look(kind, offset))
+                continue
+            if buffer.kind == "given":
+                source = Value(arrays[buffer.index], buffer.spec)
+            elif buffer.kind == "result":
+                source = Value(*held[buffer.slot])
+            else:
+                flat = np.frombuffer(block, np.uint8)
+                laid = np.ndarray(buffer.spec.shape, buffer.spec.dtype.np, flat, buffer.offset, buffer.spec.np_strides)
+                source = Value(laid, buffer.spec)
+            given.append(source.look(kind, offset))
+        try:
+            outs = execute(entry, given, params)
+        except Exception as error:
+            raise Failed from error
+        for number, buffer in results:
+            arrays[buffer.index] = outs[number]
+            table[buffer.index] = outs[number].__array_interface__["data"][0]
+
+    # --- the printed form -------------------------------------------------------------------------------------------
+
+    def _describe(self):
+        lines = []
+        for at, step in enumerate(self.steps):
+            if step is None:
+                continue
+            if step[0] == "reference":
+                lines.append(("reference", step[1].opaque.attr[1].op.__name__, "", None))
+            elif step[0] == "library":
+                a, b, node = step[3]
+                lines.append(("library", "gemm", " × ".join(map(str, (*node.shape, a.shape[-1]))), None))
+            else:
+                nest = step[2]
+                words = [n.attr[0] if n.op in ("reduce", "partial") else n.op
+                         for n in sorted(nest.group.nodes, key=lambda n: n.number) if n.op not in ("cast",)]
+                sizes = " × ".join(map(str, nest.sizes_of_walk())) or "1"
+                lines.append(("kernel", ", ".join(words), sizes, nest.kernel))
+        return lines
+
+    def __str__(self):
+        return "\n".join(f"{kind} {i}  over [{sizes}]  {words}" if sizes else f"{kind} {i}  {words}"
+                         for i, (kind, words, sizes, _) in enumerate(self.described))
+
+
+def _needed(code, wanted):
+    """For each instruction, whether a wanted slot needs it."""
+    live, needed = set(wanted), [False] * len(code)
+    for i in range(len(code) - 1, -1, -1):
+        entry, slots, _, _, first = code[i]
+        if any(s in live for s in range(first, first + len(entry.outs))):
+            needed[i] = True
+            live.update(slots)
+    return needed
+
+
+def _flat(old):
+    """All the memory of a node, one element after the other."""
+    if old.op == "input":
+        slot, spec, _ = old.attr
+        flat = make_spec(spec.dtype, (spec.numel,))
+        return Node("input", spec.dtype, flat.shape, (), (slot, flat, 0))
+    spec = old.layout or make_spec(old.dtype, old.shape)
+    flat = make_spec(spec.dtype, (spec.numel,))
+    return Node("view", spec.dtype, flat.shape, (old,), (flat, 0))
+
+
+def _matrix(shape, strides, batch):
+    """(row stride, column stride, strides of the batch dimensions) of matrices."""
+    lead = len(batch) - (len(shape) - 2)
+    outer = [0 if n == 1 else s for n, s in zip(shape[:-2], strides[:-2], strict=True)]
+    return strides[-2], strides[-1], (0,) * lead + tuple(outer)
+
+
+def _owner(buffer):
+    while buffer.taken is not None:
+        buffer = buffer.taken
+    return buffer
+
+
+def _aligned(nbytes):
+    return nbytes + 63 & ~63
+
+
+def _take(free, size):
+    """An offset of `size` free bytes, the smallest hole that will do; None if there is none."""
+    best = min((hole for hole in free if hole[1] >= size), key=lambda hole: hole[1], default=None)
+    if best is None:
+        return None
+    free.remove(best)
+    if best[1] > size:
+        free.append((best[0] + size, best[1] - size))
+    return best[0]
+
+
+def _give(free, offset, size):
+    """Put a hole back, melted with its neighbours."""
+    for hole in list(free):
+        if hole[0] + hole[1] == offset:
+            free.remove(hole)
+            offset, size = hole[0], size + hole[1]
+        elif offset + size == hole[0]:
+            free.remove(hole)
+            size += hole[1]
+    free.append((offset, size))
+
+
+def _grain(tiles, cost):
+    """How many tiles a thread takes at a time; all of them where the work is little."""
+    if tiles * cost < 2 * PIECE:
+        return tiles
+    return max(1, int(PIECE // cost), -(-tiles // 64))
+
+
+def _words(words):
+    return array("q", words)

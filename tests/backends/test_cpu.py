@@ -1,0 +1,301 @@
+"""Text becomes code that runs; the objects on disk are found again, and whatever is wrong with them does no harm."""
+import ctypes
+import errno
+import os
+import runpy
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+pytest.importorskip("llvmlite")
+
+from flambeau.backends import cpu
+from flambeau.base import settings
+
+HELPER = "define internal i64 @helper(i64 %x) {\n  %y = add i64 %x, NUMBER\n  ret i64 %y\n}\n"
+ADD = HELPER + "define i64 @NAME(i64 %x) {\n  %y = call i64 @helper(i64 %x)\n  ret i64 %y\n}\n"
+
+
+def adding(name, number):
+    return ADD.replace("NAME", name).replace("NUMBER", str(number))
+
+
+def call(address, *args):
+    return ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * len(args))(address)(*args)
+
+
+@pytest.fixture
+def process(tmp_path, monkeypatch):
+    """`process()` is a new process as far as compiled code goes, and gives the folder of its objects."""
+    def begin(folder=tmp_path / "objects", most=1 << 28):
+        monkeypatch.setattr(cpu, "_libraries", {})
+        monkeypatch.setattr(cpu, "_addresses", {})
+        monkeypatch.setattr(cpu, "compiled", 0)
+        monkeypatch.setattr(cpu, "loaded", 0)
+        monkeypatch.setattr(cpu._the_host(), "disk", cpu.Disk(str(folder), most))
+        return folder
+    return begin
+
+
+def counts():
+    return cpu.compiled, cpu.loaded
+
+
+# --- compiling ---
+
+def test_a_function_runs(process):
+    process()
+    assert call(cpu.function("plus5", adding("plus5", 5)), 37) == 42
+
+
+def test_a_text_is_compiled_once(process):
+    process()
+    first = cpu.function("once", adding("once", 1))
+    assert cpu.function("once", adding("once", 1)) == first
+    assert counts() == (1, 0)
+
+
+def test_two_texts_may_use_one_name(process):
+    process()
+    one, two = cpu.function("same", adding("same", 1)), cpu.function("same", adding("same", 2))
+    assert (call(one, 10), call(two, 10)) == (11, 12)
+
+
+def test_names_of_one_text_share_its_variables(process):
+    process()
+    text = """
+@cell = global i64 7
+define i64 @next() {
+  %old = load i64, ptr @cell
+  %new = add i64 %old, 1
+  store i64 %new, ptr @cell
+  ret i64 %old
+}
+"""
+    step, cell = cpu.function("next", text), cpu.function("cell", text)
+    assert [call(step), call(step), ctypes.c_int64.from_address(cell).value] == [7, 8, 9]
+    assert counts() == (1, 0)
+
+
+def test_several_at_once(process):
+    folder = process()
+    texts = {f"f{n}": adding(f"f{n}", n) for n in range(5)}
+    assert [call(address, 100) for address in cpu.functions(texts).values()] == [100, 101, 102, 103, 104]
+    assert counts() == (5, 0)
+    process(folder)                                   # and each is found by itself
+    assert call(cpu.function("f3", texts["f3"]), 100) == 103
+    assert [call(address, 0) for address in cpu.functions(texts | {"g": adding("g", 9)}).values()] == [0, 1, 2, 3, 4, 9]
+    assert counts() == (1, 5)
+
+
+def test_given_symbols_and_those_of_the_process(process):
+    process()
+    kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
+    twice = kind(lambda x: 2 * x)
+    text = """
+declare i64 @given(i64)
+declare i64 @labs(i64)
+define i64 @both(i64 %x) {
+  %a = call i64 @labs(i64 %x)
+  %b = call i64 @given(i64 %a)
+  ret i64 %b
+}
+"""
+    assert call(cpu.function("both", text, {"given": ctypes.cast(twice, ctypes.c_void_p).value}), -21) == 42
+
+
+@pytest.mark.parametrize("text, what", [
+    ("define i64 @f() { ret i65 0 }", "value doesn't match"),
+    ("define i64 @f() {\n  %x = add i64 %y, 1\n  %y = add i64 %x, 1\n  ret i64 %x\n}", "dominate"),
+    ("define i64 @g() { ret i64 0 }", "f"),
+])
+def test_a_text_that_makes_no_sense_is_refused(process, text, what):
+    process()
+    with pytest.raises(RuntimeError, match=what):
+        cpu.function("f", text)
+    assert call(cpu.function("fine", adding("fine", 1)), 1) == 2
+
+
+def test_assembly():
+    assert "plus:" in cpu.assembly(adding("plus", 5)).replace("_plus", "plus")
+    assert cpu.vector_bytes() in (16, 32, 64)
+
+
+# --- objects on disk ---
+
+def test_objects_are_found_by_a_later_process(process):
+    folder = process()
+    cpu.function("kept", adding("kept", 3))
+    process()
+    assert call(cpu.function("kept", adding("kept", 3)), 1) == 4
+    assert counts() == (0, 1)
+    if os.name == "posix":
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert [file.stat().st_mode & 0o777 for file in folder.iterdir()] == [0o600]
+
+
+def test_an_empty_name_keeps_nothing(process, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        process(folder="")
+        assert call(cpu.function("lost", adding("lost", 3)), 1) == 4
+        assert counts() == (1, 0)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("damage", [
+    lambda whole: whole[:-1] + bytes([whole[-1] ^ 1]),
+    lambda whole: whole[:20] + bytes([whole[20] ^ 128]) + whole[21:],
+    lambda whole: whole[:len(whole) // 2],
+    lambda whole: whole[:10],
+    lambda whole: whole + b"more",
+    lambda whole: b"",
+], ids="last_byte checksum half header longer empty".split())
+def test_a_damaged_file_is_compiled_anew(process, damage):
+    folder = process()
+    cpu.function("hurt", adding("hurt", 3))
+    file, = folder.iterdir()
+    good = file.read_bytes()
+    file.write_bytes(damage(good))
+    process()
+    with pytest.warns(UserWarning, match="damaged"):
+        assert call(cpu.function("hurt", adding("hurt", 3)), 1) == 4
+    assert counts() == (1, 0) and file.read_bytes() == good
+    process()
+    with warnings.catch_warnings(action="error"):
+        cpu.function("hurt", adding("hurt", 3))
+    assert counts() == (0, 1)
+
+
+def test_damage_is_said_once(process):
+    folder = process()
+    for n in range(3):
+        cpu.function(f"f{n}", adding(f"f{n}", n))
+    for file in folder.iterdir():
+        file.write_bytes(b"")
+    process()
+    with pytest.warns(UserWarning) as said:
+        for n in range(3):
+            cpu.function(f"f{n}", adding(f"f{n}", n))
+    assert len(said) == 1 and counts() == (3, 0)
+
+
+def test_an_object_whose_companions_are_gone_is_compiled(process):
+    folder = process()
+    texts = {f"f{n}": adding(f"f{n}", n) for n in range(2)}
+    cpu.functions(texts)
+    max(folder.iterdir(), key=lambda file: file.stat().st_size).unlink()
+    process()
+    assert [call(address, 5) for address in cpu.functions(texts).values()] == [5, 6]
+    assert counts() == (2, 0)
+
+
+def refused(process, folder, match):
+    """A folder that is not used: said once, and everything works."""
+    with pytest.warns(UserWarning, match=match) as said:
+        process(folder)
+        for n in range(2):
+            assert call(cpu.function(f"f{n}", adding(f"f{n}", n)), 1) == 1 + n
+    assert len(said) == 1 and str(folder) in str(said[0].message) and "FLAMBEAU_CACHE_DIR" in str(said[0].message)
+    assert counts() == (2, 0)
+
+
+posix = pytest.mark.skipif(os.name != "posix", reason="owners and modes of POSIX")
+
+
+@posix
+@pytest.mark.parametrize("mode", [0o770, 0o702, 0o777])
+def test_a_folder_that_others_can_write_is_not_used(process, tmp_path, mode):
+    tmp_path.joinpath("open").mkdir()
+    tmp_path.joinpath("open").chmod(mode)
+    refused(process, tmp_path / "open", "other users")
+    assert not any(tmp_path.joinpath("open").iterdir())
+
+
+@posix
+def test_a_folder_of_somebody_else_is_not_used(process, tmp_path, monkeypatch):
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    refused(process, tmp_path, "another user")
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_made(process, tmp_path):
+    tmp_path.joinpath("file").touch()
+    refused(process, tmp_path / "file" / "objects", "cannot be made")
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS])
+def test_a_full_or_frozen_disk(process, tmp_path, monkeypatch, code):
+    def replace(source, target):
+        raise OSError(code, os.strerror(code))
+    monkeypatch.setattr(os, "replace", replace)
+    refused(process, tmp_path / "objects", os.strerror(code))
+    assert not any(tmp_path.joinpath("objects").iterdir())
+
+
+@posix
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_folder_is_read(process):
+    folder = process()
+    cpu.function("old", adding("old", 1))
+    folder.chmod(0o500)
+    process()
+    assert call(cpu.function("old", adding("old", 1)), 1) == 2
+    with pytest.warns(UserWarning, match="cannot be written"):
+        assert call(cpu.function("new", adding("new", 2)), 1) == 3
+    assert counts() == (1, 1)
+    folder.chmod(0o700)
+
+
+def test_the_oldest_are_dropped(process):
+    folder = process()
+    for n in range(6):
+        cpu.function(f"f{n}", adding(f"f{n}", n))
+    files = sorted(folder.iterdir(), key=lambda file: file.stat().st_mtime_ns)
+    for age, file in enumerate(reversed(files)):
+        os.utime(file, (1e9 - age, 1e9 - age))
+    size = files[0].stat().st_size
+    process(folder, most=5 * size)
+    cpu.function("f0", adding("f0", 0))               # used again, so no longer the oldest
+    assert files[0].stat().st_mtime > 1e9 + 1
+    cpu.function("new", adding("new", 7))             # six were there, three quarters of five stay, and this one
+    assert [file.exists() for file in files] == [True, False, False, False, True, True]
+    assert len(list(folder.iterdir())) == 4
+
+
+def test_two_processes_at_once(tmp_path):
+    code = f"""
+import ctypes
+from flambeau.backends import cpu
+for n in range(8):
+    name = f"f{{n}}"
+    text = {ADD!r}.replace("NAME", name).replace("NUMBER", str(n))
+    assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(cpu.function(name, text))(1) == 1 + n
+"""
+    run = [subprocess.Popen([sys.executable, "-W", "error", "-c", code], stderr=subprocess.PIPE, text=True,
+                            env={**os.environ, "FLAMBEAU_CACHE_DIR": str(tmp_path / "objects")}) for _ in range(2)]
+    for process in run:
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
+    disk = cpu.Disk(str(tmp_path / "objects"), 1 << 28)
+    names = [file.name for file in (tmp_path / "objects").iterdir()]
+    assert len(names) == 8 and all(disk.read(name) for name in names)
+
+
+@pytest.mark.parametrize("said, folder", [
+    ({"FLAMBEAU_CACHE_DIR": "/a/b"}, "/a/b"),
+    ({"FLAMBEAU_CACHE_DIR": "", "XDG_CACHE_HOME": "/x"}, ""),
+    ({"XDG_CACHE_HOME": "/x"}, "/x/flambeau"),
+    ({"XDG_CACHE_HOME": "relative", "HOME": "/home/me"}, "/home/me/.cache/flambeau"),
+    ({"HOME": "/home/me"}, "/home/me/.cache/flambeau"),
+])
+@posix
+def test_where_objects_are_kept(monkeypatch, said, folder):
+    for name in ("FLAMBEAU_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in said.items():
+        monkeypatch.setenv(name, value)
+    assert runpy.run_path(settings.__file__)["object_dir"] == folder
