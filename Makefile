@@ -24,8 +24,8 @@ check: $(VENV)/.has-dev               ## style, types, import directions, the te
 docs: $(VENV)/.has-docs               ## site/index.html
 	$(PY) docs/build.py
 
-bench: $(VENV)/.has-conformance       ## one file per question, each prints its ratio
-	@set -e; for file in bench/*.py; do [ -e "$$file" ] || continue; echo "$$file"; $(PY) "$$file"; done
+bench: $(VENV)/.has-conformance       ## one file per question, each prints its ratios
+	@set -e; for question in overhead speed scaling memory; do echo "bench/$$question.py"; $(PY) bench/$$question.py; done
 
 clean:
 	rm -rf $(VENV) site examples/out build *.egg-info

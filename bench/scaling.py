@@ -17,8 +17,9 @@ import flambeau
 from flambeau.base import settings
 
 COUNTS = (10, 1_000, 100_000)
-FLAT = 2                      # an operation may cost this much more among 100,000 than among 1,000: with so many objects
-#                               alive the processor's caches overflow, and Python's garbage collector looks through them
+# An operation may cost this much more among 100,000 than among 1,000: with so many objects alive the processor's caches
+# overflow, and Python's garbage collector looks through all of them every so often.
+FLAT = 2
 
 
 def chain(x, y, count):
@@ -134,6 +135,7 @@ def plot(found, file):
     axes.set_ylabel("microseconds")
     axes.set_title("relu(x*y+z)*0.5+x, float32, two cores", fontsize=11)
     axes.grid(alpha=0.3)
+    axes.minorticks_off()                         # nine lines per power of ten say little, and make the file large
     axes.legend()
     figure.tight_layout()
     figure.savefig(file, metadata={"Date": None} if file.endswith("svg") else None)

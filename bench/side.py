@@ -14,6 +14,8 @@ import numpy as np
 
 SECONDS = 3.0                 # what a race may take, all contenders together, once they are warm
 ROUNDS = 5
+PATIENCE = 10.0               # seconds to wait for a quiet machine, for each row
+QUIET = 0.1                   # part of the cores that other processes may take while something is timed
 WARM_CALLS = 8                # calls before anything is timed: plans are made, code is compiled, caches are filled
 WARM_SECONDS = 0.3            # but not more of them than fit into this time
 LULL = 0.025                  # OpenMP's and XLA's threads spin this long for more work, on the next contender's cores
@@ -92,29 +94,73 @@ def agree(results, rtol=1e-4, atol=1e-5):
 
 # --- the race ---
 
-def race(runs, rounds=ROUNDS, seconds=SECONDS):
-    """The best time of a call of each contender: {name: seconds}."""
+def race(runs, rounds=ROUNDS, seconds=SECONDS, patience=PATIENCE):
+    """The best time of a call of each contender: {name: seconds}.
+
+    A burst in which other processes took more than a tenth of the cores does not count as a round; the race goes on
+    until everybody has had its rounds, or for `patience` seconds more. Then the best there is has to do, and
+    `race.disturbed` says how much of the cores the others took in the quietest burst of whoever had it worst.
+    """
     guess = {name: _warm(run) for name, run in runs.items()}
     best = dict.fromkeys(runs, float("inf"))
+    others = {name: [] for name in runs}
     gc.collect()
     gc.freeze()               # the objects of three libraries would be looked through again in everybody's time
     share = seconds / len(runs) / rounds
-    for _ in range(rounds):
+    last = time.perf_counter() + seconds + patience
+    while any(sum(took < QUIET for took in others[name]) < rounds for name in runs):
         for name, run in runs.items():
-            bunch = max(1, int(5 * SHORT / guess[name])) if guess[name] < SHORT else 1
             time.sleep(LULL)
             run()             # after the others: caches and clocks are theirs
-            until = time.perf_counter() + share
-            while True:
-                start = time.perf_counter()
-                for _ in range(bunch):
-                    run()
-                end = time.perf_counter()
-                best[name] = min(best[name], (end - start) / bunch)
-                if end > until:
-                    break
+            before = _cores()
+            best[name] = min(best[name], _burst(run, guess[name], share))
+            others[name].append(_taken(before, _cores()))
+        if time.perf_counter() > last:
+            break
+        if any(took[-1] > QUIET for took in others.values()):
+            _wait_for_quiet(last)
     gc.unfreeze()
+    race.disturbed = max(min(took) for took in others.values())
     return best
+
+
+def _burst(run, guess, share):
+    """The best time of a call within about `share` seconds of calls."""
+    best, bunch = float("inf"), max(1, int(5 * SHORT / guess)) if guess < SHORT else 1
+    until = time.perf_counter() + share
+    while True:
+        start = time.perf_counter()
+        for _ in range(bunch):
+            run()
+        end = time.perf_counter()
+        best = min(best, (end - start) / bunch)
+        if end > until:
+            return best
+
+
+def _cores():
+    """Seconds so far: on the clock, of this process on all cores, and of everybody on all cores."""
+    everybody = 0.0
+    if os.path.exists("/proc/stat"):
+        with open("/proc/stat", encoding="ascii") as file:
+            user, nice, system, _, _, irq, softirq, steal = map(int, file.readline().split()[1:9])
+        everybody = (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+    return time.perf_counter(), time.process_time(), everybody
+
+
+def _wait_for_quiet(last):
+    """Sleep until others leave the cores alone, or the clock says `last`."""
+    while True:
+        before = _cores()
+        time.sleep(0.25)
+        if _taken(before, _cores()) < QUIET or time.perf_counter() > last:
+            return
+
+
+def _taken(before, after):
+    """Which part of the cores other processes took between two readings of `_cores`."""
+    clock, mine, everybody = (b - a for a, b in zip(before, after))
+    return max(0.0, everybody - mine) / (clock * os.cpu_count())
 
 
 def _warm(run):
@@ -187,7 +233,7 @@ class Table:
         ratio = "-" if ratio is None else ratio if isinstance(ratio, str) else f"{ratio:.2f}"
         self._print((work, *cells, ratio, str(target), verdict), good)
 
-    def race(self, row, rounds=ROUNDS):
+    def race(self, row, rounds=ROUNDS, patience=PATIENCE):
         """Compare, time and print `row`."""
         runs, missing, results = {}, dict(row.missing), {}
         for name, make in row.runs.items():
@@ -201,18 +247,22 @@ class Table:
             results = row.check(list(runs))
         differ = agree(results, *row.tolerance) if len(results) > 1 else None
         results.clear()
-        times = {} if differ else race(runs, rounds) if runs else {}
+        times, aside = {}, ""
+        if runs and not differ:
+            times = race(runs, rounds, patience=patience)
+            if race.disturbed > QUIET:
+                aside = f" (other processes took {100 * race.disturbed:.0f}% of the cores)"
         for claim in row.claims:
             work = f"{row.work}{claim.note and ', '}{claim.note}"
             if differ or claim.below in missing or claim.above in missing:
                 why = f"NOT COMPARED: {differ}" if differ else ", ".join(
                     f"{name} {missing[name]}" for name in (claim.below, claim.above) if name in missing)
-                self.add(work, times, None, claim.target, why, False, claim.below)
+                self.add(work, times, None, claim.target, why + aside, False, claim.below)
                 continue
             ratio = times[claim.above] / times[claim.below]
             good = ratio >= claim.target
             verdict = "reached" if good else f"short by {100 * (1 - ratio / claim.target):.0f}%"
-            self.add(work, times, ratio, claim.target, verdict, good, claim.below)
+            self.add(work, times, ratio, claim.target, verdict + aside, good, claim.below)
 
     def close(self):
         """How many claims hold."""

@@ -1,6 +1,6 @@
 """How fast is Flambeau beside PyTorch and JAX, and does it reach what it set out to reach?
 
-    python bench/speed.py [words ...] [--compile] [--rounds 5] [--json file]
+    python bench/speed.py [words ...] [--compile] [--rounds 5] [--patience 10] [--json file]
 
 Only the rows that contain one of the words are run; without words, all. The ratio is PyTorch eager's time over ours,
 unless the row says otherwise. `--compile` lets torch.compile take part, which takes tens of seconds per row the first
@@ -13,7 +13,22 @@ import cold
 import models
 import numpy as np
 import torch
-from side import COMPILED, EAGER, INDUCTOR, JAX, OURS, ROUNDS, Claim, Row, Table, eager, jitted, ours, two_cores
+from side import (
+    COMPILED,
+    EAGER,
+    INDUCTOR,
+    JAX,
+    OURS,
+    PATIENCE,
+    ROUNDS,
+    Claim,
+    Row,
+    Table,
+    eager,
+    jitted,
+    ours,
+    two_cores,
+)
 
 import flambeau
 
@@ -226,13 +241,14 @@ def main():
     parser.add_argument("words", nargs="*", help="run only the rows that contain one of these words")
     parser.add_argument("--compile", action="store_true", help="let torch.compile take part")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds to wait for a quiet machine, per row")
     parser.add_argument("--json", help="write the measurements to this file")
     args = parser.parse_args()
     two_cores()
     table = Table()
     for name, make in ROWS:
         if not args.words or any(word.lower() in name.lower() for word in args.words):
-            table.race(make(args.compile), args.rounds)
+            table.race(make(args.compile), args.rounds, args.patience)
     if not args.words or any(word.lower() in cold.WORK for word in args.words):
         cold.add(table, args.compile)
     table.close()

@@ -9,6 +9,7 @@ import argparse
 import html
 import inspect
 import re
+import shutil
 import types
 from pathlib import Path
 
@@ -135,6 +136,8 @@ def main():
                       for other, (label, _) in pages.items())
         page = TEMPLATE.format(title=html.escape(title), nav=nav, body=body)
         (out / f"{name}.html").write_text(page, encoding="utf-8")
+    for picture in HERE.glob("*.svg"):
+        shutil.copy(picture, out)
     print(f"{len(pages)} pages in {out}")
 
 

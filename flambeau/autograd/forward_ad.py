@@ -12,8 +12,8 @@ from collections import namedtuple
 from ..base.errors import here
 from ..base.op import door
 from .engine import grad, suit
-from .modes import modes
-from .node import Kept, OpNode, Plan, _count, edge_of, flat, keep, requires
+from .modes import modes, tell
+from .node import LIST, TENSOR, Kept, OpNode, Plan, _count, edge_of, flat, keep, requires
 from .slices import laid_like, look, start_in
 
 __all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]
@@ -39,6 +39,7 @@ def enter_dual_level():
         raise RuntimeError("Nested forward mode AD is not supported at the moment")
     _levels += 1
     modes.level = _levels
+    tell()
     return 0
 
 
@@ -47,6 +48,7 @@ def exit_dual_level(*, level=None):
     if modes.level < 0:
         raise RuntimeError("Trying to exit a forward AD level that was not entered: no dual level is open.")
     modes.level = -1
+    tell()
 
 
 def make_dual(tensor, tangent, *, level=None):
@@ -176,8 +178,8 @@ def propagate(op, entry, args, inputs, outs):
         real = [nr for nr, o in enumerate(outs) if o.spec.dtype.category >= 2 and nr not in op.nondiff]
         probes = [o.new_zeros(o.shape).requires_grad_() if nr in real else None for nr, o in enumerate(outs)]
         made = node.backward(tuple(probes))
-        pairs = [(suit(g, kind), t.to(kind.dtype)) for g, t, kind, use in
-                 zip(made, tangents, entry.kinds, live, strict=True) if use and g is not None and requires(g)]
+        pairs = [(suit(g, kind), tangents[i].to(kind.dtype)) for g, kind, i in
+                 zip(made, node.kinds, node.plan.inputs, strict=True) if g is not None and requires(g)]
         wanted = [probes[nr] for nr in real]
         if pairs:
             got = grad([g for g, _ in pairs], wanted, [t for _, t in pairs], create_graph=before,
@@ -205,16 +207,11 @@ def _node(op, entry, args, inputs, outs, live):
     """A node like the one `dispatch` makes, for all inputs with a tangent, whether or not they require grad."""
     node = object.__new__(OpNode)
     node.plan = Plan(op, entry.kinds, entry.template, sum(1 << i for i, use in enumerate(live) if use))
-    node.edges = tuple((edge_of(t) or (None, 0)) if use else None for t, use in zip(inputs, live, strict=True))
+    node.edges = tuple(edge_of(t) or (None, 0) for t, use in zip(inputs, live, strict=True) if use)
     kept = []
-    for at, a in enumerate(args):
-        slot = entry.template[at]
-        if slot is None:
-            kept.append(a)
-        elif slot.__class__ is int:
-            kept.append(keep(a))
-        else:
-            kept.append(tuple(b if b is None else keep(b) for b in a))
+    for at, how in node.plan.asked:
+        a = args[at]
+        kept.append(keep(a) if how == TENSOR else tuple(b if b is None else keep(b) for b in a) if how == LIST else a)
     held = tuple(keep(o) for o in outs)
     kept.append(held[0] if len(held) == 1 else held)
     node.kept, node.outs, node.n_outputs = kept, tuple(o.spec for o in outs), len(outs)

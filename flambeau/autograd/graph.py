@@ -3,7 +3,7 @@ import weakref
 from collections import namedtuple
 
 from ..base.op import door
-from .modes import modes
+from .modes import modes, tell
 from .node import accumulator, edge_of, requires
 
 GradientEdge = namedtuple("GradientEdge", ["node", "output_nr"])
@@ -19,9 +19,11 @@ class saved_tensors_hooks:
         if modes.saved_refusal is not None:
             raise RuntimeError(modes.saved_refusal)
         modes.saved_hooks = (*modes.saved_hooks, self.hooks)
+        tell()
 
     def __exit__(self, *exc):
         modes.saved_hooks = modes.saved_hooks[:-1]
+        tell()
 
 
 class save_on_cpu(saved_tensors_hooks):

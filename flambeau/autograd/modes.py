@@ -2,6 +2,8 @@
 import functools
 import threading
 
+from ..trace.record import current
+
 
 class _Modes(threading.local):
     grad = True               # whether calls record autograd nodes
@@ -15,6 +17,14 @@ class _Modes(threading.local):
 
 
 modes = _Modes()
+
+
+def tell():
+    """Let the recorder know whether it must ask for modes at every call: inference, forward mode, saved-tensor hooks.
+
+    Reading thread-local state costs as much as recording an input does, and these modes are off nearly always.
+    """
+    current().special = modes.inference or modes.level >= 0 or modes.saved_hooks != ()
 
 
 class _Switch:
@@ -123,9 +133,11 @@ class inference_mode(_Switch):
         self.before = modes.grad, modes.inference
         modes.inference = self.mode
         modes.grad = False if self.mode else modes.grad
+        tell()
 
     def __exit__(self, *exc):
         modes.grad, modes.inference = self.before
+        tell()
 
     def _again(self):
         return inference_mode(self.mode)

@@ -2,6 +2,10 @@
 
 A kept tensor is held by its storage and version, not by its contents, so that an in-place write costs no copy and
 is noticed at backward. A node's own result is kept without its node, since the node would otherwise hold itself.
+
+Note [What is kept]: nearly always an input is kept as the plain tuple (tensor, storage, version, node), and a result
+as (storage, version, spec, offset): tuples cost a third of an object to make and to read. What needs more than that
+(hooks that pack it, memory that the outside can write, a subclass, forward mode) is kept as a Kept.
 """
 import itertools
 import weakref
@@ -26,6 +30,7 @@ class Node:
     tensor_hooks = None       # output number → hooks of the tensor that it is
     retained = None           # output number → weak reference to a tensor that keeps its gradient
     _metadata = None
+    hooked = False            # whether any of the hooks above, or a retained gradient, is there
     n_outputs = 1
     kinds = None              # spec of each input, where gradients are to be brought to it
     takes_none = False        # whether it runs even where no gradient came
@@ -55,19 +60,19 @@ class Node:
     def register_hook(self, fn):
         """Call `fn(grad_inputs, grad_outputs)` after this node ran; what it returns replaces grad_inputs."""
         if self.hooks is None:
-            self.hooks = {}
+            self.hooks, self.hooked = {}, True
         return Handle(self.hooks, fn)
 
     def register_prehook(self, fn):
         """Call `fn(grad_outputs)` before this node runs; what it returns replaces grad_outputs."""
         if self.pre_hooks is None:
-            self.pre_hooks = {}
+            self.pre_hooks, self.hooked = {}, True
         return Handle(self.pre_hooks, fn)
 
     def hook_output(self, nr, fn):
         """Call `fn(grad)` when the gradient of output `nr` is complete."""
         if self.tensor_hooks is None:
-            self.tensor_hooks = {}
+            self.tensor_hooks, self.hooked = {}, True
         return Handle(self.tensor_hooks.setdefault(nr, {}), fn)
 
     def __call__(self, *grads):
@@ -125,7 +130,7 @@ def accumulator(leaf):
         node = AccumulateGrad(leaf)
         leaf._accumulator = weakref.ref(node)
         if leaf._leaf_hooks:
-            node.tensor_hooks = {0: leaf._leaf_hooks}
+            node.tensor_hooks, node.hooked = {0: leaf._leaf_hooks}, True
     return node
 
 
@@ -176,6 +181,24 @@ class Kept:
     check = None              # a checksum of memory that the outside can write
     packed = None             # what a saved-tensors hook made of it, and the hook that unpacks
     tangent = None            # what it carries in forward mode
+
+    @classmethod
+    def of_input(cls, tensor, storage, version, node):
+        """The full form of an input's plain tuple."""
+        kept = cls()
+        kept.storage, kept.version, kept.spec, kept.offset = storage, version, tensor.spec, tensor.offset
+        if node is not None:
+            kept.node, kept.nr = node, tensor._nr
+        else:
+            kept.leaf = tensor
+        return kept
+
+    @classmethod
+    def of_result(cls, storage, version, spec, offset):
+        """The full form of a result's plain tuple."""
+        kept = cls()
+        kept.storage, kept.version, kept.spec, kept.offset, kept.own = storage, version, spec, offset, True
+        return kept
 
     def unpack(self, owner):
         """The tensor as it was kept; refuses if its memory has been written since."""
@@ -318,17 +341,22 @@ def outside_error(kept, owner):
 class Plan:
     """What the backward of one kind of call needs, found once: inputs that get a gradient, what is kept, the rules.
 
-    `steps` holds (input, rule, wanted arguments); a wanted argument is (ARG, position), (OUT, None), (NTH, result) or
-    (SPEC, the spec itself). A rule for a list of tensors stands with the tuple of its inputs.
+    Only inputs that want a gradient count in a node: its edges, its gradients and `suits` (their specs) stand in the
+    order of `inputs` (their numbers). `asked` holds (position, how) of each argument that is kept, in the order of
+    `kept`. `steps` holds (place of the gradient, rule, wanted arguments); a wanted argument is (NUMBER, TENSOR or LIST,
+    place in `kept`), (OUT, None), (NTH, result) or (SPEC, the spec itself). A rule for a list of tensors stands with the
+    tuple of its places.
     """
 
-    __slots__ = ("op", "kinds", "template", "live", "singles", "lists", "keep_out", "steps", "saves", "node")
+    __slots__ = ("op", "template", "live", "inputs", "suits", "asked", "keep_out", "steps", "saves", "node")
 
     def __init__(self, op, kinds, template, wanted):
-        self.op, self.kinds, self.template = op, kinds, template
+        self.op, self.template = op, template
         self.node = node_type(next((name for argument, name in op.number_nodes.items()
                                     if template[op.arg_names.index(argument)] is None), op.node_name))
-        self.live = live = [bool(wanted >> i & 1) and kind.dtype.category >= 2 for i, kind in enumerate(kinds)]
+        self.live = live = tuple([bool(wanted >> i & 1) and k.dtype.category >= 2 for i, k in enumerate(kinds)])
+        self.inputs = tuple([i for i, use in enumerate(live) if use])
+        self.suits = tuple([kinds[i] for i in self.inputs])
         places = [at for at, slot in enumerate(template)
                   if (slot.__class__ is int and live[slot])
                   or (slot.__class__ is tuple and any(s is not None and live[s] for s in slot))]
@@ -340,50 +368,64 @@ class Plan:
                     raise NotImplementedError(f"{op.__name__} has no gradient for its argument '{op.arg_names[at]}'; "
                                               "detach() that argument first")
             rules = [(template[at], *op.rules[at]) for at in places]
-        asked = {name for _, _, names in rules for name in names}
-        which = [i for i, name in enumerate(op.arg_names) if name in asked]
-        self.singles = tuple(at for at in which if template[at].__class__ is int)
-        self.lists = tuple(at for at in which if template[at].__class__ is tuple)
-        nths = frozenset(int(n[3:]) for n in asked if n.startswith("out") and n[3:].isdigit())
-        self.keep_out = ALL if "out" in asked else nths
-        self.saves = bool(self.singles or self.lists or self.keep_out)
-        self.steps = tuple((slot, rule, tuple(self.argument(name) for name in names)) for slot, rule, names in rules)
+        names = {name for _, _, names in rules for name in names}
+        which = [at for at, name in enumerate(op.arg_names) if name in names]
+        self.asked = tuple([(at, how_kept(template[at])) for at in which])
+        nths = frozenset(int(n[3:]) for n in names if n.startswith("out") and n[3:].isdigit())
+        self.keep_out = ALL if "out" in names else nths
+        self.saves = bool(self.keep_out) or any(how != NUMBER for _, how in self.asked)
+        self.steps = tuple([(self.place(slot), rule, tuple([self.argument(name, kinds) for name in names]))
+                            for slot, rule, names in rules])
 
-    def argument(self, name):
+    def place(self, slot):
+        """Where the gradient of the input (or the inputs) `slot` stands; None where none is wanted."""
+        if slot.__class__ is tuple:
+            return tuple([self.place(s) for s in slot])
+        return self.inputs.index(slot) if slot is not None and self.live[slot] else None
+
+    def argument(self, name, kinds):
         """How a rule's parameter is fetched."""
         names = self.op.arg_names
         if name in names:
-            return ARG, names.index(name)
+            at = names.index(name)
+            how = how_kept(self.template[at])
+            return how, self.asked.index((at, how))
         if name == "out":
             return OUT, None
         if name.startswith("out") and name[3:].isdigit():
             return NTH, int(name[3:])
         slot = self.template[names.index(name.removesuffix("_spec"))]
-        kinds = self.kinds
         return SPEC, (kinds[slot] if slot.__class__ is int else None if slot is None else
-                      tuple(None if s is None else kinds[s] for s in slot))
+                      tuple([None if s is None else kinds[s] for s in slot]))
 
 
-ARG, OUT, NTH, SPEC = range(4)
+NUMBER, TENSOR, LIST, OUT, NTH, SPEC = range(6)
 ALL = range(1 << 20)         # of the results
 
 
+def how_kept(slot):
+    """How an argument is kept, from its place in an entry's template."""
+    return TENSOR if slot.__class__ is int else LIST if slot.__class__ is tuple else NUMBER
+
+
 class OpNode(Node):
-    """The node of a declared operation. `kept` follows its arguments (Kept, parameter or None), the result last."""
+    """The node of a declared operation. `kept` holds what its plan asked for, the result (or results) last."""
 
     # plan; edges; kept; outs: spec of each result; site; seq. Set by `dispatch`, which makes one for every call.
     op = property(lambda self: self.plan.op)
-    kinds = property(lambda self: self.plan.kinds)
+    kinds = property(lambda self: self.plan.suits)
+    __init__ = object.__init__             # made often, and then filled in
 
     @property
     def next_functions(self):
         """(node, output number) of each input; a number in a tensor's place counts, with (None, 0), as in PyTorch."""
-        op, out = self.plan.op, []
-        for at, slot in enumerate(self.plan.template):
+        plan, op, out = self.plan, self.plan.op, []
+        for at, slot in enumerate(plan.template):
             if slot is not None:
                 if op.joint is not None or at in op.rules:
-                    slots = slot if slot.__class__ is tuple else (slot,)
-                    out += [self.edges[s] or (None, 0) for s in slots if s is not None]
+                    for s in slot if slot.__class__ is tuple else (slot,):
+                        if s is not None:
+                            out.append(plan.live[s] and self.edges[plan.inputs.index(s)] or (None, 0))
             elif op.pointwise and at in op.rules and op.arg_names[at] not in op.number_nodes:
                 out.append((None, 0))
         return tuple(out)
@@ -398,52 +440,79 @@ class OpNode(Node):
 
     def result_moved(self, storage, tensor):
         """After an in-place form: the result that was kept from `storage` now lives in `tensor`, and ages with it."""
-        for kept in flat(self.kept[-1:]):
+        if not self.plan.keep_out:
+            return
+        here, version, last = tensor.storage, tensor.storage.version, self.kept[-1]
+        if last.__class__ is tuple and last[0] is storage:                # see Note [What is kept]
+            here.saved_at = version
+            self.kept[-1] = (here, version, tensor.spec, tensor.offset)
+        for kept in flat((last,)):
             if kept.__class__ is Kept and kept.packed is None and kept.storage is storage:
-                kept.storage, kept.spec, kept.offset = tensor.storage, tensor.spec, tensor.offset
-                kept.version = tensor.storage.saved_at = tensor.storage.version
+                kept.storage, kept.spec, kept.offset = here, tensor.spec, tensor.offset
+                kept.version = here.saved_at = version
 
-    def fetch(self, wanted):
-        """The arguments that a rule asks for."""
-        got = []
-        for how, what in wanted:
-            if how == SPEC:
-                got.append(what)
-                continue
-            held = self.kept[what if how == ARG else -1]
-            if how == NTH:
-                held = held[what]
+    def fetch(self, how, what):
+        """One argument that a rule asks for."""
+        if how == SPEC:
+            return what
+        if how >= OUT:
+            return self.result(what)
+        held = self.kept[what]
+        if how == TENSOR:
             if held.__class__ is Kept:
-                held = held.unpack(self)
-            elif held.__class__ is tuple and any(h.__class__ is Kept for h in held):
-                held = tuple([h.unpack(self) if h.__class__ is Kept else h for h in held])
-            got.append(held)
-        return got
+                return held.unpack(self)
+            tensor, storage, version, node = held                         # see Note [What is kept]
+            if storage.version == version and storage.print_at is None and tensor._node is node:
+                return tensor
+            if storage.version == version and node is not None and tensor._node is None:
+                raise RuntimeError("Trying to use a saved tensor that has been detached in-place, i.e. with "
+                                   ".detach_(). This is not supported, please use out-of-place `.detach()` instead")
+            return Kept.of_input(*held).unpack(self)
+        if how == LIST:
+            return tuple([h if h is None else h.unpack(self) for h in held])
+        return held
+
+    def result(self, nr=None):
+        """The node's own result as it was kept; number `nr` of several, or all of them."""
+        held = self.kept[-1]
+        if self.n_outputs > 1:
+            return held[nr].unpack(self) if nr is not None else tuple([h.unpack(self) for h in held])
+        if held.__class__ is Kept:
+            return held.unpack(self)
+        storage, version, kind, offset = held                             # see Note [What is kept]
+        if storage.version != version or storage.print_at is not None:
+            return Kept.of_result(*held).unpack(self)
+        tensor = door.wrap(storage, kind, offset)
+        if kind.dtype.category >= 2:
+            tensor._node, tensor._nr = self, 0
+        return tensor
 
     def backward(self, grads):
-        """The gradient of each tensor input, None where none is wanted."""
+        """The gradient of each input that wants one, in the order of `edges`."""
         if self.kept is None:
             raise second_error(self)
-        g = grads[0] if len(self.outs) == 1 else grads
-        edges = self.edges
-        steps = self.plan.steps
-        if self.plan.op.joint is not None:
-            _, rule, wanted = steps[0]
-            out = rule(g, tuple([e is not None for e in edges]), *self.fetch(wanted))
-            return tuple(out) if isinstance(out, (tuple, list)) else (out,)
-        if len(edges) == 1:
-            _, rule, wanted = steps[0]
-            if steps[0][0].__class__ is int:
-                return (rule(g, *self.fetch(wanted)) if wanted else rule(g),)
-        out = [None] * len(edges)
-        for slot, rule, wanted in steps:
-            if slot.__class__ is int:
-                out[slot] = rule(g, *self.fetch(wanted)) if wanted else rule(g)
+        g = grads[0] if self.n_outputs == 1 else grads
+        plan, fetch = self.plan, self.fetch
+        if plan.op.joint is not None:
+            _, rule, wanted = plan.steps[0]
+            out = rule(g, plan.live, *[fetch(*w) for w in wanted])
+            out = out if isinstance(out, (tuple, list)) else (out,)
+            return [out[i] for i in plan.inputs]
+        out = [None] * len(plan.inputs)
+        for place, rule, wanted in plan.steps:
+            if not wanted:
+                made = rule(g)
+            elif len(wanted) == 1:
+                made = rule(g, fetch(*wanted[0]))
             else:
-                for s, made in zip(slot, rule(g, *self.fetch(wanted)), strict=True):
-                    if s is not None and edges[s] is not None:
-                        out[s] = made
-        return tuple(out)
+                made = rule(g, *[fetch(*w) for w in wanted])
+            if place.__class__ is int:
+                out[place] = made
+            else:
+                for p, part in zip(place, made, strict=True):
+                    if p is not None:
+                        out[p] = part
+        return out
 
 
 _node_types: dict = {}

@@ -6,34 +6,44 @@ laid out and, where it is still somebody else's memory, copied, so that a result
 import numpy as np
 
 from ..base.op import wrapped
+from . import memory
+
+MUCH = 64 << 20               # results of so many bytes are asked about before NumPy allocates them
 
 
 def execute(entry, arrays, params, own=False):
     """The result arrays of one instruction, laid out as their specs say. `own`: the first array may be overwritten."""
     op = entry.op
-    casts = entry.casts
-    if casts is not None:
-        given = arrays
-        arrays = [a if a.dtype is c else a.astype(c) for a, c in zip(arrays, casts, strict=True)]
-        own = own or (op.overwrites and arrays[0] is not given[0])
-    if op.overwrites and not own:
-        arrays = [arrays[0].copy(order="K"), *arrays[1:]]
-    if entry.simple:
-        out = op.ref(np, *arrays)
-    else:
-        argv = arguments(entry, arrays, params)
-        if op.kwonly:
-            n = op.n_positional
-            out = op.ref(np, *argv[:n], **dict(zip(op.kwonly, argv[n:], strict=True)))
+    if entry.nbytes > MUCH and not own and not memory.make_room(entry.nbytes):
+        raise memory.failure(entry.nbytes)
+    given, may = arrays, own
+    try:
+        casts = entry.casts
+        if casts is not None:
+            arrays = [a if a.dtype is c else a.astype(c) for a, c in zip(arrays, casts, strict=True)]
+            own = own or (op.overwrites and arrays[0] is not given[0])
+        if op.overwrites and not own:
+            arrays = [arrays[0].copy(order="K"), *arrays[1:]]
+        if entry.simple:
+            out = op.ref(np, *arrays)
         else:
-            out = op.ref(np, *argv)
-    if op.overwrites:
-        arrays = arrays[1:]                              # what was written into it is the result
-    if entry.outs is None:                               # shapes known only now
-        return [owned(np.asarray(o), arrays) for o in (out if entry.many else (out,))]
-    if not entry.many:
-        return [fit(out, entry.outs[0], arrays)]
-    return [fit(o, s, arrays) for o, s in zip(out, entry.outs, strict=True)]
+            argv = arguments(entry, arrays, params)
+            if op.kwonly:
+                n = op.n_positional
+                out = op.ref(np, *argv[:n], **dict(zip(op.kwonly, argv[n:], strict=True)))
+            else:
+                out = op.ref(np, *argv)
+        if op.overwrites:
+            arrays = arrays[1:]                              # what was written into it is the result
+        if entry.outs is None:                               # shapes known only now
+            return [owned(np.asarray(o), arrays) for o in (out if entry.many else (out,))]
+        if not entry.many:
+            return [fit(out, entry.outs[0], arrays)]
+        return [fit(o, s, arrays) for o, s in zip(out, entry.outs, strict=True)]
+    except MemoryError:
+        if may or not memory.empty_cache():              # what was overwritten cannot be tried again
+            raise
+    return execute(entry, given, params)
 
 
 def arguments(entry, arrays, params):
@@ -93,9 +103,10 @@ def owned(result, inputs):
 
 def blank(spec):
     """Uninitialised memory laid out as `spec`, which must be dense."""
+    if spec.nbytes > memory.SMALL:
+        return memory.blank(spec)[0]                     # pages that were touched before
     if spec.contiguous:
         return np.empty(spec.shape, spec.dtype.np)
-    memory = np.empty(spec.nbytes, np.uint8)
-    return np.ndarray(spec.shape, spec.dtype.np, memory, 0, spec.np_strides)
+    return np.ndarray(spec.shape, spec.dtype.np, np.empty(spec.nbytes, np.uint8), 0, spec.np_strides)
 
 

@@ -29,10 +29,10 @@ X86 = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686", "x86")
 ELEMENTS = {"float32": "float", "float64": "double"}
 ROWS, WIDTH = 16, 8           # the kernels' limits: rows, and vectors across
 LONG = 512                    # k of one block at most: what is packed must fit in the second cache
-PIECE = 40_000                # cycles of work, by estimate, that are worth handing to another thread
+PIECE = 16_000                # cycles of work, by estimate, that are worth handing to another thread
 
 FIELDS = ("M N K tile_m tile_n tiles_m tiles_n block rows width a_row a_col b_row b_col c_row c_col e_row e_col a_pack "
-          "b_pack a_room alpha beta relu runtime kernels size1 size2 a0 a1 a2 b0 b1 b2 c0 c1 c2 e0 e1 e2").split()
+          "b_pack a_room alpha beta relu runtime turned kernels size1 size2 a0 a1 a2 b0 b1 b2 c0 c1 c2 e0 e1 e2").split()
 DIRECT, COPY, TURN, GATHER = range(4)      # how an operand is packed: not, row by row, transposed, element by element
 
 
@@ -173,7 +173,7 @@ class Kernels:
              if field not in ("alpha", "beta")}
         alpha, beta = self.numbers(w, f["runtime"])
         has_e = w.is_("ne", f["e_col"], -1)
-        A, B, C = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
+        A, B, C = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in (f["turned"], w.sub(1, f["turned"]), 2)]
         E = w.load("ptr", w.at("ptr", "%buffers", w.pick(has_e, 3, 2)))
         relu = w.is_("ne", f["relu"], 0)
         a_pack = w(f"alloca {elt}, i64 {f['a_room']}, align 64")
@@ -299,7 +299,7 @@ class Kernels:
              if field not in ("alpha", "beta")}
         alpha, beta = self.numbers(w, f["runtime"])
         has_e = w.is_("ne", f["e_col"], -1)
-        A, B, C = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
+        A, B, C = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in (f["turned"], w.sub(1, f["turned"]), 2)]
         E = w.load("ptr", w.at("ptr", "%buffers", w.pick(has_e, 3, 2)))
         floor = w.pick(w.is_("ne", f["relu"], 0), "0.0", "0xFFF0000000000000", elt)
         whole = w.down(f["K"], n)
@@ -366,8 +366,8 @@ class Host:
         self.made = {}
 
     def rows(self, width):
-        """The most rows that fit in the registers beside `width` vectors of B and one of A."""
-        return max(1, min(ROWS, (self.registers - width - 1) // width))
+        """The most rows whose block fits in the registers, beside `width` vectors of B and one of A."""
+        return max(1, min(ROWS if width == 1 else 8, (self.registers - width - 1) // width))
 
     def step(self, shapes):
         """The address of the step, with the innermost kernels of `shapes` [(rows, width)] in the table."""
@@ -445,7 +445,7 @@ def gemm(M, N, K, dtype, a, b, c, batch=(), alpha=1.0, beta=0.0, add=None, relu=
     f = dict.fromkeys(FIELDS, 0)
     f.update(M=M, N=N, K=K, a_row=a[0], a_col=a[1], b_row=b[0], b_col=b[1], c_row=c[0], c_col=c[1],
              e_row=e[0] if e else 0, e_col=e[1] if e else -1, alpha=bits(alpha), beta=bits(beta), relu=int(relu),
-             runtime=int(runtime), size1=batch[1], size2=batch[2], kernels=machine.address)
+             runtime=int(runtime), turned=int(turn), size1=batch[1], size2=batch[2], kernels=machine.address)
     for name, strides in (("a", a_batch), ("b", b_batch), ("c", c_batch), ("e", e_batch)):
         f.update({f"{name}{d}": s for d, s in enumerate(strides)})
     count = math.prod(batch)

@@ -127,6 +127,8 @@ def blank(spec):
     _counts.allocated = allocated = _counts.allocated + size
     if allocated > _counts.peak:
         _counts.peak = allocated
+    if spec.contiguous:
+        return _array(spec.shape, spec.dtype.np, make(address)), address
     return _array(spec.shape, spec.dtype.np, make(address), 0, spec.np_strides), address
 
 
@@ -167,7 +169,7 @@ def _slowly(nbytes, spec=None):
         try:
             home, address = _large(size) if size > SMALL else _small(size)
         except MemoryError:
-            raise _failure(nbytes, spec) from None
+            raise failure(nbytes, spec) from None
         if len(_ways) > 10_000:                       # a program with ever new sizes
             _ways.clear()
         own = _home(size)
@@ -221,9 +223,7 @@ def _small(size):
 def _fresh(size):
     """Memory from the system: the mapping, and where it starts. Gives back what is idle if it must."""
     if size > _counts.room:                           # a look costs the reading of files, so it is taken now and then
-        if size > available():
-            empty_cache()
-        if size > limit() - max(held(), allocated()):
+        if not make_room(size):
             raise MemoryError
         _counts.room = available() // 4
     # Huge pages lie at multiples of their size. The room to move there is never touched, so it is no memory.
@@ -235,8 +235,8 @@ def _fresh(size):
         _counts.retries += 1
         try:
             mapping = _map(size + spare)
-        except OSError as error:
-            raise MemoryError from error
+        except OSError:
+            raise MemoryError from None
     start = _addressof(ctypes.c_char.from_buffer(mapping))
     if spare:
         start = -(-start // HUGE) * HUGE
@@ -245,6 +245,16 @@ def _fresh(size):
     if reserved > _counts.reserved_peak:
         _counts.reserved_peak = reserved
     return mapping, start
+
+
+def make_room(nbytes):
+    """Give back what is idle if `nbytes` would not fit beside it; False if they could never be there.
+
+    The system would promise them all the same, and end the process when they are touched.
+    """
+    if nbytes > available():
+        empty_cache()
+    return nbytes <= limit() - max(held(), allocated())
 
 
 def _map(size):
@@ -264,12 +274,14 @@ def _map(size):
 
 
 def empty_cache():
-    """Give back to the system what lies idle: large blocks, and slabs none of whose blocks is in use."""
+    """Give back to the system what lies idle: large blocks, and slabs none of whose blocks is in use. Says how much."""
     with _lock:
+        before = reserved()
         _trim(0)
         for home in list(_homes.values()):
             if home.size <= SMALL:
                 _drop_slabs(home)
+        return before - reserved()
 
 
 def _trim(most):
@@ -405,14 +417,14 @@ def explained(error, asked=None):
     if not isinstance(error, OutOfMemoryError):                             # NumPy's
         shape, dtype = getattr(error, "shape", None), getattr(error, "dtype", None)
         nbytes = None if dtype is None else math.prod(shape) * dtype.itemsize
-        known, error = error, _failure(nbytes, getattr(error, "spec", None), said=str(error))
+        known, error = error, failure(nbytes, getattr(error, "spec", None), said=str(error))
         error.entry = getattr(known, "entry", None)
     whole = OutOfMemoryError("".join([error.args[0], *(explain(error, asked) for explain in on_failure)]))
     whole.nbytes, whole.spec, whole.complete = error.nbytes, error.spec, True
     return whole
 
 
-def _failure(nbytes, spec=None, said=""):
+def failure(nbytes, spec=None, said=""):
     """The error that says there is no room for `nbytes` bytes."""
     _counts.failures += 1
     what = said if nbytes is None else f"you tried to allocate {nbytes} bytes ({words(nbytes)})"

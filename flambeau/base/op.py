@@ -62,8 +62,8 @@ RENAMED = {"axis": "dim", "axes": "dim", "keepdims": "keepdim", "self": "input",
 class Entry:
     """All that is known about one call before it runs; found again by its key (operation, specs, parameters)."""
 
-    __slots__ = ("op", "outs", "many", "casts", "template", "simple", "param_at", "wrap", "kinds", "deltas", "nbytes",
-                 "device", "plans", "quick", "compute")
+    __slots__ = ("op", "outs", "many", "casts", "template", "simple", "param_at", "pick", "wrap", "kinds", "zeros",
+                 "deltas", "nbytes", "device", "plans", "quick", "compute")
 
 
 class OpType(type):

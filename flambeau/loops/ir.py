@@ -68,9 +68,10 @@ class Kernel:
     `cut`: the kept dimension that numbers the blocks of the first reduced one, or None where a tile walks all of it.
     """
 
-    def __init__(self, kept, reduced, lanes, blocked=(), cut=None):
+    def __init__(self, kept, reduced, lanes, blocked=(), cut=None, vectors=4):
         self.kept, self.reduced, self.lanes = kept, reduced, lanes
         self.blocked, self.cut = tuple(blocked), cut
+        self.vectors = vectors    # how many machine vectors are worth taking at once
         self.accesses, self.numbers, self.passes, self.finals = [], [], [], []
 
     def ints(self):
@@ -107,8 +108,9 @@ class _Printer:
         k, out = self.kernel, self.out
         blocks = f" blocks of {', '.join(f'd{d}' for d in k.blocked)}" if k.blocked else ""
         cut = f" d{k.kept} cut by d{k.cut}" if k.cut is not None else ""
+        few = f" by {k.vectors}" if k.vectors != 4 else ""
         dims = " ".join([f"d{d}" for d in range(k.kept)] + [f"r{d}" for d in range(k.kept, k.kept + k.reduced)])
-        out.append(f"kernel over {dims or 'one position'}, lanes {k.lanes}{blocks}{cut}")
+        out.append(f"kernel over {dims or 'one position'}, lanes {k.lanes}{few}{blocks}{cut}")
         for i, a in enumerate(k.accesses):
             steps = ", ".join(map(str, a.steps))
             at = f" at {self.word(a.at)}" if a.at is not None else ""

@@ -3,12 +3,12 @@
     void step(ptr buffers, ptr ints, ptr scalars, i64 begin, i64 end)
 
 Vectors are explicit. Every expression is written at the outermost loop that it depends on, so nothing is left to an
-optimiser but instruction selection. A loop by vectors is followed by the same loop by single elements for the rest.
+optimiser but instruction selection. A loop by vectors is followed by one more vector whose surplus lanes are masked.
 """
 from itertools import count
 
 from . import scalar
-from .emit import Emit, Term, literal, shape
+from .emit import Emit, Term, literal, mangled, shape
 from .ir import BYTES, FUNCTIONS
 
 METHODS = {"add": "arith", "sub": "arith", "mul": "arith", "div": "arith", "and": "arith", "or": "arith",
@@ -54,6 +54,7 @@ class _Writer:
         self.deps = self._dependencies()
         self.wide = self._width(vector_bytes)
         self.lanes = 1
+        self.mask = None                          # which lanes count, in the vector that has more than there is left
         self.at = {}                              # dimension → the Term of its position, in the loops now open
         self.scopes = []
 
@@ -110,7 +111,7 @@ class _Writer:
         size = max([BYTES[e.type] for e in inside if e.op != "index"], default=4)
         cost = sum(20 if e.op in FUNCTIONS else 1 for e in inside)
         arg = any(kind.startswith("arg") for one in self.kernel.passes for kind, _ in one.accs)
-        return vector_bytes // size * (1 if cost > 40 or arg else 2 if cost > 14 else 4)
+        return vector_bytes // size * min(self.kernel.vectors, 1 if cost > 40 or arg else 2 if cost > 14 else 4)
 
     def level(self, bits):
         """The innermost loop among those that walk the dimensions `bits`."""
@@ -229,23 +230,28 @@ class _Writer:
         start = _in(e, number) * block
         stop = self._least(e, start + block, self.ints[f"size {d}"])
         if d == self.vector:
-            whole = e.const(-self.wide, "i64")
-            middle = start + ((stop - start) & whole)
-            for lanes, low, high in ((self.wide, start, middle), (1, middle, stop)):
-                self._block(d, rest, lanes, low, high)
+            middle = start + ((stop - start) & e.const(-self.wide, "i64"))
+            self._block(d, rest, self.wide, start, middle)
+            self._block(d, rest, self.wide, middle, stop, masked=True)
         else:
             self._block(d, rest, 1, start, stop)
         self.at[d] = number
 
-    def _block(self, d, rest, lanes, low, high):
+    def _block(self, d, rest, lanes, low, high, masked=False):
         def inside(position, _):
             before, self.lanes = self.lanes, lanes
             self.at[d] = position
+            self.mask = self._lanes_left(position, high) if masked else None
             self._inside(rest)
-            self.lanes = before
+            self.lanes, self.mask = before, None
             return []
 
         self._loop(low, high, lanes, [], inside)
+
+    def _lanes_left(self, position, stop):
+        """Which lanes of the vector at `position` come before `stop`."""
+        e = self.scopes[-1].emit
+        return self._lane_positions(e, _in(e, position)) < stop
 
     @staticmethod
     def _least(e, a, b):
@@ -302,19 +308,24 @@ class _Writer:
             wide.extend(self._identity(kind, value, self.wide))
         self.lanes = self.wide
         wide = self._reduced_loop(d, rest, one, wide, start, middle, self.wide)
+        wide = self._reduced_loop(d, rest, one, wide, middle, stop, self.wide, masked=True)
         self.lanes = 1
-        accs, i, out = list(accs), 0, []
+        i, out = 0, []
         for kind, _ in one.accs:
             n = 1 + kind.startswith("arg")
-            narrow = self._fold(kind, wide[i:i + n])
-            out.extend(self._combine(kind, accs[i:i + n], narrow))
+            out.extend(self._combine(kind, accs[i:i + n], self._fold(kind, wide[i:i + n])))
             i += n
-        return self._reduced_loop(d, rest, one, out, middle, stop, 1)
+        return out
 
-    def _reduced_loop(self, d, rest, one, accs, start, stop, step):
+    def _reduced_loop(self, d, rest, one, accs, start, stop, step, masked=False):
         def inside(position, carried):
             self.at[d] = position
-            return self._walk(rest, one, carried)
+            if not masked:
+                return self._walk(rest, one, carried)
+            self.mask = self._lanes_left(position, stop)
+            out = self._walk(rest, one, carried)
+            self.mask = None
+            return out
 
         return self._loop(start, stop, step, accs, inside)
 
@@ -324,7 +335,9 @@ class _Writer:
             value = self.value(e)
             emit = self.scopes[-1].emit
             lanes = accs[i].lanes
-            value = emit.spread(value, lanes)
+            value = emit.spread(_in(emit, value), lanes)
+            if self.mask is not None and self.kernel.lanes == "reduced":
+                value = emit.where(self.mask, value, self._identity(kind, e, lanes)[0])
             if kind.startswith("arg"):
                 place = emit.spread(self._position(self.kernel.kept + self.kernel.reduced - 1), lanes)
                 out.extend(self._combine(kind, accs[i:i + 2], [value, place]))
@@ -515,15 +528,14 @@ class _Writer:
             lanes = self.lanes
         memory = "i8" if type == "b1" else type
         align = 1 if type == "b1" else BYTES[type]
-        if kind == "ptr":
+        if kind == "ptr" and (lanes == 1 or self.mask is None):
             got = e.put(memory, lanes, f"load {shape(memory, lanes)}, ptr {pointer}, align {align}")
         else:
-            over = f"v{lanes}{'f16' if memory == 'f16' else 'i16' if memory == 'bf16' else memory.replace('u', 'i')}"
-            vector = shape(memory, lanes)
-            self.declared.add(f"declare {vector} @llvm.masked.gather.{over}.v{lanes}p0(<{lanes} x ptr>, i32, "
-                              f"<{lanes} x i1>, {vector})")
-            got = e.put(memory, lanes, f"call {vector} @llvm.masked.gather.{over}.v{lanes}p0(<{lanes} x ptr> {pointer}"
-                                       f", i32 {align}, <{lanes} x i1> {literal(1, 'b1', lanes)}, {vector} poison)")
+            over, vector = mangled(memory, lanes), shape(memory, lanes)
+            name = f"llvm.masked.load.{over}.p0" if kind == "ptr" else f"llvm.masked.gather.{over}.v{lanes}p0"
+            self.declared.add(f"declare {vector} @{name}({kind}, i32, <{lanes} x i1>, {vector})")
+            got = e.put(memory, lanes, f"call {vector} @{name}({kind} {pointer}, i32 {align}, <{lanes} x i1> "
+                                       f"{self._lanes_on(lanes)}, {vector} zeroinitializer)")
         return got != 0 if type == "b1" else got
 
     def _store(self, number, expr):
@@ -538,12 +550,14 @@ class _Writer:
         if memory == "b1":
             value = e.put("i8", lanes, f"zext {shape('b1', lanes)} {value.text} to {shape('i8', lanes)}")
             memory = "i8"
-        if kind == "ptr":
+        if kind == "ptr" and (lanes == 1 or self.mask is None):
             e.lines.append(f"  store {shape(memory, lanes)} {value.text}, ptr {pointer}, align {align}")
         else:
-            over = f"v{lanes}{'f16' if memory == 'f16' else 'i16' if memory == 'bf16' else memory.replace('u', 'i')}"
-            vector = shape(memory, lanes)
-            self.declared.add(f"declare void @llvm.masked.scatter.{over}.v{lanes}p0({vector}, <{lanes} x ptr>, i32, "
-                              f"<{lanes} x i1>)")
-            e.lines.append(f"  call void @llvm.masked.scatter.{over}.v{lanes}p0({vector} {value.text}, <{lanes} x ptr> "
-                           f"{pointer}, i32 {align}, <{lanes} x i1> {literal(1, 'b1', lanes)})")
+            over, vector = mangled(memory, lanes), shape(memory, lanes)
+            name = f"llvm.masked.store.{over}.p0" if kind == "ptr" else f"llvm.masked.scatter.{over}.v{lanes}p0"
+            self.declared.add(f"declare void @{name}({vector}, {kind}, i32, <{lanes} x i1>)")
+            e.lines.append(f"  call void @{name}({vector} {value.text}, {kind} {pointer}, i32 {align}, <{lanes} x i1> "
+                           f"{self._lanes_on(lanes)})")
+
+    def _lanes_on(self, lanes):
+        return literal(1, "b1", lanes) if self.mask is None else self.mask.text

@@ -70,45 +70,64 @@ def exp(e, x):
     return y * s * s
 
 
+# exp(r), |r| <= ln 2 / 2. float32: 2^-28.2, float64: 2^-60.1
+EXP_HALF = {
+    F32: numbers("1 1 1.fffffcp-2 1.55549p-3 1.5558d2p-5 1.123b36p-7 1.6a232ep-10"),
+    F64: numbers("1 1 1p-1 1.555555555555bp-3 1.5555555555502p-5 1.111111110ec19p-7 1.6c16c16c307a4p-10 "
+                 "1.a01a01b39922cp-13 1.a01a0135f394bp-16 1.71ddefdc4eff2p-19 1.27e5b5030860ap-22 1.af6c6151ce392p-26 "
+                 "1.1e3cc251f5515p-29")}
+
+
 def sigmoid(e, x):
-    """1 / (1 + e^-x) = (1/s) / (1/s + y s), which neither overflows nor loses a denormal result."""
-    low, high = EXP_ENDS[x.type]
-    y, s = exp_parts(e, clamp(e, x, low, -low), sign=-1)
-    one_over_s = e.from_bits(e.const(2 * BIAS[x.type] << MANTISSA[x.type], e.bits(s).type) - e.bits(s), x.type)
-    return one_over_s / e.fma(y, s, one_over_s)
+    """1 / (1 + e^-x) = c / (c + y s), s = c 2^k, with a small c for which neither overflows, and denormals come out."""
+    drop, low, high = {F32: (24, -104.0, 18.0), F64: (64, -746.0, 38.0)}[x.type]
+    ln2, rest = (part / 2 for part in TWO_LN2[x.type])
+    x = clamp(e, x, low, high)
+    t = e.fma(x, LOG2E, ROUND[x.type] + drop)
+    k = t - (ROUND[x.type] + drop)
+    r = e.fma(k, -rest, e.fma(k, -ln2, x))
+    y = e.fma(r * r, poly(e, r, EXP_HALF[x.type][2:]), r)
+    s = power_of_two(e, t)
+    y = e.fma(y, s, s)
+    return y / (y + 2.0**drop)
 
 
-# (e^2r - 1) / r, |r| <= ln 2 / 4. float32: 2^-26.1, float64: 2^-55.2
-EXPM1_TWICE = {
-    F32: numbers("2.0 1.fffffep+0 1.5554bp+0 1.5556cp-1 1.1228ap-2 1.6bec08p-4"),
-    F64: numbers("2.0 2.0 1.555555555553ep+0 1.5555555553b11p-1 1.1111111118d36p-2 1.6c16c179fd6bbp-4 1.a01a01719e963p-6 1.a019b3a18c771p-8 1.71de979600efdp-10 1.289760b0ff971p-12 1.ae48d018a6d8ap-15")}
+# ((e^2r - 1) / 2 - r) / r^2, |r| <= ln 2 / 4. float32: 2^-26.1, float64: 2^-59.7
+TANH = {
+    F32: numbers("-1.55554ep-2 1.1105b6p-3 -1.afec3cp-5"),
+    F64: numbers("-1.5555555555555p-2 1.1111111110d0ep-3 -1.ba1ba1b8fb8d2p-5 1.664f47501c762p-6 -1.226d86a2d520dp-7 "
+                 "1.d6662b30e68ccp-9 -1.6bb9147b4164ap-10")}
 
 
 def tanh(e, x):
-    """E / (E + 2) with E = e^2x - 1 = s q + (s - 1), s = 2^k, whose relative error is small around 0 too."""
+    """H / (H + 1) with H = (e^2x - 1) / 2 = s p + (s - 1) / 2, s = 2^k, whose relative error is small around 0 too."""
     end = {F32: 9.25, F64: 20.0}[x.type]                        # 1 from there on
     x = clamp(e, x, -end, end)
     t = e.fma(x, 2 * LOG2E, ROUND[x.type])
     r = e.fma(t - ROUND[x.type], -math.log(2) / 2, x)
     s = power_of_two(e, t)
-    q = r * poly(e, r, EXPM1_TWICE[x.type])
-    big = e.fma(s, q, -(1.0 - s))                               # not s - 1.0, which would make 0 of -0
-    return big / (big + 2.0)
+    z = r * r
+    u = e.fma(r * z, poly(e, z, TANH[x.type]), r)
+    less, more = 1.0 - s, s + 1.0
+    return e.fma(more, u, -less) / e.fma(-less, u, more)
 
 
 # --- the error function -----------------------------------------------------------------------------------------------
 
-# 8 (1 - erfc(x)^(1/8)) / x, 0 <= x <= 3.93. float32: 2^-24.2 (most of it from rounding the first coefficient)
-ERF = {F32: numbers("1.20dd74p+0 1.1d34bcp-1 1.11d09cp-6 -1.afd57ep-5 -1.871ddep-10 1.0ce034p-8 -1.74c32p-11 1.4227fep-15")}
+# 4 (1 - erfc(x)^(1/4)) = c x + x^2 P(x), 0 <= x <= 3.93; c = 2 / sqrt(pi) in two parts, then P. float32: 2^-26.0
+ERF = {F32: numbers("1.20dd76p+0 -1.f7ac92p-25 1.e8ecc0p-2 -1.fac2d0p-5 -1.30f524p-4 1.395e6ep-8 1.021e4p-7 "
+                    "-1.cc07e2p-11 -1.13a7a2p-11 1.31ab7p-13 -1.774256p-17")}
 
 
 def erf(e, x):
-    """1 - (1 - v/8)^8, three squarings: where v is the whole, 1 - (1 - v/2n)^2 = (v - v²/4n) / n."""
+    """1 - (1 - v/4)^4 by two squarings: 1 - (1 - v/2n)^2 = (v - v^2/4n) / n."""
     a = e.abs(x)
     a = e.where(e.const(3.93, x.type) < a, 3.93, a)
-    v = a * poly(e, a, ERF[x.type])
-    for part in (1 / 16, 1 / 8, 1 / 4):
-        v = e.fma(v * -part, v, v)
+    slope, *rest = ERF[x.type]
+    bend = a * poly(e, a, rest)
+    v = e.fma(a, slope, bend)
+    v = e.fma(a, slope, e.fma(v * -0.125, v, bend))
+    v = e.fma(v * -0.25, v, v)
     return e.copysign(v, x)
 
 

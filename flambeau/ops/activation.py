@@ -443,7 +443,7 @@ class _gelu(Activation):
     def body(k, input, approximate):
         if approximate == "tanh":                          # (1 + tanh(u)) / 2 is the sigmoid of 2 u
             return input * k.sigmoid(2 * GELU_INNER * (input + GELU_CUBE * input * input * input))
-        return 0.5 * input * k.erfc(input * -ROOT_HALF)    # 1 + erf would cancel at the left
+        return 0.5 * input * (1 + k.erf(input * ROOT_HALF))
 
 
 class _gelu_front(Composite):

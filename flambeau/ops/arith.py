@@ -50,6 +50,13 @@ def widened(k, x):
 # ---- sums and differences
 
 
+def plus(k, a, factor, b):
+    """`a` plus `factor` times `b` in expressions: of floats one instruction, so that a factor of 1 costs nothing."""
+    if a.dtype is dtypes.bool:
+        return a | factor & b
+    return k.fma(factor, b, a) if a.dtype.is_floating_point else a + factor * b
+
+
 class add(Pointwise):
     """The sum of `input` and `alpha` times `other`, elementwise.
 
@@ -63,9 +70,7 @@ class add(Pointwise):
     def ref(xp, input, other, *, alpha=1): return xp.add(input, other if alpha == 1 else xp.multiply(alpha, other))
     def d_input(g):         return g
     def d_other(g, alpha):  return g if alpha == 1 else g * conj(alpha)
-
-    def body(k, input, other, *, alpha):
-        return input | alpha & other if input.dtype is dtypes.bool else input + alpha * other
+    def body(k, input, other, *, alpha): return plus(k, input, alpha, other)
 
 
 def check_sub(dtype, input, other, alpha):
@@ -88,7 +93,7 @@ class sub(Pointwise):
     def ref(xp, input, other, *, alpha=1): return xp.subtract(input, other if alpha == 1 else xp.multiply(alpha, other))
     def d_input(g):         return g
     def d_other(g, alpha):  return -g if alpha == 1 else -g * conj(alpha)
-    def body(k, input, other, *, alpha): return input - alpha * other
+    def body(k, input, other, *, alpha): return plus(k, input, -alpha, other)
 
 
 class rsub(Pointwise):
@@ -108,7 +113,7 @@ class rsub(Pointwise):
     def ref(xp, input, other, *, alpha=1): return xp.subtract(other, input if alpha == 1 else xp.multiply(alpha, input))
     def d_input(g, alpha):  return -g if alpha == 1 else -g * conj(alpha)
     def d_other(g):         return g
-    def body(k, input, other, *, alpha): return other - alpha * input
+    def body(k, input, other, *, alpha): return plus(k, other, -alpha, input)
 
 
 class neg(Pointwise):
@@ -475,7 +480,7 @@ class pow_(Composite):
         if is_tensor(exponent):
             return _pow(input, exponent) if is_tensor(input) else _pow_of_number(input, exponent)
         need(not is_integral(input, exponent) or exponent >= 0, "Integers to negative integer powers are not allowed.")
-        if exponent in (2, 3) and exponent.__class__ in NUMBERS \
+        if is_tensor(input) and exponent.__class__ in NUMBERS and exponent in (2, 3) \
                 and input.dtype.category >= dtypes.of_number(exponent.__class__).category:
             return _square(input) if exponent == 2 else _cube(input)         # as products, in its own dtype
         return _pow_number(input, exponent)

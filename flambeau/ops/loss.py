@@ -331,6 +331,8 @@ class _nll(Op):
 
     def verify(target, input_spec, ignore_index):
         classes = input_spec.shape[class_dim(input_spec)]
+        if target.size and 0 <= target.min() and target.max() < classes:
+            return
         wrong = target[((target < 0) | (target >= classes)) & (target != ignore_index)]
         need(not wrong.size, f"Target {wrong.reshape(-1)[:1].tolist()[0] if wrong.size else ''} is out of bounds: it "
                              f"must lie in [0, {classes - 1}] or be ignore_index={ignore_index}.", IndexError)

@@ -1,8 +1,8 @@
 """Normalisation: layers that bring their input to zero mean and unit variance over some of its dimensions.
 
-One derivation serves them all. With x̂ = (x - mean) · rstd over the normalised dimensions and h = g · weight, the gradient
-of x is rstd · (h - mean(h) - x̂ · mean(h · x̂)). Mean and variance are results of the forward operation, which keeps them for
-the backward one, and differentiable like any other, so that second derivatives are exact.
+One derivation serves them all. With x̂ = (x - mean) · rstd over the normalised dimensions and h = g · weight, the
+gradient of x is rstd · (h - mean(h) - x̂ · mean(h · x̂)). Mean and variance are results of the forward operation: kept
+for the backward one, and differentiable like any other, so that second derivatives are exact.
 
 A view (seen, over, lay) says where: the shape that the input is seen in, the dimensions that are normalised, and how
 the weight lies beside it.
@@ -12,6 +12,7 @@ from ..base.errors import need
 from ..base.op import Composite, Op, refuse
 from ..base.spec import spec
 from .reduce import mean_of
+from .shape import _view
 
 
 class Layer(Composite):
@@ -60,6 +61,7 @@ def standard_specs(input, view, strides=None):
 
 
 def wide_dtype(input):
+    """The dtype that statistics of `input` are kept in."""
     return dtypes.from_numpy(input.dtype.compute)
 
 
@@ -76,12 +78,18 @@ def standard_ref(xp, input, weight, bias, eps, view):
 
 
 def standard_body(k, input, weight, bias, eps, view):
+    """`standard_ref` in expressions."""
     seen, over, lay = view
     x = k.reshape(input, seen)
     mean = mean_of(k, x, over)
     var = mean_of(k, (x - mean) * (x - mean), over)
-    out = (x - mean) * k.rsqrt(var + eps)
-    return k.reshape(scaled(k, out, weight, bias, lay), input.shape), mean, var
+    out = scaled(k, hat_body(k, x, mean, var, eps), weight, bias, lay)
+    return k.reshape(out, input.shape), mean, var
+
+
+def hat_body(k, x, mean, var, eps):
+    """For a body: x̂."""
+    return (x - k.cast(mean, x.dtype)) * k.rsqrt(k.cast(var, x.dtype) + eps)
 
 
 def scaled(k, x, weight, bias, lay):
@@ -156,9 +164,9 @@ class _norm_backward(Op):
 
     def body(k, g, input, weight, mean, var, eps, view):
         seen, over, lay = view
-        h, rstd = scaled(k, k.reshape(g, seen), weight, None, lay), k.rsqrt(var + eps)
-        hat = (k.reshape(input, seen) - mean) * rstd
-        return k.reshape(rstd * (h - mean_of(k, h, over) - hat * mean_of(k, h * hat, over)), input.shape)
+        h, hat = scaled(k, k.reshape(g, seen), weight, None, lay), hat_body(k, k.reshape(input, seen), mean, var, eps)
+        out = (h - mean_of(k, h, over) - hat * mean_of(k, h * hat, over)) * k.rsqrt(var + eps)
+        return k.reshape(out, input.shape)
 
 
 class _norm_weight_backward(Op):
@@ -181,7 +189,7 @@ class _norm_weight_backward(Op):
 
     def body(k, g, input, mean, var, eps, view, size):
         seen, _, lay = view
-        hat = (k.reshape(input, seen) - mean) * k.rsqrt(var + eps)
+        hat = hat_body(k, k.reshape(input, seen), mean, var, eps)
         return k.reshape(k.sum(k.reshape(g, seen) * hat, beside(lay)), size)
 
 
@@ -329,15 +337,16 @@ class _fixed_norm(Op):
 
     def body(k, input, weight, bias, mean, var, eps):
         lay = channel_shape(input.shape)
-        mean, var = (k.cast(k.reshape(t, lay), input.dtype) for t in (mean, var))
-        return scaled(k, (input - mean) * k.rsqrt(var + eps), weight, bias, lay)
+        hat = hat_body(k, input, k.reshape(mean, lay), k.reshape(var, lay), eps)
+        return scaled(k, hat, weight, bias, lay)
 
 
 def check_channels(input, **given):
     """Refuse what does not have one element for each channel of `input`."""
     channels = input.shape[1] if input.ndim > 1 else None
     for what, t in given.items():
-        need(t is None or t.numel == channels, f"{what} should contain {channels} elements not {t.numel if t else None}")
+        need(t is None or t.numel == channels, f"{what} should contain {channels} elements not "
+                                               f"{t.numel if t else None}")
     refuse(_batch_norm, input.dtype, "bool int complex")
 
 
@@ -353,10 +362,9 @@ class _batch_norm_front(Layer):
             return out if bias is None else out + bias[0]
         need(input.dim() >= 2, "Dimension out of range: batch_norm takes [N, C, ...], got "
                                f"{list(input.shape)}", IndexError)
-        if training:
-            count = input.numel() // input.shape[1]
-            need(count != 1, "Expected more than 1 value per channel when training, got input size "
-                             f"{input.shape}", ValueError)
+        if training and input.numel() == input.spec.shape[1]:
+            need(False, f"Expected more than 1 value per channel when training, got input size {input.shape}",
+                 ValueError)
         return normalised(input, weight, bias, running_mean, running_var, training, momentum, eps)
 
 
@@ -369,14 +377,16 @@ def normalised(input, weight, bias, mean, var, training, momentum, eps):
     if mean is not None:
         toward(mean, batch_mean, momentum)
     if var is not None:
-        count = input.numel() // max(input.shape[1], 1)
+        count = input.numel() // max(input.spec.shape[1], 1)
         toward(var, batch_var.detach() * (count / max(count - 1, 1)), momentum)
     return out
 
 
 def toward(running, batch, momentum):
     """Move a running statistic `momentum` of the way to that of the batch, in place."""
-    running.detach().lerp_(batch.detach().view(running.shape).to(running.dtype), momentum)
+    running = running.detach() if running.requires_grad else running
+    batch = _view(batch.detach(), running.spec.shape)
+    running.lerp_(batch if batch.dtype is running.dtype else batch.to(running.dtype), momentum)
 
 
 class _instance_norm(Layer):

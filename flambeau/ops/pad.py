@@ -3,7 +3,7 @@
 `_resized` is the operation behind everything that goes dimension by dimension by the tables of base/taps.py: padding
 with an input's own elements here, interpolation in resample.py. Its gradient is the same tables transposed.
 """
-from ..base import dtypes, shapes
+from ..base import dtypes
 from ..base.errors import need
 from ..base.op import Composite, Op
 from ..base.spec import spec
@@ -194,10 +194,11 @@ class pixel_shuffle(Op):
     def d_input(g, upscale_factor): return pixel_unshuffle(g, upscale_factor)
 
     def body(k, input, upscale_factor):
-        r, n, (*lead, c, h, w) = upscale_factor, len(input.shape) - 3, input.shape
-        tiles = k.reshape(input, (*lead, c // (r * r), r, r, h, w))
-        placed = k.permute(tiles, (*range(n + 1), n + 3, n + 1, n + 4, n + 2))                    # [*, c, h, r, w, r]
-        return k.reshape(placed, (*lead, c // (r * r), h * r, w * r))
+        r, n = upscale_factor, input.ndim - 3
+        *lead, c, h, w = input.shape
+        x = k.reshape(input, (*lead, c // (r * r), r, r, h, w))
+        x = k.permute(x, (*range(n + 1), n + 3, n + 1, n + 4, n + 2))                             # [*, c, h, r, w, r]
+        return k.reshape(x, (*lead, c // (r * r), h * r, w * r))
 
 
 class pixel_unshuffle(Op):
@@ -231,10 +232,11 @@ class pixel_unshuffle(Op):
     def d_input(g, input_spec, downscale_factor): return pixel_shuffle(g, downscale_factor) if input_spec.numel else g
 
     def body(k, input, downscale_factor):
-        r, n, (*lead, c, h, w) = downscale_factor, len(input.shape) - 3, input.shape
-        tiles = k.reshape(input, (*lead, c, h // r, r, w // r, r))
-        parted = k.permute(tiles, (*range(n + 1), n + 2, n + 4, n + 1, n + 3))                    # [*, c, r, r, h, w]
-        return k.reshape(parted, (*lead, c * r * r, h // r, w // r))
+        r, n = downscale_factor, input.ndim - 3
+        *lead, c, h, w = input.shape
+        x = k.reshape(input, (*lead, c, h // r, r, w // r, r))
+        x = k.permute(x, (*range(n + 1), n + 2, n + 4, n + 1, n + 3))                             # [*, c, r, r, h, w]
+        return k.reshape(x, (*lead, c * r * r, h // r, w // r))
 
 
 class channel_shuffle(Op):
@@ -260,5 +262,5 @@ class channel_shuffle(Op):
 
     def body(k, input, groups):
         n, c, *rest = input.shape
-        dealt = k.reshape(input, (n, groups, c // groups, shapes.numel(rest)))
-        return k.reshape(k.permute(dealt, (0, 2, 1, 3)), input.shape)
+        x = k.reshape(input, (n, groups, c // groups, *rest))
+        return k.reshape(k.permute(x, (0, 2, 1, *range(3, x.ndim))), input.shape)

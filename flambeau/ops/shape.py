@@ -1043,6 +1043,10 @@ class cat(Op):
             start += k.shape[d]
         return made
 
+    def body(k, tensors, dim=0):
+        dtype = promoted(tensors)
+        return k.concat([k.cast(a, dtype) for a in tensors], shapes.wrap_dim(dim, tensors[0].ndim))
+
 
 class stack(Op):
     """`tensors` of one shape put side by side along a new dimension `dim`."""
@@ -1072,3 +1076,7 @@ class stack(Op):
         return xp.stack([a.astype(dtype, copy=False) for a in tensors], dim)
 
     def d_tensors(g, dim): return unbind(g, dim)
+
+    def body(k, tensors, dim=0):
+        d, dtype, shape = shapes.wrap_dim(dim, tensors[0].ndim + 1), promoted(tensors), tensors[0].shape
+        return k.concat([k.reshape(k.cast(a, dtype), (*shape[:d], 1, *shape[d:])) for a in tensors], d)

@@ -175,6 +175,7 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
                                f"itemsize {itemsize} requiring a storage size of {extent} are out of bounds for "
                                f"storage of size {storage.nbytes}" + said(self))
         kind = spec(kind.dtype, size, strides, kind.device)
+    self.storage.version += 1                    # what autograd has kept of it is gone
     self.storage, self.spec, self.offset = storage, kind, start
     self._seen = storage.version
     if self._node is not None:

@@ -4,12 +4,14 @@ Bind the arguments, look up what the result will be (cached by operation, specs 
 instruction, wrap the results, and, where gradients are on, make the autograd node. Errors are raised here, at the
 call, with the user's names and lines.
 """
+from operator import itemgetter
+from sys import _getframe
 
 import numpy as np
 
 from ..autograd.forward_ad import propagate
 from ..autograd.modes import modes
-from ..autograd.node import Plan, _count, edge_of, keep, requires
+from ..autograd.node import LIST, TENSOR, Plan, _count, edge_of, keep, refresh, requires
 from ..backends.backend import execute
 from ..backends.memory import explained as out_of_memory
 from ..base import dtypes
@@ -21,9 +23,19 @@ from ..trace.value import Storage, Value
 from .messages import call_words, called_as, explained, said
 from .tensor import Tensor
 
-_entries: dict = {}
+_entries: dict = {}           # (operation, specs and parameters of a call) → Entry
+_tables: list = []            # what the forms remember of it for themselves
 _number_types = frozenset(NUMBERS)
-dtypes.on_default_change.append(_entries.clear)
+
+
+def forget():
+    """Infer every call anew, since what it gives may have changed."""
+    _entries.clear()
+    for table in _tables:
+        table.clear()
+
+
+dtypes.on_default_change.append(forget)
 
 
 def wrap(storage, kind, offset=0):
@@ -95,11 +107,11 @@ def dispatch(op, args):
         raise TypeError(call_words(op, args) + ": an argument of a type it cannot take") from None
     if entry is None:
         entry = _entry(op, args, key)
+    params = entry.pick(args) if entry.pick is not None else ()
     if entry.quick:
-        return record_one(entry, args, inputs)
+        return record_one(entry, args, inputs, params, 3)
     if entry.deltas is not None:
         return _view(entry, op, args, inputs[0])
-    params = tuple([args[i] for i in entry.param_at]) if entry.param_at else ()
     if entry.device is META:
         if entry.outs is None:
             raise NotImplementedError(f"{op.__name__} on the meta device: its shape depends on data that is not there")
@@ -111,7 +123,8 @@ def dispatch(op, args):
             storages = _run_now(entry, op, args, inputs, params)
         else:
             values = _local.trace.append(entry, inputs, params)
-            storages = [Storage(value, value.spec.nbytes, value.spec.device) for value in values]
+            storages = [Storage(value, value.spec.nbytes, value.spec.device)
+                        for value in (values if entry.many else (values,))]
             _run_if_exported(inputs)
     site = _local.trace.site or here(3)
     outs = []
@@ -125,13 +138,13 @@ def dispatch(op, args):
     return _named(op, outs)
 
 
-def record_one(entry, args, inputs, inside=4):
+def record_one(entry, args, inputs, params, inside):
     """The common case, short: one result, on a device, nothing to verify. The same as the rest of `dispatch`.
 
-    `inside`: how many frames, counted from `here`, are known to be ours.
+    `inside`: how many frames, counted from this one, are known to be ours.
     """
     trace = _local.trace
-    value = trace.append(entry, inputs, tuple([args[i] for i in entry.param_at]) if entry.param_at else ())[0]
+    value = trace.append(entry, inputs, params)
     kind = value.spec
     storage = _new(Storage)
     storage.value = value
@@ -143,17 +156,36 @@ def record_one(entry, args, inputs, inside=4):
     tensor.storage = storage
     tensor.spec = kind
     tensor.offset = 0
-    tensor.site = site = trace.site or here(inside)
     tensor._node = tensor._base = tensor._cut = None
     tensor._requires_grad = False
-    watched = False
+    site = trace.site
+    if site is None:
+        frame = _getframe(inside)                 # what `here` does, for the code object that it was last time
+        code = frame.f_code
+        if code is trace.user:
+            site = (code, frame.f_lasti)
+        else:
+            site = here(inside + 1)
+            trace.user = code if site is not None and site[0] is code else None
+    tensor.site = site
+    wanted, bit, cut = 0, 1, None
     for t in inputs:
+        if t._node is not None or t._requires_grad or t._base is not None and requires(t):
+            wanted |= bit
+        elif t._cut is not None:
+            cut = t._cut
         if t.storage.exported:
             _run_if_exported(inputs)
-        if t._node is not None or t._requires_grad or t._base is not None or t._cut is not None:
-            watched = True
-    if watched or modes.inference or modes.level >= 0:
+        bit += bit
+    if trace.special:
         _history(entry.op, entry, args, inputs, (tensor,), site)
+    elif wanted:
+        if not modes.grad:
+            tensor._cut = ("torch.no_grad()", site)
+        else:
+            _remember(entry, args, inputs, (tensor,), site, wanted, False)
+    elif cut is not None:
+        tensor._cut = cut
     return tensor
 
 
@@ -228,6 +260,8 @@ def _entry(op, args, key):
     entry.kinds = tuple(kinds)
     entry.template = tuple(template)
     entry.param_at = tuple(param_at)
+    entry.pick = _picker(param_at)
+    entry.zeros = (0,) * len(kinds)
     entry.simple = not param_at and not op.kwonly and not any(t.__class__ is tuple for t in template)
     entry.wrap = None
     entry.quick = False
@@ -262,10 +296,18 @@ def _entry(op, args, key):
     return _remembered(key, entry)
 
 
+def _picker(positions):
+    """A function that takes the arguments at `positions` out of a call's, as a tuple; None for none of them."""
+    if not positions:
+        return None
+    first, last = positions[0], positions[-1]
+    return itemgetter(slice(first, last + 1)) if last - first + 1 == len(positions) else itemgetter(*positions)
+
+
 def _remembered(key, entry):
     """Keep the entry for the next call of its kind. A program with ever new shapes starts afresh now and then."""
     if len(_entries) > 100_000:
-        _entries.clear()
+        forget()
         forget_unused()
     _entries[key] = entry
     return entry
@@ -404,28 +446,41 @@ def _attach(op, entry, args, inputs, outs, site):
         for out in outs:
             out._cut = cut
         return
+    _remember(entry, args, inputs, outs, site, wanted, _local.trace.special)
+
+
+def _remember(entry, args, inputs, outs, site, wanted, special):
+    """Make the node. `wanted`: a bit for each input that wants a gradient; `special`: whether modes must be asked."""
     plan = entry.plans.get(wanted)
     if plan is None:
+        op = entry.op
+        if not op.differentiable:
+            for out in outs:
+                out._cut = (f"{called_as(op)}(), which has no gradient", site)
+            return
         plan = entry.plans[wanted] = Plan(op, entry.kinds, entry.template, wanted)
-    kept = [None] * (len(args) + 1)
-    for at in entry.param_at:
-        kept[at] = args[at]
-    for at in plan.singles:
-        t = args[at]
-        if t.storage.inference:
-            _no_inference(t)
-        kept[at] = keep(t)
-    for at in plan.lists:
-        kept[at] = tuple([b if b is None else keep(b) for b in args[at]])
+    kept = []
+    for at, how in plan.asked:
+        held = args[at]
+        if how == TENSOR:
+            storage = held.storage
+            if storage.inference:
+                _no_inference(held)
+            if special or storage.exported or held.__class__ is not Tensor:
+                held = keep(held)
+            else:                                 # see Note [What is kept] in node.py
+                storage.saved_at = version = storage.version
+                if held._base is not None and held._seen != version:
+                    refresh(held)
+                held = (held, storage, version, held._node)
+        elif how == LIST:
+            held = tuple([b if b is None else keep(b) for b in held])
+        kept.append(held)
     edges = []
-    for t, use in zip(inputs, plan.live, strict=True):
-        if not use:
-            edges.append(None)
-        elif t._base is None and t._node is not None:
-            edges.append((t._node, t._nr))
-        else:
-            edges.append(edge_of(t))
-    node = _new(plan.node)
+    for i in plan.inputs:
+        t = inputs[i]
+        edges.append((t._node, t._nr) if t._base is None and t._node is not None else edge_of(t))
+    node = plan.node()
     node.plan = plan
     node.edges = edges
     node.kept = kept
@@ -434,17 +489,22 @@ def _attach(op, entry, args, inputs, outs, site):
     node.seq = next(_count)
     if len(outs) == 1:
         out = outs[0]
+        storage = out.storage
         if plan.keep_out:
-            kept[-1] = keep(out, True)
+            if special or storage.exported:
+                kept.append(keep(out, True))
+            else:
+                storage.saved_at = storage.version
+                kept.append((storage, storage.version, out.spec, out.offset))
         if out.spec.dtype.category >= 2:
             out._node = node
             out._nr = 0
         else:
-            out._cut = (f"{called_as(op)}(), whose result is {out.spec.dtype.name} and so has no gradient", site)
+            out._cut = (f"{called_as(entry.op)}(), whose result is {out.spec.dtype.name} and so has no gradient", site)
         return
-    node.n_outputs = len(outs)
+    node.n_outputs, op = len(outs), entry.op
     if plan.keep_out:
-        kept[-1] = tuple([keep(o, True, i) if i in plan.keep_out else None for i, o in enumerate(outs)])
+        kept.append(tuple([keep(o, True, i) if i in plan.keep_out else None for i, o in enumerate(outs)]))
     for nr, out in enumerate(outs):
         if out.spec.dtype.category >= 2 and nr not in op.nondiff:
             out._node = node

@@ -7,7 +7,7 @@ import importlib
 import numpy as np
 
 from ..base.op import OpType, _snake_to_camel, door
-from .dispatch import _entries as entries, call, dispatch, record_one
+from .dispatch import _entries as entries, _tables as tables, call, dispatch, record_one
 from .tensor import Tensor
 from .write import inplace
 
@@ -58,17 +58,35 @@ def in_place(op, name):
 
 
 def operator(op, name, reverse):
-    """The operator form. Plain operands of a primitive skip the general binding."""
+    """The operator form. Plain operands of a primitive that were seen before go straight to the recorder."""
+    table: dict = {}          # spec of self → spec, or type, of other → entry
+    tables.append(table)
+    tail = ()                 # the other arguments of the operation
+
     def form(self, other):
         c = other.__class__
+        if self.__class__ is not Tensor:
+            return general(self, other, c)
+        try:
+            entry = table[self.spec][other.spec if c is Tensor else c]
+        except KeyError:
+            return general(self, other, c)
+        args = (other, self) if reverse else (self, other)
+        if c is Tensor:
+            return record_one(entry, args + tail if tail else args, args, tail, 2)
+        return record_one(entry, args + tail if tail else args, (self,), (other, *tail), 2)
+
+    def general(self, other, c):
+        nonlocal tail
         if (c is Tensor or c in PLAIN) and self.__class__ is Tensor and op.prepared and op.pointwise:
             kind = other.spec if c is Tensor else c
-            key = (op, kind, self.spec, *op.tail_key) if reverse else (op, self.spec, kind, *op.tail_key)
             args = (other, self, *op.tail) if reverse else (self, other, *op.tail)
-            entry = entries.get(key)
+            made = dispatch(op, args)
+            entry = entries.get((op, kind, self.spec, *op.tail_key) if reverse else (op, self.spec, kind, *op.tail_key))
             if entry is not None and entry.quick:
-                return record_one(entry, args, args[:2] if c is Tensor else (self,), 3)
-            return dispatch(op, args)
+                tail = op.tail
+                table.setdefault(self.spec, {})[kind] = entry
+            return made
         if not takes(other) or isinstance(other, np.ndarray):        # an array's own operator comes to __array_ufunc__
             return NotImplemented
         return call(op, (other, self) if reverse else (self, other), {}, None if reverse else spelled(op, form))

@@ -1,5 +1,6 @@
 """Who holds the memory: tensors by the line that made them, said when there is no room for another."""
 import gc
+import itertools
 from collections import namedtuple
 
 from ..autograd.node import Kept, Node
@@ -39,46 +40,48 @@ def _holders():
     """(value, line, spec) of every buffer that is there, once."""
     tensors, nodes, storages, values = _alive()
     seen = set()
-    # Whoever looks at the whole of a storage stands for it, before those who look at parts.
+    # The oldest that looks at the whole of a storage stands for it.
     for tensor in sorted(tensors, key=lambda t: (t._base is not None, -t.spec.nbytes)):
         yield from _once(seen, tensor.storage.value, line_of(tensor.site), tensor.spec)
     for node in nodes:
-        for kept in _open(vars(node).values()):
-            if isinstance(kept, Kept) and "storage" in vars(kept):
-                yield from _once(seen, kept.storage.value, f"{line_of(node.site)} (for backward)", kept.spec)
+        for storage in _kept(node):
+            yield from _once(seen, storage.value, f"{line_of(node.site)} (for backward)")
     for storage in storages:
-        yield from _once(seen, storage.value, "held without a tensor", storage.value and storage.value.spec)
+        yield from _once(seen, storage.value, "held without a tensor")
     for value in values:
-        yield from _once(seen, value, "held by recorded operations", value.spec)
+        yield from _once(seen, value, "held by recorded operations")
 
 
 def _alive():
-    """Every tensor, node, storage and value that there is."""
-    found = ([], [], [], [])
-    for thing in gc.get_objects():
+    """Every tensor, node, storage and value that there is, the older ones first."""
+    wanted: dict = {}                                # type → the list that its things go to
+    found: dict = {Tensor: [], Node: [], Storage: [], Value: []}
+    for thing in itertools.chain.from_iterable(map(gc.get_objects, (2, 1, 0))):
         kind = type(thing)                           # not isinstance: a proxy would be asked what it is
-        for place, base in zip(found, (Tensor, Node, Storage, Value)):
-            if issubclass(kind, base):
-                place.append(thing)
-    tensors, *rest = found
-    return ([t for t in tensors if "storage" in vars(t)], *rest)
+        if kind not in wanted:
+            wanted[kind] = next((found[base] for base in found if issubclass(kind, base)), None)
+        if wanted[kind] is not None:
+            wanted[kind].append(thing)
+    return [t for t in found[Tensor] if "storage" in vars(t)], found[Node], found[Storage], found[Value]
 
 
-def _once(seen, value, line, kind):
+def _once(seen, value, line, kind=None):
     """The buffer of `value`, if it is there and was not counted."""
     if value is not None and value.trace is None and id(value) not in seen:
         seen.add(id(value))
-        yield value, line, kind
+        yield value, line, kind or value.spec
 
 
-def _open(things):
-    """The things, and what lies in the lists and tuples among them."""
-    stack = list(things)
+def _kept(node):
+    """The storages that a node keeps for its backward."""
+    stack = [vars(node).get("kept")]
     while stack:
         thing = stack.pop()
         if isinstance(thing, (list, tuple)):
             stack.extend(thing)
-        else:
+        elif isinstance(thing, Kept):
+            stack.append(vars(thing).get("storage"))
+        elif isinstance(thing, Storage):
             yield thing
 
 
@@ -94,7 +97,7 @@ def _purpose(error, asked):
     tensors = [t for t in _alive()[0] if t.storage.value is not None]
     text = ""
     if kinds:
-        op = f"{called_as(entry.op)}() giving " if entry is not None else ""
+        op = f"{called_as(entry.op)}() giving " if entry is not None and hasattr(entry.op, "called") else ""
         text = f"\n  It was for {op}{', '.join(map(str, kinds))}"
         made = {line_of(t.site) for t in tensors
                 if t.storage.value.trace is not None and t.spec in kinds and t._base is None}

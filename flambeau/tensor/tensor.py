@@ -304,7 +304,7 @@ class Tensor(metaclass=TensorType):
             for old in [old for old, ref in held.items() if ref() is self]:
                 del held[old]
         if node.retained is None:
-            node.retained = {}
+            node.retained, node.hooked = {}, True
         node.retained[nr] = weakref.ref(self)
         self._retains = node
 
@@ -322,7 +322,7 @@ class Tensor(metaclass=TensorType):
                 self._leaf_hooks = {}
                 node = self._accumulator() if self._accumulator is not None else None
                 if node is not None:
-                    node.tensor_hooks = {0: self._leaf_hooks}
+                    node.tensor_hooks, node.hooked = {0: self._leaf_hooks}, True
             return Handle(self._leaf_hooks, hook)
         return self._node.hook_output(self._nr, hook)
 

@@ -12,7 +12,7 @@ LEAVES = frozenset(("input", "number", "const", "index"))
 SEEN = frozenset(("reshape", "expand", "permute"))
 MEMORY = frozenset(("input", "view"))
 REDUCING = frozenset(("reduce", "partial"))      # their `axes` are those of what they reduce
-APART = frozenset(("opaque", "gemm", "update"))  # a step of its own, that reads and writes memory
+APART = frozenset(("opaque", "gemm", "update", "concat"))  # a step of its own, that reads and writes memory
 MANY_NODES = 600              # a group is closed when it has so many
 LONG = 1 << 16                # a reduction is cut into blocks of about so many elements where there are few of them
 
@@ -124,16 +124,31 @@ class Fuser:
             node.stored = True
 
     def _store_seen(self, arg, reader):
-        """An operand that must stand in memory, where strides can say how it is seen; copied there if need be."""
+        """An operand that must stand in memory; numbers are written there first."""
+        arg = self._settled(arg, reader)
         base = root(arg)
-        if base.inline or base.op in ("number", "const", "index") or memory(arg) is None:
-            copy = Node("copy", arg.dtype, arg.shape, (arg,))
-            copy.number = reader.number - 0.5
-            self._start(copy)
-            copy.stored = True
-            return copy
+        if base.inline or base.op in ("number", "const", "index"):
+            return self._copied(arg, reader)
         self._store(base)
         return arg
+
+    def _settled(self, arg, reader):
+        """`arg`, with a copy on the way where no strides could say how its memory is seen."""
+        if not out_of_stride(arg):
+            return arg
+        inner = arg.args[0]
+        if out_of_stride(inner):
+            inner = self._settled(inner, reader)
+        else:
+            inner = self._copied(inner, reader)
+        return Node(arg.op, arg.dtype, arg.shape, (inner,), arg.attr)
+
+    def _copied(self, arg, reader):
+        copy = Node("copy", arg.dtype, arg.shape, (arg,))
+        copy.number = reader.number - 0.5
+        self._start(copy)
+        copy.stored = True
+        return copy
 
     def _read(self, group, base):
         """Note that `group` reads the memory of `base`."""
@@ -196,6 +211,8 @@ class Fuser:
             return self._join_reduction(node, group)
         axes = self._axes_in(node, group)
         if axes is None:
+            return False
+        if any(out_of_stride(arg) and root(arg).group is not group for arg in node.args):
             return False
         covered = {d for axis in axes for d in axis}
         if covered != group.dims.keys() and (group.reduced is None or covered != group.kept):
@@ -298,15 +315,15 @@ class Fuser:
 
     def _start(self, node):
         """A group for this node alone, for now."""
+        node.args = tuple(self._settled(arg, node) for arg in node.args)
+        if node.op == "gather":
+            node.args = (self._store_seen(node.args[0], node), node.args[1])
         group = self._open()
         if node.op == "reduce":
             arg = node.args[0]
             axes = [(group.new_dim(n),) if n != 1 else () for n in arg.shape]
             self._reduce(node, group, axes)
             return
-        if node.op == "gather":
-            node.args = (self._store_seen(node.args[0], node), node.args[1])
-            self._read(group, root(node.args[0]))
         node.axes = [(group.new_dim(n),) if n != 1 else () for n in node.shape]
         node.group = group
         group.nodes.append(node)
@@ -316,7 +333,7 @@ class Fuser:
 
     def _join_reduction(self, node, group):
         axes = axes_of(node.args[0], group)
-        if axes is None or any(axis is None for axis in axes):
+        if axes is None or any(axis is None for axis in axes) or root(node.args[0]).group is not group:
             return False
         if {d for axis in axes for d in axis} != group.dims.keys():
             return False
@@ -472,6 +489,13 @@ def regroup(group, flat, sizes):
                 return None
         out.append(tuple(part))
     return out if not flat else None
+
+
+def out_of_stride(node):
+    """Whether a node sees memory in a way that no strides can say."""
+    base = root(node)
+    return base is not node and not base.inline and base.op not in ("number", "const", "index") \
+        and memory(node) is None
 
 
 def layout(node):

@@ -215,6 +215,13 @@ class Words:
 
 
     @staticmethod
+    def concat(parts, dim):
+        """`parts` one after the other along `dim`."""
+        shape = list(parts[0].shape)
+        shape[dim] = sum(x.shape[dim] for x in parts)
+        return Node("concat", parts[0].dtype, tuple(shape), tuple(parts), dim)
+
+    @staticmethod
     def matmul(a, b):
         """Products of matrices, with any number of equal leading dimensions; a library's work."""
         if a.dtype not in (dtypes.float32, dtypes.float64):
@@ -367,9 +374,9 @@ def seen_as(node, base, kind):
 
 
 def cell(value, dtype):
-    """A runtime number as the eight bytes that a kernel reads: (is it a float, the number)."""
+    """A runtime number as it stands in the eight bytes that a kernel reads."""
     if dtype.is_floating_point:
-        return True, float(value)
+        return float(value)
     if dtype is dtypes.bool:
-        return False, int(bool(value))
-    return False, int(wrapped(int(value), np.dtype(np.int64) if dtype is dtypes.int64 else dtype.np))
+        return int(bool(value))
+    return int(wrapped(int(value), dtype.np))

@@ -281,7 +281,9 @@ class Nest:
             else:
                 blocked = (last,)
                 blocks = [COLUMNS if reduced else TILE]
-        self.kernel = kernel = Kernel(len(kept), len(reduced), self.lanes, blocked, cut)
+        along = sizes[kept[-1]] if self.lanes == "kept" else sizes[reduced[-1]] if self.lanes == "reduced" else 1
+        vectors = 1 if along <= 16 else 2 if along <= 32 else 4
+        self.kernel = kernel = Kernel(len(kept), len(reduced), self.lanes, blocked, cut, vectors)
         strides = []
         moved = {}
         for read in self.reads:

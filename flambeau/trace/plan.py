@@ -23,7 +23,6 @@ from ..loops.llvm import render
 from .fuse import Fuser, Group, Unfusable, memory as seen_memory, root
 from .lower import TYPE, Graph, Node, cell
 from .nest import Nest
-from .record import NONE
 from .value import Value
 
 SEEN = 4096                   # how many traces are remembered
@@ -56,8 +55,14 @@ def attempt(trace):
         plan = _plans[key] = _planned(trace, wanted, free)
     if plan is False:
         return False
+    code, values = trace.code, trace.values
+
+    def finish(made):
+        give(values, made, plan.takes)
+        trace.clear()
+
     try:
-        plan.run(trace)
+        plan.run(values, code, [code[i][3][n] for i, n, _ in plan.numbers], finish)
     except (Failed, MemoryError):
         return False
     return True
@@ -75,7 +80,7 @@ def _key(trace):
     code, values = trace.code, trace.values
     wanted, parts = [], []
     for entry, slots, offsets, _, first in code:
-        parts.append((entry, tuple(slots), None if offsets is NONE else tuple(offsets)))
+        parts.append((entry, slots, offsets))
         for slot in range(first, first + len(entry.outs)) if entry.many else (first,):
             if _refs(values[slot]) > 2:                      # the list and the argument of getrefcount
                 wanted.append(slot)
@@ -142,6 +147,12 @@ class Plan:
             self._gemm(group, node)
         elif node.op == "update":
             self._update(group, node)
+        elif node.op == "concat":
+            laid, start = node.layout or make_spec(node.dtype, node.shape), 0
+            for part in node.args:
+                view = make_spec(node.dtype, part.shape, laid.strides)
+                self.steps.append(("native", group, self._copy(part, node, view, start * laid.strides[node.attr])))
+                start += part.shape[node.attr]
         else:
             self.steps.append(("reference", group))
 
@@ -211,9 +222,10 @@ class Plan:
 
     def _live(self):
         """When each buffer is first written and last read."""
-        self.results = {}
+        self.results, begun = {}, {}
         for at, step in enumerate(self.steps):
             kind, group = step[0], step[1]
+            begun.setdefault(id(group), at)
             if kind in ("native", "copy"):
                 touched = [self._buffer(read.node) for read in step[2].reads]
                 if kind == "copy":
@@ -229,7 +241,7 @@ class Plan:
                 buffer.last = at
         for node in self.graph.slots.values():
             if node.op == "result" and node.group is not None:
-                at = next(i for i, s in enumerate(self.steps) if s[1] is node.group)
+                at = begun[id(node.group)]
                 if id(node) in self.of or id(node) in self.slot_of:
                     buffer = self._buffer(node)
                     buffer.made = at
@@ -391,9 +403,11 @@ class Plan:
 
     # --- running ----------------------------------------------------------------------------------------------------
 
-    def run(self, trace):
-        """Run over the trace's values; see Note [All or nothing]."""
-        values, code = trace.values, trace.code
+    def run(self, values, code, numbers, finish):
+        """Run over ready `values` by slot; then `finish` with (slot, array, address) of what was made.
+
+        `numbers` are those that `self.numbers` names. See Note [All or nothing].
+        """
         table = [0] * self.table_size
         block = None
         if self.working:
@@ -408,7 +422,7 @@ class Plan:
             made.append((slot, array_, address))
         cells = b""
         if self.cells:
-            cells = struct.pack(self.cells, *[cell(code[i][3][n], d)[1] for i, n, d in self.numbers])
+            cells = struct.pack(self.cells, *[cell(n, d) for n, (_, _, d) in zip(numbers, self.numbers, strict=True)])
         scalars = array("q")
         scalars.frombytes(cells)
         where = scalars.buffer_info()[0]
@@ -434,27 +448,11 @@ class Plan:
             started = True                        # no interrupt comes between this and the end of the call
             if last is not None:
                 run(last[0].buffer_info()[0], last[1], at, where)
-            self._finish(trace, values, made)
-        except BaseException:
+            finish(made)
+        except BaseException:                     # an interrupt while the results were handed out: once more
             if started:
-                self._finish(trace, values, made)
+                finish(made)
             raise
-
-    def _finish(self, trace, values, made):
-        """Everything is computed: hand it out, and empty the trace."""
-        for slot, array_, address in made:
-            value = values[slot]
-            value.array, value._memory = array_, None
-            if address is not None:
-                value._address = address
-            value.trace = None
-        for slot, spec, source in self.takes:
-            value, old = values[slot], values[source]
-            if value.trace is not None:
-                value.array = old.look(spec, 0) if old.spec is not spec else old.array
-                value._memory = None
-                value.trace = None
-        trace.clear()
 
     def _stretch(self, stretch, table, where, values, code, block, held, arrays):
         if len(stretch) == 2:
@@ -508,6 +506,22 @@ class Plan:
     def __str__(self):
         return "\n".join(f"{kind} {i}  over [{sizes}]  {words}" if sizes else f"{kind} {i}  {words}"
                          for i, (kind, words, sizes, _) in enumerate(self.described))
+
+
+def give(values, made, takes):
+    """Hand out what a plan has made, and what stands in memory that it took over."""
+    for slot, array_, address in made:
+        value = values[slot]
+        value.array, value._memory = array_, None
+        if address is not None:
+            value._address = address
+        value.trace = None
+    for slot, spec, source in takes:
+        value, old = values[slot], values[source]
+        if value.trace is not None:
+            value.array = old.look(spec, 0) if old.spec is not spec else old.array
+            value._memory = None
+            value.trace = None
 
 
 def _needed(code, wanted):

@@ -18,7 +18,6 @@ from .value import Value
 
 _refs = sys.getrefcount
 _new = object.__new__
-NONE = (0,) * 4096           # offsets of an instruction whose inputs all start at the beginning
 LATER = 1 << 60               # the last reader of what an instruction that failed reads
 _traces = weakref.WeakSet()
 _registry = threading.RLock()
@@ -33,8 +32,8 @@ class Trace:
     lock, so never both go on. Runners exclude each other with `lock`.
     """
 
-    __slots__ = ("code", "values", "last", "slots", "bytes", "held", "lock", "owner", "busy", "sealed", "site",
-                 "failure", "quiet", "__weakref__")
+    __slots__ = ("code", "values", "last", "slots", "bytes", "held", "lock", "owner", "busy", "sealed", "site", "user",
+                 "special", "failure", "quiet", "__weakref__")
 
     def __init__(self):
         self.lock = threading.RLock()
@@ -44,6 +43,8 @@ class Trace:
         self.busy = self.sealed = False
         self.failure = None   # what the run now going on has failed with
         self.site = None      # the line that everything recorded now belongs to, while a backward runs
+        self.user = None      # the code object of the user's that recorded last
+        self.special = False  # whether a mode is on in this thread that recording must ask about; see autograd.modes
         self.clear()
         with _registry:
             _traces.add(self)
@@ -57,7 +58,7 @@ class Trace:
         self.held = 0         # the bytes of the inputs since they were last weighed
 
     def append(self, entry, inputs, params):
-        """Record one instruction over the tensors `inputs`; gives the pending result Values."""
+        """Record one instruction over the tensors `inputs`; gives the pending Value of its result, a list of several."""
         foreign = None
         if self.busy:
             return self._append_beside(entry, inputs, params)
@@ -67,43 +68,52 @@ class Trace:
                 return self._append_later(entry, inputs, params)
             code, values, last = self.code, self.values, self.last
             index = len(code)
-            slots = []
-            # Most views start at their storage's beginning.
-            offsets = NONE if len(inputs) <= len(NONE) else [t.offset for t in inputs]
-            for tensor in inputs:
-                value = tensor.storage.value
-                trace = value.trace
-                if trace is self:
-                    slot = value.slot
-                    last[slot] = index
-                elif trace is None:
-                    slot = self.slots.get(value)
-                    if slot is None:
-                        slot = self.slots[value] = len(values)
-                        values.append(value)
-                        last.append(index)
-                        self.held += value.spec.nbytes
-                        if 2 * self.held >= settings.trace_bytes:
-                            self._weigh()
-                    else:
-                        last[slot] = index
+            offsets = entry.zeros                 # most views start at their storage's beginning
+            if len(inputs) == 2:                  # the loop below, unrolled: a list would cost as much as the rest
+                one, two = inputs
+                value = one.storage.value
+                slot = value.slot if value.trace is self else self._slot(value)
+                other = two.storage.value
+                more = other.slot if other.trace is self else self._slot(other)
+                if slot < 0 or more < 0:
+                    foreign = value if slot < 0 else other
                 else:
-                    foreign = value               # pending in another thread's trace: run that first
-                    break
-                slots.append(slot)
-                if tensor.offset:
-                    offsets = [t.offset for t in inputs]
+                    last[slot] = last[more] = index
+                    slots = (slot, more)
+                    if one.offset or two.offset:
+                        offsets = (one.offset, two.offset)
             else:
+                slots = []
+                for tensor in inputs:
+                    value = tensor.storage.value
+                    slot = value.slot if value.trace is self else self._slot(value)
+                    if slot < 0:
+                        foreign = value
+                        break
+                    last[slot] = index
+                    slots.append(slot)
+                    if tensor.offset:
+                        offsets = tuple([t.offset for t in inputs])
+                slots = tuple(slots)
+            if foreign is None:
                 first = len(values)
-                outs = []
-                for spec in entry.outs:
-                    made = _new(Value)
-                    made.trace = self
-                    made.slot = len(values)
-                    made.spec = spec
-                    values.append(made)
+                if not entry.many:
+                    outs = _new(Value)
+                    outs.trace = self
+                    outs.slot = first
+                    outs.spec = entry.outs[0]
+                    values.append(outs)
                     last.append(index)
-                    outs.append(made)
+                else:
+                    outs = []
+                    for spec in entry.outs:
+                        made = _new(Value)
+                        made.trace = self
+                        made.slot = len(values)
+                        made.spec = spec
+                        values.append(made)
+                        last.append(index)
+                        outs.append(made)
                 code.append((entry, slots, offsets, params, first))
                 self.bytes += entry.nbytes
                 if index < settings.trace_instructions and self.bytes < settings.trace_bytes:
@@ -120,6 +130,20 @@ class Trace:
         self.run()
         return outs
 
+    def _slot(self, value):
+        """The slot of a ready Value, a new one at first; -1 if it is pending elsewhere, and must be run there first."""
+        slot = self.slots.get(value)
+        if slot is None:
+            if value.trace is not None:
+                return -1
+            slot = self.slots[value] = len(self.values)
+            self.values.append(value)
+            self.last.append(0)
+            self.held += value.spec.nbytes
+            if 2 * self.held >= settings.trace_bytes:
+                self._weigh()
+        return slot
+
     def _weigh(self):
         """Count the inputs that only the trace still holds with what the results would allocate."""
         self.held = 0
@@ -130,6 +154,7 @@ class Trace:
     def _append_beside(self, entry, inputs, params):
         """Record in another trace: a signal handler or a finaliser came in the middle of a run or an append of ours."""
         _local.trace = Trace()
+        _local.trace.special = self.special
         return _local.trace.append(entry, inputs, params)
 
     def _append_later(self, entry, inputs, params):
@@ -304,8 +329,12 @@ class update:
 
 
 class _UpdateEntry:
-    op, casts, many, template, simple, param_at, wrap = update, None, False, (0, 1), True, (), None
-    __slots__ = ("outs", "kinds", "nbytes")
+    op, casts, many, template, simple, param_at, wrap, zeros = update, None, False, (0, 1), True, (), None, (0, 0)
+    nbytes = 0
+    __slots__ = ("outs", "kinds")
+
+
+_updates: dict = {}           # (whole, view, source) → its entry: equal writes are equal instructions
 
 
 class _Local(threading.local):
@@ -323,11 +352,14 @@ def current():
 
 def write_part(tensor, whole, source):
     """The Value of `tensor`'s storage (of spec `whole`) after the tensor `source` is written into its view."""
-    entry = _UpdateEntry()
-    entry.outs = (whole,)
-    entry.kinds = (tensor.spec, source.spec)
-    entry.nbytes = 0
-    return current().append(entry, (tensor, source), ())[0]
+    key = (whole, tensor.spec, source.spec)
+    entry = _updates.get(key)
+    if entry is None:
+        if len(_updates) > 100_000:
+            _updates.clear()
+        entry = _updates[key] = _UpdateEntry()
+        entry.outs, entry.kinds = key[:1], key[1:]
+    return current().append(entry, (tensor, source), ())
 
 
 def run_all():

@@ -3,15 +3,22 @@
 A body is written out by the `k` of trace/lower.py, and the graph that it gives is computed with the arrays of
 test_bodies.py, which are strict about dtypes, ranges and positions.
 """
+import math
 import operator
 
 import numpy as np
+import pytest
 
 import flambeau as torch
-from flambeau.base import dtypes
+from flambeau.backends.backend import execute
+from flambeau.base import dtypes, settings
 from flambeau.trace import lower
+from flambeau.trace.record import current
 
+from ..test_ops import OPS
 from .test_bodies import Numbers, NumpyKernel, number
+
+# --- computing a graph with arrays ----------------------------------------------------------------------------------
 
 OPERATORS = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv,
              "neg": operator.neg, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
@@ -88,3 +95,230 @@ def run_body(entry, arrays, params):
         array = computed(lower.k.cast(node, spec.dtype), known).array
         outs.append(array.reshape(spec.shape) if array.size == spec.numel else np.broadcast_to(array, spec.shape))
     return outs
+
+
+# --- running both ---------------------------------------------------------------------------------------------------
+
+
+def compiled(made, entry):
+    """The results of a call as the native executor computes them."""
+    return [one.storage.value.ready().look(one.spec, one.offset) for one in (made if entry.many else [made])]
+
+
+def check(name, args, native=False):
+    """Compare body (or the compiled body) and reference; False where the body leaves the case to the reference."""
+    op = OPS[name]
+    n = op.n_positional
+    given = [t for a in args for t in (a if isinstance(a, (tuple, list)) else [a]) if isinstance(t, torch.Tensor)]
+    arrays = [t.storage.value.ready().look(t.spec, t.offset).copy() for t in given]
+    current().run()                           # or the trace might be full, and run, with this call
+    kept = op(*args[:n], **dict(zip(op.kwonly, args[n:])))
+    entry, *_, params, _ = current().code[-1]
+    assert entry.op is op and kept is not None
+    with np.errstate(all="ignore"):
+        mine = compiled(kept, entry) if native else run_body(entry, arrays, params)
+        theirs = execute(entry, arrays, params)
+    if mine is NotImplemented:
+        return False
+    for one, other, spec in zip(mine, theirs, entry.outs, strict=True):
+        if spec.dtype.is_floating_point:
+            wide = np.float32 if spec.dtype.itemsize == 2 else spec.dtype.np
+            scale = {2: 1e-2, 4: 3e-6, 8: 1e-14}[spec.dtype.itemsize]
+            np.testing.assert_allclose(one.astype(wide), other.astype(wide), scale, scale, err_msg=str((name, *args)))
+        else:
+            np.testing.assert_array_equal(one, other, err_msg=str((name, *args)))
+    return True
+
+
+def made(*shape, dtype=torch.float32, low=-3, high=4):
+    """Few different numbers, so that some are equal."""
+    rng = np.random.default_rng(len(shape))
+    whole = rng.integers(low, high, shape)
+    return torch.tensor(whole + (rng.integers(0, 3, shape) / 4 if dtype.is_floating_point else 0)).to(dtype)
+
+
+def laid(x):
+    """`x` in memory that is not contiguous."""
+    return x.transpose(0, -1).contiguous().transpose(0, -1) if x.ndim > 1 else x
+
+
+WITH_NAN = made(3, 4)
+WITH_NAN[0, 1], WITH_NAN[1, 0], WITH_NAN[1, 2], WITH_NAN[2] = math.nan, math.inf, math.nan, -math.inf
+FLOATS = [made(3, 4, 2), laid(made(3, 4, 2)), made(3, 4, dtype=torch.float64), made(5, dtype=torch.float16),
+          made(2, 3, dtype=torch.bfloat16), torch.tensor(2.5), made(1, 3), WITH_NAN, made(3, 4)[:, 1:3], made(3, 1).expand(3, 4)]
+INTS = [made(3, 4, 2, dtype=torch.int64), made(3, 4, dtype=torch.uint8, low=0), made(4, dtype=torch.int8), torch.tensor(7),
+        torch.tensor([2 ** 31 - 1] * 3, dtype=torch.int32), made(3, 4, dtype=torch.int64) > 0]
+ALL = FLOATS + INTS
+
+
+def dims(x, several=True):
+    """None, and every dimension counted from both ends; pairs of them, all of them, where `several` may be given."""
+    one = [None, *range(-max(x.ndim, 1), max(x.ndim, 1))]
+    return one + [(0, -1), tuple(range(x.ndim)), ()] * (several and x.ndim > 1)
+
+
+def single(x):
+    return [d for d in dims(x, False) if d is not None]
+
+
+def over(name, inputs, *rest, dims=dims):
+    """Calls of a reduction over each dimension, kept and not."""
+    return [(name, x, d, keep, *rest) for x in inputs for d in dims(x) for keep in (False, True)]
+
+
+# --- reductions -----------------------------------------------------------------------------------------------------
+
+SOME = [made(3, 4), made(3, 4, dtype=torch.int32)]
+WANTED = [torch.float64, torch.float16, torch.int8, torch.bool, torch.int64]
+PICK = torch.tensor([[2], [0], [3]])
+REDUCE = [
+    *over("_sum", ALL, None), *[("_sum_dim", x, 1, False, d) for x in SOME for d in WANTED], *over("nansum", ALL, None),
+    *over("_mean", FLOATS, None), *[("_mean_dim", x, 0, True, d) for x in SOME for d in WANTED[:2]],
+    *[("_prod", x, None) for x in ALL], *over("_prod_dim", ALL, None, dims=single), *[("_prod", x, d) for x in SOME for d in WANTED],
+    *over("amax", ALL), *over("amin", ALL), *over("aminmax", ALL, dims=lambda x: dims(x, False)),
+    *[("_max", x) for x in ALL], *[("_min", x) for x in ALL], *over("_max_dim", ALL, dims=single), *over("_min_dim", ALL, dims=single),
+    *over("argmax", ALL[:-1], dims=lambda x: dims(x, False)), *over("argmin", ALL[:-1], dims=lambda x: dims(x, False)),
+    *over("all_", ALL), *over("any_", ALL), *[("count_nonzero", x, d) for x in ALL for d in dims(x)],
+    *[(name, x, d, c, keep) for name in ("_var", "_std", "_var_mean", "_std_mean") for x in FLOATS for d in dims(x)
+      for c in (0, 1, 2.5, 50) for keep in (False, True)],
+    *over("logsumexp", FLOATS), *over("logsumexp", INTS[:1]),
+    *[(name, x, d) for name in ("_softmax", "_log_softmax") for x in FLOATS for d in single(x)],
+    *[(name, x, x * 0.5, d) for name in ("_softmax_backward", "_log_softmax_backward") for x in FLOATS[:6] for d in single(x)],
+    ("_put_along", made(3, 1), PICK, 1, (3, 4)), ("_put_along", made(1, 3), PICK.T, 0, (4, 3)), ("_put_along", made(3, 1).half(), PICK, 1, (3, 4)),
+    ("_take_along", made(3, 4), PICK, 1), ("_take_along", laid(made(3, 4)).half(), PICK.expand(3, 2), 1),
+    *[("_vector_norm", x, p, d, keep, None) for x in FLOATS for p in (0, 1, 2, 3.5, -1, math.inf, -math.inf) for d in dims(x) for keep in (False, True)],
+    ("_vector_norm", made(3), 2, None, False, torch.float64), ("_norm_of_rows", made(3, 4).bfloat16(), 2, 1, True, None),
+    *[("_cdist", made(2, 5, 3), made(1, 4, 3) + 0.1, p) for p in (0.0, 1.0, 2.0, 2.5, math.inf)], ("_cdist", laid(made(3, 2)), made(4, 2), 2.0),
+]
+
+# --- normalisation and losses -------------------------------------------------------------------------------------------------
+
+IMAGE, SCALE, SHIFT = made(2, 4, 3, 2), made(4, low=1), made(4)
+BATCH, GROUP, ROW = (2, 4, 3, 2), ((2, 2, 2, 3, 2), (2, 3, 4), (1, 2, 2, 1, 1)), ((3, 4), (1,), (1, 4))
+LASTS = IMAGE.contiguous(memory_format=torch.channels_last)
+MEANS = (made(1, 4, 1, 1), made(1, 4, 1, 1, low=1))
+LOGS, WIDE_LOGS, LABELS, DEEP = made(5, 4), made(2, 4, 3), torch.tensor([3, 0, 1, 2, 2]), torch.tensor([[0, 1, 3], [2, 2, 1]])
+LOSSES = [(x, t, w, how, i) for x, t in ((LOGS, LABELS), (WIDE_LOGS, DEEP), (made(4), torch.tensor(2)), (LOGS.half(), LABELS), (laid(LOGS), LABELS),
+                                         (LOGS, LABELS.to(torch.uint8)), (WIDE_LOGS.double(), DEEP))
+          for w in (None, torch.tensor([0.5, 2, 0, math.inf], dtype=x.dtype)) for how in ("none", "mean", "sum") for i in (-100, 2)]
+
+
+def backward_calls():
+    for x, t, w, how, i in LOSSES:
+        g = torch.ones(t.shape, dtype=x.dtype) * 1.5 if how == "none" else torch.tensor(0.5, dtype=x.dtype)
+        total = torch.tensor(3.5, dtype=torch.float64 if x.dtype is torch.float64 else torch.float32) if how == "mean" else None
+        yield "_nll_backward", g, t, w, total, x.spec.shape, i
+        rest = torch.logsumexp(x.to((g if total is None else total).dtype).float(), min(x.ndim, 2) - 1, True).to(
+            torch.float64 if x.dtype is torch.float64 else torch.float32)
+        yield "_class_entropy_backward", g, x, rest * 0 + 1, rest, t, w, total, i
+
+
+NORMS = [
+    *[("_layer_norm", x, x.spec.shape[-n:], None if w is None else w.expand(x.shape[-n:]), b and SHIFT[:1].expand(x.shape[-n:]), 1e-3)
+      for x in (made(3, 4), made(2, 3, 4), laid(made(2, 3, 4)), made(3, 4).half(), made(3, 4).double()) for n in range(1, x.ndim + 1)
+      for w in (None, SCALE[:1]) for b in (None, True)],
+    *[("_batch_norm", x, w, b, 1e-3) for x in (IMAGE, LASTS, made(5, 4), IMAGE.bfloat16(), IMAGE.double()) for w in (None, SCALE) for b in (None, SHIFT)],
+    *[("_fixed_norm", x, w, b, SHIFT, SCALE, 1e-3) for x in (IMAGE, LASTS, made(5, 4), IMAGE.bfloat16())
+      for w in (None, SCALE) for b in (None, SHIFT)],
+    *[("_group_norm", x, groups, w, b, 1e-3) for x in (IMAGE, LASTS, made(3, 4), IMAGE.half()) for groups in (1, 2, 4) for w in (None, SCALE)
+      for b in (None, SHIFT)],
+    *[("_norm_backward", x * 0.3, x, w, *MEANS, 1e-3, (BATCH, (0, 2, 3), (1, 4, 1, 1))) for x in (IMAGE, LASTS, IMAGE.half()) for w in (None, SCALE)],
+    *[("_norm_backward", IMAGE * 0.3, IMAGE, w, made(2, 2, 1, 1, 1), made(2, 2, 1, 1, 1, low=1), 1e-3, GROUP) for w in (None, SCALE)],
+    ("_norm_weight_backward", IMAGE * 0.3, IMAGE, *MEANS, 1e-3, (BATCH, (0, 2, 3), (1, 4, 1, 1)), (4,)),
+    ("_norm_weight_backward", made(3, 4), made(3, 4) + 1, made(3, 1), made(3, 1, low=1), 1e-3, ROW, (4,)),
+    ("_norm_weight_backward", IMAGE * 0.3, IMAGE, made(2, 2, 1, 1, 1), made(2, 2, 1, 1, 1, low=1), 1e-3, GROUP, (4,)),
+    ("_fixed_norm", IMAGE.double(), SCALE, None, SHIFT.double(), SCALE.double(), 1e-3),
+    *[(name, *call) for name in ("_nll", "_class_entropy") for call in LOSSES], ("_nll2d", *LOSSES[6]), ("_class_entropy2d", *LOSSES[6]),
+    *backward_calls(),
+]
+
+# --- data movement ------------------------------------------------------------------------------------------------------------
+
+HALF, MASK, CUBE = made(3, 4).half(), made(3, 4) > 0, made(3, 4, 2)
+PLACES = torch.tensor([[1, -1], [0, -3]])
+MOVES = [
+    *[("index", x, (PLACES,)) for x in (CUBE, HALF, MASK, laid(CUBE))], ("index", CUBE, (None, PLACES.to(torch.int32))),
+    ("index", CUBE, (None, None, PLACES[:, 0] % 2)), ("index_select", CUBE, -2, torch.tensor([3, 0, 0])), ("index_select", torch.tensor(2.0), 0, torch.tensor([0])),
+    ("index_select", HALF, 0, torch.tensor(1)), ("take", made(6), PLACES), ("embedding", made(6, 3), PLACES % 6, 2, False, False),
+    ("embedding", made(6, 3).bfloat16(), torch.tensor(4, dtype=torch.int32), -1, False, False),
+    ("gather", made(3, 4), 1, PICK, False), ("gather", made(3, 4), 0, torch.tensor([[0, 2, 1, 1]] * 5, dtype=torch.int32), False), ("gather", MASK, -1, PICK, False),
+    *[("_scatter_value", x, 1, PICK, 5) for x in (made(3, 4), HALF, MASK, made(3, 4, dtype=torch.uint8, low=0))], ("_scatter_value", made(3, 4), -2, PICK.T[:, [0, 1, 0, 1]] % 3, 0.5),
+    ("_scatter", HALF, 1, PICK, made(3, 1).half()), ("scatter_add", made(3, 4), 1, PICK, made(3, 1)), ("scatter_add", made(3, 4, dtype=torch.int64), -1, PICK, PICK),
+    *[("_select_backward", made(3, 2), (3, 4, 2), d, i) for d, i in ((1, 0), (1, -1), (-2, 2))], ("_select_backward", torch.tensor(1.5).half(), (4,), 0, 2),
+    *[("_slice_backward", made(3, n, 2), (3, 9, 2), 1, *cut) for n, *cut in ((9, None, None, 1), (4, 2, 6, 1), (3, 1, -1, 3), (2, -3, None, 2))],
+    *[("_diagonal_backward", made(2, n), size, o, a, b) for n, size, o, a, b in ((3, (2, 3, 4), 0, 1, 2), (2, (2, 3, 4), 2, 1, -1), (2, (2, 3, 4), -1, 1, 2), (3, (4, 2, 3), -1, 0, 2),
+                                                                                 (3, (3, 2, 4), 1, 0, 2), (3, (4, 2, 3), 0, 2, 0))],
+    *[("diag_embed", made(2, 3), *where) for where in ((0, -2, -1), (2, 0, 1), (-1, 2, 0), (1, -1, 0))],
+    ("_unsafe_view", laid(CUBE), (6, 4)), *[("_repeat", made(2, 3), n) for n in ((2, 3), (4, 1, 2), (1, 1))], ("_repeat", torch.tensor(True), (3, 2)),
+    *[("_roll", x, (n,), (d,)) for x in (CUBE, laid(CUBE), HALF) for n, d in ((1, 0), (-2, 1), (7, -1), (0, 1))], ("_roll", made(5), (2,), ()),
+    *[("_flip", x, (d,)) for x in (CUBE, HALF, MASK) for d in range(x.ndim)], *[("tril", x, d) for x in (CUBE, HALF, MASK, made(4, 3)) for d in (-2, 0, 1)],
+    *[("triu", x, d) for x in (CUBE, HALF, MASK, made(4, 3)) for d in (-2, 0, 1)],
+    ("select_scatter", CUBE, made(3, 2), 1, -1), ("select_scatter", HALF, made(4), 0, 1), ("slice_scatter", CUBE, made(3, 2, 2), 1, 1, None, 2),
+    ("diagonal_scatter", CUBE, made(2, 3), 1, 0, 1), ("diagonal_scatter", HALF, made(3).half(), 0, 1, 0),
+    *[("constant_pad_nd", x, p, 0.5) for x in (CUBE, HALF) for p in ((1, 2), (0, 0, 3, 0), (-1, 2), (0, 0, -1, -1), (0, 0))],
+    ("constant_pad_nd", made(3, 4, dtype=torch.int64), (2, 0), -7), ("constant_pad_nd", MASK, (1, 1), True),
+    ("pixel_shuffle", IMAGE, 2), ("pixel_shuffle", IMAGE[0].half(), 2), ("pixel_unshuffle", IMAGE[:, :, :2], 2), ("channel_shuffle", IMAGE, 2), ("channel_shuffle", LASTS, 4),
+]
+
+CALLS = REDUCE + NORMS + MOVES
+NAMES = list(dict.fromkeys(name for name, *_ in CALLS))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_body_means_what_the_reference_means(name):
+    for call in CALLS:
+        if call[0] == name:
+            assert check(name, call[1:]), call
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_compiled_body_means_what_the_reference_means(name, monkeypatch):
+    monkeypatch.setattr(settings, "executor", "native")
+    for call in CALLS:
+        if call[0] == name:
+            check(name, call[1:], native=True)
+
+
+def test_long_sums_and_wrapping_integers():
+    big = torch.full((3,), 2 ** 62)
+    assert check("_sum", (big, None, False, None)) and check("_prod", (big, None))
+
+
+# --- what is left to the reference ------------------------------------------------------------------------------------------------
+
+LEFT = [
+    ("_put_along", made(3, 2), PICK.expand(3, 2), 1, (3, 4)), ("_put_along", made(3, 1), PICK, 1, (3, 4), True),     # several to one row
+    ("gather", made(3, 4), 1, PICK[:2], False), ("gather", torch.tensor(1.0), 0, torch.tensor(0), False),            # fewer rows
+    ("_scatter_value", made(3, 4), 1, PICK.expand(3, 2), 5), ("_scatter", made(3, 4), 1, PICK, made(3, 4)),
+    ("index", CUBE, (PLACES, PLACES)), ("take", CUBE, PLACES),                                                      # positions of two dimensions
+    ("_flip", CUBE, (0, 1)), ("_roll", CUBE, (1, 2), (0, 1)), ("_roll", CUBE, (1,), ()), ("constant_pad_nd", CUBE, (1, 1, 1, 1), 0),
+]
+
+
+@pytest.mark.parametrize("call", LEFT, ids=lambda call: call[0])
+def test_what_a_body_leaves(call):
+    assert not check(call[0], call[1:])
+
+
+ADDS = "several values may meet in one place"
+WRITES = "writes where the data says"
+TAPS = "goes by tables, dimension by dimension"
+RESIZED = "_resized _resized_back _pad_circular _reflection_pad1d _reflection_pad2d _reflection_pad3d _replication_pad1d _replication_pad2d _replication_pad3d"
+SOLVES = "an algorithm of its own"
+PARTS = "is copies into parts of the result"
+NO_BODY = {
+    "_gather_backward": ADDS, "_index_backward": ADDS, "_index_put_add": ADDS, "_index_select_backward": ADDS, "_put_add": ADDS,
+    "index_add": ADDS, "index_reduce": ADDS, "scatter_reduce": ADDS, "_embedding_backward": ADDS, "_embedding_bag": ADDS,
+    "_embedding_bag_backward": ADDS, "_bag_weights_backward": ADDS, "_unfold_backward": ADDS, "_scatter_strided": ADDS,
+    "_index_put": WRITES, "_put": WRITES, "index_copy": WRITES, "_index_fill": WRITES, "_index_fill_tensor": WRITES, "_renormed": WRITES,
+    "_as_strided_scatter": WRITES, "_repeated_index": "its size depends on the data",
+    "cat": PARTS, "stack": PARTS, "_block_diag": PARTS,
+    "_diagonal_copy": "reads a line of the matrix", "trace": "reads a line of the matrix", "rot90": "turns two dimensions",
+    **dict.fromkeys(RESIZED.split(), TAPS), "_ctc": SOLVES, "det": SOLVES, "_slogdet": SOLVES, "_lstsq": SOLVES, "matrix_exp": SOLVES, "_euclidean_dist": "goes by a matrix product",
+}
+MINE = "reduce norm loss linalg index embedding scatter shape arrange pad distance".split()
+
+
+def test_which_operations_have_no_body():
+    without = {name for name, op in OPS.items() if op.__module__.rpartition(".")[2] in MINE and hasattr(op, "ref") and not hasattr(op, "body")}
+    assert without - set(NO_BODY) == set() and set(NO_BODY) - without == set()
