@@ -42,6 +42,8 @@ DIRECT, COPY, TURN, GATHER = range(4)      # how an operand is packed: not, row 
 class Kernels:
     """The LLVM text of all functions for one element type."""
 
+    word = "product"              # in the names of the functions
+
     def __init__(self, element, vector_bytes):
         self.v = Vectors(element, vector_bytes)
         self.element, self.lanes = element, self.v.lanes
@@ -351,56 +353,48 @@ class Kernels:
 
 
 class Host:
-    """The compiled functions of one element type. Made at first use."""
+    """The compiled functions of one kind of kernels and one element type."""
 
-    def __init__(self, dtype):
+    def __init__(self, dtype, kind):
         from . import cpu
-        self.short = "f32" if dtype == "float32" else "f64"
-        self.size = {"f32": 4, "f64": 8}[self.short]
+        self.size = {"float32": 4, "float64": 8}[dtype]
         wide = cpu.vector_bytes()
-        self.kernels = Kernels(ELEMENTS[dtype], wide)
+        self.kernels = kind(ELEMENTS[dtype], wide)
+        self.tail = f"_{kind.word}_f{8 * self.size}"
         self.lanes, self.registers = self.kernels.lanes, 32 if wide == 64 or not X86 else 16
         self.table = (ctypes.c_int64 * (ROWS * WIDTH))()         # addresses of the innermost kernels that were made
         self.address = ctypes.addressof(self.table)
-        self.compile = cpu.functions
-        self.made = {}
+        self.compile, self.made = cpu.functions, {}
 
     def rows(self, width):
         """The most rows whose block fits in the registers, beside `width` vectors of B and one of A."""
         return max(1, min(ROWS if width == 1 else 8, (self.registers - width - 1) // width))
 
-    def step(self, shapes):
-        """The address of the step, with the innermost kernels of `shapes` [(rows, width)] in the table."""
-        names = {f"gemm_{self.short}_{r}x{n}": (r, n) for r, n in shapes if not self.table[(r - 1) * WIDTH + n - 1]}
-        texts = {name: self.kernels.micro(name, *shape) for name, shape in names.items()}
-        if "gemm" not in self.made:
-            texts[f"gemm_{self.short}"] = self.kernels.gemm(f"gemm_{self.short}")
-        if texts:
-            for name, address in self.compile(texts).items():
-                if name in names:
-                    r, n = names[name]
-                    self.table[(r - 1) * WIDTH + n - 1] = address
-                else:
-                    self.made["gemm"] = address
-        return self.made["gemm"]
+    def micro(self, shapes):
+        """See that the innermost kernels of `shapes` [(rows, width)] are in the table."""
+        missing = {f"micro_{r}x{n}{self.tail}": (r, n) for r, n in shapes if not self.table[(r - 1) * WIDTH + n - 1]}
+        made = self.compile({name: self.kernels.micro(name, *shape) for name, shape in missing.items()})
+        for name, (r, n) in missing.items():
+            self.table[(r - 1) * WIDTH + n - 1] = made[name]
 
-    def dots(self, rows, cols):
-        """The address of the step of dot products."""
-        if (rows, cols) not in self.made:
-            name = f"dots_{self.short}_{rows}x{cols}"
-            self.made[rows, cols] = self.compile({name: self.kernels.dots(name, rows, cols)})[name]
-        return self.made[rows, cols]
+    def function(self, what, *shape):
+        """The address of the step `what`."""
+        name = "_".join(map(str, (what, *shape))) + self.tail
+        if name not in self.made:
+            self.made[name] = self.compile({name: getattr(self.kernels, what)(name, *shape)})[name]
+        return self.made[name]
 
 
 _hosts: dict = {}
 _lock = threading.Lock()
 
 
-def host(dtype):
+def host(dtype, kind=Kernels):
+    """The compiled functions of `kind` for `dtype`; made at first use."""
     with _lock:
-        if dtype not in _hosts:
-            _hosts[dtype] = Host(dtype)
-        return _hosts[dtype]
+        if (dtype, kind) not in _hosts:
+            _hosts[dtype, kind] = Host(dtype, kind)
+        return _hosts[dtype, kind]
 
 
 # --- the plan ---------------------------------------------------------------------------------------------------------
@@ -511,7 +505,7 @@ def plan_dots(machine, f, count):
     pieces = min(pieces, max(16, pieces // 64))
     f["tile_m"], f["tile_n"] = f["M"], up(-(-f["N"] // -(-pieces // count)), cols)
     f["tiles_m"], f["tiles_n"] = 1, -(-f["N"] // f["tile_n"])
-    return machine.dots(rows, cols)
+    return machine.function("dots", rows, cols)
 
 
 def plan_gemm(machine, f, count):
@@ -539,7 +533,8 @@ def plan_gemm(machine, f, count):
         f["a_pack"] = GATHER if again else DIRECT
     depth = min(block, max(K, 1))
     f["a_room"] = (up(m, 32) + 32) * (up(depth, 32) + 32) if f["a_pack"] else 1
-    return machine.step(shapes(f, rows, width, machine.lanes))
+    machine.micro(shapes(f, rows, width, machine.lanes))
+    return machine.function("gemm")
 
 
 def widest(machine, M, N):

@@ -198,7 +198,7 @@ def _large(size):
             except IndexError:
                 pass
         near = rounded(near + 1)
-    mapping, address = _fresh(size)
+    mapping, address = _fresh(size, lone=True)
     home = _home(size)
     home.misses += 1
     _regions[address] = (mapping, home)
@@ -213,14 +213,14 @@ def _small(size):
     except IndexError:
         pass
     count = max(SLAB, min(16 * size, HUGE)) // size
-    mapping, start = _fresh(count * size)
+    mapping, start = _fresh(count * size, lone=False)
     home.misses += 1
     _slabs[start] = (mapping, home, count)
     home.free.extend(range(start + (count - 1) * size, start, -size))       # the next in memory is the next to be given
     return home, start
 
 
-def _fresh(size):
+def _fresh(size, lone):
     """Memory from the system: the mapping, and where it starts. Gives back what is idle if it must."""
     if size > _counts.room:                           # a look costs the reading of files, so it is taken now and then
         if not make_room(size):
@@ -237,6 +237,7 @@ def _fresh(size):
             mapping = _map(size + spare)
         except OSError:
             raise MemoryError from None
+    _advise(mapping, size, lone)
     start = _addressof(ctypes.c_char.from_buffer(mapping))
     if spare:
         start = -(-start // HUGE) * HUGE
@@ -258,16 +259,18 @@ def make_room(nbytes):
 
 
 def _map(size):
-    """An anonymous mapping of our own, whose first touch is made cheap."""
+    """An anonymous mapping of our own."""
     size = -(-size // PAGE) * PAGE
     if not hasattr(mmap, "MAP_PRIVATE"):
         return mmap.mmap(-1, size)
-    mapping = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if size > SMALL and ADVICE is not None:
-        # A lone block of less than a huge page gets its pages in one call instead of a fault for each.
+    return mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+def _advise(mapping, size, lone):
+    """Make the first touch cheap: huge pages, or for a lone block all pages at once instead of a fault for each."""
+    if ADVICE is not None and (size >= HUGE or lone):
         with contextlib.suppress(OSError):            # a kernel that does not know it: it was but a wish
             mapping.madvise(ADVICE if size >= HUGE else POPULATE)
-    return mapping
 
 
 # --- giving memory back to the system --------------------------------------------------------------------------------

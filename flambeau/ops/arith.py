@@ -480,9 +480,9 @@ class pow_(Composite):
         if is_tensor(exponent):
             return _pow(input, exponent) if is_tensor(input) else _pow_of_number(input, exponent)
         need(not is_integral(input, exponent) or exponent >= 0, "Integers to negative integer powers are not allowed.")
-        if is_tensor(input) and exponent.__class__ in NUMBERS and exponent in (2, 3) \
+        if is_tensor(input) and exponent.__class__ in NUMBERS and exponent in PRODUCTS \
                 and input.dtype.category >= dtypes.of_number(exponent.__class__).category:
-            return _square(input) if exponent == 2 else _cube(input)         # as products, in its own dtype
+            return PRODUCTS[exponent](input)                # the number does not change the dtype
         return _pow_number(input, exponent)
 
 
@@ -596,6 +596,18 @@ class _pow_number(Pointwise):
         return k.where(k.abs(exponent) == 0.5, k.where(exponent > 0, root, 1 / root), k.pow(input, exponent))
 
 
+class _first_power(Pointwise):
+    """A tensor to the power 1. Its derivative, 1, still depends on it, so that derivatives of every order exist."""
+
+    node = "PowBackward0"
+    refuses = "bool"
+    cname = "pow"
+
+    def ref(xp, input):     return input
+    def d_input(g, input):  return g * conj(input ** 0)
+    def body(k, input):     return input
+
+
 class _square(Pointwise):
     """A tensor times itself."""
 
@@ -604,7 +616,7 @@ class _square(Pointwise):
     cname = "pow"
 
     def ref(xp, input):     return xp.multiply(input, input)
-    def d_input(g, input):  return g * conj(2 * input)
+    def d_input(g, input):  return g * conj(2 * input ** 1)
     def body(k, input):     return input * input
 
 
@@ -616,8 +628,11 @@ class _cube(Pointwise):
     cname = "pow"
 
     def ref(xp, input):     return input * input * input
-    def d_input(g, input):  return g * conj(3 * _square(input))
+    def d_input(g, input):  return g * conj(3 * input ** 2)
     def body(k, input):     return input * input * input
+
+
+PRODUCTS = {1: _first_power, 2: _square, 3: _cube}          # powers that are cheaper to write out
 
 
 class _pow_of_number(Pointwise):

@@ -572,7 +572,7 @@ class _cross_entropy(Loss):
             need(target.is_floating_point(), "Expected floating point type for target with class probabilities, got "
                                              f"{target.dtype}")
             return _soft_targets(input, target, weight, reduction, label_smoothing, classes)
-        if label_smoothing > 0 or not input.dim():
+        if label_smoothing > 0 or not input.dim():             # log_softmax refuses a number, as it does in PyTorch
             logs = input.log_softmax(classes)
             return _smoothed(logs, target, weight, reduction, ignore_index, label_smoothing, classes)
         return nll(input, target, weight, reduction, ignore_index, _class_entropy, _class_entropy2d)

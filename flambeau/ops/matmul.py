@@ -105,6 +105,11 @@ def d_right(g, left, right_kind):
     return mm(conj(left.t()), g)
 
 
+def product(k, left, right):
+    """Matrix products in a body: a library's work for floats; integers are left to the reference."""
+    return k.matmul(left, right) if left.dtype.is_floating_point else NotImplemented
+
+
 class mm(Op):
     """The matrix product of two matrices.
 
@@ -128,6 +133,7 @@ class mm(Op):
     def ref(xp, input, mat2):            return xp.matmul(input, mat2)
     def d_input(g, input_spec, mat2):    return d_left(g, mat2, input_spec)
     def d_mat2(g, input, mat2_spec):     return d_right(g, input, mat2_spec)
+    def body(k, input, mat2):            return product(k, input, mat2)
 
 
 class bmm(Op):
@@ -145,6 +151,7 @@ class bmm(Op):
     def ref(xp, input, mat2):  return xp.matmul(input, mat2)
     def d_input(g, mat2):      return bmm(g, adjoint(mat2))
     def d_mat2(g, input):      return bmm(adjoint(input), g)
+    def body(k, input, mat2):  return product(k, input, mat2)
 
 
 class mv(Op):
@@ -166,6 +173,7 @@ class mv(Op):
     def ref(xp, input, vec):   return xp.matmul(input, vec)
     def d_input(g, vec):       return outer(g, conj(vec))
     def d_vec(g, input):       return mv(conj(input.t()), g)
+    def body(k, input, vec):   return product(k, input, k.reshape(vec, (*vec.shape, 1)))
 
 
 def check_dot(name, input, other):
@@ -189,6 +197,7 @@ class dot(Op):
     def ref(xp, input, tensor):  return xp.dot(input, tensor)
     def d_input(g, tensor):      return g * conj(tensor)
     def d_tensor(g, input):      return g * conj(input)
+    def body(k, input, tensor):  return k.sum(input * tensor, 0)
 
 
 class vdot(Op):
@@ -200,6 +209,7 @@ class vdot(Op):
     def ref(xp, input, other):  return xp.vdot(input, other)
     def d_input(g, other):      return conj(g) * other
     def d_other(g, input):      return g * input
+    def body(k, input, other):  return k.sum(input * other, 0)
 
 
 class outer(Composite):
@@ -226,6 +236,11 @@ def plus(xp, input, beta, product, alpha):
     if beta == 0:
         return product
     return product + (input if beta == 1 else input * xp.asarray(beta, product.dtype))
+
+
+def added(k, input, beta, made, alpha):
+    """`plus` in a body."""
+    return made if made is NotImplemented else made * alpha + k.where(beta == 0, 0, input * beta)
 
 
 def times(g, factor):
@@ -260,6 +275,9 @@ class addmm(Op):
     def d_mat1(g, mat1_spec, mat2, alpha): return times(d_left(g, mat2, mat1_spec), alpha)
     def d_mat2(g, mat1, mat2_spec, alpha): return times(d_right(g, mat1, mat2_spec), alpha)
 
+    def body(k, input, mat1, mat2, *, beta=1, alpha=1):
+        return added(k, input, beta, product(k, mat1, mat2), alpha)
+
 
 class addmv(Op):
     """`beta` times `input` plus `alpha` times the product of the matrix `mat` and the vector `vec`."""
@@ -287,6 +305,11 @@ class addmv(Op):
     def d_mat(g, vec, alpha):   return times(outer(g, conj(vec)), alpha)
     def d_vec(g, mat, alpha):   return times(mv(conj(mat.t()), g), alpha)
 
+    def body(k, input, mat, vec, *, beta=1, alpha=1):
+        if not mat.dtype.is_floating_point:
+            return NotImplemented
+        return added(k, input, beta, k.reshape(k.matmul(mat, k.reshape(vec, (*vec.shape, 1))), mat.shape[:1]), alpha)
+
 
 class baddbmm(Op):
     """`beta` times `input` plus `alpha` times the matrix products of two batches of matrices."""
@@ -312,6 +335,9 @@ class baddbmm(Op):
     def d_input(g, beta):            return times(g, beta)
     def d_batch1(g, batch2, alpha):  return times(bmm(g, adjoint(batch2)), alpha)
     def d_batch2(g, batch1, alpha):  return times(bmm(adjoint(batch1), g), alpha)
+
+    def body(k, input, batch1, batch2, *, beta=1, alpha=1):
+        return added(k, input, beta, product(k, batch1, batch2), alpha)
 
 
 class addbmm(Op):

@@ -82,9 +82,9 @@ def standard_body(k, input, weight, bias, eps, view):
     seen, over, lay = view
     x = k.reshape(input, seen)
     mean = mean_of(k, x, over)
-    var = mean_of(k, (x - mean) * (x - mean), over)
-    out = scaled(k, hat_body(k, x, mean, var, eps), weight, bias, lay)
-    return k.reshape(out, input.shape), mean, var
+    off = x - mean
+    var = mean_of(k, off * off, over)
+    return k.reshape(scaled(k, off * k.rsqrt(var + eps), weight, bias, lay), input.shape), mean, var
 
 
 def hat_body(k, x, mean, var, eps):
@@ -164,9 +164,9 @@ class _norm_backward(Op):
 
     def body(k, g, input, weight, mean, var, eps, view):
         seen, over, lay = view
-        h, hat = scaled(k, k.reshape(g, seen), weight, None, lay), hat_body(k, k.reshape(input, seen), mean, var, eps)
-        out = (h - mean_of(k, h, over) - hat * mean_of(k, h * hat, over)) * k.rsqrt(var + eps)
-        return k.reshape(out, input.shape)
+        h, rstd = scaled(k, k.reshape(g, seen), weight, None, lay), k.rsqrt(var + eps)
+        hat = (k.reshape(input, seen) - mean) * rstd
+        return k.reshape((h - mean_of(k, h, over) - hat * mean_of(k, h * hat, over)) * rstd, input.shape)
 
 
 class _norm_weight_backward(Op):

@@ -165,8 +165,8 @@ class Plan:
         (_, a_strides, _), (_, b_strides, _) = seen_memory(a), seen_memory(b)
         batch = node.shape[:-2]
         laid = node.layout.strides if node.layout is not None else make_spec(node.dtype, node.shape).strides
-        from ..backends import library
-        found = library.gemm(node.shape[-2], node.shape[-1], a.shape[-1], TYPE[node.dtype],
+        from ..backends import gemm
+        found = gemm.gemm(node.shape[-2], node.shape[-1], a.shape[-1], node.dtype,
                              _matrix(a.shape, a_strides, batch), _matrix(b.shape, b_strides, batch),
                              _matrix(node.shape, laid, batch), batch)
         if found is None:
@@ -547,10 +547,10 @@ def _flat(old):
 
 
 def _matrix(shape, strides, batch):
-    """(row stride, column stride, strides of the batch dimensions) of matrices."""
+    """(row stride, column stride, *strides of the batch dimensions) of matrices."""
     lead = len(batch) - (len(shape) - 2)
     outer = [0 if n == 1 else s for n, s in zip(shape[:-2], strides[:-2], strict=True)]
-    return strides[-2], strides[-1], (0,) * lead + tuple(outer)
+    return strides[-2], strides[-1], *(0,) * lead, *outer
 
 
 def _owner(buffer):
