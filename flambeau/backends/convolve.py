@@ -46,23 +46,27 @@ class TapKernels(Kernels):
     def micro(self, name, rows, width):
         """The innermost kernel: C[i, j] = E[i, j] + the sum over k of A[i, k] * B[k, j], where j is a vector.
 
-        %table gives for each k its offset in A and in B; %a.rows, %b.cols, %c.cols and %e.cols those of rows and columns.
+        %table gives for each k its offset in A and in B, and a pair more; %a.rows, %b.cols, %c.cols and %e.cols give those
+        of rows and columns.
         """
         v, elt = self.v, self.element
         w = Writer(f"define void @{name}(i64 %k, ptr %table, ptr %a, ptr %a.rows, ptr %b, ptr %b.cols, ptr %c, "
                    f"i64 %c.row, ptr %c.cols, ptr %e, i64 %e.row, ptr %e.cols, {elt} %floor)")
         a = [w.at(elt, "%a", w.load("i64", w.at("i64", "%a.rows", i))) for i in range(rows)]
         b = [w.at(elt, "%b", w.load("i64", w.at("i64", "%b.cols", j))) for j in range(width)]
-        carry = [("ptr", "%table"), *[(v.type, "zeroinitializer")] * (rows * width)]
+        # the offsets are read one turn ahead: otherwise LLVM loads all of A first, and has no registers for it
+        carry = [("ptr", "%table"), ("i64", w.load("i64", "%table")), ("i64", w.load("i64", w.at("i64", "%table", 1))),
+                 *[(v.type, "zeroinitializer")] * (rows * width)]
         with w.loop(0, "%k", 1, carry) as k:
-            table, *sums = k.values
-            for_a, for_b = w.load("i64", table), w.load("i64", w.at("i64", table, 1))
+            table, for_a, for_b, *sums = k.values
             across = [v.load(w, w.at(elt, p, for_b)) for p in b]
-            k.next = [w.at("i64", table, 2)]
+            made = []
             for i in range(rows):
                 x = v.spread(w, w.load(elt, w.at(elt, a[i], for_a)))
-                k.next += [v.fma(w, x, y, s) for y, s in zip(across, sums[i * width:], strict=False)]
-        sums = k.values[1:]
+                made += [v.fma(w, x, y, s) for y, s in zip(across, sums[i * width:], strict=False)]
+            later = w.at("i64", table, 2)
+            k.next = [later, w.load("i64", later), w.load("i64", w.at("i64", later, 1)), *made]
+        sums = k.values[3:]
         floor = v.spread(w, "%floor")
         to = [w.at(elt, "%c", w.load("i64", w.at("i64", "%c.cols", j))) for j in range(width)]
         old = [w.at(elt, "%e", w.load("i64", w.at("i64", "%e.cols", j))) for j in range(width)]
@@ -466,7 +470,7 @@ def plan_forth(dtype, x, taps, y, start, stride, m, channels, a, groups, bias, r
     machine.micro([(h, v) for h in sorted(heights) for v in sorted(widths)])
     tiles = images * f["row_blocks"] * f["col_blocks"] * f["m_tiles"]
     grain = max(1, int(PIECE // max(1, work * images / tiles)))
-    return Step(machine.function("forth"), tiles, min(tiles, grain), [*[f[name] for name in FORTH], *depths, *table])
+    return Step(machine.function("forth"), tiles, min(tiles, grain), [*[f[name] for name in FORTH], *depths, *table, 0, 0])
 
 
 def plan_back(dtype, x, taps, g, weight, stride, groups):
@@ -494,7 +498,7 @@ def plan_back(dtype, x, taps, g, weight, stride, groups):
              flat=int(g.step[4] == 1 and (g.step[3] == out_w or rows == 1)), w_m=channels * len(taps), m_wide=m_wide,
              x_room=block * len(depths) * f["plane"] + 2 * lanes, g_room=(rows * cols + lanes) * m_wide,
              y_room=block * len(taps) * m_wide, height=height, width=width, kernels=machine.address,
-             depth_at=len(BACK), table_at=len(BACK) + len(depths), rows_at=len(BACK) + len(depths) + 2 * rows * cols)
+             depth_at=len(BACK), table_at=len(BACK) + len(depths), rows_at=len(BACK) + len(depths) + 2 * rows * cols + 2)
     table = [word for r in range(rows) for c in range(cols)
              for word in (r * stride[1] * f["pitch"] + c, (r * cols + c) * m_wide)]
     lines = [c * len(depths) * f["plane"] + at for c in range(block) for at in offsets]
@@ -504,7 +508,8 @@ def plan_back(dtype, x, taps, g, weight, stride, groups):
     machine.micro([(h, v) for h in sorted(heights) for v in sorted(widths)])
     tiles = groups * f["m_tiles"] * f["blocks"]
     grain = max(1, int(PIECE // max(1, work / tiles)))
-    return Step(machine.function("back"), tiles, min(tiles, grain), [*[f[name] for name in BACK], *depths, *table, *lines])
+    return Step(machine.function("back"), tiles, min(tiles, grain), [*[f[name] for name in BACK], *depths, *table, 0, 0,
+                                                                             *lines])
 
 
 def run(rows, cols, pitch, lanes):

@@ -47,8 +47,10 @@ class Term:
 class Emit:
     """Writes LLVM text line by line into `lines`; names are numbered by `names`, shared by all writers of a function."""
 
-    def __init__(self, lines, names, declared):
+    def __init__(self, lines, names, declared, defined=None, label=None):
         self.lines, self.names, self.declared = lines, names, declared
+        self.defined = {} if defined is None else defined     # name → text of a function that the lines call
+        self.label = label                                    # of the block that the lines end in
 
     # --- names and types --------------------------------------------------------------------------------------------
 
@@ -190,6 +192,40 @@ class Emit:
         a, b = self.pair(a, b)
         word = "urem" if a.type == "u8" else "srem"
         return self.put(a.type, a.lanes, f"{word} {shape(a.type, a.lanes)} {a.text}, {b.text}")
+
+    # --- what seldom happens ----------------------------------------------------------------------------------------
+
+    def rare(self, condition, usual, otherwise):
+        """`usual`; but where `condition` holds in some lane, what `otherwise()` writes, in a block of its own."""
+        mark = next(self.names)
+        some = condition.text
+        if condition.lanes > 1:
+            kind = f"v{condition.lanes}i1"
+            self.declared.add(f"declare i1 @llvm.vector.reduce.or.{kind}({shape('b1', condition.lanes)})")
+            some = self.put("b1", 1, f"call i1 @llvm.vector.reduce.or.{kind}({shape('b1', condition.lanes)} {some})").text
+        self.lines += [f"  br label %B{mark}", f"B{mark}:", f"  br i1 {some}, label %R{mark}, label %J{mark}", f"R{mark}:"]
+        self.label = f"R{mark}"
+        other = otherwise()
+        came = self.label
+        self.lines += [f"  br label %J{mark}", f"J{mark}:"]
+        self.label = f"J{mark}"
+        kind = shape(usual.type, usual.lanes)
+        return self.put(usual.type, usual.lanes, f"phi {kind} [ {usual.text}, %B{mark} ], [ {other.text}, %{came} ]")
+
+    def by_lane(self, function, *args):
+        """What the scalar `function` (one of `defined`, on doubles) gives for each lane of `args`."""
+        first = args[0]
+        out = Term(self, first.type, first.lanes, "poison")
+        for i in range(first.lanes):
+            one = [a if a.lanes == 1 else self.put(a.type, 1, f"extractelement {shape(a.type, a.lanes)} {a.text}, i64 {i}")
+                   for a in args]
+            given = ", ".join(f"double {self.cast(a, 'f64').text}" for a in one)
+            got = self.cast(self.put("f64", 1, f"call double @{function}({given})"), first.type)
+            if first.lanes == 1:
+                return got
+            kind, single = shape(first.type, first.lanes), shape(first.type, 1)
+            out = self.put(first.type, first.lanes, f"insertelement {kind} {out.text}, {single} {got.text}, i64 {i}")
+        return out
 
     # --- conversions ------------------------------------------------------------------------------------------------
 

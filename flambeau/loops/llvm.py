@@ -35,9 +35,8 @@ class _Scope:
     """The inside of a loop while it is being written: its lines, the block they end in, and what is known there."""
 
     def __init__(self, writer, label):
-        self.lines, self.label, self.known = [], label, {}
-        self.emit = Emit(self.lines, writer.names, writer.declared)
-        self.emit.defined = writer.defined
+        self.lines, self.known = [], {}
+        self.emit = Emit(self.lines, writer.names, writer.declared, writer.defined, label)
 
 
 class _Writer:
@@ -205,10 +204,10 @@ class _Writer:
         lines = outer.lines
         lines.append(f"  br label %H{mark}")
         lines.append(f"H{mark}:")
-        lines.append(f"  %x{mark} = phi i64 [ {start.text}, %{outer.label} ], [ %n{mark}, %{inner.label} ]")
+        lines.append(f"  %x{mark} = phi i64 [ {start.text}, %{outer.emit.label} ], [ %n{mark}, %{inner.emit.label} ]")
         for i, (first, last) in enumerate(zip(carried, after, strict=True)):
-            lines.append(f"  %c{mark}.{i} = phi {shape(first.type, first.lanes)} [ {first.text}, %{outer.label} ], "
-                         f"[ {last.text}, %{inner.label} ]")
+            lines.append(f"  %c{mark}.{i} = phi {shape(first.type, first.lanes)} [ {first.text}, %{outer.emit.label} ], "
+                         f"[ {last.text}, %{inner.emit.label} ]")
         lines.append(f"  %g{mark} = icmp slt i64 %x{mark}, {stop.text}")
         lines.append(f"  br i1 %g{mark}, label %L{mark}, label %E{mark}")
         lines.append(f"L{mark}:")
@@ -216,7 +215,7 @@ class _Writer:
         lines.append(f"  %n{mark} = add nsw i64 %x{mark}, {step}")
         lines.append(f"  br label %H{mark}")
         lines.append(f"E{mark}:")
-        outer.label = f"E{mark}"
+        outer.emit.label = f"E{mark}"
         return [_in(outer.emit, p) for p in phis]
 
     def _inside(self, blocked):

@@ -2,21 +2,27 @@
 
     exp(e, x) → the Term of e to the x, where x is a Term of float32 or float64 with any number of lanes
 
-There are no branches: every lane takes the same steps, and what differs is selected. Results are within 2 units in the
-last place (ulp) of the true ones over the whole range, denormal numbers, infinities and NaN included, unless said.
+Every lane takes the same steps and what differs is selected; only huge arguments of sin, cos and tan have a block of
+their own. Results are within 2 units in the last place (ulp) of the correctly rounded ones over the whole range,
+denormal numbers, infinities, NaN and signed zeros included, unless said. Functions that few programs spend their time
+in compute float32 in float64.
 
 Where the polynomials come from: they are our own minimax fits (Remez exchange in 40 digits, the coefficients then
 rounded to the type, for float32 with a search among their neighbours). Beside each stands what is fitted, where, and
-the greatest relative error that it adds to the result. Coefficients start at the lowest power.
+the greatest relative error that it adds to the result. Coefficients start at the lowest power. Constants in several
+parts are the number rounded, then what is left of it rounded.
 """
+import functools
 import math
+import struct
 
 F32, F64 = "f32", "f64"
 INF, NAN = math.inf, math.nan
-MANTISSA = {F32: 23, F64: 52}                # stored bits
-BIAS = {F32: 127, F64: 1023}
-# Adding this rounds a number to an integer k and leaves k + bias in the lowest bits, where a shift makes 2^k of it.
-ROUND = {F32: 1.5 * 2**23 + 127, F64: 1.5 * 2**52 + 1023}
+MANTISSA = {F32: 23, F64: 52}                # bits stored
+BIAS = {F32: 127, F64: 1023}                 # of the exponent
+TINY = {F32: 2.0**-126, F64: 2.0**-1022}     # the least normal number
+# Adding this rounds to an integer k and leaves k in the lowest bits.
+ROUND = {F32: 1.5 * 2**23, F64: 1.5 * 2**52}
 
 
 def numbers(text):
@@ -34,122 +40,421 @@ def poly(e, x, coefficients):
     return out
 
 
-def clamp(e, x, low, high):
-    """`x` between two numbers; NaN stays."""
-    low, high = e.const(low, x.type), e.const(high, x.type)
-    x = e.where(low > x, low, x)
+def at_most(e, x, high):
+    """`x`, or `high` where it is more; NaN stays."""
+    high = e.const(high, x.type)
     return e.where(high < x, high, x)
 
 
+def clamp(e, x, low, high):
+    low = e.const(low, x.type)
+    return at_most(e, e.where(low > x, low, x), high)
+
+
+def round_to_int(e, x, scale, offset=0):
+    """k, the integer nearest to `x * scale`, and a float with k + offset in its lowest bits."""
+    t = e.fma(x, scale, ROUND[x.type] + offset)
+    return t - (ROUND[x.type] + offset), t
+
+
 def power_of_two(e, t):
-    """2^k from k + ROUND."""
+    """2^(k - bias) from a float with k in its lowest bits."""
     return e.from_bits(e.bits(t) << MANTISSA[t.type], t.type)
+
+
+def fast_two_sum(a, b):
+    """The sum of two numbers, |a| >= |b|, and what its rounding left out."""
+    total = a + b
+    return total, b - (total - a)
+
+
+def wide(function):
+    """The function for float32 too, by way of float64."""
+    @functools.wraps(function)
+    def either(e, *args):
+        if args[0].type == F64:
+            return function(e, *args)
+        return e.cast(function(e, *(e.cast(a, F64) for a in args)), F32)
+    return either
 
 
 # --- exponentials -----------------------------------------------------------------------------------------------------
 
 LOG2E = 1 / math.log(2)
-TWO_LN2 = {F32: numbers("1.62e43p+0 -1.05c610p-28"), F64: numbers("1.62e42fefa39efp+0 1.abc9e3b39803fp-55")}
+LN2 = {F32: numbers("1.62e43p-1 -1.05c61p-29"), F64: numbers("1.62e42fefa39efp-1 1.abc9e3b39803fp-56")}
 # exp(r), |r| <= ln 2. float32: 2^-26.0, float64: 2^-55.4
-EXP = {F32: numbers("1.0 1.0 1.00000cp-1 1.55551p-3 1.5549f4p-5 1.11282ap-7 1.71be46p-10 1.9b473p-13"),
-       F64: numbers("1.0 1.0 1.ffffffffffff3p-2 1.55555555555b7p-3 1.5555555556941p-5 1.1111111108263p-7 1.6c16c169c115cp-10 1.a01a01b2364b2p-13 1.a01a0580cbdb9p-16 1.71de2a0145dc4p-19 1.27e1ca9807e1bp-22 1.ae7132cf3d9b3p-26 1.217a66270be87p-29 1.5e6d61f34f440p-33")}
-EXP_ENDS = {F32: (-104.0, 89.0), F64: (-746.0, 710.0)}          # 0 below, infinity above
-
-
-def exp_parts(e, x, sign=1):
-    """e^(sign x) = y s s, as y and s = 2^k: in halves, because s s itself may overflow or be denormal."""
-    high, low = TWO_LN2[x.type]
-    t = e.fma(x, sign * LOG2E / 2, ROUND[x.type])
-    k = t - ROUND[x.type]
-    r = e.fma(k, -sign * low, e.fma(k, -sign * high, x))
-    return poly(e, r, [c * sign**i for i, c in enumerate(EXP[x.type])]), power_of_two(e, t)
+EXP = {F32: numbers("1 1 1.00000cp-1 1.55551p-3 1.5549f4p-5 1.11282ap-7 1.71be46p-10 1.9b473p-13"),
+       F64: numbers("1 1 1.ffffffffffff3p-2 1.55555555555b7p-3 1.5555555556941p-5 1.1111111108263p-7 "
+                    "1.6c16c169c115cp-10 1.a01a01b2364b2p-13 1.a01a0580cbdb9p-16 1.71de2a0145dc4p-19 "
+                    "1.27e1ca9807e1bp-22 1.ae7132cf3d9b3p-26 1.217a66270be87p-29 1.5e6d61f34f440p-33")}
+# (exp(r) - 1 - r) / r^2, |r| <= ln 2 / 2. Of exp(r) - 1 float32: 2^-26.1, float64: 2^-59.7
+EXPM1 = {F32: numbers("1.fffffep-2 1.5554bp-3 1.5556cp-5 1.1228ap-7 1.6bec08p-10"),
+         F64: numbers("1p-1 1.5555555555559p-3 1.555555555553ep-5 1.111111110f6abp-7 1.6c16c16c1f155p-10 "
+                      "1.a01a01afe93c7p-13 1.a01a017b97ffbp-16 1.71ddf842ff026p-19 1.27e5366018784p-22 "
+                      "1.af5ee6a218ce4p-26 1.1ee881c633445p-29")}
+EXP_ENDS = {F32: (-104.0, 89.0), F64: (-746.0, 710.0)}          # 0 before, infinity after
 
 
 def exp(e, x):
-    y, s = exp_parts(e, clamp(e, x, *EXP_ENDS[x.type]))
-    return y * s * s
+    """y 4^k, the power in two steps because 4^k alone may overflow or be denormal."""
+    high, low = LN2[x.type]
+    x = clamp(e, x, *EXP_ENDS[x.type])
+    k, t = round_to_int(e, x, LOG2E / 2, BIAS[x.type])
+    r = e.fma(k, -2 * low, e.fma(k, -2 * high, x))
+    s = power_of_two(e, t)
+    return poly(e, r, EXP[x.type]) * s * s
 
 
-# exp(r), |r| <= ln 2 / 2. float32: 2^-28.2, float64: 2^-60.1
-EXP_HALF = {
-    F32: numbers("1 1 1.fffffcp-2 1.55549p-3 1.5558d2p-5 1.123b36p-7 1.6a232ep-10"),
-    F64: numbers("1 1 1p-1 1.555555555555bp-3 1.5555555555502p-5 1.111111110ec19p-7 1.6c16c16c307a4p-10 "
-                 "1.a01a01b39922cp-13 1.a01a0135f394bp-16 1.71ddefdc4eff2p-19 1.27e5b5030860ap-22 1.af6c6151ce392p-26 "
-                 "1.1e3cc251f5515p-29")}
+def exp_parts(e, x, offset=0, more=None):
+    """e^(x + more) = 2^k (1 + w), as w and 2^(k + offset), for x between EXP_ENDS."""
+    high, low = LN2[x.type]
+    k, t = round_to_int(e, x, LOG2E, BIAS[x.type] + offset)
+    r = e.fma(k, -high, x)
+    r = e.fma(k, -low, r) if more is None else r + e.fma(k, -low, more)
+    return e.fma(r * r, poly(e, r, EXPM1[x.type]), r), power_of_two(e, t)
+
+
+def exp2(e, x):
+    """Exact for integers."""
+    type, bits = x.type, MANTISSA[x.type]
+    x = clamp(e, x, *{F32: (-151.0, 129.0), F64: (-1076.0, 1025.0)}[type])
+    k, t = round_to_int(e, x, 1.0, 2 * BIAS[type])
+    r = (x - k) * math.log(2)
+    y = e.fma(r * r, poly(e, r, EXPM1[type]), r) + 1.0
+    twice = e.bits(t)                                            # the exponents of two factors together
+    first = (twice << bits - 1) & ((2 * BIAS[type] + 1) << bits)
+    return y * e.from_bits(first, type) * e.from_bits((twice << bits) - first, type)
+
+
+def expm1(e, x):
+    """2 (s w + (s - 1/2)) with s = 2^(k - 1), which is exact around 0 and does not overflow before its time."""
+    end = {F32: -18.0, F64: -38.0}[x.type]                       # -1 before
+    w, s = exp_parts(e, clamp(e, x, end, EXP_ENDS[x.type][1]), -1)
+    y = e.fma(s, w, s - 0.5)
+    return e.where(e.abs(x) < 2.0**-60, x, y + y)                # halves of denormal numbers are not exact
 
 
 def sigmoid(e, x):
-    """1 / (1 + e^-x) = c / (c + y s), s = c 2^k, with a small c for which neither overflows, and denormals come out."""
-    drop, low, high = {F32: (24, -104.0, 18.0), F64: (64, -746.0, 38.0)}[x.type]
-    ln2, rest = (part / 2 for part in TWO_LN2[x.type])
-    x = clamp(e, x, low, high)
-    t = e.fma(x, LOG2E, ROUND[x.type] + drop)
-    k = t - (ROUND[x.type] + drop)
-    r = e.fma(k, -rest, e.fma(k, -ln2, x))
-    y = e.fma(r * r, poly(e, r, EXP_HALF[x.type][2:]), r)
-    s = power_of_two(e, t)
-    y = e.fma(y, s, s)
+    """y / (y + c) with y = c e^x; the factor c keeps y out of the denormal numbers."""
+    drop, high = {F32: (24, 18.0), F64: (64, 38.0)}[x.type]      # 1 after
+    w, s = exp_parts(e, clamp(e, x, EXP_ENDS[x.type][0], high), drop)
+    y = e.fma(w, s, s)
     return y / (y + 2.0**drop)
 
 
-# ((e^2r - 1) / 2 - r) / r^2, |r| <= ln 2 / 4. float32: 2^-26.1, float64: 2^-59.7
-TANH = {
-    F32: numbers("-1.55554ep-2 1.1105b6p-3 -1.afec3cp-5"),
-    F64: numbers("-1.5555555555555p-2 1.1111111110d0ep-3 -1.ba1ba1b8fb8d2p-5 1.664f47501c762p-6 -1.226d86a2d520dp-7 "
-                 "1.d6662b30e68ccp-9 -1.6bb9147b4164ap-10")}
+# (tanh(r) - r) / r^3 in r^2, |r| <= ln 2 / 4. float32: 2^-32.5, float64: 2^-60.9
+TANH = {F32: numbers("-1.55554ep-2 1.1105b6p-3 -1.afec3cp-5"),
+        F64: numbers("-1.5555555555555p-2 1.1111111110d0ep-3 -1.ba1ba1b8fb8d2p-5 1.664f47501c762p-6 "
+                     "-1.226d86a2d520dp-7 1.d6662b30e68ccp-9 -1.6bb9147b4164ap-10")}
 
 
 def tanh(e, x):
-    """H / (H + 1) with H = (e^2x - 1) / 2 = s p + (s - 1) / 2, s = 2^k, whose relative error is small around 0 too."""
-    end = {F32: 9.25, F64: 20.0}[x.type]                        # 1 from there on
+    """tanh(a + r) = (tanh a + u) / (1 + u tanh a) with u = tanh r and tanh a = (s - 1) / (s + 1), s = 2^k = e^2a."""
+    end = {F32: 9.25, F64: 20.0}[x.type]                         # 1 after
     x = clamp(e, x, -end, end)
-    t = e.fma(x, 2 * LOG2E, ROUND[x.type])
-    r = e.fma(t - ROUND[x.type], -math.log(2) / 2, x)
-    s = power_of_two(e, t)
+    k, t = round_to_int(e, x, 2 * LOG2E, BIAS[x.type])
+    r = e.fma(k, -math.log(2) / 2, x)                            # what the constant leaves out is less with greater k
     z = r * r
     u = e.fma(r * z, poly(e, z, TANH[x.type]), r)
-    less, more = 1.0 - s, s + 1.0
+    s = power_of_two(e, t)
+    less, more = 1.0 - s, s + 1.0                                # not s - 1, whose +0 would be added to u = -0
     return e.fma(more, u, -less) / e.fma(-less, u, more)
 
 
-# --- the error function -----------------------------------------------------------------------------------------------
+@wide
+def cosh(e, x):
+    y = _eighth_of_exp(e, e.abs(x))
+    y = y + 2.0**-6 / y
+    return y * 4.0
 
-# 4 (1 - erfc(x)^(1/4)) = c x + x^2 P(x), 0 <= x <= 3.93; c = 2 / sqrt(pi) in two parts, then P. float32: 2^-26.0
-ERF = {F32: numbers("1.20dd76p+0 -1.f7ac92p-25 1.e8ecc0p-2 -1.fac2d0p-5 -1.30f524p-4 1.395e6ep-8 1.021e4p-7 "
-                    "-1.cc07e2p-11 -1.13a7a2p-11 1.31ab7p-13 -1.774256p-17")}
+
+# (sinh(x) - x) / x^3 in x^2, |x| <= 1. 2^-56.8
+SINH = numbers("1.5555555555555p-3 1.1111111111111p-7 1.a01a01a019fc1p-13 1.71de3a5573f79p-19 1.ae6456741b8b8p-26 "
+               "1.61246afa3129cp-33 1.ae756e96908fdp-41 1.9a7941a1006a2p-49")
 
 
-def erf(e, x):
-    """1 - (1 - v/4)^4 by two squarings: 1 - (1 - v/2n)^2 = (v - v^2/4n) / n."""
-    a = e.abs(x)
-    a = e.where(e.const(3.93, x.type) < a, 3.93, a)
-    slope, *rest = ERF[x.type]
-    bend = a * poly(e, a, rest)
-    v = e.fma(a, slope, bend)
-    v = e.fma(a, slope, e.fma(v * -0.125, v, bend))
-    v = e.fma(v * -0.25, v, v)
-    return e.copysign(v, x)
+@wide
+def sinh(e, x):
+    a, z = e.abs(x), x * x
+    y = _eighth_of_exp(e, a)
+    y = (y - 2.0**-6 / y) * 4.0
+    return e.copysign(e.where(a < 1.0, e.fma(a * z, poly(e, z, SINH), a), y), x)
+
+
+def _eighth_of_exp(e, a):
+    """e^a / 8 for a >= 0, so that what is finite does not overflow on the way."""
+    w, s = exp_parts(e, at_most(e, a, 711.0), -3)
+    return e.fma(s, w, s)
 
 
 # --- logarithms -------------------------------------------------------------------------------------------------------
 
-# (log(1 + f) - f) / f^2, sqrt(1/2) <= 1 + f < sqrt(2). float32: 2^-27.8
-LOG = {F32: numbers("-1.fffff8p-2 1.55555p-2 -1.000428p-2 1.99a3fap-3 -1.54278p-3 1.2271b2p-3 -1.0f377cp-3 1.0848dcp-3 -1.38303ep-4")}
+# (log(1 + f) - f) / f^2, sqrt(1/2) <= 1 + f < sqrt(2). 2^-27.8
+LOG_F32 = numbers("-1.fffff8p-2 1.55555p-2 -1.000428p-2 1.99a3fap-3 -1.54278p-3 1.2271b2p-3 -1.0f377cp-3 1.0848dcp-3 "
+                  "-1.38303ep-4")
+# (2 atanh(s) / s - 2) / s^2 in s^2 with s = f / (2 + f), the same f. 2^-61.5
+LOG_F64 = numbers("1.5555555555555p-1 1.9999999999dfcp-2 1.249249242b801p-2 1.c71c7258b9222p-3 1.745cde499640dp-3 "
+                  "1.3b20a85e1ac3ap-3 1.0f5d0cbbe9883p-3 1.0f60cc8620d34p-3")
+# in a first part short enough that its product with an exponent is exact, and the rest
+LN2_PARTS = {F32: numbers("1.62e4p-1 1.7f7d1cp-20"), F64: numbers("1.62e42fefa38p-1 1.ef35793c7673p-45")}
+LOG10_2 = {F32: numbers("1.3442p-2 -1.95ec1p-19"), F64: numbers("1.34413509f78p-2 1.fef311f12b358p-46")}
+LOG2_E = {F32: numbers("1.715476p+0 1.4ae0cp-26"), F64: numbers("1.71547652b82fep+0 1.777d0ffda0d24p-56")}
+LOG10_E = {F32: numbers("1.bcb7b2p-2 -1.5b235ep-27"), F64: numbers("1.bcb7b1526e50ep-2 1.95355baaafad3p-57")}
+SQRT_HALF = {F32: 0x3F3504F3, F64: 0x3FE6A09E667F3BCD}           # the bits of sqrt(1/2)
 
 
-def log(e, x):
-    tiny = x < 2.0**-126
-    big = e.where(tiny, x * 2.0**23, x)
-    i = e.bits(big)
-    over = (i - 0x3F3504F3)
-    k = e.cast(over >> 23, x.type)
-    k = e.where(tiny, k - 23.0, k)
-    f = e.from_bits(i - (over & -0x800000), x.type) - 1.0
-    y = e.fma(f * f, poly(e, f, LOG[x.type]), f)
-    y = e.fma(k, math.log(2), y)
+def log_parts(e, x, denormal=True):
+    """x = 2^k (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), as k (a float) and f, for x a positive number."""
+    type, bits = x.type, MANTISSA[x.type]
+    if denormal:
+        tiny = x < TINY[type]
+        x = e.where(tiny, x * 2.0**bits, x)
+    if type == F32:
+        over, bias = e.bits(x) - SQRT_HALF[type], 0.0
+        k = e.cast(over >> bits, type)
+    else:                                                        # few machines convert 64 bits: build a float with them
+        over, bias = e.bits(x) + ((BIAS[type] << bits) - SQRT_HALF[type]), 2.0**52 + BIAS[type]
+        k = e.from_bits(e.logical_shr(over, bits) | struct.unpack("q", struct.pack("d", 2.0**52))[0], type)
+    k = e.where(tiny, k - (bias + bits), k - bias) if denormal else k - bias
+    return k, e.from_bits((over & ((1 << bits) - 1)) + SQRT_HALF[type], type) - 1.0
+
+
+def log1p_parts(e, f):
+    """log(1 + f) in two parts for float64; sqrt(1/2) <= 1 + f < sqrt(2)."""
+    s, half = f / (f + 2.0), 0.5 * f * f
+    z = s * s
+    high = f - half
+    return high, e.fma(s, e.fma(z, poly(e, z, LOG_F64), half), (f - high) - half)
+
+
+def log_ends(e, x, y):
+    """The logarithm of `x`, which is `y` where x is a positive number."""
     y = e.where(x < INF, y, x)
     y = e.where(x == 0.0, -INF, y)
     return e.where(x < 0.0, NAN, y)
 
 
-FUNCTIONS = {"exp": exp, "sigmoid": sigmoid, "tanh": tanh, "erf": erf, "log": log}
+def log_of(e, k, f):
+    """log(2^k (1 + f)), f as `log_parts` has it."""
+    if f.type == F32:
+        return e.fma(k, math.log(2), e.fma(f * f, poly(e, f, LOG_F32), f))
+    high, low = log1p_parts(e, f)
+    ln2, rest = LN2_PARTS[F64]
+    return e.fma(k, ln2, high) + e.fma(k, rest, low)
+
+
+def log(e, x):
+    return log_ends(e, x, log_of(e, *log_parts(e, x)))
+
+
+def log1p(e, x):
+    """log(u) with u = 1 + x, and what the rounding of u left out put back into f."""
+    u = x + 1.0
+    back = u - 1.0
+    left = (x - back) + (1.0 - (u - back))
+    k, f = log_parts(e, u, denormal=False)
+    f = e.where(x < 2.0**60, f + left * exp2_of_int(e, -k), f)
+    return e.copysign(log_ends(e, u, log_of(e, k, f)), x)        # the sign is lost with -0
+
+
+def exp2_of_int(e, k):
+    """2^k for integers between the least and the greatest exponent."""
+    return power_of_two(e, k + (ROUND[k.type] + BIAS[k.type]))
+
+
+def log2(e, x):
+    k, f = log_parts(e, x)
+    return log_ends(e, x, _log_in_base(e, k, 0.0, f, LOG2_E[x.type]))
+
+
+def log10(e, x):
+    k, f = log_parts(e, x)
+    high, low = LOG10_2[x.type]
+    return log_ends(e, x, _log_in_base(e, k * high, k * low, f, LOG10_E[x.type]))
+
+
+def _log_in_base(e, high, low, f, factor):
+    """high + low + factor * log(1 + f); the factor is in two parts."""
+    first, second = factor
+    if f.type == F32:
+        return high + e.fma(f, first, e.fma(f, second, e.fma(f * f, poly(e, f, [c * first for c in LOG_F32]), low)))
+    a, b = log1p_parts(e, f)
+    product = a * first
+    rest = e.fma(a, first, -product)
+    rest = e.fma(b, first, e.fma(a, second, rest)) + low
+    total, left = fast_two_sum(high, product)
+    return total + (left + rest)
+
+
+# --- inverse hyperbolic functions -------------------------------------------------------------------------------------
+
+@wide
+def asinh(e, x):
+    """log1p(a + a^2 / (1 + sqrt(1 + a^2))) for a = |x|; log(2 a) where that is the same."""
+    a = e.abs(x)
+    far = a > 2.0**28
+    y = log1p(e, e.where(far, a, a + a * a / (e.sqrt(e.fma(a, a, 1.0)) + 1.0)))
+    return e.copysign(e.where(far, y + math.log(2), y), x)
+
+
+@wide
+def acosh(e, x):
+    """log1p(t + sqrt(2 t + t^2)) for t = x - 1; log(2 x) where that is the same."""
+    t = x - 1.0
+    far = x > 2.0**28
+    y = log1p(e, e.where(far, x, t + e.sqrt(e.fma(t, t, t + t))))
+    return e.where(x < 1.0, NAN, e.where(far, y + math.log(2), y))
+
+
+@wide
+def atanh(e, x):
+    """log1p(2 a / (1 - a)) / 2 for a = |x|; below 1/2, where 1 - a is rounded, as 2 a + 2 a^2 / (1 - a)."""
+    a = e.abs(x)
+    twice = a + a
+    near = a < 0.5
+    q = e.where(near, twice * a, twice) / (1.0 - a)
+    return e.copysign(0.5 * log1p(e, e.where(near, twice + q, q)), x)
+
+
+# --- the error function -----------------------------------------------------------------------------------------------
+
+# 4 (1 - erfc(x)^(1/4)) = c x + x^2 P(x), 0 <= x <= 3.93; c = 2 / sqrt(pi) in two parts, then P. 2^-26.0
+ERF_F32 = numbers("1.20dd76p+0 -1.f7ac92p-25 1.e8eccp-2 -1.fac2dp-5 -1.30f524p-4 1.395e6ep-8 1.021e4p-7 -1.cc07e2p-11 "
+                  "-1.13a7a2p-11 1.31ab7p-13 -1.774256p-17")
+# erf(x) / x in x^2, 0 <= x <= 1/2, the first coefficient in two parts. 2^-57.1
+ERF_F64 = numbers("1.20dd750429b6dp+0 1.1ae3a914fed8p-56 -1.812746b0379e7p-2 1.ce2f21a042b46p-4 -1.b82ce31280592p-6 "
+                  "1.565bcd0ae294ap-8 -1.c02db24fe995bp-11 1.f9a2a9e047064p-14 -1.f4bc02bef371ap-17 "
+                  "1.b77c4fb1aa4f5p-20 -1.3a2306b662053p-23")
+# (x + 4) e^(x^2) erfc(x) in t = (x - 4) / (x + 4), 0.45 <= x <= 27.5, the first coefficient in two parts. 2^-55.4
+ERFC = numbers("1.18932bf08e154p+0 1.0981aa12747cep-54 -1.f3fe31ecb49bfp-1 1.8be202d26c705p-1 -1.14eacb1ad0348p-1 "
+               "1.52cac23710173p-2 -1.645fd8a4bb928p-3 1.38dbd2c8e217fp-4 -1.b00c052c7df3dp-6 1.908f472376125p-8 "
+               "-1.269b516cc1962p-12 -1.dd28443225ee2p-12 1.72cd9ecb7587bp-13 -1.e7ed9d6a1f8b5p-19 "
+               "-1.3c6daef03f811p-16 1.3b147fd157ebbp-18 1.7e1e07bb7a4eap-20 -1.c71fa956df50ap-21 "
+               "-1.3fc87b7a0b478p-24 1.0f979a62be3ebp-23 -1.6a57519eb4dc3p-34 -1.2c254e9400829p-26 "
+               "1.14fc236ef3b91p-31 1.e05fdbe9b2fffp-30")
+
+
+def erf(e, x):
+    if x.type == F64:
+        a = e.abs(x)
+        return e.copysign(e.where(a < 0.5, _erf_near(e, a), 1.0 - _erfc_far(e, a)), x)
+    # 1 - (1 - v/4)^4 by two squarings: 1 - (1 - v/2n)^2 = (v - v^2/4n) / n
+    a = at_most(e, e.abs(x), 3.93)                               # 1 after
+    slope, *rest = ERF_F32
+    bend = a * poly(e, a, rest)
+    v = e.fma(a, slope, bend)
+    v = e.fma(a, slope, e.fma(v * -0.125, v, bend))              # v - v^2/8 without the rounding of v
+    return e.copysign(e.fma(v * -0.25, v, v), x)
+
+
+@wide
+def erfc(e, x):
+    a = e.abs(x)
+    far = _erfc_far(e, a)
+    return e.where(a < 0.5, 1.0 - _erf_near(e, x), e.where(x < 0.0, 2.0 - far, far))
+
+
+def _erf_near(e, x):
+    slope, *rest = ERF_F64
+    z = x * x
+    return e.fma(x, slope, x * e.fma(z, poly(e, z, rest[1:]), rest[0]))
+
+
+def _erfc_far(e, a):
+    """e^(-a^2) P(t) / (a + 4); products and quotient in two parts, so that only the last sum is rounded."""
+    a = at_most(e, a, 27.5)                                      # 0 after
+    d = a + 4.0
+    back = d - 4.0
+    left = (a - back) + (4.0 - (d - back))
+    q = 1.0 / d
+    q_low = q * (e.fma(-q, d, 1.0) - q * left)
+    t = e.fma(q_low, -8.0, e.fma(q, -8.0, 1.0))
+    first, *rest = ERFC
+    p, p_low = fast_two_sum(e.const(first, F64, a.lanes), e.fma(t, poly(e, t, rest[1:]), rest[0]))
+    g = p * q
+    g_low = e.fma(p, q_low, e.fma(p_low, q, e.fma(p, q, -g)))
+    square = a * a
+    w, s = exp_parts(e, -square, 128, more=-e.fma(a, a, -square))
+    return (g + e.fma(g, w, e.fma(g_low, w, g_low))) * s * 2.0**-128
+
+
+# --- trigonometry -----------------------------------------------------------------------------------------------------
+
+PI = {F32: numbers("1.921fb6p+1 -1.777a5cp-24 -1.ee59dap-49"),
+      F64: numbers("1.921fb54442d18p+1 1.1a62633145c07p-53 -1.f1976b7ed8fbcp-109")}
+NEAR = {F32: 2.0**17, F64: 2.0**30}                              # how far reduction by PI in three parts is good
+# (sin(r) / r - 1) / r^2 in r^2, |r| <= pi/2 (float32 a hundredth more). float32: 2^-26.3, float64: 2^-57.8
+SIN = {F32: numbers("-1.55554cp-3 1.110eb6p-7 -1.9f68eap-13 1.5d56b8p-19"),
+       F64: numbers("-1.5555555555555p-3 1.11111111110c0p-7 -1.a01a01a0147abp-13 1.71de3a52803e3p-19 "
+                    "-1.ae6454c7cdb57p-26 1.6123ca40198b1p-33 -1.ae42dfac1231ap-41 1.8822fc2223eecp-49")}
+
+
+def sin(e, x):
+    """(-1)^k sin(r), x = k pi + r."""
+    k, t = round_to_int(e, x, 1 / math.pi)
+    return _sin_of_rest(e, x, k, t, "sin")
+
+
+def cos(e, x):
+    """-(-1)^k sin(r), x = (k + 1/2) pi + r."""
+    k, t = round_to_int(e, e.fma(x, 1 / math.pi, -0.5), 1.0, 1)
+    return _sin_of_rest(e, x, k + 0.5, t, "cos")
+
+
+def _sin_of_rest(e, x, k, t, name):
+    odd = e.bits(t) << {F32: 31, F64: 63}[x.type]
+    r = e.from_bits(e.bits(_minus_multiple(e, x, k, PI[x.type])) ^ odd, x.type)
+    r = e.rare(e.abs(x) > NEAR[x.type], r, lambda: far_rest(e, name, x, r))
+    z = r * r
+    return r * e.fma(z, poly(e, z, SIN[x.type]), 1.0)
+
+
+def _minus_multiple(e, x, k, parts):
+    for part in parts:
+        x = e.fma(k, -part, x)
+    return x
+
+
+# of sin and cos, |r| <= pi/4: (sin(r) / r - 1) / r^2 and (cos(r) - 1 + r^2/2) / r^4 in r^2. 2^-57.1, 2^-59.5
+SIN_QUARTER = numbers("-1.5555555555555p-3 1.111111111110bp-7 -1.a01a01a018a35p-13 1.71de3a532bf51p-19 "
+                      "-1.ae6452876ddb1p-26 1.6120885c7016ap-33 -1.aaa04ea6b88ddp-41")
+COS_QUARTER = numbers("1.5555555555555p-5 -1.6c16c16c16c0fp-10 1.a01a01a018c99p-16 -1.27e4fb75e8386p-22 "
+                      "1.1eed8c8d0b3aap-29 -1.93931fdc060abp-37 1.aabb2b920e7ecp-45")
+
+
+@wide
+def tan(e, x):
+    """sin(r) / cos(r), or -cos(r) / sin(r) for odd k, x = k pi/2 + r."""
+    k, t = round_to_int(e, x, 2 / math.pi)
+    r = _minus_multiple(e, x, k, [part / 2 for part in PI[F64]])
+    odd = e.cast(e.bits(t) & 1, F64)
+    far = e.abs(x) > NEAR[F64]
+    odd = e.rare(far, odd, lambda: far_rest(e, "odd", x, odd))
+    r = e.rare(far, r, lambda: far_rest(e, "tan", x, r))
+    z = r * r
+    half = z * 0.5
+    most = 1.0 - half
+    cosine = most + e.fma(z * z, poly(e, z, COS_QUARTER), (1.0 - most) - half)
+    sine = e.fma(r * z, poly(e, z, SIN_QUARTER), r)
+    flip = odd != 0.0
+    y = e.where(flip, -cosine, sine) / e.where(flip, sine, cosine)
+    return e.where(x == 0.0, x, y)                               # -0 is lost in the sum
+
+
+# 1 / pi, the first 19 * 64 bits behind the point
+ONE_OVER_PI = int("517cc1b727220a94fe13abe8fa9a6ee06db14acc9e21c820ff28b1d5ef5de2b0db92371d2126e9700324977504e8c90e"
+                  "7f0ef58e5894d39f74411afa975da24274ce38135a2fbf209cc8eb1cc1a99cfa4e422fc5defc941d8ffc4bffef02cc07"
+                  "f79788c5ad05368fb69b3f6793e584dba7a31fb34f2ff516ba93dd63f5f2f8bd9e839cfbc529497535fdafd88fc6ae84"
+                  "2b0198237e3db5d5", 16)
+
+
+def far_rest(e, name, x, near):
+    """What is left of every huge x after whole multiples of pi, by a function that multiplies by 1/pi in integers."""
+    e.defined["one_over_pi"] = _far_table()
+    e.defined[f"far_{name}"] = _far_function(name, NEAR[x.type])
+    return e.by_lane(f"far_{name}", x, near)
+
+
+FUNCTIONS = {"exp": exp, "exp2": exp2, "expm1": expm1, "sigmoid": sigmoid, "tanh": tanh, "cosh": cosh, "sinh": sinh,
+             "log": log, "log1p": log1p, "log2": log2, "log10": log10, "asinh": asinh, "acosh": acosh, "atanh": atanh,
+             "erf": erf, "erfc": erfc}

@@ -74,7 +74,7 @@ class Fuser:
                 node.stored = True
         for node in nodes:
             self._place(node)
-        self._inline_stores(nodes)
+        self._inline_stores(graph)
         self.groups.sort(key=lambda g: g.rank)
 
     @staticmethod
@@ -169,15 +169,17 @@ class Fuser:
                 return False
         return True
 
-    def _inline_stores(self, nodes):
-        """Single numbers that are wanted themselves: one group for all that may run together."""
-        for node in nodes:
+    def _inline_stores(self, graph):
+        """Single numbers that are wanted themselves: a twin of each is kept, others go on computing their own."""
+        for slot, node in graph.slots.items():
             if node.inline and node.stored:
-                group = self._open()
-                node.inline = False
-                node.group, node.axes = group, [()] * node.ndim
-                group.nodes.append(node)
-                self._note_reads(group, node)
+                node.stored = False
+                twin = graph.slots[slot] = Node(node.op, node.dtype, node.shape, node.args, node.attr)
+                twin.layout, twin.stored = node.layout, True
+                group = twin.group = self._open()
+                twin.axes = [()] * twin.ndim
+                group.nodes.append(twin)
+                self._note_reads(group, twin)
 
     def _join_or_open(self, node):
         found = {}
@@ -213,6 +215,8 @@ class Fuser:
         if axes is None:
             return False
         if any(out_of_stride(arg) and root(arg).group is not group for arg in node.args):
+            return False
+        if node.op == "gather" and memory(node.args[0]) is None:
             return False
         covered = {d for axis in axes for d in axis}
         if covered != group.dims.keys() and (group.reduced is None or covered != group.kept):

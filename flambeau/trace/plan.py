@@ -121,9 +121,9 @@ class Plan:
         self.graph = graph = Graph(code, specs, needed)
         self.wanted, self.free = wanted, set(free)
         self.buffers, self.of = [], {}
+        self.groups = Fuser(graph, wanted).groups
         live = set(wanted)
         self.slot_of = {id(node): slot for slot, node in graph.slots.items() if slot in live}
-        self.groups = Fuser(graph, wanted).groups
         self.specs = specs
         self.steps = []           # ("native", Step) or ("reference", group)
         for group in self.groups:
