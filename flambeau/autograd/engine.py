@@ -13,7 +13,7 @@ from ..base.op import door
 from ..trace.record import current
 from ..trace.value import Storage
 from .modes import modes
-from .node import AccumulateGrad, edge_of, requires
+from .node import AccumulateGrad, OpNode, edge_of, requires
 
 _accumulate_lock = threading.RLock()
 _walks = itertools.count()
@@ -27,7 +27,7 @@ def execute(roots, grads, retain_graph, create_graph, wanted=None, accumulate=Tr
     """
     site = here()
     wanted = wanted if wanted is None else [edge for edge in wanted if edge is not None]
-    dependencies, useful, reached = _plan([node for node, _ in roots], wanted, accumulate)
+    readers, useful, reached = _plan([node for node, _ in roots], wanted, accumulate)
     buffers: dict = {}
     for (node, nr), g in zip(roots, grads, strict=True):
         _add(buffers, node, nr, g)
@@ -36,44 +36,46 @@ def execute(roots, grads, retain_graph, create_graph, wanted=None, accumulate=Tr
     for edge in wanted or ():
         capture.setdefault(edge[0], set()).add(edge[1])
     waiting = {node for node, _ in roots}
-    ready = [(-node.seq, id(node), node) for node in waiting if node in reached and not dependencies.get(node)]
+    ready = [(-node.seq, id(node), node) for node in waiting if node in reached and not readers.get(node)]
     heapq.heapify(ready)
     walk, trace = (next(_walks), reached), current()
     before, around, outer = modes.grad, modes.walk, trace.site
+    careful = modes.anomaly or wanted is not None        # whether nodes must be looked at one by one
     try:
         modes.grad, modes.walk, trace.site = create_graph, walk, outer or site
-        while ready:
-            node = heapq.heappop(ready)[2]
-            gs = raw = buffers.pop(node, None) or [None] * node.n_outputs
-            if node.tensor_hooks or node.retained:
-                gs = _before(node, gs)
-            if node in capture:
-                for nr in capture[node]:         # as in PyTorch, hooks show in it only if the node does not run
-                    captured[node, nr] = (raw if node in useful else gs)[nr]
-            if node not in useful:
-                continue
-            if node.pre_hooks:
-                gs = _hooked(node.pre_hooks, gs)
-            if node.__class__ is AccumulateGrad:
-                if gs[0] is not None:
-                    _accumulate(node, gs[0], create_graph)
-                continue
-            made = _run(node, gs)
+        node = None
+        while node is not None or ready:
+            if node is None:
+                node = heapq.heappop(ready)[2]
+                gs = buffers.pop(node, None) or [None] * node.n_outputs
+            if node.__class__ is OpNode and not node.hooked and not careful and gs[0] is not None:
+                made = node.backward(gs)
+            else:
+                made = _run(node, gs, capture, captured, useful, create_graph)
+                if made is None:
+                    node = None
+                    continue
             if not retain_graph:
                 node.release(site)
-            for edge, g in zip(node.edges, made, strict=False):
+            edges, kinds, node = node.edges, node.kinds or itertools.repeat(None), None
+            for edge, g, kind in zip(edges, made, kinds, strict=False):
                 if edge is None:
                     continue
                 target, nr = edge
-                if target not in reached:
+                if careful and target not in reached:
                     continue
+                if g is not None and kind is not None and g.spec is not kind:
+                    g = suit(g, kind)
+                left = readers[target] - 1
+                if left == 0 and len(edges) == 1 and target.n_outputs == 1 and target not in buffers \
+                        and (not ready or -target.seq < ready[0][0]):
+                    node, gs = target, [g]               # a chain: straight on, nothing else is due before it
+                    break
+                readers[target] = left
                 if g is not None:
                     _add(buffers, target, nr, g)
-                left = dependencies.get(target)
-                if left is not None:
-                    dependencies[target] = left = left - 1
-                    if left == 0:
-                        heapq.heappush(ready, (-target.seq, id(target), target))
+                if left == 0:
+                    heapq.heappush(ready, (-target.seq, id(target), target))
     finally:
         modes.grad, modes.walk = before, around
         trace.site = outer
@@ -85,20 +87,22 @@ def _plan(roots, wanted, accumulate):
 
     Where gradients go into `.grad` the wanted ones run too.
     """
-    dependencies: dict = {}
-    seen, stack, order = set(roots), list(dict.fromkeys(roots)), []
+    readers = dict.fromkeys(roots, 0)
+    stack = list(readers)
+    order = []
     while stack:
         node = stack.pop()
         order.append(node)
         for edge in node.edges:
             if edge is not None:
                 parent = edge[0]
-                dependencies[parent] = dependencies.get(parent, 0) + 1
-                if parent not in seen:
-                    seen.add(parent)
+                if parent in readers:
+                    readers[parent] += 1
+                else:
+                    readers[parent] = 1
                     stack.append(parent)
     if wanted is None:
-        return dependencies, seen, seen
+        return readers, readers, readers
     targets = {node for node, _ in wanted}
     useful = set(targets) if accumulate else set()
     # A node is useful when any of its edges leads to a target or a useful node; parents were made before.
@@ -106,13 +110,13 @@ def _plan(roots, wanted, accumulate):
         if any(e is not None and (e[0] in targets or e[0] in useful) for e in node.edges):
             useful.add(node)
     # Readers that will not run must not be waited for.
-    dependencies = {}
+    readers = {}
     for node in order:
         if node in useful:
             for edge in node.edges:
                 if edge is not None:
-                    dependencies[edge[0]] = dependencies.get(edge[0], 0) + 1
-    return dependencies, useful, useful | targets
+                    readers[edge[0]] = readers.get(edge[0], 0) + 1
+    return readers, useful, useful | targets
 
 
 def _add(buffers, node, nr, g):
@@ -170,8 +174,25 @@ def _given_by(hook, got, had):
     return got
 
 
-def _run(node, gs):
-    """The gradients a node sends on, reduced to the shapes and dtypes of its inputs."""
+def _run(node, gs, capture, captured, useful, create_graph):
+    """The gradients a node sends on, reduced to the shapes and dtypes of its inputs; None where none go on.
+
+    Hooks are called here, and the gradients that were asked for taken out.
+    """
+    raw = gs
+    if node.tensor_hooks or node.retained:
+        gs = _before(node, gs)
+    if node in capture:
+        for nr in capture[node]:                 # as in PyTorch, hooks show in it only if the node does not run
+            captured[node, nr] = (raw if node in useful else gs)[nr]
+    if node not in useful:
+        return None
+    if node.pre_hooks:
+        gs = _hooked(node.pre_hooks, gs)
+    if node.__class__ is AccumulateGrad:
+        if gs[0] is not None:
+            _accumulate(node, gs[0], create_graph)
+        return None
     if not node.takes_none and (gs[0] is None if len(gs) == 1 else all(g is None for g in gs)):
         made = [None] * len(node.edges)
     else:
@@ -232,7 +253,7 @@ def _apart(g, like):
     s, storage = g.spec, g.storage
     whole = s.dense and g.offset == 0 and storage.nbytes == s.nbytes and not storage.exported
     if whole and s.strides == like.spec.strides:
-        made = door.wrap(Storage(storage.value, storage.nbytes, storage.device), s)
+        made = door.wrap(Storage.of(storage.value, storage.nbytes, storage.device), s)
         made.site = g.site
         return made
     g = g.detach()

@@ -51,7 +51,7 @@ def get_gradient_edge(tensor):
     edge = edge_of(tensor) if requires(tensor) else None
     if edge is None:
         raise RuntimeError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
-    return GradientEdge(*edge)
+    return GradientEdge(edge[0].shown(), edge[1])
 
 
 def increment_version(tensor):

@@ -75,9 +75,6 @@ class no_grad(_Switch):
         made = object.__new__(cls)
         return made(fn) if fn is not None else made
 
-    def __init__(self, fn=None):
-        pass
-
     def __enter__(self):
         self.before, modes.grad = modes.grad, False
 

@@ -42,10 +42,14 @@ class Node:
         """The node's name as PyTorch writes it."""
         return self.__class__.__name__
 
+    def shown(self):
+        """The node as the user sees it."""
+        return self
+
     @property
     def next_functions(self):
         """(node, output number) of each input; (None, 0) where no gradient goes."""
-        return tuple((None, 0) if e is None else e for e in self.edges)
+        return tuple((None, 0) if e is None else (e[0].shown(), e[1]) for e in self.edges)
 
     @property
     def metadata(self):
@@ -348,12 +352,12 @@ class Plan:
     tuple of its places.
     """
 
-    __slots__ = ("op", "template", "live", "inputs", "suits", "asked", "keep_out", "steps", "saves", "node")
+    __slots__ = ("op", "template", "live", "inputs", "suits", "asked", "keep_out", "steps", "saves", "name")
 
     def __init__(self, op, kinds, template, wanted):
         self.op, self.template = op, template
-        self.node = node_type(next((name for argument, name in op.number_nodes.items()
-                                    if template[op.arg_names.index(argument)] is None), op.node_name))
+        self.name = next((name for argument, name in op.number_nodes.items()
+                          if template[op.arg_names.index(argument)] is None), op.node_name)
         self.live = live = tuple([bool(wanted >> i & 1) and k.dtype.category >= 2 for i, k in enumerate(kinds)])
         self.inputs = tuple([i for i, use in enumerate(live) if use])
         self.suits = tuple([kinds[i] for i in self.inputs])
@@ -416,6 +420,21 @@ class OpNode(Node):
     kinds = property(lambda self: self.plan.suits)
     __init__ = object.__init__             # made often, and then filled in
 
+    def name(self):
+        return self.plan.name
+
+    def shown(self):
+        """The node as the user sees it, of the class that PyTorch's has.
+
+        All are of one class as long as nobody looks, since the engine reads the attributes of one class faster.
+        """
+        if self.__class__ is OpNode:
+            self.__class__ = node_type(self.plan.name)
+        return self
+
+    def __repr__(self):
+        return f"<{self.plan.name} object at {hex(id(self))}>"
+
     @property
     def next_functions(self):
         """(node, output number) of each input; a number in a tensor's place counts, with (None, 0), as in PyTorch."""
@@ -425,7 +444,8 @@ class OpNode(Node):
                 if op.joint is not None or at in op.rules:
                     for s in slot if slot.__class__ is tuple else (slot,):
                         if s is not None:
-                            out.append(plan.live[s] and self.edges[plan.inputs.index(s)] or (None, 0))
+                            edge = self.edges[plan.inputs.index(s)] if plan.live[s] else None
+                            out.append((None, 0) if edge is None else (edge[0].shown(), edge[1]))
             elif op.pointwise and at in op.rules and op.arg_names[at] not in op.number_nodes:
                 out.append((None, 0))
         return tuple(out)
@@ -476,7 +496,7 @@ class OpNode(Node):
         """The node's own result as it was kept; number `nr` of several, or all of them."""
         held = self.kept[-1]
         if self.n_outputs > 1:
-            return held[nr].unpack(self) if nr is not None else tuple([h.unpack(self) for h in held])
+            return held[nr].unpack(self) if nr is not None else tuple([h and h.unpack(self) for h in held])
         if held.__class__ is Kept:
             return held.unpack(self)
         storage, version, kind, offset = held                             # see Note [What is kept]

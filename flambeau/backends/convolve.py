@@ -20,10 +20,12 @@ from collections import namedtuple
 from itertools import product
 
 from .gemm import ELEMENTS, PIECE, ROWS, WIDTH, Kernels, Step, host as host_of, split, up, widest
+from .threads import get_num_threads
 from .writer import Writer
 
 Tap = namedtuple("Tap", "weight d h w")        # its offset in the weight, and where it reads from, by input elements
 K_MOST = 512                                   # k of one block at most
+PLACES = 512                                   # positions of one block at most, for the gradient of a weight
 ROOM = 48 << 10                                # elements of the copied input, and of the gathered output, at most
 
 FORTH = ("batch groups depth out_h out_w rows row_blocks cols col_blocks m m_tile m_tiles channels block depths taps "
@@ -52,6 +54,12 @@ class TapKernels(Kernels):
         v, elt = self.v, self.element
         w = Writer(f"define void @{name}(i64 %k, ptr %table, ptr %a, ptr %a.rows, ptr %b, ptr %b.cols, ptr %c, "
                    f"i64 %c.row, ptr %c.cols, ptr %e, i64 %e.row, ptr %e.cols, {elt} %floor)")
+        to = [w.at(elt, "%c", w.load("i64", w.at("i64", "%c.cols", j))) for j in range(width)]
+        place = to
+        for i in range(rows):                      # what will be written comes nearer while we compute
+            for p in place:
+                w.do(f"call void @llvm.prefetch.p0(ptr {p}, i32 0, i32 2, i32 1)")
+            place = [w.at(elt, p, "%c.row") for p in place] if i < rows - 1 else place
         a = [w.at(elt, "%a", w.load("i64", w.at("i64", "%a.rows", i))) for i in range(rows)]
         b = [w.at(elt, "%b", w.load("i64", w.at("i64", "%b.cols", j))) for j in range(width)]
         # the offsets are read one turn ahead: otherwise LLVM loads all of A first, and has no registers for it
@@ -68,7 +76,6 @@ class TapKernels(Kernels):
             k.next = [later, w.load("i64", later), w.load("i64", w.at("i64", later, 1)), *made]
         sums = k.values[3:]
         floor = v.spread(w, "%floor")
-        to = [w.at(elt, "%c", w.load("i64", w.at("i64", "%c.cols", j))) for j in range(width)]
         old = [w.at(elt, "%e", w.load("i64", w.at("i64", "%e.cols", j))) for j in range(width)]
         for i in range(rows):
             for j in range(width):
@@ -462,12 +469,12 @@ def plan_forth(dtype, x, taps, y, start, stride, m, channels, a, groups, bias, r
              y_d=y.step[2], y_h=y.step[3], y_w=y.step[4], a_m=a[0], a_c=a[1], a_g=a[2], exact=int(exact), even=int(even),
              y_row=max(vectors) * lanes, x_room=block * len(depths) * f["plane"] + 2 * lanes,
              y_room=1 if exact else m_tile * max(vectors) * lanes, height=height, width=width, relu=int(relu),
-             has_bias=int(bias), kernels=machine.address, depth_at=len(FORTH), table_at=len(FORTH) + len(depths))
+             has_bias=int(bias), depth_at=len(FORTH), table_at=len(FORTH) + len(depths))
     table = [word for c in range(block) for t, at in zip(taps, offsets, strict=True)
              for word in (t.weight + c * a[1], c * len(depths) * f["plane"] + at)]
     heights = {h for one in {m_tile, m - (m - 1) // m_tile * m_tile} for h, _ in split(one, height)}
     widths = {v for one in vectors for v, _ in split(one, width)}
-    machine.micro([(h, v) for h in sorted(heights) for v in sorted(widths)])
+    f["kernels"] = machine.micro([(h, v) for h in sorted(heights) for v in sorted(widths)])
     tiles = images * f["row_blocks"] * f["col_blocks"] * f["m_tiles"]
     grain = max(1, int(PIECE // max(1, work * images / tiles)))
     return Step(machine.function("forth"), tiles, min(tiles, grain), [*[f[name] for name in FORTH], *depths, *table, 0, 0])
@@ -480,14 +487,14 @@ def plan_back(dtype, x, taps, g, weight, stride, groups):
     _, _, depth, out_h, out_w = g.size
     m, channels = weight.size[0] // groups, weight.size[1]
     work = m * channels * len(taps) * out_h * out_w * depth * x.size[0] * groups / (2 * lanes)
-    cols = out_w if out_w <= K_MOST else K_MOST
-    rows = max(1, K_MOST // cols) if cols == out_w else 1
+    cols = out_w if out_w <= PLACES else PLACES
+    rows = max(1, PLACES // cols) if cols == out_w else 1
     rows = -(-out_h // -(-out_h // rows))
     m_tile = m if m <= 96 else up(-(-m // -(-m // 64)), lanes)
     m_wide = up(m_tile, lanes)
     depths, offsets = window(f, x, taps, stride, rows, cols)
     block = max(1, min(ROOM // (len(taps) * m_wide * 2), ROOM // (f["plane"] * len(depths)), channels))
-    wanted = max(1, min(8, int(work / PIECE)))
+    wanted = max(1, min(get_num_threads(), int(work / PIECE)))
     tiles = -(-m // m_tile) * groups
     block = max(1, min(block, -(-channels // -(-wanted // tiles))))
     block = -(-channels // -(-channels // block))
@@ -497,7 +504,7 @@ def plan_back(dtype, x, taps, g, weight, stride, groups):
              blocks=-(-channels // block), g_n=g.step[0], g_m=g.step[1], g_d=g.step[2], g_h=g.step[3], g_w=g.step[4],
              flat=int(g.step[4] == 1 and (g.step[3] == out_w or rows == 1)), w_m=channels * len(taps), m_wide=m_wide,
              x_room=block * len(depths) * f["plane"] + 2 * lanes, g_room=(rows * cols + lanes) * m_wide,
-             y_room=block * len(taps) * m_wide, height=height, width=width, kernels=machine.address,
+             y_room=block * len(taps) * m_wide, height=height, width=width,
              depth_at=len(BACK), table_at=len(BACK) + len(depths), rows_at=len(BACK) + len(depths) + 2 * rows * cols + 2)
     table = [word for r in range(rows) for c in range(cols)
              for word in (r * stride[1] * f["pitch"] + c, (r * cols + c) * m_wide)]
@@ -505,7 +512,7 @@ def plan_back(dtype, x, taps, g, weight, stride, groups):
     heights = {h for one in {block, channels - (channels - 1) // block * block}
                for h, _ in split(one * len(taps), height)}
     widths = {v for one in {m_tile, m - (m - 1) // m_tile * m_tile} for v, _ in split(-(-one // lanes), width)}
-    machine.micro([(h, v) for h in sorted(heights) for v in sorted(widths)])
+    f["kernels"] = machine.micro([(h, v) for h in sorted(heights) for v in sorted(widths)])
     tiles = groups * f["m_tiles"] * f["blocks"]
     grain = max(1, int(PIECE // max(1, work / tiles)))
     return Step(machine.function("back"), tiles, min(tiles, grain), [*[f[name] for name in BACK], *depths, *table, 0, 0,

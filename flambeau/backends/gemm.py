@@ -8,7 +8,7 @@ columns in panels of a few vectors and through the rows a few at a time, and the
 block of C in registers while it runs along k: one vector of B times one number of A, spread, added to it. Panels of B
 that do not lie well are copied to the stack first (turned, if B is a transposed matrix), and so are blocks of A.
 
-Each element adds its products in the order of k, in blocks of `block_of(K)`; nothing else about the cutting shows in
+Each element adds its products in the order of k, in blocks of `block_of(K, bytes)`; nothing else about the cutting shows in
 the result. So results do not depend on the number of threads, nor on how the tiles were chosen.
 
 Two other ways run where they are faster: along k by vectors ("dots"), for few rows and operands that are both
@@ -28,7 +28,7 @@ Step = namedtuple("Step", "fn tiles grain ints")
 X86 = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686", "x86")
 ELEMENTS = {"float32": "float", "float64": "double"}
 ROWS, WIDTH = 16, 8           # the kernels' limits: rows, and vectors across
-LONG = 512                    # k of one block at most: what is packed must fit in the second cache
+LONG = 2048                   # bytes of k in one block at most: what is packed must fit in the second cache
 PIECE = 16_000                # cycles of work, by estimate, that are worth handing to another thread
 
 FIELDS = ("M N K tile_m tile_n tiles_m tiles_n block rows width a_row a_col b_row b_col c_row c_col e_row e_col a_pack "
@@ -48,16 +48,19 @@ class Kernels:
         self.v = Vectors(element, vector_bytes)
         self.element, self.lanes = element, self.v.lanes
 
-    def micro(self, name, rows, width):
-        """The innermost kernel: a block of `rows` times `width` vectors of C, held in registers along k."""
+    def micro(self, name, rows, width, plain):
+        """The innermost kernel: a block of `rows` times `width` vectors of C, held in registers along k.
+
+        A `plain` one stores the sums as they are: no alpha, no E, no floor."""
         v, elt = self.v, self.element
         w = Writer(f"define void @{name}(i64 %k, ptr %a, i64 %a.row, i64 %a.col, ptr %b, i64 %b.row, ptr %c, "
                    f"i64 %c.row, ptr %e, i64 %e.row, i64 %last, {elt} %alpha, {elt} %beta, {elt} %floor)")
         c = "%c"
-        for i in range(rows):                      # what will be written comes nearer while we compute
-            for j in range(width):
-                w.do(f"call void @llvm.prefetch.p0(ptr {w.at(elt, c, j * self.lanes)}, i32 0, i32 2, i32 1)")
-            c = w.at(elt, c, "%c.row") if i < rows - 1 else c
+        with w.when(w.is_("sgt", "%k", 64)):           # what will be written comes nearer while we compute
+            for i in range(rows):
+                for j in range(width):
+                    w.do(f"call void @llvm.prefetch.p0(ptr {w.at(elt, c, j * self.lanes)}, i32 0, i32 2, i32 1)")
+                c = w.at(elt, c, "%c.row") if i < rows - 1 else c
         starts = [w.at(elt, "%a", w.mul(i, "%a.row")) for i in range(rows)]
         carry = [("i64", 0), ("ptr", "%b"), *[(v.type, "zeroinitializer")] * (rows * width)]
         with w.loop(0, "%k", 1, carry) as k:
@@ -76,9 +79,11 @@ class Kernels:
             for j in range(width):
                 to, old = w.at(elt, c, j * self.lanes), w.at(elt, e, j * self.lanes)
                 edge = j == width - 1
-                old = v.load_some(w, old, some) if edge else v.load(w, old)
-                total = w(f"fmul {v.type} {alpha}, {sums[i * width + j]}")
-                total = v.at_least(w, v.fma(w, beta, old, total), floor)
+                total = sums[i * width + j]
+                if not plain:
+                    old = v.load_some(w, old, some) if edge else v.load(w, old)
+                    total = v.fma(w, beta, old, w(f"fmul {v.type} {alpha}, {total}"))
+                    total = v.at_least(w, total, floor)
                 v.store_some(w, total, to, some) if edge else v.store(w, total, to)
             if i < rows - 1:
                 c, e = w.at(elt, c, "%c.row"), w.at(elt, e, "%e.row")
@@ -98,6 +103,23 @@ class Kernels:
             with w.when(w.is_("sgt", rest, 0)):
                 v.store(w, v.load_some(w, w.at(elt, source, whole), some), w.at(elt, to, whole))
             r.next = [w.at(elt, to, "%to.row"), w.at(elt, source, "%from.row")]
+        return w.text()
+
+    def strips(self):
+        """Strips of rows of a matrix that is contiguous along its columns, each strip contiguous: [strip, column, row].
+
+        The first `taller` strips have one row more than `low`."""
+        v, elt = self.v, self.element
+        w = Writer("define internal void @strips(ptr %to, ptr %from, i64 %from.col, i64 %strips, i64 %low, i64 %taller, "
+                   "i64 %cols)")
+        with w.loop(0, "%strips", 1, [("ptr", "%to"), ("ptr", "%from")]) as s:
+            height = w.add("%low", w.one_if(w.is_("slt", s.i, "%taller")))
+            some = v.mask(w, height)
+            with w.loop(0, "%cols", 1, [("ptr", s.values[0]), ("ptr", s.values[1])]) as k:
+                to, source = k.values
+                v.store(w, v.load_some(w, source, some), to)          # what is too much is written over by the next
+                k.next = [w.at(elt, to, height), w.at(elt, source, "%from.col")]
+            s.next = [k.values[0], w.at(elt, s.values[1], height)]
         return w.text()
 
     def gather(self):
@@ -195,7 +217,7 @@ class Kernels:
             e = w.at(elt, w.at(elt, E, at["e"]), w.add(w.mul(top, f["e_row"]), w.mul(left, f["e_col"])))
             with w.loop(0, w.most(f["K"], 1), f["block"]) as k:          # no k at all: once, with nothing to add
                 self.block(w, f, k.i, m, cols, a, b, c, e, has_e, relu, alpha, beta, a_pack, b_pack, zeros, ebuf)
-        texts = [self.v.declarations(), self.copy(), self.gather(), self.turn(), w.text()]
+        texts = [self.v.declarations(), self.copy(), self.strips(), self.gather(), self.turn(), w.text()]
         return "\n".join(texts)
 
     def numbers(self, w, runtime):
@@ -230,23 +252,24 @@ class Kernels:
         beta = w.pick(first, beta, "1.0", elt)
         floor = w.pick(w.both(final, relu), "0.0", "0xFFF0000000000000", elt)
         a, b = w.at(elt, a, w.mul(k, f["a_col"])), w.at(elt, b, w.mul(k, f["b_row"]))
+        vectors = w.count_of(cols, n)
+        panels, strips = w.count_of(vectors, f["width"]), w.count_of(m, f["rows"])
+        thin, wider = w.div(vectors, panels), w.rem(vectors, panels)     # so many panels are one vector wider
+        low, taller = w.div(m, strips), w.rem(m, strips)
         # rows of the copy start at odd multiples of the vector, so that they do not meet in the cache
-        far, tall = w.add(w.up(size, 2 * n), n), w.add(w.up(m, 2 * n), n)
+        far = w.add(w.up(size, 2 * n), n)
         w.switch(f["a_pack"], {
             COPY: lambda: w.do(f"call void @copy(ptr {a_pack}, i64 {far}, ptr {a}, i64 {f['a_row']}, i64 {m}, "
                                f"i64 {size})"),
-            TURN: lambda: w.do(f"call void @copy(ptr {a_pack}, i64 {tall}, ptr {a}, i64 {f['a_col']}, i64 {size}, "
-                               f"i64 {m})"),
+            TURN: lambda: w.do(f"call void @strips(ptr {a_pack}, ptr {a}, i64 {f['a_col']}, i64 {strips}, i64 {low}, "
+                               f"i64 {taller}, i64 {size})"),
             GATHER: lambda: w.do(f"call void @gather(ptr {a_pack}, i64 {far}, ptr {a}, i64 {f['a_row']}, "
                                  f"i64 {f['a_col']}, i64 {m}, i64 {size})")})
         direct, upright = w.is_("eq", f["a_pack"], DIRECT), w.is_("eq", f["a_pack"], TURN)
         a = w.pick(direct, a, a_pack, "ptr")
         a_row = w.pick(direct, f["a_row"], w.pick(upright, 1, far))
-        a_col = w.pick(direct, f["a_col"], w.pick(upright, tall, 1))
-        vectors = w.count_of(cols, n)
-        panels, strips = w.count_of(vectors, f["width"]), w.count_of(m, f["rows"])
-        thin, wider = w.div(vectors, panels), w.rem(vectors, panels)     # so many panels are one vector wider
-        low, taller = w.div(m, strips), w.rem(m, strips)
+        a_step = w.pick(upright, size, a_row)                            # from the start of a strip to the next, by row
+        a_col = w.pick(direct, f["a_col"], 1)
         share = w.count_of(size, strips)
         with w.loop(0, panels, 1, [("i64", 0)]) as p:
             column = p.values[0]
@@ -287,7 +310,8 @@ class Kernels:
                 which = w.add(w.mul(w.sub(rows, 1), WIDTH), w.sub(width, 1))
                 table = w(f"inttoptr i64 {f['kernels']} to ptr")
                 kernel = w.load("ptr", w.at("ptr", table, which))
-                w.do(f"call void {kernel}(i64 {size}, ptr {w.at(elt, a, w.mul(row, a_row))}, i64 {a_row}, i64 {a_col}, "
+                w.do(f"call void {kernel}(i64 {size}, ptr {w.at(elt, a, w.mul(row, a_step))}, i64 {a_row}, "
+                     f"i64 {w.pick(upright, rows, a_col)}, "
                      f"ptr {panel}, i64 {b_row}, ptr {w.at(elt, c_p, w.mul(row, f['c_row']))}, i64 {f['c_row']}, "
                      f"ptr {e_s}, i64 {e_r}, i64 {last}, {elt} {alpha}, {elt} {beta}, {elt} {floor})")
                 s.next = [w.add(row, rows)]
@@ -362,20 +386,23 @@ class Host:
         self.kernels = kind(ELEMENTS[dtype], wide)
         self.tail = f"_{kind.word}_f{8 * self.size}"
         self.lanes, self.registers = self.kernels.lanes, 32 if wide == 64 or not X86 else 16
-        self.table = (ctypes.c_int64 * (ROWS * WIDTH))()         # addresses of the innermost kernels that were made
-        self.address = ctypes.addressof(self.table)
+        # addresses of the innermost kernels that were made, by variant
+        self.tables = [(ctypes.c_int64 * (ROWS * WIDTH))() for _ in range(2)]
         self.compile, self.made = cpu.functions, {}
 
     def rows(self, width):
         """The most rows whose block fits in the registers, beside `width` vectors of B and one of A."""
         return max(1, min(ROWS if width == 1 else 8, (self.registers - width - 1) // width))
 
-    def micro(self, shapes):
-        """See that the innermost kernels of `shapes` [(rows, width)] are in the table."""
-        missing = {f"micro_{r}x{n}{self.tail}": (r, n) for r, n in shapes if not self.table[(r - 1) * WIDTH + n - 1]}
-        made = self.compile({name: self.kernels.micro(name, *shape) for name, shape in missing.items()})
+    def micro(self, shapes, *variant):
+        """The address of the table of the innermost kernels, with those of `shapes` [(rows, width)] in it."""
+        table = self.tables[sum(variant)]
+        missing = {f"micro_{r}x{n}_{sum(variant)}{self.tail}": (r, n)
+                   for r, n in shapes if not table[(r - 1) * WIDTH + n - 1]}
+        made = self.compile({name: self.kernels.micro(name, *shape, *variant) for name, shape in missing.items()})
         for name, (r, n) in missing.items():
-            self.table[(r - 1) * WIDTH + n - 1] = made[name]
+            table[(r - 1) * WIDTH + n - 1] = made[name]
+        return ctypes.addressof(table)
 
     def function(self, what, *shape):
         """The address of the step `what`."""
@@ -400,9 +427,10 @@ def host(dtype, kind=Kernels):
 # --- the plan ---------------------------------------------------------------------------------------------------------
 
 
-def block_of(K):
-    """How much of k is added up at a time."""
-    return LONG if K <= LONG else up(-(-K // -(-K // LONG)), 16)
+def block_of(K, size):
+    """How much of k is added up at a time, for elements of so many bytes."""
+    most = LONG // size
+    return most if K <= most else up(-(-K // -(-K // most)), 16)
 
 
 def up(n, to):
@@ -439,7 +467,7 @@ def gemm(M, N, K, dtype, a, b, c, batch=(), alpha=1.0, beta=0.0, add=None, relu=
     f = dict.fromkeys(FIELDS, 0)
     f.update(M=M, N=N, K=K, a_row=a[0], a_col=a[1], b_row=b[0], b_col=b[1], c_row=c[0], c_col=c[1],
              e_row=e[0] if e else 0, e_col=e[1] if e else -1, alpha=bits(alpha), beta=bits(beta), relu=int(relu),
-             runtime=int(runtime), turned=int(turn), size1=batch[1], size2=batch[2], kernels=machine.address)
+             runtime=int(runtime), turned=int(turn), size1=batch[1], size2=batch[2])
     for name, strides in (("a", a_batch), ("b", b_batch), ("c", c_batch), ("e", e_batch)):
         f.update({f"{name}{d}": s for d, s in enumerate(strides)})
     count = math.prod(batch)
@@ -510,7 +538,7 @@ def plan_dots(machine, f, count):
 
 def plan_gemm(machine, f, count):
     M, N, K = f["M"], f["N"], f["K"]
-    f["block"] = block = block_of(K)
+    f["block"] = block = block_of(K, machine.size)
     width = widest(machine, M, N)
     rows = machine.rows(width)
     f["rows"], f["width"] = rows, width
@@ -533,7 +561,8 @@ def plan_gemm(machine, f, count):
         f["a_pack"] = GATHER if again else DIRECT
     depth = min(block, max(K, 1))
     f["a_room"] = (up(m, 32) + 32) * (up(depth, 32) + 32) if f["a_pack"] else 1
-    machine.micro(shapes(f, rows, width, machine.lanes))
+    plain = K <= block and f["e_col"] == -1 and f["alpha"] == bits(1.0) and not f["relu"] and not f["runtime"]
+    f["kernels"] = machine.micro(shapes(f, rows, width, machine.lanes), plain)
     return machine.function("gemm")
 
 

@@ -10,11 +10,19 @@ import warnings
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _getframe = sys._getframe
 _ours: dict = {}                      # id of a code object → (the object, kept alive; whether it is Flambeau's own)
+_user = None                          # the user's code object that was found last
 
 
 def here(inside=1):
     """The innermost line of the user's: (code, offset), or None. At least `inside` frames are known to be ours."""
-    frame = _getframe(inside)
+    global _user
+    try:
+        frame = _getframe(inside)
+    except ValueError:                            # nobody of the user's called: an exit handler, a bare thread
+        return None
+    code = frame.f_code
+    if code is _user:
+        return (code, frame.f_lasti)
     while frame is not None:
         code = frame.f_code
         known = _ours.get(id(code))               # hashing a code object itself walks all of its contents
@@ -23,6 +31,7 @@ def here(inside=1):
                 _ours.clear()
             known = _ours[id(code)] = (code, code.co_filename.startswith(PACKAGE))
         if not known[1]:
+            _user = code
             return (code, frame.f_lasti)
         frame = frame.f_back
     return None

@@ -20,6 +20,7 @@ that the tensor layer opens (`door.call`). The headings:
 
 A derivative receives tensors and computes with their methods, so nothing here imports the layers above.
 """
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -59,11 +60,31 @@ RENAMED = {"axis": "dim", "axes": "dim", "keepdims": "keepdim", "self": "input",
            "x1": "input", "x2": "other"}
 
 
+class Facts:
+    """What every call asks of an operation. Reading it off the declaration itself, a class, takes ten times as long."""
+
+    __slots__ = ("composite", "pointwise", "scalars", "lists", "of", "ruled", "several", "defaults", "in_place", "apart",
+                 "pickers")
+
+    def __init__(self, op):
+        self.composite, self.pointwise, self.lists, self.apart = op.composite, op.pointwise, op.lists, op.apart
+        self.scalars = any(op.scalar_at)
+        self.of = getattr(op, "of", None)
+        self.ruled = op.differentiable
+        self.several = op.returns is not None
+        self.defaults = op.defaults
+        self.in_place = op.__name__ + "_"
+        self.pickers: dict = {}           # (how many positional arguments, names of the others) → what puts them in order
+
+
+known: dict = {}              # operation → its Facts, once it was called
+
+
 class Entry:
     """All that is known about one call before it runs; found again by its key (operation, specs, parameters)."""
 
     __slots__ = ("op", "outs", "many", "casts", "template", "simple", "param_at", "pick", "wrap", "kinds", "zeros",
-                 "deltas", "nbytes", "device", "plans", "quick", "compute")
+                 "deltas", "look", "nbytes", "device", "plans", "quick", "compute")
 
 
 class OpType(type):
@@ -147,6 +168,7 @@ class Op(metaclass=OpType):
         op.tail = op.defaults[2:]
         op.tail_key = tuple(d.__class__ if d.__class__ in NUMBERS else d for d in op.tail)
         op.prepared = True
+        known[op] = Facts(op)
 
     prepared = False
 
@@ -163,8 +185,12 @@ class Op(metaclass=OpType):
         if n > op.n_positional:
             raise TypeError(f"{op.__name__}() takes {op.n_positional} positional arguments but {n} were given; its "
                             f"arguments are ({', '.join(op.arg_names)})")
+        picker = known[op].pickers.get((n, *kwargs))
+        if picker is not None:
+            return picker((*args, *kwargs.values(), *op.defaults))
         full = list(args) + list(op.defaults[n:])
-        for name, given in kwargs.items():
+        sources = [*range(n), *range(n + len(kwargs) + n, n + len(kwargs) + len(op.defaults))]
+        for i, (name, given) in enumerate(kwargs.items()):
             if name not in op.arg_names:
                 name = RENAMED.get(name, name)
             if name not in op.arg_names:
@@ -174,10 +200,13 @@ class Op(metaclass=OpType):
             if at < n:
                 raise TypeError(f"{op.__name__}() got multiple values for argument '{name}'")
             full[at] = given
+            sources[at] = n + i
         missing = [name for name, held in zip(op.arg_names, full, strict=True) if held is REQUIRED]
         if missing:
             raise TypeError(f"{op.__name__}() missing {len(missing)} required positional arguments: "
                             + ", ".join(f'"{m}"' for m in missing))
+        if len(sources) > 1:
+            known[op].pickers[(n, *kwargs)] = itemgetter(*sources)       # for the next call of this form
         return tuple(full)
 
     @classmethod

@@ -134,7 +134,7 @@ def _reserve(storage, nbytes):
         memory = np.empty(nbytes, np.uint8)
         if storage.nbytes:
             memory[:storage.nbytes] = storage.value.ready().memory
-        storage.value = Value(memory, spec(dtypes.uint8, (nbytes,)))
+        storage.value = Value.of(memory, spec(dtypes.uint8, (nbytes,)))
     storage.nbytes = nbytes
 
 
@@ -150,8 +150,8 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
     before_write(self, "set_", bytes=False)
     if source is None:
         kind = spec(self.spec.dtype, (0,), None, self.spec.device)
-        value = Value(np.empty(0, kind.dtype.np), kind) if kind.device is CPU else None
-        storage, start = Storage(value, 0, kind.device), 0
+        value = Value.of(np.empty(0, kind.dtype.np), kind) if kind.device is CPU else None
+        storage, start = Storage.of(value, 0, kind.device), 0
     elif isinstance(source, Tensor):
         if source.spec.dtype is not self.spec.dtype:
             raise RuntimeError(f"Could not set tensor of type {source.spec.dtype.name} to a tensor of type "

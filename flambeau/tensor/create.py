@@ -25,9 +25,9 @@ def from_array(array, requires_grad=False, where=None):
         kind = spec(kind.dtype, kind.shape, tuple([step // kind.dtype.itemsize for step in array.strides]))
     if where is META:
         kind = spec(kind.dtype, kind.shape, kind.strides, META)
-        out = wrap(Storage(None, kind.nbytes, META), kind)
+        out = wrap(Storage.of(None, kind.nbytes, META), kind)
     else:
-        out = wrap(Storage(Value(array, kind), kind.nbytes, kind.device), kind)
+        out = wrap(Storage.of(Value.of(array, kind), kind.nbytes, kind.device), kind)
     out.site = here()
     if modes.inference:
         out.storage.inference = True

@@ -5,32 +5,36 @@ instruction, wrap the results, and, where gradients are on, make the autograd no
 call, with the user's names and lines.
 """
 from operator import itemgetter
-from sys import _getframe
 
 import numpy as np
 
 from ..autograd.forward_ad import propagate
 from ..autograd.modes import modes
-from ..autograd.node import LIST, TENSOR, Plan, _count, edge_of, keep, refresh, requires
+from ..autograd.node import LIST, TENSOR, OpNode, Plan, _count, edge_of, keep, refresh, requires
 from ..backends.backend import execute
 from ..backends.memory import explained as out_of_memory
 from ..base import dtypes
 from ..base.errors import here
-from ..base.op import NUMBERS, RENAMED, Entry, check_devices, door
-from ..base.spec import META, Spec, forget_unused, of_array, spec
+from ..base.op import NUMBERS, RENAMED, Entry, check_devices, door, known
+from ..base.spec import META, Spec, device, forget_unused, of_array, spec
 from ..trace.record import _local, current
 from ..trace.value import Storage, Value
 from .messages import call_words, called_as, explained, said
 from .tensor import Tensor
 
 _entries: dict = {}           # (operation, specs and parameters of a call) → Entry
+_calls: dict = {}             # (operation, arguments as they were given) → (Entry, what binds such arguments)
 _tables: list = []            # what the forms remember of it for themselves
 _number_types = frozenset(NUMBERS)
+_plain_types = {*NUMBERS, type(None), str, dtypes.dtype, device}
+_tensor_types = {Tensor}      # and the subclasses that take no part in `__torch_function__`
+UNSEEN = (None, None, None, None)
 
 
 def forget():
     """Infer every call anew, since what it gives may have changed."""
     _entries.clear()
+    _calls.clear()
     for table in _tables:
         table.clear()
 
@@ -51,23 +55,83 @@ def wrap(storage, kind, offset=0):
 
 def call(op, args, kwargs, public=None):
     """Call `op` as the user wrote it; `public` is the method it was called by, for overrides."""
-    if not op.prepared:
-        op.prepare()
+    facts = known.get(op) or prepared(op)
+    key = None
+    if not facts.composite:
+        key, entry, full, inputs = seen(op, facts, args, kwargs)
+        if entry is not None:
+            params = entry.pick(full) if entry.pick is not None else ()
+            if entry.quick:
+                return record_one(entry, full, inputs, params, 4)
+            return record(entry, op, full, inputs, params, 4)
     out = kwargs.pop("out", None) if kwargs else None
     for a in (*args, *kwargs.values()) if kwargs else args:
         c = a.__class__
-        if c is not Tensor and c not in _number_types and (
-                _overrides(c) or op.lists and isinstance(a, (tuple, list)) and any(_overrides(b.__class__) for b in a)):
+        if c is not Tensor and c not in _plain_types and (
+                _overrides(c) or facts.lists and isinstance(a, (tuple, list)) and any(_overrides(b.__class__) for b in a)):
             return _overridden(op, args, kwargs, out, public)
     if out is not None:
         return door.into(op, args, kwargs, out)
-    if op.composite:
-        return _composite(op, args, kwargs)
-    return dispatch(op, op.bind(args, kwargs))
+    if facts.composite:
+        return _composite(op, facts, args, kwargs)
+    full = op.bind(args, kwargs)
+    if key is None:
+        return dispatch(op, full)
+    return dispatch(op, full, key, facts.pickers.get((len(args), *kwargs)) if kwargs else full[len(args):])
 
 
-def dispatch(op, args):
-    """Record one call of a primitive operation; `args` are all its arguments in order."""
+def prepared(op):
+    """The facts of an operation that is called for the first time."""
+    op.prepare()
+    return known[op]
+
+
+def seen(op, facts, args, kwargs):
+    """(key, entry, all arguments, tensors) of a call like one before; the entry is None if there was none.
+
+    The short way for plain tensors and numbers: nothing is bound, and no class asked whether it overrides. The key is
+    None where other things are among the arguments.
+    """
+    key, inputs, by_type = [op], [], facts.pointwise
+    for a in args:
+        c = a.__class__
+        if c is Tensor or c in _tensor_types:
+            inputs.append(a)
+            key.append(a.spec)
+        elif c in _number_types:
+            key.append(c)
+            if not by_type:
+                if facts.scalars:                 # some count by their type only: `dispatch` knows which
+                    return UNSEEN
+                key.append(a)
+        elif c in _plain_types or c is tuple and not facts.lists:
+            key.append(a)
+        else:
+            return UNSEEN
+    if kwargs:
+        key.append(UNSEEN)                        # from here on there are names
+        for name, a in kwargs.items():
+            c = a.__class__
+            if c not in _plain_types or name == "out" or facts.scalars:
+                return UNSEEN
+            key += (name, c) if by_type and c in _number_types else (name, c, a)
+    key = tuple(key)
+    found = _calls.get(key)
+    if found is None:
+        return key, None, None, None
+    entry, binder = found
+    if binder.__class__ is not tuple:
+        args = binder((*args, *kwargs.values(), *facts.defaults))
+    elif binder:
+        args = args + binder
+    return key, entry, args, inputs
+
+
+def dispatch(op, args, given=None, binder=None):
+    """Record one call of a primitive operation; `args` are all its arguments in order.
+
+    `given` is the key under which `seen` is to find it from now on, `binder` what then makes `args` of the arguments.
+    """
     inputs = []
     key = [op]
     scalars = op.pointwise
@@ -107,15 +171,26 @@ def dispatch(op, args):
         raise TypeError(call_words(op, args) + ": an argument of a type it cannot take") from None
     if entry is None:
         entry = _entry(op, args, key)
+    if binder is not None:
+        if len(_calls) > 100_000:
+            _calls.clear()
+        _calls[given] = (entry, binder)
     params = entry.pick(args) if entry.pick is not None else ()
     if entry.quick:
-        return record_one(entry, args, inputs, params, 3)
+        return record_one(entry, args, inputs, params, 5)
+    return record(entry, op, args, inputs, params, 5)
+
+
+def record(entry, op, args, inputs, params, inside):
+    """Record a call of any kind; its results, with their history. `inside`: see `record_one`."""
+    if entry.look is not None:
+        return view_one(entry, args, inputs[0], 0, inside + 1)
     if entry.deltas is not None:
-        return _view(entry, op, args, inputs[0])
+        return _view(entry, op, args, inputs[0], 0, inside + 1)
     if entry.device is META:
         if entry.outs is None:
             raise NotImplementedError(f"{op.__name__} on the meta device: its shape depends on data that is not there")
-        storages = [Storage(None, s.nbytes, META) for s in entry.outs]
+        storages = [Storage.of(None, s.nbytes, META) for s in entry.outs]
     else:
         if op.verify is not None:
             _verify(op, args)
@@ -123,10 +198,10 @@ def dispatch(op, args):
             storages = _run_now(entry, op, args, inputs, params)
         else:
             values = _local.trace.append(entry, inputs, params)
-            storages = [Storage(value, value.spec.nbytes, value.spec.device)
+            storages = [Storage.of(value, value.spec.nbytes, value.spec.device)
                         for value in (values if entry.many else (values,))]
             _run_if_exported(inputs)
-    site = _local.trace.site or here(3)
+    site = _local.trace.site or here(inside)
     outs = []
     for storage in storages:
         tensor = wrap(storage, storage.value.spec if storage.value is not None else entry.outs[len(outs)])
@@ -141,33 +216,25 @@ def dispatch(op, args):
 def record_one(entry, args, inputs, params, inside):
     """The common case, short: one result, on a device, nothing to verify. The same as the rest of `dispatch`.
 
-    `inside`: how many frames, counted from this one, are known to be ours.
+    `inside`: how many frames, counted from `here`, are known to be ours.
     """
     trace = _local.trace
     value = trace.append(entry, inputs, params)
     kind = value.spec
-    storage = _new(Storage)
+    storage = Storage()
     storage.value = value
     storage.nbytes = kind.nbytes
     storage.device = kind.device
     storage.version = 0
     storage.exported = storage.inference = False
+    storage.print_at = None
     tensor = _new(Tensor)
     tensor.storage = storage
     tensor.spec = kind
     tensor.offset = 0
     tensor._node = tensor._base = tensor._cut = None
     tensor._requires_grad = False
-    site = trace.site
-    if site is None:
-        frame = _getframe(inside)                 # what `here` does, for the code object that it was last time
-        code = frame.f_code
-        if code is trace.user:
-            site = (code, frame.f_lasti)
-        else:
-            site = here(inside + 1)
-            trace.user = code if site is not None and site[0] is code else None
-    tensor.site = site
+    tensor.site = site = trace.site or here(inside)
     wanted, bit, cut = 0, 1, None
     for t in inputs:
         if t._node is not None or t._requires_grad or t._base is not None and requires(t):
@@ -265,7 +332,7 @@ def _entry(op, args, key):
     entry.simple = not param_at and not op.kwonly and not any(t.__class__ is tuple for t in template)
     entry.wrap = None
     entry.quick = False
-    entry.deltas = None
+    entry.deltas = entry.look = None
     entry.plans = {}
     try:
         if op.is_view:
@@ -321,14 +388,52 @@ def _view_entry(op, entry, seen, key):
     entry.outs = tuple(spec(look[3] if len(look) > 3 else kind.dtype, tuple(look[0]), tuple(look[1]), kind.device)
                        for look in looks)
     entry.deltas = tuple(look[2] for look in looks)
+    if len(looks) == 1 and not entry.many and op.differentiable and entry.outs[0].dtype is kind.dtype:
+        entry.look = (entry.outs[0], entry.deltas[0])
     entry.device = kind.device
     entry.casts = None
     return _remembered(key, entry)
 
 
-def _view(entry, op, args, source, moved=0, inside=4):
+def view_one(entry, args, source, moved, inside):
+    """The common case of `_view`, short: one view, of the same dtype, of an operation with a gradient."""
+    trace = _local.trace
+    storage = source.storage
+    if trace.special or storage.inference:
+        return _view(entry, entry.op, args, source, moved, inside + 1)
+    base = source._base
+    tensor = _new(Tensor)
+    tensor.storage = storage
+    tensor.spec, delta = entry.look
+    tensor.offset = source.offset + delta + moved
+    tensor._node = tensor._cut = None
+    tensor._requires_grad = False
+    tensor._seen = storage.version
+    tensor.site = site = trace.site or here(inside)
+    if base is None:
+        tensor._base = source
+        why = None
+        wanted = source._node is not None or source._requires_grad
+    else:
+        tensor._base = base
+        why = source._view_of
+        wanted = requires(source)
+    grad = modes.grad
+    if why is not None or not grad:
+        tensor._view_of = why or "no_grad"
+    if wanted:
+        if grad:
+            _remember(entry, args, (source,), (tensor,), site, 1, False)
+        else:
+            tensor._cut = ("torch.no_grad()", site)
+    elif source._cut is not None:
+        tensor._cut = source._cut
+    return tensor
+
+
+def _view(entry, op, args, source, moved, inside):
     """Views of `source`: same storage, no instruction. They start `moved` elements after where the entry says."""
-    site = here(inside)
+    site = _local.trace.site or here(inside)
     storage = source.storage
     itemsize = source.spec.dtype.itemsize
     outs = []
@@ -371,7 +476,7 @@ def _run_now(entry, op, args, inputs, params):
     storages = []
     for i, array in enumerate(made):
         kind = entry.outs[i] if entry.outs is not None else of_array(array)
-        storages.append(Storage(Value(array, kind), kind.nbytes, kind.device))
+        storages.append(Storage.of(Value.of(array, kind), kind.nbytes, kind.device))
     return storages
 
 
@@ -480,8 +585,10 @@ def _remember(entry, args, inputs, outs, site, wanted, special):
     for i in plan.inputs:
         t = inputs[i]
         edges.append((t._node, t._nr) if t._base is None and t._node is not None else edge_of(t))
-    node = plan.node()
+    node = OpNode()
     node.plan = plan
+    node.n_outputs = 1
+    node.hooked = False
     node.edges = edges
     node.kept = kept
     node.outs = entry.outs if entry.outs is not None else tuple([o.spec for o in outs])
@@ -522,26 +629,26 @@ def _no_inference(tensor):
                            + said(tensor))
 
 
-def _composite(op, args, kwargs):
+def _composite(op, facts, args, kwargs):
     """Run a composite. All that it records inside belongs to the line that called the outermost one."""
-    run = _ruled if op.differentiable else _unruled
+    run = _ruled if facts.ruled else _unruled
     trace = _local.trace
     if trace.site is not None:
-        return run(op, args, kwargs)
-    trace.site = here(3)
+        return run(op, facts, args, kwargs)
+    trace.site = here(4)
     try:
-        return run(op, args, kwargs)
+        return run(op, facts, args, kwargs)
     finally:
         trace.site = None
 
 
-def _unruled(op, args, kwargs):
+def _unruled(op, facts, args, kwargs):
     """A composite whose inner operations make the graph."""
-    if kwargs and not op.of.__code__.co_flags & 8:                   # 8: it takes ** itself
+    if kwargs and not facts.of.__code__.co_flags & 8:                # 8: it takes ** itself
         kwargs = {k if k in op.arg_names else RENAMED.get(k, k): v for k, v in kwargs.items()}
     try:
-        made = op.of(*args, **kwargs)
-        return _named(op, made) if op.returns is not None and made.__class__ is tuple else made
+        made = facts.of(*args, **kwargs)
+        return _named(op, made) if facts.several and made.__class__ is tuple else made
     except Exception as error:
         if getattr(error, "refusal", False):
             raise explained(error, op, args, kwargs) from None
@@ -552,7 +659,7 @@ def _unruled(op, args, kwargs):
         raise
 
 
-def _ruled(op, args, kwargs):
+def _ruled(op, facts, args, kwargs):
     """A composite with derivative rules: a single node over its inputs."""
     args = op.bind(args, kwargs)
     inputs = [a for a in args if isinstance(a, Tensor)] if not op.lists else list(_tensors(args))
@@ -645,6 +752,8 @@ def _overrides(c):
     if found is None:
         handler = getattr(c, "__torch_function__", None)
         found = _asks[c] = c is not Tensor and handler is not None and not getattr(handler, "opted_out", False)
+        if not found and issubclass(c, Tensor):
+            _tensor_types.add(c)
     return found
 
 
@@ -665,7 +774,7 @@ def _call_plain(op, args, kwargs):
     if out is not None:
         return door.into(op, args, kwargs, out)
     if op.composite:
-        return _composite(op, args, kwargs)
+        return _composite(op, known[op], args, kwargs)
     return dispatch(op, op.bind(args, kwargs))
 
 

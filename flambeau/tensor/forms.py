@@ -73,8 +73,8 @@ def operator(op, name, reverse):
             return general(self, other, c)
         args = (other, self) if reverse else (self, other)
         if c is Tensor:
-            return record_one(entry, args + tail if tail else args, args, tail, 2)
-        return record_one(entry, args + tail if tail else args, (self,), (other, *tail), 2)
+            return record_one(entry, args + tail if tail else args, args, tail, 3)
+        return record_one(entry, args + tail if tail else args, (self,), (other, *tail), 3)
 
     def general(self, other, c):
         nonlocal tail
@@ -96,12 +96,14 @@ def operator(op, name, reverse):
 
 def unary(op):
     """The operator of one operand."""
-    return lambda self: call(op, (self,), {}, spelled(op, op))
+    return lambda self: call(op, (self,), {}, None if self.__class__ is Tensor else spelled(op, op))
 
 
 def augmented(op, name):
     """The operator that writes into its left operand."""
     def form(self, other):
+        if self.__class__ is Tensor and other.__class__ is Tensor:
+            return inplace(op, (self, other), {})
         if not takes(other):
             return NotImplemented
         if isinstance(other, np.ndarray):

@@ -8,17 +8,15 @@ import operator
 
 import numpy as np
 
-from ..autograd.modes import modes
-from ..base.errors import here, warn
+from ..base.errors import warn
 from .create import from_array
-from .dispatch import _entries, _entry, _overrides, _view, array_of, overrides_off
+from .dispatch import _entries, _entry, _overrides, array_of, overrides_off, view_one
 from .forms import declared
 from .messages import said
 from .tensor import Tensor
 from .write import before_write
 
 NUMBERS = (bool, int, float, complex)
-_new = object.__new__
 
 
 def getitem(self, index):
@@ -81,8 +79,7 @@ def at(source, dim, number, nth):
     if entry is None:
         entry = prepared(op, (source, dim, 0), key)
     moved = (number if number >= 0 else number + size) * kind.strides[dim]
-    plain = without_history(entry, source, moved)
-    return _view(entry, op, (source, dim, number), source, moved, 3) if plain is None else plain
+    return view_one(entry, (source, dim, number), source, moved, 3)
 
 
 def cut(source, dim, part):
@@ -106,28 +103,7 @@ def cut(source, dim, part):
     if entry is None:
         entry = prepared(op, (source, dim, 0, max(0, (length - 1) * step + 1), step), key)
     moved = low * kind.strides[dim]
-    plain = without_history(entry, source, moved)
-    return _view(entry, op, (source, dim, low, high, step), source, moved, 3) if plain is None else plain
-
-
-def without_history(entry, source, moved):
-    """The view as `_view` makes it, on the short path for where no gradient is wanted; None where one may be."""
-    base = source._base
-    if source._node is not None or source._requires_grad or source._cut is not None or source._view_of is not None \
-            or base is not None and (base._node is not None or base._requires_grad) \
-            or modes.inference or modes.level >= 0 or not modes.grad:
-        return None
-    storage = source.storage
-    view = _new(Tensor)
-    view.storage = storage
-    view.spec = entry.outs[0]
-    view.offset = source.offset + moved
-    view.site = here(3)
-    view._base = source if base is None else base
-    view._seen = storage.version
-    view._node = view._cut = None
-    view._requires_grad = False
-    return view
+    return view_one(entry, (source, dim, low, high, step), source, moved, 3)
 
 
 def prepared(op, args, key):

@@ -60,15 +60,15 @@ def shared(array):
     dtype = dtypes.from_numpy(plain.dtype)
     kind = spec(dtype, plain.shape, tuple([step // dtype.itemsize for step in plain.strides]))
     if plain.flags.c_contiguous:
-        value, nbytes = Value(plain, kind), kind.nbytes
+        value, nbytes = Value.of(plain, kind), kind.nbytes
     else:
         # The storage reaches from the first element to the last, gaps included.
         reach = shapes.extent(kind.shape, kind.strides) * dtype.itemsize
         flat = np.lib.stride_tricks.as_strided(plain, (reach // dtype.itemsize,), (dtype.itemsize,),
                                                writeable=plain.flags.writeable)
-        value, nbytes = Value(flat.view(np.uint8), spec(dtypes.uint8, (reach,))), reach
+        value, nbytes = Value.of(flat.view(np.uint8), spec(dtypes.uint8, (reach,))), reach
         value._memory = value.array
-    storage = Storage(value, nbytes, kind.device)
+    storage = Storage.of(value, nbytes, kind.device)
     storage.adopt(array)
     out = wrap(storage, kind)
     out.site = here()

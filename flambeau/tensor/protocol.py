@@ -143,10 +143,10 @@ def formatted(self, spec):
 def rebuild_cell(memory, nbytes, device):
     """A storage from its pickled bytes."""
     if memory is None:
-        return Storage(None, nbytes, device)
+        return Storage.of(None, nbytes, device)
     if not memory.flags.writeable:                         # the pickle handed out a buffer that is not ours to write
         memory = memory.copy()
-    return Storage(Value(memory, make_spec(dtypes.uint8, (memory.size,))), nbytes, device)
+    return Storage.of(Value.of(memory, make_spec(dtypes.uint8, (memory.size,))), nbytes, device)
 
 
 def reduce_cell(cell):
@@ -203,8 +203,8 @@ def deep(self, memo):
         old, value = self.storage, None
         if old.value is not None:
             memory = old.value.ready().memory.copy()
-            value = Value(memory, make_spec(dtypes.uint8, (memory.size,)))
-        cell = Storage(value, old.nbytes, old.device)
+            value = Value.of(memory, make_spec(dtypes.uint8, (memory.size,)))
+        cell = Storage.of(value, old.nbytes, old.device)
         memo[id(old)] = cell
         memo.setdefault(id(memo), []).append(old)          # as copy does: what is known by its id must stay alive
     made = wrap(cell, self.spec, self.offset)

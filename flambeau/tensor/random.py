@@ -150,7 +150,7 @@ def in_order(array, shape, strides):
 def fresh(draw, kind, requires_grad=False):
     """A new tensor of spec `kind`, filled by `draw(count)`."""
     if kind.device is META:
-        return asked(wrap(Storage(None, kind.nbytes, META), kind), requires_grad)
+        return asked(wrap(Storage.of(None, kind.nbytes, META), kind), requires_grad)
     try:
         drawn = draw(kind.numel)
     except MemoryError as error:

@@ -20,7 +20,7 @@ class UntypedStorage:
 
     def __init__(self, size=0, *, storage=None):
         if storage is None:
-            storage = Storage(Value(np.empty(int(size), np.uint8), spec(dtypes.uint8, (int(size),))), int(size), CPU)
+            storage = Storage.of(Value.of(np.empty(int(size), np.uint8), spec(dtypes.uint8, (int(size),))), int(size), CPU)
         self.storage = storage
 
     @property
@@ -143,7 +143,7 @@ def resize(cell, nbytes):
         old = cell.value.ready().memory
         fresh = np.zeros(nbytes, np.uint8)
         fresh[:min(nbytes, old.size)] = old[:nbytes]
-        cell.value = Value(fresh, spec(dtypes.uint8, (nbytes,)))
+        cell.value = Value.of(fresh, spec(dtypes.uint8, (nbytes,)))
     cell.nbytes = nbytes
     cell.version += 1
 

@@ -244,7 +244,7 @@ class Tensor(metaclass=TensorType):
         """The autograd node it came from; None for a leaf."""
         if self._base is not None and self._seen != self.storage.version:
             refresh(self)
-        return self._node
+        return self._node.shown() if self._node is not None else None
 
     @property
     def output_nr(self):

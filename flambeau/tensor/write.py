@@ -11,11 +11,11 @@ from ..autograd.node import OpNode, edge_of, requires
 from ..autograd.slices import rebase
 from ..base import dtypes, shapes
 from ..base.errors import here, line_of, name_of, user_frame, warn
-from ..base.op import door
+from ..base.op import door, known
 from ..base.spec import META, place, spec
 from ..trace.record import current, write_part
 from ..trace.value import Storage, Value
-from .dispatch import _named, _overridden, _overrides, _tensors, array_of, call, overrides_off, wrap
+from .dispatch import _named, _overridden, _overrides, _tensors, array_of, call, overrides_off, prepared, seen, wrap
 from .messages import explained, said
 from .tensor import Tensor
 
@@ -23,6 +23,9 @@ from .tensor import Tensor
 def inplace(op, args, kwargs, public=None):
     """`name_`: compute the result, check that it fits, write it into the first argument."""
     self = args[0]
+    facts = known.get(op) or prepared(op)
+    if not facts.composite and written_whole(op, facts, self, args, kwargs):
+        return self
     if public is not None and any(_overrides(a.__class__) for a in args) and not overrides_off():
         return _overridden(op, args, kwargs, None, public)
     before_write(self, op.__name__ + "_", overlap=op.overlap_ok)
@@ -51,14 +54,35 @@ def inplace(op, args, kwargs, public=None):
     return assign(self, result, op.__name__ + "_")
 
 
+def written_whole(op, facts, self, args, kwargs):
+    """The common case, short: the result takes the place of all that the storage holds, and nobody wants a gradient.
+
+    Whether that was the case; if not, nothing has been done.
+    """
+    _, entry, full, inputs = seen(op, facts, args, kwargs)
+    storage, trace, kind = self.storage, current(), self.spec
+    if entry is None or not entry.quick or entry.outs[0] is not kind or storage.nbytes != kind.nbytes or self.offset \
+            or storage.readonly or storage.inference or trace.special:
+        return False
+    grad = modes.grad
+    for t in inputs:
+        if grad and (t._node is not None or t._requires_grad or t._base is not None or t._cut is not None) \
+                or t.storage.exported or t.storage is storage and t is not self:
+            return False
+    storage.value = trace.append(entry, inputs, entry.pick(full) if entry.pick is not None else ())
+    storage.version += 1
+    storage.writer = (trace.site or here(4), facts.in_place)
+    return True
+
+
 def _as_it_was(self):
     """`self` before it is written, in a storage of its own, so that what autograd keeps of it outlives the write."""
     edge = edge_of(self)
     storage = self.storage
     value = storage.value
     if storage.exported and storage.still_exported():     # written in place: see Note [Exported storages] in value.py
-        value = Value(value.ready().memory.copy(), spec(dtypes.uint8, (storage.nbytes,)))
-    twin = wrap(Storage(value, storage.nbytes, storage.device), self.spec, self.offset)
+        value = Value.of(value.ready().memory.copy(), spec(dtypes.uint8, (storage.nbytes,)))
+    twin = wrap(Storage.of(value, storage.nbytes, storage.device), self.spec, self.offset)
     twin.site, twin._cut = self.site, self._cut
     if modes.level >= 0:
         twin._tangent = (modes.level, tangent_of(self))
@@ -230,7 +254,7 @@ def put(self, result, what):
         now, incoming = array_of(self), array_of(result)
         memory = storage.value.memory.copy()
         _write_changed(np.ndarray(now.shape, now.dtype, memory, self.offset * now.itemsize, kind.np_strides), incoming)
-        storage.value = Value(memory, flat)
+        storage.value = Value.of(memory, flat)
         return
     storage.value = write_part(self, flat, result)
     if source.exported and source.still_exported():

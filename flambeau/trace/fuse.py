@@ -14,13 +14,14 @@ MEMORY = frozenset(("input", "view"))
 REDUCING = frozenset(("reduce", "partial"))      # their `axes` are those of what they reduce
 APART = frozenset(("opaque", "gemm", "update", "concat"))  # a step of its own, that reads and writes memory
 MANY_NODES = 600              # a group is closed when it has so many
+FEW_NUMBERS = 16              # a single number made of no more operations than this is not kept but computed again
 LONG = 1 << 16                # a reduction is cut into blocks of about so many elements where there are few of them
 
 
 class Group:
     """Nodes that run as one kernel; or, with `opaque`, one operation that reads and writes memory."""
 
-    __slots__ = ("rank", "dims", "reduced", "nodes", "deps", "users", "opaque", "closed", "cut", "step")
+    __slots__ = ("rank", "dims", "reduced", "nodes", "deps", "users", "held", "opaque", "closed", "cut")
 
     def __init__(self, rank, opaque=None):
         self.rank, self.opaque = rank, opaque
@@ -28,9 +29,9 @@ class Group:
         self.reduced = None       # the set of dimensions reduced over, once there is a reduction
         self.nodes = []
         self.deps, self.users = set(), set()
+        self.held = set()         # groups whose results must stand in memory before this one starts
         self.closed = opaque is not None
         self.cut = None           # into how many blocks the reduction is cut
-        self.step = None
 
     def new_dim(self, size):
         at = max(self.dims, default=-1) + 1
@@ -105,9 +106,7 @@ class Fuser:
                 node.stored = True
         elif op == "result":
             node.group, node.stored = node.args[0].group, True
-        elif self._can_inline(node):
-            node.inline = True
-        else:
+        elif not self._can_inline(node):
             self._join_or_open(node)
 
     def _open(self, opaque=None):
@@ -160,14 +159,17 @@ class Fuser:
 
     @staticmethod
     def _can_inline(node):
-        """Whether a node is a single number made of numbers: it is computed again wherever it is needed."""
+        """Whether a node is a single number made of a few numbers: it is computed again wherever it is needed."""
         if node.numel != 1 or node.op in ("reduce", "gather"):
             return False
+        weight = 1
         for arg in node.args:
             base = root(arg)
             if not (base.inline or base.op in LEAVES or base.op == "view"):
                 return False
-        return True
+            weight += base.inline
+        node.inline = weight if weight <= FEW_NUMBERS else 0
+        return node.inline > 0
 
     def _inline_stores(self, graph):
         """Single numbers that are wanted themselves: a twin of each is kept, others go on computing their own."""
@@ -223,9 +225,9 @@ class Fuser:
             return False
         node.axes, node.group = axes, group
         group.nodes.append(node)
+        self._note_reads(group, node)
         for arg in node.args:
             self._take_in(arg, node, group)
-        self._note_reads(group, node)
         return True
 
     def _axes_in(self, node, group):
@@ -277,7 +279,7 @@ class Fuser:
                 self._merge(base, node, other, group)
 
     def _merge(self, base, node, other, group):
-        if other.reduced is not None or len(other.nodes) + len(group.nodes) > MANY_NODES:
+        if other.reduced is not None or len(other.nodes) + len(group.nodes) > MANY_NODES or other in group.held:
             return
         if any(len(axis) > 1 for axis in base.axes) or any(len(axis) > 1 for axis in node.axes):
             return
@@ -294,6 +296,7 @@ class Fuser:
         group.nodes = other.nodes + group.nodes
         group.deps |= other.deps
         group.deps -= {other, group}
+        group.held |= other.held
         for dep in other.deps:
             dep.users.discard(other)
             dep.users.add(group)
@@ -302,6 +305,8 @@ class Fuser:
                 user.deps.discard(other)
                 user.deps.add(group)
                 group.users.add(user)
+                if other in user.held:
+                    user.held.add(group)
         group.users.discard(group)
         if not late:
             group.rank = other.rank
@@ -309,13 +314,16 @@ class Fuser:
 
     def _note_reads(self, group, node):
         """What the node reads that other groups make is kept in memory for it."""
-        for arg in node.args:
+        for number, arg in enumerate(node.args):
             for base in bases(arg):
+                fetched = base.op == "view" or node.op == "gather" and not number
                 if base.op == "view":
-                    self._read(group, base)
-                elif base.group is not None and base.group is not group:
+                    base = base.args[0]
+                if base.group is not None and base.group is not group:
                     base.stored = True
                     self._read(group, base)
+                    if fetched:
+                        group.held.add(base.group)
 
     def _start(self, node):
         """A group for this node alone, for now."""
@@ -433,13 +441,15 @@ def bases(arg):
     base = root(arg)
     if not base.inline:
         return (base,)
-    out, todo = [], list(base.args)
+    out, todo, seen = [], list(base.args), set()
     while todo:
         node = root(todo.pop())
-        if node.inline:
-            todo.extend(node.args)
-        else:
-            out.append(node)
+        if id(node) not in seen:
+            seen.add(id(node))
+            if node.inline:
+                todo.extend(node.args)
+            else:
+                out.append(node)
     return out
 
 

@@ -38,7 +38,7 @@ class Node:
         self.numel = n
         self.group = self.axes = self.layout = None
         self.stored = None        # None: not a slot's; False: a slot's; True: kept in memory
-        self.inline = False
+        self.inline = 0           # how many operations it takes to compute this number again; 0: it is not
 
     @property
     def ndim(self):

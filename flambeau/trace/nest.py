@@ -350,7 +350,7 @@ class Nest:
                 seen.add(e)
                 cost += 12 if e.op in FUNCTIONS else 1
                 todo.extend(e.args)
-        self.cost = max(1.0, work * (0.03 * cost + 0.05 * len(self.reads)) / self.tiles)
+        self.cost = max(1.0, work * (0.03 * cost + 0.05 * len(self.reads)) / max(self.tiles, 1))
 
     def sizes_of_walk(self):
         """The sizes of all dimensions that are walked."""

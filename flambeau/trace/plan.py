@@ -251,7 +251,7 @@ class Plan:
     def _share(self):
         """Let results take over memory that nobody reads any more; drop the copies that this makes needless."""
         last_reference = max((i for i, s in enumerate(self.steps) if s[0] == "reference"), default=-1)
-        kept = []
+        kept, self.gone = [], set()
         for at, step in enumerate(self.steps):
             if step[0] == "native":
                 self._share_in(at, step[2], last_reference)
@@ -261,6 +261,7 @@ class Plan:
                 same = self._buffer(source) is held
                 if not same and held.last <= at + 1 and self._may_take(held, made, at, last_reference):
                     made.taken = held
+                    self.gone.add(id(held))
                     kept.append(None)
                     continue
             kept.append(step)
@@ -268,13 +269,13 @@ class Plan:
 
     def _may_take(self, held, made, at, last_reference):
         """Whether `made` may stand in the memory of `held`, which is read for the last time now."""
-        if held is made or made.taken is not None or made.made < at:
+        if held is made or made.taken is not None or made.made < at or id(held) in self.gone:
             return False
         if held.kind == "working":
             return made.kind == "working" and held.nbytes == made.nbytes
         if held.kind == "input":
             return made.kind == "result" and held.slot in self.free and at > last_reference \
-                and held.spec.nbytes == made.nbytes and not any(b.taken is held for b in self.buffers)
+                and held.spec.nbytes == made.nbytes
         return False
 
     def _share_in(self, at, nest, last_reference):
@@ -295,6 +296,7 @@ class Plan:
                        for r in nest.reads):
                     continue
                 made.taken = held
+                self.gone.add(id(held))
                 break
 
     def _lay_out(self):
@@ -467,13 +469,13 @@ class Plan:
                 given.append(values[buffer.slot].look(kind, offset))
                 continue
             if buffer.kind == "given":
-                source = Value(arrays[buffer.index], buffer.spec)
+                source = Value.of(arrays[buffer.index], buffer.spec)
             elif buffer.kind == "result":
-                source = Value(*held[buffer.slot])
+                source = Value.of(*held[buffer.slot])
             else:
                 flat = np.frombuffer(block, np.uint8)
                 laid = np.ndarray(buffer.spec.shape, buffer.spec.dtype.np, flat, buffer.offset, buffer.spec.np_strides)
-                source = Value(laid, buffer.spec)
+                source = Value.of(laid, buffer.spec)
             given.append(source.look(kind, offset))
         try:
             outs = execute(entry, given, params)

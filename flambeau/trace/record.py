@@ -17,7 +17,6 @@ from ..base import settings
 from .value import Value
 
 _refs = sys.getrefcount
-_new = object.__new__
 LATER = 1 << 60               # the last reader of what an instruction that failed reads
 _traces = weakref.WeakSet()
 _registry = threading.RLock()
@@ -32,7 +31,7 @@ class Trace:
     lock, so never both go on. Runners exclude each other with `lock`.
     """
 
-    __slots__ = ("code", "values", "last", "slots", "bytes", "held", "lock", "owner", "busy", "sealed", "site", "user",
+    __slots__ = ("code", "values", "last", "slots", "bytes", "held", "lock", "owner", "busy", "sealed", "site",
                  "special", "failure", "quiet", "__weakref__")
 
     def __init__(self):
@@ -43,7 +42,6 @@ class Trace:
         self.busy = self.sealed = False
         self.failure = None   # what the run now going on has failed with
         self.site = None      # the line that everything recorded now belongs to, while a backward runs
-        self.user = None      # the code object of the user's that recorded last
         self.special = False  # whether a mode is on in this thread that recording must ask about; see autograd.modes
         self.clear()
         with _registry:
@@ -98,7 +96,7 @@ class Trace:
             if foreign is None:
                 first = len(values)
                 if not entry.many:
-                    outs = _new(Value)
+                    outs = Value()
                     outs.trace = self
                     outs.slot = first
                     outs.spec = entry.outs[0]
@@ -107,7 +105,7 @@ class Trace:
                 else:
                     outs = []
                     for spec in entry.outs:
-                        made = _new(Value)
+                        made = Value()
                         made.trace = self
                         made.slot = len(values)
                         made.spec = spec

@@ -1,0 +1,268 @@
+"""Numbers that remember where they came from, while a call is recorded.
+
+A recording must read a learning rate again at every replay, so the numbers a function can see stand in for themselves
+as `Traced` objects while it is recorded. Arithmetic with them is written down as lines of Python; a comparison gives its
+answer, and the replay will ask whether the answer is still the same; whatever else looks at the number (`float()`, a
+dictionary, C code) fixes its value for this recording.
+
+Note [Traced is no float]: C code reads the digits of a float, or of a subclass of it, without asking. An object that
+is no float has to be asked (`__float__`, `__index__`), and so we know. `isinstance` asks for `__class__`, which says
+float all the same; only the doors that operations come in by are told the truth, and send the call through
+`__torch_function__`. An operation keeps a Traced where it takes a runtime number; the Recorder (capture.py) puts the
+plain number into the instruction and notes the line beside it.
+"""
+import math
+import operator
+import threading
+from sys import _getframe
+
+from ..base.op import OpType
+from ..tensor import dispatch, forms, subclass, write
+
+DOORS = frozenset(module.__file__ for module in (dispatch, forms, subclass, write))
+# Composites that hand a number on to the operations they are made of, untouched but for comparisons.
+THROUGH = frozenset(("div", "divide", "_rdiv", "__rdiv__", "pow", "pow_", "fill", "_fill", "clamp", "clip", "dropout"))
+FUNCTIONS = ("sqrt", "exp", "expm1", "log", "log1p", "log2", "log10", "sin", "cos", "tan", "tanh", "fabs", "pow")
+
+
+class Book:
+    """What was done with the numbers of one recording: lines, answers, fixed values."""
+
+    def __init__(self):
+        self.thread = threading.get_ident()
+        self.open = True
+        self.lying = False        # inside an operation that was let in: it is to see plain numbers
+        self.lines = {}           # name → (text, names that it reads); in order
+        self.answers = {}         # (text, answer) → names that it reads
+        self.fixed = {}           # name → the value it has to have again
+
+    def leaf(self, name, value):
+        """The number `value` that the replay will know as `name`."""
+        return (TracedInt if type(value) is int else TracedFloat)(self, value, name)
+
+    def made(self, value, text, operands):
+        """The result `value` of a line; a plain number where nothing is written down any more."""
+        if type(value) not in (int, float):
+            for x in operands:
+                plain(x)
+            return value
+        name = f"t{len(self.lines)}"
+        self.lines[name] = (text, tuple(x._name for x in operands if type(x) in TRACED))
+        return self.leaf(name, value)
+
+    def writes(self):
+        return self.open and self.thread == threading.get_ident()
+
+    def close(self):
+        self.open = False
+
+    def needed(self, names):
+        """The lines that `names` come from, in order."""
+        wanted, stack = set(), list(names)
+        while stack:
+            name = stack.pop()
+            if name in self.lines and name not in wanted:
+                wanted.add(name)
+                stack += self.lines[name][1]
+        return [(name, text) for name, (text, _) in self.lines.items() if name in wanted]
+
+
+def word(x):
+    """An operand as it stands in a line."""
+    if type(x) in TRACED:
+        return x._name
+    text = repr(x)
+    return text if text[0].isdigit() else f"({text})"         # inf and nan are names there
+
+
+def plain(x):
+    """`x` as the number it is, fixed for this recording."""
+    if type(x) not in TRACED:
+        return x
+    if x._book.writes():
+        x._book.fixed[x._name] = x._value
+    return x._value
+
+
+def binary(sign, function, swapped=False):
+    def method(self, other, *more):
+        book = self._book
+        kind = type(other)
+        if kind not in NUMBERS or more:                       # a tensor takes it from here; an array or a complex
+            if kind in (complex, *TRACED) or more:            # number has it fixed
+                return function(*(plain(x) for x in ((other, self) if swapped else (self, other, *more))))
+            return NotImplemented
+        pair = (other, self) if swapped else (self, other)
+        value = function(*(x._value if type(x) in TRACED else x for x in pair))
+        if not book.writes():
+            return value
+        return book.made(value, f"{word(pair[0])} {sign} {word(pair[1])}", pair)
+    return method
+
+
+def unary(text, function):
+    def method(self):
+        value = function(self._value)
+        return self._book.made(value, text.format(self._name), (self,)) if self._book.writes() else value
+    return method
+
+
+def compared(sign, function):
+    def method(self, other):
+        if type(other) not in NUMBERS:
+            return NotImplemented
+        pair = (self, other)
+        answer = function(*(x._value if type(x) in TRACED else x for x in pair))
+        if self._book.writes():
+            self._book.answers[f"{word(self)} {sign} {word(other)}", answer] = \
+                tuple(x._name for x in pair if type(x) in TRACED)
+        return answer
+    return method
+
+
+def fixing(function):
+    def method(self, *args):
+        return function(plain(self), *args)
+    return method
+
+
+class Traced:
+    """A number of the recording `_book`, known there as `_name`. See Note [Traced is no float]."""
+
+    __slots__ = ("_book", "_value", "_name")
+
+    def __init__(self, book, value, name):
+        self._book, self._value, self._name = book, value, name
+
+    @property
+    def __class__(self):
+        if not self._book.lying and _getframe(1).f_code.co_filename in DOORS:
+            return type(self)
+        return type(self._value)
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        """An operation with such a number among its arguments. Where it takes a runtime number, it gets the Traced."""
+        kwargs = kwargs or {}
+        book = next(a._book for a in (*args, *kwargs.values()) if type(a) in TRACED)
+        op = func if isinstance(func, OpType) else getattr(func, "op", None)
+        lets_in = book.writes() and op is not None and all(t in TRACED for t in types)
+        args = [a if lets_in and keeps(op, at, a) else plain(a) for at, a in enumerate(args)]
+        kwargs = {name: a if lets_in and keeps(op, name, a) else plain(a) for name, a in kwargs.items()}
+        before, book.lying = book.lying, book.writes()
+        try:
+            return func(*args, **kwargs)
+        finally:
+            book.lying = before
+
+    for _name, _function in (("add", operator.add), ("sub", operator.sub), ("mul", operator.mul),
+                             ("truediv", operator.truediv), ("floordiv", operator.floordiv), ("mod", operator.mod),
+                             ("pow", operator.pow)):
+        _sign = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**"}[_name]
+        locals()[f"__{_name}__"] = binary(_sign, _function)
+        locals()[f"__r{_name}__"] = binary(_sign, _function, swapped=True)
+    for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+        _sign = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}[_name]
+        locals()[f"__{_name}__"] = compared(_sign, getattr(operator, _name))
+    for _name, _function in (("hash", hash), ("float", float), ("int", int), ("complex", complex), ("str", str),
+                             ("repr", repr), ("format", format), ("round", round), ("trunc", math.trunc),
+                             ("floor", math.floor), ("ceil", math.ceil), ("divmod", divmod)):
+        locals()[f"__{_name}__"] = fixing(_function)
+    del _name, _function, _sign
+
+    __neg__, __pos__, __abs__ = unary("-{}", operator.neg), unary("+{}", operator.pos), unary("abs({})", abs)
+
+    def __bool__(self):
+        answer = bool(self._value)
+        if self._book.writes():
+            self._book.answers[f"bool({self._name})", answer] = (self._name,)
+        return answer
+
+    def __rdivmod__(self, other):
+        return divmod(other, plain(self))
+
+    def __array__(self, dtype=None, copy=None):
+        import numpy as np
+        return np.array(plain(self), dtype)
+
+    def __reduce__(self):                                     # copies and pickles are plain numbers
+        return type(self._value), (plain(self),)
+
+    def __getattr__(self, name):
+        return getattr(plain(self), name)
+
+
+class TracedFloat(Traced):
+    __slots__ = ()
+
+
+class TracedInt(Traced):
+    __slots__ = ()
+    __index__ = fixing(operator.index)
+    for _name in ("and_", "or_", "xor", "lshift", "rshift"):
+        _function = getattr(operator, _name)
+        locals()[f"__{_name.strip('_')}__"] = fixing(_function)
+        locals()[f"__r{_name.strip('_')}__"] = fixing(lambda b, a, f=_function: f(a, b))
+    del _name, _function
+    __invert__ = fixing(operator.invert)
+
+
+TRACED = frozenset((TracedFloat, TracedInt))
+NUMBERS = frozenset((bool, int, float)) | TRACED
+
+
+def keeps(op, at, a):
+    """Whether argument `at` (a position or a name) of `op` may stay a Traced: it is a runtime number there."""
+    if type(a) not in TRACED:
+        return True
+    if op.composite:
+        return type(a) is TracedFloat and op.__name__ in THROUGH
+    if op.is_view or op.eager:
+        return False
+    if not op.prepared:
+        op.prepare()
+    if op.pointwise:
+        return True
+    if type(at) is str:
+        at = op.arg_names.index(at) if at in op.arg_names else len(op.arg_names)
+    return at < len(op.scalar_at) and op.scalar_at[at]
+
+
+# --- math, for as long as something is recorded ----------------------------------------------------------------------
+
+
+def aware(name):
+    """The function `math.name` that writes down what it does with a Traced."""
+    function = getattr(math, name)
+
+    def form(*args):
+        if not any(type(a) in TRACED for a in args):
+            return function(*args)
+        value = function(*(a._value if type(a) in TRACED else a for a in args))
+        book = next(a._book for a in args if type(a) in TRACED)
+        return book.made(value, f"math.{name}({', '.join(map(word, args))})", args) if book.writes() else value
+    form.__name__ = name
+    return form
+
+
+AWARE = {name: (getattr(math, name), aware(name)) for name in FUNCTIONS}
+_patches = threading.Lock()
+_patched = 0
+
+
+def patch():
+    """Let `math` know about Traced numbers until `unpatch`."""
+    global _patched
+    with _patches:
+        _patched += 1
+        for name, (_, form) in AWARE.items():
+            setattr(math, name, form)
+
+
+def unpatch():
+    global _patched
+    with _patches:
+        _patched -= 1
+        if not _patched:
+            for name, (function, _) in AWARE.items():
+                setattr(math, name, function)

@@ -1,0 +1,105 @@
+"""Watch what a call does besides computing: which functions run, and what reaches outside.
+
+While a call is recorded, Python tells us of every function that is called. A Python function of the user's that was not
+found by looking (see.py) is noted, to be looked at before the next try; a call that does something a replay would not
+repeat (printing, reading a clock, drawing from somebody else's generator) is a reason not to replay.
+"""
+import os
+import sys
+import sysconfig
+from types import ModuleType
+
+from ..base.errors import PACKAGE, line_of
+
+STDLIB = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
+SITES = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-packages"))
+NUMPY = os.path.dirname(sys.modules["numpy"].__file__) + os.sep
+# What has effects, or gives something else every time. Of the standard library's modules in Python, all functions.
+MODULES = frozenset("logging random secrets subprocess socket threading multiprocessing queue tempfile shutil uuid "
+                    "concurrent asyncio select selectors sqlite3 urllib http time datetime".split())
+BUILTIN_MODULES = frozenset("time posix nt _random _io _socket _thread _signal select _ssl _sqlite3".split())
+BUILTINS = frozenset("print input open breakpoint exit quit".split())
+HARMLESS = frozenset("fspath get_ident RLock allocate_lock".split())
+METHODS = frozenset("now utcnow today".split())                  # of datetime's classes
+_trusted: dict = {}           # file name → whether its functions are taken to read nothing but their arguments
+
+
+def trusted(filename):
+    """Whether code of this file is ours, NumPy's or the standard library's: not looked into."""
+    known = _trusted.get(filename)
+    if known is None:
+        inside = filename.startswith(STDLIB) and not any(site in filename for site in SITES)
+        known = inside or filename.startswith((PACKAGE, NUMPY, "<frozen", "<flambeau"))
+        if len(_trusted) > 10_000:
+            _trusted.clear()
+        _trusted[filename] = known
+    return known
+
+
+class Watch:
+    """The functions that a call runs, and the first thing it does that a replay could not repeat."""
+
+    def __init__(self, opaque):
+        self.opaque = opaque      # id → (object, path) of reachable objects whose methods may do anything
+        self.codes = {}           # id of a code object of the user's → the object
+        self.reason = None
+
+    def start(self):
+        self.before = sys.getprofile()
+        sys.setprofile(self._event)
+
+    def stop(self):
+        sys.setprofile(self.before)
+
+    def _event(self, frame, event, arg):
+        if event == "call":
+            code = frame.f_code
+            if id(code) in self.codes or code.co_filename.startswith(PACKAGE) or code.co_name == "<module>":
+                return
+            if not trusted(code.co_filename):
+                self.codes[id(code)] = code
+            elif self.reason is None and frame.f_globals.get("__name__", "").partition(".")[0] in MODULES:
+                caller = self._user(frame)
+                if caller is not None:
+                    self._say(f"{frame.f_globals['__name__']}.{code.co_name}()", caller)
+        elif event == "c_call" and self.reason is None:
+            caller = frame.f_code.co_filename
+            if not caller.startswith((PACKAGE, NUMPY)):
+                what = self._outside(arg)
+                if what is not None:
+                    caller = self._user(frame)
+                    if caller is not None:
+                        self._say(what, caller)
+
+    def _outside(self, function):
+        """What a function written in C does that a replay would not repeat, in words; None for nothing."""
+        owner = getattr(function, "__self__", None)
+        if owner is None:                                          # a method descriptor: `list.append(x, 1)`
+            return None
+        name = function.__name__
+        if owner.__class__ is ModuleType:
+            if owner.__name__ == "builtins":
+                return f"{name}()" if name in BUILTINS else None
+            return f"{owner.__name__}.{name}()" if owner.__name__ in BUILTIN_MODULES and name not in HARMLESS else None
+        if id(owner) in self.opaque:
+            return f"{self.opaque[id(owner)][1]}.{name}()"
+        kind = owner if isinstance(owner, type) else type(owner)
+        root = (kind.__module__ or "").partition(".")[0]
+        if root in ("_io", "random", "_random") or root == "datetime" and name in METHODS:
+            return f"{kind.__module__}.{kind.__qualname__}.{name}()"
+        return None
+
+    def _user(self, frame):
+        """The innermost frame of the user's, or None if all of this is our own doing."""
+        while frame is not None:
+            filename = frame.f_code.co_filename
+            if not trusted(filename):
+                return frame
+            if filename.startswith((PACKAGE, "<frozen importlib")):      # an import happens once
+                return None
+            frame = frame.f_back
+        return None
+
+    def _say(self, what, frame):
+        self.reason = f"{what} at {line_of((frame.f_code, frame.f_lasti))}"
+
