@@ -8,7 +8,7 @@ columns in panels of a few vectors and through the rows a few at a time, and the
 block of C in registers while it runs along k: one vector of B times one number of A, spread, added to it. Panels of B
 that do not lie well are copied to the stack first (turned, if B is a transposed matrix), and so are blocks of A.
 
-Each element adds its products in the order of k, in blocks of `block_of(K, bytes)`; nothing else about the cutting shows in
+Each element adds its products in the order of k, in blocks of `block_of(K)`; nothing else about the cutting shows in
 the result. So results do not depend on the number of threads, nor on how the tiles were chosen.
 
 Two other ways run where they are faster: along k by vectors ("dots"), for few rows and operands that are both
@@ -21,6 +21,7 @@ import struct
 import threading
 from collections import namedtuple
 
+from .threads import get_num_threads
 from .writer import Vectors, Writer, _list
 
 Step = namedtuple("Step", "fn tiles grain ints")
@@ -28,11 +29,16 @@ Step = namedtuple("Step", "fn tiles grain ints")
 X86 = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686", "x86")
 ELEMENTS = {"float32": "float", "float64": "double"}
 ROWS, WIDTH = 16, 8           # the kernels' limits: rows, and vectors across
-LONG = 2048                   # bytes of k in one block at most: what is packed must fit in the second cache
+LONG = 320                    # k of one block at most: what is packed must fit in the second cache
+SHORT = 64                    # and for few rows, when B is read as it lies: whole rows of it, page after page
+TOGETHER = 8                  # rows of B that are copied together
+ROOM = 128 << 10              # elements of A that are packed together, at most
+LARGE = 1 << 20               # bytes of A's block beyond which it does not stay in the second cache
+GROUP = 192 << 10             # bytes of B that are packed together
 PIECE = 16_000                # cycles of work, by estimate, that are worth handing to another thread
 
 FIELDS = ("M N K tile_m tile_n tiles_m tiles_n block rows width a_row a_col b_row b_col c_row c_col e_row e_col a_pack "
-          "b_pack a_room alpha beta relu runtime turned kernels size1 size2 a0 a1 a2 b0 b1 b2 c0 c1 c2 e0 e1 e2").split()
+          "b_pack a_room b_room group alpha beta relu runtime turned kernels size1 size2 a0 a1 a2 b0 b1 b2 c0 c1 c2 e0 e1 e2").split()
 DIRECT, COPY, TURN, GATHER = range(4)      # how an operand is packed: not, row by row, transposed, element by element
 
 
@@ -201,7 +207,7 @@ class Kernels:
         E = w.load("ptr", w.at("ptr", "%buffers", w.pick(has_e, 3, 2)))
         relu = w.is_("ne", f["relu"], 0)
         a_pack = w(f"alloca {elt}, i64 {f['a_room']}, align 64")
-        b_pack = w(f"alloca {elt}, i64 {w.mul(w.mul(w.add(f['block'], n), f['width']), n)}, align 64")
+        b_pack = w(f"alloca {elt}, i64 {f['b_room']}, align 64")
         zeros = w(f"alloca {elt}, i64 {WIDTH * n}, align 64")            # E where there is none
         ebuf = w(f"alloca {elt}, i64 {ROWS * WIDTH * n}, align 64")      # E where it has one column for all
         for j in range(WIDTH):
@@ -217,7 +223,7 @@ class Kernels:
             e = w.at(elt, w.at(elt, E, at["e"]), w.add(w.mul(top, f["e_row"]), w.mul(left, f["e_col"])))
             with w.loop(0, w.most(f["K"], 1), f["block"]) as k:          # no k at all: once, with nothing to add
                 self.block(w, f, k.i, m, cols, a, b, c, e, has_e, relu, alpha, beta, a_pack, b_pack, zeros, ebuf)
-        texts = [self.v.declarations(), self.copy(), self.strips(), self.gather(), self.turn(), w.text()]
+        texts = [self.v.declarations(), self.copy(), self.strips(), self.gather(), self.turn(), self.panels(), w.text()]
         return "\n".join(texts)
 
     def numbers(self, w, runtime):
@@ -271,51 +277,127 @@ class Kernels:
         a_step = w.pick(upright, size, a_row)                            # from the start of a strip to the next, by row
         a_col = w.pick(direct, f["a_col"], 1)
         share = w.count_of(size, strips)
-        with w.loop(0, panels, 1, [("i64", 0)]) as p:
-            column = p.values[0]
-            width = w.add(thin, w.one_if(w.is_("slt", p.i, wider)))
-            wide = w.mul(width, n)
-            here = w.least(wide, w.sub(cols, column))
-            last = w.sub(here, w.sub(wide, n))                           # elements in the panel's last vector
-            source = w.at(elt, b, w.mul(column, f["b_col"]))
-            ragged = w.both(w.is_("slt", last, n), w.is_("eq", f["b_pack"], DIRECT))
-            how = w.pick(ragged, COPY, f["b_pack"])                      # nothing is read beyond the end of a row
-            w.switch(how, {
-                COPY: lambda: w.do(f"call void @copy(ptr {b_pack}, i64 {wide}, ptr {source}, i64 {f['b_row']}, "
-                                   f"i64 {size}, i64 {here})"),
-                TURN: lambda: w.do(f"call void @turn(ptr {b_pack}, i64 {wide}, ptr {source}, i64 {f['b_col']}, "
-                                   f"i64 {size}, i64 {here})"),
-                GATHER: lambda: w.do(f"call void @gather(ptr {b_pack}, i64 {wide}, ptr {source}, i64 {f['b_row']}, "
-                                     f"i64 {f['b_col']}, i64 {size}, i64 {here})")})
-            as_is = w.is_("eq", how, DIRECT)
-            panel, b_row = w.pick(as_is, source, b_pack, "ptr"), w.pick(as_is, f["b_row"], wide)
-            more = w.both(w.is_("eq", how, COPY), w.is_("slt", w.add(p.i, 1), panels))
-            ahead = w.pick(more, share, 0)
-            c_p, e_p = w.at(elt, c, column), w.at(elt, e, w.mul(column, e_col))
-            with w.loop(0, strips, 1, [("i64", 0)]) as s:
-                row = s.values[0]
-                with w.loop(0, ahead) as q:        # the next panel comes nearer, a few rows with each strip
-                    far_row = w.mul(w.add(w.mul(s.i, share), q.i), f["b_row"])
-                    place = w.at(elt, w.at(elt, source, wide), far_row)
-                    for j in range(3):
-                        w.do(f"call void @llvm.prefetch.p0(ptr {w.at(elt, place, j * n)}, i32 0, i32 2, i32 1)")
-                rows = w.add(low, w.one_if(w.is_("slt", s.i, taller)))
-                e_s = w.at(elt, e_p, w.mul(row, e_row))
-                with w.when(single):
-                    with w.loop(0, rows) as r:
-                        one = self.v.spread(w, w.load(elt, w.at(elt, e_s, w.mul(r.i, e_row))))
-                        for j in range(WIDTH):
-                            self.v.store(w, one, w.at(elt, ebuf, w.add(w.mul(r.i, WIDTH * n), j * n)))
-                e_s, e_r = w.pick(single, ebuf, e_s, "ptr"), w.pick(single, WIDTH * n, e_row)
-                which = w.add(w.mul(w.sub(rows, 1), WIDTH), w.sub(width, 1))
-                table = w(f"inttoptr i64 {f['kernels']} to ptr")
-                kernel = w.load("ptr", w.at("ptr", table, which))
-                w.do(f"call void {kernel}(i64 {size}, ptr {w.at(elt, a, w.mul(row, a_step))}, i64 {a_row}, "
-                     f"i64 {w.pick(upright, rows, a_col)}, "
-                     f"ptr {panel}, i64 {b_row}, ptr {w.at(elt, c_p, w.mul(row, f['c_row']))}, i64 {f['c_row']}, "
-                     f"ptr {e_s}, i64 {e_r}, i64 {last}, {elt} {alpha}, {elt} {beta}, {elt} {floor})")
-                s.next = [w.add(row, rows)]
-            p.next = [w.add(column, wide)]
+        ragged = w.is_("slt", cols, w.mul(vectors, n))
+
+        def start(p):
+            """Where panel `p` starts, in columns."""
+            return w.mul(w.add(w.mul(p, thin), w.least(p, wider)), n)
+
+        with w.loop(0, panels, f["group"]) as g:
+            until = w.least(w.add(g.i, f["group"]), panels)
+            left, right = start(g.i), w.least(start(until), cols)
+            # nothing is read beyond the end of a row: a last vector that is not whole is always copied
+            edge = w.both(w.both(ragged, w.is_("eq", until, panels)), w.is_("eq", f["b_pack"], DIRECT))
+            w.do(f"call void @panels(i64 {w.pick(edge, COPY, f['b_pack'])}, ptr {b_pack}, ptr {b}, i64 {f['b_row']}, "
+                 f"i64 {f['b_col']}, i64 {size}, i64 {w.pick(edge, w.sub(until, 1), g.i)}, i64 {g.i}, i64 {until}, "
+                 f"i64 {thin}, i64 {wider}, i64 {cols})")
+            with w.loop(g.i, until) as p:
+                column = start(p.i)
+                width = w.add(thin, w.one_if(w.is_("slt", p.i, wider)))
+                wide = w.mul(width, n)
+                here = w.least(wide, w.sub(cols, column))
+                last = w.sub(here, w.sub(wide, n))                       # elements in the panel's last vector
+                source = w.at(elt, b, w.mul(column, f["b_col"]))
+                as_is = w.both(w.is_("eq", f["b_pack"], DIRECT), w.is_("eq", last, n))
+                panel = w.pick(as_is, source, w.at(elt, b_pack, w.mul(w.sub(column, left), size)), "ptr")
+                b_row = w.pick(as_is, f["b_row"], wide)
+                ahead = w.pick(w.both(w.is_("eq", f["b_pack"], COPY), w.is_("slt", w.add(p.i, f["group"]), panels)),
+                               share, 0)
+                next_group = w.at(elt, source, w.mul(f["group"], wide))
+                c_p, e_p = w.at(elt, c, column), w.at(elt, e, w.mul(column, e_col))
+                with w.loop(0, strips, 1, [("i64", 0)]) as s:
+                    row = s.values[0]
+                    with w.loop(0, ahead) as q:    # the next panels come nearer, a few rows with each strip
+                        place = w.at(elt, next_group, w.mul(w.add(w.mul(s.i, share), q.i), f["b_row"]))
+                        for j in range(3):
+                            w.do(f"call void @llvm.prefetch.p0(ptr {w.at(elt, place, j * n)}, i32 0, i32 2, i32 1)")
+                    rows = w.add(low, w.one_if(w.is_("slt", s.i, taller)))
+                    e_s = w.at(elt, e_p, w.mul(row, e_row))
+                    with w.when(single):
+                        with w.loop(0, rows) as r:
+                            one = self.v.spread(w, w.load(elt, w.at(elt, e_s, w.mul(r.i, e_row))))
+                            for j in range(WIDTH):
+                                self.v.store(w, one, w.at(elt, ebuf, w.add(w.mul(r.i, WIDTH * n), j * n)))
+                    e_s, e_r = w.pick(single, ebuf, e_s, "ptr"), w.pick(single, WIDTH * n, e_row)
+                    which = w.add(w.mul(w.sub(rows, 1), WIDTH), w.sub(width, 1))
+                    table = w(f"inttoptr i64 {f['kernels']} to ptr")
+                    kernel = w.load("ptr", w.at("ptr", table, which))
+                    w.do(f"call void {kernel}(i64 {size}, ptr {w.at(elt, a, w.mul(row, a_step))}, i64 {a_row}, "
+                         f"i64 {w.pick(upright, rows, a_col)}, ptr {panel}, i64 {b_row}, "
+                         f"ptr {w.at(elt, c_p, w.mul(row, f['c_row']))}, i64 {f['c_row']}, ptr {e_s}, i64 {e_r}, "
+                         f"i64 {last}, {elt} {alpha}, {elt} {beta}, {elt} {floor})")
+                    s.next = [w.add(row, rows)]
+
+    def panels(self):
+        """Panels `first` to `until` of a matrix, each contiguous: [panel, row, column]; they start where `group` does."""
+        v, elt, n = self.v, self.element, self.lanes
+        w = Writer("define internal void @panels(i64 %how, ptr %to, ptr %from, i64 %row, i64 %col, i64 %rows, i64 %first, "
+                   "i64 %group, i64 %until, i64 %thin, i64 %wider, i64 %cols)")
+
+        def start(p):
+            return w.mul(w.add(w.mul(p, "%thin"), w.least(p, "%wider")), n)
+
+        origin = start("%group")
+
+        def each(write):
+            def loop():
+                with w.loop("%first", "%until") as p:
+                    left, right = start(p.i), w.least(start(w.add(p.i, 1)), "%cols")
+                    to = w.at(elt, "%to", w.mul(w.sub(left, origin), "%rows"))
+                    wide = w.mul(w.add("%thin", w.one_if(w.is_("slt", p.i, "%wider"))), n)
+                    write(to, wide, w.at(elt, "%from", w.mul(left, "%col")), w.sub(right, left))
+            return loop
+
+        def copy():                # a few rows at a time through all panels: what lies side by side is read together
+            whole = w("and i64 %cols, " + str(-n))
+            some = v.mask(w, w.sub("%cols", whole))
+            bulk = w.down("%rows", TOGETHER)
+
+            def go(row, count, source):
+                with w.loop("%first", "%until") as p:
+                    left, right = start(p.i), start(w.add(p.i, 1))
+                    wide = w.sub(right, left)
+                    to = w.at(elt, "%to", w.add(w.mul(w.sub(left, origin), "%rows"), w.mul(row, wide)))
+                    here = w.at(elt, source, left)
+
+                    def unrolled(width):
+                        def write():
+                            rows = [w.at(elt, here, w.mul(r, "%row")) for r in range(count)]
+                            for r in range(count):
+                                for j in range(width):
+                                    v.store(w, v.load(w, w.at(elt, rows[r], j * n)), w.at(elt, to, (r * width + j) * n))
+                        return write
+
+                    def general():
+                        inside = w.sub(w.least(right, whole), left)
+                        with w.loop(0, count, 1, [("ptr", here), ("ptr", to)]) as r:
+                            place, into = r.values
+                            with w.loop(0, inside, n) as j:
+                                v.store(w, v.load(w, w.at(elt, place, j.i)), w.at(elt, into, j.i))
+                            with w.when(w.is_("sgt", right, "%cols")):
+                                rest = v.load_some(w, w.at(elt, place, inside), some)
+                                v.store(w, rest, w.at(elt, into, inside))
+                            r.next = [w.at(elt, place, "%row"), w.at(elt, into, wide)]
+
+                    kind = w.pick(w.is_("sgt", right, "%cols"), 0, w.div(wide, n))
+                    quick = (2, 3) if count > 1 else ()
+                    kind = w.pick(w(f"or i1 {w.is_('eq', kind, 2)}, {w.is_('eq', kind, 3)}"), kind, 0) if quick else 0
+                    w.switch(kind, {0: general, **{k: unrolled(k) for k in quick}})
+
+            with w.loop(0, bulk, TOGETHER, [("ptr", "%from")]) as r:
+                go(r.i, TOGETHER, r.values[0])
+                r.next = [w.at(elt, r.values[0], w.mul(TOGETHER, "%row"))]
+            with w.loop(bulk, "%rows", 1, [("ptr", r.values[0])]) as r:
+                go(r.i, 1, r.values[0])
+                r.next = [w.at(elt, r.values[0], "%row")]
+
+        w.switch("%how", {
+            COPY: copy,
+            TURN: each(lambda to, wide, source, cols: w.do(
+                f"call void @turn(ptr {to}, i64 {wide}, ptr {source}, i64 %col, i64 %rows, i64 {cols})")),
+            GATHER: each(lambda to, wide, source, cols: w.do(
+                f"call void @gather(ptr {to}, i64 {wide}, ptr {source}, i64 %row, i64 %col, i64 %rows, i64 {cols})"))})
+        return w.text()
 
     def dots(self, name, rows, cols):
         """The step for few rows: a block of `rows` times `cols` sums at a time, each by vectors along k."""
@@ -427,9 +509,8 @@ def host(dtype, kind=Kernels):
 # --- the plan ---------------------------------------------------------------------------------------------------------
 
 
-def block_of(K, size):
-    """How much of k is added up at a time, for elements of so many bytes."""
-    most = LONG // size
+def block_of(K, most=LONG):
+    """How much of k is added up at a time."""
     return most if K <= most else up(-(-K // -(-K // most)), 16)
 
 
@@ -517,7 +598,7 @@ def bits(number):
 
 def few(M, N, K):
     """Whether there are so few rows (or columns) that dot products are the better way."""
-    return min(M, N) <= 4 and K >= 16
+    return min(M, N) <= 4 and K >= 32 or min(M, N) <= 8 and K >= 256
 
 
 def cycles(machine, M, N, K):
@@ -527,39 +608,40 @@ def cycles(machine, M, N, K):
 
 
 def plan_dots(machine, f, count):
-    rows = 1 if f["M"] == 1 else 2 if f["M"] == 2 else 4
-    cols = {1: 6, 2: 6, 4: 4}[rows]
-    pieces = max(1, cycles(machine, f["M"], f["N"], f["K"]) // PIECE)
-    pieces = min(pieces, max(16, pieces // 64))
-    f["tile_m"], f["tile_n"] = f["M"], up(-(-f["N"] // -(-pieces // count)), cols)
-    f["tiles_m"], f["tiles_n"] = 1, -(-f["N"] // f["tile_n"])
+    M, N, K = f["M"], f["N"], f["K"]
+    rows = next(r for r in (1, 2, 4, 8) if M <= r or r == 8)
+    cols = {1: 6, 2: 6, 4: 4, 8: 3}[rows]
+    pieces = -(-min(4 * get_num_threads(), max(1, cycles(machine, M, N, K) * count // PIECE)) // count)
+    f["tile_m"], f["tile_n"] = M, up(-(-N // pieces), cols)
+    f["tiles_m"], f["tiles_n"] = 1, -(-N // f["tile_n"])
     return machine.function("dots", rows, cols)
 
 
 def plan_gemm(machine, f, count):
-    M, N, K = f["M"], f["N"], f["K"]
-    f["block"] = block = block_of(K, machine.size)
+    M, N, K, size = f["M"], f["N"], f["K"], machine.size
     width = widest(machine, M, N)
-    rows = machine.rows(width)
+    rows, across = machine.rows(width), width * machine.lanes
     f["rows"], f["width"] = rows, width
-    cut(machine, f, count, rows, width)
-    m, n = min(M, f["tile_m"]), min(N, f["tile_n"])
-    size = machine.size
-    # B is read once for every strip of rows
     straight = f["b_col"] == 1
-    if straight and (m <= 2 * rows or min(K, block) * f["b_row"] * size <= 32 << 10):
+    skinny = straight and M <= 2 * rows
+    f["block"] = block = block_of(K, SHORT if skinny else LONG)
+    depth = min(block, max(K, 1))
+    # B is read once for every strip of rows, A once for every panel of columns: is a better order worth a copy?
+    if skinny or straight and depth * f["b_row"] * size <= 32 << 10:
         f["b_pack"] = DIRECT
     else:
         f["b_pack"] = COPY if straight else TURN if f["b_row"] == 1 else GATHER
-    # A is read once for every panel of columns
-    again = n > 2 * width * machine.lanes
+    again = -(-N // across)
     if f["a_col"] == 1:
-        f["a_pack"] = COPY if again and m > 1 and f["a_row"] * size % 2048 == 0 else DIRECT
+        f["a_pack"] = COPY if again > 8 and M > 2 * rows and f["a_row"] * size % 4096 == 0 else DIRECT
     elif f["a_row"] == 1:
-        f["a_pack"] = TURN if again and f["a_col"] * size > 1024 else DIRECT
+        f["a_pack"] = TURN if again > 1 and f["a_col"] * size > 512 else DIRECT
     else:
-        f["a_pack"] = GATHER if again else DIRECT
-    depth = min(block, max(K, 1))
+        f["a_pack"] = GATHER if again > 2 else DIRECT
+    cut(machine, f, count, rows, across)
+    m, n = min(M, f["tile_m"]), min(N, f["tile_n"])
+    f["group"] = max(1, min(GROUP // (block * across * size), -(-n // across)))
+    f["b_room"] = up(depth, 16) * (f["group"] * across + machine.lanes) + 4 * machine.lanes
     f["a_room"] = (up(m, 32) + 32) * (up(depth, 32) + 32) if f["a_pack"] else 1
     plain = K <= block and f["e_col"] == -1 and f["alpha"] == bits(1.0) and not f["relu"] and not f["runtime"]
     f["kernels"] = machine.micro(shapes(f, rows, width, machine.lanes), plain)
@@ -596,27 +678,28 @@ def shapes(f, rows, width, lanes):
     return [(m, n) for m in sorted(tall) for n in sorted(wide)]
 
 
-def cut(machine, f, count, rows, width):
-    """Tiles of a matrix: so many that threads have something to share, cut where the least is packed twice."""
-    M, N, K = f["M"], f["N"], f["K"]
+COST = {DIRECT: 0.05, COPY: 0.8, TURN: 0.6, GATHER: 2.0}       # cycles to pack an element, about
+
+
+def cut(machine, f, count, rows, across):
+    """Cut a matrix into tiles: enough for the threads, where the least is packed twice."""
+    M, N, K, threads = f["M"], f["N"], f["K"], get_num_threads()
     work = cycles(machine, M, N, K)
-    wanted = -(-max(min(16, work * count // PIECE), work * count >> 21, 1) // count)
-    across = width * machine.lanes
+    share = threads if f["block"] == SHORT else 4 * threads                  # whole rows of B, if it is read as it lies
+    most = max(1, min(share, work * count // PIECE) // count)                # tiles of a matrix
     best = None
-    for down in range(1, wanted + 1):
-        tile_m = min(M, up(-(-M // down), rows))
-        tile_n = min(N, up(-(-N // -(-wanted // down)), across))
-        if tile_m * f["block"] > 1 << 17:              # A's block, packed, must fit in the second cache
-            continue
-        down, right = -(-M // tile_m), -(-N // tile_n)
-        packed = right * M + down * N * (1 if f["b_col"] == 1 else 3)
-        # uneven tiles leave threads waiting for the last
-        uneven = down * tile_m * right * tile_n / (M * N)
-        cost = packed / (M + N) + 8 * uneven
-        if best is None or cost < best[0]:
-            best = cost, tile_m, tile_n
-    if best is None:
-        tile_m = max(rows, (1 << 17) // f["block"] // rows * rows)
-        best = 0, tile_m, min(N, up(512, across))
-    _, f["tile_m"], f["tile_n"] = best
+    for down in range(1, most + 1):
+        for right in range(1, most // down + 1):
+            tile_m, tile_n = up(-(-M // down), rows), up(-(-N // right), across)
+            tiles = -(-M // tile_m) * -(-N // tile_n) * count
+            packed = -(-N // tile_n) * M * COST[f["a_pack"]] + -(-M // tile_m) * N * COST[f["b_pack"]]
+            rounds = -(-tiles // threads)
+            # the last round, and somebody who is late, hold everybody up; a tile that is too tall leaves the cache
+            idle = rounds * threads / tiles + 0.1 / rounds + 0.1 * max(0, tile_m * f["block"] * machine.size - LARGE) / LARGE
+            cost = (work + packed * K) * idle if tile_m * f["block"] <= ROOM or not f["a_pack"] else math.inf
+            if best is None or cost < best[0]:
+                best = cost, tile_m, tile_n
+    cost, f["tile_m"], f["tile_n"] = best
+    if cost == math.inf:
+        f["tile_m"] = max(rows, ROOM // f["block"] // rows * rows)
     f["tiles_m"], f["tiles_n"] = -(-M // f["tile_m"]), -(-N // f["tile_n"])

@@ -45,7 +45,7 @@ class Term:
 
 
 class Emit:
-    """Writes LLVM text line by line into `lines`; names are numbered by `names`, shared by all writers of a function."""
+    """Writes LLVM text line by line into `lines`; names are numbered by `names`, shared by a function's writers."""
 
     def __init__(self, lines, names, declared, defined=None, label=None):
         self.lines, self.names, self.declared = lines, names, declared
@@ -200,10 +200,11 @@ class Emit:
         mark = next(self.names)
         some = condition.text
         if condition.lanes > 1:
-            kind = f"v{condition.lanes}i1"
-            self.declared.add(f"declare i1 @llvm.vector.reduce.or.{kind}({shape('b1', condition.lanes)})")
-            some = self.put("b1", 1, f"call i1 @llvm.vector.reduce.or.{kind}({shape('b1', condition.lanes)} {some})").text
-        self.lines += [f"  br label %B{mark}", f"B{mark}:", f"  br i1 {some}, label %R{mark}, label %J{mark}", f"R{mark}:"]
+            name, kind = f"@llvm.vector.reduce.or.v{condition.lanes}i1", shape("b1", condition.lanes)
+            self.declared.add(f"declare i1 {name}({kind})")
+            some = self.put("b1", 1, f"call i1 {name}({kind} {some})").text
+        self.lines += [f"  br label %B{mark}", f"B{mark}:", f"  br i1 {some}, label %R{mark}, label %J{mark}",
+                       f"R{mark}:"]
         self.label = f"R{mark}"
         other = otherwise()
         came = self.label
@@ -212,14 +213,17 @@ class Emit:
         kind = shape(usual.type, usual.lanes)
         return self.put(usual.type, usual.lanes, f"phi {kind} [ {usual.text}, %B{mark} ], [ {other.text}, %{came} ]")
 
+    def lane(self, x, i):
+        if x.lanes == 1:
+            return x
+        return self.put(x.type, 1, f"extractelement {shape(x.type, x.lanes)} {x.text}, i64 {i}")
+
     def by_lane(self, function, *args):
         """What the scalar `function` (one of `defined`, on doubles) gives for each lane of `args`."""
         first = args[0]
         out = Term(self, first.type, first.lanes, "poison")
         for i in range(first.lanes):
-            one = [a if a.lanes == 1 else self.put(a.type, 1, f"extractelement {shape(a.type, a.lanes)} {a.text}, i64 {i}")
-                   for a in args]
-            given = ", ".join(f"double {self.cast(a, 'f64').text}" for a in one)
+            given = ", ".join(f"double {self.cast(self.lane(a, i), 'f64').text}" for a in args)
             got = self.cast(self.put("f64", 1, f"call double @{function}({given})"), first.type)
             if first.lanes == 1:
                 return got

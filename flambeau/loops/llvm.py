@@ -206,8 +206,8 @@ class _Writer:
         lines.append(f"H{mark}:")
         lines.append(f"  %x{mark} = phi i64 [ {start.text}, %{outer.emit.label} ], [ %n{mark}, %{inner.emit.label} ]")
         for i, (first, last) in enumerate(zip(carried, after, strict=True)):
-            lines.append(f"  %c{mark}.{i} = phi {shape(first.type, first.lanes)} [ {first.text}, %{outer.emit.label} ], "
-                         f"[ {last.text}, %{inner.emit.label} ]")
+            lines.append(f"  %c{mark}.{i} = phi {shape(first.type, first.lanes)} "
+                         f"[ {first.text}, %{outer.emit.label} ], [ {last.text}, %{inner.emit.label} ]")
         lines.append(f"  %g{mark} = icmp slt i64 %x{mark}, {stop.text}")
         lines.append(f"  br i1 %g{mark}, label %L{mark}, label %E{mark}")
         lines.append(f"L{mark}:")
@@ -268,8 +268,7 @@ class _Writer:
                 arg = kind.startswith("arg")
                 known["acc", number, j] = accs[i + arg]
                 i += 1 + arg
-        for access, e in k.finals:
-            self._store(access, e)
+        self._stores(k.finals)
 
     def _acc_lanes(self):
         return self.lanes if self.kernel.lanes == "kept" else 1
@@ -344,9 +343,15 @@ class _Writer:
             else:
                 out.extend(self._combine(kind, accs[i:i + 1], [value]))
                 i += 1
-        for access, e in one.stores:
-            self._store(access, e)
+        self._stores(one.stores)
         return out
+
+    def _stores(self, stores):
+        """Write the values; all are computed first, since a result may stand where an operand stood."""
+        for _, e in stores:
+            self.value(e)
+        for access, e in stores:
+            self._store(access, e)
 
     def _combine(self, kind, a, b):
         """Two accumulated values (with their places) made one."""

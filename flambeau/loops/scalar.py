@@ -27,12 +27,12 @@ TINY = {F32: 2.0**-126, F64: 2.0**-1022}     # the least normal number
 ROUND = {F32: 1.5 * 2**23, F64: 1.5 * 2**52}
 
 
+# --- tools ------------------------------------------------------------------------------------------------------------
+
 def numbers(text):
     """Floats from their hexadecimal spelling."""
     return tuple(map(float.fromhex, text.split()))
 
-
-# --- tools ------------------------------------------------------------------------------------------------------------
 
 def poly(e, x, coefficients):
     """Horner's rule."""
@@ -205,7 +205,7 @@ LOG_F32 = numbers("-1.fffff8p-2 1.55555p-2 -1.000428p-2 1.99a3fap-3 -1.54278p-3 
 LOG_F64 = numbers("1.5555555555555p-1 1.9999999999dfcp-2 1.249249242b801p-2 1.c71c7258b9222p-3 1.745cde499640dp-3 "
                   "1.3b20a85e1ac3ap-3 1.0f5d0cbbe9883p-3 1.0f60cc8620d34p-3")
 # in a first part short enough that its product with an exponent is exact, and the rest
-LN2_PARTS = {F32: numbers("1.62e4p-1 1.7f7d1cp-20"), F64: numbers("1.62e42fefa38p-1 1.ef35793c7673p-45")}
+LN2_SHORT = numbers("1.62e42fefa38p-1 1.ef35793c7673p-45")
 LOG10_2 = {F32: numbers("1.3442p-2 -1.95ec1p-19"), F64: numbers("1.34413509f78p-2 1.fef311f12b358p-46")}
 LOG2_E = {F32: numbers("1.715476p+0 1.4ae0cp-26"), F64: numbers("1.71547652b82fep+0 1.777d0ffda0d24p-56")}
 LOG10_E = {F32: numbers("1.bcb7b2p-2 -1.5b235ep-27"), F64: numbers("1.bcb7b1526e50ep-2 1.95355baaafad3p-57")}
@@ -248,7 +248,7 @@ def log_of(e, k, f):
     if f.type == F32:
         return e.fma(k, math.log(2), e.fma(f * f, poly(e, f, LOG_F32), f))
     high, low = log1p_parts(e, f)
-    ln2, rest = LN2_PARTS[F64]
+    ln2, rest = LN2_SHORT
     return e.fma(k, ln2, high) + e.fma(k, rest, low)
 
 
@@ -328,8 +328,8 @@ def atanh(e, x):
 # --- the error function -----------------------------------------------------------------------------------------------
 
 # 4 (1 - erfc(x)^(1/4)) = c x + x^2 P(x), 0 <= x <= 3.93; c = 2 / sqrt(pi) in two parts, then P. 2^-26.0
-ERF_F32 = numbers("1.20dd76p+0 -1.f7ac92p-25 1.e8eccp-2 -1.fac2dp-5 -1.30f524p-4 1.395e6ep-8 1.021e4p-7 -1.cc07e2p-11 "
-                  "-1.13a7a2p-11 1.31ab7p-13 -1.774256p-17")
+ERF_F32 = numbers("1.20dd76p+0 -1.f7ac92p-25 1.e8eccp-2 -1.fac2dp-5 -1.30f524p-4 1.395e6ep-8 1.021e4p-7 "
+                  "-1.cc07e2p-11 -1.13a7a2p-11 1.31ab7p-13 -1.774256p-17")
 # erf(x) / x in x^2, 0 <= x <= 1/2, the first coefficient in two parts. 2^-57.1
 ERF_F64 = numbers("1.20dd750429b6dp+0 1.1ae3a914fed8p-56 -1.812746b0379e7p-2 1.ce2f21a042b46p-4 -1.b82ce31280592p-6 "
                   "1.565bcd0ae294ap-8 -1.c02db24fe995bp-11 1.f9a2a9e047064p-14 -1.f4bc02bef371ap-17 "
@@ -385,6 +385,35 @@ def _erfc_far(e, a):
     square = a * a
     w, t = exp_parts(e, -square, BIAS[F64], -e.fma(a, a, -square))
     return times_power_of_two(e, g + e.fma(g, w, e.fma(g_low, w, g_low)), t)
+
+
+# erfinv(x) / x in w = -log(1 - x^2), 0 <= w <= 6, a quotient. 2^-54.1
+ERFINV = (numbers("1.c5bf891b4ef6bp-1 1.368edf079de62p-2 1.3982a8e44b9b5p-4 1.bed7f0b54d514p-7 1.d0773aacc13dap-10 "
+                  "1.66f76cd73d614p-13 1.8372b52c9f141p-17 1.d8528b332c005p-22 1.12f3504bdaba6p-31 "
+                  "-1.40e466708eaebp-31"),
+          numbers("1 1.4960fac273122p-4 1.ac4be0108eba5p-5 1.aecaab7e2a2b2p-9 1.aaae0bcb93e41p-11 "
+                  "1.1d7b30fd89e15p-15 1.b008bbc8d44b6p-19 1.4d3ab8f96787ep-25 -1.442f3b83584e4p-29 "
+                  "-1.7f911ff8ed831p-35"))
+# erfinv(x) / sqrt(w) in sqrt(w) - 2.4, 5.9 <= w <= 36.8, a quotient. 2^-54.4
+ERFINV_FAR = (numbers("1.dcb588db21533p-1 1.71c0ddb7a702p-1 1.7425095e27f05p-1 1.75a05e84b8db2p-2 1.925c55673a95bp-3 "
+                      "1.2231543894fb6p-4 1.8c49e92951ae7p-6 1.8a29bda9dbd08p-8 1.4e6a2493d59a5p-10 "
+                      "1.5f612728931e2p-13 1.79e97005dbaeep-17"),
+              numbers("1 1.7fb501349dac9p-1 1.879c0f2c58d89p-1 1.81097a992c268p-2 1.a1f7a86c8bc2ap-3 "
+                      "1.29615d57f408cp-4 1.96cc78b916ddap-6 1.9139b01a2a45cp-8 1.5308511c67b0ap-10 "
+                      "1.5fdafb95f5675p-13 1.79d2a8d005829p-17"))
+
+
+@wide
+def erfinv(e, x):
+    """float64: 5 ulp."""
+    a = e.abs(x)
+    w = -log(e, (1.0 - a) * (1.0 + a))
+    near = w < 6.0
+    s = e.sqrt(w)
+    t = e.where(near, w, s - 2.4)
+    top, bottom = (e.where(near, poly(e, t, p), poly(e, t, q)) for p, q in zip(ERFINV, ERFINV_FAR, strict=True))
+    y = e.where(near, a, s) * (top / bottom)
+    return e.copysign(e.where(a == 1.0, INF, y), x)
 
 
 # --- trigonometry -----------------------------------------------------------------------------------------------------
@@ -529,8 +558,9 @@ def far_rest(e, name, x, near):
     pi, low, _ = (part * 2.0**(-65 if quarter else -64) for part in PI[F64])
     function = f"far_{name}_{x.type}"
     e.defined[function] = FAR.format(
-        name=function, limit=literal(NEAR[x.type], F64), room=64 if quarter else 63, turn=2**254 if name == "cos" else 0,
-        two_minus_64=literal(2.0**-64, F64), pi=literal(pi, F64), pi_low=literal(low, F64), result=FAR_RESULT[name])
+        name=function, limit=literal(NEAR[x.type], F64), room=64 if quarter else 63,
+        turn=2**254 if name == "cos" else 0, two_minus_64=literal(2.0**-64, F64), pi=literal(pi, F64),
+        pi_low=literal(low, F64), result=FAR_RESULT[name])
     e.declared.update(("declare double @llvm.fabs.f64(double)", "declare double @llvm.fma.f64(double, double, double)"))
     return e.by_lane(function, x, near)
 
@@ -618,15 +648,15 @@ def rsqrt(e, x):
 
 
 # (log(1 + f) - f) / f^2, sqrt(1/2) <= 1 + f < sqrt(2), for float32 in float64. 2^-33.1
-POW_LOG_F32 = numbers("-1.00000018681e6p-1 1.5555546d666c1p-2 -1.ffffacf3487f4p-3 1.999a1b0ba0352p-3 -1.55688688b2176p-3 "
-                      "1.24923260470b6p-3 -1.fc6c0f4967ee5p-4 1.c36cbec1a4b7dp-4 -1.bd41551fca906p-4 1.b75f653de10a6p-4 "
-                      "-1.eb073e7fe5702p-5")
+POW_LOG_F32 = numbers("-1.00000018681e6p-1 1.5555546d666c1p-2 -1.ffffacf3487f4p-3 1.999a1b0ba0352p-3 "
+                      "-1.55688688b2176p-3 1.24923260470b6p-3 -1.fc6c0f4967ee5p-4 1.c36cbec1a4b7dp-4 "
+                      "-1.bd41551fca906p-4 1.b75f653de10a6p-4 -1.eb073e7fe5702p-5")
 # 2^r, |r| <= 1/2. 2^-28.9
 POW_EXP_F32 = numbers("1 1.62e430af20a8bp-1 1.ebfbdc3c1fc59p-3 1.c6aee895b1523p-5 1.3b2d4d0433babp-7 "
                       "1.5f3e4f9f8ea72p-10 1.41fbabb62e43ep-13")
 # ((2 atanh(s) / s - 2) / s^2 - 2/3) / s^2 in s^2 with s = f / (2 + f), the same f. 2^-66.4
-POW_LOG_F64 = numbers("1.9999999999996p-2 1.249249249302ep-2 1.c71c71c5811ecp-3 1.745d183202541p-3 1.3b1362c9e7863p-3 "
-                      "1.1120b2d966b03p-3 1.de33da5ee306fp-4 1.eb0de6c842766p-4")
+POW_LOG_F64 = numbers("1.9999999999996p-2 1.249249249302ep-2 1.c71c71c5811ecp-3 1.745d183202541p-3 "
+                      "1.3b1362c9e7863p-3 1.1120b2d966b03p-3 1.de33da5ee306fp-4 1.eb0de6c842766p-4")
 
 
 def pow(e, x, y):
@@ -671,7 +701,7 @@ def _pow_f64(e, x, y):
     u_low = u_low + w_low
     high = s * u
     low = e.fma(s, u_low, e.fma(s_low, u, e.fma(s, u, -high)))
-    ln2, rest = LN2_PARTS[F64]
+    ln2, rest = LN2_SHORT
     high, left = fast_two_sum(k * ln2, high)
     low = e.fma(k, rest, left + low)
     high = e.where(x == 0.0, -INF, e.where(x < INF, high, x))
@@ -729,7 +759,7 @@ def _lgamma_positive(e, x):
     tiny, far = x < 0.5, x > 3.0
     k, f = log_parts(e, x)
     high, low = log1p_parts(e, f)
-    ln2, rest = LN2_PARTS[F64]
+    ln2, rest = LN2_SHORT
     high, left = fast_two_sum(k * ln2, high)
     low = e.fma(k, rest, low + left)
     y = e.where(tiny, x, x - 1.0)
@@ -763,8 +793,6 @@ def digamma(e, x):
     return e.where(back & (r == 0.0), NAN, e.where(x == 0.0, e.copysign(e.const(INF, F64), -x), out))
 
 
-FUNCTIONS = {"exp": exp, "exp2": exp2, "expm1": expm1, "sigmoid": sigmoid, "tanh": tanh, "cosh": cosh, "sinh": sinh,
-             "log": log, "log1p": log1p, "log2": log2, "log10": log10, "asinh": asinh, "acosh": acosh, "atanh": atanh,
-             "erf": erf, "erfc": erfc, "sin": sin, "cos": cos, "tan": tan, "asin": asin, "acos": acos, "atan": atan,
-             "atan2": atan2, "rsqrt": rsqrt, "pow": pow, "lgamma": lgamma,
-             "digamma": digamma}
+FUNCTIONS = {function.__name__: function for function in (
+    exp, exp2, expm1, log, log2, log10, log1p, sin, cos, tan, asin, acos, atan, atan2, sinh, cosh, tanh, asinh, acosh,
+    atanh, erf, erfc, erfinv, sigmoid, pow, rsqrt, lgamma, digamma)}

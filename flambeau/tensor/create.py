@@ -10,6 +10,7 @@ from ..base.arguments import asked
 from ..base.errors import here, warn
 from ..base.op import door
 from ..base.spec import META, Size, of_array, place, spec
+from ..trace import value as values
 from ..trace.value import Storage, Value
 from .dispatch import wrap
 from .interop import check_array, shared, type_words
@@ -28,6 +29,8 @@ def from_array(array, requires_grad=False, where=None):
         out = wrap(Storage.of(None, kind.nbytes, META), kind)
     else:
         out = wrap(Storage.of(Value.of(array, kind), kind.nbytes, kind.device), kind)
+        if values.watching is not None:
+            values.watching.made(out.storage.value)
     out.site = here()
     if modes.inference:
         out.storage.inference = True

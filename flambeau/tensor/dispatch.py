@@ -487,15 +487,17 @@ def _verify(op, args):
         c = op.verify.__code__
         asked = op._verify_names = c.co_varnames[:c.co_argcount]
     given = []
+    trace = _local.trace
+    read = array_of if trace.reader is None else trace.reader(op, asked, args)
     for name in asked:
         if name.endswith("_spec"):
             given.append(args[op.arg_names.index(name.removesuffix("_spec"))].spec)
             continue
         a = args[op.arg_names.index(name)]
         if isinstance(a, Tensor):
-            a = array_of(a)
+            a = read(a)
         elif op.lists and a.__class__ in (tuple, list):
-            a = [array_of(b) if isinstance(b, Tensor) else b for b in a]
+            a = [read(b) if isinstance(b, Tensor) else b for b in a]
         given.append(a)
     try:
         op.verify(*given)

@@ -16,6 +16,7 @@ from ..base import dtypes, shapes
 from ..base.arguments import C_NAMES, asked, fitting, like, number, options, shape_of
 from ..base.errors import need
 from ..base.spec import CPU, META, device as Device, spec
+from ..trace import value as values
 from ..trace.value import Storage
 from .create import from_array
 from .dispatch import array_of, wrap
@@ -151,13 +152,20 @@ def fresh(draw, kind, requires_grad=False):
     """A new tensor of spec `kind`, filled by `draw(count)`."""
     if kind.device is META:
         return asked(wrap(Storage.of(None, kind.nbytes, META), kind), requires_grad)
+    out = from_array(filled(draw, kind), requires_grad)
+    if values.watching is not None:
+        values.watching.drew(draw, kind, out.storage.value)
+    return out
+
+
+def filled(draw, kind):
+    """The array of spec `kind` that `draw(count)` gives the contents of."""
     try:
         drawn = draw(kind.numel)
     except MemoryError as error:
         error.spec = kind
         raise out_of_memory(error) from None
-    array = drawn.reshape(kind.shape) if kind.contiguous else laid(drawn, kind.shape, order_of(kind))
-    return from_array(array, requires_grad)
+    return drawn.reshape(kind.shape) if kind.contiguous else laid(drawn, kind.shape, order_of(kind))
 
 
 def fill(self, draw, what, name):

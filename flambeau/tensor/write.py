@@ -13,6 +13,7 @@ from ..base import dtypes, shapes
 from ..base.errors import here, line_of, name_of, user_frame, warn
 from ..base.op import door, known
 from ..base.spec import META, place, spec
+from ..trace import value as values
 from ..trace.record import current, write_part
 from ..trace.value import Storage, Value
 from .dispatch import _named, _overridden, _overrides, _tensors, array_of, call, overrides_off, prepared, seen, wrap
@@ -228,6 +229,8 @@ def put(self, result, what):
     """Replace the bytes of `self` by those of `result` (same shape and dtype) and raise the version."""
     storage = self.storage
     kind = self.spec
+    if values.watching is not None:
+        values.watching.wrote(storage)
     storage.version += 1
     storage.writer = (here(), what)
     if kind.device is META:

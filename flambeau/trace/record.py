@@ -33,6 +33,7 @@ class Trace:
 
     __slots__ = ("code", "values", "last", "slots", "bytes", "held", "lock", "owner", "busy", "sealed", "site",
                  "special", "failure", "quiet", "__weakref__")
+    reader = None             # reader(op, names, args): how a check reads data, where it will have to be repeated
 
     def __init__(self):
         self.lock = threading.RLock()

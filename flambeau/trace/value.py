@@ -17,6 +17,8 @@ import numpy as np
 from ..base import dtypes
 from ..base.spec import spec as make_spec
 
+watching = None               # told who looks at contents and who changes them, while a call is recorded to be replayed
+
 
 class Value:
     """Contents: ready (an array laid out as `spec`) or pending (slot `slot` of `trace`)."""
@@ -37,6 +39,8 @@ class Value:
 
     def ready(self):
         """Run what is pending, so that `array` is there."""
+        if watching is not None:
+            watching.looked(self)
         while (trace := self.trace) is not None:
             trace.run(self)
         return self

@@ -1,0 +1,193 @@
+"""Run a recording again: the plan of its instructions over the contents that are there now.
+
+Inputs that the call overwrites are donated: their memory takes the results, if nobody else holds it at that moment.
+Otherwise a second plan runs that leaves all inputs alone. Where there is no plan (the reference executor, an operation
+that none can be made for), the instructions themselves are put into a trace and run as always.
+"""
+import struct
+import sys
+import threading
+from array import array
+
+from ..backends import memory, threads
+from ..base import settings
+from ..trace import plan as plans
+from ..trace.fuse import Unfusable
+from ..trace.lower import cell
+from ..trace.plan import Plan
+from ..trace.record import Trace
+from ..trace.value import Value
+
+_refs = sys.getrefcount
+
+
+class Runner:
+    """The instructions of a recording, ready to run.
+
+    `inputs` are the slots of what comes in, in order; `wanted` those of what is given back; `free` the inputs that are
+    overwritten. `numbers` maps (instruction, parameter) to the place of a number that is read at every replay.
+    """
+
+    def __init__(self, code, specs, inputs, wanted, free, numbers):
+        self.code, self.specs, self.inputs = code, specs, inputs
+        self.wanted, self.free, self.numbers = wanted, free, numbers
+        self.places = {slot: i for i, slot in enumerate(inputs)}
+        self.free_at = [self.places[slot] for slot in free]
+        self.plans = {}               # donating or not → Bound, None where there is no plan
+        self.lock = threading.Lock()
+
+    def run(self, values, numbers):
+        """The Values of the wanted slots, from those of the inputs; `numbers` in the order of their places.
+
+        Nobody but the caller's tuple and their storages may hold the Values that are donated.
+        """
+        donates = True
+        for value in values:
+            if value.trace is not None:
+                value.ready()
+        value = None
+        for at in self.free_at:
+            value = values[at]
+            # the storage, the tuple, the local name, the argument; and nobody else may hold the array
+            if _refs(value) > 4 or value._memory is not None or _refs(value.array) > 2 \
+                    or not value.array.flags.writeable:
+                donates = False
+                break
+        value = None
+        bound = self.plans.get(donates, self)
+        if bound is self:
+            bound = self.plan(donates)
+        if bound is None or settings.executor == "reference":
+            return self._refill(values, numbers)
+        try:
+            return bound.run(values, numbers)
+        except (plans.Failed, MemoryError):
+            return self._refill(values, numbers)
+
+    def plan(self, donates=True):
+        """The Bound for inputs that are donated, or not; None where there is none."""
+        if settings.executor == "reference":
+            return None
+        with self.lock:
+            if donates not in self.plans:
+                try:
+                    made = Plan(self.code, self.specs, self.wanted, self.free if donates else ())
+                    self.plans[donates] = Bound(made, self)
+                except Unfusable:
+                    self.plans[donates] = None
+            return self.plans[donates]
+
+    def with_numbers(self, numbers):
+        """The instructions, with the numbers of this replay in their places."""
+        if not self.numbers:
+            return self.code
+        code = list(self.code)
+        for (index, number), at in self.numbers.items():
+            entry, slots, offsets, params, first = code[index]
+            code[index] = (entry, slots, offsets, (*params[:number], numbers[at], *params[number + 1:]), first)
+        return code
+
+    def _refill(self, values, numbers):
+        """Run the instructions through a trace of their own."""
+        trace = Trace()
+        held = [None] * len(self.specs)
+        for slot, value in zip(self.inputs, values, strict=True):
+            held[slot] = value
+        trace.code = self.with_numbers(numbers)
+        last = [0] * len(held)
+        for index, (entry, slots, _, _, first) in enumerate(trace.code):
+            for slot in slots:
+                last[slot] = index
+            for slot in range(first, first + len(entry.outs)):
+                made = Value()
+                made.trace, made.slot, made.spec = trace, slot, self.specs[slot]
+                held[slot], last[slot] = made, index
+            trace.bytes += entry.nbytes
+        made = None
+        trace.values, trace.last = held, last
+        trace.slots = {held[slot]: slot for slot in self.inputs if held[slot] is not None}
+        outs = [held[slot] for slot in self.wanted]
+        del held
+        for value in outs:
+            value.ready()
+        return outs
+
+
+class Bound:
+    """A plan bound to the inputs of a Runner: what can be known before a replay is there already."""
+
+    def __init__(self, plan, runner):
+        self.plan, self.runner = plan, runner
+        places = runner.places
+        self.lock = threading.Lock()
+        self.read = [(places[slot], index) for slot, index in plan.inputs]
+        at = {slot: i for i, slot in enumerate(runner.wanted)}
+        self.outputs = [(at[slot], spec, index) for slot, spec, index in plan.outputs]
+        self.takes = [(at[slot], spec, places[source]) for slot, spec, source in plan.takes]
+        self.table = array("q", bytes(8 * plan.table_size))
+        packed = [cell(runner.code[i][3][n], d) for i, n, d in plan.numbers]
+        self.scalars = array("q", struct.pack(plan.cells, *packed))
+        moving = [(k, runner.numbers[i, n], d) for k, (i, n, d) in enumerate(plan.numbers) if (i, n) in runner.numbers]
+        self.floats = [(k, at) for k, at, d in moving if d.is_floating_point]
+        self.others = [(k, at, d) for k, at, d in moving if not d.is_floating_point]
+        self.cells = memoryview(self.scalars).cast("B").cast("d")
+        self.size = len(runner.wanted)
+
+    def run(self, values, numbers):
+        plan = self.plan
+        if plan.touched or not self.lock.acquire(blocking=False):
+            return self._slowly(values, numbers)
+        try:
+            table = self.table
+            for at, index in self.read:
+                table[index] = values[at].address()
+            if plan.working:
+                block = memory.block(plan.working)
+                table[0] = block.address
+            outs = [None] * self.size
+            for at, spec, index in self.outputs:
+                value = outs[at] = Value()
+                value.array, value._address = memory.blank(spec)
+                value.spec, value.trace, value._memory = spec, None, None
+                table[index] = value._address
+            for k, at in self.floats:
+                self.cells[k] = numbers[at]
+            for k, at, dtype in self.others:
+                self.scalars[k] = cell(numbers[at], dtype)
+            if plan.stretches:
+                words, steps = plan.stretches[0]
+                threads.run(words.buffer_info()[0], steps, table.buffer_info()[0], self.scalars.buffer_info()[0])
+        finally:
+            self.lock.release()
+        for at, spec, source in self.takes:
+            outs[at] = taken(values[source], spec)
+        return outs
+
+    def _slowly(self, values, numbers):
+        """With steps of the reference executor between the native ones, or while another thread replays this too."""
+        runner = self.runner
+        held = [None] * len(runner.specs)
+        for slot, value in zip(runner.inputs, values, strict=True):
+            held[slot] = value
+        code, given = runner.with_numbers(numbers), []
+
+        def finish(made):
+            given[:] = made
+
+        self.plan.run(held, code, [code[i][3][n] for i, n, _ in self.plan.numbers], finish)
+        outs = [None] * self.size
+        at = {slot: i for i, slot in enumerate(runner.wanted)}
+        for slot, array_, address in given:
+            outs[at[slot]] = value = Value.of(array_, runner.specs[slot])
+            if address is not None:
+                value._address = address
+        for where, spec, source in self.takes:
+            outs[where] = taken(values[source], spec)
+        return outs
+
+
+def taken(old, spec):
+    """The Value of spec `spec` that stands in the memory of `old`, whose contents nobody needs any more."""
+    if old.spec is spec:
+        return old
+    return Value.of(old.look(spec, 0), spec)
