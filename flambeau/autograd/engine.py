@@ -214,7 +214,7 @@ def suit(g, kind):
     """`g` summed to the shape and cast to the dtype of the input it is for."""
     spec = g.spec
     if spec.shape != kind.shape:
-        g = g.sum_to_size(kind.shape)
+        g = _summed(g, spec.shape, kind.shape)
         spec = g.spec
     if spec.dtype is not kind.dtype:
         if spec.dtype.is_complex and not kind.dtype.is_complex:
@@ -222,6 +222,25 @@ def suit(g, kind):
         if g.dtype is not kind.dtype:
             g = g.to(kind.dtype)
     return g
+
+
+_ways: dict = {}              # (shape, smaller shape that broadcasts to it) → (dimensions to sum, whether they stay)
+
+
+def _summed(g, shape, wanted):
+    """`g` of `shape` summed to the shape `wanted`, from which its operand was broadcast."""
+    way = _ways.get((shape, wanted))
+    if way is None:
+        lead = len(shape) - len(wanted)
+        dims = tuple([d for d, n in enumerate(shape) if d < lead or wanted[d - lead] != n])
+        if lead < 0 or any(wanted[d - lead] != 1 for d in dims if d >= lead):
+            return g.sum_to_size(wanted)                 # which refuses
+        if len(_ways) > 10_000:
+            _ways.clear()
+        way = _ways[shape, wanted] = dims, len(dims) != lead
+    dims, stay = way
+    g = door.sum_dim(g, dims, stay, None)
+    return door.view(g, wanted) if stay and len(shape) != len(wanted) else g
 
 
 def _accumulate(node, g, create_graph):
@@ -238,10 +257,12 @@ def _accumulate(node, g, create_graph):
             before, modes.grad = modes.grad, False
             held.add_(g)
             modes.grad = before
-    for hook in list((leaf._post_hooks or {}).values()):
-        hook(leaf)
-    for hook in list((node.hooks or {}).values()):
-        hook((), (g,))
+    if leaf._post_hooks:
+        for hook in list(leaf._post_hooks.values()):
+            hook(leaf)
+    if node.hooks:
+        for hook in list(node.hooks.values()):
+            hook((), (g,))
 
 
 def _apart(g, like):
@@ -253,7 +274,7 @@ def _apart(g, like):
     s, storage = g.spec, g.storage
     whole = s.dense and g.offset == 0 and storage.nbytes == s.nbytes and not storage.exported
     if whole and s.strides == like.spec.strides:
-        made = door.wrap(Storage.of(storage.value, storage.nbytes, storage.device), s)
+        made = door.wrap(Storage.of(storage.value, s.nbytes, s.device), s)
         made.site = g.site
         return made
     g = g.detach()
@@ -301,7 +322,7 @@ def _root_grads(outputs, grads, batched=False):
                 if out.dtype.is_complex:
                     raise RuntimeError("grad can be implicitly created only for real scalar outputs but got "
                                        f"{out.dtype}")
-                g = door.ones_like(door.wrap(out.storage, out.spec, out.offset))     # plain, also for a subclass
+                g = door.full(out.spec.shape, 1, out.spec.dtype, out.spec.device)
             made.append(g)
         else:
             if not isinstance(g, door.tensor):

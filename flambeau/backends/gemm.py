@@ -33,7 +33,7 @@ LONG = 320                    # k of one block at most: what is packed must fit 
 SHORT = 64                    # and for few rows, when B is read as it lies: whole rows of it, page after page
 TOGETHER = 8                  # rows of B that are copied together
 ROOM = 128 << 10              # elements of A that are packed together, at most
-LARGE = 1 << 20               # bytes of A's block beyond which it does not stay in the second cache
+LARGE = 512 << 10             # bytes of A's block beyond which it does not stay in the second cache
 GROUP = 192 << 10             # bytes of B that are packed together
 PIECE = 16_000                # cycles of work, by estimate, that are worth handing to another thread
 
@@ -633,7 +633,7 @@ def plan_gemm(machine, f, count):
         f["b_pack"] = COPY if straight else TURN if f["b_row"] == 1 else GATHER
     again = -(-N // across)
     if f["a_col"] == 1:
-        f["a_pack"] = COPY if again > 8 and M > 2 * rows and f["a_row"] * size % 4096 == 0 else DIRECT
+        f["a_pack"] = COPY if again > 16 and M > 2 * rows and f["a_row"] * size % 4096 == 0 else DIRECT
     elif f["a_row"] == 1:
         f["a_pack"] = TURN if again > 1 and f["a_col"] * size > 512 else DIRECT
     else:
@@ -678,7 +678,7 @@ def shapes(f, rows, width, lanes):
     return [(m, n) for m in sorted(tall) for n in sorted(wide)]
 
 
-COST = {DIRECT: 0.05, COPY: 0.8, TURN: 0.6, GATHER: 2.0}       # cycles to pack an element, about
+COST = {DIRECT: 0.1, COPY: 0.8, TURN: 0.6, GATHER: 2.0}       # cycles to pack an element, about
 
 
 def cut(machine, f, count, rows, across):

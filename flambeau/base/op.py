@@ -40,10 +40,12 @@ class _Door:
     wrap: Any = None          # wrap(storage, spec, offset): a tensor over a storage
     operand: Any = None       # a NumPy array as an operand
     from_array: Any = None    # a tensor that takes over an array
-    full: Any = None          # the operations that make tensors below `ops`
+    full: Any = None          # the operations that are used below `ops`
     ones_like: Any = None
     zeros_like: Any = None
     stack: Any = None
+    sum_dim: Any = None
+    view: Any = None
     look_again: Any = None    # a view of a base, anew, with its history
     tangents_of: Any = None   # forward mode's side of a custom Function
     set_tangents: Any = None
@@ -63,12 +65,14 @@ RENAMED = {"axis": "dim", "axes": "dim", "keepdims": "keepdim", "self": "input",
 class Facts:
     """What every call asks of an operation. Reading it off the declaration itself, a class, takes ten times as long."""
 
-    __slots__ = ("composite", "pointwise", "scalars", "lists", "of", "ruled", "several", "defaults", "in_place", "apart",
-                 "pickers")
+    __slots__ = ("composite", "pointwise", "typed", "typed_names", "lists", "of", "ruled", "several", "defaults",
+                 "in_place", "pickers")
 
     def __init__(self, op):
-        self.composite, self.pointwise, self.lists, self.apart = op.composite, op.pointwise, op.lists, op.apart
-        self.scalars = any(op.scalar_at)
+        self.composite, self.pointwise, self.lists = op.composite, op.pointwise, op.lists
+        # whether a number counts by its type alone, at each place (and at places that are too many) and by name
+        self.typed = op.scalar_at + (False,) * 64 if not op.pointwise else (True,) * (len(op.defaults) + 64)
+        self.typed_names = frozenset(name for name, typed in zip(op.arg_names, self.typed) if typed)
         self.of = getattr(op, "of", None)
         self.ruled = op.differentiable
         self.several = op.returns is not None

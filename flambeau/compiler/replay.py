@@ -36,10 +36,11 @@ class Runner:
         self.plans = {}               # donating or not → Bound, None where there is no plan
         self.lock = threading.Lock()
 
-    def run(self, values, numbers):
-        """The Values of the wanted slots, from those of the inputs; `numbers` in the order of their places.
+    def run(self, values, numbers, made):
+        """Fill `made` with the Values of the wanted slots, and then True: what was donated has been overwritten.
 
-        Nobody but the caller's tuple and their storages may hold the Values that are donated.
+        `values` are those of the inputs, `numbers` stand in the order of their places. Nobody but the caller's tuple and
+        their storages may hold the Values that are donated.
         """
         donates = True
         for value in values:
@@ -57,12 +58,13 @@ class Runner:
         bound = self.plans.get(donates, self)
         if bound is self:
             bound = self.plan(donates)
-        if bound is None or settings.executor == "reference":
-            return self._refill(values, numbers)
-        try:
-            return bound.run(values, numbers)
-        except (plans.Failed, MemoryError):
-            return self._refill(values, numbers)
+        if bound is not None and settings.executor != "reference":
+            try:
+                bound.run(values, numbers, made)
+                return
+            except (plans.Failed, MemoryError):              # nothing has changed; the reference executor says why
+                pass
+        made[:] = (*self._refill(values, numbers), True)
 
     def plan(self, donates=True):
         """The Bound for inputs that are donated, or not; None where there is none."""
@@ -121,7 +123,7 @@ class Bound:
         places = runner.places
         self.lock = threading.Lock()
         self.read = [(places[slot], index) for slot, index in plan.inputs]
-        at = {slot: i for i, slot in enumerate(runner.wanted)}
+        self.at = at = {slot: i for i, slot in enumerate(runner.wanted)}
         self.outputs = [(at[slot], spec, index) for slot, spec, index in plan.outputs]
         self.takes = [(at[slot], spec, places[source]) for slot, spec, source in plan.takes]
         self.table = array("q", bytes(8 * plan.table_size))
@@ -131,12 +133,14 @@ class Bound:
         self.floats = [(k, at) for k, at, d in moving if d.is_floating_point]
         self.others = [(k, at, d) for k, at, d in moving if not d.is_floating_point]
         self.cells = memoryview(self.scalars).cast("B").cast("d")
-        self.size = len(runner.wanted)
+        words, steps = plan.stretches[0] if plan.stretches and not plan.touched else (array("q", [0]), 0)
+        self.program = words.buffer_info()[0], steps         # the plan holds the words
 
-    def run(self, values, numbers):
+    def run(self, values, numbers, made):
         plan = self.plan
         if plan.touched or not self.lock.acquire(blocking=False):
-            return self._slowly(values, numbers)
+            self._slowly(values, numbers, made)
+            return
         try:
             table = self.table
             for at, index in self.read:
@@ -144,46 +148,42 @@ class Bound:
             if plan.working:
                 block = memory.block(plan.working)
                 table[0] = block.address
-            outs = [None] * self.size
             for at, spec, index in self.outputs:
-                value = outs[at] = Value()
+                value = made[at] = Value()
                 value.array, value._address = memory.blank(spec)
                 value.spec, value.trace, value._memory = spec, None, None
                 table[index] = value._address
+            for at, spec, source in self.takes:
+                made[at] = taken(values[source], spec)
             for k, at in self.floats:
                 self.cells[k] = numbers[at]
             for k, at, dtype in self.others:
                 self.scalars[k] = cell(numbers[at], dtype)
-            if plan.stretches:
-                words, steps = plan.stretches[0]
-                threads.run(words.buffer_info()[0], steps, table.buffer_info()[0], self.scalars.buffer_info()[0])
+            where, scalars, run = table.buffer_info()[0], self.scalars.buffer_info()[0], threads.run
+            program, steps = self.program
+            made[-1] = True                       # no interrupt comes between this and the end of the call
+            run(program, steps, where, scalars)
         finally:
             self.lock.release()
-        for at, spec, source in self.takes:
-            outs[at] = taken(values[source], spec)
-        return outs
 
-    def _slowly(self, values, numbers):
+    def _slowly(self, values, numbers, made):
         """With steps of the reference executor between the native ones, or while another thread replays this too."""
         runner = self.runner
         held = [None] * len(runner.specs)
         for slot, value in zip(runner.inputs, values, strict=True):
             held[slot] = value
-        code, given = runner.with_numbers(numbers), []
+        code = runner.with_numbers(numbers)
 
-        def finish(made):
-            given[:] = made
+        def finish(given):
+            for slot, array_, address in given:
+                made[self.at[slot]] = value = Value.of(array_, runner.specs[slot])
+                if address is not None:
+                    value._address = address
+            for where, spec, source in self.takes:
+                made[where] = taken(values[source], spec)
+            made[-1] = True
 
         self.plan.run(held, code, [code[i][3][n] for i, n, _ in self.plan.numbers], finish)
-        outs = [None] * self.size
-        at = {slot: i for i, slot in enumerate(runner.wanted)}
-        for slot, array_, address in given:
-            outs[at[slot]] = value = Value.of(array_, runner.specs[slot])
-            if address is not None:
-                value._address = address
-        for where, spec, source in self.takes:
-            outs[where] = taken(values[source], spec)
-        return outs
 
 
 def taken(old, spec):

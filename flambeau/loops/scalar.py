@@ -163,7 +163,7 @@ def tanh(e, x):
     k, t = round_to_int(e, x, 2 * LOG2E, BIAS[x.type])
     r = e.fma(k, -math.log(2) / 2, x)                            # what the constant leaves out is less with greater k
     z = r * r
-    u = e.fma(r * z, poly(e, z, TANH[x.type]), r)
+    u = r * e.fma(z, poly(e, z, TANH[x.type]), 1.0)
     s = power_of_two(e, t)
     less, more = 1.0 - s, s + 1.0                                # not s - 1, whose +0 would be added to u = -0
     return e.fma(more, u, -less) / e.fma(-less, u, more)
@@ -418,8 +418,9 @@ def erfinv(e, x):
 
 # --- trigonometry -----------------------------------------------------------------------------------------------------
 
-PI = {F32: numbers("1.921fb6p+1 -1.777a5cp-24 -1.ee59dap-49"),
-      F64: numbers("1.921fb54442d18p+1 1.1a62633145c07p-53 -1.f1976b7ed8fbcp-109")}
+# in parts cut off, not rounded: were one negative, 0 times it, added, would make 0 of -0
+PI = {F32: numbers("1.921fb4p+1 1.4442dp-23 1.846988p-47"),
+      F64: numbers("1.921fb54442d18p+1 1.1a62633145c06p-53 1.c1cd129024e08p-106")}
 NEAR = {F32: 2.0**17, F64: 2.0**30}                              # how far reduction by PI in three parts is good
 # (sin(r) / r - 1) / r^2 in r^2, |r| <= pi/2 (float32 a hundredth more). float32: 2^-26.3, float64: 2^-57.8
 SIN = {F32: numbers("-1.55554cp-3 1.110eb6p-7 -1.9f68eap-13 1.5d56b8p-19"),
@@ -440,17 +441,13 @@ def cos(e, x):
 
 
 def _sin_of_rest(e, x, k, t, name):
-    odd = e.bits(t) << {F32: 31, F64: 63}[x.type]
-    r = e.from_bits(e.bits(_minus_multiple(e, x, k, PI[x.type])) ^ odd, x.type)
+    r = x
+    for part in PI[x.type]:
+        r = e.fma(k, -part, r)
+    r = e.from_bits(e.bits(r) ^ e.bits(t) << {F32: 31, F64: 63}[x.type], x.type)
     r = e.rare(e.abs(x) > NEAR[x.type], r, lambda: far_rest(e, name, x, r))
     z = r * r
     return r * e.fma(z, poly(e, z, SIN[x.type]), 1.0)
-
-
-def _minus_multiple(e, x, k, parts):
-    for part in parts:
-        x = e.fma(k, -part, x)
-    return x
 
 
 # of sin and cos, |r| <= pi/4: (sin(r) / r - 1) / r^2 and (cos(r) - 1 + r^2/2) / r^4 in r^2. 2^-57.1, 2^-59.5
@@ -464,16 +461,20 @@ COS_QUARTER = numbers("1.5555555555555p-5 -1.6c16c16c16c0fp-10 1.a01a01a018c99p-
 def tan(e, x):
     """sin(r) / cos(r), or -cos(r) / sin(r) for odd k, x = k pi/2 + r."""
     k, t = round_to_int(e, x, 2 / math.pi)
-    r = _minus_multiple(e, x, k, [part / 2 for part in PI[F64]])
+    high, middle, low = (part / 2 for part in PI[F64])
+    exact = e.fma(k, -high, x)
+    r0 = e.fma(k, -middle, exact)
+    r = e.fma(k, -low, r0)
+    left = e.fma(k, -middle, exact - r0) + e.fma(k, -low, r0 - r)          # what the two roundings left out
     odd = e.cast(e.bits(t) & 1, F64)
     far = e.abs(x) > NEAR[F64]
-    odd = e.rare(far, odd, lambda: far_rest(e, "odd", x, odd))
-    r = e.rare(far, r, lambda: far_rest(e, "tan", x, r))
+    r, left, odd = (e.rare(far, near, lambda near=near, name=name: far_rest(e, name, x, near))
+                    for name, near in (("tan", r), ("tan_left", left), ("tan_odd", odd)))
     z = r * r
     half = z * 0.5
     most = 1.0 - half
-    cosine = most + e.fma(z * z, poly(e, z, COS_QUARTER), (1.0 - most) - half)
-    sine = e.fma(r * z, poly(e, z, SIN_QUARTER), r)
+    cosine = most + e.fma(z * z, poly(e, z, COS_QUARTER), e.fma(-r, left, (1.0 - most) - half))
+    sine = r + e.fma(r * z, poly(e, z, SIN_QUARTER), left)
     flip = odd != 0.0
     y = e.where(flip, -cosine, sine) / e.where(flip, sine, cosine)
     return e.where(x == 0.0, x, y)                               # -0 is lost in the sum
@@ -542,25 +543,30 @@ FAR_RESULT = {
     "cos": "  %r = select i1 %odd, double %minus, double %t2",
     "tan": """  %negative = fcmp olt double %x, 0.0
   %r = select i1 %negative, double %minus, double %t2""",
-    "odd": "  %r = uitofp i1 %odd to double"}
+    "tan_left": """  %t2.left = call double @llvm.fma.f64(double %a, double {pi}, double %minus)
+  %left = fadd double %t2.left, %t1
+  %left.minus = fneg double %left
+  %negative = fcmp olt double %x, 0.0
+  %r = select i1 %negative, double %left.minus, double %left""",
+    "tan_odd": "  %r = uitofp i1 %odd to double"}
 
 
 def far_rest(e, name, x, near):
     """In the lanes where |x| is huge, what is left of it after whole multiples of pi; `near` in the others.
 
-    For "sin" and "cos" the r whose sine is the result; for "tan" multiples of pi/2 are taken off, and "odd" tells their
-    parity.
+    For "sin" and "cos" the r whose sine is the result. For "tan" multiples of pi/2 are taken off; "tan_left" is what the
+    rounding of that rest left out, and "tan_odd" the parity of the multiple.
     """
     padded = [0, *(ONE_OVER_PI >> 64 * (18 - i) & 2**64 - 1 for i in range(19))]
     words = ", ".join(f"i64 {literal(word, 'i64')}" for word in reversed(padded))
     e.defined["one_over_pi"] = f"@one_over_pi = internal constant [20 x i64] [{words}]"
-    quarter = name in ("tan", "odd")
+    quarter = name.startswith("tan")
     pi, low, _ = (part * 2.0**(-65 if quarter else -64) for part in PI[F64])
     function = f"far_{name}_{x.type}"
-    e.defined[function] = FAR.format(
+    e.defined[function] = (FAR.replace("{result}", FAR_RESULT[name])).format(
         name=function, limit=literal(NEAR[x.type], F64), room=64 if quarter else 63,
         turn=2**254 if name == "cos" else 0, two_minus_64=literal(2.0**-64, F64), pi=literal(pi, F64),
-        pi_low=literal(low, F64), result=FAR_RESULT[name])
+        pi_low=literal(low, F64))
     e.declared.update(("declare double @llvm.fabs.f64(double)", "declare double @llvm.fma.f64(double, double, double)"))
     return e.by_lane(function, x, near)
 
@@ -602,14 +608,14 @@ def acos(e, x):
     return e.where(near, middle, e.where(x < 0.0, 2 * half - (y - 2 * low), y))
 
 
-def _atan_of(e, num, den, eighths, sign=None):
-    """eighths * pi/4 + sign * atan(num / den), |num / den| <= tan(pi/8)."""
+def _atan_of(e, num, den, octants, sign=None):
+    """octants * pi/4 + sign * atan(num / den), |num / den| <= tan(pi/8)."""
     x = num / den
     z = x * x
     y = e.fma(x * z, poly(e, z, ATAN), x)
     y = y if sign is None else y * sign
     high, low, _ = (part / 4 for part in PI[F64])
-    return e.fma(eighths, high, e.fma(eighths, low, y))
+    return e.fma(octants, high, e.fma(octants, low, y))
 
 
 @wide
@@ -634,11 +640,11 @@ def atan2(e, y, x):
     steep = less > more * TAN_PI_8
     num, den = e.where(steep, less - more, less), e.where(steep, less + more, more)
     den = e.where(less + more == 0.0, 1.0, den)
-    eighths, sign = e.where(steep, e.const(1.0, F64), 0.0), e.const(1.0, F64)
-    eighths, sign = e.where(swap, 2.0 - eighths, eighths), e.where(swap, -sign, sign)
+    octants, sign = e.where(steep, e.const(1.0, F64), 0.0), e.const(1.0, F64)
+    octants, sign = e.where(swap, 2.0 - octants, octants), e.where(swap, -sign, sign)
     back = e.bits(x) < 0
-    eighths, sign = e.where(back, 4.0 - eighths, eighths), e.where(back, -sign, sign)
-    return e.copysign(_atan_of(e, num, den, eighths, sign), y)
+    octants, sign = e.where(back, 4.0 - octants, octants), e.where(back, -sign, sign)
+    return e.copysign(_atan_of(e, num, den, octants, sign), y)
 
 
 # --- powers -----------------------------------------------------------------------------------------------------------
@@ -764,7 +770,7 @@ def _lgamma_positive(e, x):
     low = e.fma(k, rest, low + left)
     y = e.where(tiny, x, x - 1.0)
     near = y * (y - 1.0) * (poly(e, y + 0.5, LGAMMA[0]) / poly(e, y + 0.5, LGAMMA[1]))
-    near = e.where(tiny, near - log_ends(e, x, high + low), near)
+    near = e.where(tiny, near - log_ends(e, x, high + low), near + 0.0)      # lgamma(1) is 0, not -0
     q = 1.0 / x
     first, second = STIRLING
     less = x - 0.5

@@ -11,10 +11,9 @@ from ..base.spec import Spec
 
 def conj(x):
     """The conjugate of a number or tensor; itself where it is real."""
-    kind = getattr(x, "spec", None)
-    if kind is None:
+    if not isinstance(x, door.tensor):
         return x.conjugate()
-    return x.conj() if kind.dtype.is_complex else x
+    return x.conj() if x.spec.dtype.is_complex else x
 
 
 def is_tensor(x):

@@ -537,11 +537,12 @@ class _linear(Composite):
 
     def of(input, weight, bias=None):
         only_tensors(input=input, weight=weight)
-        n = input.ndim
-        need(n and weight.ndim, f"both arguments to linear need to be at least 1D, but they are {n}D and "
-             f"{weight.ndim}D")
-        if weight.ndim == 2 and input.shape[-1] != weight.shape[1]:
-            k, (p, l) = input.shape[-1], weight.spec.shape
+        x, w = input.spec.shape, weight.spec.shape
+        n = len(x)
+        if not n or not w:
+            need(False, f"both arguments to linear need to be at least 1D, but they are {n}D and {len(w)}D")
+        if len(w) == 2 and x[-1] != w[1]:
+            k, (p, l) = x[-1], w
             need(False, f"mat1 and mat2 shapes cannot be multiplied ({input.numel() // max(k, 1)}x{k} and {l}x{p}); "
                  f"the last dimension of input has size {k}, weight is for {l} (its shape is [out, in])"
                  + (f"; weight.T would fit: {[l, p]}" if k == p else ""))

@@ -92,7 +92,7 @@ def seen(op, facts, args, kwargs):
     The short way for plain tensors and numbers: nothing is bound, and no class asked whether it overrides. The key is
     None where other things are among the arguments.
     """
-    key, inputs, by_type = [op], [], facts.pointwise
+    key, inputs, typed, at = [op], [], facts.typed, 0
     for a in args:
         c = a.__class__
         if c is Tensor or c in _tensor_types:
@@ -100,21 +100,20 @@ def seen(op, facts, args, kwargs):
             key.append(a.spec)
         elif c in _number_types:
             key.append(c)
-            if not by_type:
-                if facts.scalars:                 # some count by their type only: `dispatch` knows which
-                    return UNSEEN
+            if not typed[at]:
                 key.append(a)
         elif c in _plain_types or c is tuple and not facts.lists:
             key.append(a)
         else:
             return UNSEEN
+        at += 1
     if kwargs:
         key.append(UNSEEN)                        # from here on there are names
         for name, a in kwargs.items():
             c = a.__class__
-            if c not in _plain_types or name == "out" or facts.scalars:
+            if c not in _plain_types or name == "out":
                 return UNSEEN
-            key += (name, c) if by_type and c in _number_types else (name, c, a)
+            key += (name, c) if c in _number_types and name in facts.typed_names else (name, c, a)
     key = tuple(key)
     found = _calls.get(key)
     if found is None:

@@ -7,7 +7,7 @@ import importlib
 import numpy as np
 
 from ..base.op import OpType, _snake_to_camel, door
-from .dispatch import _entries as entries, _tables as tables, call, dispatch, record_one
+from .dispatch import _calls as calls, _entries as entries, _tables as tables, call, dispatch, record_one, view_one
 from .tensor import Tensor
 from .write import inplace
 
@@ -31,8 +31,25 @@ UNARY = {"neg": "neg", "invert": "bitwise_not", "abs": "abs", "pos": "positive"}
 
 
 def method(op, name):
-    """The method form: the tensor comes first."""
+    """The method form: the tensor comes first. Alone, of a spec seen before, it goes straight to the recorder."""
+    table: dict = {}          # spec of self → entry, the other arguments, its parameters
+    tables.append(table)
+    primitive = not op.composite
+
     def form(self, *args, **kwargs):
+        if primitive and not args and not kwargs and self.__class__ is Tensor:
+            found = table.get(self.spec)
+            if found is not None:
+                entry, tail, params = found
+                inputs = (self,)
+                if entry.quick:
+                    return record_one(entry, inputs + tail, inputs, params, 3)
+                return view_one(entry, inputs + tail, self, 0, 3)
+            made = call(op, (self,), {}, form)
+            entry, tail = calls.get((op, self.spec), (None, None))
+            if entry is not None and (entry.quick or entry.look is not None):
+                table[self.spec] = entry, tail, tail if entry.pick is not None else ()
+            return made
         return call(op, (self, *args), kwargs, form)
     form.__name__, form.__qualname__, form.__doc__, form.op = name, f"Tensor.{name}", op.__doc__, op
     return form
@@ -179,5 +196,5 @@ def attach_all():
         op = top.get(target)
         if op is None: continue
         setattr(Tensor, f"__{name}__", unary(op))
-    for name in ("ones_like", "zeros_like", "stack", "_full"):          # what the layers below make tensors with
+    for name in ("ones_like", "zeros_like", "stack", "_full", "_sum_dim", "_view"):    # what the layers below compute with
         setattr(door, name.removeprefix("_"), declared.get(name))

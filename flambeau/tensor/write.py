@@ -70,9 +70,10 @@ def written_whole(op, facts, self, args, kwargs):
         if grad and (t._node is not None or t._requires_grad or t._base is not None or t._cut is not None) \
                 or t.storage.exported or t.storage is storage and t is not self:
             return False
-    storage.value = trace.append(entry, inputs, entry.pick(full) if entry.pick is not None else ())
+    value = trace.append(entry, inputs, entry.pick(full) if entry.pick is not None else ())
     storage.version += 1
     storage.writer = (trace.site or here(4), facts.in_place)
+    storage.value = value
     return True
 
 

@@ -75,12 +75,7 @@ def const(value, dtype):
     return Node("const", dtype, (), (), value)
 
 
-class TEMP(Exception): pass
-
-
 def unary(op, x):
-    from ..loops import scalar
-    if op in FUNCTIONS and (op not in scalar.FUNCTIONS or x.dtype is not dtypes.float32): raise TEMP
     return Node(op, x.dtype, x.shape, (x,))
 
 
@@ -90,8 +85,6 @@ def binary(op, a, b, dtype=None):
         a = const(a, b.dtype)
     elif not isinstance(b, Node):
         b = const(b, a.dtype)
-    from ..loops import scalar
-    if op in FUNCTIONS and (op not in scalar.FUNCTIONS or a.dtype is not dtypes.float32): raise TEMP
     if a.dtype is not b.dtype:
         raise TypeError(f"{op} of {a.dtype} and {b.dtype} in a body: cast one of them")
     return Node(op, dtype or a.dtype, broadcast(a.shape, b.shape), (a, b))
@@ -313,10 +306,7 @@ class Graph:
             elif slot.__class__ is tuple:
                 argv[at] = [None if s is None else given[s] for s in slot]
         n = op.n_positional
-        try:
-            return body(k, *argv[:n], **dict(zip(op.kwonly, argv[n:], strict=True)))
-        except TEMP:
-            return NotImplemented
+        return body(k, *argv[:n], **dict(zip(op.kwonly, argv[n:], strict=True)))
 
     def _number(self, index, number, value, entry, given):
         """A runtime number as a leaf, in the dtype that the operation computes in."""
