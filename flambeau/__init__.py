@@ -45,7 +45,23 @@ globals().update({name: getattr(module, name) for module in (_create, _interop, 
                   for name in module.PUBLIC})
 globals().update(_create.LEGACY)
 
-from . import autograd, backends, cpu, cuda, linalg, mps, nn, overrides, random, return_types, special, testing, utils
+from . import (
+    autograd,
+    backends,
+    compiler,
+    cpu,
+    cuda,
+    linalg,
+    mps,
+    nn,
+    overrides,
+    random,
+    return_types,
+    special,
+    testing,
+    utils,
+)
+from .compiler import compile
 
 is_anomaly_enabled = autograd.graph.is_anomaly_enabled
 is_anomaly_check_nan_enabled = autograd.graph.is_anomaly_check_nan_enabled

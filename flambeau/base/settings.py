@@ -3,7 +3,7 @@ import os
 
 EXECUTORS = ("auto", "reference", "native")
 
-executor = os.environ.get("FLAMBEAU_EXECUTOR", "reference")
+executor = os.environ.get("FLAMBEAU_EXECUTOR", "auto")
 if executor not in EXECUTORS:
     raise ValueError(f"FLAMBEAU_EXECUTOR={executor!r}: known executors are {', '.join(EXECUTORS)}")
 

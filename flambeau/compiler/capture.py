@@ -89,6 +89,8 @@ class Recorder(Trace):
         super().run(asked)
 
     def finish(self):
+        """Run what was recorded, now that nobody asks what it was made of any more."""
+        self.storages, self.entry, self.born, self.draws, self.checks = {}, {}, {}, [], []
         super().run()
 
     # --- what is noted besides ---------------------------------------------------------------------------------------

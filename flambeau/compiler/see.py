@@ -203,7 +203,7 @@ class Scene:
         elif isinstance(thing, set):
             self.sizes.append((thing, path, frozenset(thing)))
             self.stack += [(part, f"an element of {path}") for part in thing]
-        elif hasattr(thing, "_compiles"):
+        elif getattr(type(thing), "_is_compiled", False):
             self.stack.append((thing._compiles, path))
         else:
             self._instance(thing, path)

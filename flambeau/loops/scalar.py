@@ -554,8 +554,8 @@ FAR_RESULT = {
 def far_rest(e, name, x, near):
     """In the lanes where |x| is huge, what is left of it after whole multiples of pi; `near` in the others.
 
-    For "sin" and "cos" the r whose sine is the result. For "tan" multiples of pi/2 are taken off; "tan_left" is what the
-    rounding of that rest left out, and "tan_odd" the parity of the multiple.
+    For "sin" and "cos" the r whose sine is the result. For "tan" multiples of pi/2 are taken off; "tan_left" is what
+    the rounding of that rest left out, and "tan_odd" the parity of the multiple.
     """
     padded = [0, *(ONE_OVER_PI >> 64 * (18 - i) & 2**64 - 1 for i in range(19))]
     words = ", ".join(f"i64 {literal(word, 'i64')}" for word in reversed(padded))

@@ -90,6 +90,8 @@ class Nest:
         for arg in node.args:
             lead = node.ndim - arg.ndim
             args.append(self._seen(arg, [() if n == 1 else node.axes[lead + d] for d, n in enumerate(arg.shape)]))
+        if node.op in ("idiv", "irem", "shl", "shr") and root(node.args[1]).op == "const":
+            args[1] = Expr("const", TYPE[node.dtype], (), root(node.args[1]).attr)      # much quicker by a constant
         if node.op == "copy":
             return args[0]
         return Expr(node.op, TYPE[node.dtype], tuple(args))
@@ -130,7 +132,8 @@ class Nest:
     def _leaf(self, node):
         found = self.known.get(id(node))
         if found is None:
-            if node.op == "number":
+            # Sizes come in as constants too: a kernel that knew them would be compiled anew for every batch size.
+            if node.op == "number" or not _stays(node.attr):
                 self.numbers.append(node)
                 found = Expr("number", TYPE[node.dtype], (), len(self.numbers) - 1)
             else:
@@ -355,6 +358,11 @@ class Nest:
     def sizes_of_walk(self):
         """The sizes of all dimensions that are walked."""
         return [self.sizes[d] for d in (*self.kept, *self.reduced)]
+
+
+def _stays(value):
+    """Whether a constant is written into the code."""
+    return value.__class__ is bool or value in (0, 1, -1, 2, 0.5) or value != value or abs(value) == float("inf")
 
 
 def _row_major(shape):

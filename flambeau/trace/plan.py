@@ -360,6 +360,8 @@ class Plan:
     def _programs(self):
         """The stretches: flat words for the native runner, or a reference step."""
         self.stretches, words, steps = [], [], 0
+        self.fixed = array("q")
+        last_reference = max((i for i, s in enumerate(self.steps) if s and s[0] == "reference"), default=-1)
         self.numbers = self.graph.numbers
         for at, step in enumerate(self.steps):
             if step is None:
@@ -368,12 +370,17 @@ class Plan:
                 if steps:
                     self.stretches.append((_words(words), steps))
                     words, steps = [], 0
-                index, _ = step[1].opaque.attr
+                index, entry = step[1].opaque.attr
                 operands = []
                 for arg in step[1].opaque.args:
                     node, strides, offset = seen_memory(arg)
                     operands.append((self._buffer(node), make_spec(arg.dtype, arg.shape, tuple(strides)), offset))
-                self.stretches.append((index, operands, self.results.get(at, [])))
+                # see Note [All or nothing]: only the last that may fail writes over what it was given
+                first = operands[0][0] if operands else None
+                own = entry.op.overwrites and first.kind == "input" and first.slot in self.free and first.last == at \
+                    and at == last_reference and operands[0][1] is first.spec and not operands[0][2] \
+                    and not any(b is first for b, _, _ in operands[1:])
+                self.stretches.append((index, operands, self.results.get(at, []), own))
                 continue
             if step[0] == "library":
                 address, tiles, grain, ints = step[2]
@@ -384,7 +391,7 @@ class Plan:
                 address, tiles, ints = _kernels[self.texts[at]], nest.tiles, nest.ints
                 grain = _grain(tiles, nest.cost)
                 reads = [(self._buffer(r.node), r.offset * BYTES[r.type]) for r in nest.reads]
-                numbers = [n.attr for n in nest.numbers]
+                numbers = [self._cell(n) for n in nest.numbers]
             words += [address, tiles, grain, len(reads), len(numbers), len(ints)]
             for buffer, offset in reads:
                 words += [buffer.index, buffer.offset + offset]
@@ -395,10 +402,18 @@ class Plan:
             self.stretches.append((_words(words), steps))
         self.cells = "".join("d" if d.is_floating_point else "q" for _, _, d in self.numbers)
 
+    def _cell(self, node):
+        """Where a kernel finds a number: those of the instructions come first, then the constants of the plan."""
+        if node.op == "number":
+            return node.attr
+        kind = "d" if node.dtype.is_floating_point else "q"
+        self.fixed.frombytes(struct.pack(kind, cell(node.attr, node.dtype)))
+        return len(self.graph.numbers) + len(self.fixed) - 1
+
     def _tidy(self):
         """Forget what was only needed to build; keep the printed form."""
         self.described = self._describe()
-        self.touched = any(len(s) == 3 for s in self.stretches)
+        self.touched = any(len(s) == 4 for s in self.stretches)
         del self.graph, self.groups, self.steps, self.of, self.specs, self.texts, self.results, self.slot_of
         if not self.touched:
             del self.buffers
@@ -427,13 +442,14 @@ class Plan:
             cells = struct.pack(self.cells, *[cell(n, d) for n, (_, _, d) in zip(numbers, self.numbers, strict=True)])
         scalars = array("q")
         scalars.frombytes(cells)
+        scalars.extend(self.fixed)
         where = scalars.buffer_info()[0]
         if self.touched:
             held = {slot: (array_, spec) for (slot, array_, _), (_, spec, _) in zip(made, self.outputs, strict=True)}
             arrays = {}
             for stretch in self.stretches[:-1]:
                 self._stretch(stretch, table, where, values, code, block, held, arrays)
-            if len(self.stretches[-1]) == 3:
+            if len(self.stretches[-1]) == 4:
                 self._stretch(self.stretches[-1], table, where, values, code, block, held, arrays)
                 last = None
             else:
@@ -461,7 +477,7 @@ class Plan:
             addresses = array("q", table)
             threads.run(stretch[0].buffer_info()[0], stretch[1], addresses.buffer_info()[0], where)
             return
-        index, operands, results = stretch
+        index, operands, results, own = stretch
         entry, _, _, params, _ = code[index]
         given = []
         for buffer, kind, offset in operands:
@@ -472,13 +488,15 @@ class Plan:
                 source = Value.of(arrays[buffer.index], buffer.spec)
             elif buffer.kind == "result":
                 source = Value.of(*held[buffer.slot])
+            elif not buffer.nbytes:
+                source = Value.of(np.empty(buffer.spec.shape, buffer.spec.dtype.np), buffer.spec)
             else:
                 flat = np.frombuffer(block, np.uint8)
                 laid = np.ndarray(buffer.spec.shape, buffer.spec.dtype.np, flat, buffer.offset, buffer.spec.np_strides)
                 source = Value.of(laid, buffer.spec)
             given.append(source.look(kind, offset))
         try:
-            outs = execute(entry, given, params)
+            outs = execute(entry, given, params, own)
         except Exception as error:
             raise Failed from error
         for number, buffer in results:

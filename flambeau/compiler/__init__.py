@@ -1,0 +1,77 @@
+"""`torch.compiler`: record a function once and replay it. See docs/compile.md.
+
+What does the work is imported when a function is compiled, not before.
+"""
+
+BACKENDS = ("inductor", "eager", "aot_eager", "cudagraphs")
+MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+def compile(model=None, *, fullgraph=False, dynamic=None, backend="inductor", mode=None, options=None, disable=False):
+    """A function that does what `model` (a function, or an object that is called) does, and replays it where it can.
+
+    The first calls run as always and are recorded; later ones replay the recording without running its Python. Where a
+    function cannot be replayed, it runs as ordinary code, and `explain()` says why.
+
+    - `fullgraph`: raise a RuntimeError where the function cannot be replayed.
+    - `backend`: "inductor" replays; "eager" runs the function as it is.
+    - `dynamic`, `mode` and `options` are accepted, and change nothing: numbers are always read anew, a new shape is one
+      more recording, and there is one way to run.
+    - `disable`: leave the function as it is.
+
+    >>> @torch.compile
+    ... def scaled(x, factor):
+    ...     return x * factor + 1
+    >>> [scaled(torch.ones(2), f).tolist() for f in (1.0, 2.0, 3.0)]
+    [[2.0, 2.0], [3.0, 3.0], [4.0, 4.0]]
+    >>> len(scaled.recordings)
+    1
+    """
+    if backend not in BACKENDS and not callable(backend):
+        raise ValueError(f"unknown backend {backend!r}: flambeau.compile knows {', '.join(map(repr, BACKENDS))}")
+    if callable(backend):
+        raise NotImplementedError("a function as backend: there is no FX graph here to hand to it; use "
+                                  "backend='inductor', and explain() to see what was recorded")
+    if mode not in MODES:
+        raise ValueError(f"unknown mode {mode!r}: flambeau.compile knows {', '.join(map(repr, MODES))}")
+    if mode is not None and options is not None:
+        raise RuntimeError("Either mode or options can be specified, but both can't be specified at the same time.")
+    if model is None:
+        return lambda model: compile(model, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode,
+                                     options=options, disable=disable)
+    if not callable(model):
+        raise TypeError(f"compile() takes something that can be called, not {type(model).__name__}")
+    if isinstance(model, type):
+        raise TypeError(f"compile() takes a function or an object, not the class {model.__name__}: compile what it makes")
+    if disable or backend == "eager" or getattr(model, "_compile_disabled", False):
+        return model
+    from .compiled import Compiled
+    return Compiled(model, fullgraph)
+
+
+def disable(fn=None, recursive=True, *, reason=None):
+    """Never compile `fn`; a compiled function that calls it runs as ordinary code."""
+    if fn is None:
+        return lambda fn: disable(fn, recursive, reason=reason)
+    from .compiled import disabled
+    return disabled(fn, reason)
+
+
+def is_compiling():
+    """Whether the code that asks is being recorded."""
+    from .capture import recording
+    return recording()
+
+
+is_dynamo_compiling = is_compiling
+
+
+def reset():
+    """Forget every recording of every compiled function."""
+    from .compiled import reset
+    reset()
+
+
+def list_backends(exclude_tags=()):
+    """The backends that `compile` knows."""
+    return list(BACKENDS)

@@ -1,0 +1,233 @@
+"""`flambeau.compile`: record a function's call once, and replay it afterwards without running its Python.
+
+A Compiled holds its recordings, the latest used first. A call is tried on each of them: one whose guards hold replays it.
+Otherwise the call is recorded, which is the ordinary call and gives the ordinary result; a recording comes of it if it
+can be replayed, and a reason why not otherwise. After eight calls that could not, the function is left alone.
+"""
+import functools
+import threading
+import types
+import weakref
+
+from ..autograd.modes import modes
+from ..base import settings
+from ..base.errors import warn
+from ..trace import value as values
+from ..trace.record import Trace, current
+from .capture import Capture, Recorder, recording
+from .see import Refused, Scene, name_of
+from .source import REFUSED, Miss, Recording
+from .study import Study, Unfit
+from .traced import TRACED
+
+TRIES = 8                     # calls in a row that could not be replayed, until we give up
+KEPT = 8                      # recordings of one function
+SETTLED = 32                  # replays after which an old recording may make room for a new one
+_all: weakref.WeakSet = weakref.WeakSet()
+
+
+class Compiled:
+    """A function that replays what it has recorded. `explain()` says what that is."""
+
+    _is_compiled = True
+
+    def __init__(self, fn, fullgraph=False):
+        self._compiles = fn
+        self.recordings = []          # the latest used first
+        self.reasons = []             # why calls could not be replayed, each once, the latest last
+        self.gave_up = None           # the reason for which it is left alone
+        self._fullgraph = fullgraph
+        self._lock = threading.RLock()
+        self._varying, self._others = set(), []
+        self._failures = self._since = 0
+        self._said = False
+        if hasattr(fn, "__name__"):
+            functools.update_wrapper(self, fn, updated=())
+        _all.add(self)
+
+    def __call__(self, *args, **kwargs):
+        if values.watching is not None and recording():      # part of what is being recorded
+            return self._compiles(*args, **kwargs)
+        miss = None
+        for found in self.recordings:
+            out = found.replay(args, kwargs)
+            if out.__class__ is not Miss:
+                found.hits += 1
+                if found is not self.recordings[0]:
+                    self._to_front(found)
+                return out
+            miss = miss or (found, out.guard)
+            if out is REFUSED:
+                break
+        return self._call(args, kwargs, miss)
+
+    def __get__(self, instance, owner=None):
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __getattr__(self, name):
+        if name.startswith("__") or "_compiles" not in vars(self):
+            raise AttributeError(name)
+        return getattr(self._compiles, name)
+
+    def __repr__(self):
+        return f"<compiled {self._compiles!r}>"
+
+    # --- when no recording fits --------------------------------------------------------------------------------------
+
+    def _to_front(self, found):
+        with self._lock:
+            self.recordings = [found, *[r for r in self.recordings if r is not found]]
+
+    def _call(self, args, kwargs, miss):
+        fn = self._compiles
+        if self.gave_up or modes.level >= 0 or modes.anomaly or modes.saved_hooks:
+            return fn(*args, **kwargs)
+        if miss is not None:
+            found, guard = miss
+            if guard == -1 or guard == found.outside:        # refused data; memory that NumPy holds for a while
+                return fn(*args, **kwargs)
+            if guard in found.varies:
+                self._varying.add(found.varies[guard])
+        if not self._lock.acquire(blocking=False):           # another thread records it just now
+            return fn(*args, **kwargs)
+        try:
+            if len(self.recordings) >= KEPT and sum(r.hits for r in self.recordings) - self._since < SETTLED:
+                words = f"{KEPT} recordings, and none fits: the latest one needs that {miss[0].guards[miss[1]]}"
+                self._reason(words)
+                self._warn(f"{name_of(fn)} is compiled, but this call runs as ordinary code: {words}")
+                return fn(*args, **kwargs)
+            return self._record(args, kwargs)
+        finally:
+            self._lock.release()
+
+    def _record(self, args, kwargs):
+        fn, made = self._compiles, None
+        try:
+            scene = Scene(fn, list(args), dict(kwargs), self._others)
+        except Refused as refused:
+            self._failed(str(refused), False)
+            return fn(*args, **kwargs)
+        capture = Capture(fn, scene, self._varying, self._fullgraph)
+        try:
+            made = Recording(Study(capture), functools.partial(drop, weakref.ref(self)))
+        except Unfit as unfit:
+            reason, again = str(unfit), unfit.again
+            self._varying.update(unfit.varying)
+            self._others += [f for f in unfit.others if f not in self._others]
+        out, recorder = undressed(capture.out), capture.recorder
+        del capture, scene
+        recorder.finish()
+        if made is None:
+            self._failed(reason, again)
+        else:
+            self._failures, self._since = 0, sum(r.hits for r in self.recordings)
+            self.recordings = [made, *self.recordings[:KEPT - 1]]
+        return out
+
+    # --- reasons -----------------------------------------------------------------------------------------------------
+
+    def _reason(self, reason):
+        if reason in self.reasons:
+            self.reasons.remove(reason)
+        self.reasons.append(reason)
+        del self.reasons[:-TRIES]
+
+    def _failed(self, reason, again):
+        self._reason(reason)
+        self._failures += 1
+        if self._failures >= TRIES:
+            self.gave_up = reason
+        if self._fullgraph and (not again or self.gave_up):
+            raise RuntimeError(f"compile(fullgraph=True): {reason}")
+        if self.gave_up:
+            self._warn(f"{name_of(self._compiles)} is compiled, but runs as ordinary code: {reason}")
+
+    def _warn(self, words):
+        if not self._said:
+            self._said = True
+            warn(words)
+
+    # --- telling -----------------------------------------------------------------------------------------------------
+
+    def explain(self):
+        """What was recorded, fused and guarded, and what could not be; prints as a report."""
+        return Report(self)
+
+
+def drop(owner, ref):
+    """An argument that a recording was bound to is gone, and the recording goes with it."""
+    compiled = owner()
+    if compiled is not None:
+        compiled.recordings = [r for r in compiled.recordings if not any(ref is b for b in r.bound)]
+
+
+class Report:
+    """What a compiled function has recorded, as text."""
+
+    def __init__(self, compiled):
+        lines = [f"{name_of(compiled._compiles)}: {len(compiled.recordings)} recordings"]
+        if compiled.gave_up:
+            lines.append(f"runs as ordinary code: {compiled.gave_up}")
+        for i, found in enumerate(compiled.recordings):
+            lines += ["", f"recording {i}: {found.operations} operations, replayed {found.hits} times"]
+            bound = found.runner.plan()
+            if bound is None:
+                lines.append(f"  runs on the {'reference' if settings.executor == 'reference' else 'ordinary'} executor")
+            else:
+                kinds = [kind for kind, *_ in bound.plan.described]
+                lines.append(f"  {kinds.count('kernel')} kernels, {kinds.count('library')} library calls, "
+                             f"{kinds.count('reference')} operations of the reference executor")
+                lines += [f"    {line}" for line in str(bound.plan).splitlines()]
+            for title, words in (("read at every replay", found.moving), ("checks data", found.checks),
+                                 ("does", found.effects), ("guards", found.guards)):
+                if words:
+                    lines += [f"  {title}:", *[f"    {w}" for w in words]]
+            if found.draws:
+                lines.append(f"  draws random numbers {found.draws} times")
+        if compiled.reasons:
+            lines += ["", "calls that could not be replayed:", *[f"  {reason}" for reason in compiled.reasons]]
+        self.text = "\n".join(lines)
+
+    def __str__(self):
+        return self.text
+
+    __repr__ = __str__
+
+
+def undressed(out):
+    """`out` with plain numbers in the place of Traced ones."""
+    if type(out) in TRACED:
+        return out._value
+    if type(out) in (list, tuple) or isinstance(out, tuple) and hasattr(out, "_fields"):
+        parts = [undressed(part) for part in out]
+        if all(a is b for a, b in zip(parts, out, strict=True)):
+            return out
+        if type(out) is list:
+            out[:] = parts
+            return out
+        return type(out)._make(parts) if hasattr(out, "_fields") else tuple(parts)
+    if type(out) is dict:
+        for key, part in out.items():
+            out[key] = undressed(part)
+    return out
+
+
+def disabled(fn, reason):
+    """`fn`, which a recording does not go into: one that meets it stops there."""
+    words = f"{name_of(fn)} is marked with compiler.disable" + (f" ({reason})" if reason else "")
+
+    @functools.wraps(fn)
+    def form(*args, **kwargs):
+        trace = current()
+        if trace.__class__ is Recorder and trace.reason is None:
+            trace.stop(words)
+            Trace.run(trace)
+        return fn(*args, **kwargs)
+    form._compile_disabled = True
+    return form
+
+
+def reset():
+    """Forget every recording."""
+    for compiled in list(_all):
+        compiled.recordings, compiled.reasons, compiled.gave_up, compiled._failures = [], [], None, 0

@@ -1,0 +1,519 @@
+"""Write the function that replays a call: guards in a straight line, one run, and then what the call did.
+
+It is Python, made with `exec`; `print(recording.source)` shows it. Constants are global names there: `c7` an object, `T9`
+a tensor, `S10` a storage; arguments and what else is another object at every call are local ones: `v3`, `s2`; numbers are
+`n0`, and `t0` what was computed from them.
+"""
+import math
+import weakref
+
+from ..autograd.modes import modes
+from ..autograd.node import requires
+from ..base import dtypes
+from ..base.spec import place
+from ..tensor.random import filled
+from ..tensor.tensor import Tensor
+from ..trace.value import Storage, Value
+from .capture import Noted, evaluate, mode_state
+from .replay import Runner
+from .see import EQUAL, MISSING, PLAIN, content, short
+from .traced import TRACED
+
+_new = object.__new__
+SMALL = 1 << 20               # bytes of checked contents that are remembered
+
+
+class Miss:
+    """What a replay gives instead of a result: guard number `guard` does not hold, and nothing was done."""
+
+    __slots__ = ("guard",)
+
+    def __init__(self, guard):
+        self.guard = guard
+
+
+REFUSED = Miss(-1)            # an operation would refuse the data: the ordinary call will say how
+
+
+class Recording:
+    """One way that a function was recorded. `replay(args, kwargs)` gives the result, or a Miss."""
+
+    def __init__(self, study, dropped):
+        trace = study.trace
+        self.guards = []              # in words
+        self.varies = {}              # guard → path of the whole number that it is about
+        self.effects = []             # in words
+        self.moving = []              # paths of the numbers that are read at every replay
+        self.outside = None           # the guard that asks whether NumPy holds memory that is written
+        self.operations = len(trace.code)
+        self.draws = len(trace.draws)
+        self.checks = sorted({op.__name__ for op, _ in (*study.early, *study.late)})
+        self.bound = []               # weak references to arguments that have to be the same objects
+        self.hits = 0
+        order = {name: i for i, name in enumerate(dict.fromkeys(trace.numbers.values()))}
+        self.runner = Runner(list(trace.code), [v.spec for v in trace.values],
+                             [slot for slot, _ in (*study.read, *study.drawn, *study.fixed)],
+                             tuple(sorted(study.needs)), study.free,
+                             {at: order[name] for at, name in trace.numbers.items()})
+        writer = Writer(study, self, dropped, list(order))
+        self.source, space = writer.source, writer.space
+        exec(compile(self.source, "<flambeau replay>", "exec"), space)
+        self.replay = space.pop("replay")
+
+
+class Writer:
+    """The source of one replay, and the names that it uses."""
+
+    def __init__(self, study, recording, dropped, numbers):
+        self.study, self.recording, self.dropped, self.numbers = study, recording, dropped, numbers
+        self.scene, self.book, self.capture = study.scene, study.capture.book, study.capture
+        self.space = {"modes": modes, "requires": requires, "content": content, "MISSING": MISSING, "place": place,
+                      "dtypes": dtypes, "cell": new_storage, "tensor": new_tensor, "record": new_record, "math": math,
+                      "inf": math.inf, "nan": math.nan, "copysign": math.copysign}
+        self.names = {}               # id of an object → its name
+        self.cells = {}               # storage → its name
+        self.loose = []               # storages that are others at every call
+        self.paths = {}               # name of a number → where it stands
+        self.things = {id(thing) for thing, _ in self.scene.things}
+        self.lines = ["def replay(args, kwargs):", "  try:"]
+        self.indent = "    "
+        self._modes()
+        for edge in self.scene.edges:
+            self._edge(edge)
+        for tensor, path in self.scene.tensors.values():
+            if id(tensor) not in self.names:                 # held by what cannot change: a tuple, a default
+                self._same_tensor(tensor, path)
+        for held, path, keys in self.scene.sizes:
+            self._size(held, path, keys)
+        for function in self.scene.functions:
+            self.guard(f"{self.const(function)}.__code__ is not {self.const(function.__code__)}",
+                       f"{function.__qualname__} has the same code")
+        self._apart()
+        self._numbers()
+        self._run()
+        self.source = "\n".join(self.lines)
+
+    # --- names and lines ---------------------------------------------------------------------------------------------
+
+    def const(self, thing, prefix="c"):
+        """The name of an object, which is kept alive."""
+        name = self.names.get(id(thing))
+        if name is None:
+            name = self.names[id(thing)] = self.fresh(thing, prefix)
+        return name
+
+    def fresh(self, thing, prefix="c"):
+        name = f"{prefix}{len(self.space)}"
+        self.space[name] = thing
+        return name
+
+    def line(self, text):
+        self.lines.append(self.indent + text)
+
+    def guard(self, condition, words):
+        """The replay is off if `condition` holds; `words` say what has to be so instead."""
+        number = len(self.recording.guards)
+        self.recording.guards.append(words)
+        self.space[f"M{number}"] = Miss(number)
+        self.line(f"if {condition}: return M{number}")
+        return number
+
+    def holder(self, edge):
+        thing = edge.holder
+        if thing is self.scene.args or thing is self.scene.kwargs:
+            return "args" if thing is self.scene.args else "kwargs"
+        if isinstance(thing, Tensor) and id(thing) not in self.names:
+            self._same_tensor(thing, edge.path)
+        return self.const(thing)
+
+    def item(self, edge):
+        """An edge as something that can be assigned to."""
+        held, key = self.holder(edge), edge.key
+        if edge.kind == "item":
+            return f"{held}[{key!r}]" if type(key) in (int, str) else f"{held}[{self.const(key)}]"
+        return f"{held}.cell_contents" if edge.kind == "cell" else f"{held}._grad" if edge.kind == "grad" else \
+            f"{held}.__dict__[{key!r}]"
+
+    def reading(self, edge):
+        """The expression that reads an edge; an attribute as such where nothing else can come of it."""
+        if edge.kind == "slot":
+            return f"{self.holder(edge)}.{edge.key}"
+        cls = type(edge.holder)
+        if edge.kind == "attribute" and edge.key.isidentifier() and not hasattr(cls, edge.key) \
+                and not hasattr(cls, "__getattr__") and cls.__getattribute__ is object.__getattribute__:
+            return f"{self.holder(edge)}.{edge.key}"
+        return self.item(edge)
+
+    # --- guards ------------------------------------------------------------------------------------------------------
+
+    def _modes(self):
+        scene = self.scene
+        self.guard(f"len(args) != {len(scene.args)} or len(kwargs) != {len(scene.kwargs)}",
+                   f"{len(scene.args)} arguments by position, {len(scene.kwargs)} by name")
+        grad, inference, default, where = mode_state()
+        self.guard(f"modes.grad is not {grad} or modes.inference is not {inference} or modes.level >= 0 or "
+                   f"modes.anomaly or modes.saved_hooks or dtypes.default is not {self.const(default)} or "
+                   f"place(None) is not {self.const(where)}",
+                   f"grad mode is {'on' if grad else 'off'}" + ", inference mode on" * inference)
+
+    def _edge(self, edge):
+        child, proxy, path = edge.child, self.capture.proxies.get(edge), edge.path
+        if child is MISSING:
+            self.guard(f"content({self.holder(edge)}) is not MISSING" if edge.kind == "cell" else
+                       f"{edge.key!r} in {self.holder(edge)}", f"{path} is not there")
+            return
+        text = self.reading(edge)
+        if type(proxy) in TRACED:                            # what was asked about it follows below
+            kind = type(child).__name__
+            self.line(f"{proxy._name} = {text}")
+            number = self.guard(f"{proxy._name}.__class__ is not {kind}", f"{path} is a{'n' * (kind == 'int')} {kind}")
+            self.paths[proxy._name] = path
+        elif isinstance(child, PLAIN):
+            number = self._plain(child, text, path)
+            if type(child) is int:
+                self.recording.varies[number] = path
+        elif id(child) in self.names:
+            self.guard(f"{text} is not {self.names[id(child)]}", f"{path} is the same {type(child).__name__} as before")
+        elif isinstance(child, Tensor):
+            self._tensor(edge, child, text)
+        elif isinstance(child, EQUAL):
+            name = self.const(child)
+            self.guard(f"(x := {text}) is not {name} and (x.__class__ is not {self.const(type(child))} or x != {name})",
+                       f"{path} == {child!r}")
+        elif edge.loose:
+            self._container(edge, child, text)
+        else:
+            self.guard(f"{text} is not {self.const(child)}", f"{path} is the same {type(child).__name__} as before")
+
+    def _plain(self, child, text, path):
+        words = f"{path} == {short(child)}"
+        if child is None or child is True or child is False:
+            return self.guard(f"{text} is not {child}", f"{path} is {child}")
+        if type(child) is float and child != child:
+            return self.guard(f"(x := {text}).__class__ is not float or x == x", words)
+        if type(child) is float and child == 0:              # minus zero is another number
+            return self.guard(f"(x := {text}).__class__ is not float or x or copysign(1, x) != "
+                              f"{math.copysign(1, child)}", words)
+        name = self.fresh(child)
+        return self.guard(f"(x := {text}) is not {name} and (x.__class__ is not {self.const(type(child))} or "
+                          f"x != {name})", words)
+
+    def _tensor(self, edge, tensor, text):
+        if edge.loose:
+            name = self.names[id(tensor)] = f"v{len(self.names)}"
+            self.line(f"{name} = {text}")
+            self._looks(tensor, name, edge.path, f"{name}.__class__ is not {self.const(type(tensor))} or ")
+        else:
+            name = self.fresh(tensor, "T")
+            self.guard(f"{text} is not {name}", f"{edge.path} is the same tensor as before")
+            self._same_tensor(tensor, edge.path, name)
+
+    def _same_tensor(self, tensor, path, name=None):
+        """A tensor that is known by identity."""
+        name = self.names[id(tensor)] = name or self.fresh(tensor, "T")
+        if tensor.storage not in self.cells:
+            self.cells[tensor.storage] = self.fresh(tensor.storage, "S")
+        self._looks(tensor, name, path, "")
+
+    def _looks(self, tensor, name, path, test):
+        """What a tensor looks like, and which memory it looks at."""
+        kind, words = tensor.spec, f"{path} is {tensor.spec}"
+        test += f"{name}.spec is not {self.const(kind)} or {name}.offset" + f" != {tensor.offset}" * bool(tensor.offset)
+        if not requires(tensor):
+            test += f" or {name}._node is not None or {name}._requires_grad or " \
+                    f"{name}._base is not None and requires({name})"
+        else:
+            words += ", requires grad"
+            test += f" or {name}._requires_grad is not {tensor._requires_grad} or {name}._node is " \
+                    + "not " * (tensor._node is None) + "None"
+            for hooks in ("_leaf_hooks", "_post_hooks"):
+                count = len(getattr(tensor, hooks) or ())
+                test += f" or len({name}.{hooks}) != {count}" if count else f" or {name}.{hooks}"
+        known = self.cells.get(tensor.storage)
+        if known is not None:
+            test += f" or {name}.storage is not {known}"
+        self.guard(test, words)
+        if known is None:
+            known = self.cells[tensor.storage] = f"s{len(self.cells)}"
+            self.loose.append(tensor.storage)
+            self.line(f"{known} = {name}.storage")
+
+    def _container(self, edge, child, text):
+        """An argument that holds others, or one that is known by identity after all."""
+        name = self.names[id(child)] = f"v{len(self.names)}"
+        self.line(f"{name} = {text}")
+        if id(child) in self.things:
+            try:
+                self.recording.bound.append(weakref.ref(child, self.dropped))
+                known = self.fresh(self.recording.bound[-1]) + "()"
+            except TypeError:
+                known = self.fresh(child)
+            self.guard(f"{name} is not {known}", f"{edge.path} is the same {type(child).__name__} as before")
+            return
+        test, words = f"{name}.__class__ is not {self.const(type(child))}", f"{edge.path} is a {type(child).__name__}"
+        if isinstance(child, tuple):
+            test, words = test + f" or len({name}) != {len(child)}", words + f" of {len(child)}"
+        self.guard(test, words)
+
+    def _size(self, held, path, keys):
+        if isinstance(held, tuple):
+            return
+        name = self.const(held)
+        if keys.__class__ is int:
+            self.guard(f"len({name}) != {keys}", f"{path} holds {keys}")
+        elif keys.__class__ is frozenset:
+            self.guard(f"{name} != {self.const(keys)}", f"{path} holds the same {len(keys)}")
+        else:
+            now = f"(*{name},)" if keys == tuple(held) else f"(*map(id, {name}),)"
+            self.guard(f"{now} != {self.const(keys)}", f"{path} has the same {len(keys)} keys")
+
+    def _apart(self):
+        """Where something is written: memory that was apart has to be apart again, and nobody outside may hold it."""
+        stored = [storage for storage, *_ in self.study.stored]
+        if not stored:
+            return
+        used = {storage for _, storage in self.study.read}.union(stored)
+        loose = [self.cells[s] for s in self.loose if s in used]
+        if loose:
+            others = frozenset(id(s) for s in self.cells if s not in self.loose)
+            self.line("d = {" + ", ".join(f"id({s})" for s in loose) + "}")
+            self.guard(f"len(d) != {len(loose)} or not d.isdisjoint({self.const(others)})",
+                       "tensors that shared no memory share none")
+        self.recording.outside = self.guard(
+            " or ".join(f"{self.cells[s]}.exported and {self.cells[s]}.still_exported()" for s in stored),
+            "nobody outside holds memory that is written")
+
+    def _numbers(self):
+        """The lines that numbers come from, and what was asked about them."""
+        book, leaves = self.book, self.paths
+        used = [*self.numbers, *[now._name for _, now in self.study.moves if type(now) in TRACED],
+                *numbers_in(self.study.result)]
+        asked = [name for names in book.answers.values() for name in names]
+        for name, text in book.needed([*used, *asked, *book.fixed]):
+            self.line(f"{name} = {text}")
+        for text, answer in book.answers:
+            self.guard(f"({text}) is not {answer}", f"{self._said(text)} is {answer}")
+        for name, value in book.fixed.items():
+            self._plain(value, name, self._said(name))
+        live, stack = set(), used
+        while stack:
+            name = stack.pop()
+            live.add(name)
+            stack += [n for n in book.lines.get(name, ("", ()))[1] if n not in live]
+        self.recording.moving = [path for name, path in leaves.items() if name in live and name not in book.fixed]
+
+    def _said(self, text):
+        """Words of the source as the user knows them."""
+        words = text.replace("(", " ( ").replace(")", " ) ").split()
+        found = [self.paths.get(w) or (f"({self._said(self.book.lines[w][0])})" if w in self.book.lines else w)
+                 for w in words]
+        return " ".join(found).replace("( ", "(").replace(" )", ")")
+
+    # --- the run, and after ------------------------------------------------------------------------------------------
+
+    def _run(self):
+        study, recording = self.study, self.recording
+        self.indent = "  "
+        self.space["OFF"] = Miss(len(recording.guards))
+        recording.guards.append("everything that is read is still there")
+        self.lines += ["  except Exception:", "    return OFF"]
+        read = "".join(f"{self.cells[storage]}.value, " for _, storage in study.read)
+        if study.early:
+            self.space["REFUSED"] = REFUSED
+            check = Checks(study.early, recording.runner, dict(study.fixed))
+            places = dict(study.read)
+            self.space["check"] = check
+            check.places = [slot for slot in dict.fromkeys(check.needs) if slot in places]
+            self.line(f"if not check(({''.join(self.cells[places[slot]] + ', ' for slot in check.places)})): "
+                      "return REFUSED")
+        after = self._after()
+        if study.trace.draws:
+            self.space["draw"] = Draws([(draw, kind) for draw, kind, _ in study.trace.draws])
+            self.line("r = draw()")
+        given = read + "".join(f"r[{number}], " for _, number in study.drawn)
+        if study.fixed:
+            self.space["fixed"] = tuple(value for _, value in study.fixed)
+            given += "*fixed, "
+        if study.late:
+            self.line(f"i = ({given})")
+            self.space["late"] = Checks(study.late, recording.runner, {}).late
+            self.line("late(i)")
+            self.line("del i")                               # who holds the contents is asked by counting
+        if study.needs:
+            self.space["run"] = recording.runner.run
+            self.lines += [f"  m = [None] * {len(study.needs) + 1}", "  try:",
+                           f"    run(({given}), ({''.join(name + ', ' for name in self.numbers)}), m)"]
+            self.lines += [f"    {text}" for text in after]
+            self.lines += ["  except BaseException:", "    if m[-1]:"]             # an interrupt: what has run has run
+            self.lines += [f"      {text}" for text in after or ["pass"]]
+            self.lines += ["    raise"]
+        else:
+            self.lines += [f"  {text}" for text in after]
+        self.line(f"return {self._expression(study.result)}")
+
+    def _after(self):
+        """The statements that do what the call did."""
+        study, after, words = self.study, [], self.recording.effects
+        place = {slot: i for i, slot in enumerate(sorted(study.needs))}
+        passed = {}
+
+        def contents(kind, what):
+            if kind == "entry":
+                if what not in passed:                       # read before anything is written
+                    passed[what] = f"e{len(passed)}"
+                    self.line(f"{passed[what]} = {self.cells[what]}.value")
+                return passed[what]
+            return f"m[{place[what]}]" if kind == "made" else f"r[{what}]" if kind == "draw" else self.const(what)
+
+        for storage, source, rose, path in study.stored:
+            name = self.cells[storage]
+            after.append(f"{name}.value = {contents(*source)}")
+            if rose:
+                after += [f"{name}.version += {rose}", f"{name}.writer = {self.fresh(storage.writer)}"]
+            words.append(f"writes to {path}")
+        made = {}
+        for number, (storage, source) in enumerate(study.new_storages.items()):
+            made[storage] = f"y{number}"
+            facts = self.fresh((storage.nbytes, storage.device, storage.version, storage.inference))
+            after.append(f"y{number} = cell({contents(*source)}, {facts})")
+        for number, tensor in enumerate(study.new_tensors.values()):
+            name = self.names[id(tensor)] = f"w{number}"
+            after.append(f"{name} = tensor({made.get(tensor.storage) or self.cells[tensor.storage]}, "
+                         f"{self.fresh(facts_of(tensor))})")
+        for tensor in study.new_tensors.values():
+            base = tensor._base
+            if base is not None and (id(base) in study.new_tensors or id(base) in self.scene.tensors):
+                name = self.names[id(tensor)]
+                after += [f"{name}._base = {self.names[id(base)]}", f"{name}._seen = {name}.storage.version"]
+        for edge, now in study.moves:
+            text = now._name if type(now) in TRACED else "None" if now is None else self.names[id(now)]
+            after.append(f"setattr({self.holder(edge)}, {edge.key!r}, {text})" if isinstance(edge.holder, type) else
+                         f"{self.item(edge)} = {text}")
+            words.append(f"puts {self._said(text) if type(now) in TRACED else 'None' if now is None else 'a tensor'} "
+                         f"into {edge.path}")
+        return after
+
+    def _expression(self, tree):
+        """What the replay returns."""
+        kind, thing, parts = tree
+        if kind in ("tensor", "known"):
+            return "None" if thing is None else self.const(thing)
+        if kind == "number":
+            return thing
+        if kind == "mapping":
+            inside = "{" + ", ".join(f"{self.fresh(key)}: {self._expression(part)}" for key, part in parts) + "}"
+            return inside if thing is dict else f"record({self.const(thing)}, {inside})"
+        inside = ", ".join(map(self._expression, parts))
+        if thing is list:
+            return f"[{inside}]"
+        inside = f"({inside},)" if parts else "()"
+        return inside if thing is tuple else f"{self.const(thing)}._make({inside})" if hasattr(thing, "_fields") else \
+            f"{self.const(thing)}({inside})"
+
+
+def numbers_in(tree):
+    """The names of the numbers in a result."""
+    stack, found = [tree], []
+    while stack:
+        kind, thing, parts = stack.pop()
+        if kind == "number":
+            found.append(thing)
+        stack += [part[1] if kind == "mapping" else part for part in parts]
+    return found
+
+
+# --- what a replay calls ---------------------------------------------------------------------------------------------
+
+
+def new_storage(value, facts):
+    storage = Storage()
+    storage.value = value
+    storage.nbytes, storage.device, storage.version, storage.inference = facts
+    storage.exported, storage.print_at = False, None
+    return storage
+
+
+def facts_of(tensor):
+    """What a replay needs to know to make a tensor like this one."""
+    cut = tensor._cut
+    if tensor.grad_fn is not None:
+        cut = ("flambeau.compile, since the graph was used up inside the function and a replay makes none", tensor.site)
+    return (type(tensor), tensor.spec, tensor.offset, tensor.site, cut, tensor._requires_grad, tensor._view_of)
+
+
+def new_tensor(storage, facts):
+    made = _new(Tensor)
+    kind, made.spec, made.offset, made.site, made._cut, made._requires_grad, view_of = facts
+    made.storage = storage
+    made._node = made._base = None
+    if kind is not Tensor:
+        made.__class__ = kind
+    if view_of is not None:
+        made._view_of = view_of
+    return made
+
+
+def new_record(kind, fields):
+    made = _new(kind)
+    made.__dict__.update(fields)
+    return made
+
+
+class Draws:
+    """Random numbers, drawn again in the order in which the call drew them."""
+
+    def __init__(self, draws):
+        self.draws = draws
+
+    def __call__(self):
+        return [Value.of(filled(draw, kind), kind) for draw, kind in self.draws]
+
+
+class Checks:
+    """The checks of data that operations made at the call, made again."""
+
+    def __init__(self, checks, runner, fixed):
+        self.checks, self.runner, self.fixed = checks, runner, fixed
+        code = runner.code
+        self.made = {slot for entry, _, _, _, first in code for slot in range(first, first + len(entry.outs))}
+        self.asked = [n.slot for _, given in checks for g in given for n in (g if g.__class__ is list else (g,))
+                      if n.__class__ is Noted]
+        self.needs = [slot for slot in self.asked if slot not in self.made]
+        live = set(self.asked) & self.made
+        for entry, slots, _, _, first in reversed(code):
+            if any(s in live for s in range(first, first + len(entry.outs))):
+                live.update(slots)
+        self.needs += sorted(live - self.made - set(self.needs))
+        self.last = None
+
+    def __call__(self, storages):
+        """Whether all of them hold for the contents of these storages; asked again only if they have changed."""
+        now = [(s.value.ready(), s.version) for s in storages]
+        if self.last is not None and not any(a[0] is not b[0] or a[1] != b[1] for a, b in zip(now, self.last)) \
+                and not any(s.exported for s in storages):
+            return True
+        held = self.fixed | dict(zip(self.places, [value for value, _ in now], strict=True))
+        try:
+            self._all(held)
+        except Exception:                                    # the ordinary call will refuse it, in its own words
+            return False
+        self.last = now if sum(value.spec.nbytes for value, _ in now) < SMALL else None
+        return True
+
+    def late(self, values):
+        """The checks that look at random numbers. They are drawn by now, so a refusal is raised here."""
+        self._all(dict(zip(self.runner.inputs, [value.ready() for value in values], strict=True)))
+
+    def _all(self, held):
+        made = evaluate(self.runner.code, held, [s for s in self.asked if s in self.made])
+        for op, given in self.checks:
+            op.verify(*[[self._array(n, held, made) for n in g] if g.__class__ is list else self._array(g, held, made)
+                        for g in given])
+
+    def _array(self, seen, held, made):
+        if seen.__class__ is not Noted:
+            return seen
+        value = held[seen.slot] if seen.slot in held else Value.of(made[seen.slot], self.runner.specs[seen.slot])
+        return value.look(seen.spec, seen.offset)
+
+

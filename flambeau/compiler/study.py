@@ -1,0 +1,256 @@
+"""Find out what a recorded call did, by comparing what was there before it with what is there after it.
+
+What a replay could not repeat is refused here, with the reason in words. What is left is what `source.py` writes down:
+which storages got which contents, which places hold other tensors or numbers, what the result is made of, which inputs
+the instructions read, and which checks of data go with them.
+"""
+import gc
+import sys
+import types
+from collections import deque
+
+from ..autograd.node import AccumulateGrad, OpNode
+from ..base import dtypes
+from ..base.spec import Size
+from ..tensor.dispatch import _overrides
+from ..tensor.protocol import own_state
+from ..tensor.tensor import Tensor
+from .capture import Noted, tensor_state
+from .see import EQUAL, PLAIN, is_record, keys_of, short
+from .traced import TRACED
+
+_refs = sys.getrefcount
+
+
+class Unfit(Exception):
+    """Why a recorded call cannot be replayed. `again`: whether the next call may do better, and what to know then."""
+
+    def __init__(self, reason, again=False, varying=(), others=()):
+        super().__init__(reason)
+        self.again, self.varying, self.others = again, varying, others
+
+
+class Study:
+    """What one recorded call did."""
+
+    def __init__(self, capture):
+        self.capture, self.scene, self.trace = capture, capture.scene, capture.recorder
+        self.needs = {}               # slots that a replay has to compute
+        self.moves = []               # (edge, Tensor, None or Traced): what the call has put where
+        self.stored = []              # (storage, source of its contents, by how much its version rose, path)
+        self.new_storages = {}        # storage that the call made → source of its contents
+        self.new_tensors = {}         # id → tensor that the call made and that stays
+        self.draws = {value: i for i, (_, _, value) in enumerate(self.trace.draws)}
+        self._what_ran()
+        self._containers()
+        self._edges()
+        self._tensors()
+        self._stores()
+        for edge, now in self.moves:
+            if isinstance(now, Tensor):
+                self._result(now, edge.path)
+        self.result = self._structure(capture.out)
+        self._inputs()
+        self._checks()
+        self._nobody_else()
+
+    # --- what it did to what was there -------------------------------------------------------------------------------
+
+    def _what_ran(self):
+        capture = self.capture
+        if self.trace.reason is not None:
+            raise Unfit(self.trace.reason)
+        if capture.watch.reason is not None:
+            raise Unfit(f"{capture.watch.reason} would not be repeated")
+        unknown = [code for key, code in capture.watch.codes.items() if key not in self.scene.codes]
+        if unknown:
+            others = [f for code in unknown for f in gc.get_referrers(code)
+                      if isinstance(f, types.FunctionType) and f.__code__ is code]
+            raise Unfit(f"{unknown[0].co_name} was found only when it ran", again=True, others=others)
+        if capture.modes_before != capture.modes_after:
+            raise Unfit("the call changed the gradient mode or a default, and left it changed")
+
+    def _containers(self):
+        for held, path, before in (*self.scene.sizes, *self.scene.spaces):
+            now = keys_of(held) if before.__class__ is tuple else frozenset(held) if before.__class__ is frozenset \
+                else len(held)
+            if now != before:
+                old, new = (n if n.__class__ is int else len(n) for n in (before, now))
+                raise Unfit(f"the call changed {path}: " + (f"it held {old} and now holds {new}" if old != new else
+                                                            "it holds something else"), again=True)
+
+    def _edges(self):
+        numbers, varying = dict(self.capture.moved), []
+        places = {}
+        for edge in self.scene.edges:
+            places[id(edge.child)] = places.get(id(edge.child), 0) + 1
+        for edge in self.scene.edges:
+            now, before = edge.read(), edge.child
+            if edge in numbers:
+                self.moves.append((edge, numbers[edge]))
+            elif now is before or type(now) is type(before) and isinstance(now, PLAIN) and (now == before or now != now):
+                continue
+            elif isinstance(now, (Tensor, type(None))) and isinstance(before, (Tensor, type(None))) and edge.writable() \
+                    and (edge.kind == "grad" or before is None or places[id(before)] == 1):
+                edge.loose = True                            # another tensor at every call: see Note [Loose]
+                self.moves.append((edge, now))
+            else:
+                reason = f"the call changed {edge.path} from {short(before)} to {short(now)}"
+                if not type(now) is type(before) is int:
+                    raise Unfit(reason, again=True)
+                varying.append((edge.path, reason))
+        if varying:
+            raise Unfit(varying[0][1], again=True, varying=[path for path, _ in varying])
+
+    def _tensors(self):
+        for tensor, path, storage, before in self.capture.tensors_before:
+            if tensor.storage is not storage:
+                raise Unfit(f"the call gave {path} other memory")
+            if tensor_state(tensor) != before:
+                raise Unfit(f"the call changed {path}: its shape, its hooks, or whether it requires grad", again=True)
+
+    def _stores(self):
+        entry = {storage: value for value, storage in self.trace.entry.items()}
+        for storage, path in self.trace.storages.items():
+            rose = storage.version - self.capture.versions[storage]
+            if rose or storage.value is not entry[storage]:
+                self.stored.append((storage, self._source(storage.value, path), rose, path))
+
+    def _source(self, value, path):
+        """Where contents come from: ("made", slot), ("entry", storage), ("draw", number), ("constant", Value)."""
+        trace = self.trace
+        if value.trace is trace:
+            self.needs[value.slot] = None
+            return "made", value.slot
+        if value in trace.entry:
+            return "entry", trace.entry[value]
+        if value in self.draws:
+            return "draw", self.draws[value]
+        if value in trace.born:
+            return "constant", value
+        raise Unfit(f"the contents of {path} came from somewhere that cannot be seen")
+
+    # --- what it gave ------------------------------------------------------------------------------------------------
+
+    def _result(self, tensor, path):
+        """See that a replay can make this tensor, if it was not there before."""
+        if id(tensor) in self.scene.tensors or id(tensor) in self.new_tensors:
+            return
+        if _overrides(type(tensor)) or own_state(tensor):
+            raise Unfit(f"{path} is a {type(tensor).__name__} with something of its own: only plain tensors are made "
+                        "again")
+        if tensor.grad_fn is not None and is_live(tensor):
+            raise Unfit(f"{path} requires grad, and its graph is still there: put backward and the optimizer's step "
+                        "into the compiled function, or call it under torch.no_grad()")
+        if tensor._grad is not None or tensor._retains is not None or tensor._leaf_hooks or tensor._post_hooks:
+            raise Unfit(f"{path} is a new tensor with a gradient or a hook")
+        storage = tensor.storage
+        if storage.value is None:
+            raise Unfit(f"{path} is on the meta device")
+        if storage not in self.trace.storages and storage not in self.new_storages:
+            if storage.exported:
+                raise Unfit(f"{path} shares its memory with the outside")
+            self.new_storages[storage] = self._source(storage.value, path)
+        self.new_tensors[id(tensor)] = tensor
+
+    def _structure(self, out):
+        """`out` as a tree of (kind, thing, parts)."""
+        if isinstance(out, Tensor):
+            self._result(out, "the result")
+            return "tensor", out, ()
+        if type(out) in TRACED:
+            return "number", out._name, ()
+        if id(out) in self.scene.seen:
+            return "known", out, ()
+        if isinstance(out, (*PLAIN, *EQUAL, dtypes.dtype, type, types.FunctionType, types.ModuleType)):
+            return "known", out, ()
+        kind = type(out)
+        if kind in (list, tuple, deque, Size) or isinstance(out, tuple) and hasattr(out, "_fields"):
+            return "sequence", kind, [self._structure(part) for part in out]
+        if kind is dict or is_record(kind):
+            parts = out if kind is dict else vars(out)
+            if all(isinstance(key, PLAIN) for key in parts):
+                return "mapping", kind, [(key, self._structure(part)) for key, part in parts.items()]
+        raise Unfit(f"the result holds a {kind.__name__}; what can be made again are tensors, numbers, strings, and "
+                    "lists, tuples, dictionaries and dataclasses of them")
+
+    # --- what goes in ------------------------------------------------------------------------------------------------
+
+    def _inputs(self):
+        """The slots of what comes in: what is read from storages, random numbers, constants; and what is overwritten."""
+        self.read, self.drawn, self.fixed = [], [], []
+        for value, slot in self.trace.slots.items():
+            self._input(slot, *self._source(value, "an input"))
+        over = {storage for storage, *_ in self.stored}
+        sources = [source for _, source, *_ in self.stored] + list(self.new_storages.values())
+        passed = {what for kind, what in sources if kind == "entry"}
+        self.free = tuple(slot for slot, storage in self.read if storage in over and storage not in passed)
+
+    def _input(self, slot, kind, what):
+        (self.read if kind == "entry" else self.drawn if kind == "draw" else self.fixed).append((slot, what))
+
+    def _checks(self):
+        """The checks that have to be repeated, with slots in the place of Values: before random numbers, and after."""
+        self.early, self.late = [], []
+        for op, given in self.trace.checks:
+            came = set()
+            for seen in (n for g in given for n in (g if g.__class__ is list else (g,)) if n.__class__ is Noted):
+                value, seen.value = seen.value, None
+                if value.trace is self.trace:
+                    seen.slot = value.slot
+                else:
+                    seen.slot = self._slot_of(value)
+                came |= self._origins(seen.slot)
+            if came:
+                (self.late if "draw" in came else self.early).append((op, given))
+        self.trace.checks = []
+
+    def _slot_of(self, value):
+        """The slot of a ready Value; a new one if only a check has looked at it."""
+        trace = self.trace
+        slot = trace.slots.get(value)
+        if slot is None:
+            slot = trace._slot(value)
+            self._input(slot, *self._source(value, "an input"))
+        return slot
+
+    def _origins(self, slot):
+        """Which of "entry" and "draw" are among the sources that a slot is computed from."""
+        live = {slot}
+        for index in range(len(self.trace.code) - 1, -1, -1):
+            entry, slots, _, params, first = self.trace.code[index]
+            if any(s in live for s in range(first, first + len(entry.outs))):
+                live.update(slots)
+                if any((index, n) in self.trace.numbers for n in range(len(params))):
+                    raise Unfit(f"{entry.op.__name__} makes positions from a number that may change")
+        return {word for word, found in (("entry", self.read), ("draw", self.drawn)) if any(s in live for s, _ in found)}
+
+    def _nobody_else(self):
+        """Refuse if somebody holds a result that is neither returned nor found where the function keeps things."""
+        code, values = self.trace.code, self.trace.values
+        for attempt in range(2):
+            held = [(entry, slot) for entry, _, _, _, first in code for slot in range(first, first + len(entry.outs))
+                    if slot not in self.needs and _refs(values[slot]) > 2]
+            if not held:
+                return
+            if not attempt:
+                gc.collect()                                 # it may be only a cycle that nobody reaches
+        raise Unfit(f"a result of {held[0][0].op.__name__} is kept somewhere that cannot be seen from the function")
+
+
+def is_live(tensor):
+    """Whether a backward from `tensor` could still run."""
+    stack, seen, used = [tensor.grad_fn], set(), False
+    while stack:
+        node = stack.pop()
+        if node in seen or isinstance(node, AccumulateGrad):
+            continue
+        seen.add(node)
+        if node.released is not None:
+            used = True
+        elif not isinstance(node, OpNode) or node.plan.saves:
+            return True
+        stack += [edge[0] for edge in node.edges if edge is not None]
+    return not used
+
+
