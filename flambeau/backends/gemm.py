@@ -33,7 +33,7 @@ LONG = 320                    # k of one block at most: what is packed must fit 
 SHORT = 64                    # and for few rows, when B is read as it lies: whole rows of it, page after page
 TOGETHER = 8                  # rows of B that are copied together
 ROOM = 128 << 10              # elements of A that are packed together, at most
-LARGE = 512 << 10             # bytes of A's block beyond which it does not stay in the second cache
+LARGE = 1 << 20               # bytes of A's block beyond which it does not stay in the second cache
 GROUP = 192 << 10             # bytes of B that are packed together
 PIECE = 16_000                # cycles of work, by estimate, that are worth handing to another thread
 
@@ -95,37 +95,34 @@ class Kernels:
                 c, e = w.at(elt, c, "%c.row"), w.at(elt, e, "%e.row")
         return v.declarations() + w.text()
 
-    def copy(self):
-        """Rows of contiguous elements to rows of contiguous elements."""
-        v, elt, n = self.v, self.element, self.lanes
-        w = Writer("define internal void @copy(ptr %to, i64 %to.row, ptr %from, i64 %from.row, i64 %rows, i64 %cols)")
-        whole = w.down("%cols", n)
-        rest = w.sub("%cols", whole)
-        some = v.mask(w, rest)
-        with w.loop(0, "%rows", 1, [("ptr", "%to"), ("ptr", "%from")]) as r:
-            to, source = r.values
-            with w.loop(0, whole, n) as j:
-                v.store(w, v.load(w, w.at(elt, source, j.i)), w.at(elt, to, j.i))
-            with w.when(w.is_("sgt", rest, 0)):
-                v.store(w, v.load_some(w, w.at(elt, source, whole), some), w.at(elt, to, whole))
-            r.next = [w.at(elt, to, "%to.row"), w.at(elt, source, "%from.row")]
-        return w.text()
-
     def strips(self):
         """Strips of rows of a matrix that is contiguous along its columns, each strip contiguous: [strip, column, row].
 
-        The first `taller` strips have one row more than `low`."""
-        v, elt = self.v, self.element
+        The first `taller` strips have one row more than `low`. Behind each strip there is room for a vector."""
+        v, elt, n = self.v, self.element, self.lanes
         w = Writer("define internal void @strips(ptr %to, ptr %from, i64 %from.col, i64 %strips, i64 %low, i64 %taller, "
                    "i64 %cols)")
-        with w.loop(0, "%strips", 1, [("ptr", "%to"), ("ptr", "%from")]) as s:
-            height = w.add("%low", w.one_if(w.is_("slt", s.i, "%taller")))
-            some = v.mask(w, height)
-            with w.loop(0, "%cols", 1, [("ptr", s.values[0]), ("ptr", s.values[1])]) as k:
+
+        def pack(count, height, some, to, source):
+            """`count` strips side by side, along the columns: what lies side by side is read together."""
+            room = w.add(w.mul(height, "%cols"), n)
+            with w.loop(0, "%cols", 1, [("ptr", to), ("ptr", source)]) as k:
                 to, source = k.values
-                v.store(w, v.load_some(w, source, some), to)          # what is too much is written over by the next
+                for i in range(count):
+                    one = v.load_some(w, w.at(elt, source, w.mul(i, height)), some)
+                    v.store(w, one, w.at(elt, to, w.mul(i, room)))        # the next writes over what is too much
                 k.next = [w.at(elt, to, height), w.at(elt, source, "%from.col")]
-            s.next = [k.values[0], w.at(elt, s.values[1], height)]
+
+        begin, to, source = 0, "%to", "%from"
+        for height, end in ((w.add("%low", 1), "%taller"), ("%low", "%strips")):
+            some, room = v.mask(w, height), w.add(w.mul(height, "%cols"), n)
+            together = w.add(begin, w.down(w.sub(end, begin), TOGETHER))
+            for first, last, count in ((begin, together, TOGETHER), (together, end, 1)):
+                with w.loop(first, last, count, [("ptr", to), ("ptr", source)]) as s:
+                    pack(count, height, some, *s.values)
+                    s.next = [w.at(elt, s.values[0], w.mul(count, room)), w.at(elt, s.values[1], w.mul(count, height))]
+                to, source = s.values
+            begin = end
         return w.text()
 
     def gather(self):
@@ -223,7 +220,7 @@ class Kernels:
             e = w.at(elt, w.at(elt, E, at["e"]), w.add(w.mul(top, f["e_row"]), w.mul(left, f["e_col"])))
             with w.loop(0, w.most(f["K"], 1), f["block"]) as k:          # no k at all: once, with nothing to add
                 self.block(w, f, k.i, m, cols, a, b, c, e, has_e, relu, alpha, beta, a_pack, b_pack, zeros, ebuf)
-        texts = [self.v.declarations(), self.copy(), self.strips(), self.gather(), self.turn(), self.panels(), w.text()]
+        texts = [self.v.declarations(), self.strips(), self.gather(), self.turn(), self.panels(), w.text()]
         return "\n".join(texts)
 
     def numbers(self, w, runtime):
@@ -265,8 +262,6 @@ class Kernels:
         # rows of the copy start at odd multiples of the vector, so that they do not meet in the cache
         far = w.add(w.up(size, 2 * n), n)
         w.switch(f["a_pack"], {
-            COPY: lambda: w.do(f"call void @copy(ptr {a_pack}, i64 {far}, ptr {a}, i64 {f['a_row']}, i64 {m}, "
-                               f"i64 {size})"),
             TURN: lambda: w.do(f"call void @strips(ptr {a_pack}, ptr {a}, i64 {f['a_col']}, i64 {strips}, i64 {low}, "
                                f"i64 {taller}, i64 {size})"),
             GATHER: lambda: w.do(f"call void @gather(ptr {a_pack}, i64 {far}, ptr {a}, i64 {f['a_row']}, "
@@ -319,10 +314,11 @@ class Kernels:
                             for j in range(WIDTH):
                                 self.v.store(w, one, w.at(elt, ebuf, w.add(w.mul(r.i, WIDTH * n), j * n)))
                     e_s, e_r = w.pick(single, ebuf, e_s, "ptr"), w.pick(single, WIDTH * n, e_row)
+                    a_s = w.at(elt, a, w.add(w.mul(row, a_step), w.mul(s.i, w.pick(upright, n, 0))))
                     which = w.add(w.mul(w.sub(rows, 1), WIDTH), w.sub(width, 1))
                     table = w(f"inttoptr i64 {f['kernels']} to ptr")
                     kernel = w.load("ptr", w.at("ptr", table, which))
-                    w.do(f"call void {kernel}(i64 {size}, ptr {w.at(elt, a, w.mul(row, a_step))}, i64 {a_row}, "
+                    w.do(f"call void {kernel}(i64 {size}, ptr {a_s}, i64 {a_row}, "
                          f"i64 {w.pick(upright, rows, a_col)}, ptr {panel}, i64 {b_row}, "
                          f"ptr {w.at(elt, c_p, w.mul(row, f['c_row']))}, i64 {f['c_row']}, ptr {e_s}, i64 {e_r}, "
                          f"i64 {last}, {elt} {alpha}, {elt} {beta}, {elt} {floor})")
@@ -633,16 +629,16 @@ def plan_gemm(machine, f, count):
         f["b_pack"] = COPY if straight else TURN if f["b_row"] == 1 else GATHER
     again = -(-N // across)
     if f["a_col"] == 1:
-        f["a_pack"] = COPY if again > 16 and M > 2 * rows and f["a_row"] * size % 4096 == 0 else DIRECT
+        f["a_pack"] = DIRECT
     elif f["a_row"] == 1:
-        f["a_pack"] = TURN if again > 1 and f["a_col"] * size > 512 else DIRECT
+        f["a_pack"] = TURN if again > 1 and f["a_col"] * size > 1024 else DIRECT
     else:
         f["a_pack"] = GATHER if again > 2 else DIRECT
     cut(machine, f, count, rows, across)
     m, n = min(M, f["tile_m"]), min(N, f["tile_n"])
     f["group"] = max(1, min(GROUP // (block * across * size), -(-n // across)))
     f["b_room"] = up(depth, 16) * (f["group"] * across + machine.lanes) + 4 * machine.lanes
-    f["a_room"] = (up(m, 32) + 32) * (up(depth, 32) + 32) if f["a_pack"] else 1
+    f["a_room"] = (m + 2 * rows) * (depth + 4 * machine.lanes) if f["a_pack"] else 1
     plain = K <= block and f["e_col"] == -1 and f["alpha"] == bits(1.0) and not f["relu"] and not f["runtime"]
     f["kernels"] = machine.micro(shapes(f, rows, width, machine.lanes), plain)
     return machine.function("gemm")
@@ -678,7 +674,8 @@ def shapes(f, rows, width, lanes):
     return [(m, n) for m in sorted(tall) for n in sorted(wide)]
 
 
-COST = {DIRECT: 0.1, COPY: 0.8, TURN: 0.6, GATHER: 2.0}       # cycles to pack an element, about
+COST_A = {DIRECT: 0.05, TURN: 1.7, GATHER: 3.0}               # cycles to pack an element, about
+COST_B = {DIRECT: 0.05, COPY: 1.2, TURN: 0.6, GATHER: 3.0}
 
 
 def cut(machine, f, count, rows, across):
@@ -692,7 +689,7 @@ def cut(machine, f, count, rows, across):
         for right in range(1, most // down + 1):
             tile_m, tile_n = up(-(-M // down), rows), up(-(-N // right), across)
             tiles = -(-M // tile_m) * -(-N // tile_n) * count
-            packed = -(-N // tile_n) * M * COST[f["a_pack"]] + -(-M // tile_m) * N * COST[f["b_pack"]]
+            packed = -(-N // tile_n) * M * COST_A[f["a_pack"]] + -(-M // tile_m) * N * COST_B[f["b_pack"]]
             rounds = -(-tiles // threads)
             # the last round, and somebody who is late, hold everybody up; a tile that is too tall leaves the cache
             idle = rounds * threads / tiles + 0.1 / rounds + 0.1 * max(0, tile_m * f["block"] * machine.size - LARGE) / LARGE

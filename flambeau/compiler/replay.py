@@ -1,7 +1,8 @@
 """Run a recording again: the plan of its instructions over the contents that are there now.
 
 Inputs that the call overwrites are donated: their memory takes the results, if nobody else holds it at that moment.
-Otherwise a second plan runs that leaves all inputs alone. Where there is no plan (the reference executor, an operation
+Otherwise a second plan runs that leaves all inputs alone. Gradients of the last call that nobody else holds are written
+over as well. Where there is no plan (the reference executor, an operation
 that none can be made for), the instructions themselves are put into a trace and run as always.
 """
 import struct
@@ -39,8 +40,8 @@ class Runner:
     def run(self, values, numbers, made):
         """Fill `made` with the Values of the wanted slots, and then True: what was donated has been overwritten.
 
-        `values` are those of the inputs, `numbers` stand in the order of their places. Nobody but the caller's tuple and
-        their storages may hold the Values that are donated.
+        `values` are those of the inputs, `numbers` stand in the order of their places. A Value that stands in `made`
+        already may be written over.
         """
         donates = True
         for value in values:
@@ -50,13 +51,13 @@ class Runner:
         for at in self.free_at:
             value = values[at]
             # the storage, the tuple, the local name, the argument; and nobody else may hold the array
-            if _refs(value) > 4 or value._memory is not None or _refs(value.array) > 2 \
-                    or not value.array.flags.writeable:
+            if _refs(value) > 4 or value._memory is not None or _refs(value.array) > 2:
                 donates = False
                 break
         value = None
-        bound = self.plans.get(donates, self)
-        if bound is self:
+        try:
+            bound = self.plans[donates]
+        except KeyError:
             bound = self.plan(donates)
         if bound is not None and settings.executor != "reference":
             try:
@@ -144,17 +145,24 @@ class Bound:
         try:
             table = self.table
             for at, index in self.read:
-                table[index] = values[at].address()
+                value = values[at]
+                try:
+                    table[index] = value._address
+                except AttributeError:
+                    table[index] = value.address()
             if plan.working:
                 block = memory.block(plan.working)
                 table[0] = block.address
             for at, spec, index in self.outputs:
-                value = made[at] = Value()
-                value.array, value._address = memory.blank(spec)
-                value.spec, value.trace, value._memory = spec, None, None
+                value = made[at]
+                if value is None:                            # otherwise memory that may be written over
+                    value = made[at] = Value()
+                    value.array, value._address = memory.blank(spec)
+                    value.spec, value.trace, value._memory = spec, None, None
                 table[index] = value._address
             for at, spec, source in self.takes:
-                made[at] = taken(values[source], spec)
+                value = values[source]
+                made[at] = value if value.spec is spec else taken(value, spec)
             for k, at in self.floats:
                 self.cells[k] = numbers[at]
             for k, at, dtype in self.others:
@@ -173,6 +181,7 @@ class Bound:
         for slot, value in zip(runner.inputs, values, strict=True):
             held[slot] = value
         code = runner.with_numbers(numbers)
+        made[:] = [None] * len(made)
 
         def finish(given):
             for slot, array_, address in given:

@@ -1,14 +1,13 @@
 """See what a function can see: the tensors, numbers and objects it reaches by its arguments, its closure and globals.
 
-From the function we go on through functions it names, objects it holds, and of each object through the attributes whose
-names occur in the code that was found; so nothing is looked at that the code cannot ask for. What is found is a list of
+From the function we go on through functions it names, objects it holds, and of each object through the attributes that
+the code found so far asks for (names.py); so nothing is looked at that the code cannot see. What is found is a list of
 Edges: places that hold something and could hold something else at the next call. The guards of a recording are made from
 them, and so is the comparison that shows what the call itself has changed.
 
 Note [Loose]: what comes by the arguments is another object at every call, so it is known by where it stands and what it
 looks like: a *loose* edge. Everything else is known by identity: the same object has to be there again.
 """
-import dis
 import enum
 import functools
 import re
@@ -26,6 +25,7 @@ from ..base.op import OpType
 from ..base.spec import Spec, device as Device
 from ..tensor.protocol import OURS
 from ..tensor.tensor import Tensor
+from .names import Names
 from .watch import trusted
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
@@ -34,8 +34,11 @@ SAME = (Dtype, Spec, Layout, MemoryFormat, Generator, enum.Enum, OpType, type(..
         types.GetSetDescriptorType, types.MemberDescriptorType, types.CodeType, types.GenericAlias, types.UnionType,
         re.Pattern, np.dtype, np.ufunc, weakref.ref)
 EQUAL = (Device, np.generic)
-ANYTHING = frozenset("getattr setattr delattr hasattr vars attrgetter methodcaller __dict__".split())
-UNBOUNDED = frozenset("eval exec globals locals".split())
+LITTLE = 4096                 # bytes of a NumPy array that are compared at every call
+# What Python calls only where an object is made or shown: seen when it runs, not looked at before.
+RARE = frozenset("__init__ __new__ __post_init__ __repr__ __str__ __del__ __init_subclass__ __getstate__ __setstate__ "
+                 "__reduce__ __reduce_ex__ __copy__ __deepcopy__ __class_getitem__ __eq__ __hash__ __lt__ __le__ __gt__ "
+                 "__ge__ __replace__".split())
 MISSING = object()
 
 
@@ -96,14 +99,15 @@ class Scene:
 
     def __init__(self, fn, args, kwargs, others=()):
         self.fn, self.args, self.kwargs, self.others = fn, args, kwargs, others
-        self.codes = {}           # id → code object whose names are known
-        self.names = set()        # attributes that the code found so far asks for
+        self.codes = {}           # id → code object that is known
         self.full = False         # whether attributes are asked for by names that are computed
-        self._globals_of = {}     # id of a code object → global names it reads
-        before = None
-        while before != (len(self.codes), len(self.names), self.full):       # new code asks for more
-            before = len(self.codes), len(self.names), self.full
+        self._read = {}           # id of a code object → its Names
+        self._loose = set()       # attributes that are asked of any object
+        self._asked = {}          # id of an object → attributes that are asked of it
+        before, now = None, (0, 0, 0, False)
+        while before != now:                                 # new code asks for more
             self._look()
+            before, now = now, (len(self.codes), len(self._loose), sum(map(len, self._asked.values())), self.full)
         if self.refusal is not None:
             raise Refused(self.refusal)
 
@@ -175,6 +179,9 @@ class Scene:
         elif isinstance(thing, types.FunctionType):
             self._function(thing, path)
         elif isinstance(thing, types.MethodType):
+            code = getattr(thing.__func__, "__code__", None)
+            if code is not None and not trusted(code.co_filename):
+                self._chains(thing.__self__, self._names(code).of("self", None))
             self.stack += [(thing.__func__, path), (thing.__self__, "self")]
         elif isinstance(thing, (staticmethod, classmethod)):
             self.stack.append((thing.__func__, path))
@@ -212,7 +219,7 @@ class Scene:
         self.tensors[id(tensor)] = (tensor, path)
         self._hold("grad", tensor, None, tensor._grad, path + ".grad")
         for name, child in vars(tensor).items():
-            if name not in OURS and (self.full or name in self.names):
+            if name not in OURS and self._asks(tensor, name):
                 self._hold("attribute", tensor, name, child, f"{path}.{name}")
 
     def _function(self, function, path):
@@ -222,35 +229,79 @@ class Scene:
                            if isinstance(held, (types.FunctionType, types.MethodType))]
             return
         self.functions.append(function)
-        self._code(code)
+        names, scope = self._names(code), function.__globals__
         for name, cell in zip(code.co_freevars, cells, strict=True):
             self._hold("cell", cell, None, content(cell), name)
-        scope = function.__globals__
-        for name, stored in self._globals(code, scope).items():
+            self._chains(content(cell), names.of("cell", name))
+        for name, stored in names.globals.items():
             if name in scope or stored:
                 self._hold("item", scope, name, scope.get(name, MISSING), name)
+                self._chains(scope.get(name), names.of("global", name))
+        for name in names.modules:
+            self.stack.append((sys.modules.get(name) or sys.modules.get(f"{scope.get('__package__')}.{name}"), name))
+        if names.unbounded:
+            self._refuse(f"{code.co_name} uses {', '.join(names.unbounded)}(), so what it reads cannot be known")
         self.stack += [(function.__defaults__ or (), path + ".__defaults__"),
                        (function.__kwdefaults__ or (), path + ".__kwdefaults__")]
         self._attributes(function, path, vars(function), False)
 
+    def _names(self, code):
+        """What `code` asks for. What a function that is no method asks of its first argument, is asked of anything."""
+        names = self._read.get(id(code))
+        if names is None:
+            names = self._read[id(code)] = Names(code)
+            self.codes.update({id(inner): inner for inner in names.codes})
+            self._loose |= names.loose
+            self.full = self.full or names.full
+            if code.co_varnames[:1] not in (("self",), ("cls",)):
+                self._loose.update(n for chain in names.of("self", None) for n in chain)
+        return names
+
+    def _chains(self, thing, chains):
+        """Follow chains of attributes from `thing`."""
+        for chain in chains:
+            held = thing
+            for i, name in enumerate(chain):
+                self._asked.setdefault(id(held), set()).add(name)
+                inside = getattr(held, "__dict__", None)
+                if not isinstance(inside, (dict, types.MappingProxyType)) or name not in inside:
+                    self._loose.update(chain[i + 1:])        # what a method or a class gives: anything
+                    break
+                held = inside[name]
+
+    def _asks(self, thing, name):
+        return self.full or name in self._loose or name in self._asked.get(id(thing), ())
+
     def _class(self, cls):
-        """A class of the user's: of it and its bases, what the code names, and what operators call."""
+        """A class of the user's: of it and its bases, what is asked for, and what operators call."""
         for kind in cls.__mro__:
             if is_trusted(sys.modules.get(kind.__module__)) or issubclass(kind, enum.Enum):
                 continue
             self.spaces.append((vars(kind), kind.__name__, len(vars(kind))))
+            self._asked.setdefault(id(kind), set()).update(self._asked.get(id(cls), ()))
             for name, child in list(vars(kind).items()):
                 special = name.startswith("__") and name.endswith("__")
-                if special and isinstance(child, types.FunctionType):
+                if special and name not in RARE and isinstance(child, types.FunctionType):
                     self.stack.append((child, f"{kind.__name__}.{name}"))
-                elif not special and (self.full or name in self.names) and not isinstance(child, SAME):
+                elif not special and self._asks(kind, name) and not isinstance(child, SAME):
                     self._hold("attribute", kind, name, child, f"{kind.__name__}.{name}")
+
+    def _own(self, thing, cls):
+        """What the methods of a class ask of their first argument, they ask of `thing`."""
+        for kind in cls.__mro__:
+            for child in vars(kind).values():
+                for function in (child.fget, child.fset) if isinstance(child, property) else (child,):
+                    code = getattr(function, "__code__", None)
+                    if id(code) in self.codes:
+                        self._chains(thing, self._names(code).of("self", None))
+        self._asked.setdefault(id(cls), set()).update(self._asked.get(id(thing), ()))
 
     def _instance(self, thing, path):
         """An object of any other class: its attributes, where it has some; what we know nothing about is refused."""
         cls = type(thing)
         if cls in (dict, list, deque):
             return
+        self._own(thing, cls)
         self.stack.append((cls, cls.__name__))
         held = getattr(thing, "__dict__", None)
         bases = [kind for kind in cls.__mro__ if kind is not object]
@@ -261,12 +312,14 @@ class Scene:
         slots = [name for kind in bases if not is_ours(kind) for name in slots_of(kind)]
         for name in slots:
             child = getattr(thing, name, MISSING)
-            if child is not MISSING and (name in self.names or computed or self.full):
+            if child is not MISSING and (computed or self._asks(thing, name)):
                 self._hold("slot", thing, name, child, f"{path}.{name}")
         if isinstance(held, dict) or slots or isinstance(thing, (dict, list, deque)):
             return
         self.opaque[id(thing)] = (thing, path)
-        if isinstance(thing, np.ndarray):
+        if isinstance(thing, np.ndarray) and thing.nbytes <= LITTLE and not thing.dtype.hasobject:
+            self.sizes.append((thing, path, thing.tobytes()))
+        elif isinstance(thing, np.ndarray):
             self._refuse(f"{path} is a NumPy array, and nobody would notice if its contents changed; pass a tensor")
         elif cls.__module__.startswith("numpy.random"):
             self._refuse(f"{path} draws random numbers from NumPy; draw them with flambeau, or outside")
@@ -279,47 +332,8 @@ class Scene:
         alone = isinstance(thing, (types.ModuleType, types.FunctionType))
         (self.spaces if alone else self.sizes).append((held, path, len(held)))
         for name, child in list(held.items()):
-            if everything or self.full or name in self.names:
+            if everything or self._asks(thing, name):
                 self._hold("attribute", thing, name, child, f"{path}.{name}")
-
-    # --- code --------------------------------------------------------------------------------------------------------
-
-    def _code(self, code):
-        """Learn the names that `code` and the functions defined in it ask for."""
-        stack = [code]
-        while stack:
-            code = stack.pop()
-            if id(code) in self.codes:
-                continue
-            self.codes[id(code)] = code
-            self.names.update(code.co_names)
-            for constant in code.co_consts:
-                if isinstance(constant, types.CodeType):
-                    stack.append(constant)
-                elif isinstance(constant, str) and constant.isidentifier():
-                    self.names.add(constant)                 # getattr(x, "name")
-            self.full = self.full or not ANYTHING.isdisjoint(code.co_names)
-
-    def _globals(self, code, scope):
-        """The global names that `code` and the functions defined in it read, and whether they write them."""
-        known, imported = self._globals_of.get(id(code), (None, ()))
-        if known is None:
-            known, imported, stack = {}, [], [code]
-            while stack:
-                inner = stack.pop()
-                for i in dis.get_instructions(inner):
-                    if i.opname in ("LOAD_GLOBAL", "STORE_GLOBAL", "LOAD_NAME"):
-                        known[i.argval] = known.get(i.argval) or i.opname == "STORE_GLOBAL"
-                    elif i.opname == "IMPORT_NAME":
-                        imported.append(i.argval)
-                stack += [c for c in inner.co_consts if isinstance(c, types.CodeType)]
-            self._globals_of[id(code)] = known, imported
-        for name in imported:
-            self.stack.append((sys.modules.get(name) or sys.modules.get(f"{scope.get('__package__')}.{name}"), name))
-        wild = sorted(UNBOUNDED.intersection(known))
-        if wild:
-            self._refuse(f"{code.co_name} uses {', '.join(wild)}(), so what it reads cannot be known")
-        return known
 
     def _refuse(self, why):
         self.refusal = self.refusal or why

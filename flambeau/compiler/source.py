@@ -158,6 +158,8 @@ class Writer:
 
     def _edge(self, edge):
         child, proxy, path = edge.child, self.capture.proxies.get(edge), edge.path
+        if edge.kind == "grad" and child is None and id(edge.holder) in self.names:
+            return                                           # asked with what the tensor looks like
         if child is MISSING:
             self.guard(f"content({self.holder(edge)}) is not MISSING" if edge.kind == "cell" else
                        f"{edge.key!r} in {self.holder(edge)}", f"{path} is not there")
@@ -219,6 +221,10 @@ class Writer:
         """What a tensor looks like, and which memory it looks at."""
         kind, words = tensor.spec, f"{path} is {tensor.spec}"
         test += f"{name}.spec is not {self.const(kind)} or {name}.offset" + f" != {tensor.offset}" * bool(tensor.offset)
+        if tensor._grad is None or any(edge.kind == "grad" and edge.holder is tensor and edge.child is None
+                                       for edge, _ in self.study.moves):
+            test += f" or {name}._grad is not None"
+            words += ", has no grad"
         if not requires(tensor):
             test += f" or {name}._node is not None or {name}._requires_grad or " \
                     f"{name}._base is not None and requires({name})"
@@ -261,6 +267,8 @@ class Writer:
         name = self.const(held)
         if keys.__class__ is int:
             self.guard(f"len({name}) != {keys}", f"{path} holds {keys}")
+        elif keys.__class__ is bytes:
+            self.guard(f"{name}.tobytes() != {self.fresh(keys)}", f"{path} has the same contents")
         elif keys.__class__ is frozenset:
             self.guard(f"{name} != {self.const(keys)}", f"{path} holds the same {len(keys)}")
         else:

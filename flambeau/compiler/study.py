@@ -72,8 +72,7 @@ class Study:
 
     def _containers(self):
         for held, path, before in (*self.scene.sizes, *self.scene.spaces):
-            now = keys_of(held) if before.__class__ is tuple else frozenset(held) if before.__class__ is frozenset \
-                else len(held)
+            now = size_of(held, before)
             if now != before:
                 old, new = (n if n.__class__ is int else len(n) for n in (before, now))
                 raise Unfit(f"the call changed {path}: " + (f"it held {old} and now holds {new}" if old != new else
@@ -236,6 +235,13 @@ class Study:
             if not attempt:
                 gc.collect()                                 # it may be only a cycle that nobody reaches
         raise Unfit(f"a result of {held[0][0].op.__name__} is kept somewhere that cannot be seen from the function")
+
+
+def size_of(held, before):
+    """What a Scene notes of a container, as it is now."""
+    kind = before.__class__
+    return keys_of(held) if kind is tuple else frozenset(held) if kind is frozenset else held.tobytes() \
+        if kind is bytes else len(held)
 
 
 def is_live(tensor):

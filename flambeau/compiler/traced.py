@@ -189,6 +189,8 @@ class Traced:
         return type(self._value), (plain(self),)
 
     def __getattr__(self, name):
+        if not hasattr(type(self._value), name):
+            raise AttributeError(f"'{type(self._value).__name__}' object has no attribute '{name}'")
         return getattr(plain(self), name)
 
 

@@ -279,6 +279,21 @@ class addmm(Op):
         return added(k, input, beta, product(k, mat1, mat2), alpha)
 
 
+class _affine(Op):
+    """`addmm` without its factors, for `linear`."""
+
+    called, node = "addmm", "AddmmBackward0"
+
+    def meta(input, mat1, mat2):              return addmm.meta(input, mat1, mat2)
+    def ref(xp, input, mat1, mat2):           return xp.matmul(mat1, mat2) + input
+    def d_input(g):                           return g
+    def d_mat1(g, mat1_spec, mat2):           return d_left(g, mat2, mat1_spec)
+    def d_mat2(g, mat1, mat2_spec):           return d_right(g, mat1, mat2_spec)
+
+    def body(k, input, mat1, mat2):
+        return product(k, mat1, mat2) + input if mat1.dtype.is_floating_point else NotImplemented
+
+
 class addmv(Op):
     """`beta` times `input` plus `alpha` times the product of the matrix `mat` and the vector `vec`."""
 
@@ -549,9 +564,9 @@ class _linear(Composite):
         if bias is None:
             return matmul(input, weight.t())
         if n == 2:
-            return addmm(bias, input, weight.t())
+            return _affine(bias, input, weight.t())
         if weight.ndim == 2 and bias.ndim == 1 and input.is_contiguous():
             *lead, k = input.spec.shape
             rows = _reshape(input, (shapes.numel(lead), k))
-            return _view(addmm(bias, rows, weight.t()), (*lead, weight.shape[0]))
+            return _view(_affine(bias, rows, weight.t()), (*lead, weight.shape[0]))
         return matmul(input, weight.t()) + bias

@@ -189,11 +189,15 @@ class Fuser:
             for base in bases(arg):
                 if base.group is not None and not base.group.closed:
                     found[base.group.rank] = base.group
-        if found:
-            group = found[max(found)]
-            if len(group.nodes) < MANY_NODES and self._ranks_allow(node, group):
-                if self._join(node, group):
-                    return
+        for rank in sorted(found, reverse=True):
+            group = found[rank]
+            if rank != max(found) or not self._ranks_allow(node, group):
+                if group.users:
+                    continue
+                group.rank = self.rank                   # nobody waits for it: it may as well run later
+                self.rank += 1
+            if len(group.nodes) < MANY_NODES and self._ranks_allow(node, group) and self._join(node, group):
+                return
         self._start(node)
 
     def _ranks_allow(self, node, group):
