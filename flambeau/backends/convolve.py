@@ -462,7 +462,7 @@ def plan_forth(dtype, x, taps, y, start, stride, m, channels, a, groups, bias, r
     even = not exact and stride[1] == 1 and run(rows, cols, f["pitch"], lanes) < rows * -(-cols // lanes)
     vectors = {run(r, c, f["pitch"], lanes) if even else r * -(-c // lanes)
                for r in {rows, out_h - (out_h - 1) // rows * rows} for c in {cols, out_w - (out_w - 1) // cols * cols}}
-    width, height = best_shape(machine, m_tile, max(vectors))
+    width, height = best_shape(machine, m_tile, max(vectors), block * len(taps))
     f.update(batch=x.size[0], groups=groups, depth=depth, out_h=out_h, out_w=out_w, rows=rows,
              row_blocks=-(-out_h // rows), cols=cols, col_blocks=-(-out_w // cols), m=m, m_tile=m_tile,
              m_tiles=-(-m // m_tile), channels=channels, block=block, y_0=start, y_n=y.step[0], y_m=y.step[1],
@@ -498,7 +498,7 @@ def plan_back(dtype, x, taps, g, weight, stride, groups):
     tiles = -(-m // m_tile) * groups
     block = max(1, min(block, -(-channels // -(-wanted // tiles))))
     block = -(-channels // -(-channels // block))
-    width, height = best_shape(machine, block * len(taps), m_wide // lanes)
+    width, height = best_shape(machine, block * len(taps), m_wide // lanes, rows * cols)
     f.update(batch=x.size[0], depth=depth, out_h=out_h, out_w=out_w, rows=rows, row_blocks=-(-out_h // rows), cols=cols,
              col_blocks=-(-out_w // cols), m=m, m_tile=m_tile, m_tiles=-(-m // m_tile), channels=channels, block=block,
              blocks=-(-channels // block), g_n=g.step[0], g_m=g.step[1], g_d=g.step[2], g_h=g.step[3], g_w=g.step[4],
@@ -524,7 +524,7 @@ def run(rows, cols, pitch, lanes):
     return -(-((rows - 1) * pitch + cols) // lanes)
 
 
-def best_shape(machine, m, vectors):
+def best_shape(machine, m, vectors, k):
     """(vectors, rows) of the innermost kernels."""
-    width = widest(machine, m, vectors * machine.lanes)
+    width = widest(machine, m, vectors * machine.lanes, k)
     return width, machine.rows(width)

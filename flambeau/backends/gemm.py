@@ -8,8 +8,8 @@ columns in panels of a few vectors and through the rows a few at a time, and the
 block of C in registers while it runs along k: one vector of B times one number of A, spread, added to it. Panels of B
 that do not lie well are copied to the stack first (turned, if B is a transposed matrix), and so are blocks of A.
 
-Each element adds its products in the order of k, in blocks of `block_of(K)`; nothing else about the cutting shows in
-the result. So results do not depend on the number of threads, nor on how the tiles were chosen.
+Each element adds its products in the order of k, in blocks that the shapes alone decide on; nothing else about the
+cutting shows in the result. So results do not depend on the number of threads, nor on how the tiles were chosen.
 
 Two other ways run where they are faster: along k by vectors ("dots"), for few rows and operands that are both
 contiguous along k.
@@ -29,11 +29,11 @@ Step = namedtuple("Step", "fn tiles grain ints")
 X86 = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686", "x86")
 ELEMENTS = {"float32": "float", "float64": "double"}
 ROWS, WIDTH = 16, 8           # the kernels' limits: rows, and vectors across
-LONG = 320                    # k of one block at most: what is packed must fit in the second cache
-SHORT = 64                    # and for few rows, when B is read as it lies: whole rows of it, page after page
+LONG = 1536                   # k of one block at most
+MIDDLE = 512                  # where blocks of A are packed: they must fit in the second cache
+SHORT = 64                    # for few rows, when B is read as it lies: whole rows of it, page after page
 TOGETHER = 8                  # rows of B that are copied together
-ROOM = 128 << 10              # elements of A that are packed together, at most
-LARGE = 1 << 20               # bytes of A's block beyond which it does not stay in the second cache
+ROOM = 1 << 20                # bytes of A that are packed together, at most
 GROUP = 192 << 10             # bytes of B that are packed together
 PIECE = 16_000                # cycles of work, by estimate, that are worth handing to another thread
 
@@ -615,28 +615,28 @@ def plan_dots(machine, f, count):
 
 def plan_gemm(machine, f, count):
     M, N, K, size = f["M"], f["N"], f["K"], machine.size
-    width = widest(machine, M, N)
+    width = widest(machine, M, N, K)
     rows, across = machine.rows(width), width * machine.lanes
     f["rows"], f["width"] = rows, width
     straight = f["b_col"] == 1
     skinny = straight and M <= 2 * rows
-    f["block"] = block = block_of(K, SHORT if skinny else LONG)
-    depth = min(block, max(K, 1))
-    # B is read once for every strip of rows, A once for every panel of columns: is a better order worth a copy?
-    if skinny or straight and depth * f["b_row"] * size <= 32 << 10:
-        f["b_pack"] = DIRECT
-    else:
-        f["b_pack"] = COPY if straight else TURN if f["b_row"] == 1 else GATHER
     again = -(-N // across)
+    # A is read once for every panel of columns, B once for every strip of rows: is a better order worth a copy?
     if f["a_col"] == 1:
         f["a_pack"] = DIRECT
     elif f["a_row"] == 1:
         f["a_pack"] = TURN if again > 1 and f["a_col"] * size > 1024 else DIRECT
     else:
         f["a_pack"] = GATHER if again > 2 else DIRECT
+    f["block"] = block = block_of(K, SHORT if skinny else MIDDLE if f["a_pack"] else LONG)
+    depth = min(block, max(K, 1))
+    if skinny or straight and depth * f["b_row"] * size <= 32 << 10:
+        f["b_pack"] = DIRECT
+    else:
+        f["b_pack"] = COPY if straight else TURN if f["b_row"] == 1 else GATHER
     cut(machine, f, count, rows, across)
     m, n = min(M, f["tile_m"]), min(N, f["tile_n"])
-    f["group"] = max(1, min(GROUP // (block * across * size), -(-n // across)))
+    f["group"] = max(1, min(GROUP // (depth * across * size), -(-n // across)))
     f["b_room"] = up(depth, 16) * (f["group"] * across + machine.lanes) + 4 * machine.lanes
     f["a_room"] = (m + 2 * rows) * (depth + 4 * machine.lanes) if f["a_pack"] else 1
     plain = K <= block and f["e_col"] == -1 and f["alpha"] == bits(1.0) and not f["relu"] and not f["runtime"]
@@ -644,16 +644,17 @@ def plan_gemm(machine, f, count):
     return machine.function("gemm")
 
 
-def widest(machine, M, N):
+def widest(machine, M, N, K):
     """How many vectors wide the panels are at most: what takes the fewest cycles, by count."""
     vectors, best = -(-N // machine.lanes), None
+    call = 60 / max(K, 1)                  # what a call of the innermost kernel costs beside its work, for each k
     for width in (3, 2, 4, 1, 6, 8) if machine.registers == 32 else (3, 2, 1, 4):
         rows = machine.rows(width)
         cost = 0
         for n, panels in split(vectors, width):
             for m, strips in split(M, rows):
-                cost += panels * strips * max(m * n / 2, (m + n) / 2, 4)
-        if best is None or cost < best[0] * 0.97:
+                cost += panels * strips * (max(m * n / 2, (m + n) / 2, 4) + call)
+        if best is None or cost < best[0] * 0.98:
             best = cost, width
     return best[1]
 
@@ -691,12 +692,12 @@ def cut(machine, f, count, rows, across):
             tiles = -(-M // tile_m) * -(-N // tile_n) * count
             packed = -(-N // tile_n) * M * COST_A[f["a_pack"]] + -(-M // tile_m) * N * COST_B[f["b_pack"]]
             rounds = -(-tiles // threads)
-            # the last round, and somebody who is late, hold everybody up; a tile that is too tall leaves the cache
-            idle = rounds * threads / tiles + 0.1 / rounds + 0.1 * max(0, tile_m * f["block"] * machine.size - LARGE) / LARGE
-            cost = (work + packed * K) * idle if tile_m * f["block"] <= ROOM or not f["a_pack"] else math.inf
+            idle = rounds * threads / tiles + 0.1 / rounds           # the last round, and somebody who is late
+            fits = not f["a_pack"] or tile_m * f["block"] * machine.size <= ROOM
+            cost = (work + packed * K) * idle if fits else math.inf
             if best is None or cost < best[0]:
                 best = cost, tile_m, tile_n
     cost, f["tile_m"], f["tile_n"] = best
     if cost == math.inf:
-        f["tile_m"] = max(rows, ROOM // f["block"] // rows * rows)
+        f["tile_m"] = max(rows, ROOM // (f["block"] * machine.size) // rows * rows)
     f["tiles_m"], f["tiles_n"] = -(-M // f["tile_m"]), -(-N // f["tile_n"])

@@ -51,7 +51,8 @@ class Runner:
         for at in self.free_at:
             value = values[at]
             # the storage, the tuple, the local name, the argument; and nobody else may hold the array
-            if _refs(value) > 4 or value._memory is not None or _refs(value.array) > 2:
+            if _refs(value) > 4 or value._memory is not None or _refs(value.array) > 2 \
+                    or not value.array.flags.writeable:
                 donates = False
                 break
         value = None
@@ -200,3 +201,15 @@ def taken(old, spec):
     if old.spec is spec:
         return old
     return Value.of(old.look(spec, 0), spec)
+
+
+def recycled(tensor, storage):
+    """The contents of a gradient that is about to be replaced, if nobody else can see them; else None."""
+    value = storage.value
+    # the parameter or the tensor, the caller's name, ours, the argument; the storage, the name, the argument
+    if _refs(tensor) > 4 or _refs(storage) > 4 or value.trace is not None or _refs(value) > 3 or storage.exported \
+            or value.spec is not tensor.spec or value._memory is not None or _refs(value.array) > 2 \
+            or not value.array.flags.writeable:
+        return None
+    value.address()
+    return value

@@ -15,7 +15,7 @@ from ..tensor.random import filled
 from ..tensor.tensor import Tensor
 from ..trace.value import Storage, Value
 from .capture import Noted, evaluate, mode_state
-from .replay import Runner
+from .replay import Runner, recycled
 from .see import EQUAL, MISSING, PLAIN, content, short
 from .traced import TRACED
 
@@ -68,12 +68,13 @@ class Writer:
         self.study, self.recording, self.dropped, self.numbers = study, recording, dropped, numbers
         self.scene, self.book, self.capture = study.scene, study.capture.book, study.capture
         self.space = {"modes": modes, "requires": requires, "content": content, "MISSING": MISSING, "place": place,
-                      "dtypes": dtypes, "cell": new_storage, "tensor": new_tensor, "record": new_record, "math": math,
+                      "dtypes": dtypes, "cell": new_storage, "tensor": new_tensor, "record": new_record, "recycled": recycled, "math": math,
                       "inf": math.inf, "nan": math.nan, "copysign": math.copysign}
         self.names = {}               # id of an object → its name
         self.cells = {}               # storage → its name
         self.loose = []               # storages that are others at every call
         self.paths = {}               # name of a number → where it stands
+        self.bare = {id(edge.holder) for edge in self.scene.edges if edge.kind == "grad" and edge.child is None}
         self.things = {id(thing) for thing, _ in self.scene.things}
         self.lines = ["def replay(args, kwargs):", "  try:"]
         self.indent = "    "
@@ -221,8 +222,7 @@ class Writer:
         """What a tensor looks like, and which memory it looks at."""
         kind, words = tensor.spec, f"{path} is {tensor.spec}"
         test += f"{name}.spec is not {self.const(kind)} or {name}.offset" + f" != {tensor.offset}" * bool(tensor.offset)
-        if tensor._grad is None or any(edge.kind == "grad" and edge.holder is tensor and edge.child is None
-                                       for edge, _ in self.study.moves):
+        if id(tensor) in self.bare:
             test += f" or {name}._grad is not None"
             words += ", has no grad"
         if not requires(tensor):
@@ -295,7 +295,7 @@ class Writer:
         """The lines that numbers come from, and what was asked about them."""
         book, leaves = self.book, self.paths
         used = [*self.numbers, *[now._name for _, now in self.study.moves if type(now) in TRACED],
-                *numbers_in(self.study.result)]
+                *[thing for kind, thing, _ in walk(self.study.result) if kind == "number"]]
         asked = [name for names in book.answers.values() for name in names]
         for name, text in book.needed([*used, *asked, *book.fixed]):
             self.line(f"{name} = {text}")
@@ -349,7 +349,7 @@ class Writer:
             self.line("del i")                               # who holds the contents is asked by counting
         if study.needs:
             self.space["run"] = recording.runner.run
-            self.lines += [f"  m = [None] * {len(study.needs) + 1}", "  try:",
+            self.lines += [f"  m = [None] * {len(study.needs) + 1}", *[f"  {text}" for text in self.recycling], "  try:",
                            f"    run(({given}), ({''.join(name + ', ' for name in self.numbers)}), m)"]
             self.lines += [f"    {text}" for text in after]
             self.lines += ["  except BaseException:", "    if m[-1]:"]             # an interrupt: what has run has run
@@ -379,27 +379,62 @@ class Writer:
             if rose:
                 after += [f"{name}.version += {rose}", f"{name}.writer = {self.fresh(storage.writer)}"]
             words.append(f"writes to {path}")
-        made = {}
+        made, self.recycling = {}, []
+        alone = self._alone()
         for number, (storage, source) in enumerate(study.new_storages.items()):
             made[storage] = f"y{number}"
             facts = self.fresh((storage.nbytes, storage.device, storage.version, storage.inference))
-            after.append(f"y{number} = cell({contents(*source)}, {facts})")
-        for number, tensor in enumerate(study.new_tensors.values()):
+            if storage not in alone:
+                after.append(f"y{number} = cell({contents(*source)}, {facts})")
+                continue
+            # A gradient that takes the place of one that nobody else can see: the old tensor, with new contents.
+            edge, now = alone[storage]
+            held, cell, new = self.names[id(edge.child)], self.cells[edge.child.storage], contents(*source)
+            self.recycling.append(f"{new} = recycled({held}, {cell})")
+            after.append(f"if {new} is not {cell}.value: {self.item(edge)} = "
+                         f"tensor(cell({new}, {facts}), {self.fresh(facts_of(now))})")
+            words.append(f"puts a tensor into {edge.path}")
+        rest = [tensor for tensor in study.new_tensors.values() if tensor.storage not in alone]
+        for number, tensor in enumerate(rest):
             name = self.names[id(tensor)] = f"w{number}"
             after.append(f"{name} = tensor({made.get(tensor.storage) or self.cells[tensor.storage]}, "
                          f"{self.fresh(facts_of(tensor))})")
-        for tensor in study.new_tensors.values():
+        for tensor in rest:
             base = tensor._base
             if base is not None and (id(base) in study.new_tensors or id(base) in self.scene.tensors):
                 name = self.names[id(tensor)]
                 after += [f"{name}._base = {self.names[id(base)]}", f"{name}._seen = {name}.storage.version"]
         for edge, now in study.moves:
+            if isinstance(now, Tensor) and now.storage in alone:
+                continue
             text = now._name if type(now) in TRACED else "None" if now is None else self.names[id(now)]
             after.append(f"setattr({self.holder(edge)}, {edge.key!r}, {text})" if isinstance(edge.holder, type) else
                          f"{self.item(edge)} = {text}")
             words.append(f"puts {self._said(text) if type(now) in TRACED else 'None' if now is None else 'a tensor'} "
                          f"into {edge.path}")
         return after
+
+    def _alone(self):
+        """{storage: (edge, tensor)} of new gradients that stand in one place only, where another one stood before."""
+        study, places = self.study, {}
+        used = {storage for _, storage in study.read} | {storage for storage, *_ in study.stored}
+        sources = [source for source in study.new_storages.values()] + [source for _, source, *_ in study.stored]
+        returned = {id(thing) for kind, thing, _ in walk(study.result) if kind == "tensor"}
+        bases = {id(tensor._base) for tensor in study.new_tensors.values()}
+        for tensor in study.new_tensors.values():
+            places.setdefault(tensor.storage, []).append(tensor)
+        found = {}
+        for edge, now in study.moves:
+            old = edge.child
+            if edge.kind == "grad" and isinstance(now, Tensor) and isinstance(old, Tensor) and now.spec is old.spec \
+                    and id(now) in study.new_tensors and places[now.storage] == [now] and id(now) not in returned \
+                    and id(now) not in bases and now._base is None and old.storage not in used \
+                    and study.new_storages.get(now.storage, "")[:1] == ("made",) \
+                    and sources.count(study.new_storages[now.storage]) == 1 \
+                    and sum(other is now for _, other in study.moves) == 1 \
+                    and study.trace.values[study.new_storages[now.storage][1]].spec is now.spec:
+                found[now.storage] = edge, now
+        return found
 
     def _expression(self, tree):
         """What the replay returns."""
@@ -419,15 +454,13 @@ class Writer:
             f"{self.const(thing)}({inside})"
 
 
-def numbers_in(tree):
-    """The names of the numbers in a result."""
-    stack, found = [tree], []
+def walk(tree):
+    """Every node of the tree of a result."""
+    stack = [tree]
     while stack:
-        kind, thing, parts = stack.pop()
-        if kind == "number":
-            found.append(thing)
-        stack += [part[1] if kind == "mapping" else part for part in parts]
-    return found
+        node = stack.pop()
+        yield node
+        stack += [part[1] if node[0] == "mapping" else part for part in node[2]]
 
 
 # --- what a replay calls ---------------------------------------------------------------------------------------------

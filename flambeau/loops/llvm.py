@@ -17,6 +17,7 @@ METHODS = {"add": "arith", "sub": "arith", "mul": "arith", "div": "arith", "and"
 DIRECT = {"neg": "neg", "fma": "fma", "abs": "abs", "min": "minimum", "max": "maximum", "fmin": "fmin", "fmax": "fmax",
           "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "rint", "copysign": "copysign",
           "where": "where", "isnan": "isnan", "idiv": "idiv", "irem": "irem", "bits": "bits"}
+TRUTHS = ("any", "all")       # held as integers: machines have few vectors of single bits
 LEAST = {"i8": -128, "u8": 0, "i16": -(1 << 15), "i32": -(1 << 31), "i64": -(1 << 63), "b1": 0}
 MOST = {"i8": 127, "u8": 255, "i16": (1 << 15) - 1, "i32": (1 << 31) - 1, "i64": (1 << 63) - 1, "b1": 1}
 
@@ -266,7 +267,7 @@ class _Writer:
             known, i = self.scopes[-1].known, 0
             for j, (kind, _) in enumerate(one.accs):
                 arg = kind.startswith("arg")
-                known["acc", number, j] = accs[i + arg]
+                known["acc", number, j] = accs[i + arg] != 0 if kind in TRUTHS else accs[i + arg]
                 i += 1 + arg
         self._stores(k.finals)
 
@@ -275,7 +276,7 @@ class _Writer:
 
     def _identity(self, kind, e, lanes):
         """What an accumulator starts with; for the place of an extreme also a place."""
-        emit, type = self.scopes[-1].emit, e.type
+        emit, type = self.scopes[-1].emit, "i32" if kind in TRUTHS else e.type
         if kind in ("sum", "any"):
             value = 0
         elif kind in ("prod", "all"):
@@ -334,6 +335,8 @@ class _Writer:
             emit = self.scopes[-1].emit
             lanes = accs[i].lanes
             value = emit.spread(_in(emit, value), lanes)
+            if kind in TRUTHS:
+                value = emit.cast(value, "i32")
             if self.mask is not None and self.kernel.lanes == "reduced":
                 value = emit.where(self.mask, value, self._identity(kind, e, lanes)[0])
             if kind.startswith("arg"):

@@ -4,6 +4,7 @@ import math
 from ..base import dtypes
 from ..base.errors import need
 from ..base.op import Composite, door
+from .reduce import _safe_softmax
 
 
 class Layer(Composite):
@@ -192,9 +193,7 @@ def _masked_softmax(scores, mask):
         scores = scores.masked_fill(~mask, -math.inf)
     else:
         scores = scores + mask
-    # a row that sees nothing gives zeros, not nan
-    blind = (scores == -math.inf).all(-1, keepdim=True)
-    return scores.masked_fill(blind, 0).softmax(-1).masked_fill(blind, 0)
+    return _safe_softmax(scores, -1)
 
 
 class _multi_head_attention_forward(Layer):

@@ -888,7 +888,27 @@ class _softmax(Op):
     def body(k, input, dim):
         over = axes(dim, input.ndim)
         e = k.exp(input - k.max(input, over))
-        return e / k.sum(e, over)
+        return e * (1 / k.sum(e, over))
+
+
+class _safe_softmax(Op):
+    """`softmax` along `dim`, where a row of nothing but minus infinity gives zeros instead of nan."""
+
+    def meta(input, dim): return input.like(shape=input.shape)
+
+    def ref(xp, input, dim):
+        top = xp.max(input, axis=dim, keepdims=True, initial=-xp.inf)
+        e = xp.exp(input - xp.where(top == -xp.inf, 0, top))
+        return xp.where(top == -xp.inf, 0, e / xp.sum(e, axis=dim, keepdims=True))
+
+    def d_input(g, out, dim): return _softmax_backward(g, out, dim)
+
+    def body(k, input, dim):
+        over = axes(dim, input.ndim)
+        top = k.max(input, over)
+        blind = top == -math.inf
+        e = k.exp(input - k.where(blind, 0, top))
+        return e * k.where(blind, 0, 1 / k.sum(e, over))
 
 
 class _softmax_backward(Op):

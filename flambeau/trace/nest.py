@@ -33,6 +33,7 @@ class Nest:
         self.numbers, self.fixed, self.exprs = [], set(), {}
         self.passes, self.finals = [Pass()], []
         self._expressions()
+        self._spill()
         self._order()
         self._choose_lanes()
         self._write()
@@ -63,6 +64,32 @@ class Nest:
             self.exprs[id(node)] = made
             if node.stored:
                 self._put(node, made, wait)
+
+    def _spill(self):
+        """Keep costly values that a later pass needs again where its result will stand, instead of computing them twice."""
+        self.spilled = None       # the store whose memory is used so
+        for p, one in enumerate(self.passes[:-1]):
+            later = [(number, e) for after in self.passes[p + 1:] for number, e in after.stores]
+            if not one.accs or not later or any(after.accs for after in self.passes[p + 1:]):
+                continue
+            now = _parts(e for _, e in one.accs)
+            again = [e for e in _tops((e for _, e in later), now) if any(x.op in FUNCTIONS for x in _parts([e]))]
+            if not again:
+                continue
+            held = again[0]
+            for number, _ in later:
+                store = self.reads[number]
+                if store.type == held.type and len(store.strides) == len(self.group.dims):
+                    break
+            else:
+                continue
+            self.reads.append(Read(store.node, dict(store.strides), store.offset, store.type, False))
+            load = Expr("load", held.type, (), len(self.reads) - 1)
+            one.stores.append((number, held))
+            for after in self.passes[p + 1:]:
+                after.stores = [(n, _replaced(e, held, load)) for n, e in after.stores]
+            self.spilled = number
+            return
 
     def _put(self, node, made, wait):
         axes = axes_of(node, self.group)
@@ -358,6 +385,48 @@ class Nest:
     def sizes_of_walk(self):
         """The sizes of all dimensions that are walked."""
         return [self.sizes[d] for d in (*self.kept, *self.reduced)]
+
+
+def _parts(roots):
+    """All expressions that `roots` are made of."""
+    seen, todo = set(), list(roots)
+    while todo:
+        e = todo.pop()
+        if e not in seen:
+            seen.add(e)
+            todo.extend(e.args)
+    return seen
+
+
+def _tops(roots, among):
+    """The outermost expressions of `roots` that are in `among`, in the order they are met."""
+    out, seen, todo = [], set(), list(roots)
+    while todo:
+        e = todo.pop()
+        if e in seen:
+            continue
+        seen.add(e)
+        if e in among:
+            out.append(e)
+        else:
+            todo.extend(e.args)
+    return out
+
+
+def _replaced(root_expr, old, new):
+    """An expression with `new` in the place of `old`."""
+    made, todo = {old: new}, [root_expr]
+    while todo:
+        e = todo[-1]
+        left = [a for a in e.args if a not in made] if e not in made else None
+        if left:
+            todo.extend(left)
+            continue
+        todo.pop()
+        if e not in made:
+            same = all(made[a] is a for a in e.args)
+            made[e] = e if same else Expr(e.op, e.type, tuple(made[a] for a in e.args), e.attr)
+    return made[root_expr]
 
 
 def _stays(value):

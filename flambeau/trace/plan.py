@@ -282,6 +282,8 @@ class Plan:
         last = len(nest.passes) - 1
         ends = [n for n, _ in nest.passes[last].stores] + [n for n, _ in nest.finals]
         for number in ends:
+            if number == nest.spilled:
+                continue
             store = nest.reads[number]
             made = self._buffer(store.node)
             for read in nest.reads:
