@@ -120,9 +120,9 @@ def race(runs, rounds=ROUNDS, seconds=SECONDS, patience=PATIENCE):
         for name, run in runs.items():
             time.sleep(LULL)
             run()             # after the others: caches and clocks are theirs
-            before = _cores()
+            before = cores()
             best[name] = min(best[name], _burst(run, guess[name], share))
-            others[name].append(_taken(before, _cores()))
+            others[name].append(taken(before, cores()))
         if time.perf_counter() > last:
             break
     gc.unfreeze()
@@ -144,7 +144,7 @@ def _burst(run, guess, share):
             return best
 
 
-def _cores():
+def cores():
     """Seconds so far: on the clock, of this process on all cores, and of everybody on all cores."""
     everybody = 0.0
     if os.path.exists("/proc/stat"):
@@ -157,14 +157,14 @@ def _cores():
 def _wait_for_quiet(last):
     """Sleep until others leave the cores alone, or the clock says `last`."""
     while True:
-        before = _cores()
+        before = cores()
         time.sleep(0.25)
-        if _taken(before, _cores()) < QUIET or time.perf_counter() > last:
+        if taken(before, cores()) < QUIET or time.perf_counter() > last:
             return
 
 
-def _taken(before, after):
-    """Which part of the cores other processes took between two readings of `_cores`."""
+def taken(before, after):
+    """Which part of the cores other processes took between two readings of `cores`."""
     clock, mine, everybody = (b - a for a, b in zip(before, after))
     return max(0.0, everybody - mine) / (clock * os.cpu_count())
 
@@ -216,6 +216,11 @@ def paint(text, good):
     return text if good or not sys.stdout.isatty() else f"\033[31m{text}\033[0m"
 
 
+def doubt(disturbed):
+    """What to say of a time during which other processes took this part of the cores."""
+    return f"; in doubt: other processes took {100 * disturbed:.0f}% of the cores" if disturbed > QUIET else ""
+
+
 class Table:
     """Prints a line for each claim as soon as it is measured, and keeps them."""
 
@@ -256,8 +261,7 @@ class Table:
         times, aside = {}, ""
         if runs and not differ:
             times = race(runs, rounds, patience=patience)
-            if race.disturbed > QUIET:
-                aside = f"; in doubt: other processes took {100 * race.disturbed:.0f}% of the cores"
+            aside = doubt(race.disturbed)
         for claim in row.claims:
             work = f"{row.work}{claim.note and ', '}{claim.note}"
             if differ or claim.below in missing or claim.above in missing:

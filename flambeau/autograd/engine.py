@@ -48,16 +48,29 @@ def execute(roots, grads, retain_graph, create_graph, wanted=None, accumulate=Tr
             if node is None:
                 node = heapq.heappop(ready)[2]
                 gs = buffers.pop(node, None) or [None] * node.n_outputs
-            if node.__class__ is OpNode and not node.hooked and not careful and gs[0] is not None:
-                made = node.backward(gs)
+            edges = node.edges
+            if node.__class__ is OpNode and not careful and not node.hooked and gs[0] is not None:
+                plan = node.plan
+                made, kinds = node.backward(gs), plan.suits
+                if not retain_graph and plan.saves:
+                    node.release(site)
+                if len(edges) == 1 and edges[0] is not None:
+                    target, g = edges[0][0], made[0]
+                    if readers[target] == 1 and target not in buffers and target.n_outputs == 1 \
+                            and (not ready or -target.seq < ready[0][0]):
+                        if g is not None and g.spec is not kinds[0]:
+                            g = suit(g, kinds[0])
+                        node, gs = target, [g]           # a chain: straight on, nothing else is due before it
+                        continue
             else:
                 made = _run(node, gs, capture, captured, useful, create_graph)
                 if made is None:
                     node = None
                     continue
-            if not retain_graph:
-                node.release(site)
-            edges, kinds, node = node.edges, node.kinds or itertools.repeat(None), None
+                if not retain_graph:
+                    node.release(site)
+                kinds = node.kinds or itertools.repeat(None)
+            node = None
             for edge, g, kind in zip(edges, made, kinds, strict=False):
                 if edge is None:
                     continue
@@ -66,12 +79,11 @@ def execute(roots, grads, retain_graph, create_graph, wanted=None, accumulate=Tr
                     continue
                 if g is not None and kind is not None and g.spec is not kind:
                     g = suit(g, kind)
-                left = readers[target] - 1
-                if left == 0 and len(edges) == 1 and target.n_outputs == 1 and target not in buffers \
-                        and (not ready or -target.seq < ready[0][0]):
-                    node, gs = target, [g]               # a chain: straight on, nothing else is due before it
-                    break
-                readers[target] = left
+                readers[target] = left = readers[target] - 1
+                if left == 0 and target.__class__ is AccumulateGrad and g is not None and target not in buffers \
+                        and not careful and not target.hooked:
+                    _accumulate(target, g, create_graph)         # a leaf's turn is as soon as it is ready
+                    continue
                 if g is not None:
                     _add(buffers, target, nr, g)
                 if left == 0:
@@ -89,11 +101,8 @@ def _plan(roots, wanted, accumulate):
     """
     readers = dict.fromkeys(roots, 0)
     stack = list(readers)
-    order = []
     while stack:
-        node = stack.pop()
-        order.append(node)
-        for edge in node.edges:
+        for edge in stack.pop().edges:
             if edge is not None:
                 parent = edge[0]
                 if parent in readers:
@@ -103,6 +112,7 @@ def _plan(roots, wanted, accumulate):
                     stack.append(parent)
     if wanted is None:
         return readers, readers, readers
+    order = list(readers)
     targets = {node for node, _ in wanted}
     useful = set(targets) if accumulate else set()
     # A node is useful when any of its edges leads to a target or a useful node; parents were made before.

@@ -197,7 +197,7 @@ def propagate(op, entry, args, inputs, outs):
 
 def _tell(out):
     """Let the node that keeps `out` as its own result know the tangent it has now."""
-    if isinstance(out._node, OpNode):
+    if isinstance(out._node, OpNode) and out._node.plan.keep_out:
         for kept in flat(out._node.kept[-1:]):
             if kept.__class__ is Kept and kept.own and kept.nr == out._nr:
                 kept.tangent = out._tangent
@@ -214,6 +214,7 @@ def _node(op, entry, args, inputs, outs, live):
         kept.append(keep(a) if how == TENSOR else tuple(b if b is None else keep(b) for b in a) if how == LIST else a)
     held = tuple(keep(o) for o in outs)
     kept.append(held[0] if len(held) == 1 else held)
+    kept = kept if node.plan.sole is None else kept[0]
     node.kept, node.outs, node.n_outputs = kept, tuple(o.spec for o in outs), len(outs)
     node.site, node.seq = here(), next(_count)
     return node

@@ -347,12 +347,13 @@ class Plan:
 
     Only inputs that want a gradient count in a node: its edges, its gradients and `suits` (their specs) stand in the
     order of `inputs` (their numbers). `asked` holds (position, how) of each argument that is kept, in the order of
-    `kept`. `steps` holds (place of the gradient, rule, wanted arguments); a wanted argument is (NUMBER, TENSOR or LIST,
+    `kept`; where nothing is kept but one tensor, `sole` is its position, and `kept` is it. `steps` holds (place of the gradient, rule, wanted arguments); a wanted argument is (NUMBER, TENSOR or LIST,
     place in `kept`), (OUT, None), (NTH, result) or (SPEC, the spec itself). A rule for a list of tensors stands with the
     tuple of its places.
     """
 
-    __slots__ = ("op", "template", "live", "inputs", "suits", "asked", "keep_out", "steps", "saves", "name")
+    __slots__ = ("op", "template", "live", "inputs", "suits", "asked", "sole", "keep_out", "steps", "lone", "saves",
+                 "name")
 
     def __init__(self, op, kinds, template, wanted):
         self.op, self.template = op, template
@@ -378,8 +379,13 @@ class Plan:
         nths = frozenset(int(n[3:]) for n in names if n.startswith("out") and n[3:].isdigit())
         self.keep_out = ALL if "out" in names else nths
         self.saves = bool(self.keep_out) or any(how != NUMBER for _, how in self.asked)
+        self.sole = self.asked[0][0] if [how for _, how in self.asked] == [TENSOR] and not self.keep_out else None
         self.steps = tuple([(self.place(slot), rule, tuple([self.argument(name, kinds) for name in names]))
                             for slot, rule, names in rules])
+        self.lone = None                  # (rule, how, what) where one rule with one argument at most is all there is
+        if op.joint is None and len(self.steps) == 1 and self.steps[0][0] == 0 and len(self.steps[0][2]) < 2:
+            _, rule, wanted = self.steps[0]
+            self.lone = (rule, *(wanted[0] if wanted else (None, None)))
 
     def place(self, slot):
         """Where the gradient of the input (or the inputs) `slot` stands; None where none is wanted."""
@@ -393,7 +399,7 @@ class Plan:
         if name in names:
             at = names.index(name)
             how = how_kept(self.template[at])
-            return how, self.asked.index((at, how))
+            return how, self.asked.index((at, how)) if self.sole is None else None
         if name == "out":
             return OUT, None
         if name.startswith("out") and name[3:].isdigit():
@@ -473,12 +479,8 @@ class OpNode(Node):
 
     def fetch(self, how, what):
         """One argument that a rule asks for."""
-        if how == SPEC:
-            return what
-        if how >= OUT:
-            return self.result(what)
-        held = self.kept[what]
         if how == TENSOR:
+            held = self.kept if what is None else self.kept[what]
             if held.__class__ is Kept:
                 return held.unpack(self)
             tensor, storage, version, node = held                         # see Note [What is kept]
@@ -488,9 +490,11 @@ class OpNode(Node):
                 raise RuntimeError("Trying to use a saved tensor that has been detached in-place, i.e. with "
                                    ".detach_(). This is not supported, please use out-of-place `.detach()` instead")
             return Kept.of_input(*held).unpack(self)
+        if how == SPEC:
+            return what
         if how == LIST:
-            return tuple([h if h is None else h.unpack(self) for h in held])
-        return held
+            return tuple([h if h is None else h.unpack(self) for h in self.kept[what]])
+        return self.kept[what] if how == NUMBER else self.result(what)
 
     def result(self, nr=None):
         """The node's own result as it was kept; number `nr` of several, or all of them."""
@@ -513,6 +517,9 @@ class OpNode(Node):
             raise second_error(self)
         g = grads[0] if self.n_outputs == 1 else grads
         plan, fetch = self.plan, self.fetch
+        if plan.lone is not None:
+            rule, how, what = plan.lone
+            return [rule(g) if how is None else rule(g, fetch(how, what))]
         if plan.op.joint is not None:
             _, rule, wanted = plan.steps[0]
             out = rule(g, plan.live, *[fetch(*w) for w in wanted])

@@ -8,9 +8,14 @@ Measured for a kernel of 90 lines, LLVM 22, milliseconds of processor time: pars
 level 1, 2 or 3 alike; 1.8 at level 0, which leaves everything on the stack), any pass over the IR 1 more, the
 pipeline of -O1 12 more. Placing an object: 0.1 with ORC, 1.7 with an MCJIT engine. Kernels compiled together save 0.9
 each.
+
+Note [Undisturbed]: an interrupt between two calls of LLVM would leave a library half made, or free one that is in use,
+and a signal handler may compute. So LLVM works on a thread of its own, where neither comes: whoever asked waits, and if
+an interrupt ends the waiting, the work is finished all the same and found by the next who asks.
 """
 import errno
 import hashlib
+import itertools
 import os
 import stat
 import struct
@@ -29,6 +34,7 @@ _lock = threading.RLock()     # one thread at a time asks LLVM
 _host = None                  # LLVM, once somebody asked
 _libraries: dict = {}         # key of a text (or of several) → the library in memory that its object became
 _addresses: dict = {}         # (key of a text, name) → address
+_said: list = []              # what is to be warned of, by whoever asked
 
 if hasattr(os, "register_at_fork"):       # no fork in the middle of a compilation: the child could not finish it
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
@@ -48,10 +54,49 @@ def functions(texts, symbols=None):
 
     So what a text defines beside its function has to be internal or private.
     """
+    host = _the_host()
+    keys = {name: host.key(text) for name, text in texts.items()}
+    if any((key, name) not in _addresses for name, key in keys.items()):
+        undisturbed(_place, texts, keys, symbols)
+        while _said:
+            warn(_said.pop(0))
+    return {name: _addresses[key, name] for name, key in keys.items()}
+
+
+def undisturbed(work, *args):
+    """What `work(*args)` gives. No interrupt and no signal handler comes in the middle; see Note [Undisturbed]."""
+    if _lock._is_owned():                                         # a finaliser, in the middle of such work
+        return work(*args)
+    done: list = []
+
+    def body():
+        try:
+            with _lock:
+                done.append((work(*args), None))
+        except BaseException as error:                            # raised again below, in the thread that asked
+            done.append((None, error))
+
+    thread = threading.Thread(target=body, name="flambeau-llvm")
+    try:
+        thread.start()
+    except RuntimeError:                                          # no more threads, or Python is on its way out
+        body()
+    else:
+        thread.join()
+    made, error = done.pop()
+    try:
+        if error is not None:
+            raise error
+    finally:
+        error = None                          # a frame that holds its own error would keep the tensors in it alive
+    return made
+
+
+def _place(texts, keys, symbols):
+    """Put the machine code of `texts` in memory, and note the addresses."""
     global compiled
     with _lock:
         host = _the_host()
-        keys = {name: host.key(text) for name, text in texts.items()}
         missing = {keys[name]: text for name, text in texts.items() if not _find(keys[name], symbols)}
         if missing:
             code = host.compile(missing.values())
@@ -64,20 +109,17 @@ def functions(texts, symbols=None):
         for name, key in keys.items():
             if (key, name) not in _addresses:
                 _addresses[key, name] = host.address(_libraries[key], name)
-        return {name: _addresses[key, name] for name, key in keys.items()}
 
 
 def assembly(text):
     """What the processor runs for `text`, in assembly language."""
-    with _lock:
-        host = _the_host()
-        return host.machine.emit_assembly(host.parse(text, host.llvm.create_context()))
+    host = _the_host()
+    return undisturbed(lambda: host.machine.emit_assembly(host.parse(text, host.llvm.create_context())))
 
 
 def vector_bytes():
     """The bytes of this machine's widest vectors."""
-    with _lock:
-        features = _the_host().features
+    features = _the_host().features
     return 64 if features.get("avx512f") else 32 if features.get("avx2") else 16
 
 
@@ -98,9 +140,14 @@ def _find(key, symbols):
 
 
 def _the_host():
+    if _host is None:
+        undisturbed(_start)
+    return _host
+
+
+def _start():
     global _host
     _host = _host or Host()
-    return _host
 
 
 class Host:
@@ -122,7 +169,7 @@ class Host:
         self.kind = "\0".join((f"{PIPELINE} {llvmlite.__version__} {llvm.llvm_version_info}", target.triple, cpu, flat))
         self.jit = llvm.create_lljit_compiler(self.machine, use_jit_link=os.name != "nt")
         self.disk = Disk(settings.object_dir, settings.object_bytes)
-        self.placed = 0
+        self.numbers = itertools.count()
 
     def key(self, text):
         """Under which name the object of `text` is kept."""
@@ -144,11 +191,10 @@ class Host:
 
     def place(self, code, symbols):
         """Put the object `code` in memory; gives the name of the library it became."""
-        self.placed += 1
         library = self.llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
         for name, address in (symbols or {}).items():
             library.import_symbol(name, address)
-        held = library.link(self.jit, f"library{self.placed}")
+        held = library.link(self.jit, f"library{next(self.numbers)}")
         held.detach()                       # never freed: a thread may be running it, even while Python exits
         return held.name
 
@@ -264,5 +310,6 @@ class Disk:
     def _say(self, what, how):
         if what not in self.said:
             self.said.add(what)
-            warn(f"the folder of compiled kernels, {self.folder}, {how}. What is not found there is compiled again, "
-                 "which costs time, nothing else. FLAMBEAU_CACHE_DIR names another folder; empty, it does without.")
+            _said.append(f"the folder of compiled kernels, {self.folder}, {how}. What is not found there is compiled "
+                         "again, which costs time, nothing else. FLAMBEAU_CACHE_DIR names another folder; empty, it "
+                         "does without.")

@@ -21,7 +21,7 @@ from ..base.errors import need
 
 PUBLIC = ("get_num_threads", "set_num_threads", "get_num_interop_threads", "set_num_interop_threads")
 
-_lock = threading.Lock()
+_lock = threading.RLock()     # a signal handler may come again, in the middle
 _native = None                # the compiled `run`
 _pool = None                  # the runtime's variable that points at the pool in use
 _threads = None               # how many threads a program may use; None: not asked yet
@@ -45,7 +45,7 @@ def start():
             _pool = ctypes.c_void_p.from_address(cpu.function("pool", text))
             _renew()
             kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
-            run = _native = kind(cpu.function("run", text))
+            _native = run = kind(cpu.function("run", text))
 
 
 def _renew(retire=True):
@@ -74,7 +74,7 @@ def _renew(retire=True):
 def _after_fork():
     """In the child: no worker came along, and whoever held a lock is gone."""
     global _lock
-    _lock = threading.Lock()
+    _lock = threading.RLock()
     if _native is not None:
         _renew(retire=False)
 

@@ -164,6 +164,17 @@ class Vectors:
         many = w(f"shufflevector <{n} x i64> {many}, <{n} x i64> poison, <{n} x i32> zeroinitializer")
         return w(f"icmp slt <{n} x i64> <{', '.join(f'i64 {i}' for i in range(n))}>, {many}")
 
+    def between(self, w, first, end):
+        """The lanes from `first` up to `end`, which may lie outside."""
+        n, lanes = self.lanes, ", ".join(f"i32 {i}" for i in range(self.lanes))
+        masks = []
+        for how, bound in (("sge", first), ("slt", end)):
+            bound = w(f"trunc i64 {bound} to i32")
+            many = w(f"insertelement <{n} x i32> poison, i32 {bound}, i64 0")
+            many = w(f"shufflevector <{n} x i32> {many}, <{n} x i32> poison, <{n} x i32> zeroinitializer")
+            masks.append(w(f"icmp {how} <{n} x i32> <{lanes}>, {many}"))
+        return w(f"and <{n} x i1> {masks[0]}, {masks[1]}")
+
     def spread(self, w, number):
         """A number in every lane."""
         one = w(f"insertelement {self.type} poison, {self.element} {number}, i64 0")

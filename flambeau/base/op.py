@@ -66,7 +66,7 @@ class Facts:
     """What every call asks of an operation. Reading it off the declaration itself, a class, takes ten times as long."""
 
     __slots__ = ("composite", "pointwise", "typed", "typed_names", "lists", "of", "ruled", "several", "defaults",
-                 "in_place", "pickers")
+                 "in_place", "apart", "blind", "overlap_ok", "pickers")
 
     def __init__(self, op):
         self.composite, self.pointwise, self.lists = op.composite, op.pointwise, op.lists
@@ -78,6 +78,7 @@ class Facts:
         self.several = op.returns is not None
         self.defaults = op.defaults
         self.in_place = op.__name__ + "_"
+        self.apart, self.blind, self.overlap_ok = op.apart, op.blind, op.overlap_ok
         self.pickers: dict = {}           # (how many positional arguments, names of the others) → what puts them in order
 
 

@@ -7,9 +7,10 @@ executor = os.environ.get("FLAMBEAU_EXECUTOR", "auto")
 if executor not in EXECUTORS:
     raise ValueError(f"FLAMBEAU_EXECUTOR={executor!r}: known executors are {', '.join(EXECUTORS)}")
 
-# A trace runs when it holds this many instructions, or would allocate this many bytes, whichever comes first.
+# A trace runs when it holds this many instructions, or its results would be this many bytes, whichever comes first.
+# Most results of a fused trace are never written to memory, so there may be more of them than memory has room for.
 trace_instructions = int(os.environ.get("FLAMBEAU_TRACE_INSTRUCTIONS", "2000"))
-trace_bytes = int(os.environ.get("FLAMBEAU_TRACE_BYTES", str(256 << 20)))
+trace_bytes = int(os.environ.get("FLAMBEAU_TRACE_BYTES", str(2 << 30)))
 
 # How many bytes of the CPU's memory may lie idle in the cache; negative: a quarter of what the process may have.
 cache_bytes = int(os.environ.get("FLAMBEAU_CACHE_BYTES", "-1"))

@@ -48,7 +48,7 @@ class device:
         if made is None:
             made = object.__new__(cls)
             made.type, made.index = name, index
-            cls._known[name, index] = made
+            made = cls._known.setdefault((name, index), made)
         cls._known[key] = made
         return made
 
@@ -64,8 +64,7 @@ class device:
             return True
         return isinstance(other, device) and (self.type, self.index) == (other.type, other.index)
 
-    def __hash__(self):
-        return hash((self.type, self.index))
+    __hash__ = object.__hash__            # equal ones are one object
 
     def __reduce__(self):
         return (device, (self.type, self.index))

@@ -13,12 +13,14 @@ import numpy as np
 from ..autograd.modes import modes
 from ..autograd.node import checksum
 from ..backends.backend import execute
+from ..base import settings
 from ..base.errors import PACKAGE, here, line_of
 from ..tensor.dispatch import _calls, _entries
 from ..tensor.tensor import Tensor
-from ..trace import value as values
+from ..trace import plan as plans, value as values
 from ..trace.record import Trace, _at, _local, current, update
 from ..trace.value import Value
+from .gradient import Differentiated, is_live, tensors_in
 from .traced import AWARE, TRACED, Book, patch, plain, unpatch
 from .watch import Watch
 
@@ -32,7 +34,8 @@ LOOKS = {"item": ".item()", "tolist": ".tolist()", "truth": "bool()", "to_float"
 class Recorder(Trace):
     """A trace that is not run before its end, and knows where everything in it came from."""
 
-    __slots__ = ("storages", "entry", "born", "numbers", "checks", "draws", "reason", "strict", "fixed_entries")
+    __slots__ = ("storages", "entry", "born", "numbers", "checks", "draws", "reason", "again", "strict",
+                 "fixed_entries")
 
     def __init__(self, like, storages, strict):
         super().__init__()
@@ -44,13 +47,13 @@ class Recorder(Trace):
         self.checks = []              # (operation, arguments of its check as (Value, spec, offset), Spec or plain)
         self.draws = []               # (draw, spec, Value)
         self.fixed_entries = []       # entries that were made with a Traced in their key
-        self.reason = None
+        self.reason, self.again = None, False
         self.strict = strict
 
-    def stop(self, reason):
-        """From here on this is ordinary recording."""
-        self.reason = reason
-        if self.strict:
+    def stop(self, reason, again=False):
+        """From here on this is ordinary recording. `again`: the next call may do better."""
+        self.reason, self.again = reason, again
+        if self.strict and not again:
             raise RuntimeError(f"compile(fullgraph=True): {reason}")
 
     # --- what a trace does -------------------------------------------------------------------------------------------
@@ -77,7 +80,7 @@ class Recorder(Trace):
     def _slot(self, value):
         if self.reason is None and value.trace is None and value not in self.entry and value not in self.born:
             self.stop(f"a tensor that was there before is read at {line_of(here())}, and it cannot be found from the "
-                      "function: pass it as an argument")
+                      "function: pass it as an argument", again=True)
         return super()._slot(value)
 
     def run(self, asked=None):
@@ -85,13 +88,20 @@ class Recorder(Trace):
         if self.reason is None:
             if asked is None and threading.get_ident() == self.owner:
                 return
-            self.reason = f"a result was looked at from another thread, at {line_of(here())}"
+            self.stop("another thread ran everything that was recorded", again=True)
         super().run(asked)
 
-    def finish(self):
-        """Run what was recorded, now that nobody asks what it was made of any more."""
+    def finish(self, runner=None):
+        """Run what was recorded, now that nobody asks what it was made of any more; `runner` may have the plan."""
         self.storages, self.entry, self.born, self.draws, self.checks = {}, {}, {}, [], []
+        key = None
+        if runner is not None and settings.executor != "reference":
+            key, wanted, free = plans._key(self)
+            if wanted != runner.wanted or set(free) != set(runner.free):
+                key = None
         super().run()
+        if key is not None:
+            runner.adopt(plans._plans.get(key))
 
     # --- what is noted besides ---------------------------------------------------------------------------------------
 
@@ -160,7 +170,7 @@ class Watching:
             if value is not None and value.trace is not recorder and value not in recorder.born \
                     and value not in recorder.entry:
                 recorder.stop(f"a tensor that was there before is written to at {line_of(here())}, and it cannot be "
-                              "found from the function: pass it as an argument")
+                              "found from the function: pass it as an argument", again=True)
 
     @staticmethod
     def made(value):
@@ -182,9 +192,9 @@ def look_words(frame):
     last = frame
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         last, frame = frame, frame.f_back
-    op = last.f_locals.get("op")
-    what = LOOKS.get(last.f_code.co_name) or (f"{op.__name__}()" if hasattr(op, "ref") or hasattr(op, "of") else
-                                              last.f_code.co_name.strip("_") + "()")
+    form = last.f_locals.get("op") or last.f_locals.get("function")       # that the frame's function is made for
+    name = getattr(form, "__name__", None) or last.f_code.co_name.strip("_")
+    what = LOOKS.get(last.f_code.co_name) or name + "()"
     where = line_of((frame.f_code, frame.f_lasti)) if frame is not None else "an unknown line"
     return f"{what} at {where} looks at a value half-way"
 
@@ -229,6 +239,7 @@ class Capture:
                 self.watch.start()
                 try:
                     self.out = fn(*scene.args, **scene.kwargs)
+                    self._differentiate()
                 finally:
                     self.watch.stop()
             finally:
@@ -237,10 +248,19 @@ class Capture:
                 self._undress()
                 _local.trace = before
                 before.special = self.recorder.special
-                self.modes_after = mode_state()
+                self.modes_after, self.drawn_after = mode_state(), numpy_state()
+
+    def _differentiate(self):
+        """Record the backward of results whose graph is still there."""
+        known = self.scene.tensors
+        found = tensors_in(self.out) + [t for t in (edge.read() for edge in self.scene.edges) if isinstance(t, Tensor)]
+        live = {id(t): t for t in found if id(t) not in known and t.grad_fn is not None and is_live(t)}
+        self.differentiated = None
+        if live and self.recorder.reason is None:
+            self.differentiated = Differentiated(list(live.values()), known.values(), self.recorder)
 
     def _take_stock(self):
-        self.modes_before = mode_state()
+        self.modes_before, self.drawn_before = mode_state(), numpy_state()
         self.tensors_before = [(t, path, t.storage, tensor_state(t)) for t, path in self.scene.tensors.values()]
         self.versions = {s: s.version for s in self.recorder.storages}
 
@@ -316,6 +336,14 @@ def mode_state():
     from ..base import dtypes
     from ..base.spec import place
     return modes.grad, modes.inference, dtypes.default, place(None)
+
+
+def numpy_state():
+    """How far NumPy's own random numbers have been drawn."""
+    if "numpy.random" not in sys.modules:
+        return None
+    state = np.random.get_state(legacy=False)
+    return state["state"]["pos"], state["state"]["key"].tobytes(), state["has_gauss"]
 
 
 def evaluate(code, held, wanted):

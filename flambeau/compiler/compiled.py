@@ -48,7 +48,7 @@ class Compiled:
     def __call__(self, *args, **kwargs):
         if values.watching is not None and recording():      # part of what is being recorded
             return self._compiles(*args, **kwargs)
-        miss = None
+        misses = []
         for found in self.recordings:
             out = found.replay(args, kwargs)
             if out.__class__ is not Miss:
@@ -56,10 +56,10 @@ class Compiled:
                 if found is not self.recordings[0]:
                     self._to_front(found)
                 return out
-            miss = miss or (found, out.guard)
+            misses.append((found, out.guard))
             if out is REFUSED:
                 break
-        return self._call(args, kwargs, miss)
+        return self._call(args, kwargs, misses)
 
     def __get__(self, instance, owner=None):
         return self if instance is None else types.MethodType(self, instance)
@@ -78,12 +78,11 @@ class Compiled:
         with self._lock:
             self.recordings = [found, *[r for r in self.recordings if r is not found]]
 
-    def _call(self, args, kwargs, miss):
+    def _call(self, args, kwargs, misses):
         fn = self._compiles
         if self.gave_up or modes.level >= 0 or modes.anomaly or modes.saved_hooks:
             return fn(*args, **kwargs)
-        if miss is not None:
-            found, guard = miss
+        for found, guard in misses:
             if guard == -1 or guard == found.outside:        # refused data; memory that NumPy holds for a while
                 return fn(*args, **kwargs)
             if guard in found.varies:
@@ -92,7 +91,8 @@ class Compiled:
             return fn(*args, **kwargs)
         try:
             if len(self.recordings) >= KEPT and sum(r.hits for r in self.recordings) - self._since < SETTLED:
-                words = f"{KEPT} recordings, and none fits: the latest one needs that {miss[0].guards[miss[1]]}"
+                found, guard = misses[0]
+                words = f"{KEPT} recordings, and none fits: the latest one needs that {found.guards[guard]}"
                 self._reason(words)
                 self._warn(f"{name_of(fn)} is compiled, but this call runs as ordinary code: {words}")
                 return fn(*args, **kwargs)
@@ -116,7 +116,7 @@ class Compiled:
             self._others += [f for f in unfit.others if f not in self._others]
         out, recorder = undressed(capture.out), capture.recorder
         del capture, scene
-        recorder.finish()
+        recorder.finish(None if made is None else made.runner)
         if made is None:
             self._failed(reason, again)
         else:

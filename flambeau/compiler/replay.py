@@ -5,7 +5,6 @@ Otherwise a second plan runs that leaves all inputs alone. Gradients of the last
 over as well. Where there is no plan (the reference executor, an operation
 that none can be made for), the instructions themselves are put into a trace and run as always.
 """
-import struct
 import sys
 import threading
 from array import array
@@ -33,7 +32,6 @@ class Runner:
         self.code, self.specs, self.inputs = code, specs, inputs
         self.wanted, self.free, self.numbers = wanted, free, numbers
         self.places = {slot: i for i, slot in enumerate(inputs)}
-        self.free_at = [self.places[slot] for slot in free]
         self.plans = {}               # donating or not → Bound, None where there is no plan
         self.lock = threading.Lock()
 
@@ -43,27 +41,12 @@ class Runner:
         `values` are those of the inputs, `numbers` stand in the order of their places. A Value that stands in `made`
         already may be written over.
         """
-        donates = True
-        for value in values:
-            if value.trace is not None:
-                value.ready()
-        value = None
-        for at in self.free_at:
-            value = values[at]
-            # the storage, the tuple, the local name, the argument; and nobody else may hold the array
-            if _refs(value) > 4 or value._memory is not None or _refs(value.array) > 2 \
-                    or not value.array.flags.writeable:
-                donates = False
-                break
-        value = None
-        try:
-            bound = self.plans[donates]
-        except KeyError:
-            bound = self.plan(donates)
-        if bound is not None and settings.executor != "reference":
+        if settings.executor != "reference":
             try:
-                bound.run(values, numbers, made)
-                return
+                for donates in (True, False):
+                    bound = self.plans[donates] if donates in self.plans else self.plan(donates)
+                    if bound is not None and bound.run(values, numbers, made):
+                        return
             except (plans.Failed, MemoryError):              # nothing has changed; the reference executor says why
                 pass
         made[:] = (*self._refill(values, numbers), True)
@@ -76,10 +59,15 @@ class Runner:
             if donates not in self.plans:
                 try:
                     made = Plan(self.code, self.specs, self.wanted, self.free if donates else ())
-                    self.plans[donates] = Bound(made, self)
+                    self.plans[donates] = Bound(made, self, donates)
                 except Unfusable:
                     self.plans[donates] = None
             return self.plans[donates]
+
+    def adopt(self, plan):
+        """Take over a plan that was made for the same instructions, wanted and free slots."""
+        if plan:
+            self.plans[True] = Bound(plan, self, True)
 
     def with_numbers(self, numbers):
         """The instructions, with the numbers of this replay in their places."""
@@ -91,27 +79,30 @@ class Runner:
             code[index] = (entry, slots, offsets, (*params[:number], numbers[at], *params[number + 1:]), first)
         return code
 
-    def _refill(self, values, numbers):
-        """Run the instructions through a trace of their own."""
-        trace = Trace()
+    def held(self, values):
+        """The Values of the inputs by slot; None for the others."""
         held = [None] * len(self.specs)
         for slot, value in zip(self.inputs, values, strict=True):
-            held[slot] = value
-        trace.code = self.with_numbers(numbers)
-        last = [0] * len(held)
-        for index, (entry, slots, _, _, first) in enumerate(trace.code):
-            for slot in slots:
-                last[slot] = index
-            for slot in range(first, first + len(entry.outs)):
-                made = Value()
-                made.trace, made.slot, made.spec = trace, slot, self.specs[slot]
-                held[slot], last[slot] = made, index
-            trace.bytes += entry.nbytes
-        made = None
-        trace.values, trace.last = held, last
-        trace.slots = {held[slot]: slot for slot in self.inputs if held[slot] is not None}
-        outs = [held[slot] for slot in self.wanted]
-        del held
+            held[slot] = value.ready()
+        return held
+
+    def _refill(self, values, numbers):
+        """Run the instructions through a trace of their own."""
+        trace, held = Trace(), self.held(values)
+        with trace.lock:                                     # another thread may run every trace there is
+            trace.code, trace.values = self.with_numbers(numbers), held
+            trace.slots = {held[slot]: slot for slot in self.inputs}
+            trace.last = last = [0] * len(held)
+            for index, (entry, slots, _, _, first) in enumerate(trace.code):
+                for slot in slots:
+                    last[slot] = index
+                for slot in range(first, first + len(entry.outs)):
+                    value = held[slot] = Value()
+                    value.trace, value.slot, value.spec = trace, slot, self.specs[slot]
+                    last[slot] = index
+                trace.bytes += entry.nbytes
+            outs = [held[slot] for slot in self.wanted]
+            del held, value                                  # what nobody holds is not computed
         for value in outs:
             value.ready()
         return outs
@@ -120,39 +111,47 @@ class Runner:
 class Bound:
     """A plan bound to the inputs of a Runner: what can be known before a replay is there already."""
 
-    def __init__(self, plan, runner):
+    def __init__(self, plan, runner, donates):
         self.plan, self.runner = plan, runner
-        places = runner.places
-        self.lock = threading.Lock()
-        self.read = [(places[slot], index) for slot, index in plan.inputs]
+        places, free = runner.places, set(runner.free if donates else ())
+        self.free = [places[slot] for slot in free]
+        self.read = [(places[slot], index, slot in free) for slot, index in plan.inputs]
         self.at = at = {slot: i for i, slot in enumerate(runner.wanted)}
         self.outputs = [(at[slot], spec, index) for slot, spec, index in plan.outputs]
         self.takes = [(at[slot], spec, places[source]) for slot, spec, source in plan.takes]
-        self.table = array("q", bytes(8 * plan.table_size))
-        packed = [cell(runner.code[i][3][n], d) for i, n, d in plan.numbers]
-        self.scalars = array("q", struct.pack(plan.cells, *packed))
         moving = [(k, runner.numbers[i, n], d) for k, (i, n, d) in enumerate(plan.numbers) if (i, n) in runner.numbers]
         self.floats = [(k, at) for k, at, d in moving if d.is_floating_point]
         self.others = [(k, at, d) for k, at, d in moving if not d.is_floating_point]
+        self.table = array("q", bytes(8 * plan.table_size))
+        self.scalars = plan.scalars([runner.code[i][3][n] for i, n, _ in plan.numbers])
         self.cells = memoryview(self.scalars).cast("B").cast("d")
-        words, steps = plan.stretches[0] if plan.stretches and not plan.touched else (array("q", [0]), 0)
-        self.program = words.buffer_info()[0], steps         # the plan holds the words
+        if not plan.touched and plan.stretches:
+            words, steps = plan.stretches[0]
+            self.call = words.buffer_info()[0], steps, self.table.buffer_info()[0], self.scalars.buffer_info()[0]
+        else:
+            self.call = None
+        self.lock = threading.Lock()
 
     def run(self, values, numbers, made):
-        plan = self.plan
-        if plan.touched or not self.lock.acquire(blocking=False):
-            self._slowly(values, numbers, made)
-            return
+        """Whether it could run: nobody but the storage and the caller's tuple may hold what is donated."""
+        if self.call is None or not self.lock.acquire(blocking=False):
+            return self._slowly(values, numbers, made)
         try:
             table = self.table
-            for at, index in self.read:
+            for at, index, donated in self.read:
                 value = values[at]
+                if value.trace is not None:
+                    value.ready()
+                # held by the storage, the tuple, the local name, the argument; and nobody else may hold the array
+                if donated and (_refs(value) > 4 or value._memory is not None or _refs(value.array) > 2):
+                    return False
                 try:
                     table[index] = value._address
                 except AttributeError:
                     table[index] = value.address()
-            if plan.working:
-                block = memory.block(plan.working)
+            working = self.plan.working
+            if working:
+                block = memory.block(working)
                 table[0] = block.address
             for at, spec, index in self.outputs:
                 value = made[at]
@@ -168,20 +167,21 @@ class Bound:
                 self.cells[k] = numbers[at]
             for k, at, dtype in self.others:
                 self.scalars[k] = cell(numbers[at], dtype)
-            where, scalars, run = table.buffer_info()[0], self.scalars.buffer_info()[0], threads.run
-            program, steps = self.program
+            run, (program, steps, where, scalars) = threads.run, self.call
             made[-1] = True                       # no interrupt comes between this and the end of the call
             run(program, steps, where, scalars)
+            return True
         finally:
             self.lock.release()
 
     def _slowly(self, values, numbers, made):
         """With steps of the reference executor between the native ones, or while another thread replays this too."""
-        runner = self.runner
-        held = [None] * len(runner.specs)
-        for slot, value in zip(runner.inputs, values, strict=True):
-            held[slot] = value
-        code = runner.with_numbers(numbers)
+        runner, value = self.runner, None
+        for at in self.free:
+            value = values[at].ready()
+            if _refs(value) > 4 or value._memory is not None or _refs(value.array) > 2:
+                return False
+        held, code = runner.held(values), runner.with_numbers(numbers)
         made[:] = [None] * len(made)
 
         def finish(given):
@@ -194,6 +194,7 @@ class Bound:
             made[-1] = True
 
         self.plan.run(held, code, [code[i][3][n] for i, n, _ in self.plan.numbers], finish)
+        return True
 
 
 def taken(old, spec):
@@ -206,10 +207,9 @@ def taken(old, spec):
 def recycled(tensor, storage):
     """The contents of a gradient that is about to be replaced, if nobody else can see them; else None."""
     value = storage.value
-    # the parameter or the tensor, the caller's name, ours, the argument; the storage, the name, the argument
+    # held by the parameter or the tensor, the caller's name, ours, the argument; by the storage, the name, the argument
     if _refs(tensor) > 4 or _refs(storage) > 4 or value.trace is not None or _refs(value) > 3 or storage.exported \
-            or value.spec is not tensor.spec or value._memory is not None or _refs(value.array) > 2 \
-            or not value.array.flags.writeable:
+            or value.spec is not tensor.spec or value._memory is not None or _refs(value.array) > 2 or storage.readonly:
         return None
     value.address()
     return value

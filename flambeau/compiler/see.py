@@ -34,11 +34,13 @@ SAME = (Dtype, Spec, Layout, MemoryFormat, Generator, enum.Enum, OpType, type(..
         types.GetSetDescriptorType, types.MemberDescriptorType, types.CodeType, types.GenericAlias, types.UnionType,
         re.Pattern, np.dtype, np.ufunc, weakref.ref)
 EQUAL = (Device, np.generic)
+DRAWING = frozenset(("default_rng", "RandomState"))
 LITTLE = 4096                 # bytes of a NumPy array that are compared at every call
 # What Python calls only where an object is made or shown: seen when it runs, not looked at before.
 RARE = frozenset("__init__ __new__ __post_init__ __repr__ __str__ __del__ __init_subclass__ __getstate__ __setstate__ "
                  "__reduce__ __reduce_ex__ __copy__ __deepcopy__ __class_getitem__ __eq__ __hash__ __lt__ __le__ __gt__ "
                  "__ge__ __replace__".split())
+MAKING = frozenset("__init__ __new__ __post_init__".split())
 MISSING = object()
 
 
@@ -104,10 +106,12 @@ class Scene:
         self._read = {}           # id of a code object → its Names
         self._loose = set()       # attributes that are asked of any object
         self._asked = {}          # id of an object → attributes that are asked of it
+        self._called = set()      # ids of classes that are named, and so may be called
         before, now = None, (0, 0, 0, False)
         while before != now:                                 # new code asks for more
             self._look()
-            before, now = now, (len(self.codes), len(self._loose), sum(map(len, self._asked.values())), self.full)
+            before, now = now, (len(self.codes), len(self._loose), sum(map(len, self._asked.values())), self.full,
+                                len(self._called))
         if self.refusal is not None:
             raise Refused(self.refusal)
 
@@ -121,6 +125,7 @@ class Scene:
         self.opaque = {}          # id → (object, path)
         self.seen = {}            # id → object
         self.refusal = None
+        self.asks_grad = "grad" in self._loose or any("grad" in names for names in self._asked.values())
         self.stack = []
         self._arguments()
         stack = [(function, name_of(function)) for function in reversed(self.others)]
@@ -168,6 +173,8 @@ class Scene:
 
     def _hold(self, kind, holder, key, child, path):
         """`holder` holds `child`, and could hold something else."""
+        if isinstance(child, type):
+            self._called.add(id(child))
         self.edges.append(Edge(kind, holder, key, child, path, loose=kind == "grad"))
         self.stack.append((child, path))
 
@@ -239,6 +246,9 @@ class Scene:
                 self._chains(scope.get(name), names.of("global", name))
         for name in names.modules:
             self.stack.append((sys.modules.get(name) or sys.modules.get(f"{scope.get('__package__')}.{name}"), name))
+        drawing = sorted(DRAWING.intersection(code.co_names))
+        if drawing:
+            self._refuse(f"{code.co_name} uses numpy.random.{drawing[0]}; draw random numbers with flambeau, or outside")
         if names.unbounded:
             self._refuse(f"{code.co_name} uses {', '.join(names.unbounded)}(), so what it reads cannot be known")
         self.stack += [(function.__defaults__ or (), path + ".__defaults__"),
@@ -281,7 +291,8 @@ class Scene:
             self._asked.setdefault(id(kind), set()).update(self._asked.get(id(cls), ()))
             for name, child in list(vars(kind).items()):
                 special = name.startswith("__") and name.endswith("__")
-                if special and name not in RARE and isinstance(child, types.FunctionType):
+                if isinstance(child, types.FunctionType) and special and (
+                        name not in RARE or name in MAKING and id(cls) in self._called):
                     self.stack.append((child, f"{kind.__name__}.{name}"))
                 elif not special and self._asks(kind, name) and not isinstance(child, SAME):
                     self._hold("attribute", kind, name, child, f"{kind.__name__}.{name}")
@@ -290,8 +301,7 @@ class Scene:
         """What the methods of a class ask of their first argument, they ask of `thing`."""
         for kind in cls.__mro__:
             for child in vars(kind).values():
-                for function in (child.fget, child.fset) if isinstance(child, property) else (child,):
-                    code = getattr(function, "__code__", None)
+                for code in codes_of(child):
                     if id(code) in self.codes:
                         self._chains(thing, self._names(code).of("self", None))
         self._asked.setdefault(id(cls), set()).update(self._asked.get(id(thing), ()))
@@ -303,6 +313,7 @@ class Scene:
             return
         self._own(thing, cls)
         self.stack.append((cls, cls.__name__))
+        self.asks_grad = self.asks_grad or any(map(is_ours, cls.__mro__))
         held = getattr(thing, "__dict__", None)
         bases = [kind for kind in cls.__mro__ if kind is not object]
         computed = any(is_ours(kind) or "__getattr__" in vars(kind) or "__getattribute__" in vars(kind)
@@ -337,6 +348,23 @@ class Scene:
 
     def _refuse(self, why):
         self.refusal = self.refusal or why
+
+
+def codes_of(child):
+    """The code objects of a method or property, those inside decorators included."""
+    stack, found = [child], []
+    while stack:
+        thing = stack.pop()
+        if isinstance(thing, property):
+            stack += [thing.fget, thing.fset]
+        elif isinstance(thing, (staticmethod, classmethod)):
+            stack.append(thing.__func__)
+        elif isinstance(thing, types.FunctionType) and thing.__code__ not in found:
+            found.append(thing.__code__)
+            stack += map(content, thing.__closure__ or ())
+        elif getattr(type(thing), "_is_compiled", False):
+            stack.append(thing._compiles)
+    return found
 
 
 def content(cell):

@@ -15,6 +15,7 @@ from ..tensor.random import filled
 from ..tensor.tensor import Tensor
 from ..trace.value import Storage, Value
 from .capture import Noted, evaluate, mode_state
+from .gradient import is_live
 from .replay import Runner, recycled
 from .see import EQUAL, MISSING, PLAIN, content, short
 from .traced import TRACED
@@ -54,7 +55,7 @@ class Recording:
         self.runner = Runner(list(trace.code), [v.spec for v in trace.values],
                              [slot for slot, _ in (*study.read, *study.drawn, *study.fixed)],
                              tuple(sorted(study.needs)), study.free,
-                             {at: order[name] for at, name in trace.numbers.items()})
+                             {at: order[name] for at, name in trace.numbers.items() if at[0] < len(trace.code)})
         writer = Writer(study, self, dropped, list(order))
         self.source, space = writer.source, writer.space
         exec(compile(self.source, "<flambeau replay>", "exec"), space)
@@ -79,10 +80,13 @@ class Writer:
         self.lines = ["def replay(args, kwargs):", "  try:"]
         self.indent = "    "
         self._modes()
+        unseen = self._unseen_grads()
         for edge in self.scene.edges:
-            self._edge(edge)
+            if edge not in unseen:
+                self._edge(edge)
+        hidden = {id(edge.child) for edge in unseen}
         for tensor, path in self.scene.tensors.values():
-            if id(tensor) not in self.names:                 # held by what cannot change: a tuple, a default
+            if id(tensor) not in self.names and id(tensor) not in hidden:    # held by what cannot change, as a tuple
                 self._same_tensor(tensor, path)
         for held, path, keys in self.scene.sizes:
             self._size(held, path, keys)
@@ -146,6 +150,19 @@ class Writer:
         return self.item(edge)
 
     # --- guards ------------------------------------------------------------------------------------------------------
+
+    def _unseen_grads(self):
+        """The `.grad` of tensors that nobody asks for, and that the call leaves alone: no matter for a replay."""
+        study = self.study
+        if self.scene.asks_grad:
+            return set()
+        used = {s for _, s in study.read} | {s for s, *_ in study.stored} | {t.storage for t in study.new_tensors.values()}
+        moved = {id(edge) for edge, _ in study.moves}
+        found = {edge for edge in self.scene.edges if edge.kind == "grad" and id(edge) not in moved
+                 and (edge.child is None or edge.child.storage not in used)}
+        self.bare -= {id(edge.holder) for edge in found}
+        inside = {id(edge.child) for edge in found if edge.child is not None}
+        return found | {edge for edge in self.scene.edges if edge.kind == "grad" and id(edge.holder) in inside}
 
     def _modes(self):
         scene = self.scene
@@ -287,9 +304,9 @@ class Writer:
             self.line("d = {" + ", ".join(f"id({s})" for s in loose) + "}")
             self.guard(f"len(d) != {len(loose)} or not d.isdisjoint({self.const(others)})",
                        "tensors that shared no memory share none")
-        self.recording.outside = self.guard(
-            " or ".join(f"{self.cells[s]}.exported and {self.cells[s]}.still_exported()" for s in stored),
-            "nobody outside holds memory that is written")
+        tests = [f"{self.cells[s]}.exported and {self.cells[s]}.still_exported()" for s in stored]
+        tests += [f"{self.cells[s]}.readonly" for s in stored if s in self.loose]
+        self.recording.outside = self.guard(" or ".join(tests), "nobody outside holds memory that is written")
 
     def _numbers(self):
         """The lines that numbers come from, and what was asked about them."""
@@ -404,6 +421,8 @@ class Writer:
             if base is not None and (id(base) in study.new_tensors or id(base) in self.scene.tensors):
                 name = self.names[id(tensor)]
                 after += [f"{name}._base = {self.names[id(base)]}", f"{name}._seen = {name}.storage.version"]
+        if study.gradient is not None:
+            self._graph(study.gradient, after, contents)
         for edge, now in study.moves:
             if isinstance(now, Tensor) and now.storage in alone:
                 continue
@@ -413,6 +432,17 @@ class Writer:
             words.append(f"puts {self._said(text) if type(now) in TRACED else 'None' if now is None else 'a tensor'} "
                          f"into {edge.path}")
         return after
+
+    def _graph(self, gradient, after, contents):
+        """Give the results that had a graph the node of this replay."""
+        self.space["graph"] = gradient.attach
+        stored = {storage for storage, *_ in self.study.stored}
+        watched = [what for _, (kind, what) in gradient.takes if kind == "entry" and what not in stored]
+        groups = ([self.names[id(t)] for t in gradient.live], [contents(*source) for _, source in gradient.takes],
+                  [self.names[id(t)] for t in gradient.bounds], [self.cells[s] for s in watched], self.numbers)
+        after.append("graph(" + ", ".join("(" + "".join(name + ", " for name in group) + ")" for group in groups) + ")")
+        self.recording.effects.append(f"keeps {len(gradient.takes)} tensors for a backward of "
+                                      f"{len(gradient.runner.code)} operations")
 
     def _alone(self):
         """{storage: (edge, tensor)} of new gradients that stand in one place only, where another one stood before."""
@@ -477,7 +507,7 @@ def new_storage(value, facts):
 def facts_of(tensor):
     """What a replay needs to know to make a tensor like this one."""
     cut = tensor._cut
-    if tensor.grad_fn is not None:
+    if tensor.grad_fn is not None and not is_live(tensor):
         cut = ("flambeau.compile, since the graph was used up inside the function and a replay makes none", tensor.site)
     return (type(tensor), tensor.spec, tensor.offset, tensor.site, cut, tensor._requires_grad, tensor._view_of)
 

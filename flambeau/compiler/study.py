@@ -9,13 +9,13 @@ import sys
 import types
 from collections import deque
 
-from ..autograd.node import AccumulateGrad, OpNode
 from ..base import dtypes
 from ..base.spec import Size
 from ..tensor.dispatch import _overrides
 from ..tensor.protocol import own_state
 from ..tensor.tensor import Tensor
 from .capture import Noted, tensor_state
+from .gradient import Gradient, is_live
 from .see import EQUAL, PLAIN, is_record, keys_of, short
 from .traced import TRACED
 
@@ -50,6 +50,7 @@ class Study:
             if isinstance(now, Tensor):
                 self._result(now, edge.path)
         self.result = self._structure(capture.out)
+        self.gradient = None if capture.differentiated is None else Gradient(self)
         self._inputs()
         self._checks()
         self._nobody_else()
@@ -58,15 +59,19 @@ class Study:
 
     def _what_ran(self):
         capture = self.capture
-        if self.trace.reason is not None:
+        if self.trace.reason is not None and not self.trace.again:
             raise Unfit(self.trace.reason)
         if capture.watch.reason is not None:
             raise Unfit(f"{capture.watch.reason} would not be repeated")
         unknown = [code for key, code in capture.watch.codes.items() if key not in self.scene.codes]
+        if self.trace.reason is not None and not unknown:
+            raise Unfit(self.trace.reason, again=True)
         if unknown:
             others = [f for code in unknown for f in gc.get_referrers(code)
                       if isinstance(f, types.FunctionType) and f.__code__ is code]
             raise Unfit(f"{unknown[0].co_name} was found only when it ran", again=True, others=others)
+        if capture.drawn_before != capture.drawn_after:
+            raise Unfit("the call drew from NumPy's random state, and would not again; draw random numbers with flambeau")
         if capture.modes_before != capture.modes_after:
             raise Unfit("the call changed the gradient mode or a default, and left it changed")
 
@@ -116,11 +121,19 @@ class Study:
                 self.stored.append((storage, self._source(storage.value, path), rose, path))
 
     def _source(self, value, path):
-        """Where contents come from: ("made", slot), ("entry", storage), ("draw", number), ("constant", Value)."""
-        trace = self.trace
+        """Where contents that stay come from."""
+        found = self.origin(value, path)
+        if found[0] == "made":
+            self.needs[found[1]] = None
+        return found
+
+    def origin(self, value, path):
+        """("made", slot), ("entry", storage), ("draw", number), ("constant", Value), ("incoming", number of a gradient)."""
+        trace, done = self.trace, self.capture.differentiated
         if value.trace is trace:
-            self.needs[value.slot] = None
             return "made", value.slot
+        if done is not None and value in done.incoming:
+            return "incoming", done.incoming[value]
         if value in trace.entry:
             return "entry", trace.entry[value]
         if value in self.draws:
@@ -138,9 +151,8 @@ class Study:
         if _overrides(type(tensor)) or own_state(tensor):
             raise Unfit(f"{path} is a {type(tensor).__name__} with something of its own: only plain tensors are made "
                         "again")
-        if tensor.grad_fn is not None and is_live(tensor):
-            raise Unfit(f"{path} requires grad, and its graph is still there: put backward and the optimizer's step "
-                        "into the compiled function, or call it under torch.no_grad()")
+        if tensor.grad_fn is not None and is_live(tensor) and self.capture.differentiated.reason is not None:
+            raise Unfit(f"{path} requires grad, and {self.capture.differentiated.reason}")
         if tensor._grad is not None or tensor._retains is not None or tensor._leaf_hooks or tensor._post_hooks:
             raise Unfit(f"{path} is a new tensor with a gradient or a hook")
         storage = tensor.storage
@@ -179,13 +191,18 @@ class Study:
         """The slots of what comes in: what is read from storages, random numbers, constants; and what is overwritten."""
         self.read, self.drawn, self.fixed = [], [], []
         for value, slot in self.trace.slots.items():
-            self._input(slot, *self._source(value, "an input"))
+            self._input(slot, *self.origin(value, "an input"))
         over = {storage for storage, *_ in self.stored}
         sources = [source for _, source, *_ in self.stored] + list(self.new_storages.values())
+        sources += [source for _, source in self.gradient.takes] if self.gradient is not None else []
         passed = {what for kind, what in sources if kind == "entry"}
-        self.free = tuple(slot for slot, storage in self.read if storage in over and storage not in passed)
+        kept = {what for kind, what in sources if kind == "draw"}
+        self.free = (*[slot for slot, storage in self.read if storage in over and storage not in passed],
+                     *[slot for slot, number in self.drawn if number not in kept])
 
     def _input(self, slot, kind, what):
+        if kind == "incoming":
+            return
         (self.read if kind == "entry" else self.drawn if kind == "draw" else self.fixed).append((slot, what))
 
     def _checks(self):
@@ -210,7 +227,7 @@ class Study:
         slot = trace.slots.get(value)
         if slot is None:
             slot = trace._slot(value)
-            self._input(slot, *self._source(value, "an input"))
+            self._input(slot, *self.origin(value, "an input"))
         return slot
 
     def _origins(self, slot):
@@ -226,10 +243,15 @@ class Study:
 
     def _nobody_else(self):
         """Refuse if somebody holds a result that is neither returned nor found where the function keeps things."""
-        code, values = self.trace.code, self.trace.values
+        trace, done = self.trace, self.capture.differentiated
+        if done is not None:
+            done.grads = ()
+            del trace.code[done.split:]
+        code, values = trace.code, trace.values
+        fine = self.needs.keys() | (done.held(trace) if done is not None else set())
         for attempt in range(2):
             held = [(entry, slot) for entry, _, _, _, first in code for slot in range(first, first + len(entry.outs))
-                    if slot not in self.needs and _refs(values[slot]) > 2]
+                    if slot not in fine and _refs(values[slot]) > 2]
             if not held:
                 return
             if not attempt:
@@ -242,21 +264,3 @@ def size_of(held, before):
     kind = before.__class__
     return keys_of(held) if kind is tuple else frozenset(held) if kind is frozenset else held.tobytes() \
         if kind is bytes else len(held)
-
-
-def is_live(tensor):
-    """Whether a backward from `tensor` could still run."""
-    stack, seen, used = [tensor.grad_fn], set(), False
-    while stack:
-        node = stack.pop()
-        if node in seen or isinstance(node, AccumulateGrad):
-            continue
-        seen.add(node)
-        if node.released is not None:
-            used = True
-        elif not isinstance(node, OpNode) or node.plan.saves:
-            return True
-        stack += [edge[0] for edge in node.edges if edge is not None]
-    return not used
-
-

@@ -172,6 +172,13 @@ class Traced:
 
     __neg__, __pos__, __abs__ = unary("-{}", operator.neg), unary("+{}", operator.pos), unary("abs({})", abs)
 
+    def conjugate(self):
+        return self
+
+    @property
+    def real(self):
+        return self
+
     def __bool__(self):
         answer = bool(self._value)
         if self._book.writes():

@@ -9,10 +9,13 @@ import sys
 import sysconfig
 from types import ModuleType
 
+from ..backends.random import Generator
 from ..base.errors import PACKAGE, line_of
+from ..tensor import random
 
 STDLIB = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
 SITES = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-packages"))
+LIBRARIES = ("ml_dtypes", "llvmlite", "scipy", "cupy")
 NUMPY = os.path.dirname(sys.modules["numpy"].__file__) + os.sep
 # What has effects, or gives something else every time. Of the standard library's modules in Python, all functions.
 MODULES = frozenset("logging random secrets subprocess socket threading multiprocessing queue tempfile shutil uuid "
@@ -21,15 +24,19 @@ BUILTIN_MODULES = frozenset("time posix nt _random _io _socket _thread _signal s
 BUILTINS = frozenset("print input open breakpoint exit quit".split())
 HARMLESS = frozenset("fspath get_ident RLock allocate_lock".split())
 METHODS = frozenset("now utcnow today".split())                  # of datetime's classes
+# The state of a generator is read or set: a replay only draws.
+SEEDS = {id(getattr(kind, name).__code__): None for kind in (Generator, random.Generator)
+         for name in ("manual_seed", "seed", "set_state", "get_state")}
 _trusted: dict = {}           # file name → whether its functions are taken to read nothing but their arguments
 
 
 def trusted(filename):
-    """Whether code of this file is ours, NumPy's or the standard library's: not looked into."""
+    """Whether code of this file is ours, that of a library we use, or the standard library's: not looked into."""
     known = _trusted.get(filename)
     if known is None:
         inside = filename.startswith(STDLIB) and not any(site in filename for site in SITES)
-        known = inside or filename.startswith((PACKAGE, NUMPY, "<frozen", "<flambeau"))
+        known = inside or filename.startswith((PACKAGE, NUMPY, "<frozen", "<flambeau")) \
+            or any(site + name + os.sep in filename for site in SITES for name in LIBRARIES)
         if len(_trusted) > 10_000:
             _trusted.clear()
         _trusted[filename] = known
@@ -54,10 +61,16 @@ class Watch:
     def _event(self, frame, event, arg):
         if event == "call":
             code = frame.f_code
+            if id(code) in SEEDS and self.reason is None:
+                caller = frame
+                while caller.f_back is not None and caller.f_code.co_filename.startswith(PACKAGE):
+                    caller = caller.f_back
+                self._say(f"{code.co_name}() of a random generator", caller)
             if id(code) in self.codes or code.co_filename.startswith(PACKAGE) or code.co_name == "<module>":
                 return
             if not trusted(code.co_filename):
-                self.codes[id(code)] = code
+                if not frame.f_globals.get("__name__", "").startswith("namedtuple_"):
+                    self.codes[id(code)] = code
             elif self.reason is None and frame.f_globals.get("__name__", "").partition(".")[0] in MODULES:
                 caller = self._user(frame)
                 if caller is not None:

@@ -446,6 +446,8 @@ class _Writer:
             return ~args[0]
         if e.op in METHODS:
             return getattr(emit, METHODS[e.op])(e.op, *args)
+        if e.op in ("idiv", "irem") and self.mask is not None and args[1].lanes > 1:
+            args[1] = emit.where(self.mask, args[1], 1)          # the surplus lanes hold zeros, which trap
         if e.op in DIRECT:
             return getattr(emit, DIRECT[e.op])(*args)
         return scalar.FUNCTIONS[e.op](emit, *args)

@@ -354,9 +354,11 @@ def number_for(value, dtype):
         if not isinstance(value, np.generic):
             raise TypeError(f"argument 'value' must be Number, not {type(value).__name__}")
         value = value.item()
-    said = f"value cannot be converted to type {C_NAMES[dtype]} without overflow: {value}"
     if dtype.is_complex:
         return complex(value)
+    if dtype.is_floating_point and not isinstance(value, complex) and abs(value) < 65504:      # what any float can hold
+        return float(value)
+    said = f"value cannot be converted to type {C_NAMES[dtype]} without overflow: {value}"
     if isinstance(value, complex):
         need(value.imag == 0, said)
         value = value.real

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..autograd.forward_ad import propagate
 from ..autograd.modes import modes
-from ..autograd.node import LIST, TENSOR, OpNode, Plan, _count, edge_of, keep, refresh, requires
+from ..autograd.node import NUMBER, TENSOR, OpNode, Plan, _count, edge_of, keep, refresh, requires
 from ..backends.backend import execute
 from ..backends.memory import explained as out_of_memory
 from ..base import dtypes
@@ -565,27 +565,24 @@ def _remember(entry, args, inputs, outs, site, wanted, special):
                 out._cut = (f"{called_as(op)}(), which has no gradient", site)
             return
         plan = entry.plans[wanted] = Plan(op, entry.kinds, entry.template, wanted)
-    kept = []
-    for at, how in plan.asked:
-        held = args[at]
-        if how == TENSOR:
-            storage = held.storage
-            if storage.inference:
-                _no_inference(held)
-            if special or storage.exported or held.__class__ is not Tensor:
-                held = keep(held)
-            else:                                 # see Note [What is kept] in node.py
-                storage.saved_at = version = storage.version
-                if held._base is not None and held._seen != version:
-                    refresh(held)
-                held = (held, storage, version, held._node)
-        elif how == LIST:
-            held = tuple([b if b is None else keep(b) for b in held])
-        kept.append(held)
-    edges = []
-    for i in plan.inputs:
-        t = inputs[i]
-        edges.append((t._node, t._nr) if t._base is None and t._node is not None else edge_of(t))
+    if plan.sole is not None:
+        kept = _kept(args[plan.sole], special)
+    elif not plan.asked and not plan.keep_out:
+        kept = ()
+    else:
+        kept = []
+        for at, how in plan.asked:
+            held = args[at]
+            kept.append(held if how == NUMBER else _kept(held, special) if how == TENSOR else
+                        tuple([b if b is None else keep(b) for b in held]))
+    if len(plan.inputs) == 1:
+        t = inputs[plan.inputs[0]]
+        edges = ((t._node, t._nr) if t._base is None and t._node is not None else edge_of(t),)
+    else:
+        edges = []
+        for i in plan.inputs:
+            t = inputs[i]
+            edges.append((t._node, t._nr) if t._base is None and t._node is not None else edge_of(t))
     node = OpNode()
     node.plan = plan
     node.n_outputs = 1
@@ -619,6 +616,19 @@ def _remember(entry, args, inputs, outs, site, wanted, special):
             out._nr = nr
         else:
             out._cut = (f"{called_as(op)}(), whose result {nr} has no gradient", site)
+
+
+def _kept(tensor, special):
+    """An argument of an operation as its node keeps it; see Note [What is kept] in node.py."""
+    storage = tensor.storage
+    if storage.inference:
+        _no_inference(tensor)
+    if special or storage.exported or tensor.__class__ is not Tensor:
+        return keep(tensor)
+    storage.saved_at = version = storage.version
+    if tensor._base is not None and tensor._seen != version:
+        refresh(tensor)
+    return (tensor, storage, version, tensor._node)
 
 
 def _no_inference(tensor):

@@ -27,22 +27,24 @@ def inplace(op, args, kwargs, public=None):
     facts = known.get(op) or prepared(op)
     if not facts.composite and written_whole(op, facts, self, args, kwargs):
         return self
-    if public is not None and any(_overrides(a.__class__) for a in args) and not overrides_off():
-        return _overridden(op, args, kwargs, None, public)
-    before_write(self, op.__name__ + "_", overlap=op.overlap_ok)
-    if op.apart:
+    if public is not None:
+        for a in args:
+            if a.__class__ is not Tensor and _overrides(a.__class__) and not overrides_off():
+                return _overridden(op, args, kwargs, None, public)
+    before_write(self, facts.in_place, True, facts.overlap_ok)
+    if facts.apart:
         for t in args[1:]:
             if t.__class__ is Tensor and t.storage is self.storage and partly_overlap(self, t):
                 raise RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor "
                                    "refer to a single memory location. Please clone() the tensor before performing the "
                                    "operation."
                                    + said(self))
-    asked = kwargs.get("dtype")
+    asked = kwargs.get("dtype") if kwargs else None
     if asked is not None and dtypes.given(asked) is not self.spec.dtype:
         raise RuntimeError(f"Bad in-place call: input tensor dtype {self.spec.dtype.name} and output tensor dtype "
                            f"{dtypes.given(asked).name} should match" + said(self))
     if modes.grad and not _overrides(self.__class__):
-        if op.blind and self._base is not None:           # CopySlices blanks the old slice: no history of it is needed
+        if facts.blind and self._base is not None:        # CopySlices blanks the old slice: no history of it is needed
             args = (wrap(self.storage, self.spec, self.offset), *args[1:])
         elif any(requires(t) for t in _tensors(args)):
             args = (_as_it_was(self), *args[1:])
@@ -52,7 +54,7 @@ def inplace(op, args, kwargs, public=None):
         if getattr(error, "refusal", False):
             raise explained(error, op, (self, *args[1:]), kwargs, "_") from None
         raise
-    return assign(self, result, op.__name__ + "_")
+    return assign(self, result, facts.in_place)
 
 
 def written_whole(op, facts, self, args, kwargs):
@@ -70,6 +72,8 @@ def written_whole(op, facts, self, args, kwargs):
         if grad and (t._node is not None or t._requires_grad or t._base is not None or t._cut is not None) \
                 or t.storage.exported or t.storage is storage and t is not self:
             return False
+    if values.watching is not None:
+        values.watching.wrote(storage)
     value = trace.append(entry, inputs, entry.pick(full) if entry.pick is not None else ())
     storage.version += 1
     storage.writer = (trace.site or here(4), facts.in_place)
@@ -233,7 +237,7 @@ def put(self, result, what):
     if values.watching is not None:
         values.watching.wrote(storage)
     storage.version += 1
-    storage.writer = (here(), what)
+    storage.writer = (current().site or here(4), what)
     if kind.device is META:
         return
     source = result.storage

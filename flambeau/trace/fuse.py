@@ -6,6 +6,7 @@ walks the same positions; else it starts a group of its own and finds its argume
 of their ranks, and read memory only of groups of lower rank.
 """
 from ..base.shapes import contiguous_strides, view_strides
+from ..loops.ir import FUNCTIONS
 from .lower import Node
 
 LEAVES = frozenset(("input", "number", "const", "index"))
@@ -68,6 +69,7 @@ class Fuser:
     def __init__(self, graph, wanted):
         self.groups = []
         self.rank = 0
+        self.cuts = {}            # (shape, dimensions, blocks) of a reduction that was cut → its group and axes
         nodes = self._needed(graph, wanted)
         for slot in wanted:
             node = graph.slots.get(slot)
@@ -182,6 +184,7 @@ class Fuser:
                 twin.axes = [()] * twin.ndim
                 group.nodes.append(twin)
                 self._note_reads(group, twin)
+                self._settle_reads(group, twin)
 
     def _join_or_open(self, node):
         found = {}
@@ -189,9 +192,9 @@ class Fuser:
             for base in bases(arg):
                 if base.group is not None and not base.group.closed:
                     found[base.group.rank] = base.group
-        for rank in sorted(found, reverse=True):
-            group = found[rank]
-            if rank != max(found) or not self._ranks_allow(node, group):
+        # a group with a reduction first: what runs beside it saves a walk over the same memory
+        for group in sorted(found.values(), key=lambda g: (g.reduced is not None, g.rank), reverse=True):
+            if not self._ranks_allow(node, group):
                 if group.users:
                     continue
                 group.rank = self.rank                   # nobody waits for it: it may as well run later
@@ -230,8 +233,9 @@ class Fuser:
         node.axes, node.group = axes, group
         group.nodes.append(node)
         self._note_reads(group, node)
-        for arg in node.args:
+        for arg in node.args if node.op != "gather" else node.args[1:]:
             self._take_in(arg, node, group)
+        self._settle_reads(group, node)
         return True
 
     def _axes_in(self, node, group):
@@ -283,17 +287,21 @@ class Fuser:
                 self._merge(base, node, other, group)
 
     def _merge(self, base, node, other, group):
-        if other.reduced is not None or len(other.nodes) + len(group.nodes) > MANY_NODES or other in group.held:
+        if len(other.nodes) + len(group.nodes) > MANY_NODES or other in group.held or base.op in REDUCING:
             return
-        if any(len(axis) > 1 for axis in base.axes) or any(len(axis) > 1 for axis in node.axes):
+        theirs = axes_of(base, other)
+        if any(len(axis) > 1 for axis in theirs) or any(len(axis) > 1 for axis in node.axes):
             return
         late = all(user is group or user.rank > group.rank for user in other.users)
         early = all(dep is other or dep.rank < other.rank for dep in group.deps) and other.rank < group.rank
         if not late and not early:
             return
-        if {a for axis in base.axes for a in axis} != set(other.dims):
+        if {a for axis in theirs for a in axis} != set(other.dims):
             return
-        to = {axis[0]: mine[0] for axis, mine in zip(base.axes, node.axes, strict=True) if axis}
+        to = {axis[0]: mine[0] for axis, mine in zip(theirs, node.axes, strict=True) if axis}
+        if other.reduced is not None:
+            if group.reduced is None or {to[d] for d in other.reduced} != group.reduced:
+                return
         for one in other.nodes:
             one.axes = [tuple(to[a] for a in axis) for axis in one.axes]
             one.group = group
@@ -317,17 +325,65 @@ class Fuser:
         self.groups.remove(other)
 
     def _note_reads(self, group, node):
-        """What the node reads that other groups make is kept in memory for it."""
+        """Note whose memory the node reads, and what must stand there before its group starts."""
         for number, arg in enumerate(node.args):
             for base in bases(arg):
                 fetched = base.op == "view" or node.op == "gather" and not number
                 if base.op == "view":
                     base = base.args[0]
                 if base.group is not None and base.group is not group:
-                    base.stored = True
                     self._read(group, base)
                     if fetched:
                         group.held.add(base.group)
+
+    def _settle_reads(self, group, node):
+        """Have what the node reads of other groups kept in memory for it, or computed here again where that is cheap."""
+        args = list(node.args)
+        for number, arg in enumerate(args):
+            if arg.group is not None and arg.group is not group and not (node.op == "gather" and not number) \
+                    and is_cheap(arg):
+                lead = len(node.axes) - arg.ndim
+                axes = [() if n == 1 else node.axes[lead + d] for d, n in enumerate(arg.shape)]
+                args[number] = self._again(arg, axes, group, node)
+        node.args = tuple(args)
+        for arg in args:
+            for base in bases(arg):
+                if base.op == "view":
+                    base = base.args[0]
+                if base.group is not None and base.group is not group:
+                    base.stored = True
+
+    def _again(self, base, axes, group, reader):
+        """The full-sized nodes that `base` is made of, once more, as members of `group`."""
+        made, todo, step = {}, [(base, axes)], 0
+        while todo:
+            node, walked = todo[-1]
+            if id(node) in made:
+                todo.pop()
+                continue
+            below = []
+            for arg in node.args:
+                if not is_small(arg, base) and not arg.stored and arg.op not in LEAVES and arg.op not in MEMORY \
+                        and arg.op not in SEEN and arg.group is not group and id(arg) not in made:
+                    lead = node.ndim - arg.ndim
+                    below.append((arg, [() if n == 1 else walked[lead + d] for d, n in enumerate(arg.shape)]))
+            if below:
+                todo.extend(below)
+                continue
+            todo.pop()
+            step += 1
+            copy = Node(node.op, node.dtype, node.shape, tuple(made.get(id(a), a) for a in node.args), node.attr)
+            copy.number = reader.number - 0.3 + 1e-5 * step
+            copy.group, copy.axes = group, list(walked)
+            group.nodes.append(copy)
+            made[id(node)] = copy
+            self._note_reads(group, copy)
+            for arg in copy.args:
+                for part in bases(arg):
+                    part = part.args[0] if part.op == "view" else part
+                    if part.group is not None and part.group is not group:
+                        part.stored = True
+        return made[id(base)]
 
     def _start(self, node):
         """A group for this node alone, for now."""
@@ -344,6 +400,7 @@ class Fuser:
         node.group = group
         group.nodes.append(node)
         self._note_reads(group, node)
+        self._settle_reads(group, node)
 
     # --- reductions -------------------------------------------------------------------------------------------------
 
@@ -367,6 +424,12 @@ class Fuser:
         over = {d for at in dims for d in axes[at]}
         blocks = self._blocks(node, group, over)
         if blocks and group.reduced is None:
+            twin = self.cuts.get((node.args[0].shape, dims, blocks))
+            if twin is not None and not group.nodes and self._ranks_allow(node, twin[0]):
+                self.groups.remove(group)                # another one over the same positions: walk them once
+                group, axes = twin
+                over = group.reduced
+            self.cuts[node.args[0].shape, dims, blocks] = group, axes
             part = Node("partial", node.dtype, (*node.shape, blocks), node.args, (kind, dims))
             last = Node("reduce", node.dtype, (*node.shape, 1), (part,), (kind, (node.ndim,)))
             seen = Node("reshape", node.dtype, node.shape, (last,))
@@ -377,6 +440,7 @@ class Fuser:
             part.group, part.stored = group, True
             group.nodes.append(part)
             self._note_reads(group, part)
+            self._settle_reads(group, part)
             self._start(last)
             self._join_or_open(node)
             return
@@ -385,6 +449,7 @@ class Fuser:
         node.group = group
         group.nodes.append(node)
         self._note_reads(group, node)
+        self._settle_reads(group, node)
 
     @staticmethod
     def _blocks(node, group, over):
@@ -455,6 +520,37 @@ def bases(arg):
             else:
                 out.append(node)
     return out
+
+
+def is_small(node, beside):
+    """Whether a node is so much smaller than another that keeping it in memory costs next to nothing."""
+    return node.numel * 16 <= beside.numel
+
+
+def is_cheap(base):
+    """Whether computing a node again costs less than writing it to memory and reading it back."""
+    if base.stored or base.numel < 1024 or base.op in REDUCING or base.op in ("gather", "result") or base.op in APART:
+        return False
+    work, full, seen, todo = 0, set(), set(), [base]
+    while todo:
+        node = todo.pop()
+        if id(node) in seen or node.inline or is_small(node, base):
+            continue
+        seen.add(id(node))
+        bottom = root(node)
+        if bottom.op in ("const", "number", "index") or bottom.inline:
+            continue
+        if bottom.op in MEMORY or bottom.stored:
+            full.add(id(bottom))
+        elif bottom is not node or node.op in REDUCING or node.op in ("gather", "result") or node.op in APART \
+                or node.op in FUNCTIONS:
+            return False
+        else:
+            work += 1
+            todo.extend(node.args)
+        if work > 12 or len(full) > 2:
+            return False
+    return True
 
 
 def axes_of(node, group):

@@ -10,7 +10,7 @@ from .lower import TYPE
 TILE = 8192                   # elements of a map's tile
 COLUMNS = 256                 # lanes of a tile whose reduction walks rows
 SQUARE = (32, 64)             # a tile of a map that reads across memory
-SHORT = 16                    # a reduction shorter than this is walked by one lane for each of many rows
+SHORT = 32                    # a reduction no longer than this is walked by one lane for each of many rows
 
 
 class Read:
@@ -269,6 +269,9 @@ class Nest:
         args = any(kind.startswith("arg") for one in self.passes for kind, _ in one.accs)
         if args and len(reduced) != 1:
             raise Unfusable("the place of an extreme over several dimensions")
+        # memory runs along the dimension where most of what is read lies side by side
+        most = max((self._extent(r) for r in full), default=0)
+        full = [r for r in full if self._extent(r) == most]
         along = [d for d in reduced if any(r.strides.get(d) == 1 for r in full)]
         beside = [d for d in kept if any(r.strides.get(d) == 1 for r in full)]
         rows = 1
@@ -277,7 +280,7 @@ class Nest:
         long = 1
         for d in reduced:
             long *= self.sizes[d]
-        if long < SHORT and rows >= 64 and kept:
+        if long <= SHORT and rows >= 64 and kept:
             self.lanes = "kept"
             beside = beside or kept[-1:]
         elif along or not beside:
@@ -291,6 +294,13 @@ class Nest:
         if self.lanes == "kept":
             kept.remove(beside[-1])
             kept.append(beside[-1])
+
+    def _extent(self, read):
+        """How many elements an access meets."""
+        n = 1
+        for d in read.strides:
+            n *= self.sizes[d]
+        return n
 
     # --- the kernel -------------------------------------------------------------------------------------------------
 

@@ -439,12 +439,7 @@ class Plan:
             array_, address = memory.blank(spec)
             table[index] = address
             made.append((slot, array_, address))
-        cells = b""
-        if self.cells:
-            cells = struct.pack(self.cells, *[cell(n, d) for n, (_, _, d) in zip(numbers, self.numbers, strict=True)])
-        scalars = array("q")
-        scalars.frombytes(cells)
-        scalars.extend(self.fixed)
+        scalars = self.scalars(numbers)
         where = scalars.buffer_info()[0]
         if self.touched:
             held = {slot: (array_, spec) for (slot, array_, _), (_, spec, _) in zip(made, self.outputs, strict=True)}
@@ -473,6 +468,15 @@ class Plan:
             if started:
                 finish(made)
             raise
+
+    def scalars(self, numbers):
+        """The cells that kernels read numbers from: those of the instructions first, then the plan's constants."""
+        scalars = array("q")
+        if self.cells:
+            scalars.frombytes(struct.pack(self.cells, *[cell(n, d) for n, (_, _, d)
+                                                        in zip(numbers, self.numbers, strict=True)]))
+        scalars.extend(self.fixed)
+        return scalars
 
     def _stretch(self, stretch, table, where, values, code, block, held, arrays):
         if len(stretch) == 2:

@@ -17,6 +17,7 @@ from ..base import settings
 from .value import Value
 
 _refs = sys.getrefcount
+HELD = 8                      # a byte of an input that only the trace holds counts so often: it is there, results may never be
 LATER = 1 << 60               # the last reader of what an instruction that failed reads
 _traces = weakref.WeakSet()
 _registry = threading.RLock()
@@ -58,43 +59,33 @@ class Trace:
 
     def append(self, entry, inputs, params):
         """Record one instruction over the tensors `inputs`; gives the pending Value of its result, a list of several."""
-        foreign = None
         if self.busy:
             return self._append_beside(entry, inputs, params)
         try:
             self.busy = True                      # see Note [Whose turn]
             if self.sealed:
                 return self._append_later(entry, inputs, params)
-            code, values, last = self.code, self.values, self.last
+            code = self.code
+            values = self.values
+            last = self.last
+            ready = self.slots
             index = len(code)
             offsets = entry.zeros                 # most views start at their storage's beginning
-            if len(inputs) == 2:                  # the loop below, unrolled: a list would cost as much as the rest
+            slots = None
+            if len(inputs) == 2:                  # what `_read` does, without its loop, for inputs that are here already
                 one, two = inputs
                 value = one.storage.value
-                slot = value.slot if value.trace is self else self._slot(value)
-                other = two.storage.value
-                more = other.slot if other.trace is self else self._slot(other)
-                if slot < 0 or more < 0:
-                    foreign = value if slot < 0 else other
-                else:
+                slot = value.slot if value.trace is self else ready.get(value)
+                value = two.storage.value
+                more = value.slot if value.trace is self else ready.get(value)
+                if slot is not None and more is not None:
                     last[slot] = last[more] = index
                     slots = (slot, more)
                     if one.offset or two.offset:
                         offsets = (one.offset, two.offset)
-            else:
-                slots = []
-                for tensor in inputs:
-                    value = tensor.storage.value
-                    slot = value.slot if value.trace is self else self._slot(value)
-                    if slot < 0:
-                        foreign = value
-                        break
-                    last[slot] = index
-                    slots.append(slot)
-                    if tensor.offset:
-                        offsets = tuple([t.offset for t in inputs])
-                slots = tuple(slots)
-            if foreign is None:
+            if slots is None:
+                slots, offsets = self._read(inputs, index, offsets)
+            if slots is not None:
                 first = len(values)
                 if not entry.many:
                     outs = Value()
@@ -114,20 +105,35 @@ class Trace:
                         last.append(index)
                         outs.append(made)
                 code.append((entry, slots, offsets, params, first))
-                self.bytes += entry.nbytes
-                if index < settings.trace_instructions and self.bytes < settings.trace_bytes:
+                self.bytes = total = self.bytes + entry.nbytes
+                if total < settings.trace_bytes and index < settings.trace_instructions:
                     return outs
-        except BaseException:                     # an interrupt: what stands in one list must stand in the others
-            del self.values[len(self.last):]
-            self.slots = {v: s for v, s in self.slots.items() if s < len(self.values)}
+        except BaseException:
+            self._mend()
             raise
         finally:
             self.busy = False
-        if foreign is not None:
-            foreign.ready()
+        if slots is None:
+            for tensor in inputs:                 # pending in another thread's trace: run that first
+                if tensor.storage.value.trace is not self:
+                    tensor.storage.value.ready()
             return self.append(entry, inputs, params)
         self.run()
         return outs
+
+    def _read(self, inputs, index, offsets):
+        """The slots that instruction `index` reads, and the offsets of its inputs; no slots if one is pending elsewhere."""
+        slots = []
+        for tensor in inputs:
+            value = tensor.storage.value
+            slot = value.slot if value.trace is self else self._slot(value)
+            if slot < 0:
+                return None, offsets
+            self.last[slot] = index
+            slots.append(slot)
+            if tensor.offset:
+                offsets = tuple([t.offset for t in inputs])
+        return tuple(slots), offsets
 
     def _slot(self, value):
         """The slot of a ready Value, a new one at first; -1 if it is pending elsewhere, and must be run there first."""
@@ -139,16 +145,21 @@ class Trace:
             self.values.append(value)
             self.last.append(0)
             self.held += value.spec.nbytes
-            if 2 * self.held >= settings.trace_bytes:
+            if 2 * HELD * self.held >= settings.trace_bytes:
                 self._weigh()
         return slot
+
+    def _mend(self):
+        """After an interrupt: what stands in one list must stand in the others."""
+        del self.values[len(self.last):]
+        self.slots = {v: s for v, s in self.slots.items() if s < len(self.values)}
 
     def _weigh(self):
         """Count the inputs that only the trace still holds with what the results would allocate."""
         self.held = 0
         for value in self.slots:
             if _refs(value) <= 4:                 # the list, the slot table, the local name, the argument
-                self.bytes += value.spec.nbytes
+                self.bytes += HELD * value.spec.nbytes
 
     def _append_beside(self, entry, inputs, params):
         """Record in another trace: a signal handler or a finaliser came in the middle of a run or an append of ours."""

@@ -1,0 +1,212 @@
+"""The backward of a replayed call whose result still has its graph.
+
+While a call is recorded, the backward of such results is recorded after it, from gradients that stand for those to come.
+A replay computes what that backward reads besides the results, and gives them one node; when a gradient comes to it, the
+node replays the backward.
+"""
+import numpy as np
+
+from ..autograd import engine
+from ..autograd.modes import modes
+from ..autograd.node import AccumulateGrad, Kept, Node, _count, edge_of, flat, requires, second_error, written_error
+from ..base.errors import line_of
+from ..base.layout import contiguous_format
+from ..base.spec import spec as make_spec
+from ..tensor.create import from_array
+from ..tensor.dispatch import wrap
+from ..tensor.tensor import Tensor
+from ..trace.value import Storage
+from .replay import Runner
+
+
+def graph_of(tensors, bounds=()):
+    """The nodes that `tensors` came through, up to leaves and the nodes `bounds`."""
+    stack, found = [t.grad_fn for t in tensors if t.grad_fn is not None], {}
+    while stack:
+        node = stack.pop()
+        if node in found or node in bounds or isinstance(node, AccumulateGrad):
+            continue
+        found[node] = None
+        stack += [edge[0] for edge in node.edges if edge is not None]
+    return list(found)
+
+
+def is_live(tensor):
+    """Whether a backward from `tensor` could still run."""
+    used = False
+    for node in graph_of([tensor]):
+        if node.released is not None:
+            used = True
+        elif not hasattr(node, "plan") or node.plan.saves:
+            return True
+    return not used
+
+
+class Differentiated:
+    """The backward that was recorded after a call: from `incoming` gradients of `live` results to those of `bounds`."""
+
+    def __init__(self, live, known, recorder):
+        self.live, self.reason = live, None
+        self.split = len(recorder.code)           # where the backward begins
+        self.first = len(recorder.values)
+        self.bounds = [t for t, _ in known if requires(t)]
+        before = len(recorder.draws)
+        bounds = {edge_of(t)[0] for t in self.bounds}
+        hooked = next((node for node in graph_of(live, bounds) if node.hooked), None)
+        if hooked is not None:
+            self.reason = f"there is a hook on {hooked.name()}, made at {line_of(hooked.site)}"
+            return
+        given = [from_array(np.zeros(t.spec.shape, t.spec.dtype.np)) for t in live]
+        self.incoming = {g.storage.value: i for i, g in enumerate(given)}
+        checks = len(recorder.checks)
+        hooks = [(node, node.tensor_hooks, node.retained) for node in bounds]
+        try:
+            for node in bounds:                   # these hooks see the gradient after the backward of a replay
+                node.tensor_hooks = node.retained = None
+            self.grads = engine.grad(live, self.bounds, given, retain_graph=True, allow_unused=True)
+        except Exception as error:                # it will be raised again by the backward of an ordinary call
+            self.reason = f"its backward raises {type(error).__name__}: {error}"
+            return
+        finally:
+            for node, node.tensor_hooks, node.retained in hooks:
+                pass
+        del recorder.checks[checks:]              # of positions that the call itself has checked
+        if len(recorder.draws) != before:
+            self.reason = "its backward draws random numbers"
+
+    def held(self, trace):
+        """The slots of results that the graph itself holds."""
+        found = set()
+        for node in graph_of(self.live):
+            for thing in (*flat(node.kept or () if hasattr(node, "kept") else ()), *vars(node).values()):
+                storage = thing if isinstance(thing, Storage) else getattr(thing, "storage", None)
+                if isinstance(storage, Storage) and storage.value is not None and storage.value.trace is trace:
+                    found.add(storage.value.slot)
+        return found
+
+
+class Gradient:
+    """How a replayed call is differentiated: what its node keeps, and the instructions of its backward.
+
+    A gradient is told by a slot: of what the backward makes, of what the call made or read, or of what comes in.
+    """
+
+    def __init__(self, study):
+        trace, done = study.trace, study.capture.differentiated
+        code = trace.code[done.split:]
+        pairs = [(t, g) for t, g in zip(done.bounds, done.grads, strict=True) if g is not None]
+        self.live, self.bounds = done.live, [t for t, _ in pairs]
+        self.gives = [(self._slot(g.storage.value, trace), g.spec, g.offset) for _, g in pairs]
+        made = {slot for entry, _, _, _, first in code for slot in range(first, first + len(entry.outs))}
+        wanted = {slot for slot, *_ in self.gives}
+        live = set(wanted)
+        for entry, slots, _, _, first in reversed(code):
+            if any(s in live for s in range(first, first + len(entry.outs))):
+                live.update(slots)
+        ready = {slot: value for value, slot in trace.slots.items()}
+        self.takes, self.coming, fixed = [], [], []          # (slot, source), (slot, which result's), (slot, Value)
+        for slot in sorted(live - made):
+            kind, what = study.origin(ready[slot], "a gradient") if slot in ready else ("made", slot)
+            (self.coming if kind == "incoming" else fixed if kind == "constant" else self.takes).append(
+                (slot, (kind, what) if kind not in ("incoming", "constant") else what))
+            if kind == "made":
+                study.needs[slot] = None
+        self.fixed = tuple(value for _, value in fixed)
+        order = {name: i for i, name in enumerate(dict.fromkeys(trace.numbers.values()))}
+        self.runner = Runner(code, [v.spec for v in trace.values], [s for s, _ in (*self.takes, *self.coming, *fixed)],
+                             tuple(sorted(wanted & made)), (),
+                             {(index - done.split, n): order[name] for (index, n), name in trace.numbers.items()
+                              if index >= done.split})
+        self.kinds = tuple(t.spec for t in self.bounds)
+        self.incoming = tuple(make_spec(t.spec.dtype, t.spec.shape) for t in done.live)
+        self.site = done.live[0].site
+
+    @staticmethod
+    def _slot(value, trace):
+        return value.slot if value.trace is trace else trace._slot(value)
+
+    def attach(self, outs, kept, bounds, watched, numbers):
+        """Give `outs` the node of this replay."""
+        node = CompiledBackward()
+        node.gradient, node.kept, node.numbers = self, kept, numbers
+        node.watched = [(storage, storage.version) for storage in watched]
+        node.edges, node.kinds = [edge_of(t) for t in bounds], self.kinds
+        node.n_outputs, node.site = len(outs), self.site
+        for nr, out in enumerate(outs):
+            out._node, out._nr = node, nr
+
+    def run(self, node, grads):
+        """The gradients of the bounds, from those of the results."""
+        runner = self.runner
+        given = [arranged(g, kind) for g, kind in zip(grads, self.incoming, strict=True)]
+        values = (*node.kept, *[given[i] for _, i in self.coming], *self.fixed)
+        made = [None] * (len(runner.wanted) + 1)
+        if runner.wanted:
+            runner.run(values, node.numbers, made)
+        found = dict(zip(runner.inputs, values, strict=True)) | dict(zip(runner.wanted, made))
+        out = []
+        for slot, kind, offset in self.gives:
+            value = found[slot]
+            out.append(wrap(Storage.of(value, value.spec.nbytes, value.spec.device), kind, offset))
+            out[-1].site = node.site
+        return out
+
+
+def arranged(g, kind):
+    """The Value of a gradient, laid out as the recorded backward reads it; zeros where none came."""
+    if g is None:
+        return from_array(np.zeros(kind.shape, kind.dtype.np)).storage.value
+    value = g.storage.value
+    if g.spec is not kind or g.offset or value.spec is not kind:
+        g = g.detach().clone(memory_format=contiguous_format)
+        value = g.storage.value
+    return value.ready()
+
+
+class CompiledBackward(Node):
+    """The node of a replayed call: one for all of its results."""
+
+    takes_none = True
+
+    def backward(self, grads):
+        if self.kept is None:
+            raise second_error(self)
+        if modes.grad:
+            raise RuntimeError(f"create_graph=True: the backward of a compiled function is a recording, and has no graph "
+                               f"of its own. The function was called at {line_of(self.site)}; call it without compile to "
+                               "differentiate twice.")
+        for storage, version in self.watched:
+            if storage.version != version:
+                kept = Kept()
+                kept.storage, kept.version, kept.spec, kept.offset = storage, version, storage.value.spec, 0
+                raise written_error(kept, self)
+        if all(g is None for g in grads):
+            return [None] * len(self.edges)
+        return self.gradient.run(self, grads)
+
+    def differentiable_out(self, nr):
+        return True
+
+    def release(self, site):
+        self.kept, self.released = None, site
+
+    def __init__(self):
+        self.seq = next(_count)
+
+
+def tensors_in(out):
+    """The tensors in a result, however it holds them."""
+    stack, found, seen = [out], {}, set()
+    while stack:
+        thing = stack.pop()
+        if isinstance(thing, Tensor):
+            found[id(thing)] = thing
+        elif id(thing) not in seen:
+            seen.add(id(thing))
+            if isinstance(thing, (list, tuple, set)):
+                stack.extend(thing)
+            elif isinstance(thing, dict):
+                stack.extend(thing.values())
+            elif hasattr(type(thing), "__dataclass_fields__"):
+                stack.extend(vars(thing).values() if hasattr(thing, "__dict__") else ())
+    return list(found.values())

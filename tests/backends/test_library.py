@@ -1,0 +1,404 @@
+"""Products of matrices and convolutions as native steps, against NumPy's in float64."""
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite")
+
+from flambeau.backends import kernels as gemm_module, library, threads, writer
+
+PRECISION = {"float32": 2.0 ** -24, "float64": 2.0 ** -53}
+TYPES = ["float32", "float64"]
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(7)
+
+
+@pytest.fixture
+def two_threads():
+    before = threads.get_num_threads()
+    yield
+    threads.set_num_threads(before)
+
+
+def strides(x):
+    """Strides in elements: of rows and columns, then of the batch."""
+    found = [s // x.itemsize for s in x.strides]
+    return *found[-2:], *found[:-2]
+
+
+def execute(steps, buffers, scalars=()):
+    """Run steps that all read the same buffers."""
+    words = []
+    for step in steps:
+        words += [step.fn, step.tiles, step.grain, len(buffers), len(scalars), len(step.ints)]
+        words += [word for index in range(len(buffers)) for word in (index, 0)]
+        words += [*range(len(scalars)), *step.ints]
+    words, table = np.array(words, np.int64), np.array([b.ctypes.data for b in buffers], np.int64)
+    cells = np.array([*scalars, 0.0])
+    threads.run(words.ctypes.data, len(steps), table.ctypes.data, cells.ctypes.data)
+
+
+def product(a, b, c, e=None, **options):
+    """c = alpha * a @ b + beta * e by a native step; whether there is one."""
+    batch = c.shape[:-2]
+    a, b = [np.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, b)]
+    add = None if e is None else strides(np.broadcast_to(e, c.shape))
+    step = library.gemm(c.shape[-2], c.shape[-1], a.shape[-1], c.dtype.name, strides(a), strides(b), strides(c), batch,
+                        add=add, **options)
+    if step is None:
+        return False
+    scalars = [options["alpha"], options["beta"]] if options.get("runtime") else []
+    execute([step], [x for x in (a, b, c, e) if x is not None], scalars)
+    return True
+
+
+def check(c, want, k, dtype):
+    """Within a few units of rounding of a sum of `k` products of numbers about one."""
+    np.testing.assert_allclose(c, want, rtol=0, atol=PRECISION[dtype] * 16 * (k + 4) ** 0.5 * 4)
+
+
+def laid(x, how):
+    """`x` in memory by rows, by columns, with gaps, or with every element apart."""
+    if how == "rows":
+        return np.ascontiguousarray(x)
+    if how == "columns":
+        return np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2)
+    *lead, m, n = x.shape
+    room = np.full((*lead, m + 3, 2 * n + 5), np.nan, x.dtype)
+    seen = room[..., :m, :n] if how == "gaps" else room[..., 1:m + 1, 1:2 * n + 1:2]
+    seen[...] = x
+    return seen
+
+
+SIZES = [(1, 1, 1), (1, 17, 33), (17, 1, 33), (33, 17, 1), (2, 3, 5), (8, 48, 16), (7, 47, 15), (9, 49, 17), (16, 16, 16),
+         (64, 64, 64), (65, 63, 130), (3, 200, 300), (200, 3, 300), (6, 40, 700), (130, 96, 784), (100, 10, 84)]
+
+
+# --- products ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("m, n, k", SIZES)
+def test_products_of_any_layout(rng, dtype, m, n, k):
+    a, b = rng.standard_normal((m, k)), rng.standard_normal((k, n))
+    a, b = a.astype(dtype), b.astype(dtype)
+    want = a.astype(float) @ b.astype(float)
+    for ways in itertools.product(("rows", "columns", "gaps", "apart"), repeat=2):
+        for out in ("rows", "columns", "gaps"):
+            c = laid(np.full((m, n), np.nan, dtype), out)
+            assert product(laid(a, ways[0]), laid(b, ways[1]), c)
+            check(c, want, k, dtype)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_nothing_is_written_beside_the_result(rng, dtype):
+    for m, n, k in ((5, 21, 9), (1, 3, 40), (9, 50, 3)):
+        room = np.full((m + 2, n + 4), 7.0, dtype)
+        a, b = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((k, n)).astype(dtype)
+        assert product(a, b, room[1:m + 1, 2:n + 2])
+        check(room[1:m + 1, 2:n + 2], a.astype(float) @ b.astype(float), k, dtype)
+        room[1:m + 1, 2:n + 2] = 7.0
+        assert (room == 7.0).all()
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("batch", [(3,), (2, 3), (2, 3, 4), (1, 5), (2, 1, 3, 2)])
+def test_batches_broadcast(rng, dtype, batch):
+    for m, n, k in ((5, 7, 9), (1, 40, 33), (33, 2, 40)):
+        for one_a, one_b in itertools.product((False, True), repeat=2):
+            lead_a = (1,) * len(batch) if one_a else batch
+            lead_b = (*batch[:-1], 1) if one_b else batch
+            a, b = [rng.standard_normal(s).astype(dtype) for s in ((*lead_a, m, k), (*lead_b, k, n))]
+            c = np.full((*batch, m, n), np.nan, dtype)
+            assert product(laid(a, "columns"), b, c)
+            check(c, np.broadcast_to(a.astype(float) @ b.astype(float), c.shape), k, dtype)
+
+
+def test_batches_that_do_not_merge_into_three_dimensions_are_left():
+    batch, apart = (2, 3, 2, 3), (1000, 101, 47, 9)
+    assert library.gemm(4, 4, 4, "float32", (4, 1, *apart), (4, 1, *apart), (4, 1, *apart), batch) is None
+    assert library.gemm(4, 4, 4, "float32", (4, 1, 192, 64, 32, 16), (4, 1, 0, 0, 0, 0), (4, 1, 192, 64, 32, 16),
+                        (2, 3, 2, 2)) is not None
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("m, n, k", [(5, 40, 9), (1, 40, 40), (40, 3, 60), (30, 70, 1600), (4, 5, 0)])
+def test_alpha_beta_and_what_is_added(rng, dtype, m, n, k):
+    a, b = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((k, n)).astype(dtype)
+    base = 1.5 * (a.astype(float) @ b.astype(float))
+    for shape in ((m, n), (1, n), (m, 1), (1, 1)):
+        e = rng.standard_normal(shape).astype(dtype)
+        for relu, runtime in itertools.product((False, True), repeat=2):
+            c = np.full((m, n), np.nan, dtype)
+            assert product(a, b, c, e, alpha=1.5, beta=-0.5, relu=relu, runtime=runtime)
+            want = base - 0.5 * e
+            check(c, np.maximum(want, 0) if relu else want, k, dtype)
+    c = rng.standard_normal((m, n)).astype(dtype)                # C itself, in its place
+    want = base + 2.0 * c
+    assert product(a, b, c, c, alpha=1.5, beta=2.0)
+    check(c, want, k, dtype)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_no_terms_give_zeros(dtype):
+    c = np.full((5, 20), np.nan, dtype)
+    assert product(np.zeros((5, 0), dtype), np.zeros((0, 20), dtype), c)
+    assert (c == 0).all()
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("m, n, k", [(9, 50, 20), (1, 50, 64), (3, 5, 64), (40, 1, 64)])
+def test_nan_and_infinity_stay_where_they_belong(rng, dtype, m, n, k):
+    a, b = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((k, n)).astype(dtype)
+    a[m // 2, 3], b[k - 1, n // 2] = np.nan, np.inf
+    for relu in (False, True):
+        c = np.full((m, n), np.nan, dtype)
+        assert product(a, b, c, relu=relu)
+        with np.errstate(invalid="ignore"):
+            want = a.astype(float) @ b.astype(float)
+        want = np.where(want < 0, 0, want) if relu else want
+        assert (np.isnan(c) == np.isnan(want)).all() and (np.isinf(c) == np.isinf(want)).all()
+        fine = np.isfinite(want)
+        check(c[fine], want[fine], k, dtype)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("m, n, k", [(300, 300, 300), (500, 48, 700), (16, 900, 600), (1, 3000, 500), (3000, 1, 500),
+                                     (7, 1000, 1000), (64, 64, 1700)])
+def test_the_number_of_threads_does_not_show(rng, two_threads, dtype, m, n, k):
+    a, b = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((k, n)).astype(dtype)
+    for left, right in itertools.product(("rows", "columns"), repeat=2):
+        results = []
+        for count in (1, 2, 5):
+            threads.set_num_threads(count)
+            c = np.full((m, n), np.nan, dtype)
+            assert product(laid(a, left), laid(b, right), c)
+            results.append(c)
+        check(results[0], a.astype(float) @ b.astype(float), k, dtype)
+        assert (results[0] == results[1]).all() and (results[0] == results[2]).all()
+
+
+def test_batches_on_threads(rng, two_threads):
+    threads.set_num_threads(3)
+    a, b = [rng.standard_normal((40, 64, 64)).astype("float32") for _ in range(2)]
+    c = np.empty_like(a)
+    for _ in range(20):
+        assert product(a, b, c)
+    check(c, a.astype(float) @ b.astype(float), 64, "float32")
+
+
+def test_what_has_no_step():
+    square = ((4, 1),) * 3
+    for dtype in ("int64", "float16", "bfloat16", "bool", "complex64"):
+        assert library.gemm(4, 4, 4, dtype, *square) is None
+    assert library.gemm(0, 4, 4, "float32", *square) is None
+    assert library.gemm(4, 4, 4, "float32", (4, 1), (4, 1), (8, 2)) is None           # C contiguous along neither
+
+
+@pytest.mark.parametrize("element, vector_bytes", [*itertools.product(("float", "double"), (16, 32, 64))])
+def test_the_text_for_other_machines_is_sound(element, vector_bytes):
+    llvm = pytest.importorskip("llvmlite.binding")
+    from flambeau.backends.taps import TapKernels
+    for kernels in (gemm_module.Kernels(element, vector_bytes), TapKernels(element, vector_bytes)):
+        variants = [(True,), (False,)] if kernels.word == "product" else [()]
+        texts = [kernels.micro("f", 3, 2, *variant) for variant in variants]
+        texts += [kernels.gemm("f"), kernels.dots("f", 2, 3)] if kernels.word == "product" else \
+            [kernels.forth("f"), kernels.back("f")]
+        for text in texts:
+            llvm.parse_assembly(text).verify()
+
+
+def test_other_vectors_give_the_same_sums(rng, monkeypatch):
+    """Kernels for narrower vectors run here too, and their sums are the same to the last bit."""
+    from flambeau.backends import cpu
+    a, b = rng.standard_normal((70, 90)).astype("float32"), rng.standard_normal((90, 75)).astype("float32")
+    results = []
+    for wide in (16, 32, cpu.vector_bytes()):
+        if wide > cpu.vector_bytes():
+            continue
+        monkeypatch.setattr(cpu, "vector_bytes", lambda wide=wide: wide)
+        monkeypatch.setattr(gemm_module, "_hosts", {})
+        c = np.full((70, 75), np.nan, "float32")
+        assert product(a, laid(b, "columns"), c)
+        results.append(c)
+        KEPT.append(gemm_module._hosts)                          # steps that were planned go on using its tables
+    assert all((c == results[0]).all() for c in results)
+
+
+KEPT: list = []
+
+
+# --- convolutions -----------------------------------------------------------------------------------------------------
+
+
+def windows(x, kernel, out, stride, padding, dilation):
+    """[N, C, *out, *kernel] of x [N, C, *size]."""
+    x = np.pad(x, [(0, 0), (0, 0), *[(p, p + d * k + s) for p, d, k, s in zip(padding, dilation, kernel, stride)]])
+    steps = x.strides[2:]
+    return np.lib.stride_tricks.as_strided(
+        x, (*x.shape[:2], *out, *kernel),
+        (*x.strides[:2], *[t * s for t, s in zip(steps, stride)], *[t * d for t, d in zip(steps, dilation)]))
+
+
+def convolved(x, weight, stride, padding, dilation, groups):
+    """The meaning: each output is the sum over a window."""
+    n, kernel = x.ndim - 2, weight.shape[2:]
+    out = [(s + 2 * p - d * (k - 1) - 1) // t + 1
+           for s, p, d, k, t in zip(x.shape[2:], padding, dilation, kernel, stride)]
+    parts = []
+    for xs, ws in zip(np.split(x, groups, 1), np.split(weight, groups, 0)):
+        seen = windows(xs, kernel, out, stride, padding, dilation)
+        last = tuple(range(-n, 0))
+        parts.append(np.tensordot(seen, ws, ((1, *last), (1, *last))))
+    return np.moveaxis(np.concatenate(parts, -1), -1, 1)
+
+
+def layout(x):
+    return x.shape, tuple(s // x.itemsize for s in x.strides)
+
+
+CONVOLUTIONS = {
+    "a small net's":      dict(x=(2, 3, 32, 32), weight=(32, 3, 3, 3), padding=(1, 1)),
+    "its second":         dict(x=(2, 32, 16, 16), weight=(20, 32, 3, 3), padding=(1, 1)),
+    "many channels":      dict(x=(2, 130, 7, 7), weight=(300, 130, 3, 3), padding=(1, 1)),
+    "odd rows":           dict(x=(3, 5, 13, 29), weight=(9, 5, 4, 2), padding=(2, 1)),
+    "strided":            dict(x=(2, 4, 17, 40), weight=(6, 4, 3, 3), stride=(2, 3), padding=(1, 1)),
+    "strided by two":     dict(x=(2, 6, 30, 70), weight=(8, 6, 5, 5), stride=(2, 2), padding=(2, 2)),
+    "more stride than kernel": dict(x=(1, 2, 9, 50), weight=(3, 2, 1, 1), stride=(2, 3)),
+    "dilated":            dict(x=(2, 4, 20, 40), weight=(5, 4, 3, 3), dilation=(2, 3), padding=(2, 4)),
+    "grouped":            dict(x=(2, 6, 10, 16), weight=(9, 2, 3, 3), groups=3),
+    "by channel":         dict(x=(2, 5, 12, 20), weight=(10, 1, 3, 3), groups=5, padding=(1, 1)),
+    "one dimension":      dict(x=(2, 3, 40), weight=(4, 3, 5), stride=(2,), padding=(3,)),
+    "a long row":         dict(x=(1, 3, 2500), weight=(4, 3, 7), padding=(3,)),
+    "three dimensions":   dict(x=(2, 3, 5, 6, 18), weight=(4, 3, 2, 3, 3), stride=(2, 1, 1), padding=(1, 1, 1)),
+    "padding beyond the kernel": dict(x=(1, 2, 4, 4), weight=(3, 2, 2, 2), padding=(5, 5)),
+}
+
+
+def make(rng, dtype, x, weight, stride=None, padding=None, dilation=None, groups=1):
+    n = len(x) - 2
+    how = (stride or (1,) * n, padding or (0,) * n, dilation or (1,) * n, groups)
+    return rng.standard_normal(x).astype(dtype), rng.standard_normal(weight).astype(dtype), how
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions(rng, dtype, name):
+    x, weight, how = make(rng, dtype, **CONVOLUTIONS[name])
+    bias = rng.standard_normal(weight.shape[0]).astype(dtype)
+    want = convolved(x.astype(float), weight.astype(float), *how)
+    k = math.prod(weight.shape[1:])
+    for relu, biased in itertools.product((False, True), repeat=2):
+        y = np.full(want.shape, np.nan, dtype)
+        steps = library.convolve(dtype, layout(x), layout(weight), layout(y), *how, bias=biased, relu=relu)
+        execute(steps, [x, weight, y, bias][:4 if biased else 3])
+        all_ = want + bias.reshape(-1, *[1] * (x.ndim - 2)) if biased else want
+        check(y, np.maximum(all_, 0) if relu else all_, k, dtype)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_gradients_of_convolutions(rng, dtype, name):
+    """<g, conv(x, w)> = <conv_transposed(g, w), x> = <conv_weight(x, g), w>, for every x and every w."""
+    x, weight, how = make(rng, dtype, **CONVOLUTIONS[name])
+    y = convolved(x.astype(float), weight.astype(float), *how)
+    g = rng.standard_normal(y.shape).astype(dtype)
+    d_x, d_weight = np.full(x.shape, np.nan, dtype), np.full(weight.shape, np.nan, dtype)
+    execute(library.convolve(dtype, layout(g), layout(weight), layout(d_x), *how, transposed=True), [g, weight, d_x])
+    execute(library.convolve_weight(dtype, layout(x), layout(g), layout(d_weight), *how), [x, g, d_weight])
+    for _ in range(3):
+        other = rng.standard_normal(x.shape)
+        pairs = [((g * convolved(other, weight.astype(float), *how)).sum(), (d_x * other).sum(), d_x * other)]
+        other = rng.standard_normal(weight.shape)
+        pairs += [((g * convolved(x.astype(float), other, *how)).sum(), (d_weight * other).sum(), d_weight * other)]
+        for want, got, terms in pairs:
+            assert abs(want - got) < PRECISION[dtype] * 256 * (np.abs(terms).sum() + 1)
+
+
+def test_each_element_of_the_gradients(rng):
+    """Where it is small, element by element."""
+    x, weight, how = make(rng, "float64", (1, 2, 5, 6), (3, 2, 3, 2), stride=(2, 1), padding=(1, 1))
+    y = convolved(x, weight, *how)
+    g, d_x, d_weight = rng.standard_normal(y.shape), np.empty_like(x), np.empty_like(weight)
+    execute(library.convolve("float64", layout(g), layout(weight), layout(d_x), *how, transposed=True), [g, weight, d_x])
+    execute(library.convolve_weight("float64", layout(x), layout(g), layout(d_weight), *how), [x, g, d_weight])
+    for given, made, run in ((x, d_x, lambda v: convolved(v, weight, *how)),
+                             (weight, d_weight, lambda v: convolved(x, v, *how))):
+        for at in np.ndindex(given.shape):
+            unit = np.zeros_like(given)
+            unit[at] = 1.0
+            assert abs((run(unit) * g).sum() - made[at]) < 1e-12
+
+
+def test_channels_last_and_infinities(rng):
+    x, weight, how = make(rng, "float32", (2, 5, 9, 18), (7, 5, 3, 3), padding=(1, 1))
+    x[0, 2, 4, 0], x[1, 1, 8, 17] = np.inf, np.nan
+    x = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    weight = np.ascontiguousarray(weight.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    with np.errstate(invalid="ignore"):
+        want = convolved(x.astype(float), weight.astype(float), *how)
+    y = np.full((2, 9, 18, 7), np.nan, "float32").transpose(0, 3, 1, 2)
+    execute(library.convolve("float32", layout(x), layout(weight), layout(y), *how), [x, weight, y])
+    assert (np.isfinite(y) == np.isfinite(want)).all()
+    check(y[np.isfinite(want)], want[np.isfinite(want)], 45, "float32")
+    g, d_weight = np.ones(y.shape, "float32"), np.empty((7, 5, 3, 3), "float32")
+    execute(library.convolve_weight("float32", layout(x), layout(g), layout(d_weight), *how), [x, g, d_weight])
+    assert np.isfinite(d_weight[:, [0, 3, 4]]).all() and np.isinf(d_weight[:, 2]).any()
+    assert np.isfinite(d_weight[:, 2, :, 2]).all()              # that tap never reads the first column
+
+
+@pytest.mark.parametrize("name", ["a small net's", "many channels", "strided", "a long row"])
+def test_convolutions_do_not_show_the_number_of_threads(rng, two_threads, name):
+    x, weight, how = make(rng, "float32", **CONVOLUTIONS[name])
+    y = convolved(x.astype(float), weight.astype(float), *how).astype("float32")
+    results = []
+    for count in (1, 2, 5):
+        threads.set_num_threads(count)
+        made = [np.full(shape, np.nan, "float32") for shape in (y.shape, x.shape, weight.shape)]
+        execute(library.convolve("float32", layout(x), layout(weight), layout(y), *how), [x, weight, made[0]])
+        execute(library.convolve("float32", layout(y), layout(weight), layout(x), *how, transposed=True),
+                [y, weight, made[1]])
+        execute(library.convolve_weight("float32", layout(x), layout(y), layout(weight), *how), [x, y, made[2]])
+        results.append(made)
+    for made in results[1:]:
+        assert all((one == first).all() for one, first in zip(made, results[0]))
+
+
+def test_convolutions_that_have_no_step():
+    x, weight, y = [(shape, (1,) * len(shape)) for shape in ((1, 2, 4, 4), (3, 2, 1, 1), (1, 3, 4, 4))]
+    how = ((1, 1), (0, 0), (1, 1))
+    assert library.convolve("int64", x, weight, y, *how) is None
+    assert library.convolve("float32", ((0, 2, 4, 4), (1,) * 4), weight, y, *how) is None
+    assert library.convolve_weight("float16", x, y, weight, *how) is None
+
+
+# --- the writer -------------------------------------------------------------------------------------------------------
+
+
+def test_the_writer_writes_loops():
+    w = writer.Writer("define void @f(ptr %p, i64 %n)")
+    with w.loop(0, "%n", 2, [("i64", 5)]) as loop:
+        loop.next = [w.add(loop.values[0], loop.i)]
+    w.store("i64", loop.values[0], "%p")
+    assert w.text() == """\
+define void @f(ptr %p, i64 %n) {
+entry:
+  %v3 = icmp slt i64 0, %n
+  br i1 %v3, label %loop1, label %end2
+loop1:
+  %i4 = phi i64 [ 0, %entry ], [ %v7, %loop1 ]
+  %c5 = phi i64 [ 5, %entry ], [ %v6, %loop1 ]
+  %v6 = add nsw i64 %c5, %i4
+  %v7 = add nsw i64 %i4, 2
+  %v8 = icmp slt i64 %v7, %n
+  br i1 %v8, label %loop1, label %end2
+end2:
+  %v9 = phi i64 [ 5, %entry ], [ %v6, %loop1 ]
+  store i64 %v9, ptr %p
+  ret void
+}"""
