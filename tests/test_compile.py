@@ -1143,3 +1143,54 @@ def test_a_function_of_the_users_own_and_hooks_inside():
         compiled(x).sum().backward()
         assert same(w.grad, x * 2)
     assert not replays(compiled) and "there is a hook on MulBackward0" in compiled.reasons[-1]
+
+
+def test_copies_and_attributes_of_a_compiled_object():
+    import copy
+
+    class Net:
+        def __init__(self):
+            self.w = torch.ones(3)
+            self.training = True
+
+        def __call__(self, x):
+            return x * self.w if self.training else x
+    compiled = torch.compile(Net())
+    x = x_of(3)
+    compiled(x), compiled(x)
+    compiled.training = False
+    assert same(compiled(x), x)
+    twin = copy.deepcopy(compiled)
+    twin.training = True
+    twin.w.zero_()
+    assert same(twin(x), x * 0) and same(twin(x), x * 0) and replays(twin) == 1
+    assert same(compiled(x), x) and compiled.w.tolist() == [1, 1, 1]
+
+
+def test_memory_that_numpy_holds_is_not_kept():
+    def f(x, w): return x * w, x.detach()
+    compiled = torch.compile(f)
+    w = torch.ones(3, requires_grad=True)
+    for _ in range(3):
+        compiled(x_of(3), w)
+    array = np.ones(3, np.float32)
+    y, _ = compiled(torch.from_numpy(array), w)
+    array[:] = 5
+    with pytest.raises(RuntimeError, match="shares its memory with a NumPy array"):
+        y.sum().backward()
+
+
+def test_under_a_profiler():
+    import cProfile
+
+    def f(x): return x + 1
+    compiled = torch.compile(f)
+    profile = cProfile.Profile()
+    profile.enable()
+    try:
+        compiled(torch.ones(2))
+    finally:
+        profile.disable()
+    assert not compiled.recordings
+    compiled(torch.ones(2)), compiled(torch.ones(2))
+    assert replays(compiled) == 1

@@ -347,9 +347,10 @@ class Plan:
 
     Only inputs that want a gradient count in a node: its edges, its gradients and `suits` (their specs) stand in the
     order of `inputs` (their numbers). `asked` holds (position, how) of each argument that is kept, in the order of
-    `kept`; where nothing is kept but one tensor, `sole` is its position, and `kept` is it. `steps` holds (place of the gradient, rule, wanted arguments); a wanted argument is (NUMBER, TENSOR or LIST,
-    place in `kept`), (OUT, None), (NTH, result) or (SPEC, the spec itself). A rule for a list of tensors stands with the
-    tuple of its places.
+    `kept`; where nothing is kept but one tensor, `sole` is its position, and `kept` is that tensor. `steps` holds
+    (place of the gradient, rule, wanted arguments); a wanted argument is (NUMBER, TENSOR or LIST, place in `kept`),
+    (OUT, None), (NTH, result) or (SPEC, the spec itself). A rule for a list of tensors stands with the tuple of its
+    places.
     """
 
     __slots__ = ("op", "template", "live", "inputs", "suits", "asked", "sole", "keep_out", "steps", "lone", "saves",

@@ -16,11 +16,12 @@ of columns is made: the innermost kernel has, for every k, an offset into the we
 
 Each sum is taken in an order that the shapes alone fix.
 """
+import math
 from collections import namedtuple
 from itertools import product
 
-from .gemm import PIECE, Step, split, up, widest
-from .kernels import ELEMENTS, host as any_host
+from .gemm import PIECE, Step, gemm, split, up, widest
+from .kernels import ELEMENTS, FIELDS, host as any_host
 from .taps import BACK, FORTH, SPOTS, TapKernels
 from .threads import get_num_threads
 
@@ -52,6 +53,10 @@ def convolve(dtype, x, weight, y, stride, padding, dilation, groups=1, transpose
     stride, padding, dilation = [(fill,) * (3 - n) + tuple(given)
                                  for fill, given in ((1, stride), (0, padding), (1, dilation))]
     O, C = weight.size[0] // groups, weight.size[1]
+    if weight.size[2:] == stride == (1, 1, 1) and not any(padding):
+        found = pointwise(dtype, x, weight, y, groups, transposed, bias, relu)
+        if found:
+            return [found]
     if not transposed:
         reach = [[(k, k * d - p) for k in range(size)]
                  for size, d, p in zip(weight.size[2:], dilation, padding, strict=True)]
@@ -70,6 +75,30 @@ def convolve(dtype, x, weight, y, stride, padding, dilation, groups=1, transpose
         steps.append(plan(Job(dtype, x, taps_of(reach, weight), part, start, (1, 1, 1), C, O, weight.step[1],
                               weight.step[0], O * weight.step[0], groups, int(bias), int(relu))))
     return whole(steps)
+
+
+def pointwise(dtype, x, weight, y, groups, transposed, bias, relu):
+    """The step of a convolution of one tap: a product of matrices. None where positions do not lie evenly."""
+    m, k = weight.size[0] // groups, weight.size[1]
+    a, each = (weight.step[0], weight.step[1]), m * weight.step[0]
+    if transposed:
+        m, k, a = k, m, a[::-1]
+    across = [evenly(one.size[2:], one.step[2:]) for one in (x, y)]
+    if None in across:
+        return None
+    found = gemm(m, math.prod(y.size[2:]), k, dtype, (*a, 0, each), (x.step[1], across[0], x.step[0], k * x.step[1]),
+                 (y.step[1], across[1], y.step[0], m * y.step[1]), (x.size[0], groups), beta=float(bias),
+                 add=(1, 0, 0, m) if bias else None, relu=relu)
+    if found:
+        found.ints[FIELDS.index("turned")] ^= 1              # here the weight is the second buffer, and the left factor
+    return found
+
+
+def evenly(size, step):
+    """The stride of positions one after the other, if it is the same everywhere."""
+    dims = [(n, t) for n, t in zip(size, step, strict=True) if n > 1] or [(1, 1)]
+    even = all(outer == n * inner for (_, outer), (n, inner) in zip(dims, dims[1:], strict=False))
+    return dims[-1][1] if even else None
 
 
 # What is asked of one step: y at `start`, of `m` channels from `channels` in each group, along `taps`; the weight's

@@ -95,20 +95,19 @@ def undisturbed(work, *args):
 def _place(texts, keys, symbols):
     """Put the machine code of `texts` in memory, and note the addresses."""
     global compiled
-    with _lock:
-        host = _the_host()
-        missing = {keys[name]: text for name, text in texts.items() if not _find(keys[name], symbols)}
-        if missing:
-            code = host.compile(missing.values())
-            compiled += len(missing)
-            whole = hashlib.sha256("".join(missing).encode()).hexdigest() if len(missing) > 1 else next(iter(missing))
-            _libraries.update(dict.fromkeys([whole, *missing], host.place(code, symbols)))
-            host.disk.write(whole, code)
-            for key in missing if len(missing) > 1 else ():
-                host.disk.write(key, SEE + whole.encode())
-        for name, key in keys.items():
-            if (key, name) not in _addresses:
-                _addresses[key, name] = host.address(_libraries[key], name)
+    host = _the_host()
+    missing = {keys[name]: text for name, text in texts.items() if not _find(keys[name], symbols)}
+    if missing:
+        code = host.compile(missing.values())
+        compiled += len(missing)
+        whole = hashlib.sha256("".join(missing).encode()).hexdigest() if len(missing) > 1 else next(iter(missing))
+        _libraries.update(dict.fromkeys([whole, *missing], host.place(code, symbols)))
+        host.disk.write(whole, code)
+        for key in missing if len(missing) > 1 else ():
+            host.disk.write(key, SEE + whole.encode())
+    for name, key in keys.items():
+        if (key, name) not in _addresses:
+            _addresses[key, name] = host.address(_libraries[key], name)
 
 
 def assembly(text):

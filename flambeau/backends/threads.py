@@ -43,7 +43,7 @@ def start():
             from . import cpu, runtime
             text = runtime.text()
             _pool = ctypes.c_void_p.from_address(cpu.function("pool", text))
-            _renew()
+            cpu.undisturbed(_renew)
             kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
             _native = run = kind(cpu.function("run", text))
 
@@ -98,7 +98,8 @@ def set_num_threads(num):
     with _lock:
         _threads = min(int(num), quota())
         if _native is not None:
-            _renew()
+            from . import cpu
+            cpu.undisturbed(_renew)
 
 
 def get_num_interop_threads():

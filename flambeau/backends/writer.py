@@ -142,6 +142,7 @@ class Vectors:
             f"declare {v} @llvm.fma.{self.short}({v}, {v}, {v})",
             f"declare {v} @llvm.masked.load.{self.short}.p0(ptr, i32, {m}, {v})",
             f"declare void @llvm.masked.store.{self.short}.p0({v}, ptr, i32, {m})",
+            f"declare void @llvm.masked.store.v{self.lanes}i64.p0(<{self.lanes} x i64>, ptr, i32, {m})",
             "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)",
             "declare i64 @llvm.smin.i64(i64, i64)", "declare i64 @llvm.smax.i64(i64, i64)", ""])
 

@@ -79,7 +79,7 @@ class Facts:
         self.defaults = op.defaults
         self.in_place = op.__name__ + "_"
         self.apart, self.blind, self.overlap_ok = op.apart, op.blind, op.overlap_ok
-        self.pickers: dict = {}           # (how many positional arguments, names of the others) → what puts them in order
+        self.pickers: dict = {}           # (number of positional arguments, names of the others) → what orders them
 
 
 known: dict = {}              # operation → its Facts, once it was called

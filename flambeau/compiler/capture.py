@@ -31,6 +31,10 @@ LOOKS = {"item": ".item()", "tolist": ".tolist()", "truth": "bool()", "to_float"
          "reduce": "pickling", "deep": "deepcopy()", "is_nonzero": ".is_nonzero()", "export": ".numpy()"}
 
 
+# Where code names one of these, numbers stay as they are: only a true float will do there.
+EXACT = frozenset("type id json dumps marshal Decimal timedelta sleep".split())
+
+
 class Recorder(Trace):
     """A trace that is not run before its end, and knows where everything in it came from."""
 
@@ -272,7 +276,7 @@ class Capture:
             child, kind = edge.child, type(edge.child)
             if not edge.writable():
                 continue
-            if kind is float and "type" not in named or kind is int and edge.path in varying:
+            if (kind is float or kind is int and edge.path in varying) and named.isdisjoint(EXACT):
                 self.proxies[edge] = self.book.leaf(f"n{len(self.proxies)}", child)
                 edge.write(self.proxies[edge])
             elif kind is type(len) and child in known:       # from math import sqrt

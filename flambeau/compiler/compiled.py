@@ -5,6 +5,7 @@ Otherwise the call is recorded, which is the ordinary call and gives the ordinar
 can be replayed, and a reason why not otherwise. After eight calls that could not, the function is left alone.
 """
 import functools
+import sys
 import threading
 import types
 import weakref
@@ -69,6 +70,17 @@ class Compiled:
             raise AttributeError(name)
         return getattr(self._compiles, name)
 
+    def __setattr__(self, name, value):
+        """What is set on a compiled object is set on the object."""
+        if name.startswith("_") or name in ("recordings", "reasons", "gave_up") or \
+                isinstance(self._compiles, (types.FunctionType, types.MethodType)):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._compiles, name, value)
+
+    def __reduce__(self):                                    # a copy has recordings of its own
+        return Compiled, (self._compiles, self._fullgraph)
+
     def __repr__(self):
         return f"<compiled {self._compiles!r}>"
 
@@ -80,8 +92,8 @@ class Compiled:
 
     def _call(self, args, kwargs, misses):
         fn = self._compiles
-        if self.gave_up or modes.level >= 0 or modes.anomaly or modes.saved_hooks:
-            return fn(*args, **kwargs)
+        if self.gave_up or modes.level >= 0 or modes.anomaly or modes.saved_hooks or sys.getprofile() is not None:
+            return fn(*args, **kwargs)                       # a profiler wants to see the Python run
         for found, guard in misses:
             if guard == -1 or guard == found.outside:        # refused data; memory that NumPy holds for a while
                 return fn(*args, **kwargs)

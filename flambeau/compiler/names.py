@@ -12,6 +12,19 @@ ANYTHING = frozenset("getattr setattr delattr hasattr vars attrgetter methodcall
 UNBOUNDED = frozenset("eval exec globals locals".split())
 
 
+_known: dict = {}             # id of a code object → (the object, kept alive; its Names)
+
+
+def names_of(code):
+    """The Names of a code object."""
+    known = _known.get(id(code))
+    if known is None:
+        if len(_known) > 1000:
+            _known.clear()
+        known = _known[id(code)] = code, Names(code)
+    return known[1]
+
+
 class Names:
     """What one function asks for, the functions defined inside it included."""
 
@@ -58,7 +71,7 @@ class Names:
             elif name == "LOAD_FAST" and i.argval == first:
                 chain = "self", first, ()
                 continue
-            elif name in ("STORE_FAST", "STORE_DEREF") and i.argval == first:
+            elif name.startswith("STORE_") and (i.argval == first or i.argval.__class__ is tuple and first in i.argval):
                 self.loose.update(n for kind, _, names in self.chains if kind == "self" for n in names)
                 first = None                                 # it is another object from here on
             elif name == "IMPORT_NAME":

@@ -25,7 +25,7 @@ from ..base.op import OpType
 from ..base.spec import Spec, device as Device
 from ..tensor.protocol import OURS
 from ..tensor.tensor import Tensor
-from .names import Names
+from .names import names_of
 from .watch import trusted
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
@@ -259,7 +259,7 @@ class Scene:
         """What `code` asks for. What a function that is no method asks of its first argument, is asked of anything."""
         names = self._read.get(id(code))
         if names is None:
-            names = self._read[id(code)] = Names(code)
+            names = self._read[id(code)] = names_of(code)
             self.codes.update({id(inner): inner for inner in names.codes})
             self._loose |= names.loose
             self.full = self.full or names.full

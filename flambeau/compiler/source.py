@@ -91,7 +91,9 @@ class Writer:
         for held, path, keys in self.scene.sizes:
             self._size(held, path, keys)
         for function in self.scene.functions:
-            self.guard(f"{self.const(function)}.__code__ is not {self.const(function.__code__)}",
+            name = self.const(function)
+            self.guard(f"{name}.__code__ is not {self.const(function.__code__)} or "
+                       f"{name}.__defaults__ is not {self.const(function.__defaults__)}",
                        f"{function.__qualname__} has the same code")
         self._apart()
         self._numbers()
@@ -293,20 +295,22 @@ class Writer:
             self.guard(f"{now} != {self.const(keys)}", f"{path} has the same {len(keys)} keys")
 
     def _apart(self):
-        """Where something is written: memory that was apart has to be apart again, and nobody outside may hold it."""
-        stored = [storage for storage, *_ in self.study.stored]
-        if not stored:
-            return
-        used = {storage for _, storage in self.study.read}.union(stored)
+        """Memory that is written has to be apart from other memory, as it was, and nobody outside may hold it."""
+        study, stored = self.study, [storage for storage, *_ in self.study.stored]
+        sources = [source for _, source, *_ in study.stored] + list(study.new_storages.values()) \
+            + ([source for _, source in study.gradient.takes] if study.gradient is not None else [])
+        used = {storage for _, storage in study.read}.union(stored)
         loose = [self.cells[s] for s in self.loose if s in used]
-        if loose:
+        if loose and stored:
             others = frozenset(id(s) for s in self.cells if s not in self.loose)
             self.line("d = {" + ", ".join(f"id({s})" for s in loose) + "}")
             self.guard(f"len(d) != {len(loose)} or not d.isdisjoint({self.const(others)})",
                        "tensors that shared no memory share none")
-        tests = [f"{self.cells[s]}.exported and {self.cells[s]}.still_exported()" for s in stored]
+        apart = dict.fromkeys([*stored, *[what for kind, what in sources if kind == "entry"]])
+        tests = [f"{self.cells[s]}.exported and {self.cells[s]}.still_exported()" for s in apart]
         tests += [f"{self.cells[s]}.readonly" for s in stored if s in self.loose]
-        self.recording.outside = self.guard(" or ".join(tests), "nobody outside holds memory that is written")
+        if tests:
+            self.recording.outside = self.guard(" or ".join(tests), "nobody outside holds memory that is written or kept")
 
     def _numbers(self):
         """The lines that numbers come from, and what was asked about them."""

@@ -45,11 +45,11 @@ class Access:
     `at`: an int64 expression that is multiplied by a stride of its own and added, for gathers; None mostly.
     """
 
-    __slots__ = ("type", "steps", "at", "shared")
+    __slots__ = ("type", "steps", "at", "scratch")
 
-    def __init__(self, type, steps, at=None, shared=None):
+    def __init__(self, type, steps, at=None, scratch=False):
         self.type, self.steps, self.at = type, tuple(steps), at
-        self.shared = shared      # the number of an earlier access to the same buffer with the same strides
+        self.scratch = scratch    # no buffer, but room for one walk along the last dimension, of the thread's own
 
 
 class Pass:
@@ -72,6 +72,7 @@ class Kernel:
         self.kept, self.reduced, self.lanes = kept, reduced, lanes
         self.blocked, self.cut = tuple(blocked), cut
         self.vectors = vectors    # how many machine vectors are worth taking at once
+        self.streams = False      # whether stores go past the cache; all must be contiguous and aligned
         self.accesses, self.numbers, self.passes, self.finals = [], [], [], []
 
     def ints(self):
@@ -108,14 +109,15 @@ class _Printer:
         k, out = self.kernel, self.out
         blocks = f" blocks of {', '.join(f'd{d}' for d in k.blocked)}" if k.blocked else ""
         cut = f" d{k.kept} cut by d{k.cut}" if k.cut is not None else ""
+        past = " stores past the cache" if k.streams else ""
         few = f" by {k.vectors}" if k.vectors != 4 else ""
         dims = " ".join([f"d{d}" for d in range(k.kept)] + [f"r{d}" for d in range(k.kept, k.kept + k.reduced)])
-        out.append(f"kernel over {dims or 'one position'}, lanes {k.lanes}{few}{blocks}{cut}")
+        out.append(f"kernel over {dims or 'one position'}, lanes {k.lanes}{few}{blocks}{cut}{past}")
         for i, a in enumerate(k.accesses):
             steps = ", ".join(map(str, a.steps))
             at = f" at {self.word(a.at)}" if a.at is not None else ""
-            same = f" same as p{a.shared}" if a.shared is not None else ""
-            out.append(f"  p{i}: {a.type}[{steps}]{at}{same}")
+            own = " scratch" if a.scratch else ""
+            out.append(f"  p{i}: {a.type}[{steps}]{at}{own}")
         out.extend(f"  n{i}: {t}" for i, t in enumerate(k.numbers))
         for p, one in enumerate(k.passes):
             out.append(f"  pass {p}")

@@ -131,27 +131,32 @@ class _Writer:
         self.scopes.append(entry)
         out = entry.lines
         self.pointers = []
+        buffers = count()
         for i, access in enumerate(k.accesses):
-            if access.shared is not None:
-                self.pointers.append(self.pointers[access.shared])
-                continue
-            out.append(f"  %b{i} = getelementptr ptr, ptr %buffers, i64 {i}")
-            out.append(f"  %p{i} = load ptr, ptr %b{i}")
             self.pointers.append(f"%p{i}")
+            if not access.scratch:
+                out.append(f"  %b{i} = getelementptr ptr, ptr %buffers, i64 {next(buffers)}")
+                out.append(f"  %p{i} = load ptr, ptr %b{i}")
         self.ints = {}
         for i, name in enumerate(k.ints()):
             out.append(f"  %ia{i} = getelementptr i64, ptr %ints, i64 {i}")
             out.append(f"  %i{i} = load i64, ptr %ia{i}")
             self.ints[name] = Term(entry.emit, "i64", 1, f"%i{i}")
+        for i, access in enumerate(k.accesses):
+            if access.scratch:
+                room = self.ints[f"size {k.kept + k.reduced - 1}"].text
+                out.append(f"  %p{i} = alloca {shape(access.type, 1)}, i64 {room}, align 64")
         self.numbers = [self._number(entry, i, type) for i, type in enumerate(k.numbers)]
         self._tiles(entry)
         self.scopes.pop()
+        if k.streams:                             # what went past the cache must be there before anybody is told
+            out.append("  fence seq_cst")
         body = "\n".join(out)
         attributes = 'nounwind "prefer-vector-width"="512"'
         return "\n".join([
             f"define void @{self.name}(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end) #0 {{",
             "entry:", body, "  ret void", "}", *self.defined.values(), *sorted(self.declared),
-            f"attributes #0 = {{ {attributes} }}", ""])
+            f"attributes #0 = {{ {attributes} }}", *(["!0 = !{i32 1}"] if k.streams else []), ""])
 
     def _number(self, entry, i, type):
         entry.lines.append(f"  %na{i} = getelementptr i64, ptr %scalars, i64 {i}")
@@ -560,7 +565,10 @@ class _Writer:
             value = e.put("i8", lanes, f"zext {shape('b1', lanes)} {value.text} to {shape('i8', lanes)}")
             memory = "i8"
         if kind == "ptr" and (lanes == 1 or self.mask is None):
-            e.lines.append(f"  store {shape(memory, lanes)} {value.text}, ptr {pointer}, align {align}")
+            past = ""
+            if self.kernel.streams and lanes > 1 and not access.scratch:
+                align, past = min(64, lanes * align), ", !nontemporal !0"
+            e.lines.append(f"  store {shape(memory, lanes)} {value.text}, ptr {pointer}, align {align}{past}")
         else:
             over, vector = mangled(memory, lanes), shape(memory, lanes)
             name = f"llvm.masked.store.{over}.p0" if kind == "ptr" else f"llvm.masked.scatter.{over}.v{lanes}p0"

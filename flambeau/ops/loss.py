@@ -331,7 +331,7 @@ class _nll(Op):
 
     def verify(target, input_spec, ignore_index):
         classes = input_spec.shape[class_dim(input_spec)]
-        if target.size and 0 <= target.min() and target.max() < classes:
+        if target.size and target.view(f"u{target.itemsize}").max() < classes:       # a negative one is huge there
             return
         wrong = target[((target < 0) | (target >= classes)) & (target != ignore_index)]
         need(not wrong.size, f"Target {wrong.reshape(-1)[:1].tolist()[0] if wrong.size else ''} is out of bounds: it "
@@ -449,6 +449,8 @@ class _nll_loss(Loss):
 
 def nll(input, target, weight, reduction, ignore_index, flat=_nll, deep=_nll2d):
     """`nll_loss` with its checks; `flat` and `deep` are the operations for [N, C] and [N, C, ...]."""
+    if input.spec.ndim == 2 and target.spec.shape == input.spec.shape[:1]:
+        return flat(input, target, weight, reduction, ignore_index)[0]
     need(input.dim() > 0, f"Expected 1 or more dimensions (got {input.dim()})", ValueError)
     if input.dim() == 1:
         need(target.dim() <= 1, "0D or 1D target tensor expected, multi-target not supported: got "
@@ -566,9 +568,10 @@ class _cross_entropy(Loss):
     def of(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean",
            label_smoothing=0.0):
         reduction = reduction_of(reduction, size_average, reduce)
-        need(0 <= label_smoothing <= 1, f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
+        if not 0 <= label_smoothing <= 1:
+            need(False, f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
         classes = 0 if input.dim() == 1 else 1
-        if tuple(input.shape) == tuple(target.shape):
+        if input.spec.shape == target.spec.shape:
             need(target.is_floating_point(), "Expected floating point type for target with class probabilities, got "
                                              f"{target.dtype}")
             return _soft_targets(input, target, weight, reduction, label_smoothing, classes)

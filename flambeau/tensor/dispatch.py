@@ -67,8 +67,8 @@ def call(op, args, kwargs, public=None):
     out = kwargs.pop("out", None) if kwargs else None
     for a in (*args, *kwargs.values()) if kwargs else args:
         c = a.__class__
-        if c is not Tensor and c not in _plain_types and (
-                _overrides(c) or facts.lists and isinstance(a, (tuple, list)) and any(_overrides(b.__class__) for b in a)):
+        if c is not Tensor and c not in _plain_types and (_overrides(c) or facts.lists and isinstance(a, (tuple, list))
+                                                          and any(_overrides(b.__class__) for b in a)):
             return _overridden(op, args, kwargs, out, public)
     if out is not None:
         return door.into(op, args, kwargs, out)
@@ -623,7 +623,7 @@ def _kept(tensor, special):
     storage = tensor.storage
     if storage.inference:
         _no_inference(tensor)
-    if special or storage.exported or tensor.__class__ is not Tensor:
+    if special or storage.exported or tensor.__class__ is not Tensor and tensor.__class__ not in _tensor_types:
         return keep(tensor)
     storage.saved_at = version = storage.version
     if tensor._base is not None and tensor._seen != version:

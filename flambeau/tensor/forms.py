@@ -7,7 +7,16 @@ import importlib
 import numpy as np
 
 from ..base.op import OpType, _snake_to_camel, door
-from .dispatch import _calls as calls, _entries as entries, _tables as tables, call, dispatch, record_one, view_one
+from .dispatch import (
+    _calls as calls,
+    _entries as entries,
+    _tables as tables,
+    _tensor_types as tensor_types,
+    call,
+    dispatch,
+    record_one,
+    view_one,
+)
 from .tensor import Tensor
 from .write import inplace
 
@@ -37,7 +46,7 @@ def method(op, name):
     primitive = not op.composite
 
     def form(self, *args, **kwargs):
-        if primitive and not args and not kwargs and self.__class__ is Tensor:
+        if primitive and not args and not kwargs and (self.__class__ is Tensor or self.__class__ in tensor_types):
             found = table.get(self.spec)
             if found is not None:
                 entry, tail, params = found
@@ -82,21 +91,23 @@ def operator(op, name, reverse):
 
     def form(self, other):
         c = other.__class__
-        if self.__class__ is not Tensor:
+        if self.__class__ is not Tensor and self.__class__ not in tensor_types:
             return general(self, other, c)
+        plain = c is Tensor or c in tensor_types
         try:
-            entry = table[self.spec][other.spec if c is Tensor else c]
+            entry = table[self.spec][other.spec if plain else c]
         except KeyError:
             return general(self, other, c)
         args = (other, self) if reverse else (self, other)
-        if c is Tensor:
+        if plain:
             return record_one(entry, args + tail if tail else args, args, tail, 3)
         return record_one(entry, args + tail if tail else args, (self,), (other, *tail), 3)
 
     def general(self, other, c):
         nonlocal tail
-        if (c is Tensor or c in PLAIN) and self.__class__ is Tensor and op.prepared and op.pointwise:
-            kind = other.spec if c is Tensor else c
+        plain = c in tensor_types
+        if (plain or c in PLAIN) and self.__class__ in tensor_types and op.prepared and op.pointwise:
+            kind = other.spec if plain else c
             args = (other, self, *op.tail) if reverse else (self, other, *op.tail)
             made = dispatch(op, args)
             entry = entries.get((op, kind, self.spec, *op.tail_key) if reverse else (op, self.spec, kind, *op.tail_key))
@@ -196,5 +207,5 @@ def attach_all():
         op = top.get(target)
         if op is None: continue
         setattr(Tensor, f"__{name}__", unary(op))
-    for name in ("ones_like", "zeros_like", "stack", "_full", "_sum_dim", "_view"):    # what the layers below compute with
+    for name in ("ones_like", "zeros_like", "stack", "_full", "_sum_dim", "_view"):      # for the layers below
         setattr(door, name.removeprefix("_"), declared.get(name))

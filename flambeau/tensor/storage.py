@@ -20,7 +20,8 @@ class UntypedStorage:
 
     def __init__(self, size=0, *, storage=None):
         if storage is None:
-            storage = Storage.of(Value.of(np.empty(int(size), np.uint8), spec(dtypes.uint8, (int(size),))), int(size), CPU)
+            size = int(size)
+            storage = Storage.of(Value.of(np.empty(size, np.uint8), spec(dtypes.uint8, (size,))), size, CPU)
         self.storage = storage
 
     @property

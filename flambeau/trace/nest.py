@@ -9,6 +9,7 @@ from .lower import TYPE
 
 TILE = 8192                   # elements of a map's tile
 COLUMNS = 256                 # lanes of a tile whose reduction walks rows
+ROW = 16384                   # elements that a row of scratch memory may have
 SQUARE = (32, 64)             # a tile of a map that reads across memory
 SHORT = 32                    # a reduction no longer than this is walked by one lane for each of many rows
 
@@ -33,9 +34,9 @@ class Nest:
         self.numbers, self.fixed, self.exprs = [], set(), {}
         self.passes, self.finals = [Pass()], []
         self._expressions()
-        self._spill()
         self._order()
         self._choose_lanes()
+        self._spill()
         self._write()
 
     # --- expressions ------------------------------------------------------------------------------------------------
@@ -66,30 +67,23 @@ class Nest:
                 self._put(node, made, wait)
 
     def _spill(self):
-        """Keep costly values that a later pass needs again where its result will stand, instead of computing them twice."""
-        self.spilled = None       # the store whose memory is used so
-        for p, one in enumerate(self.passes[:-1]):
-            later = [(number, e) for after in self.passes[p + 1:] for number, e in after.stores]
-            if not one.accs or not later or any(after.accs for after in self.passes[p + 1:]):
-                continue
-            now = _parts(e for _, e in one.accs)
-            again = [e for e in _tops((e for _, e in later), now) if any(x.op in FUNCTIONS for x in _parts([e]))]
-            if not again:
-                continue
-            held = again[0]
-            for number, _ in later:
-                store = self.reads[number]
-                if store.type == held.type and len(store.strides) == len(self.group.dims):
-                    break
-            else:
-                continue
-            self.reads.append(Read(store.node, dict(store.strides), store.offset, store.type, False))
-            load = Expr("load", held.type, (), len(self.reads) - 1)
-            one.stores.append((number, held))
-            for after in self.passes[p + 1:]:
-                after.stores = [(n, _replaced(e, held, load)) for n, e in after.stores]
-            self.spilled = number
+        """Keep costly values that a later pass needs again in a row of scratch memory, instead of computing them twice."""
+        if len(self.reduced) != 1 or self.lanes != "reduced" or self.sizes[self.reduced[0]] > ROW:
             return
+        for p, one in enumerate(self.passes[:-1]):
+            after = self.passes[p + 1:]
+            now = _parts(e for _, e in one.accs)
+            again = _tops((e for late in after for _, e in (*late.accs, *late.stores)), now)
+            costly = [e for e in again if any(x.op in FUNCTIONS for x in _parts([e]))]
+            if costly:
+                held = costly[0]
+                self.reads.append(Read(None, {self.reduced[0]: 1}, 0, held.type, True))
+                one.stores.append((len(self.reads) - 1, held))
+                load = Expr("load", held.type, (), len(self.reads) - 1)
+                for late in after:
+                    late.accs = [(kind, _replaced(e, held, load)) for kind, e in late.accs]
+                    late.stores = [(n, _replaced(e, held, load)) for n, e in late.stores]
+                return
 
     def _put(self, node, made, wait):
         axes = axes_of(node, self.group)
@@ -329,7 +323,7 @@ class Nest:
         for read in self.reads:
             steps = [read.strides.get(d, 0) for d in dims]
             at = self._placed(read.at, place, moved) if read.at is not None else None
-            kernel.accesses.append(Access(read.type, [s if s in (0, 1) else "s" for s in steps], at))
+            kernel.accesses.append(Access(read.type, [s if s in (0, 1) else "s" for s in steps], at, read.node is None))
             strides.extend(s for s in steps if s not in (0, 1))
             if at is not None:
                 strides.append(read.at_stride)
@@ -375,6 +369,14 @@ class Nest:
             else:
                 moved[e] = Expr(e.op, e.type, tuple(moved[a] for a in e.args), e.attr)
         return moved[root_expr]
+
+    def finals_by_lane(self):
+        """Whether what is stored at the end of a tile is stored by vectors."""
+        return bool(self.finals) and self.lanes == "kept"
+
+    def buffers(self):
+        """The accesses that stand in buffers, in order."""
+        return [r for r in self.reads if r.node is not None]
 
     def _weigh(self):
         """About how many nanoseconds a tile takes, to decide what is worth several threads."""

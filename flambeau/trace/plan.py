@@ -27,6 +27,7 @@ from .value import Value
 
 SEEN = 4096                   # how many traces are remembered
 LITTLE = 1 << 20              # bytes of results below which a trace seen for the first time runs on the reference
+STREAM = 1 << 23              # bytes of a result that is written past the cache
 _refs = sys.getrefcount
 PIECE = 12_000                # nanoseconds of work that are worth handing to another thread
 _kernels: dict = {}           # text of a kernel → address
@@ -227,7 +228,7 @@ class Plan:
             kind, group = step[0], step[1]
             begun.setdefault(id(group), at)
             if kind in ("native", "copy"):
-                touched = [self._buffer(read.node) for read in step[2].reads]
+                touched = [self._buffer(read.node) for read in step[2].buffers()]
                 if kind == "copy":
                     touched += [self._buffer(a) for a in step[3]]
             elif kind == "library":
@@ -282,11 +283,9 @@ class Plan:
         last = len(nest.passes) - 1
         ends = [n for n, _ in nest.passes[last].stores] + [n for n, _ in nest.finals]
         for number in ends:
-            if number == nest.spilled:
-                continue
             store = nest.reads[number]
             made = self._buffer(store.node)
-            for read in nest.reads:
+            for read in nest.buffers():
                 if read.store or read.at is not None or read.strides != store.strides or read.offset != store.offset \
                         or BYTES[read.type] != BYTES[store.type]:
                     continue
@@ -295,7 +294,7 @@ class Plan:
                     continue
                 if any(r is not read and self._buffer(r.node) is held and
                        (r.strides != store.strides or r.offset != store.offset or r.at is not None)
-                       for r in nest.reads):
+                       for r in nest.buffers()):
                     continue
                 made.taken = held
                 self.gone.add(id(held))
@@ -347,10 +346,12 @@ class Plan:
         missing, self.texts = {}, {}
         for at, step in enumerate(self.steps):
             if step is not None and step[0] in ("native", "copy"):
+                step[2].kernel.streams = self._may_stream(step[2])
                 text = str(step[2].kernel)
                 self.texts[at] = text
                 if text not in _kernels and text not in missing:
                     missing[text] = step[2].kernel
+        threads.start()                                      # not in the middle of a run
         if missing:
             width = cpu.vector_bytes()
             named = {text: "k" + hashlib.sha256(text.encode()).hexdigest()[:16] for text in missing}
@@ -358,6 +359,15 @@ class Plan:
                                   for text, kernel in missing.items()})
             for text, name in named.items():
                 _kernels[text] = made[name]
+
+    def _may_stream(self, nest):
+        """Whether the results are so large that they would only push other things out of the cache."""
+        walked = {"kept": nest.kept, "reduced": nest.reduced, "none": [None]}[nest.lanes][-1]
+        stores = [nest.reads[n] for one in nest.passes for n, _ in one.stores if nest.reads[n].node is not None]
+        return bool(stores) and not nest.finals_by_lane() and all(
+            r.offset == 0 and self._buffer(r.node).taken is None and self._buffer(r.node).nbytes >= STREAM
+            and all(s == 1 if d == walked else s * BYTES[r.type] % 64 == 0 for d, s in r.strides.items())
+            for r in stores)
 
     def _programs(self):
         """The stretches: flat words for the native runner, or a reference step."""
@@ -377,9 +387,10 @@ class Plan:
                 for arg in step[1].opaque.args:
                     node, strides, offset = seen_memory(arg)
                     operands.append((self._buffer(node), make_spec(arg.dtype, arg.shape, tuple(strides)), offset))
-                # see Note [All or nothing]: only the last that may fail writes over what it was given
+                # see Note [All or nothing]: only the last that may fail writes over what it was given, and only what
+                # nobody read before it, so that after an interrupt everything can be done once more
                 first = operands[0][0] if operands else None
-                own = entry.op.overwrites and first.kind == "input" and first.slot in self.free and first.last == at \
+                own = entry.op.overwrites and first.kind == "input" and first.slot in self.free and first.made == first.last == at \
                     and at == last_reference and operands[0][1] is first.spec and not operands[0][2] \
                     and not any(b is first for b, _, _ in operands[1:])
                 self.stretches.append((index, operands, self.results.get(at, []), own))
@@ -392,7 +403,7 @@ class Plan:
                 nest = step[2]
                 address, tiles, ints = _kernels[self.texts[at]], nest.tiles, nest.ints
                 grain = _grain(tiles, nest.cost)
-                reads = [(self._buffer(r.node), r.offset * BYTES[r.type]) for r in nest.reads]
+                reads = [(self._buffer(r.node), r.offset * BYTES[r.type]) for r in nest.buffers()]
                 numbers = [self._cell(n) for n in nest.numbers]
             words += [address, tiles, grain, len(reads), len(numbers), len(ints)]
             for buffer, offset in reads:
@@ -458,11 +469,12 @@ class Plan:
         addresses = array("q", table)
         at = addresses.buffer_info()[0]
         run = threads.run
+        program, steps = (last[0].buffer_info()[0], last[1]) if last is not None else (0, 0)
         started = False
         try:
             started = True                        # no interrupt comes between this and the end of the call
-            if last is not None:
-                run(last[0].buffer_info()[0], last[1], at, where)
+            if steps:
+                run(program, steps, at, where)
             finish(made)
         except BaseException:                     # an interrupt while the results were handed out: once more
             if started:

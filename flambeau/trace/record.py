@@ -58,7 +58,7 @@ class Trace:
         self.held = 0         # the bytes of the inputs since they were last weighed
 
     def append(self, entry, inputs, params):
-        """Record one instruction over the tensors `inputs`; gives the pending Value of its result, a list of several."""
+        """Record one instruction over the tensors `inputs`; gives the pending Value of its result, or several."""
         if self.busy:
             return self._append_beside(entry, inputs, params)
         try:
@@ -72,7 +72,7 @@ class Trace:
             index = len(code)
             offsets = entry.zeros                 # most views start at their storage's beginning
             slots = None
-            if len(inputs) == 2:                  # what `_read` does, without its loop, for inputs that are here already
+            if len(inputs) == 2:                  # what `_read` does, without its loop, for inputs that are known here
                 one, two = inputs
                 value = one.storage.value
                 slot = value.slot if value.trace is self else ready.get(value)
@@ -122,7 +122,7 @@ class Trace:
         return outs
 
     def _read(self, inputs, index, offsets):
-        """The slots that instruction `index` reads, and the offsets of its inputs; no slots if one is pending elsewhere."""
+        """The slots that instruction `index` reads (None if one is pending elsewhere), and the offsets of inputs."""
         slots = []
         for tensor in inputs:
             value = tensor.storage.value

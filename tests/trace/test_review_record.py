@@ -111,6 +111,7 @@ def everything(held):
 
 
 @alarms
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")       # an interrupt inside a finaliser
 def test_interrupted_anywhere_everything_goes_on(monkeypatch):
     """An exception out of nowhere leaves the trace whole, the modes as they were, and every tensor readable."""
     right = everything([])

@@ -1,0 +1,197 @@
+"""Pooling as native steps: the largest of each window with its place, and gradients sent back to such places.
+
+`max_pool` goes over the outputs of a row by vectors where their windows lie inside the input, and one by one at its
+borders. Of equals the first is taken, of nans the last, as in PyTorch. `drop` adds elements where an index says, one
+after the other, so the sums are the same on any number of threads.
+"""
+from .gemm import PIECE, Step
+from .kernels import ELEMENTS, host
+from .writer import Vectors, Writer
+
+WINDOW = ("x_p x_h x_w size_h size_w y_p y_h y_w out_h out_w k_h step_h pad_h dil_h k_w step_w pad_w dil_w first last "
+          "planes").split()
+DROP = "count size g_row index_row".split()
+
+
+class PoolKernels:
+    """The LLVM text of the steps for one element type."""
+
+    word = "pool"
+
+    def __init__(self, element, vector_bytes):
+        self.v = Vectors(element, vector_bytes)
+        self.element, self.lanes = element, self.v.lanes
+
+    def open(self, name, fields):
+        """A writer of a step, and its ints by name."""
+        w = Writer(f"define void @{name}(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end)")
+        return w, {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(fields)}
+
+    def max_pool(self, name):
+        """The step: one plane a tile; buffers x, values, places."""
+        elt, n = self.element, self.lanes
+        w, f = self.open(name, WINDOW)
+        X, Y, P = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
+        with w.loop("%begin", "%end") as t, w.loop(0, f["out_h"]) as o:
+            x, at = w.at(elt, X, w.mul(t.i, f["x_p"])), w.add(w.mul(t.i, f["y_p"]), w.mul(o.i, f["y_h"]))
+            top = w.sub(w.mul(o.i, f["step_h"]), f["pad_h"])
+            high = self.inside(w, top, f["k_h"], f["dil_h"], f["size_h"])
+
+            def single(c, x=x, at=at, top=top, high=high):
+                left = w.sub(w.mul(c, f["step_w"]), f["pad_w"])
+                wide = self.inside(w, left, f["k_w"], f["dil_w"], f["size_w"])
+
+                def look(place, _):
+                    return w.load(elt, w.at(elt, x, w.add(w.mul(place[0], f["x_h"]), w.mul(place[1], f["x_w"]))))
+
+                best, place = self.search(w, f, top, left, high, wide, look, elt, "i64", lambda p: p)
+                to = w.add(at, w.mul(c, f["y_w"]))
+                w.store(elt, best, w.at(elt, Y, to))
+                w.store("i64", place, w.at("i64", P, to))
+
+            with w.loop(0, f["first"]) as c:
+                single(c.i)
+            with w.loop(f["first"], f["last"], n) as c:
+                self.many(w, f, c.i, x, w.add(at, c.i), top, high, Y, P)
+            with w.loop(f["last"], f["out_w"]) as c:
+                single(c.i)
+        return self.v.declarations() + w.text()
+
+    def inside(self, w, start, count, step, size):
+        """Which taps (from, to) of a window that starts at `start` are inside."""
+        low = w.most(w.div(w.sub(w.add(step, -1), start), step), 0)
+        return low, w.least(w.div(w.sub(w.add(size, w.sub(step, 1)), start), step), count)
+
+    def search(self, w, f, top, left, high, wide, look, kind, index_kind, spread):
+        """The largest element of a window and its place: of equals the first, of nans the last."""
+        mask = kind.replace(self.element, "i1")
+        first = w.add(w.mul(w.add(top, w.mul(high[0], f["dil_h"])), f["size_w"]), w.add(left, w.mul(wide[0], f["dil_w"])))
+        start = [(kind, f"{'splat (' + self.element + ' ' if kind != self.element else ''}0xFFF0000000000000"
+                        f"{')' if kind != self.element else ''}"), (index_kind, spread(first))]
+        with w.loop(high[0], high[1], 1, start) as i:
+            h = w.add(top, w.mul(i.i, f["dil_h"]))
+            with w.loop(wide[0], wide[1], 1, list(zip((kind, index_kind), i.values, strict=True))) as j:
+                best, place = j.values
+                column = w.add(left, w.mul(j.i, f["dil_w"]))
+                value = look((h, column), j.i)
+                larger, nan = w(f"fcmp ogt {kind} {value}, {best}"), w(f"fcmp uno {kind} {value}, {value}")
+                better = w(f"or {mask} {larger}, {nan}")
+                here = spread(w.add(w.mul(h, f["size_w"]), column))
+                j.next = [w(f"select {mask} {better}, {kind} {value}, {kind} {best}"),
+                          w(f"select {mask} {better}, {index_kind} {here}, {index_kind} {place}")]
+            i.next = j.values
+        return i.values
+
+    def many(self, w, f, c, x, at, top, high, Y, P):
+        """A vector of outputs of a row, whose windows are all inside its columns."""
+        v, elt, n = self.v, self.element, self.lanes
+        left = w.sub(w.mul(c, f["step_w"]), f["pad_w"])
+        count = w.least(w.sub(f["last"], c), n)
+        one, two = w.is_("eq", f["step_w"], 1), w.sub(w.mul(count, 2), 1)
+        # by steps of two the elements of two vectors are needed, every other one of them
+        some, more = v.mask(w, w.pick(one, count, w.least(two, n))), v.mask(w, w.pick(one, 0, w.sub(two, n)))
+        index = f"<{n} x i64>"
+        lanes = f"<{', '.join(f'i64 {i}' for i in range(n))}>"
+        ahead = w(f"mul {index} {lanes}, {self.fill(w, f['step_w'])}")
+        evens = ", ".join(f"i32 {i}" for i in range(0, 2 * n, 2))
+
+        def look(place, _):
+            source = w.at(elt, x, w.add(w.mul(place[0], f["x_h"]), place[1]))
+            a, b = v.load_some(w, source, some), v.load_some(w, w.at(elt, source, n), more)
+            both = w(f"shufflevector {v.type} {a}, {v.type} {b}, <{n} x i32> <{evens}>")
+            return w(f"select i1 {one}, {v.type} {a}, {v.type} {both}")
+
+        def spread(place):
+            return w(f"add {index} {ahead}, {self.fill(w, place)}")
+
+        best, place = self.search(w, f, top, left, high, (0, f["k_w"]), look, v.type, index, spread)
+        some = v.mask(w, count)
+        v.store_some(w, best, w.at(elt, Y, at), some)
+        w.do(f"call void @llvm.masked.store.v{n}i64.p0({index} {place}, ptr {w.at('i64', P, at)}, i32 8, <{n} x i1> {some})")
+
+    def fill(self, w, number):
+        """A whole number in every lane."""
+        n = self.lanes
+        first = w(f"insertelement <{n} x i64> poison, i64 {number}, i64 0")
+        return w(f"shufflevector <{n} x i64> {first}, <{n} x i64> poison, <{n} x i32> zeroinitializer")
+
+    def drop(self, name):
+        """The step: one row a tile; buffers g, index, out."""
+        v, elt, n = self.v, self.element, self.lanes
+        w, f = self.open(name, DROP)
+        G, I, O = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
+        whole = w.down(f["size"], n)
+        with w.loop("%begin", "%end") as t:
+            g, index = w.at(elt, G, w.mul(t.i, f["g_row"])), w.at("i64", I, w.mul(t.i, f["index_row"]))
+            out = w.at(elt, O, w.mul(t.i, f["size"]))
+            with w.loop(0, whole, n) as i:
+                v.store(w, "zeroinitializer", w.at(elt, out, i.i))
+            with w.loop(whole, f["size"]) as i:
+                w.store(elt, "0.0", w.at(elt, out, i.i))
+            with w.loop(0, f["count"]) as i:
+                to = w.at(elt, out, w.load("i64", w.at("i64", index, i.i)))
+                w.store(elt, w(f"fadd {elt} {w.load(elt, to)}, {w.load(elt, w.at(elt, g, i.i))}"), to)
+        return v.declarations() + w.text()
+
+
+# --- the plan ---------------------------------------------------------------------------------------------------------
+
+
+def max_pool(dtype, x, y, maps):
+    """A Step for the largest element of each window and its place in the flattened spatial dimensions; or None.
+
+    `x` and `y` are (shape, strides in elements), [*lead, H, W] to [*lead, out_h, out_w]; `maps` are two windows (see
+    base/taps.py). The buffers are x, the values and the places, which are laid out alike.
+    """
+    dtype = getattr(dtype, "name", dtype)
+    if dtype not in ELEMENTS or len(maps) != 2 or any(m[0] != "window" for m in maps) or 0 in x[0] or 0 in y[0]:
+        return None
+    (_, size_h, out_h, k_h, step_h, pad_h, dil_h, _), (_, size_w, out_w, k_w, step_w, pad_w, dil_w, _) = maps
+    if not (reaches(maps[0]) and reaches(maps[1])):
+        return None
+    planes = even_stride(x[0][:-2], x[1][:-2]), even_stride(y[0][:-2], y[1][:-2])
+    if None in planes:
+        return None
+    machine = host(dtype, PoolKernels)
+    # outputs from `first` to `last` have windows inside the columns
+    first = min(out_w, -(-pad_w // step_w))
+    last = max(first, min(out_w, (size_w - 1 - dil_w * (k_w - 1) + pad_w) // step_w + 1))
+    if x[1][-1] != 1 or y[1][-1] != 1 or step_w > 2:
+        first = last = 0
+    count = 1
+    for n in x[0][:-2]:
+        count *= n
+    f = dict(x_p=planes[0], x_h=x[1][-2], x_w=x[1][-1], size_h=size_h, size_w=size_w, y_p=planes[1], y_h=y[1][-2],
+             y_w=y[1][-1], out_h=out_h, out_w=out_w, k_h=k_h, step_h=step_h, pad_h=pad_h, dil_h=dil_h, k_w=k_w,
+             step_w=step_w, pad_w=pad_w, dil_w=dil_w, first=first, last=last, planes=count)
+    vectors = -(-(last - first) // machine.lanes)
+    each = out_h * k_h * k_w * (4 * vectors + 4 * (out_w - last + first)) + 100         # cycles, about
+    return Step(machine.function("max_pool"), count, min(count, max(1, PIECE // each)), [f[name] for name in WINDOW])
+
+
+def drop(dtype, rows, count, size, shared=False):
+    """A Step that adds the elements of g [rows, count] at index [rows, count] of zeros [rows, size]; or None.
+
+    All are contiguous and every index is in range; a `shared` index has one row. The buffers are g, index, out.
+    """
+    dtype = getattr(dtype, "name", dtype)
+    if dtype not in ELEMENTS or not rows:
+        return None
+    machine = host(dtype, PoolKernels)
+    each = 3 * count + size // 8 + 20
+    return Step(machine.function("drop"), rows, min(rows, max(1, PIECE // each)),
+                [count, size, count, 0 if shared else count])
+
+
+def reaches(window):
+    """Whether every window has an element of the input."""
+    _, size, out, kernel, stride, padding, dilation, _ = window
+    starts = [o * stride - padding for o in range(out)]
+    return all(any(0 <= start + k * dilation < size for k in range(kernel)) for start in starts)
+
+
+def even_stride(shape, strides):
+    """The stride of planes one after the other, if it is the same everywhere."""
+    dims = [(n, t) for n, t in zip(shape, strides, strict=True) if n > 1] or [(1, 0)]
+    even = all(outer == n * inner for (_, outer), (n, inner) in zip(dims, dims[1:], strict=False))
+    return dims[-1][1] if even else None
