@@ -1,8 +1,7 @@
-"""`flambeau.compile`: whatever a function does, compiled it does the same; and where it cannot be replayed, it says why.
+"""`flambeau.compile`: compiled, a function does what it does; and where it cannot be replayed, it says why.
 
 Every test runs on the reference executor and on the native one, against the same function as it is.
 """
-import functools
 import gc
 import math
 import threading
@@ -430,7 +429,7 @@ def test_guards_fail_where_something_changed():
         state.parts.append(x_of(3))
         yield "state.parts holds 1"
         state.parts[1] = x_of(3)
-        yield "state.parts[1] is the same"
+        yield "state.parts[1] is float32[3], the same tensor"
         state.name = "b"
         yield "state.name == 'a'"
         state.table["more"] = 2

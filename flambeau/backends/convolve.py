@@ -1,18 +1,19 @@
 """Convolutions as native steps: forwards, backwards to the input (and so transposed), backwards to the weight.
 
-`convolve` and `convolve_weight` plan them, for float32 and float64, one to three spatial dimensions, any stride, padding,
-dilation and groups, and memory of any strides.
+`convolve` and `convolve_weight` plan them, for float32 and float64, one to three spatial dimensions, any stride,
+padding, dilation and groups, and memory of any strides.
 
 All of them are products along taps. A tap is one place of the kernel, and says how far from its output position the
-input is that it reads. Per tile, the input rows that the tile needs are copied to the stack with their zeros around them
-(and, under a stride, each residue of the columns on its own), so that there every tap reads whole vectors. No matrix
-of columns is made: the innermost kernel has, for every k, an offset into the weight and one into that copy.
+input is that it reads. Per tile, the input rows that the tile needs are copied to the stack with their zeros around
+them (and, under a stride, each residue of the columns on its own), so that there every tap reads whole vectors. No
+matrix of columns is made: the innermost kernel has, for every k, an offset into one operand and one into the other.
 
-    forwards          rows are output channels, columns are positions, k goes over (input channel, tap)
-    to the input      the same, with the taps mirrored and the channels exchanged; under a stride, the input positions of
-                      each residue are a convolution of their own with the taps that reach them, and a step of their own
-    to the weight     rows are (input channel, tap), columns are output channels, k goes over positions; the outer
-                      gradient is turned, so that a position's channels are a vector
+    forwards        output channels down, positions across, k over (input channel, tap); or, where rows are short or the
+                    weight is large, positions down and output channels across, with the weight turned
+    to the input    the same, with the taps mirrored and the channels exchanged; under a stride, the positions of each
+                    residue are a convolution of their own, with the taps that reach them, and a step of their own
+    to the weight   (input channel, tap) down, output channels across, k over positions, with the gradient turned so
+                    that the channels of a position are a vector
 
 Each sum is taken in an order that the shapes alone fix.
 """
@@ -41,9 +42,9 @@ def host(dtype):
 def convolve(dtype, x, weight, y, stride, padding, dilation, groups=1, transposed=False, bias=False, relu=False):
     """Steps for y = the convolution of x with weight (or the transposed one), plus a bias per channel, and relu.
 
-    `x`, `weight` and `y` are (shape, strides in elements), [N, C, *size], [O, C / groups, *kernel] (transposed: x has the
-    O channels) and [N, O, *out]. The buffers are x, weight, y and bias if there is one; the bias is contiguous. The
-    steps write disjoint parts of y. None where there is no native way.
+    `x`, `weight` and `y` are (shape, strides in elements): [N, C, *size], [O, C / groups, *kernel] and [N, O, *out];
+    transposed, x has the O channels and y the C. The buffers are x, weight, y and, if there is one, the bias, which is
+    contiguous. The steps write disjoint parts of y. None where there is no native way.
     """
     dtype = getattr(dtype, "name", dtype)
     n = len(x[0]) - 2

@@ -16,7 +16,8 @@ TOGETHER = 8                  # rows of B, or strips of A, that are copied toget
 DIRECT, COPY, TURN, GATHER = range(4)      # how an operand is packed: not, row by row, transposed, element by element
 
 FIELDS = ("M N K tile_m tile_n tiles_m tiles_n block rows width a_row a_col b_row b_col c_row c_col e_row e_col a_pack "
-          "b_pack a_room b_room group alpha beta relu runtime turned kernels size1 size2 a0 a1 a2 b0 b1 b2 c0 c1 c2 e0 e1 e2").split()
+          "b_pack a_room b_room group alpha beta relu runtime turned kernels size1 size2 a0 a1 a2 b0 b1 b2 c0 c1 c2 "
+          "e0 e1 e2").split()
 
 
 class Kernels:
@@ -67,10 +68,10 @@ class Kernels:
         add, done, before = w.name("add"), w.name("end"), w.block
         w.do(f"br i1 {far}, label %{add}, label %{done}")
         w.label(add)
-        whole = [w(f"fadd {v.type} {w.load(v.type, place, 64)}, {one}") for place, one in zip(places, sums, strict=True)]
+        more = [w(f"fadd {v.type} {w.load(v.type, place, 64)}, {one}") for place, one in zip(places, sums, strict=True)]
         w.do(f"br label %{done}")
         w.label(done)
-        sums = [w(f"phi {v.type} [ {one}, %{before} ], [ {two}, %{add} ]") for one, two in zip(sums, whole, strict=True)]
+        sums = [w(f"phi {v.type} [ {a}, %{before} ], [ {b}, %{add} ]") for a, b in zip(sums, more, strict=True)]
         some = v.mask(w, "%last")
         alpha, beta, floor = [v.spread(w, x) for x in ("%alpha", "%beta", "%floor")]
         c, e = "%c", "%e"
@@ -93,8 +94,8 @@ class Kernels:
 
         The first `taller` strips have one row more than `low`. Behind each strip there is room for a vector."""
         v, elt, n = self.v, self.element, self.lanes
-        w = Writer("define internal void @strips(ptr %to, ptr %from, i64 %from.col, i64 %strips, i64 %low, i64 %taller, "
-                   "i64 %cols)")
+        w = Writer("define internal void @strips(ptr %to, ptr %from, i64 %from.col, i64 %strips, i64 %low, "
+                   "i64 %taller, i64 %cols)")
 
         def pack(count, height, some, to, source):
             """`count` strips side by side, along the columns: what lies side by side is read together."""
@@ -139,7 +140,6 @@ class Kernels:
         small = f"<{group} x {elt}>"
         w = Writer("define internal void @turn(ptr %to, i64 %to.row, ptr %from, i64 %from.row, i64 %rows, i64 %cols)")
         whole, last = w.down("%rows", group), w.sub("%cols", 1)
-        rest = w.sub("%rows", whole)
 
         def put(loads, to):
             for i, one in enumerate(self.turned(w, loads)):
@@ -273,7 +273,7 @@ class Kernels:
 
         with w.loop(0, panels, f["group"]) as g:
             until = w.least(w.add(g.i, f["group"]), panels)
-            left, right = start(g.i), w.least(start(until), cols)
+            left = start(g.i)
             # nothing is read beyond the end of a row: a last vector that is not whole is always copied
             edge = w.both(w.both(ragged, w.is_("eq", until, panels)), w.is_("eq", f["b_pack"], DIRECT))
             w.do(f"call void @panels(i64 {w.pick(edge, COPY, f['b_pack'])}, ptr {b_pack}, ptr {b}, i64 {f['b_row']}, "
@@ -318,10 +318,10 @@ class Kernels:
                     s.next = [w.add(row, rows)]
 
     def panels(self):
-        """Panels `first` to `until` of a matrix, each contiguous: [panel, row, column]; they start where `group` does."""
+        """Panels `first` to `until` of a matrix, each contiguous: [panel, row, column]; `group` is the first there."""
         v, elt, n = self.v, self.element, self.lanes
-        w = Writer("define internal void @panels(i64 %how, ptr %to, ptr %from, i64 %row, i64 %col, i64 %rows, i64 %first, "
-                   "i64 %group, i64 %until, i64 %thin, i64 %wider, i64 %cols)")
+        w = Writer("define internal void @panels(i64 %how, ptr %to, ptr %from, i64 %row, i64 %col, i64 %rows, "
+                   "i64 %first, i64 %group, i64 %until, i64 %thin, i64 %wider, i64 %cols)")
 
         def start(p):
             return w.mul(w.add(w.mul(p, "%thin"), w.least(p, "%wider")), n)

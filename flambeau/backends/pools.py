@@ -4,6 +4,8 @@
 borders. Of equals the first is taken, of nans the last, as in PyTorch. `drop` adds elements where an index says, one
 after the other, so the sums are the same on any number of threads.
 """
+import math
+
 from .gemm import PIECE, Step
 from .kernels import ELEMENTS, host
 from .writer import Vectors, Writer
@@ -65,9 +67,12 @@ class PoolKernels:
     def search(self, w, f, top, left, high, wide, look, kind, index_kind, spread):
         """The largest element of a window and its place: of equals the first, of nans the last."""
         mask = kind.replace(self.element, "i1")
-        first = w.add(w.mul(w.add(top, w.mul(high[0], f["dil_h"])), f["size_w"]), w.add(left, w.mul(wide[0], f["dil_w"])))
-        start = [(kind, f"{'splat (' + self.element + ' ' if kind != self.element else ''}0xFFF0000000000000"
-                        f"{')' if kind != self.element else ''}"), (index_kind, spread(first))]
+        first = w.add(w.mul(w.add(top, w.mul(high[0], f["dil_h"])), f["size_w"]),
+                      w.add(left, w.mul(wide[0], f["dil_w"])))
+        least = "0xFFF0000000000000"                             # minus infinity
+        if kind != self.element:
+            least = "<" + ", ".join([f"{self.element} {least}"] * self.lanes) + ">"
+        start = [(kind, least), (index_kind, spread(first))]
         with w.loop(high[0], high[1], 1, start) as i:
             h = w.add(top, w.mul(i.i, f["dil_h"]))
             with w.loop(wide[0], wide[1], 1, list(zip((kind, index_kind), i.values, strict=True))) as j:
@@ -107,7 +112,8 @@ class PoolKernels:
         best, place = self.search(w, f, top, left, high, (0, f["k_w"]), look, v.type, index, spread)
         some = v.mask(w, count)
         v.store_some(w, best, w.at(elt, Y, at), some)
-        w.do(f"call void @llvm.masked.store.v{n}i64.p0({index} {place}, ptr {w.at('i64', P, at)}, i32 8, <{n} x i1> {some})")
+        w.do(f"call void @llvm.masked.store.v{n}i64.p0({index} {place}, ptr {w.at('i64', P, at)}, i32 8, "
+             f"<{n} x i1> {some})")
 
     def fill(self, w, number):
         """A whole number in every lane."""
@@ -158,9 +164,7 @@ def max_pool(dtype, x, y, maps):
     last = max(first, min(out_w, (size_w - 1 - dil_w * (k_w - 1) + pad_w) // step_w + 1))
     if x[1][-1] != 1 or y[1][-1] != 1 or step_w > 2:
         first = last = 0
-    count = 1
-    for n in x[0][:-2]:
-        count *= n
+    count = math.prod(x[0][:-2])
     f = dict(x_p=planes[0], x_h=x[1][-2], x_w=x[1][-1], size_h=size_h, size_w=size_w, y_p=planes[1], y_h=y[1][-2],
              y_w=y[1][-1], out_h=out_h, out_w=out_w, k_h=k_h, step_h=step_h, pad_h=pad_h, dil_h=dil_h, k_w=k_w,
              step_w=step_w, pad_w=pad_w, dil_w=dil_w, first=first, last=last, planes=count)

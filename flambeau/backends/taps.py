@@ -11,11 +11,12 @@ FORTH = ("batch groups depth out_h out_w rows row_blocks cols col_blocks m m_til
          "kernels depth_at table_at").split()
 BACK = ("batch depth out_h out_w rows row_blocks cols col_blocks m m_tile m_tiles channels block blocks depths taps "
         "x_n x_c x_d x_h x_w size_d size_h size_w step_d step_h step_w low_h low_w span_w pitch phase plane high "
-        "g_n g_m g_d g_h g_w flat w_m m_wide x_room g_room y_room height width kernels depth_at table_at rows_at").split()
-SPOTS = ("all pieces places depth out_h out_w rows row_blocks cols col_blocks m m_tile m_tiles tiles channels block depths "
-         "taps x_n x_c x_d x_h x_w size_d size_h size_w step_d step_h step_w low_h low_w span_w pitch phase plane high "
-         "y_0 y_n y_m y_d y_h y_w a_m a_c a_g flat m_wide z_row x_room a_room y_room z_room height width relu has_bias "
-         "kernels depth_at table_at rows_at weights_at").split()
+        "g_n g_m g_d g_h g_w flat w_m m_wide x_room g_room y_room height width kernels depth_at table_at "
+        "rows_at").split()
+SPOTS = ("all pieces places depth out_h out_w rows row_blocks cols col_blocks m m_tile m_tiles tiles channels block "
+         "depths taps x_n x_c x_d x_h x_w size_d size_h size_w step_d step_h step_w low_h low_w span_w pitch phase "
+         "plane high y_0 y_n y_m y_d y_h y_w a_m a_c a_g flat m_wide z_row x_room a_room y_room z_room height width relu "
+         "has_bias kernels depth_at table_at rows_at weights_at").split()
 LEAST = "0xFFF0000000000000"               # minus infinity: no floor
 
 
@@ -27,8 +28,8 @@ class TapKernels(Kernels):
     def micro(self, name, rows, width):
         """The innermost kernel: C[i, j] = E[i, j] + the sum over k of A[i, k] * B[k, j], where j is a vector.
 
-        %table gives for each k its offset in A and in B, and a pair more; %a.rows, %b.cols, %c.cols and %e.cols give those
-        of rows and columns.
+        %table gives for each k its offset in A and in B, and a pair more; %a.rows, %b.cols, %c.cols and %e.cols give
+        those of rows and columns.
         """
         v, elt = self.v, self.element
         w = Writer(f"define void @{name}(i64 %k, ptr %table, ptr %a, ptr %a.rows, ptr %b, ptr %b.cols, ptr %c, "
@@ -67,15 +68,15 @@ class TapKernels(Kernels):
     def plane(self):
         """One plane of the input with its zeros: rows from `low.h`, columns from `low.w`; 0 where there is no input.
 
-        Residue r of the columns by `step` goes to to[r * phase + row * pitch + column]. Whole vectors are written, so what
-        lies behind a row has to be written later.
+        Residue r of the columns by `step` goes to to[r * phase + row * pitch + column]. Whole vectors are written, so
+        what lies behind a row has to be written later.
         """
         v, elt, n = self.v, self.element, self.lanes
         w = Writer("define internal void @plane(ptr %to, i64 %pitch, i64 %phase, ptr %from, i64 %row, i64 %col, "
                    "i64 %size.h, i64 %size.w, i64 %low.h, i64 %rows, i64 %low.w, i64 %wide, i64 %step)")
         left = w.least(w.most(w.sub(0, "%low.w"), 0), "%wide")          # zeros on the left, input up to `right`
         right = w.most(w.least(w.sub("%size.w", "%low.w"), "%wide"), left)
-        way = w.pick(w.is_("eq", "%col", 1), w.pick(w.is_("eq", "%step", 1), 1, w.pick(w.is_("eq", "%step", 2), 2, 3)), 3)
+        way = w.pick(w.both(w.is_("eq", "%col", 1), w.is_("slt", "%step", 3)), "%step", 3)
         with w.loop(0, "%rows") as r:
             h = w.add(r.i, "%low.h")
             to = w.at(elt, "%to", w.mul(r.i, "%pitch"))
@@ -217,7 +218,8 @@ class TapKernels(Kernels):
                                 self.v.store(w, self.v.spread(w, one), w.at(elt, ebuf, w.mul(r.i, n)))
                         e_s, e_row = w.pick(first, ebuf, c_s, "ptr"), w.pick(first, n, to_row)
                         e_c = w.pick(first, e_cols, c_cols, "ptr")
-                        w.do(f"call void {self.kernel(w, f, height, width)}(i64 {w.mul(count, f['taps'])}, ptr {table}, "
+                        k = w.mul(count, f["taps"])
+                        w.do(f"call void {self.kernel(w, f, height, width)}(i64 {k}, ptr {table}, "
                              f"ptr {w.at(elt, weight, w.mul(strip, f['a_m']))}, ptr {a_rows}, ptr {x_room}, "
                              f"ptr {b_cols}, ptr {c_s}, i64 {to_row}, ptr {c_cols}, ptr {e_s}, i64 {e_row}, ptr {e_c}, "
                              f"{elt} {floor})")
@@ -303,7 +305,8 @@ class TapKernels(Kernels):
                 def gather(g=g, rows=rows, cols=cols, m=m):
                     with w.loop(0, rows) as r:
                         to = w.at(elt, g_room, w.mul(w.mul(r.i, cols), f["m_wide"]))
-                        w.do(f"call void @gather(ptr {to}, i64 {f['m_wide']}, ptr {w.at(elt, g, w.mul(r.i, f['g_h']))}, "
+                        source = w.at(elt, g, w.mul(r.i, f["g_h"]))
+                        w.do(f"call void @gather(ptr {to}, i64 {f['m_wide']}, ptr {source}, "
                              f"i64 {f['g_w']}, i64 {f['g_m']}, i64 {cols}, i64 {m})")
 
                 w.switch(f["flat"], {1: turn, 0: gather})
@@ -315,9 +318,9 @@ class TapKernels(Kernels):
                         height = w.add(low, w.one_if(w.is_("slt", s.i, taller)))
                         c = w.at(elt, y_room, w.add(w.mul(strip, f["m_wide"]), w.mul(start, n)))
                         w.do(f"call void {self.kernel(w, f, height, width)}(i64 {places}, ptr {table}, ptr {x_room}, "
-                             f"ptr {w.at('i64', a_rows, strip)}, ptr {w.at(elt, g_room, w.mul(start, n))}, ptr {steps}, "
-                             f"ptr {c}, i64 {f['m_wide']}, ptr {steps}, ptr {c}, i64 {f['m_wide']}, ptr {steps}, "
-                             f"{elt} {LEAST})")
+                             f"ptr {w.at('i64', a_rows, strip)}, ptr {w.at(elt, g_room, w.mul(start, n))}, "
+                             f"ptr {steps}, ptr {c}, i64 {f['m_wide']}, ptr {steps}, ptr {c}, i64 {f['m_wide']}, "
+                             f"ptr {steps}, {elt} {LEAST})")
                         s.next = [w.add(strip, height)]
                     p.next = [w.add(start, width)]
             into = w.at(elt, W, w.add(w.mul(out_m, f["w_m"]), w.mul(channel, f["taps"])))
@@ -363,8 +366,8 @@ class TapKernels(Kernels):
                 def gather(weight=weight, k=k, m=m):
                     with w.loop(0, k) as q:
                         source = w.at(elt, weight, w.load("i64", w.at("i64", weights, q.i)))
-                        w.do(f"call void @gather(ptr {w.at(elt, a_room, w.mul(q.i, f['m_wide']))}, i64 0, ptr {source}, "
-                             f"i64 0, i64 {f['a_m']}, i64 1, i64 {m})")
+                        to = w.at(elt, a_room, w.mul(q.i, f["m_wide"]))
+                        w.do(f"call void @gather(ptr {to}, i64 0, ptr {source}, i64 0, i64 {f['a_m']}, i64 1, i64 {m})")
 
                 w.switch(f["flat"], {1: turn, 0: gather})
                 first = w.is_("eq", c.i, 0)

@@ -17,7 +17,8 @@ from ..trace import value as values
 from ..trace.record import Trace, current
 from .capture import Capture, Recorder, recording
 from .see import Refused, Scene, name_of
-from .source import REFUSED, Miss, Recording
+from .parts import REFUSED, Miss
+from .source import Recording
 from .study import Study, Unfit
 from .traced import TRACED
 

@@ -114,8 +114,8 @@ class Bound:
     def __init__(self, plan, runner, donates):
         self.plan, self.runner = plan, runner
         places, free = runner.places, set(runner.free if donates else ())
-        self.free = [places[slot] for slot in free]
-        self.read = [(places[slot], index, slot in free) for slot, index in plan.inputs]
+        self.free = [places[slot] for slot in sorted(free)]
+        self.read = [(places[slot], index) for slot, index in plan.inputs]
         self.at = at = {slot: i for i, slot in enumerate(runner.wanted)}
         self.outputs = [(at[slot], spec, index) for slot, spec, index in plan.outputs]
         self.takes = [(at[slot], spec, places[source]) for slot, spec, source in plan.takes]
@@ -133,18 +133,19 @@ class Bound:
         self.lock = threading.Lock()
 
     def run(self, values, numbers, made):
-        """Whether it could run: nobody but the storage and the caller's tuple may hold what is donated."""
+        """Run, unless somebody else holds what would be donated; whether it did."""
         if self.call is None or not self.lock.acquire(blocking=False):
             return self._slowly(values, numbers, made)
         try:
-            table = self.table
-            for at, index, donated in self.read:
-                value = values[at]
+            for value in values:
                 if value.trace is not None:
                     value.ready()
-                # held by the storage, the tuple, the local name, the argument; and nobody else may hold the array
-                if donated and (_refs(value) > 4 or value._memory is not None or _refs(value.array) > 2):
-                    return False
+            del value
+            if self.free and not self._alone(values):
+                return False
+            table = self.table
+            for at, index in self.read:
+                value = values[at]
                 try:
                     table[index] = value._address
                 except AttributeError:
@@ -174,13 +175,23 @@ class Bound:
         finally:
             self.lock.release()
 
+    def _alone(self, values):
+        """Whether nobody but its storage and the caller's tuple holds what is donated."""
+        for at in self.free:
+            value = values[at]
+            # a Value: the storage, the tuple, the local name, the argument; its array: the Value, the argument
+            if _refs(value) > 4 or _refs(value.array) > 2:
+                return False
+        return True
+
     def _slowly(self, values, numbers, made):
         """With steps of the reference executor between the native ones, or while another thread replays this too."""
-        runner, value = self.runner, None
-        for at in self.free:
-            value = values[at].ready()
-            if _refs(value) > 4 or value._memory is not None or _refs(value.array) > 2:
-                return False
+        runner = self.runner
+        for value in values:
+            value.ready()
+        del value
+        if self.free and not self._alone(values):
+            return False
         held, code = runner.held(values), runner.with_numbers(numbers)
         made[:] = [None] * len(made)
 

@@ -27,7 +27,7 @@ FUNCTIONS = {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "co
 SELECTS = {"where", "isnan", "cast", "bits", "from_bits"}
 LEAVES = {"load", "number", "const", "acc", "index", "size"}
 OPS = ARITHMETIC | ROUNDING | COMPARISONS | BITS | FUNCTIONS | SELECTS | LEAVES
-REDUCTIONS = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")
+REDUCTIONS = ("sum", "prod", "max", "min", "top", "any", "all", "argmax", "argmin")      # top: max without care for NaN
 
 
 class Expr:

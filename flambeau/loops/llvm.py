@@ -286,7 +286,7 @@ class _Writer:
             value = 0
         elif kind in ("prod", "all"):
             value = 1
-        elif kind in ("max", "argmax"):
+        elif kind in ("max", "top", "argmax"):
             value = float("-inf") if type in ("f32", "f64") else LEAST[type]
         else:
             value = float("inf") if type in ("f32", "f64") else MOST[type]
@@ -371,6 +371,8 @@ class _Writer:
             return [x & y if x.type == "b1" else x * y]
         if kind in ("any", "all"):
             return [x | y if kind == "any" else x & y]
+        if kind == "top":
+            return [e.where(y > x, y, x)]
         if kind in ("max", "min"):
             return [e.maximum(x, y) if kind == "max" else e.minimum(x, y)]
         better, same = (y > x if kind == "argmax" else y < x), x == y

@@ -509,7 +509,7 @@ class _class_entropy(_nll):
 
     def body(k, input, target, weight, reduction, ignore_index):
         classes, at, used, factor = class_body(k, input, target, weight, ignore_index)
-        top = k.max(input, classes)
+        top = k.top(input, classes)
         rest = k.log(k.sum(k.exp(input - top), classes))
         loss = k.where(used, (rest - (k.gather(input, classes, at) - top)) * factor, 0)
         return *averaged_body(k, loss, factor, reduction), top, rest

@@ -805,7 +805,7 @@ class logsumexp(Op):
     def body(k, input, dim, keepdim=False):
         x = k.cast(input, dtypes.default) if input.dtype.is_integral else input
         over = axes(dim, x.ndim)
-        top = k.max(x, over)
+        top = k.top(x, over)
         top = k.where(k.abs(top) == math.inf, 0, top)
         return k.log(k.sum(k.exp(x - top), over)) + top
 
@@ -887,7 +887,7 @@ class _softmax(Op):
 
     def body(k, input, dim):
         over = axes(dim, input.ndim)
-        e = k.exp(input - k.max(input, over))
+        e = k.exp(input - k.top(input, over))
         return e * (1 / k.sum(e, over))
 
 
@@ -905,7 +905,7 @@ class _safe_softmax(Op):
 
     def body(k, input, dim):
         over = axes(dim, input.ndim)
-        top = k.max(input, over)
+        top = k.top(input, over)
         blind = top == -math.inf
         e = k.exp(input - k.where(blind, 0, top))
         return e * k.where(blind, 0, 1 / k.sum(e, over))
@@ -946,7 +946,7 @@ class _log_softmax(Op):
 
     def body(k, input, dim):
         over = axes(dim, input.ndim)
-        x = input - k.max(input, over)
+        x = input - k.top(input, over)
         return x - k.log(k.sum(k.exp(x), over))
 
 

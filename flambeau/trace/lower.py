@@ -186,6 +186,7 @@ class Words:
     def prod(self, x, dims, keepdim=True): return self._reduce("prod", x, dims, keepdim)
     def max(self, x, dims, keepdim=True):  return self._reduce("max", x, dims, keepdim)
     def min(self, x, dims, keepdim=True):  return self._reduce("min", x, dims, keepdim)
+    def top(self, x, dims, keepdim=True):  return self._reduce("top", x, dims, keepdim)      # as max, but NaN may get lost
     def any(self, x, dims, keepdim=True):  return self._reduce("any", x, dims, keepdim)
     def all(self, x, dims, keepdim=True):  return self._reduce("all", x, dims, keepdim)
     def argmax(self, x, dim):              return self._reduce("argmax", x, dim, True, dtypes.int64)

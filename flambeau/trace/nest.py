@@ -30,7 +30,7 @@ class Nest:
 
     def __init__(self, group):
         self.group = group
-        self.reads, self.known, self.loads = [], {}, {}
+        self.reads, self.known, self.loads, self.made = [], {}, {}, {}
         self.numbers, self.fixed, self.exprs = [], set(), {}
         self.passes, self.finals = [Pass()], []
         self._expressions()
@@ -115,7 +115,14 @@ class Nest:
             args[1] = Expr("const", TYPE[node.dtype], (), root(node.args[1]).attr)      # much quicker by a constant
         if node.op == "copy":
             return args[0]
-        return Expr(node.op, TYPE[node.dtype], tuple(args))
+        return self._unique(node.op, TYPE[node.dtype], tuple(args))
+
+    def _unique(self, op, type, args):
+        """The expression, the same one for the same parts."""
+        found = self.made.get((op, type, args))
+        if found is None:
+            found = self.made[op, type, args] = Expr(op, type, args)
+        return found
 
     def _seen(self, arg, axes):
         """The expression of an argument whose dimensions the loops walk as `axes` say."""
@@ -147,7 +154,7 @@ class Nest:
             todo.pop()
             args = tuple(self.known[id(p)] if p.inline else self._seen(a, [()] * a.ndim)
                          for a, p in zip(node.args, parts, strict=True))
-            self.known[id(node)] = args[0] if node.op == "copy" else Expr(node.op, TYPE[node.dtype], args)
+            self.known[id(node)] = args[0] if node.op == "copy" else self._unique(node.op, TYPE[node.dtype], args)
         return self.known[id(root_node)]
 
     def _leaf(self, node):
@@ -158,7 +165,10 @@ class Nest:
                 self.numbers.append(node)
                 found = Expr("number", TYPE[node.dtype], (), len(self.numbers) - 1)
             else:
-                found = Expr("const", TYPE[node.dtype], (), node.attr)
+                key = ("const", TYPE[node.dtype], repr(node.attr))
+                found = self.made.get(key)
+                if found is None:
+                    found = self.made[key] = Expr("const", TYPE[node.dtype], (), node.attr)
             self.known[id(node)] = found
         return found
 
@@ -175,7 +185,7 @@ class Nest:
         out = None
         for d in dims[0]:
             self.fixed.add(d)
-            step = Expr("index", "i64", (), d)
+            step = self.made.setdefault(("index", d), Expr("index", "i64", (), d))
             if out is not None:
                 size = Expr("size", "i64", (), d)
                 step = Expr("add", "i64", (Expr("mul", "i64", (out, size)), step))

@@ -88,11 +88,18 @@ def _key(trace):
     free, kinds = [], []
     for value, slot in trace.slots.items():
         kinds.append(value.spec)
-        # the list, the slot table, the loop's name and pair, the argument; and nobody else may hold the array
-        if _refs(value) <= 5 and value._memory is None and _refs(value.array) <= 2 and value.array.flags.writeable:
+        if _refs(value) <= 5 and _alone(value):              # the list, the slot table, the loop's name and pair
             free.append(slot)
     wanted, free = tuple(wanted), tuple(free)
     return (tuple(parts), tuple(kinds), wanted, free), wanted, free
+
+
+def _alone(value):
+    """Whether nobody but the Value holds its array, or the bytes behind it, and they may be written."""
+    held, array_ = value._memory, value.array
+    if held is not None and _refs(held) > 3 or not array_.flags.writeable:       # the Value, the name, the argument
+        return False
+    return _refs(array_) <= 3 + (held is not None and held.base is array_)
 
 
 class Buffer:
@@ -259,8 +266,8 @@ class Plan:
             elif step[0] == "copy":
                 old, source = step[3]
                 held, made = self._buffer(old), self._buffer(step[1].opaque)
-                same = self._buffer(source) is held
-                if not same and held.last <= at + 1 and self._may_take(held, made, at, last_reference):
+                apart = self._buffer(source) is not held or _apart(source, *step[1].opaque.attr)
+                if apart and held.last <= at + 1 and self._may_take(held, made, at, last_reference):
                     made.taken = held
                     self.gone.add(id(held))
                     kept.append(None)
@@ -272,12 +279,12 @@ class Plan:
         """Whether `made` may stand in the memory of `held`, which is read for the last time now."""
         if held is made or made.taken is not None or made.made < at or id(held) in self.gone:
             return False
-        if held.kind == "working":
-            return made.kind == "working" and held.nbytes == made.nbytes
-        if held.kind == "input":
-            return made.kind == "result" and held.slot in self.free and at > last_reference \
-                and held.spec.nbytes == made.nbytes
-        return False
+        if held.kind not in ("working", "input") or held.spec.nbytes != made.nbytes:
+            return False
+        owner = _owner(held)
+        if owner.kind == "input":
+            return owner.slot in self.free and at > last_reference
+        return made.kind == "working"
 
     def _share_in(self, at, nest, last_reference):
         last = len(nest.passes) - 1
@@ -390,9 +397,12 @@ class Plan:
                 # see Note [All or nothing]: only the last that may fail writes over what it was given, and only what
                 # nobody read before it, so that after an interrupt everything can be done once more
                 first = operands[0][0] if operands else None
-                own = entry.op.overwrites and first.kind == "input" and first.slot in self.free and first.made == first.last == at \
-                    and at == last_reference and operands[0][1] is first.spec and not operands[0][2] \
-                    and not any(b is first for b, _, _ in operands[1:])
+                own = entry.op.overwrites and first.last == at and operands[0][1] is first.spec \
+                    and not operands[0][2] and not any(b is first for b, _, _ in operands[1:])
+                if own and first.kind == "input":
+                    own = first.slot in self.free and first.made == at == last_reference
+                elif own:
+                    own = first.kind == "given" and first.slot is None
                 self.stretches.append((index, operands, self.results.get(at, []), own))
                 continue
             if step[0] == "library":
@@ -582,6 +592,16 @@ def _flat(old):
     spec = old.layout or make_spec(old.dtype, old.shape)
     flat = make_spec(spec.dtype, (spec.numel,))
     return Node("view", spec.dtype, flat.shape, (old,), (flat, 0))
+
+
+def _apart(source, view, offset):
+    """Whether a source lies wholly before or behind the `view` at `offset` of the same memory."""
+    _, strides, start = seen_memory(source)
+    if source.dtype is not view.dtype:
+        return False
+    end = start + sum(s * (n - 1) for s, n in zip(strides, source.shape, strict=True))
+    stop = offset + sum(s * (n - 1) for s, n in zip(view.strides, view.shape, strict=True))
+    return end < offset or stop < start
 
 
 def _matrix(shape, strides, batch):

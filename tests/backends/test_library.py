@@ -7,7 +7,9 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from flambeau.backends import kernels as gemm_module, library, threads, writer
+from flambeau.backends import cpu, kernels, library, threads, writer
+from flambeau.backends.pools import PoolKernels
+from flambeau.backends.taps import TapKernels
 
 PRECISION = {"float32": 2.0 ** -24, "float64": 2.0 ** -53}
 TYPES = ["float32", "float64"]
@@ -75,8 +77,8 @@ def laid(x, how):
     return seen
 
 
-SIZES = [(1, 1, 1), (1, 17, 33), (17, 1, 33), (33, 17, 1), (2, 3, 5), (8, 48, 16), (7, 47, 15), (9, 49, 17), (16, 16, 16),
-         (64, 64, 64), (65, 63, 130), (3, 200, 300), (200, 3, 300), (6, 40, 700), (130, 96, 784), (100, 10, 84)]
+SIZES = [(1, 1, 1), (1, 17, 33), (17, 1, 33), (33, 17, 1), (2, 3, 5), (8, 48, 16), (7, 47, 15), (9, 49, 17),
+         (16, 16, 16), (64, 64, 64), (65, 63, 130), (3, 200, 300), (200, 3, 300), (6, 40, 700), (130, 96, 784), (100, 10, 84)]
 
 
 # --- products ---------------------------------------------------------------------------------------------------------
@@ -203,30 +205,26 @@ def test_what_has_no_step():
 @pytest.mark.parametrize("element, vector_bytes", [*itertools.product(("float", "double"), (16, 32, 64))])
 def test_the_text_for_other_machines_is_sound(element, vector_bytes):
     llvm = pytest.importorskip("llvmlite.binding")
-    from flambeau.backends.taps import TapKernels
-    for kernels in (gemm_module.Kernels(element, vector_bytes), TapKernels(element, vector_bytes)):
-        variants = [(True,), (False,)] if kernels.word == "product" else [()]
-        texts = [kernels.micro("f", 3, 2, *variant) for variant in variants]
-        texts += [kernels.gemm("f"), kernels.dots("f", 2, 3)] if kernels.word == "product" else \
-            [kernels.forth("f"), kernels.back("f")]
-        for text in texts:
-            llvm.parse_assembly(text).verify()
+    products, taps, pool = [kind(element, vector_bytes) for kind in (kernels.Kernels, TapKernels, PoolKernels)]
+    for text in (products.micro("f", 3, 2, True), products.micro("f", 3, 2, False), products.gemm("f"),
+                 products.dots("f", 2, 3), taps.micro("f", 3, 2), taps.forth("f"), taps.spots("f"), taps.back("f"),
+                 pool.max_pool("f"), pool.drop("f")):
+        llvm.parse_assembly(text).verify()
 
 
 def test_other_vectors_give_the_same_sums(rng, monkeypatch):
     """Kernels for narrower vectors run here too, and their sums are the same to the last bit."""
-    from flambeau.backends import cpu
     a, b = rng.standard_normal((70, 90)).astype("float32"), rng.standard_normal((90, 75)).astype("float32")
     results = []
     for wide in (16, 32, cpu.vector_bytes()):
         if wide > cpu.vector_bytes():
             continue
         monkeypatch.setattr(cpu, "vector_bytes", lambda wide=wide: wide)
-        monkeypatch.setattr(gemm_module, "_hosts", {})
+        monkeypatch.setattr(kernels, "_hosts", {})
         c = np.full((70, 75), np.nan, "float32")
         assert product(a, laid(b, "columns"), c)
         results.append(c)
-        KEPT.append(gemm_module._hosts)                          # steps that were planned go on using its tables
+        KEPT.append(kernels._hosts)                          # steps that were planned go on using its tables
     assert all((c == results[0]).all() for c in results)
 
 
@@ -328,7 +326,8 @@ def test_each_element_of_the_gradients(rng):
     x, weight, how = make(rng, "float64", (1, 2, 5, 6), (3, 2, 3, 2), stride=(2, 1), padding=(1, 1))
     y = convolved(x, weight, *how)
     g, d_x, d_weight = rng.standard_normal(y.shape), np.empty_like(x), np.empty_like(weight)
-    execute(library.convolve("float64", layout(g), layout(weight), layout(d_x), *how, transposed=True), [g, weight, d_x])
+    steps = library.convolve("float64", layout(g), layout(weight), layout(d_x), *how, transposed=True)
+    execute(steps, [g, weight, d_x])
     execute(library.convolve_weight("float64", layout(x), layout(g), layout(d_weight), *how), [x, g, d_weight])
     for given, made, run in ((x, d_x, lambda v: convolved(v, weight, *how)),
                              (weight, d_weight, lambda v: convolved(x, v, *how))):
@@ -378,6 +377,57 @@ def test_convolutions_that_have_no_step():
     assert library.convolve("int64", x, weight, y, *how) is None
     assert library.convolve("float32", ((0, 2, 4, 4), (1,) * 4), weight, y, *how) is None
     assert library.convolve_weight("float16", x, y, weight, *how) is None
+
+
+# --- pooling ----------------------------------------------------------------------------------------------------------
+
+
+def largest(x, kernel, out, stride, padding, dilation):
+    """The largest of each window, of equals the first, of nans the last; and its place in its plane."""
+    values, places = np.empty((*x.shape[:-2], *out), x.dtype), np.empty((*x.shape[:-2], *out), np.int64)
+    h, w = x.shape[-2:]
+    for at in np.ndindex(*x.shape[:-2], *out):
+        plane, (top, left) = x[at[:-2]], [o * s - p for o, s, p in zip(at[-2:], stride, padding)]
+        best = None
+        for i, j in itertools.product(range(kernel[0]), range(kernel[1])):
+            r, c = top + i * dilation[0], left + j * dilation[1]
+            if 0 <= r < h and 0 <= c < w and (best is None or plane[r, c] > best[0] or np.isnan(plane[r, c])):
+                best = plane[r, c], r * w + c
+        values[at], places[at] = best
+    return values, places
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("size, kernel, stride, padding, dilation", [
+    ((8, 70), (2, 2), (2, 2), (0, 0), (1, 1)), ((9, 41), (3, 3), (2, 2), (1, 1), (1, 1)),
+    ((5, 40), (2, 3), (1, 1), (1, 1), (1, 1)), ((7, 30), (3, 2), (2, 3), (1, 0), (1, 2)),
+    ((3, 3), (2, 2), (1, 1), (0, 1), (2, 1)),
+])
+def test_the_largest_of_windows(rng, dtype, size, kernel, stride, padding, dilation):
+    out = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in zip(size, kernel, stride, padding, dilation)]
+    x = rng.integers(-2, 3, (2, 3, *size)).astype(dtype)
+    x[rng.random(x.shape) < 0.1], x[rng.random(x.shape) < 0.3] = np.nan, -np.inf
+    maps = [("window", *one, True) for one in zip(size, out, kernel, stride, padding, dilation)]
+    want = largest(x, kernel, out, stride, padding, dilation)
+    for across in (x, laid(x, "columns")):
+        values, places = np.empty((2, 3, *out), dtype), np.empty((2, 3, *out), np.int64)
+        step = library.max_pool(dtype, layout(across), layout(values), maps)
+        execute([step], [across, values, places])
+        np.testing.assert_array_equal(values, want[0])
+        np.testing.assert_array_equal(places, want[1])
+    g, d_x = rng.standard_normal(values.shape).astype(dtype), np.full(x.shape, np.nan, dtype)
+    execute([library.drop(dtype, 6, out[0] * out[1], size[0] * size[1])], [g, places, d_x])
+    sums = np.zeros((6, size[0] * size[1]))
+    np.add.at(sums, (np.arange(6)[:, None], places.reshape(6, -1)), g.reshape(6, -1))
+    check(d_x.reshape(6, -1), sums, 9, dtype)
+
+
+def test_windows_that_have_no_step():
+    x, y = [(shape, (1,) * 3) for shape in ((2, 1, 9), (2, 1, 4))]
+    whole, one = ("window", 9, 4, 2, 2, 0, 1, True), ("window", 1, 1, 1, 1, 0, 1, True)
+    assert library.max_pool("int64", x, y, (one, whole)) is None
+    assert library.max_pool("float32", x, y, (one, ("adaptive", 9, 4))) is None
+    assert library.max_pool("float32", x, y, (("window", 1, 1, 2, 1, 1, 2, True), whole)) is None      # nothing in it
 
 
 # --- the writer -------------------------------------------------------------------------------------------------------

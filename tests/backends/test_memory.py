@@ -23,6 +23,9 @@ F32 = dtypes.float32
 MIB = 1 << 20
 
 
+OTHERS = []                     # tables of tests that are over: blocks that they left may still be in use
+
+
 @pytest.fixture(scope="module", autouse=True)
 def nothing_else():
     """What other tests left in cycles would come back in the middle of ours."""
@@ -30,12 +33,18 @@ def nothing_else():
 
 
 @pytest.fixture(autouse=True)
-def clean():
-    """Each test starts with an empty cache and peaks of now."""
-    memory.empty_cache()
+def clean(monkeypatch):
+    """Each test starts with tables of its own, an empty cache and peaks of now: tensors of other tests may be alive."""
+    since = memory._since
+    for name in ("_homes", "_ways", "_slabs", "_regions", "_since"):
+        monkeypatch.setattr(memory, name, {})
+        OTHERS.append(getattr(memory, name))
     memory.reset_peaks()
     yield
     memory.empty_cache()
+    since.update(memory._since)                               # of blocks that were there before and came back meanwhile
+    monkeypatch.undo()
+    memory.reset_peaks()
 
 
 def over(nbytes):
@@ -221,7 +230,7 @@ def test_the_snapshot_adds_up():
 
 
 def test_the_summary_says_it_in_words():
-    held = torch.ones(3, 5)
+    held = torch.ones(1000, 500)                              # more than what other tests left
     held.sum().item()
     text = torch.cpu.memory_summary()
     assert "allocated" in text and "large pool" in text and "test_memory.py:" in text

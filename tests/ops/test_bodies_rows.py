@@ -24,7 +24,7 @@ OPERATORS = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "div
              "neg": operator.neg, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
              "eq": operator.eq, "ne": operator.ne, "and": operator.and_, "or": operator.or_, "not": operator.invert}
 CALLED = {"min": "minimum", "max": "maximum"}
-REDUCTIONS = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min, "any": np.any, "all": np.all}
+REDUCTIONS = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min, "top": np.max, "any": np.any, "all": np.all}
 ATTRIBUTES = {"gather": lambda n, x, index: NumpyKernel.gather(x, n.attr, index),
               "cast": lambda n, x: NumpyKernel.cast(x, n.dtype),
               "reshape": lambda n, x: NumpyKernel.reshape(x, n.shape),

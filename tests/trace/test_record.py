@@ -13,9 +13,18 @@ from flambeau.trace.record import current
 
 
 @pytest.fixture(autouse=True)
-def empty_trace():
+def empty_trace(monkeypatch):
+    """The executor that goes one instruction at a time; what is planned is another file's, test_native.py."""
+    monkeypatch.setattr(settings, "executor", "reference")
     torch.ones(1).tanh()               # its signature is read at the first call: before a test breaks its reference
     current().run()
+
+
+@pytest.fixture(params=["reference", "native"])
+def either(request, monkeypatch):
+    """Each executor in turn."""
+    monkeypatch.setattr(settings, "executor", request.param)
+    return request.param
 
 
 @pytest.fixture
@@ -70,7 +79,7 @@ def test_errors_come_at_the_call_all_the_same(ran):
         x[torch.tensor([5])]
 
 
-def test_trace_prints_as_lines():
+def test_trace_prints_as_lines(either):
     x = torch.ones(2, 3)
     y = (x * 2 + 1).t()
     s = y.sum(0)
@@ -146,7 +155,7 @@ def test_a_large_trace_runs_by_itself(ran, monkeypatch):
     assert 15 <= len(ran) < 26 and x[0].item() == 25
 
 
-def test_one_instruction_may_read_thousands_of_tensors():
+def test_one_instruction_may_read_thousands_of_tensors(either):
     parts = [torch.full((1,), float(i)) for i in range(5000)]
     assert torch.cat(parts).sum().item() == 5000 * 4999 / 2
     assert torch.stack(parts)[4999].item() == 4999
@@ -159,7 +168,7 @@ WRITES = {
     "item": lambda x: x.__setitem__(1, 7.0),
     "slice": lambda x: x[2:5].fill_(7.0),
     "strided": lambda x: x[::2].mul_(2.0),
-    "view": lambda x: x.view(2, 5)[0].copy_(torch.arange(5.0)),
+    "view": lambda x: x.view(2, 5)[0].copy_(torch.full((5,), 7.0)),
     "index_put_": lambda x: x.index_put_((torch.tensor([1, 3]),), torch.tensor(7.0)),
     "scatter_": lambda x: x.scatter_(0, torch.tensor([1, 3]), 7.0),
     "from itself": lambda x: x[5:].copy_(x[:5]),
@@ -173,18 +182,20 @@ def numbers():
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-def test_a_write_stays_in_the_buffer_that_nobody_else_needs(write):
+def test_a_write_stays_in_the_buffer_that_nobody_else_needs(write, either):
     x = numbers()
     at = address(x)
     write(x)
     assert address(x) == at, "written elsewhere"
     write(x)
     write(x)
-    assert address(x) == at, "written elsewhere, in one trace with other writes"
+    # a plan can be done all over again after an interrupt, so of its reference steps only the last writes in place
+    if either == "reference" or write not in (WRITES["index_put_"], WRITES["scatter_"]):
+        assert address(x) == at, "written elsewhere, in one trace with other writes"
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-def test_a_write_leaves_what_somebody_needs(write):
+def test_a_write_leaves_what_somebody_needs(write, either):
     expected = numbers()
     write(expected)
     expected = expected.tolist()
@@ -217,7 +228,7 @@ def test_writes_to_a_tensor_still_pending_copy_nothing():
     assert first == [0, 1, 2, 3, 4] and peak < 1.5 * n * 8
 
 
-def test_a_source_that_overlaps_its_target_is_read_before_it_is_written():
+def test_a_source_that_overlaps_its_target_is_read_before_it_is_written(either):
     x = torch.arange(6.0).view(2, 3)
     x[:, :2] = x[:, 1:]
     assert x.tolist() == [[1, 2, 2], [4, 5, 5]]

@@ -1,0 +1,118 @@
+"""What the source of a replay calls: storages and tensors made anew, random numbers drawn, checks of data repeated."""
+from ..tensor.random import filled
+from ..tensor.tensor import Tensor
+from ..trace.value import Storage, Value
+from .capture import Noted, evaluate
+from .gradient import is_live
+
+_new = object.__new__
+SMALL = 1 << 20               # bytes of checked contents that are remembered
+
+
+class Miss:
+    """What a replay gives instead of a result: guard number `guard` does not hold, and nothing was done."""
+
+    __slots__ = ("guard",)
+
+    def __init__(self, guard):
+        self.guard = guard
+
+
+REFUSED = Miss(-1)            # an operation would refuse the data: the ordinary call will say how
+
+
+def new_storage(value, facts):
+    storage = Storage()
+    storage.value = value
+    storage.nbytes, storage.device, storage.version, storage.inference = facts
+    storage.exported, storage.print_at = False, None
+    return storage
+
+
+def facts_of(tensor):
+    """What a replay needs to know to make a tensor like this one."""
+    cut = tensor._cut
+    if tensor.grad_fn is not None and not is_live(tensor):
+        cut = ("flambeau.compile, since the graph was used up inside the function and a replay makes none", tensor.site)
+    return (type(tensor), tensor.spec, tensor.offset, tensor.site, cut, tensor._requires_grad, tensor._view_of)
+
+
+def new_tensor(storage, facts):
+    made = _new(Tensor)
+    kind, made.spec, made.offset, made.site, made._cut, made._requires_grad, view_of = facts
+    made.storage = storage
+    made._node = made._base = None
+    if kind is not Tensor:
+        made.__class__ = kind
+    if view_of is not None:
+        made._view_of = view_of
+    return made
+
+
+def new_record(kind, fields):
+    made = _new(kind)
+    made.__dict__.update(fields)
+    return made
+
+
+class Draws:
+    """Random numbers, drawn again in the order in which the call drew them."""
+
+    def __init__(self, draws):
+        self.draws = draws
+
+    def __call__(self):
+        return [Value.of(filled(draw, kind), kind) for draw, kind in self.draws]
+
+
+class Checks:
+    """The checks of data that operations made at the call, made again."""
+
+    def __init__(self, checks, runner, fixed):
+        self.checks, self.runner, self.fixed = checks, runner, fixed
+        code = runner.code
+        self.made = {slot for entry, _, _, _, first in code for slot in range(first, first + len(entry.outs))}
+        self.asked = [n.slot for _, given in checks for g in given for n in (g if g.__class__ is list else (g,))
+                      if n.__class__ is Noted]
+        self.needs = [slot for slot in self.asked if slot not in self.made]
+        live = set(self.asked) & self.made
+        for entry, slots, _, _, first in reversed(code):
+            if any(s in live for s in range(first, first + len(entry.outs))):
+                live.update(slots)
+        self.needs += sorted(live - self.made - set(self.needs))
+        self.last = None
+
+    def __call__(self, storages):
+        """Whether all of them hold for the contents of these storages; asked again only if they have changed."""
+        if self.last is not None:
+            for storage, (value, version) in zip(storages, self.last, strict=True):
+                if storage.value is not value or storage.version != version or storage.exported:
+                    break
+            else:
+                return True
+        now = [(s.value.ready(), s.version) for s in storages]
+        held = self.fixed | dict(zip(self.places, [value for value, _ in now], strict=True))
+        try:
+            self._all(held)
+        except Exception:                                    # the ordinary call will refuse it, in its own words
+            return False
+        self.last = now if sum(value.spec.nbytes for value, _ in now) < SMALL else None
+        return True
+
+    def late(self, values):
+        """The checks that look at random numbers. They are drawn by now, so a refusal is raised here."""
+        self._all(dict(zip(self.runner.inputs, [value.ready() for value in values], strict=True)))
+
+    def _all(self, held):
+        made = evaluate(self.runner.code, held, [s for s in self.asked if s in self.made])
+        for op, given in self.checks:
+            op.verify(*[[self._array(n, held, made) for n in g] if g.__class__ is list else self._array(g, held, made)
+                        for g in given])
+
+    def _array(self, seen, held, made):
+        if seen.__class__ is not Noted:
+            return seen
+        value = held[seen.slot] if seen.slot in held else Value.of(made[seen.slot], self.runner.specs[seen.slot])
+        return value.look(seen.spec, seen.offset)
+
+
