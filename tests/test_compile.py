@@ -60,8 +60,8 @@ def test_a_function_and_the_forms_of_the_decorator():
     def f(x, y=1.0):
         """Adds."""
         return (x * 2 + y).tanh()
-    for compiled in (torch.compile(f), torch.compile()(f), torch.compile(fullgraph=True, dynamic=True, mode="default")(f),
-                     torch.compile(f, mode="reduce-overhead"), torch.compile(f, options={"a": 1})):
+    for compiled in (torch.compile(f), torch.compile()(f), torch.compile(fullgraph=True, mode="default")(f),
+                     torch.compile(f, mode="reduce-overhead", dynamic=True), torch.compile(f, options={"a": 1})):
         x = x_of(5)
         agree(f, compiled, (x,), (x,), (x,))
         assert same(compiled(x, y=3.0), f(x, y=3.0)) and same(compiled(x, 4.0), f(x, 4.0))
@@ -921,13 +921,15 @@ def test_nothing_is_kept_of_a_call():
 
 
 def test_the_compiled_function_goes_away():
-    w = torch.ones(4)
+    def make():
+        w = torch.ones(4)
 
-    def f(x): return x + w
-    compiled = torch.compile(f)
+        def f(x): return x + w
+        return torch.compile(f), weakref.ref(w.storage)
+    compiled, held = make()
     compiled(x_of(4)), compiled(x_of(4))
-    refs = weakref.ref(compiled), weakref.ref(w.storage)
-    del compiled, f, w
+    refs = weakref.ref(compiled), held
+    del compiled
     gc.collect()
     assert [r() for r in refs] == [None, None]
 
@@ -1193,3 +1195,110 @@ def test_under_a_profiler():
     assert not compiled.recordings
     compiled(torch.ones(2)), compiled(torch.ones(2))
     assert replays(compiled) == 1
+
+
+# --- random programs ------------------------------------------------------------------------------------------------
+
+
+def dim(t, a):
+    return a % t.dim() if t.dim() else 0
+
+
+# Each step gets two tensors of the pool and two small numbers; a new tensor that it returns joins the pool.
+STEPS = {
+    "view": lambda t, u, a, b: t.view(-1),
+    "transpose": lambda t, u, a, b: t.transpose(dim(t, a), dim(t, b)),
+    "select": lambda t, u, a, b: t.select(dim(t, a), 0),
+    "slice": lambda t, u, a, b: t[abs(b) % 2::abs(a) % 2 + 1],
+    "expand": lambda t, u, a, b: t.expand(2, *t.shape),
+    "clone": lambda t, u, a, b: t.clone(),
+    "detach": lambda t, u, a, b: t.detach(),
+    "reshape": lambda t, u, a, b: t.reshape(-1),
+    "add": lambda t, u, a, b: t + u,
+    "mul": lambda t, u, a, b: t * a,
+    "sin": lambda t, u, a, b: t.sin(),
+    "sum": lambda t, u, a, b: t.sum(dim(t, a)),
+    "sort": lambda t, u, a, b: t.sort(dim(t, a))[0],
+    "cat": lambda t, u, a, b: torch.cat([t, t]),
+    "index": lambda t, u, a, b: t[torch.tensor([0, 0])],
+    "rand": lambda t, u, a, b: torch.rand_like(t),
+    "add_": lambda t, u, a, b: t.add_(u, alpha=a) and None,
+    "mul_": lambda t, u, a, b: t.mul_(u) is None,
+    "copy_": lambda t, u, a, b: t.copy_(u) is None,
+    "fill_": lambda t, u, a, b: t.fill_(a) is None,
+    "zero_": lambda t, u, a, b: t.zero_() is None,
+    "uniform_": lambda t, u, a, b: t.uniform_() is None,
+    "clamp_": lambda t, u, a, b: t.clamp_(-1, a) is None,
+    "set_item": lambda t, u, a, b: t.__setitem__(0, u),
+    "set_slice": lambda t, u, a, b: t.__setitem__(slice(None, None, 2), a),
+    "shift": lambda t, u, a, b: t.__setitem__(slice(1, None), t[:-1]),
+    "out": lambda t, u, a, b: torch.add(t, t, out=u) is None if t.shape == u.shape else None,
+}
+STEPS["add_"] = lambda t, u, a, b: t.add_(u, alpha=a) is None
+
+
+class World:
+    """Tensors, some of which share memory, numbers, and a program that reads and changes them."""
+
+    def __init__(self, seed):
+        rng = np.random.default_rng(seed)
+        a, b = (torch.tensor(rng.standard_normal((3, 2)).astype(np.float32)) for _ in range(2))
+        self.tensors = [a, b, a[1:], b.clone(), a.view(-1)]
+        self.slots = {"one": torch.zeros(2), "two": b.t()}
+        self.number, self.count = 0.5, 3
+        names = list(STEPS)
+        self.program = [(names[rng.integers(len(names))], int(rng.integers(9)), int(rng.integers(9)),
+                         int(rng.integers(-2, 3)), int(rng.integers(4))) for _ in range(8)]
+        self.keeps = [(k, int(rng.integers(9))) for k in self.slots if rng.integers(2)]
+        self.gives = [int(rng.integers(9)) for _ in range(3)]
+        self.counts = bool(rng.integers(2))
+
+    def step(self, x):
+        pool = [*self.tensors, *self.slots.values(), x]
+        for name, i, j, a, b in self.program:
+            t, u = pool[i % len(pool)], pool[j % len(pool)]
+            try:
+                made = STEPS[name](t, u, self.number if a == 1 else self.count if a == 2 else a, b)
+            except (RuntimeError, IndexError, TypeError):
+                continue
+            if isinstance(made, torch.Tensor):
+                pool.append(made)
+        for key, i in self.keeps:
+            self.slots[key] = pool[(i + 6) % len(pool)]
+        if self.counts:
+            self.number *= 0.5
+            self.count += 1
+        return [pool[i % len(pool)] for i in self.gives], self.number
+
+
+def memory(world, x, outs):
+    """Which tensors share memory, and how they look at it."""
+    tensors = [*world.tensors, *world.slots.values(), x, *outs]
+    cells = [t.storage for t in tensors]
+    return [(cells.index(t.storage), t.offset, t.spec, t._version) for t in tensors]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_programs(seed):
+    a, b = World(seed), World(seed)
+    compiled = torch.compile(b.step)
+    held = []
+    for i in range(6):
+        x = x_of(2, 3) if i < 4 else x_of(4)
+        y = x.clone()
+        state = torch.get_rng_state()
+        left = a.step(x)
+        after = torch.get_rng_state()
+        torch.set_rng_state(state)
+        right = compiled(y)
+        assert same(after, torch.get_rng_state())
+        assert same(left, right), (i, b.program)
+        assert same(a.tensors, b.tensors) and same(a.slots, b.slots) and same(x, y), (i, b.program)
+        assert memory(a, x, left[0]) == memory(b, y, right[0]), (i, b.program)
+        assert (a.number, a.count) == (b.number, b.count)
+        held.append((right[0][0], b.slots["one"], left[0][0], a.slots["one"]))
+        assert all(same(p, r) and same(q, s) for p, q, r, s in held)     # what was given out before, too
+        if i % 2:
+            for world in (a, b):
+                world.tensors[1].add_(1)
+                world.number += 0.25

@@ -122,6 +122,13 @@ def vector_bytes():
     return 64 if features.get("avx512f") else 32 if features.get("avx2") else 16
 
 
+def renew_disk():
+    """Look again at which folder the objects are kept in, and how many bytes of them."""
+    with _lock:
+        if _host is not None:
+            _host.disk = Disk(settings.object_dir, settings.object_bytes)
+
+
 def _find(key, symbols):
     """Whether the object of `key` is in memory, if need be from the disk."""
     global loaded

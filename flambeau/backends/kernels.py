@@ -100,11 +100,19 @@ class Kernels:
         def pack(count, height, some, to, source):
             """`count` strips side by side, along the columns: what lies side by side is read together."""
             room = w.add(w.mul(height, "%cols"), n)
+
+            def move(start, some):
+                for i in range(count):
+                    one = v.load_some(w, w.at(elt, w.at(elt, source, w.mul(i, height)), start), some)
+                    v.store(w, one, w.at(elt, w.at(elt, to, w.mul(i, room)), start))   # the next writes over too much
+
             with w.loop(0, "%cols", 1, [("ptr", to), ("ptr", source)]) as k:
                 to, source = k.values
-                for i in range(count):
-                    one = v.load_some(w, w.at(elt, source, w.mul(i, height)), some)
-                    v.store(w, one, w.at(elt, to, w.mul(i, room)))        # the next writes over what is too much
+                if n >= ROWS:                    # a strip is no higher than a vector
+                    move(0, some)
+                else:
+                    with w.loop(0, height, n) as part:
+                        move(part.i, v.mask(w, w.sub(height, part.i)))
                 k.next = [w.at(elt, to, height), w.at(elt, source, "%from.col")]
 
         begin, to, source = 0, "%to", "%from"

@@ -15,8 +15,8 @@ BACK = ("batch depth out_h out_w rows row_blocks cols col_blocks m m_tile m_tile
         "rows_at").split()
 SPOTS = ("all pieces places depth out_h out_w rows row_blocks cols col_blocks m m_tile m_tiles tiles channels block "
          "depths taps x_n x_c x_d x_h x_w size_d size_h size_w step_d step_h step_w low_h low_w span_w pitch phase "
-         "plane high y_0 y_n y_m y_d y_h y_w a_m a_c a_g flat m_wide z_row x_room a_room y_room z_room height width relu "
-         "has_bias kernels depth_at table_at rows_at weights_at").split()
+         "plane high y_0 y_n y_m y_d y_h y_w a_m a_c a_g flat m_wide z_row x_room a_room y_room z_room height width "
+         "relu has_bias kernels depth_at table_at rows_at weights_at").split()
 LEAST = "0xFFF0000000000000"               # minus infinity: no floor
 
 

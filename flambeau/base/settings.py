@@ -1,5 +1,18 @@
-"""Every switch of the system with its default, in one place. Environment variables are read once, here."""
+"""Every switch of the system with its default, in one place. Environment variables are read once, here.
+
+`flambeau.config` shows them, and sets them while the program runs; SWITCHES is what it knows about them.
+"""
 import os
+
+
+def _integer(variable, default):
+    """The integer that an environment variable says."""
+    text = os.environ.get(variable, "")
+    try:
+        return int(text or default)
+    except ValueError:
+        raise ValueError(f"{variable}={text!r}: must be an integer") from None
+
 
 EXECUTORS = ("auto", "reference", "native")
 
@@ -9,11 +22,11 @@ if executor not in EXECUTORS:
 
 # A trace runs when it holds this many instructions, or its results would be this many bytes, whichever comes first.
 # Most results of a fused trace are never written to memory, so there may be more of them than memory has room for.
-trace_instructions = int(os.environ.get("FLAMBEAU_TRACE_INSTRUCTIONS", "2000"))
-trace_bytes = int(os.environ.get("FLAMBEAU_TRACE_BYTES", str(2 << 30)))
+trace_instructions = _integer("FLAMBEAU_TRACE_INSTRUCTIONS", 2000)
+trace_bytes = _integer("FLAMBEAU_TRACE_BYTES", 2 << 30)
 
 # How many bytes of the CPU's memory may lie idle in the cache; negative: a quarter of what the process may have.
-cache_bytes = int(os.environ.get("FLAMBEAU_CACHE_BYTES", "-1"))
+cache_bytes = _integer("FLAMBEAU_CACHE_BYTES", -1)
 
 # Compiled kernels are kept in this folder for later processes; an empty FLAMBEAU_CACHE_DIR keeps none. The oldest are
 # dropped when there are more bytes than this.
@@ -31,3 +44,17 @@ if num_threads and not (num_threads.isdecimal() and int(num_threads)):
     raise ValueError(f"FLAMBEAU_NUM_THREADS={num_threads!r}: must be a positive integer")
 _openmp = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()   # may be a list, one number for each level
 num_threads = int(num_threads or (_openmp if _openmp.isdecimal() else 0))
+
+# name → (environment variable, or None; what it says)
+SWITCHES = {
+    "executor": ("FLAMBEAU_EXECUTOR", "what runs traces: 'reference', 'native', or 'auto', which is native but for small "
+                                      "traces seen for the first time"),
+    "num_threads": ("FLAMBEAU_NUM_THREADS", "how many threads a large step runs on; never more than the control group's "
+                                            "quota"),
+    "trace_instructions": ("FLAMBEAU_TRACE_INSTRUCTIONS", "a trace runs when it has so many instructions"),
+    "trace_bytes": ("FLAMBEAU_TRACE_BYTES", "a trace runs when its results would be so many bytes"),
+    "cache_bytes": ("FLAMBEAU_CACHE_BYTES", "how many bytes of memory may lie idle in the allocator's cache; negative: a "
+                                            "quarter of what the process may have"),
+    "object_dir": ("FLAMBEAU_CACHE_DIR", "the folder where compiled kernels are kept for later processes; empty: nowhere"),
+    "object_bytes": (None, "how many bytes of compiled kernels are kept there; the longest unused are dropped"),
+}

@@ -42,7 +42,7 @@ def compile(model=None, *, fullgraph=False, dynamic=None, backend="inductor", mo
     if not callable(model):
         raise TypeError(f"compile() takes something that can be called, not {type(model).__name__}")
     if isinstance(model, type):
-        raise TypeError(f"compile() takes a function or an object, not the class {model.__name__}: compile what it makes")
+        raise TypeError(f"compile() takes a function or an object, not the class {model.__name__}")
     if disable or backend == "eager" or getattr(model, "_compile_disabled", False):
         return model
     from .compiled import Compiled

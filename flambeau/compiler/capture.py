@@ -271,7 +271,7 @@ class Capture:
     def _dress(self, varying):
         """Put Traced numbers in the places of the numbers that the function can see."""
         named = {name for function in self.scene.functions for name in function.__code__.co_names}
-        known = {function: form for function, form in AWARE.values()}
+        known = dict(AWARE.values())
         for edge in self.scene.edges:
             child, kind = edge.child, type(edge.child)
             if not edge.writable():

@@ -1,8 +1,8 @@
 """`flambeau.compile`: record a function's call once, and replay it afterwards without running its Python.
 
-A Compiled holds its recordings, the latest used first. A call is tried on each of them: one whose guards hold replays it.
-Otherwise the call is recorded, which is the ordinary call and gives the ordinary result; a recording comes of it if it
-can be replayed, and a reason why not otherwise. After eight calls that could not, the function is left alone.
+A Compiled holds its recordings, the latest used first. A call is tried on each of them: one whose guards hold replays
+it. Otherwise the call is recorded, which is the ordinary call and gives the ordinary result; a recording comes of it if
+it can be replayed, and a reason why not otherwise. After eight calls that could not, the function is left alone.
 """
 import functools
 import sys
@@ -16,8 +16,8 @@ from ..base.errors import warn
 from ..trace import value as values
 from ..trace.record import Trace, current
 from .capture import Capture, Recorder, recording
-from .see import Refused, Scene, name_of
 from .parts import REFUSED, Miss
+from .see import Refused, Scene, name_of
 from .source import Recording
 from .study import Study, Unfit
 from .traced import TRACED
@@ -185,7 +185,8 @@ class Report:
             lines += ["", f"recording {i}: {found.operations} operations, replayed {found.hits} times"]
             bound = found.runner.plan()
             if bound is None:
-                lines.append(f"  runs on the {'reference' if settings.executor == 'reference' else 'ordinary'} executor")
+                lines.append("  runs on the reference executor" if settings.executor == "reference" else
+                             "  runs as recorded code does: no plan can be made for it")
             else:
                 kinds = [kind for kind, *_ in bound.plan.described]
                 lines.append(f"  {kinds.count('kernel')} kernels, {kinds.count('library')} library calls, "

@@ -1,8 +1,8 @@
 """The backward of a replayed call whose result still has its graph.
 
-While a call is recorded, the backward of such results is recorded after it, from gradients that stand for those to come.
-A replay computes what that backward reads besides the results, and gives them one node; when a gradient comes to it, the
-node replays the backward.
+While a call is recorded, the backward of such results is recorded after it, from gradients that stand for those to
+come. A replay computes what that backward reads besides the results, and gives them one node; when a gradient comes to
+it, the node replays the backward.
 """
 import numpy as np
 
@@ -68,8 +68,8 @@ class Differentiated:
             self.reason = f"its backward raises {type(error).__name__}: {error}"
             return
         finally:
-            for node, node.tensor_hooks, node.retained in hooks:
-                pass
+            for node, hooked, retained in hooks:
+                node.tensor_hooks, node.retained = hooked, retained
         del recorder.checks[checks:]              # of positions that the call itself has checked
         if len(recorder.draws) != before:
             self.reason = "its backward draws random numbers"
@@ -172,9 +172,9 @@ class CompiledBackward(Node):
         if self.kept is None:
             raise second_error(self)
         if modes.grad:
-            raise RuntimeError(f"create_graph=True: the backward of a compiled function is a recording, and has no graph "
-                               f"of its own. The function was called at {line_of(self.site)}; call it without compile to "
-                               "differentiate twice.")
+            raise RuntimeError("create_graph=True: the backward of a compiled function is a recording, and has no "
+                               f"graph of its own. The result was made at {line_of(self.site)}; call the function "
+                               "without compile to differentiate twice.")
         for storage, version in self.watched:
             if storage.version != version:
                 kept = Kept()

@@ -1,4 +1,4 @@
-"""Read off a code object what it asks for: global names, and attributes, with what they are asked of where that is plain.
+"""Read off a code object what it asks for: global names, and attributes, with the object they are asked of if plain.
 
 `self.rate`, `optimizer.step` and `config.model.width` are chains: they start at a name whose object is known before the
 call, so only that object is asked for the attribute. An attribute of anything else (a local variable, the result of a

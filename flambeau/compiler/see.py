@@ -2,8 +2,8 @@
 
 From the function we go on through functions it names, objects it holds, and of each object through the attributes that
 the code found so far asks for (names.py); so nothing is looked at that the code cannot see. What is found is a list of
-Edges: places that hold something and could hold something else at the next call. The guards of a recording are made from
-them, and so is the comparison that shows what the call itself has changed.
+Edges: places that hold something and could hold something else at the next call. The guards of a recording are made
+from them, and so is the comparison that shows what the call itself has changed.
 
 Note [Loose]: what comes by the arguments is another object at every call, so it is known by where it stands and what it
 looks like: a *loose* edge. Everything else is known by identity: the same object has to be there again.
@@ -38,8 +38,8 @@ DRAWING = frozenset(("default_rng", "RandomState"))
 LITTLE = 4096                 # bytes of a NumPy array that are compared at every call
 # What Python calls only where an object is made or shown: seen when it runs, not looked at before.
 RARE = frozenset("__init__ __new__ __post_init__ __repr__ __str__ __del__ __init_subclass__ __getstate__ __setstate__ "
-                 "__reduce__ __reduce_ex__ __copy__ __deepcopy__ __class_getitem__ __eq__ __hash__ __lt__ __le__ __gt__ "
-                 "__ge__ __replace__".split())
+                 "__reduce__ __reduce_ex__ __copy__ __deepcopy__ __class_getitem__ __eq__ __hash__ __lt__ __le__ "
+                 "__gt__ __ge__ __replace__".split())
 MAKING = frozenset("__init__ __new__ __post_init__".split())
 MISSING = object()
 
@@ -248,7 +248,8 @@ class Scene:
             self.stack.append((sys.modules.get(name) or sys.modules.get(f"{scope.get('__package__')}.{name}"), name))
         drawing = sorted(DRAWING.intersection(code.co_names))
         if drawing:
-            self._refuse(f"{code.co_name} uses numpy.random.{drawing[0]}; draw random numbers with flambeau, or outside")
+            self._refuse(f"{code.co_name} uses numpy.random.{drawing[0]}: draw random numbers with flambeau, or "
+                         "outside")
         if names.unbounded:
             self._refuse(f"{code.co_name} uses {', '.join(names.unbounded)}(), so what it reads cannot be known")
         self.stack += [(function.__defaults__ or (), path + ".__defaults__"),
@@ -383,7 +384,7 @@ def argument_names(fn):
     """The names of the arguments that `fn` takes by position."""
     function = getattr(fn, "__func__", fn)
     if not isinstance(function, types.FunctionType):
-        function = getattr(type(fn), "__call__", None)
+        function = type(fn).__call__
         function = getattr(fn, "forward", function)
         fn, function = function, getattr(function, "__func__", function)
     if not isinstance(function, types.FunctionType):

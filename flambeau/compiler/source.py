@@ -1,8 +1,8 @@
 """Write the function that replays a call: guards in a straight line, one run, and then what the call did.
 
-It is Python, made with `exec`; `print(recording.source)` shows it. Constants are global names there: `c7` an object, `T9`
-a tensor, `S10` a storage; arguments and what else is another object at every call are local ones: `v3`, `s2`; numbers are
-`n0`, and `t0` what was computed from them.
+It is Python, made with `exec`; `print(recording.source)` shows it. Constants are global names there: `c7` an object,
+`T9` a tensor, `S10` a storage; arguments and what else is another object at every call are local ones: `v3`, `s2`;
+numbers are `n0`, and `t0` what was computed from them.
 """
 import math
 import weakref
@@ -17,6 +17,7 @@ from .parts import REFUSED, Checks, Draws, Miss, facts_of, new_record, new_stora
 from .replay import Runner, recycled
 from .see import EQUAL, MISSING, PLAIN, content, short
 from .traced import TRACED
+
 
 class Recording:
     """One way that a function was recorded. `replay(args, kwargs)` gives the result, or a Miss."""
@@ -51,8 +52,8 @@ class Writer:
         self.study, self.recording, self.dropped, self.numbers = study, recording, dropped, numbers
         self.scene, self.book, self.capture = study.scene, study.capture.book, study.capture
         self.space = {"modes": modes, "requires": requires, "content": content, "MISSING": MISSING, "place": place,
-                      "dtypes": dtypes, "cell": new_storage, "tensor": new_tensor, "record": new_record, "recycled": recycled, "math": math,
-                      "inf": math.inf, "nan": math.nan, "copysign": math.copysign}
+                      "dtypes": dtypes, "cell": new_storage, "tensor": new_tensor, "record": new_record,
+                      "recycled": recycled, "math": math, "inf": math.inf, "nan": math.nan, "copysign": math.copysign}
         self.names = {}               # id of an object → its name
         self.cells = {}               # storage → its name
         self.loose = []               # storages that are others at every call
@@ -140,7 +141,8 @@ class Writer:
         study = self.study
         if self.scene.asks_grad:
             return set()
-        used = {s for _, s in study.read} | {s for s, *_ in study.stored} | {t.storage for t in study.new_tensors.values()}
+        used = {s for _, s in study.read} | {s for s, *_ in study.stored}
+        used |= {tensor.storage for tensor in study.new_tensors.values()}
         moved = {id(edge) for edge, _ in study.moves}
         found = {edge for edge in self.scene.edges if edge.kind == "grad" and id(edge) not in moved
                  and (edge.child is None or edge.child.storage not in used)}
@@ -290,7 +292,8 @@ class Writer:
         tests = [f"{self.cells[s]}.exported and {self.cells[s]}.still_exported()" for s in apart]
         tests += [f"{self.cells[s]}.readonly" for s in stored if s in self.loose]
         if tests:
-            self.recording.outside = self.guard(" or ".join(tests), "nobody outside holds memory that is written or kept")
+            self.recording.outside = self.guard(" or ".join(tests),
+                                                "nobody outside holds memory that is written or kept")
 
     def _numbers(self):
         """The lines that numbers come from, and what was asked about them."""
@@ -350,8 +353,8 @@ class Writer:
             self.line("del i")                               # who holds the contents is asked by counting
         if study.needs:
             self.space["run"] = recording.runner.run
-            self.lines += [f"  m = [None] * {len(study.needs) + 1}", *[f"  {text}" for text in self.recycling], "  try:",
-                           f"    run(({given}), ({''.join(name + ', ' for name in self.numbers)}), m)"]
+            self.lines += [f"  m = [None] * {len(study.needs) + 1}", *[f"  {text}" for text in self.recycling],
+                           "  try:", f"    run(({given}), ({''.join(name + ', ' for name in self.numbers)}), m)"]
             self.lines += [f"    {text}" for text in after]
             self.lines += ["  except BaseException:", "    if m[-1]:"]             # an interrupt: what has run has run
             self.lines += [f"      {text}" for text in after or ["pass"]]
@@ -432,7 +435,7 @@ class Writer:
         """{storage: (edge, tensor)} of new gradients that stand in one place only, where another one stood before."""
         study, places = self.study, {}
         used = {storage for _, storage in study.read} | {storage for storage, *_ in study.stored}
-        sources = [source for source in study.new_storages.values()] + [source for _, source, *_ in study.stored]
+        sources = list(study.new_storages.values()) + [source for _, source, *_ in study.stored]
         returned = {id(thing) for kind, thing, _ in walk(study.result) if kind == "tensor"}
         bases = {id(tensor._base) for tensor in study.new_tensors.values()}
         for tensor in study.new_tensors.values():
@@ -441,7 +444,7 @@ class Writer:
         for edge, now in study.moves:
             old = edge.child
             if edge.kind == "grad" and isinstance(now, Tensor) and isinstance(old, Tensor) and now.spec is old.spec \
-                    and id(now) in study.new_tensors and places[now.storage] == [now] and id(now) not in returned \
+                    and id(now) in study.new_tensors and len(places[now.storage]) == 1 and id(now) not in returned \
                     and id(now) not in bases and now._base is None and old.storage not in used \
                     and study.new_storages.get(now.storage, "")[:1] == ("made",) \
                     and sources.count(study.new_storages[now.storage]) == 1 \

@@ -71,7 +71,7 @@ class Study:
                       if isinstance(f, types.FunctionType) and f.__code__ is code]
             raise Unfit(f"{unknown[0].co_name} was found only when it ran", again=True, others=others)
         if capture.drawn_before != capture.drawn_after:
-            raise Unfit("the call drew from NumPy's random state, and would not again; draw random numbers with flambeau")
+            raise Unfit("the call drew from NumPy's random state, and a replay would not: draw with flambeau")
         if capture.modes_before != capture.modes_after:
             raise Unfit("the call changed the gradient mode or a default, and left it changed")
 
@@ -92,10 +92,11 @@ class Study:
             now, before = edge.read(), edge.child
             if edge in numbers:
                 self.moves.append((edge, numbers[edge]))
-            elif now is before or type(now) is type(before) and isinstance(now, PLAIN) and (now == before or now != now):
+            elif now is before or type(now) is type(before) and isinstance(now, PLAIN) \
+                    and (now == before or now != now):
                 continue
-            elif isinstance(now, (Tensor, type(None))) and isinstance(before, (Tensor, type(None))) and edge.writable() \
-                    and (edge.kind == "grad" or before is None or places[id(before)] == 1):
+            elif isinstance(now, (Tensor, type(None))) and isinstance(before, (Tensor, type(None))) \
+                    and edge.writable() and (edge.kind == "grad" or before is None or places[id(before)] == 1):
                 edge.loose = True                            # another tensor at every call: see Note [Loose]
                 self.moves.append((edge, now))
             else:
@@ -128,7 +129,7 @@ class Study:
         return found
 
     def origin(self, value, path):
-        """("made", slot), ("entry", storage), ("draw", number), ("constant", Value), ("incoming", number of a gradient)."""
+        """("made", slot), ("entry", storage), ("draw", number), ("constant", Value) or ("incoming", which gradient)."""
         trace, done = self.trace, self.capture.differentiated
         if value.trace is trace:
             return "made", value.slot
@@ -188,7 +189,7 @@ class Study:
     # --- what goes in ------------------------------------------------------------------------------------------------
 
     def _inputs(self):
-        """The slots of what comes in: what is read from storages, random numbers, constants; and what is overwritten."""
+        """The slots of what comes in: read from storages, random numbers, constants; and which are overwritten."""
         self.read, self.drawn, self.fixed = [], [], []
         for value, slot in self.trace.slots.items():
             self._input(slot, *self.origin(value, "an input"))
@@ -239,7 +240,8 @@ class Study:
                 live.update(slots)
                 if any((index, n) in self.trace.numbers for n in range(len(params))):
                     raise Unfit(f"{entry.op.__name__} makes positions from a number that may change")
-        return {word for word, found in (("entry", self.read), ("draw", self.drawn)) if any(s in live for s, _ in found)}
+        kinds = (("entry", self.read), ("draw", self.drawn))
+        return {kind for kind, found in kinds if any(slot in live for slot, _ in found)}
 
     def _nobody_else(self):
         """Refuse if somebody holds a result that is neither returned nor found where the function keeps things."""

@@ -1,9 +1,9 @@
 """Numbers that remember where they came from, while a call is recorded.
 
-A recording must read a learning rate again at every replay, so the numbers a function can see stand in for themselves
-as `Traced` objects while it is recorded. Arithmetic with them is written down as lines of Python; a comparison gives its
-answer, and the replay will ask whether the answer is still the same; whatever else looks at the number (`float()`, a
-dictionary, C code) fixes its value for this recording.
+A recording must read a learning rate again at every replay, so `Traced` objects stand in the places of the numbers that
+a function can see while it is recorded. Arithmetic with them is written down as lines of Python; a comparison gives
+its answer, and the replay will ask whether the answer is still the same; whatever else looks at the number (`float()`,
+a dictionary, C code) fixes its value for this recording.
 
 Note [Traced is no float]: C code reads the digits of a float, or of a subclass of it, without asking. An object that
 is no float has to be asked (`__float__`, `__index__`), and so we know. `isinstance` asks for `__class__`, which says
@@ -134,7 +134,7 @@ class Traced:
     def __init__(self, book, value, name):
         self._book, self._value, self._name = book, value, name
 
-    @property
+    @property                                                 # type: ignore[misc]
     def __class__(self):
         if not self._book.lying and _getframe(1).f_code.co_filename in DOORS:
             return type(self)

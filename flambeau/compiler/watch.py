@@ -9,6 +9,8 @@ import sys
 import sysconfig
 from types import ModuleType
 
+import numpy as np
+
 from ..backends.random import Generator
 from ..base.errors import PACKAGE, line_of
 from ..tensor import random
@@ -16,7 +18,7 @@ from ..tensor import random
 STDLIB = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
 SITES = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-packages"))
 LIBRARIES = ("ml_dtypes", "llvmlite", "scipy", "cupy")
-NUMPY = os.path.dirname(sys.modules["numpy"].__file__) + os.sep
+NUMPY = os.path.dirname(np.__file__) + os.sep
 # What has effects, or gives something else every time. Of the standard library's modules in Python, all functions.
 MODULES = frozenset("logging random secrets subprocess socket threading multiprocessing queue tempfile shutil uuid "
                     "concurrent asyncio select selectors sqlite3 urllib http time datetime".split())

@@ -114,17 +114,10 @@ class Buffer:
         self.taken = None         # the buffer whose memory this one takes over
 
 
-class Step:
-    """One native step before it is put into a program."""
-
-    __slots__ = ("words", "reads", "numbers", "ints", "tiles", "grain", "address", "text", "label")
-
-
 class Plan:
     """How one trace runs. Built from its instructions, the specs of its slots, and what is wanted and what is free."""
 
-    def __init__(self, code, specs, wanted, free, key=None):
-        self.code_length = len(code)
+    def __init__(self, code, specs, wanted, free):
         needed = _needed(code, wanted)
         self.graph = graph = Graph(code, specs, needed)
         self.wanted, self.free = wanted, set(free)
@@ -133,7 +126,7 @@ class Plan:
         live = set(wanted)
         self.slot_of = {id(node): slot for slot, node in graph.slots.items() if slot in live}
         self.specs = specs
-        self.steps = []           # ("native", Step) or ("reference", group)
+        self.steps = []           # (kind, group, what the kind needs); None for a copy that turned out needless
         for group in self.groups:
             self._step(group)
         self._live()
@@ -495,8 +488,12 @@ class Plan:
         """The cells that kernels read numbers from: those of the instructions first, then the plan's constants."""
         scalars = array("q")
         if self.cells:
-            scalars.frombytes(struct.pack(self.cells, *[cell(n, d) for n, (_, _, d)
-                                                        in zip(numbers, self.numbers, strict=True)]))
+            try:
+                packed = struct.pack(self.cells, *numbers)
+            except struct.error:                  # a float for an integer, or an integer out of range
+                packed = struct.pack(self.cells, *[cell(n, d) for n, (_, _, d)
+                                                   in zip(numbers, self.numbers, strict=True)])
+            scalars.frombytes(packed)
         scalars.extend(self.fixed)
         return scalars
 

@@ -17,7 +17,7 @@ from ..base import settings
 from .value import Value
 
 _refs = sys.getrefcount
-HELD = 8                      # a byte of an input that only the trace holds counts so often: it is there, results may never be
+HELD = 8                      # how often a byte of an input that only the trace holds counts: results may never be there
 LATER = 1 << 60               # the last reader of what an instruction that failed reads
 _traces = weakref.WeakSet()
 _registry = threading.RLock()

@@ -1,0 +1,47 @@
+"""What was recorded, and what becomes of it: for people who want to look.
+
+    torch.plans.recorded()     the instructions of this thread that wait to run, as text
+    torch.plans.of(y)          the plan by which they would run natively, made now and not run
+    torch.plans.last()         the plan that ran last
+
+A plan prints as its steps. `plan.steps` has each of them with its `kind`, `words`, `sizes` and the memory it touches;
+`plan.kernels` are those that are generated code, each with its `loop`, `llvm` and `assembly`. See docs/native.md.
+"""
+from .trace.record import current as _current
+
+
+def recorded():
+    """The instructions that this thread has recorded and that have not run yet, as text.
+
+    >>> torch.cpu.synchronize()                  # what was recorded before has run
+    >>> x = torch.tensor([1.0, 4.0])
+    >>> y = x.sqrt() + 1
+    >>> torch.plans.recorded()
+    %1: float32[2] = sqrt(%0)
+    %2: float32[2] = add(%1, 1, 1)
+    """
+    from .trace.look import Text
+    return Text(_current())
+
+
+def of(*tensors):
+    """The plan by which everything that waits in this thread would run natively now; it is made, and not run.
+
+    Looking at one pending tensor runs all that is recorded and reachable, so `tensors` only say that they have to be
+    part of it. They may be left out. Making the plan changes nothing: not even whether the trace will run natively.
+    """
+    trace = _current()
+    for tensor in tensors:
+        if tensor.storage.value.trace is not trace:
+            raise ValueError("this tensor does not wait to be computed in this thread: it is there already, or another "
+                             f"thread has recorded it: {tensor.spec}")
+    from .trace.plan import made_for
+    return made_for(trace)
+
+
+def last():
+    """The plan that this thread's last trace ran by; None if the reference executor ran it, or none has run yet.
+
+    Functions made by `flambeau.compile` have plans of their own; their `explain()` shows them.
+    """
+    return _current().ran

@@ -1,0 +1,69 @@
+"""The steps of a plan for people who want to look: in words, and as loops, as LLVM's text and as assembly.
+
+    kernel 0  over [4 × 1000]  mul, sub, exp, sum  reads %0  keeps w0  gives %3
+
+`%0` is a slot of the trace, as the trace prints it; `w0` is working memory, gone when the plan is through. `%3 in %0`
+stands in the memory of `%0`, which nobody needs any more.
+"""
+import hashlib
+
+from ..backends import cpu
+from ..loops.llvm import render
+
+WORDS = 16                    # so many of a step's words are printed
+
+
+class Text(str):
+    """Text that a console shows as it is, line by line."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+class Step:
+    """One step of a plan.
+
+    `kind` is "kernel" (generated, fused code), "library" (a product of matrices, say) or "reference" (an operation left
+    to the reference executor); `words` are the operations in it, `sizes` those of the positions it walks, and `reads`,
+    `keeps` and `gives` name the memory that it touches.
+    """
+
+    __slots__ = ("number", "kind", "words", "sizes", "kernel", "reads", "keeps", "gives")
+
+    def __init__(self, number, kind, words, sizes, kernel, reads, writes):
+        self.number, self.kind, self.words, self.sizes, self.kernel = number, kind, words, sizes, kernel
+        self.reads = tuple(dict.fromkeys(reads))
+        self.keeps = tuple(dict.fromkeys(name for name in writes if name.startswith("w")))
+        self.gives = tuple(dict.fromkeys(name for name in writes if not name.startswith("w")))
+
+    @property
+    def loop(self):
+        """The kernel in the loop language; None where there is none."""
+        return None if self.kernel is None else Text(self.kernel)
+
+    @property
+    def llvm(self):
+        """The kernel as LLVM's text, for this machine's vectors; None where there is none."""
+        return None if self.kernel is None else Text(render(self.kernel, name_of(self.loop), cpu.vector_bytes()))
+
+    @property
+    def assembly(self):
+        """The kernel as this machine runs it; None where there is none."""
+        return None if self.kernel is None else Text(cpu.assembly(self.llvm))
+
+    def __str__(self):
+        words = ", ".join(self.words[:WORDS])
+        if len(self.words) > WORDS:
+            words += f" and {len(self.words) - WORDS} more"
+        parts = [f"{self.kind} {self.number}", f"over [{' × '.join(map(str, self.sizes))}]" if self.sizes else "", words]
+        for title in ("reads", "keeps", "gives"):
+            names = getattr(self, title)
+            parts.append(f"{title} {', '.join(names)}" if names else "")
+        return "  ".join(part for part in parts if part)
+
+    __repr__ = __str__
+
+
+def name_of(loop):
+    """What the function of a kernel is called."""
+    return "k" + hashlib.sha256(loop.encode()).hexdigest()[:16]
