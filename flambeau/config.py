@@ -62,10 +62,10 @@ def _set_objects(name):
 
 
 _CHECKS = {"executor": _one_of(_settings.EXECUTORS), "num_threads": _integer(1), "trace_instructions": _integer(1),
-          "trace_bytes": _integer(1), "cache_bytes": _integer(), "object_dir": _folder, "object_bytes": _integer(0)}
+           "trace_bytes": _integer(1), "cache_bytes": _integer(), "object_dir": _folder, "object_bytes": _integer(0)}
 _READ = {"num_threads": _threads.get_num_threads}                    # those that somebody else holds
 _WRITE = {"executor": _set_executor, "num_threads": _threads.set_num_threads,
-         "object_dir": _set_objects("object_dir"), "object_bytes": _set_objects("object_bytes")}
+          "object_dir": _set_objects("object_dir"), "object_bytes": _set_objects("object_bytes")}
 
 
 class Switch:
@@ -95,14 +95,11 @@ def using(**changes):
     ('reference', 1)
     """
     changes = {name: _checked(name, given) for name, given in changes.items()}      # all of them, before any is set
-    before = {name: getattr(_config, name) for name in changes}
-    try:
+    with _contextlib.ExitStack() as undo:
         for name, given in changes.items():
+            undo.callback(setattr, _config, name, getattr(_config, name))
             setattr(_config, name, given)
         yield
-    finally:
-        for name, given in before.items():
-            setattr(_config, name, given)
 
 
 def _checked(name, given):

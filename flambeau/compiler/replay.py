@@ -140,7 +140,7 @@ class Bound:
             for value in values:
                 if value.trace is not None:
                     value.ready()
-            del value
+            value = None
             if self.free and not self._alone(values):
                 return False
             table = self.table
@@ -189,7 +189,7 @@ class Bound:
         runner = self.runner
         for value in values:
             value.ready()
-        del value
+        value = None
         if self.free and not self._alone(values):
             return False
         held, code = runner.held(values), runner.with_numbers(numbers)

@@ -47,7 +47,7 @@ class _Writer:
         k = kernel
         self.vector = k.vector_dim()
         # the loops, from outside in: level 0 is the entry, 1 the tile, then the blocked dims, then the reduced ones
-        self.level_of = {d: 1 for d in range(k.kept)}
+        self.level_of = dict.fromkeys(range(k.kept), 1)
         inner = [*k.blocked, *range(k.kept, k.kept + k.reduced)]
         self.level_of.update({d: 2 + i for i, d in enumerate(inner)})
         self.acc_level = self.level_of[k.kept + k.reduced] = 1 + len(k.blocked)      # what an accumulator held
@@ -512,16 +512,11 @@ class _Writer:
         """The pointer of an access at a loop: from the pointer one loop further out. Known once per loop."""
         access = self.kernel.accesses[number]
         memory = "i8" if access.type == "b1" else shape(access.type, 1)
-        pointer, depth = self.pointers[number], 0
-        # the deepest loop where it is known already
-        for depth in range(level, 0, -1):
-            found = self.scopes[depth].known.get(("pointer", number))
-            if found is not None:
-                pointer = found
-                break
-        else:
-            depth = 0
-        for depth in range(depth + 1, level + 1):
+        known = level                             # the deepest loop where it is known already
+        while known and ("pointer", number) not in self.scopes[known].known:
+            known -= 1
+        pointer = self.scopes[known].known["pointer", number] if known else self.pointers[number]
+        for depth in range(known + 1, level + 1):
             e, offset = self.scopes[depth].emit, None
             for d, step in enumerate(access.steps):
                 if step and self.level_of[d] == depth and not (d == self.vector and skip_vector):

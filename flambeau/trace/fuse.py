@@ -337,7 +337,7 @@ class Fuser:
                         group.held.add(base.group)
 
     def _settle_reads(self, group, node):
-        """Have what the node reads of other groups kept in memory for it, or computed here again where that is cheap."""
+        """Have what the node reads of other groups kept in memory, or computed here again where that is cheap."""
         args = list(node.args)
         for number, arg in enumerate(args):
             if arg.group is not None and arg.group is not group and not (node.op == "gather" and not number) \
@@ -453,7 +453,7 @@ class Fuser:
 
     @staticmethod
     def _blocks(node, group, over):
-        """Into how many blocks to cut a reduction so that all threads have work; 0 for not at all. Looks at sizes only."""
+        """Into how many blocks to cut a reduction, by sizes alone, so that all threads have work; 0 for not at all."""
         if node.attr[0].startswith("arg"):
             return 0
         long, few = 1, 1
@@ -582,7 +582,7 @@ def axes_of(node, group):
 
 
 def regroup(group, flat, sizes):
-    """The dimensions `flat`, in order, dealt out to `sizes`; splits them where a size ends inside one. None if not so."""
+    """The dimensions `flat`, in order, dealt out to `sizes`, and split where a size ends inside one; None if not so."""
     flat, out = list(flat), []
     for size in sizes:
         part = []

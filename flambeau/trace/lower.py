@@ -17,6 +17,7 @@ TYPE = {dtypes.bool: "b1", dtypes.uint8: "u8", dtypes.int8: "i8", dtypes.int16: 
         dtypes.int64: "i64", dtypes.float16: "f16", dtypes.bfloat16: "bf16", dtypes.float32: "f32",
         dtypes.float64: "f64"}
 COMPUTED = {np.dtype(np.float32): dtypes.float32}
+NO_MEMORY_OF_ITS_OWN = ("input", "result", "update", "view", "const", "number", "index", "expand", "reshape", "permute")
 HALVES = (dtypes.float16, dtypes.bfloat16)
 
 
@@ -186,7 +187,7 @@ class Words:
     def prod(self, x, dims, keepdim=True): return self._reduce("prod", x, dims, keepdim)
     def max(self, x, dims, keepdim=True):  return self._reduce("max", x, dims, keepdim)
     def min(self, x, dims, keepdim=True):  return self._reduce("min", x, dims, keepdim)
-    def top(self, x, dims, keepdim=True):  return self._reduce("top", x, dims, keepdim)      # as max, but NaN may get lost
+    def top(self, x, dims, keepdim=True):  return self._reduce("top", x, dims, keepdim)      # as max; NaN may get lost
     def any(self, x, dims, keepdim=True):  return self._reduce("any", x, dims, keepdim)
     def all(self, x, dims, keepdim=True):  return self._reduce("all", x, dims, keepdim)
     def argmax(self, x, dim):              return self._reduce("argmax", x, dim, True, dtypes.int64)
@@ -268,8 +269,7 @@ class Graph:
             node = k.cast(node, spec.dtype)
             if node.shape != spec.shape:
                 node = k.reshape(node, spec.shape) if node.numel == spec.numel else k.expand(node, spec.shape)
-            if node.stored is not None or node.op in ("input", "result", "update", "view", "const", "number", "index", "expand", "reshape",
-                                                      "permute"):
+            if node.stored is not None or node.op in NO_MEMORY_OF_ITS_OWN:
                 node = Node("copy", node.dtype, node.shape, (node,))          # every slot is a node of its own
             self._give(first + i, node)
 
@@ -351,7 +351,7 @@ class Graph:
 
 
 def seen_as(node, base, kind):
-    """`node`, which lies in memory as `base`, seen as `kind`: by reshaping, permuting and expanding; None if it cannot."""
+    """`node`, which lies in memory as `base`, seen as `kind`: reshaped, permuted and expanded; None if it cannot."""
     if not base.dense or not base.numel:
         return None
     moving = [d for d, (n, s) in enumerate(zip(kind.shape, kind.strides, strict=True)) if n != 1 and s != 0]

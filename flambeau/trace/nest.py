@@ -67,7 +67,7 @@ class Nest:
                 self._put(node, made, wait)
 
     def _spill(self):
-        """Keep costly values that a later pass needs again in a row of scratch memory, instead of computing them twice."""
+        """Keep costly values that a later pass needs again in a row of scratch memory."""
         if len(self.reduced) != 1 or self.lanes != "reduced" or self.sizes[self.reduced[0]] > ROW:
             return
         for p, one in enumerate(self.passes[:-1]):

@@ -1,8 +1,9 @@
 """Plans: what a trace becomes, and how it runs.
 
-A plan is a list of steps in order: stretches of native steps, each run by one call, and operations left to the reference
-executor between them. It says which buffers it reads, which it allocates for results that somebody still wants, and
-where in one block of working memory everything else stands. Plans are cached under the trace's own instructions.
+A plan is a list of steps in order: stretches of native steps, each run by one call, and operations left to the
+reference executor between them. It says which buffers it reads, which it allocates for results that somebody still
+wants, and where in one block of working memory everything else stands. Plans are cached under the trace's own
+instructions.
 
 Note [All or nothing]: until a plan is through, no Value changes, so a failure half-way loses nothing: the trace is
 still there. Memory of dead inputs is written over only by the last stretch, which cannot fail.
@@ -175,7 +176,7 @@ class Plan:
         self.steps.append(("library", group, found, (a, b, node)))
 
     def _update(self, group, node):
-        """An in-place write into part of a storage: the source is copied over the old contents, or over a copy of them."""
+        """An in-place write into part of a storage: the source goes over the old contents, or over a copy of them."""
         old, source = node.args
         view, offset = node.attr
         if view.dtype not in TYPE or source.dtype is not view.dtype:
@@ -304,7 +305,7 @@ class Plan:
         """Give every buffer its place: an index of the table, and for working memory an offset in the block."""
         self.inputs, self.outputs, self.takes, self.givens = [], [], [], []
         index = 1                                            # index 0 is the block of working memory
-        free, top, owners = [], 0, {}
+        free, top = [], 0
         events = sorted((b for b in self.buffers if b.kind == "working" and b.taken is None), key=lambda b: b.made)
         last = {}
         for b in self.buffers:                               # memory taken over lives as long as the last who took it
@@ -532,7 +533,7 @@ class Plan:
 
     def _describe(self):
         lines = []
-        for at, step in enumerate(self.steps):
+        for step in self.steps:
             if step is None:
                 continue
             if step[0] == "reference":

@@ -17,7 +17,7 @@ from ..base import settings
 from .value import Value
 
 _refs = sys.getrefcount
-HELD = 8                      # how often a byte of an input that only the trace holds counts: results may never be there
+HELD = 8                      # how often a byte of an input that only the trace holds counts: results may never be
 LATER = 1 << 60               # the last reader of what an instruction that failed reads
 _traces = weakref.WeakSet()
 _registry = threading.RLock()
@@ -33,7 +33,7 @@ class Trace:
     """
 
     __slots__ = ("code", "values", "last", "slots", "bytes", "held", "lock", "owner", "busy", "sealed", "site",
-                 "special", "failure", "quiet", "__weakref__")
+                 "special", "failure", "quiet", "ran", "__weakref__")
     reader = None             # reader(op, names, args): how a check reads data, where it will have to be repeated
 
     def __init__(self):
@@ -43,6 +43,7 @@ class Trace:
         self.quiet.run(np.seterr, all="ignore")
         self.busy = self.sealed = False
         self.failure = None   # what the run now going on has failed with
+        self.ran = None       # the plan of the last run; None: the reference executor's
         self.site = None      # the line that everything recorded now belongs to, while a backward runs
         self.special = False  # whether a mode is on in this thread that recording must ask about; see autograd.modes
         self.clear()
@@ -217,6 +218,7 @@ class Trace:
     def _run_sealed(self):
         if not self.code:
             return
+        self.ran = None
         if settings.executor != "reference":
             from .plan import attempt
             if attempt(self):
