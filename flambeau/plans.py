@@ -35,8 +35,14 @@ def of(*tensors):
         if tensor.storage.value.trace is not trace:
             raise ValueError("this tensor does not wait to be computed in this thread: it is there already, or another "
                              f"thread has recorded it: {tensor.spec}")
+    if not trace.code:
+        raise ValueError("nothing waits to run in this thread")
+    from .trace.fuse import Unfusable
     from .trace.plan import made_for
-    return made_for(trace)
+    try:
+        return made_for(trace)
+    except Unfusable as reason:
+        raise ValueError(f"what is recorded is left to the reference executor as a whole: {reason}") from None
 
 
 def last():

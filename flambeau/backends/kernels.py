@@ -4,7 +4,6 @@ A step's ints are the fields below, by name.
 """
 import ctypes
 import platform
-import threading
 
 from .writer import Vectors, Writer, _list
 
@@ -115,8 +114,10 @@ class Kernels:
                         move(part.i, v.mask(w, w.sub(height, part.i)))
                 k.next = [w.at(elt, to, height), w.at(elt, source, "%from.col")]
 
-        begin, to, source = 0, "%to", "%from"
-        for height, end in ((w.add("%low", 1), "%taller"), ("%low", "%strips")):
+        with w.loop(0, 2, 1, [("i64", 0), ("ptr", "%to"), ("ptr", "%from")]) as turn:      # the taller, then the others
+            begin, to, source = turn.values
+            height = w.sub(w.add("%low", 1), turn.i)
+            end = w.pick(w.is_("eq", turn.i, 0), "%taller", "%strips")
             some, room = v.mask(w, height), w.add(w.mul(height, "%cols"), n)
             together = w.add(begin, w.down(w.sub(end, begin), TOGETHER))
             for first, last, count in ((begin, together, TOGETHER), (together, end, 1)):
@@ -124,7 +125,7 @@ class Kernels:
                     pack(count, height, some, *s.values)
                     s.next = [w.at(elt, s.values[0], w.mul(count, room)), w.at(elt, s.values[1], w.mul(count, height))]
                 to, source = s.values
-            begin = end
+            turn.next = [end, to, source]
         return w.text()
 
     def gather(self):
@@ -200,7 +201,8 @@ class Kernels:
         f = {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(FIELDS)
              if field not in ("alpha", "beta")}
         alpha, beta = self.numbers(w, f["runtime"])
-        has_e = w.is_("ne", f["e_col"], -1)
+        # times zero means left out, whatever is in it
+        has_e = w.both(w.is_("ne", f["e_col"], -1), w(f"fcmp une {elt} {beta}, 0.0"))
         A, B, C = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in (f["turned"], w.sub(1, f["turned"]), 2)]
         E = w.load("ptr", w.at("ptr", "%buffers", w.pick(has_e, 3, 2)))
         relu = w.is_("ne", f["relu"], 0)
@@ -249,7 +251,7 @@ class Kernels:
         size = w.least(f["block"], w.sub(f["K"], k))
         first, final = w.is_("eq", k, 0), w.is_("sge", w.add(k, f["block"]), f["K"])
         none = w.both(first, w(f"xor i1 {has_e}, true"))
-        single = w.both(first, w.is_("eq", f["e_col"], 0))               # one column of E for all
+        single = w.both(w.both(first, has_e), w.is_("eq", f["e_col"], 0))      # one column of E for all
         e = w.pick(none, zeros, w.pick(first, e, c, "ptr"), "ptr")
         e_row = w.pick(none, 0, w.pick(first, f["e_row"], f["c_row"]))
         e_col = w.pick(w(f"or i1 {none}, {single}"), 0, 1)
@@ -403,7 +405,8 @@ class Kernels:
         f = {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(FIELDS)
              if field not in ("alpha", "beta")}
         alpha, beta = self.numbers(w, f["runtime"])
-        has_e = w.is_("ne", f["e_col"], -1)
+        # times zero means left out, whatever is in it
+        has_e = w.both(w.is_("ne", f["e_col"], -1), w(f"fcmp une {elt} {beta}, 0.0"))
         A, B, C = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in (f["turned"], w.sub(1, f["turned"]), 2)]
         E = w.load("ptr", w.at("ptr", "%buffers", w.pick(has_e, 3, 2)))
         floor = w.pick(w.is_("ne", f["relu"], 0), "0.0", "0xFFF0000000000000", elt)
@@ -491,13 +494,9 @@ class Host:
         return self.made[name]
 
 
-_hosts: dict = {}
-_lock = threading.Lock()
+_hosts: dict = {}             # never emptied: steps that were planned have the addresses of the tables in them
 
 
 def host(dtype, kind=Kernels):
     """The compiled functions of `kind` for `dtype`; made at first use."""
-    with _lock:
-        if (dtype, kind) not in _hosts:
-            _hosts[dtype, kind] = Host(dtype, kind)
-        return _hosts[dtype, kind]
+    return _hosts.get((dtype, kind)) or _hosts.setdefault((dtype, kind), Host(dtype, kind))

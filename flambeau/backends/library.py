@@ -20,8 +20,32 @@ and a user's setting would have to be put back), and its threads do not outlive 
 or with one that we cannot find; our kernels are the same everywhere, their results do not depend on the number of
 threads, and any strides, a bias, a residual and a relu cost nothing more.
 """
+import math
+
+from ..base.shapes import contiguous_strides
 from .convolve import convolve, convolve_weight
 from .gemm import Step, gemm
 from .pools import drop, max_pool
 
-__all__ = ["Step", "convolve", "convolve_weight", "drop", "gemm", "max_pool"]
+__all__ = ["Step", "ask", "convolve", "convolve_weight", "drop", "gemm", "max_pool"]
+
+
+def ask(name, dtype, args, outs, params):
+    """The Steps of a function by its name, over operands and results as (shape, strides); None where there are none.
+
+    The buffers are the operands and then the results.
+    """
+    if name == "convolve":
+        stride, padding, dilation, groups, transposed = params
+        return convolve(dtype, *args, *outs, stride, padding, dilation, groups, transposed)
+    if name == "convolve_weight":
+        return convolve_weight(dtype, *args, *outs, *params)
+    if name == "max_pool":
+        found = max_pool(dtype, args[0], outs[0], *params)
+    else:
+        (shape, strides), (index, index_strides) = args
+        if strides != contiguous_strides(shape) or index_strides != contiguous_strides(index):
+            return None
+        rows = math.prod(shape[:-1])
+        found = drop(dtype, rows, shape[-1], *params, shared=math.prod(index[:-1]) == 1 and rows > 1)
+    return found and [found]

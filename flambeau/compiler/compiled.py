@@ -188,7 +188,7 @@ class Report:
                 lines.append("  runs on the reference executor" if settings.executor == "reference" else
                              "  runs as recorded code does: no plan can be made for it")
             else:
-                kinds = [kind for kind, *_ in bound.plan.described]
+                kinds = [step.kind for step in bound.plan.steps]
                 lines.append(f"  {kinds.count('kernel')} kernels, {kinds.count('library')} library calls, "
                              f"{kinds.count('reference')} operations of the reference executor")
                 lines += [f"    {line}" for line in str(bound.plan).splitlines()]

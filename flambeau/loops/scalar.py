@@ -348,12 +348,12 @@ def erf(e, x):
         a = e.abs(x)
         return e.copysign(e.where(a < 0.5, _erf_near(e, a), 1.0 - _erfc_far(e, a)), x)
     # 1 - (1 - v/4)^4 by two squarings: 1 - (1 - v/2n)^2 = (v - v^2/4n) / n
-    a = at_most(e, e.abs(x), 3.93)                               # 1 after
+    a = e.abs(x)
     slope, *rest = ERF_F32
     bend = a * poly(e, a, rest)
     v = e.fma(a, slope, bend)
     v = e.fma(a, slope, e.fma(v * -0.125, v, bend))              # v - v^2/8 without the rounding of v
-    return e.copysign(e.fma(v * -0.25, v, v), x)
+    return e.copysign(e.where(a > 3.92, 1.0, e.fma(v * -0.25, v, v)), x)      # 1 after, exactly
 
 
 @wide
@@ -751,7 +751,7 @@ def lgamma(e, x):
     y = _lgamma_positive(e, a)
     r = a - e.rint(a)
     reflected = math.log(math.pi) - log(e, a * e.abs(_sin_pi(e, r))) - y
-    return e.where(e.abs(x) == INF, INF, e.where(x < 0.0, reflected, y))
+    return e.where(a == INF, INF, e.where(x < -1e-20, reflected, y))      # nearer to 0 both sides are one, -log(a)
 
 
 def _sin_pi(e, r):

@@ -558,7 +558,10 @@ class _pow(Pointwise):
     cname = "pow"
 
     def ref(xp, input, exponent):
-        return integer_power(xp, input, exponent) if input.dtype.kind in "iu" else xp.power(input, exponent)
+        if input.dtype.kind in "iu":
+            return integer_power(xp, input, exponent)
+        # an exponent for every element: of a single 0.5 NumPy makes a root, which is another number at -0.0 and -inf
+        return xp.power(input, exponent + xp.zeros_like(input))
 
     def d_input(g, input, exponent):
         return (g * conj(exponent * input ** (exponent - 1))).where(exponent != 0, 0)

@@ -226,6 +226,15 @@ class _convolution(Op):
     def d_bias(g, bias_spec):
         return g.sum((0, *range(2, g.dim()))) if g.shape[1] == bias_spec.numel else g.new_zeros(bias_spec.shape)
 
+    def body(k, input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
+        size = spatial_size(input, weight, stride, padding, dilation, transposed, output_padding)
+        shape = (input.shape[0], weight.shape[1] * groups if transposed else weight.shape[0], *size)
+        made = k.library("convolve", (input, weight), [(input.dtype, shape)],
+                         (stride, padding, dilation, groups, transposed))
+        if made is None:
+            return NotImplemented
+        return made[0] if bias is None else made[0] + k.reshape(bias, (bias.numel, *[1] * len(size)))
+
 
 class _convolution_weight(Op):
     """The weight of shape `shape` whose every element sums the products that a convolution would multiply by it."""
@@ -244,6 +253,10 @@ class _convolution_weight(Op):
                 rows = output[at].swapaxes(0, 1).reshape(groups, shape[0] // groups, -1)
                 out += xp.matmul(cols, rows.swapaxes(1, 2))      # in this order it is the faster
         return out.swapaxes(1, 2).reshape(shape)
+
+    def body(k, input, output, shape, stride, padding, dilation, groups):
+        made = k.library("convolve_weight", (input, output), [(input.dtype, shape)], (stride, padding, dilation, groups))
+        return NotImplemented if made is None else made[0]
 
     def d_input(g, input_spec, output, stride, padding, dilation, groups):
         return back(conj(output), g, input_spec.shape[2:], stride, padding, dilation, groups)

@@ -63,6 +63,10 @@ class _drop(Op):
 
     def d_input(g, index): return _pick(g, index)
 
+    def body(k, input, index, size):
+        made = k.library("drop", (input, index), [(input.dtype, (*input.shape[:-1], size))], (size,))
+        return NotImplemented if made is None else made[0]
+
 
 # --- the largest ------------------------------------------------------------------------------------------------------
 
@@ -100,6 +104,11 @@ class _max_pool(Op):
         g, n = g[0], len(maps)
         places = _drop(g.flatten(-n), out1.flatten(-n), math.prod(input_spec.shape[-n:]))
         return places.reshape(input_spec.shape)
+
+    def body(k, input, maps):
+        shape = (*input.shape[:-len(maps)], *[m[2] for m in maps])
+        made = k.library("max_pool", (input,), [(input.dtype, shape), (dtypes.int64, shape)], (maps,))
+        return NotImplemented if made is None else made
 
 
 class _max_pool2d_largest(_max_pool):           node = "MaxPool2DWithIndicesBackward0"

@@ -13,7 +13,8 @@ LEAVES = frozenset(("input", "number", "const", "index"))
 SEEN = frozenset(("reshape", "expand", "permute"))
 MEMORY = frozenset(("input", "view"))
 REDUCING = frozenset(("reduce", "partial"))      # their `axes` are those of what they reduce
-APART = frozenset(("opaque", "gemm", "update", "concat"))  # a step of its own, that reads and writes memory
+APART = frozenset(("opaque", "gemm", "update", "concat", "library"))  # a step of its own, that reads and writes memory
+GIVEN = frozenset(("result", "output"))          # one of several things that such a step makes
 MANY_NODES = 600              # a group is closed when it has so many
 FEW_NUMBERS = 16              # a single number made of no more operations than this is not kept but computed again
 LONG = 1 << 16                # a reduction is cut into blocks of about so many elements where there are few of them
@@ -104,9 +105,9 @@ class Fuser:
             group = node.group = self._open(node)
             for arg in node.args:
                 self._read(group, root(arg))
-            if op != "opaque":
+            if op not in ("opaque", "library"):
                 node.stored = True
-        elif op == "result":
+        elif op in GIVEN:
             node.group, node.stored = node.args[0].group, True
         elif not self._can_inline(node):
             self._join_or_open(node)
@@ -529,7 +530,7 @@ def is_small(node, beside):
 
 def is_cheap(base):
     """Whether computing a node again costs less than writing it to memory and reading it back."""
-    if base.stored or base.numel < 1024 or base.op in REDUCING or base.op in ("gather", "result") or base.op in APART:
+    if base.stored or base.numel < 1024 or base.op in REDUCING or base.op == "gather" or base.op in GIVEN or base.op in APART:
         return False
     work, full, seen, todo = 0, set(), set(), [base]
     while todo:
@@ -542,7 +543,7 @@ def is_cheap(base):
             continue
         if bottom.op in MEMORY or bottom.stored:
             full.add(id(bottom))
-        elif bottom is not node or node.op in REDUCING or node.op in ("gather", "result") or node.op in APART \
+        elif bottom is not node or node.op in REDUCING or node.op == "gather" or node.op in GIVEN or node.op in APART \
                 or node.op in FUNCTIONS:
             return False
         else:

@@ -1,9 +1,10 @@
 """The steps of a plan for people who want to look: in words, and as loops, as LLVM's text and as assembly.
 
-    kernel 0  over [4 × 1000]  mul, sub, exp, sum  reads %0  keeps w0  gives %3
+    kernel 0  over [4 × 1000]  mul, sub, exp, sum  reads %0  keeps %1, w0  gives %3
 
-`%0` is a slot of the trace, as the trace prints it; `w0` is working memory, gone when the plan is through. `%3 in %0`
-stands in the memory of `%0`, which nobody needs any more.
+What it keeps is in working memory, for later steps, and gone when the plan is through; what it gives is a result that
+somebody holds. `%1` is a slot of the trace, as the trace prints it, and `w0` has no slot. `%3 in %0` stands in the memory
+of `%0`, which nobody needs any more.
 """
 import hashlib
 
@@ -30,11 +31,9 @@ class Step:
 
     __slots__ = ("number", "kind", "words", "sizes", "kernel", "reads", "keeps", "gives")
 
-    def __init__(self, number, kind, words, sizes, kernel, reads, writes):
+    def __init__(self, number, kind, words, sizes, kernel, *touched):
         self.number, self.kind, self.words, self.sizes, self.kernel = number, kind, words, sizes, kernel
-        self.reads = tuple(dict.fromkeys(reads))
-        self.keeps = tuple(dict.fromkeys(name for name in writes if name.startswith("w")))
-        self.gives = tuple(dict.fromkeys(name for name in writes if not name.startswith("w")))
+        self.reads, self.keeps, self.gives = (tuple(dict.fromkeys(names)) for names in touched)
 
     @property
     def loop(self):

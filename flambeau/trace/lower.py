@@ -8,8 +8,10 @@ from itertools import count
 
 import numpy as np
 
+from ..backends import library
 from ..base import dtypes
 from ..base.op import wrapped
+from ..base.shapes import contiguous_strides
 from ..loops.ir import FUNCTIONS
 from .record import update
 
@@ -222,6 +224,21 @@ class Words:
         shape = list(parts[0].shape)
         shape[dim] = sum(x.shape[dim] for x in parts)
         return Node("concat", parts[0].dtype, tuple(shape), tuple(parts), dim)
+
+    @staticmethod
+    def library(name, args, outs, params):
+        """What one of the library's functions makes of `args`: a node for each (dtype, shape) of `outs`, or None.
+
+        Arguments and results stand in memory; see `ask` in backends/library.py.
+        """
+        laid = [(tuple(x.shape), contiguous_strides(x.shape)) for x in args]
+        made = [(tuple(shape), contiguous_strides(shape)) for _, shape in outs]
+        if library.ask(name, args[0].dtype, laid, made, params) is None:
+            return None
+        whole = Node("library", args[0].dtype, (), tuple(args), (name, params))
+        parts = tuple(Node("output", dtype, tuple(shape), (whole,), i) for i, (dtype, shape) in enumerate(outs))
+        whole.attr = (name, params, parts)
+        return parts
 
     @staticmethod
     def matmul(a, b):

@@ -8,20 +8,20 @@ instructions.
 Note [All or nothing]: until a plan is through, no Value changes, so a failure half-way loses nothing: the trace is
 still there. Memory of dead inputs is written over only by the last stretch, which cannot fail.
 """
-import hashlib
 import struct
 import sys
 from array import array
 
 import numpy as np
 
-from ..backends import cpu, memory, threads
+from ..backends import cpu, library, memory, threads
 from ..backends.backend import execute
 from ..base import settings
 from ..base.spec import spec as make_spec
 from ..loops.ir import BYTES, verify
 from ..loops.llvm import render
-from .fuse import Fuser, Group, Unfusable, memory as seen_memory, root
+from .fuse import REDUCING, Fuser, Group, Unfusable, memory as seen_memory, root
+from .look import Step, name_of
 from .lower import TYPE, Graph, Node, cell
 from .nest import Nest
 from .value import Value
@@ -67,7 +67,15 @@ def attempt(trace):
         plan.run(values, code, [code[i][3][n] for i, n, _ in plan.numbers], finish)
     except (Failed, MemoryError):
         return False
+    trace.ran = plan
     return True
+
+
+def made_for(trace):
+    """The plan by which `trace` would run natively now: made where there is none, and not kept."""
+    with trace.lock:                                         # nobody runs it meanwhile
+        key, wanted, free = _key(trace)
+        return _plans.get(key) or Plan(trace.code, [v and v.spec for v in trace.values], wanted, free)
 
 
 def _planned(trace, wanted, free):
@@ -147,6 +155,8 @@ class Plan:
                 self._native(group, nest)
         elif node.op == "gemm":
             self._gemm(group, node)
+        elif node.op == "library":
+            self._library(group, node)
         elif node.op == "update":
             self._update(group, node)
         elif node.op == "concat":
@@ -167,13 +177,22 @@ class Plan:
         (_, a_strides, _), (_, b_strides, _) = seen_memory(a), seen_memory(b)
         batch = node.shape[:-2]
         laid = node.layout.strides if node.layout is not None else make_spec(node.dtype, node.shape).strides
-        from ..backends import gemm
-        found = gemm.gemm(node.shape[-2], node.shape[-1], a.shape[-1], node.dtype,
+        found = library.gemm(node.shape[-2], node.shape[-1], a.shape[-1], node.dtype,
                              _matrix(a.shape, a_strides, batch), _matrix(b.shape, b_strides, batch),
                              _matrix(node.shape, laid, batch), batch)
         if found is None:
             raise Unfusable("a matrix product that the library does not take")
         self.steps.append(("library", group, found, (a, b, node)))
+
+    def _library(self, group, node):
+        name, params, parts = node.attr
+        laid = [(a.shape, seen_memory(a)[1]) for a in node.args]
+        made = [(p.shape, seen_memory(p)[1]) for p in parts]
+        steps = library.ask(name, node.dtype, laid, made, params)
+        if steps is None:
+            raise Unfusable(f"{name} on this layout")
+        for step in steps:
+            self.steps.append(("library", group, step, (*node.args, *parts)))
 
     def _update(self, group, node):
         """An in-place write into part of a storage: the source goes over the old contents, or over a copy of them."""
@@ -355,7 +374,7 @@ class Plan:
         threads.start()                                      # not in the middle of a run
         if missing:
             width = cpu.vector_bytes()
-            named = {text: "k" + hashlib.sha256(text.encode()).hexdigest()[:16] for text in missing}
+            named = {text: name_of(text) for text in missing}
             made = cpu.functions({named[text]: render(kernel, named[text], width)
                                   for text, kernel in missing.items()})
             for text, name in named.items():
@@ -429,9 +448,9 @@ class Plan:
 
     def _tidy(self):
         """Forget what was only needed to build; keep the printed form."""
-        self.described = self._describe()
+        self.steps = self._described()
         self.touched = any(len(s) == 4 for s in self.stretches)
-        del self.graph, self.groups, self.steps, self.of, self.specs, self.texts, self.results, self.slot_of
+        del self.graph, self.groups, self.of, self.specs, self.texts, self.results, self.slot_of
         if not self.touched:
             del self.buffers
 
@@ -531,27 +550,50 @@ class Plan:
 
     # --- the printed form -------------------------------------------------------------------------------------------
 
-    def _describe(self):
-        lines = []
-        for step in self.steps:
+    def _described(self):
+        """The steps as people see them."""
+        names = {id(self.of[id(node)]): f"%{slot}" for slot, node in self.graph.slots.items() if id(node) in self.of}
+        names.update({id(b): f"%{b.slot}" for b in self.buffers if b.kind == "input"})
+        names.update({id(b): f"w{i}" for i, b in enumerate(b for b in self.buffers if id(b) not in names)})
+
+        def named(buffers):
+            return [names[id(b)] + (f" in {names[id(_owner(b))]}" if b.taken is not None else "") for b in buffers]
+
+        steps = []
+        for at, step in enumerate(self.steps):
             if step is None:
                 continue
             if step[0] == "reference":
-                lines.append(("reference", step[1].opaque.attr[1].op.__name__, "", None))
+                node = step[1].opaque
+                kind, words, sizes, kernel = "reference", (node.attr[1].op.__name__,), (), None
+                reads, writes = map(self._buffer, node.args), [b for _, b in self.results[at]]
             elif step[0] == "library":
-                a, b, node = step[3]
-                lines.append(("library", "gemm", " × ".join(map(str, (*node.shape, a.shape[-1]))), None))
+                node, touched = step[1].opaque, step[3]
+                made = (node,) if node.op == "gemm" else node.attr[2]
+                name = node.op if node.op == "gemm" else node.attr[0]
+                sizes = (*node.shape, touched[0].shape[-1]) if node.op == "gemm" else made[0].shape
+                kind, words, kernel = "library", (name,), None
+                reads, writes = map(self._buffer, touched[:len(node.args)]), [self._buffer(m) for m in made]
             else:
-                nest = step[2]
-                words = [n.attr[0] if n.op in ("reduce", "partial") else n.op
-                         for n in sorted(nest.group.nodes, key=lambda n: n.number) if n.op not in ("cast",)]
-                sizes = " × ".join(map(str, nest.sizes_of_walk())) or "1"
-                lines.append(("kernel", ", ".join(words), sizes, nest.kernel))
-        return lines
+                nest, touched = step[2], step[2].buffers()
+                nodes = sorted(nest.group.nodes, key=lambda n: n.number)
+                words = tuple(n.attr[0] if n.op in REDUCING else n.op for n in nodes if n.op != "cast")
+                kind, sizes, kernel = "kernel", tuple(nest.sizes_of_walk()) or (1,), nest.kernel
+                reads, writes = ([self._buffer(r.node) for r in touched if r.store is way] for way in (False, True))
+            keeps = [b for b in writes if b.kind == "working" or b.slot is None]
+            gives = [b for b in writes if b not in keeps]
+            steps.append(Step(len(steps), kind, words, sizes, kernel, *map(named, (reads, keeps, gives))))
+        return steps
+
+    @property
+    def kernels(self):
+        """The steps that are generated code."""
+        return [step for step in self.steps if step.kind == "kernel"]
 
     def __str__(self):
-        return "\n".join(f"{kind} {i}  over [{sizes}]  {words}" if sizes else f"{kind} {i}  {words}"
-                         for i, (kind, words, sizes, _) in enumerate(self.described))
+        return "\n".join(map(str, self.steps))
+
+    __repr__ = __str__
 
 
 def give(values, made, takes):

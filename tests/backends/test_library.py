@@ -148,6 +148,16 @@ def test_alpha_beta_and_what_is_added(rng, dtype, m, n, k):
 
 
 @pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("m, n, k", [(5, 40, 9), (40, 3, 60)])
+def test_times_zero_is_left_out(rng, dtype, m, n, k):
+    a, b = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((k, n)).astype(dtype)
+    for shape, runtime in itertools.product(((m, n), (1, n), (m, 1)), (False, True)):
+        c = np.full((m, n), np.nan, dtype)
+        assert product(a, b, c, np.full(shape, np.nan, dtype), alpha=1.0, beta=0.0, runtime=runtime)
+        check(c, a.astype(float) @ b.astype(float), k, dtype)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
 def test_no_terms_give_zeros(dtype):
     c = np.full((5, 20), np.nan, dtype)
     assert product(np.zeros((5, 0), dtype), np.zeros((0, 20), dtype), c)

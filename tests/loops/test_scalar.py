@@ -235,3 +235,17 @@ def test_gamma_functions_of_negative_numbers(name):
         terms = [truth("digamma", 1 - x), -pi / np.tan(r)]
     got = run(name, "f64", x)
     assert np.max(np.abs(got - sum(terms)) / sum(map(np.abs, terms))) < 5 * 2.0**-53
+
+
+@pytest.mark.parametrize("type", DTYPES)
+def test_limits_are_reached_exactly(type):
+    """erf far out is 1, not a float below it: what is left of 1 - erf would not be small beside gelu's operand."""
+    far = np.array([6, -6, 10, -10, 30, -30, 1e5, 1e30, np.inf, -np.inf], DTYPES[type])
+    np.testing.assert_array_equal(run("erf", type, far), np.sign(far))
+    np.testing.assert_array_equal(run("tanh", type, far[4:]), np.sign(far[4:]))
+    assert run("sigmoid", type, np.array([np.inf, -np.inf], DTYPES[type])).tolist() == [1, 0]
+
+
+def test_lgamma_left_of_zero_goes_up_to_it():
+    near = -np.array([1e-3, 1e-19, 1e-21, 1e-160, 1e-300, 5e-324])
+    np.testing.assert_allclose(run("lgamma", "f64", near), special.lgamma(np, near), rtol=1e-15)
