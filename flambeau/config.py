@@ -6,8 +6,8 @@
 
 Switches belong to the process, not to a thread. What they start as, their environment variables say (base/settings.py).
 
-Note [Run before the switch]: what was recorded before `executor` is set, by any thread, runs first, as it would have. So
-a block under `using` runs as it says, and what it leaves behind was made so.
+Note [Run before the switch]: what was recorded before `executor` is set, by any thread, runs first, as it would have.
+So a block under `using` runs as it says, and what it leaves behind was made so.
 """
 import contextlib as _contextlib
 import os as _os
@@ -69,7 +69,7 @@ _WRITE = {"executor": _set_executor, "num_threads": _threads.set_num_threads,
 
 
 class Switch:
-    """One switch: its `name`, its `value` now, the environment `variable` it starts from (or None), and what it `says`."""
+    """One switch: its `name`, its `value` now, the environment `variable` it starts from or None, what it `says`."""
 
     __slots__ = ("name", "value", "variable", "says")
 
@@ -104,8 +104,12 @@ def using(**changes):
 
 def _checked(name, given):
     if name not in _CHECKS:
-        raise AttributeError(f"config has no switch {name!r}: it has {', '.join(_settings.SWITCHES)}")
+        raise _unknown(name)
     return _CHECKS[name](name, given)
+
+
+def _unknown(name):
+    return AttributeError(f"config has no switch {name!r}: it has {', '.join(_settings.SWITCHES)}")
 
 
 class Config(_types.ModuleType):
@@ -116,7 +120,7 @@ class Config(_types.ModuleType):
             return _READ[name]()
         if name in _settings.SWITCHES:
             return getattr(_settings, name)
-        raise AttributeError(f"config has no switch {name!r}: it has {', '.join(_settings.SWITCHES)}", name=name, obj=self)
+        raise _unknown(name)
 
     def __setattr__(self, name, given):
         given = _checked(name, given)
@@ -133,7 +137,8 @@ class Config(_types.ModuleType):
         wide = max(len(repr(switch.value)) for switch in found) + 2
         lines = [f"{'switch':<20}{'value':<{wide}}environment variable"]
         for switch in found:
-            lines += [f"{switch.name:<20}{switch.value!r:<{wide}}{switch.variable or ''}".rstrip(), f"    {switch.says}"]
+            lines.append(f"{switch.name:<20}{switch.value!r:<{wide}}{switch.variable or ''}".rstrip())
+            lines.append(f"    {switch.says}")
         return "\n".join(lines)
 
 

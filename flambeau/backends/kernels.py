@@ -471,6 +471,7 @@ class Host:
         # addresses of the innermost kernels that were made, by variant
         self.tables = [(ctypes.c_int64 * (ROWS * WIDTH))() for _ in range(2)]
         self.compile, self.made = cpu.functions, {}
+        self.written = {}             # address → how its text is written: a method of the kernels, and its arguments
 
     def rows(self, width):
         """The most rows whose block fits in the registers, beside `width` vectors of B and one of A."""
@@ -484,6 +485,7 @@ class Host:
         made = self.compile({name: self.kernels.micro(name, *shape, *variant) for name, shape in missing.items()})
         for name, (r, n) in missing.items():
             table[(r - 1) * WIDTH + n - 1] = made[name]
+            self.written[made[name]] = ("micro", name, r, n, *variant)
         return ctypes.addressof(table)
 
     def function(self, what, *shape):
@@ -491,7 +493,15 @@ class Host:
         name = "_".join(map(str, (what, *shape))) + self.tail
         if name not in self.made:
             self.made[name] = self.compile({name: getattr(self.kernels, what)(name, *shape)})[name]
+            self.written[self.made[name]] = (what, name, *shape)
         return self.made[name]
+
+    def texts(self, address):
+        """The text of the step at `address`; and, where it calls them, those of all innermost kernels made so far."""
+        def text(how): return getattr(self.kernels, how[0])(*how[1:])
+        own = text(self.written[address])
+        inner = [how for how in self.written.values() if how[0] == "micro"] if "call void %" in own else []
+        return [own, *map(text, inner)]
 
 
 _hosts: dict = {}             # never emptied: steps that were planned have the addresses of the tables in them
@@ -500,3 +510,8 @@ _hosts: dict = {}             # never emptied: steps that were planned have the 
 def host(dtype, kind=Kernels):
     """The compiled functions of `kind` for `dtype`; made at first use."""
     return _hosts.get((dtype, kind)) or _hosts.setdefault((dtype, kind), Host(dtype, kind))
+
+
+def texts_of(address):
+    """The LLVM texts behind a step of the library, for people who want to look."""
+    return next(machine.texts(address) for machine in list(_hosts.values()) if address in machine.written)

@@ -15,10 +15,10 @@ process, the best of many runs:
 @TABLE@
 
 OpenBLAS leaves small and batched products to one thread, and wants its own threads for the rest: to run it in tiles on
-ours, it would have to be told so around every program (`openblas_set_num_threads` is global, takes about a microsecond,
-and a user's setting would have to be put back), and its threads do not outlive a fork. NumPy may come with another BLAS,
-or with one that we cannot find; our kernels are the same everywhere, their results do not depend on the number of
-threads, and any strides, a bias, a residual and a relu cost nothing more.
+ours, it would have to be told so around every program (`openblas_set_num_threads` is global, takes about a
+microsecond, and a user's setting would have to be put back), and its threads do not outlive a fork. NumPy may come with
+another BLAS, or with one that we cannot find; our kernels are the same everywhere, their results do not depend on the
+number of threads, and any strides, a bias, a residual and a relu cost nothing more.
 """
 import math
 

@@ -336,7 +336,8 @@ class TapKernels(Kernels):
         has_bias = w.is_("ne", f["has_bias"], 0)
         bias = w.load("ptr", w.at("ptr", "%buffers", w.pick(has_bias, 3, 2)))
         x_room, a_room, y_room, z_room = [self.room(w, f[r]) for r in ("x_room", "a_room", "y_room", "z_room")]
-        zeros, steps, nowhere = self.room(w, WIDTH * n), *[w(f"alloca i64, i64 {WIDTH}") for _ in range(2)]
+        zeros = self.room(w, WIDTH * n)
+        steps, nowhere = [w(f"alloca i64, i64 {WIDTH}") for _ in range(2)]
         for j in range(WIDTH):
             self.v.store(w, "zeroinitializer", w.at(elt, zeros, j * n))
             w.store("i64", j * n, w.at("i64", steps, j))

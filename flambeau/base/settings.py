@@ -47,14 +47,14 @@ num_threads = int(num_threads or (_openmp if _openmp.isdecimal() else 0))
 
 # name → (environment variable, or None; what it says)
 SWITCHES = {
-    "executor": ("FLAMBEAU_EXECUTOR", "what runs traces: 'reference', 'native', or 'auto', which is native but for small "
-                                      "traces seen for the first time"),
-    "num_threads": ("FLAMBEAU_NUM_THREADS", "how many threads a large step runs on; never more than the control group's "
-                                            "quota"),
+    "executor": ("FLAMBEAU_EXECUTOR", "what runs traces: 'reference', 'native', or 'auto', which is native but for "
+                                      "small traces seen for the first time"),
+    "num_threads": ("FLAMBEAU_NUM_THREADS", "how many threads a large step runs on; never more than the quota of the "
+                                            "control group"),
     "trace_instructions": ("FLAMBEAU_TRACE_INSTRUCTIONS", "a trace runs when it has so many instructions"),
     "trace_bytes": ("FLAMBEAU_TRACE_BYTES", "a trace runs when its results would be so many bytes"),
-    "cache_bytes": ("FLAMBEAU_CACHE_BYTES", "how many bytes of memory may lie idle in the allocator's cache; negative: a "
-                                            "quarter of what the process may have"),
-    "object_dir": ("FLAMBEAU_CACHE_DIR", "the folder where compiled kernels are kept for later processes; empty: nowhere"),
+    "cache_bytes": ("FLAMBEAU_CACHE_BYTES", "how many bytes of memory may lie idle in the allocator's cache; negative: "
+                                            "a quarter of what the process may have"),
+    "object_dir": ("FLAMBEAU_CACHE_DIR", "where compiled kernels are kept for later processes; empty: nowhere"),
     "object_bytes": (None, "how many bytes of compiled kernels are kept there; the longest unused are dropped"),
 }

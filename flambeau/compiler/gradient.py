@@ -96,6 +96,9 @@ class Gradient:
         code = trace.code[done.split:]
         pairs = [(t, g) for t, g in zip(done.bounds, done.grads, strict=True) if g is not None]
         self.live, self.bounds = done.live, [t for t, _ in pairs]
+        # A tensor gets a gradient only if one comes for a result that it is part of.
+        parts = [{edge for node in graph_of([t]) for edge in node.edges} | {edge_of(t)} for t in done.live]
+        self.part_of = [[i for i, edges in enumerate(parts) if edge_of(t) in edges] for t in self.bounds]
         self.gives = [(self._slot(g.storage.value, trace), g.spec, g.offset) for _, g in pairs]
         made = {slot for entry, _, _, _, first in code for slot in range(first, first + len(entry.outs))}
         wanted = {slot for slot, *_ in self.gives}
@@ -145,7 +148,10 @@ class Gradient:
             runner.run(values, node.numbers, made)
         found = dict(zip(runner.inputs, values, strict=True)) | dict(zip(runner.wanted, made))
         out = []
-        for slot, kind, offset in self.gives:
+        for (slot, kind, offset), results in zip(self.gives, self.part_of, strict=True):
+            if all(grads[i] is None for i in results):
+                out.append(None)
+                continue
             value = found[slot]
             out.append(wrap(Storage.of(value, value.spec.nbytes, value.spec.device), kind, offset))
             out[-1].site = node.site

@@ -52,7 +52,10 @@ class _Writer:
         self.level_of.update({d: 2 + i for i, d in enumerate(inner)})
         self.acc_level = self.level_of[k.kept + k.reduced] = 1 + len(k.blocked)      # what an accumulator held
         self.deps = self._dependencies()
-        self.wide = self._width(vector_bytes)
+        # along a reduced dimension every pass has lanes of its own; else all are inside one loop over the lanes
+        alone = kernel.lanes == "reduced"
+        self.widths = [self._width(vector_bytes, [one] if alone else kernel.passes) for one in kernel.passes]
+        self.wide = max(self.widths, default=1)
         self.lanes = 1
         self.mask = None                          # which lanes count, in the vector that has more than there is left
         self.at = {}                              # dimension → the Term of its position, in the loops now open
@@ -103,15 +106,23 @@ class _Writer:
                 deps[e] = bits
         return deps
 
-    def _width(self, vector_bytes):
+    def _width(self, vector_bytes, passes):
         """How many lanes: several machine vectors at once where the work is light, to hide latencies."""
         if self.vector is None:
             return 1
-        inside = [e for e, bits in self.deps.items() if bits >> self.vector & 1]
+        inside, todo = set(), [e for one in passes for _, e in (*one.accs, *one.stores)]
+        while todo:
+            e = todo.pop()
+            if self.deps[e] >> self.vector & 1 and e not in inside:
+                inside.add(e)
+                todo.extend(e.args)
         size = max([BYTES[e.type] for e in inside if e.op != "index"], default=4)
         cost = sum(20 if e.op in FUNCTIONS else 1 for e in inside)
-        arg = any(kind.startswith("arg") for one in self.kernel.passes for kind, _ in one.accs)
-        return vector_bytes // size * min(self.kernel.vectors, 1 if cost > 40 or arg else 2 if cost > 14 else 4)
+        arg = any(kind.startswith("arg") for one in passes for kind, _ in one.accs)
+        many = 1 if cost > 40 or arg else 2 if cost > 14 else 4
+        if self.kernel.lanes == "kept" and self.kernel.reduced and cost <= 10:
+            many = 16 if cost <= 3 else 8             # down the columns: the wider, the more of each row at once
+        return vector_bytes // size * min(self.kernel.vectors, many)
 
     def level(self, bits):
         """The innermost loop among those that walk the dimensions `bits`."""
@@ -267,6 +278,8 @@ class _Writer:
     def _passes(self):
         k = self.kernel
         for number, one in enumerate(k.passes):
+            if k.lanes == "reduced":
+                self.wide = self.widths[number]
             accs = [part for kind, e in one.accs for part in self._identity(kind, e, self._acc_lanes())]
             accs = self._walk(list(range(k.kept, k.kept + k.reduced)), one, accs)
             known, i = self.scopes[-1].known, 0

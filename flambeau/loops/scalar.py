@@ -751,7 +751,8 @@ def lgamma(e, x):
     y = _lgamma_positive(e, a)
     r = a - e.rint(a)
     reflected = math.log(math.pi) - log(e, a * e.abs(_sin_pi(e, r))) - y
-    return e.where(a == INF, INF, e.where(x < -1e-20, reflected, y))      # nearer to 0 both sides are one, -log(a)
+    pole = (a == INF) | ((x < 0.0) & (r == 0.0))
+    return e.where(pole, INF, e.where(x < -1e-20, reflected, y))      # nearer to 0 both sides are one, -log(a)
 
 
 def _sin_pi(e, r):

@@ -113,7 +113,10 @@ def seen(op, facts, args, kwargs):
             c = a.__class__
             if c not in _plain_types or name == "out":
                 return UNSEEN
-            key += (name, c) if c in _number_types and name in facts.typed_names else (name, c, a)
+            key.append(name)
+            key.append(c)
+            if name not in facts.typed_names or c not in _number_types:
+                key.append(a)
     key = tuple(key)
     found = _calls.get(key)
     if found is None:

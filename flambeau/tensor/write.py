@@ -14,7 +14,7 @@ from ..base.errors import here, line_of, name_of, user_frame, warn
 from ..base.op import door, known
 from ..base.spec import META, place, spec
 from ..trace import value as values
-from ..trace.record import current, write_part
+from ..trace.record import _local, current, write_part
 from ..trace.value import Storage, Value
 from .dispatch import _named, _overridden, _overrides, _tensors, array_of, call, overrides_off, prepared, seen, wrap
 from .messages import explained, said
@@ -63,9 +63,10 @@ def written_whole(op, facts, self, args, kwargs):
     Whether that was the case; if not, nothing has been done.
     """
     _, entry, full, inputs = seen(op, facts, args, kwargs)
-    storage, trace, kind = self.storage, current(), self.spec
-    if entry is None or not entry.quick or entry.outs[0] is not kind or storage.nbytes != kind.nbytes or self.offset \
-            or storage.readonly or storage.inference or trace.special:
+    if entry is None or not entry.quick or entry.outs[0] is not self.spec:
+        return False
+    storage, trace = self.storage, _local.trace
+    if storage.nbytes != entry.nbytes or self.offset or storage.readonly or storage.inference or trace.special:
         return False
     grad = modes.grad
     for t in inputs:

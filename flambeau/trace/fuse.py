@@ -530,7 +530,8 @@ def is_small(node, beside):
 
 def is_cheap(base):
     """Whether computing a node again costs less than writing it to memory and reading it back."""
-    if base.stored or base.numel < 1024 or base.op in REDUCING or base.op == "gather" or base.op in GIVEN or base.op in APART:
+    if base.stored or base.numel < 1024 or base.op == "gather" or base.op in REDUCING or base.op in GIVEN \
+            or base.op in APART:
         return False
     work, full, seen, todo = 0, set(), set(), [base]
     while todo:

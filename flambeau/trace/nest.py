@@ -326,7 +326,7 @@ class Nest:
                 blocked = (last,)
                 blocks = [COLUMNS if reduced else TILE]
         along = sizes[kept[-1]] if self.lanes == "kept" else sizes[reduced[-1]] if self.lanes == "reduced" else 1
-        vectors = 1 if along <= 16 else 2 if along <= 32 else 4
+        vectors = 1 if along <= 16 else 2 if along <= 32 else 16 if along >= COLUMNS and reduced else 4
         self.kernel = kernel = Kernel(len(kept), len(reduced), self.lanes, blocked, cut, vectors)
         strides = []
         moved = {}

@@ -565,24 +565,24 @@ class Plan:
                 continue
             if step[0] == "reference":
                 node = step[1].opaque
-                kind, words, sizes, kernel = "reference", (node.attr[1].op.__name__,), (), None
+                kind, words, sizes, code = "reference", (node.attr[1].op.__name__,), (), None
                 reads, writes = map(self._buffer, node.args), [b for _, b in self.results[at]]
             elif step[0] == "library":
                 node, touched = step[1].opaque, step[3]
                 made = (node,) if node.op == "gemm" else node.attr[2]
                 name = node.op if node.op == "gemm" else node.attr[0]
                 sizes = (*node.shape, touched[0].shape[-1]) if node.op == "gemm" else made[0].shape
-                kind, words, kernel = "library", (name,), None
+                kind, words, code = "library", (name,), step[2].fn
                 reads, writes = map(self._buffer, touched[:len(node.args)]), [self._buffer(m) for m in made]
             else:
                 nest, touched = step[2], step[2].buffers()
                 nodes = sorted(nest.group.nodes, key=lambda n: n.number)
-                words = tuple(n.attr[0] if n.op in REDUCING else n.op for n in nodes if n.op != "cast")
-                kind, sizes, kernel = "kernel", tuple(nest.sizes_of_walk()) or (1,), nest.kernel
+                words = tuple(n.attr[0] if n.op in REDUCING else n.op for n in nodes if n.op not in ("cast", "copy"))
+                kind, sizes, code = "kernel", tuple(nest.sizes_of_walk()) or (1,), nest.kernel
                 reads, writes = ([self._buffer(r.node) for r in touched if r.store is way] for way in (False, True))
             keeps = [b for b in writes if b.kind == "working" or b.slot is None]
             gives = [b for b in writes if b not in keeps]
-            steps.append(Step(len(steps), kind, words, sizes, kernel, *map(named, (reads, keeps, gives))))
+            steps.append(Step(len(steps), kind, words or ("copy",), sizes, code, *map(named, (reads, keeps, gives))))
         return steps
 
     @property

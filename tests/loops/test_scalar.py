@@ -17,6 +17,13 @@ ONE = sorted(set(FUNCTIONS) - set(TWO))
 RNG = np.random.default_rng(7)
 
 
+@pytest.fixture(autouse=True)
+def same_numbers():
+    """Each test draws the same numbers, whichever ran before it."""
+    global RNG
+    RNG = np.random.default_rng(7)
+
+
 # --- the harness ------------------------------------------------------------------------------------------------------
 
 def loop(name, type, lanes, whole=(0, 1)):
