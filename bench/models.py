@@ -199,7 +199,7 @@ class Adam:
 
     def __init__(self, m, parameters, rate=RATE, decay=0.0):
         self.m, self.parameters, self.rate, self.decay = m, parameters, rate, decay
-        self.count = m.zeros((), dtype=m.float64)
+        self.count, self.eps = m.zeros((), dtype=m.float64), m.tensor(EPS, dtype=m.float64)
         self.means = [m.zeros_like(p) for p in parameters]
         self.squares = [m.zeros_like(p) for p in parameters]
 
@@ -211,7 +211,7 @@ class Adam:
         b1, b2 = BETAS
         with self.m.no_grad():
             self.count += 1
-            rate = self.rate / (1 - b1 ** self.count)
+            rate = -self.rate / (1 - b1 ** self.count)
             scale = (1 - b2 ** self.count).sqrt()
             for p, mean, square in zip(self.parameters, self.means, self.squares):
                 g = p.grad
@@ -219,7 +219,7 @@ class Adam:
                     p.mul_(1 - self.rate * self.decay)
                 mean.lerp_(g, 1 - b1)
                 square.mul_(b2).addcmul_(g, g, value=1 - b2)
-                p -= rate * mean / (square.sqrt() / scale + EPS)
+                p.addcdiv_(rate * mean, self.m.addcdiv(self.eps, square.sqrt(), scale))
 
 
 def functional_step(m, model, rate=RATE, compile=None):

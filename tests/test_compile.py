@@ -1278,7 +1278,7 @@ def memory(world, x, outs):
     return [(cells.index(t.storage), t.offset, t.spec, t._version) for t in tensors]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(12))
 def test_random_programs(seed):
     a, b = World(seed), World(seed)
     compiled = torch.compile(b.step)

@@ -21,6 +21,8 @@ from pathlib import Path
 import pytest
 
 import flambeau
+from flambeau.base import settings
+from flambeau.trace.lower import Words
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -68,6 +70,16 @@ def test_page(page):
             execute(text, block["file"] or where, namespace)
             for name, session, below in sessions(text):
                 doctest_of(session, f"{where}:{name}", page, line + below, namespace)
+
+
+def test_the_page_on_native_execution_is_complete():
+    """Every word that a body may use, and every switch with its variable, stands in a table there."""
+    rows = re.findall(r"^\|.*\|$", (ROOT / "docs" / "native.md").read_text(encoding="utf-8"), re.MULTILINE)
+    named = set(re.findall(r"\w+", " ".join(re.findall(r"`[^`]*`", "\n".join(rows)))))
+    words = {name for name in vars(Words) if not name.startswith("_")}
+    variables = {variable for variable, _ in settings.SWITCHES.values()} - {None}
+    missing = (words | settings.SWITCHES.keys() | variables) - named
+    assert not missing, f"docs/native.md says nothing about {', '.join(sorted(missing))}"
 
 
 def sessions(source):

@@ -21,7 +21,7 @@ import math
 from collections import namedtuple
 from itertools import product
 
-from .gemm import PIECE, Step, gemm, split, up, widest
+from .gemm import PIECE, Step, evenly, gemm, split, up, widest
 from .kernels import ELEMENTS, FIELDS, host as any_host
 from .taps import BACK, FORTH, SPOTS, TapKernels
 from .threads import get_num_threads
@@ -95,13 +95,6 @@ def pointwise(dtype, x, weight, y, groups, transposed, bias, relu):
     return found
 
 
-def evenly(size, step):
-    """The stride of positions one after the other, if it is the same everywhere."""
-    dims = [(n, t) for n, t in zip(size, step, strict=True) if n > 1] or [(1, 1)]
-    even = all(outer == n * inner for (_, outer), (n, inner) in zip(dims, dims[1:], strict=False))
-    return dims[-1][1] if even else None
-
-
 # What is asked of one step: y at `start`, of `m` channels from `channels` in each group, along `taps`; the weight's
 # strides by output channel, input channel and group.
 Job = namedtuple("Job", "dtype x taps y start stride m channels a_m a_c a_g groups bias relu")
@@ -124,11 +117,12 @@ def plan(job):
 def convolve_weight(dtype, x, g, weight, stride, padding, dilation, groups=1):
     """A list of one Step for the gradient of a convolution's weight, from its input x and its output's gradient g.
 
-    (shape, strides) as for `convolve`; the weight's is contiguous. The buffers are x, g, weight.
+    (shape, strides) as for `convolve`. The buffers are x, g, weight. None where there is no native way: the weight's
+    gradient has to be contiguous.
     """
     dtype = getattr(dtype, "name", dtype)
     n = len(x[0]) - 2
-    if dtype not in ELEMENTS or n > 3 or 0 in x[0] or 0 in weight[0] or 0 in g[0]:
+    if dtype not in ELEMENTS or n > 3 or 0 in x[0] or 0 in weight[0] or 0 in g[0] or evenly(*weight) != 1:
         return None
     x, weight, g = [in_three(*one) for one in (x, weight, g)]
     stride, padding, dilation = [(fill,) * (3 - n) + tuple(given)

@@ -127,6 +127,8 @@ def renew_disk():
     with _lock:
         if _host is not None:
             _host.disk = Disk(settings.object_dir, settings.object_bytes)
+    while _said:
+        warn(_said.pop(0))
 
 
 def _find(key, symbols):

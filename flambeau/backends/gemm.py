@@ -11,8 +11,8 @@ that do not lie well are copied to the stack first (turned, if B is a transposed
 Each element adds its products in the order of k, in blocks that the shapes alone decide on; nothing else about the
 cutting shows in the result. So results do not depend on the number of threads, nor on how the tiles were chosen.
 
-Two other ways run where they are faster: along k by vectors ("dots"), for few rows and operands that are both
-contiguous along k.
+Where there are few rows, and both operands are contiguous along k, another way is faster: vectors along k, and their
+lanes added up at the end ("dots").
 """
 import math
 import struct
@@ -111,6 +111,13 @@ def tidy(strides, rows, cols, like=None):
     if rows == 1:
         row = like[0] if like else max(cols, 1) if col == 1 else 1
     return row, col
+
+
+def evenly(size, step):
+    """The stride with which dimensions are gone through one after the other, if it is the same everywhere."""
+    dims = [(n, t) for n, t in zip(size, step, strict=True) if n > 1] or [(1, 1)]
+    even = all(outer == n * inner for (_, outer), (n, inner) in zip(dims, dims[1:], strict=False))
+    return dims[-1][1] if even else None
 
 
 def bits(number):

@@ -6,7 +6,7 @@ after the other, so the sums are the same on any number of threads.
 """
 import math
 
-from .gemm import PIECE, Step
+from .gemm import PIECE, Step, evenly
 from .kernels import ELEMENTS, host
 from .writer import Vectors, Writer
 
@@ -155,7 +155,7 @@ def max_pool(dtype, x, y, maps):
     (_, size_h, out_h, k_h, step_h, pad_h, dil_h, _), (_, size_w, out_w, k_w, step_w, pad_w, dil_w, _) = maps
     if not (reaches(maps[0]) and reaches(maps[1])):
         return None
-    planes = even_stride(x[0][:-2], x[1][:-2]), even_stride(y[0][:-2], y[1][:-2])
+    planes = evenly(x[0][:-2], x[1][:-2]), evenly(y[0][:-2], y[1][:-2])
     if None in planes:
         return None
     machine = host(dtype, PoolKernels)
@@ -192,10 +192,3 @@ def reaches(window):
     _, size, out, kernel, stride, padding, dilation, _ = window
     starts = [o * stride - padding for o in range(out)]
     return all(any(0 <= start + k * dilation < size for k in range(kernel)) for start in starts)
-
-
-def even_stride(shape, strides):
-    """The stride of planes one after the other, if it is the same everywhere."""
-    dims = [(n, t) for n, t in zip(shape, strides, strict=True) if n > 1] or [(1, 0)]
-    even = all(outer == n * inner for (_, outer), (n, inner) in zip(dims, dims[1:], strict=False))
-    return dims[-1][1] if even else None

@@ -108,7 +108,7 @@ class _Printer:
     def lines(self):
         k, out = self.kernel, self.out
         blocks = f" blocks of {', '.join(f'd{d}' for d in k.blocked)}" if k.blocked else ""
-        cut = f" d{k.kept} cut by d{k.cut}" if k.cut is not None else ""
+        cut = f" r{k.kept} cut by d{k.cut}" if k.cut is not None else ""
         past = " stores past the cache" if k.streams else ""
         few = f" by {k.vectors}" if k.vectors != 4 else ""
         dims = " ".join([f"d{d}" for d in range(k.kept)] + [f"r{d}" for d in range(k.kept, k.kept + k.reduced)])

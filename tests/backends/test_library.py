@@ -344,6 +344,18 @@ def test_gradients_of_convolutions(rng, dtype, name):
             assert abs(want - got) < PRECISION[dtype] * 256 * (np.abs(terms).sum() + 1)
 
 
+@pytest.mark.parametrize("name", ["its second", "many channels", "strided", "grouped", "pointwise"])
+def test_transposed_convolutions_with_a_bias(rng, name):
+    x, weight, how = make(rng, "float64", **CONVOLUTIONS[name])
+    g = rng.standard_normal(convolved(x, weight, *how).shape)
+    bias = rng.standard_normal(x.shape[1])
+    plain, full = np.full(x.shape, np.nan), np.full(x.shape, np.nan)
+    given = "float64", layout(g), layout(weight), layout(x), *how, True
+    execute(library.convolve(*given), [g, weight, plain])
+    execute(library.convolve(*given, bias=True, relu=True), [g, weight, full, bias])
+    np.testing.assert_allclose(full, np.maximum(plain + bias.reshape(-1, *[1] * (x.ndim - 2)), 0), atol=1e-12)
+
+
 def test_each_element_of_the_gradients(rng):
     """Where it is small, element by element."""
     x, weight, how = make(rng, "float64", (1, 2, 5, 6), (3, 2, 3, 2), stride=(2, 1), padding=(1, 1))
@@ -400,6 +412,7 @@ def test_convolutions_that_have_no_step():
     assert library.convolve("int64", x, weight, y, *how) is None
     assert library.convolve("float32", ((0, 2, 4, 4), (1,) * 4), weight, y, *how) is None
     assert library.convolve_weight("float16", x, y, weight, *how) is None
+    assert library.convolve_weight("float32", x, y, ((3, 2, 1, 1), (1, 3, 3, 3)), *how) is None
 
 
 # --- pooling ----------------------------------------------------------------------------------------------------------

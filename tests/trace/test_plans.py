@@ -113,7 +113,8 @@ def test_looking_does_not_run():
     assert y.tolist() == [float(i + 1) for i in range(10)]
 
 
-def test_looking_does_not_decide_who_runs():
+def test_looking_does_not_decide_who_runs(monkeypatch):
+    monkeypatch.setattr(planning, "_plans", {})
     x = ready(17)
     with torch.config.using(executor="auto"):
         y = x * 3 - 2
