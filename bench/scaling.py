@@ -76,12 +76,12 @@ def traces():
                 settings.trace_instructions, settings.trace_bytes = bounds if bounded else (1 << 60, 1 << 60)
                 times = [t / count for t in (*trace_times(shape, count), torch_time(shape, count))]
                 settings.trace_instructions, settings.trace_bytes = bounds
-                cost[count] = times[0] + times[2]
-                grown = count > 1_000 and cost[count] > FLAT * cost[1_000]
+                cost[count] = {"recording and running": times[0] + times[2], "the first run": times[1]}
+                grown = [name for name, each in cost[count].items() if count > 1_000 and each > FLAT * cost[1_000][name]]
                 # With the bound, most of the running happens while the rest is recorded.
                 where = f", run every {bounds[0]:,}" if bounded else ""
                 print(f"{words + where:<42}{count:>12,}{''.join(f'{1e6 * t:12.2f}' for t in times)}",
-                      side.paint("   grows faster than the work", False) if grown else "", flush=True)
+                      side.paint(f"   grows faster than the work: {', '.join(grown)}", False) if grown else "", flush=True)
     gc.unfreeze()
 
 

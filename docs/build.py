@@ -18,9 +18,8 @@ import markdown
 import flambeau
 
 HERE = Path(__file__).parent
-NAV = ["index", "design", "native", "compile", "operations", "autograd", "numpy", "random", "errors",
-       "differences", "conformance",
-       "speed"]
+NAV = ["index", "design", "native", "compile", "operations", "autograd", "numpy", "random", "errors", "differences",
+       "conformance", "speed"]
 API = ["flambeau", "flambeau.Tensor", "flambeau.nn", "flambeau.nn.functional", "flambeau.linalg", "flambeau.special",
        "flambeau.autograd", "flambeau.autograd.functional", "flambeau.autograd.forward_ad", "flambeau.autograd.graph",
        "flambeau.random", "flambeau.cpu", "flambeau.config", "flambeau.plans", "flambeau.utils.checkpoint",

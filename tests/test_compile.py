@@ -816,7 +816,7 @@ def test_python_state_that_the_call_changes():
 
 def test_tensors_that_cannot_be_found():
     KEPT["t"] = torch.ones(2)
-    hidden = weakref.ref(KEPT["t"])
+    hidden = weakref.ref(KEPT["t"])                     # nobody sees what a weak reference leads to
     found = lambda: hidden()
 
     def reads(x):
@@ -894,6 +894,11 @@ def test_an_exception_leaves_everything_as_it_was():
         compiled(torch.ones(3))
     assert type(box["lr"]) is float and w.tolist() == [0.5, 0.5] and math.sqrt is not None
     assert type(math.sqrt).__name__ == "builtin_function_or_method"
+    late = w * 1
+    array = w.numpy()                                   # what the failed call has recorded ran before
+    array[:] = 0.5
+    assert late.tolist() == [0.5, 0.5]
+    del array
     assert compiled(torch.ones(2)).tolist() == [1.25, 1.25] and compiled(torch.ones(2)).tolist() == [1.125, 1.125]
     assert replays(compiled) == 1
     with pytest.raises(KeyError):
@@ -1222,7 +1227,7 @@ STEPS = {
     "cat": lambda t, u, a, b: torch.cat([t, t]),
     "index": lambda t, u, a, b: t[torch.tensor([0, 0])],
     "rand": lambda t, u, a, b: torch.rand_like(t),
-    "add_": lambda t, u, a, b: t.add_(u, alpha=a) and None,
+    "add_": lambda t, u, a, b: t.add_(u, alpha=a) is None,
     "mul_": lambda t, u, a, b: t.mul_(u) is None,
     "copy_": lambda t, u, a, b: t.copy_(u) is None,
     "fill_": lambda t, u, a, b: t.fill_(a) is None,
@@ -1234,7 +1239,6 @@ STEPS = {
     "shift": lambda t, u, a, b: t.__setitem__(slice(1, None), t[:-1]),
     "out": lambda t, u, a, b: torch.add(t, t, out=u) is None if t.shape == u.shape else None,
 }
-STEPS["add_"] = lambda t, u, a, b: t.add_(u, alpha=a) is None
 
 
 class World:

@@ -95,9 +95,14 @@ class Recorder(Trace):
             self.stop("another thread ran everything that was recorded", again=True)
         super().run(asked)
 
+    def forget(self):
+        """From here on this is an ordinary trace."""
+        self.reason = self.reason or "it is over"
+        self.storages, self.entry, self.born, self.draws, self.checks = {}, {}, {}, [], []
+
     def finish(self, runner=None):
         """Run what was recorded, now that nobody asks what it was made of any more; `runner` may have the plan."""
-        self.storages, self.entry, self.born, self.draws, self.checks = {}, {}, {}, [], []
+        self.forget()
         key = None
         if runner is not None and settings.executor != "reference":
             key, wanted, free = plans._key(self)
@@ -244,6 +249,9 @@ class Capture:
                 try:
                     self.out = fn(*scene.args, **scene.kwargs)
                     self._differentiate()
+                except BaseException:
+                    self.recorder.forget()
+                    raise
                 finally:
                     self.watch.stop()
             finally:

@@ -127,6 +127,9 @@ class Compiled:
             reason, again = str(unfit), unfit.again
             self._varying.update(unfit.varying)
             self._others += [f for f in unfit.others if f not in self._others]
+        except Exception as error:                           # ours; the call itself is through, and its result is good
+            reason, again = f"compile itself failed with {type(error).__name__}: {error}", False
+            warn(f"{name_of(fn)}: {reason}. This is a mistake in Flambeau; the function runs as ordinary code.")
         out, recorder = undressed(capture.out), capture.recorder
         del capture, scene
         recorder.finish(None if made is None else made.runner)

@@ -303,6 +303,11 @@ class Fuser:
         if other.reduced is not None:
             if group.reduced is None or {to[d] for d in other.reduced} != group.reduced:
                 return
+        for one in group.nodes:               # what was read from memory in its own way must be met in the same place
+            for arg in one.args:
+                if root(arg).group is other and walk(one, arg) != [tuple(to[a] for a in axis)
+                                                                   for axis in axes_of(arg, other) or [(None,)]]:
+                    return
         for one in other.nodes:
             one.axes = [tuple(to[a] for a in axis) for axis in one.axes]
             one.group = group
@@ -343,9 +348,7 @@ class Fuser:
         for number, arg in enumerate(args):
             if arg.group is not None and arg.group is not group and not (node.op == "gather" and not number) \
                     and is_cheap(arg):
-                lead = len(node.axes) - arg.ndim
-                axes = [() if n == 1 else node.axes[lead + d] for d, n in enumerate(arg.shape)]
-                args[number] = self._again(arg, axes, group, node)
+                args[number] = self._again(arg, walk(node, arg), group, node) or arg
         node.args = tuple(args)
         for arg in args:
             for base in bases(arg):
@@ -355,8 +358,8 @@ class Fuser:
                     base.stored = True
 
     def _again(self, base, axes, group, reader):
-        """The full-sized nodes that `base` is made of, once more, as members of `group`."""
-        made, todo, step = {}, [(base, axes)], 0
+        """The full-sized nodes that `base` is made of, once more, as members of `group`; None where they do not fit."""
+        made, todo, step, order = {}, [(base, axes)], 0, []
         while todo:
             node, walked = todo[-1]
             if id(node) in made:
@@ -364,10 +367,13 @@ class Fuser:
                 continue
             below = []
             for arg in node.args:
+                lead = node.ndim - arg.ndim
+                need = [() if n == 1 else walked[lead + d] for d, n in enumerate(arg.shape)]
+                if root(arg).group is group and axes_of(arg, group) != need:
+                    return None                          # it is there, but walked another way
                 if not is_small(arg, base) and not arg.stored and arg.op not in LEAVES and arg.op not in MEMORY \
                         and arg.op not in SEEN and arg.group is not group and id(arg) not in made:
-                    lead = node.ndim - arg.ndim
-                    below.append((arg, [() if n == 1 else walked[lead + d] for d, n in enumerate(arg.shape)]))
+                    below.append((arg, need))
             if below:
                 todo.extend(below)
                 continue
@@ -376,8 +382,10 @@ class Fuser:
             copy = Node(node.op, node.dtype, node.shape, tuple(made.get(id(a), a) for a in node.args), node.attr)
             copy.number = reader.number - 0.3 + 1e-5 * step
             copy.group, copy.axes = group, list(walked)
-            group.nodes.append(copy)
             made[id(node)] = copy
+            order.append(copy)
+        for copy in order:
+            group.nodes.append(copy)
             self._note_reads(group, copy)
             for arg in copy.args:
                 for part in bases(arg):
@@ -521,6 +529,12 @@ def bases(arg):
             else:
                 out.append(node)
     return out
+
+
+def walk(node, arg):
+    """Per dimension of an argument, the dimensions of the node's group that walk it."""
+    lead = len(node.axes) - arg.ndim
+    return [() if n == 1 else node.axes[lead + d] for d, n in enumerate(arg.shape)]
 
 
 def is_small(node, beside):

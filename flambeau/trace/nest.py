@@ -128,6 +128,8 @@ class Nest:
         """The expression of an argument whose dimensions the loops walk as `axes` say."""
         base = root(arg)
         if base.group is self.group:
+            if axes_of(arg, self.group) != list(axes):
+                raise Unfusable("a value that is met in two ways")
             return self.exprs[id(base)]
         if base.inline:
             return self._inlined(base)
