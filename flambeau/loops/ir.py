@@ -99,7 +99,7 @@ class Kernel:
 
 
 class _Printer:
-    """The kernel as text. Expressions used more than once get a name of their own."""
+    """The kernel as text. Every expression that is not a leaf gets a name, by its line."""
 
     def __init__(self, kernel):
         self.kernel = kernel

@@ -88,12 +88,17 @@ def operator(op, name, reverse):
     table: dict = {}          # spec of self → spec, or type, of other → entry
     tables.append(table)
     tail = ()                 # the other arguments of the operation
+    composite = op.composite
 
     def form(self, other):
         c = other.__class__
         if self.__class__ is not Tensor and self.__class__ not in tensor_types:
             return general(self, other, c)
         plain = c is Tensor or c in tensor_types
+        if composite:
+            if plain or c in PLAIN:
+                return call(op, (other, self) if reverse else (self, other), {})
+            return general(self, other, c)
         try:
             entry = table[self.spec][other.spec if plain else c]
         except KeyError:

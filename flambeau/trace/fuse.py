@@ -43,8 +43,7 @@ class Group:
     def split(self, dim, outer):
         """Part a dimension in two, of `outer` times the rest."""
         inner = self.dims[dim] // outer
-        a, b = self.new_dim(outer), None
-        b = self.new_dim(inner)
+        a, b = self.new_dim(outer), self.new_dim(inner)
         del self.dims[dim]
         for node in self.nodes:
             node.axes = [_replaced(axis, dim, (a, b)) for axis in node.axes]

@@ -6,8 +6,6 @@ see another node in another shape. An operation without a body becomes an opaque
 """
 from itertools import count
 
-import numpy as np
-
 from ..backends import library
 from ..base import dtypes
 from ..base.op import wrapped
@@ -18,7 +16,6 @@ from .record import update
 TYPE = {dtypes.bool: "b1", dtypes.uint8: "u8", dtypes.int8: "i8", dtypes.int16: "i16", dtypes.int32: "i32",
         dtypes.int64: "i64", dtypes.float16: "f16", dtypes.bfloat16: "bf16", dtypes.float32: "f32",
         dtypes.float64: "f64"}
-COMPUTED = {np.dtype(np.float32): dtypes.float32}
 NO_MEMORY_OF_ITS_OWN = ("input", "result", "update", "view", "const", "number", "index", "expand", "reshape", "permute")
 HALVES = (dtypes.float16, dtypes.bfloat16)
 
@@ -217,7 +214,6 @@ class Words:
         shape = broadcast(tuple(1 if d == dim else n for d, n in enumerate(x.shape)), index.shape)
         return Node("gather", x.dtype, shape, (x, index), dim)
 
-
     @staticmethod
     def concat(parts, dim):
         """`parts` one after the other along `dim`."""
@@ -254,14 +250,13 @@ k = Words()
 
 
 class Graph:
-    """The nodes of a trace: which node each slot is, the opaque ones in order, and the numbers they read."""
+    """The nodes of a trace: which node each slot is, the leaves that read memory, and the numbers they read."""
 
     def __init__(self, code, specs, needed):
         self.specs = specs
         self.slots = {}            # slot → node of what an instruction made
         self.inputs = {}           # (slot, spec, offset) → leaf
         self.numbers = []          # (instruction, parameter) of each runtime number
-        self.opaque = []
         for index, (entry, slots, offsets, params, first) in enumerate(code):
             if needed[index]:
                 self._lower(index, entry, slots, offsets, params, first)
@@ -272,13 +267,11 @@ class Graph:
         if op is update:
             made = Node("update", entry.outs[0].dtype, entry.outs[0].shape,
                         (self.whole(slots[0]), operands[1]), (entry.kinds[0], offsets[0]))
-            self.opaque.append(made)
             self._give(first, made)
             return
         made = self._body(index, entry, operands, params)
         if made is NotImplemented:
             node = Node("opaque", None, (), tuple(operands), (index, entry))
-            self.opaque.append(node)
             for i, spec in enumerate(entry.outs):
                 self._give(first + i, Node("result", spec.dtype, spec.shape, (node,), i))
             return
