@@ -77,11 +77,13 @@ def traces():
                 times = [t / count for t in (*trace_times(shape, count), torch_time(shape, count))]
                 settings.trace_instructions, settings.trace_bytes = bounds
                 cost[count] = {"recording and running": times[0] + times[2], "the first run": times[1]}
-                grown = [name for name, each in cost[count].items() if count > 1_000 and each > FLAT * cost[1_000][name]]
+                grown = [name for name, each in cost[count].items()
+                         if count > 1_000 and each > FLAT * cost[1_000][name]]
                 # With the bound, most of the running happens while the rest is recorded.
                 where = f", run every {bounds[0]:,}" if bounded else ""
-                print(f"{words + where:<42}{count:>12,}{''.join(f'{1e6 * t:12.2f}' for t in times)}",
-                      side.paint(f"   grows faster than the work: {', '.join(grown)}", False) if grown else "", flush=True)
+                verdict = grown and side.paint(f"   grows faster than the work: {', '.join(grown)}", False)
+                print(f"{words + where:<42}{count:>12,}{''.join(f'{1e6 * t:12.2f}' for t in times)}", verdict or "",
+                      flush=True)
     gc.unfreeze()
 
 
@@ -113,8 +115,8 @@ def sizes(largest):
         best = side.race(runs, rounds=3, seconds=1.0)
         mine, theirs = best[side.OURS], best[side.EAGER]
         found.append((n, mine, theirs))
-        print(f"{n:<42,}{side.clock(mine):>12}{side.clock(theirs):>12}{theirs / mine:8.2f}{1e9 * mine / n:17.2f} ns",
-              flush=True)
+        print(f"{n:<42,}{side.clock(mine):>12}{side.clock(theirs):>12}{theirs / mine:8.2f}{1e9 * mine / n:17.2f} ns"
+              + side.doubt(side.race.disturbed), flush=True)
     return found
 
 

@@ -46,6 +46,8 @@ def ask(name, dtype, args, outs, params):
         (shape, strides), (index, index_strides) = args
         if strides != contiguous_strides(shape) or index_strides != contiguous_strides(index):
             return None
-        rows = math.prod(shape[:-1])
-        found = drop(dtype, rows, shape[-1], *params, shared=math.prod(index[:-1]) == 1 and rows > 1)
+        shared = math.prod(index[:-1]) == 1
+        if index[-1] != shape[-1] or index[:-1] != shape[:-1] and not shared:      # an index shared by some rows only
+            return None
+        found = drop(dtype, math.prod(shape[:-1]), shape[-1], *params, shared=shared)
     return found and [found]

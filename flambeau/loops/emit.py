@@ -242,7 +242,7 @@ class Emit:
         return self.put(type, i.lanes, f"bitcast {shape(i.type, i.lanes)} {i.text} to {shape(type, i.lanes)}")
 
     def cast(self, x, type):
-        """`x` converted, as C does; a float that does not fit an integer saturates, NaN gives 0."""
+        """`x` converted, as C does on x86."""
         if x.type == type:
             return x
         if x.value is not None and not (x.type in ("f32", "f64") and type not in ("f32", "f64")):
@@ -262,8 +262,7 @@ class Emit:
         if x.type in ("f16", "f32", "f64") and type in ("f16", "f32", "f64"):
             word = "fpext" if WIDTH[x.type] < WIDTH[type] else "fptrunc"
         elif x.type in ("f32", "f64"):
-            over = f"{mangled(type, x.lanes)}.{mangled(x.type, x.lanes)}"
-            return self.call(f"fpto{'u' if type == 'u8' else 's'}i.sat", type, x, suffix=over)
+            return self._to_int(x, type)
         elif type in ("f32", "f64"):
             word = "uitofp" if x.type in ("u8", "b1") else "sitofp"
         elif WIDTH[x.type] < WIDTH[type]:
@@ -273,6 +272,14 @@ class Emit:
         else:
             return Term(self, type, x.lanes, x.text)                 # i8 and u8 are the same bits
         return self.put(type, x.lanes, f"{word} {source} {x.text} to {target}")
+
+    def _to_int(self, x, type):
+        """Towards zero. What does not fit becomes the least integer, as x86 has it, and small types keep low bits."""
+        wide = "i64" if type in ("i64", "u8") else "i32"
+        over = f"{mangled(wide, x.lanes)}.{mangled(x.type, x.lanes)}"
+        near = self.call("fptosi.sat", wide, x, suffix=over)
+        bound = 2.0 ** (WIDTH[wide] - 1)
+        return self.cast(self.where((x >= -bound) & (x < bound), near, -(1 << WIDTH[wide] - 1)), type)
 
     def _to_bf16(self, x):
         """Round to the nearest, half to even; NaN stays NaN."""

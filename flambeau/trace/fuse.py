@@ -304,8 +304,7 @@ class Fuser:
                 return
         for one in group.nodes:               # what was read from memory in its own way must be met in the same place
             for arg in one.args:
-                if root(arg).group is other and walk(one, arg) != [tuple(to[a] for a in axis)
-                                                                   for axis in axes_of(arg, other) or [(None,)]]:
+                if root(arg).group is other and not same_place(walk(one, arg), axes_of(arg, other), to):
                     return
         for one in other.nodes:
             one.axes = [tuple(to[a] for a in axis) for axis in one.axes]
@@ -534,6 +533,12 @@ def walk(node, arg):
     """Per dimension of an argument, the dimensions of the node's group that walk it."""
     lead = len(node.axes) - arg.ndim
     return [() if n == 1 else node.axes[lead + d] for d, n in enumerate(arg.shape)]
+
+
+def same_place(walked, axes, to):
+    """Whether loops that walk an argument as `walked` meet what its own group makes at `axes`, renamed by `to`."""
+    return axes is not None and all(axis is None or all(a in to for a in axis) and tuple(to[a] for a in axis) == mine
+                                    for mine, axis in zip(walked, axes, strict=True))
 
 
 def is_small(node, beside):
