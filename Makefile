@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 PY     := $(VENV)/bin/python
 
-.PHONY: run test conformance check docs bench clean
+.PHONY: run test executors conformance check docs bench clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -12,6 +12,10 @@ run: $(VENV)/.has-examples            ## train the example classifier
 
 test: $(VENV)/.has-test               ## every test that does not need PyTorch
 	$(PY) -m pytest -n 2 -q --ignore=tests/torch
+
+executors: $(VENV)/.has-test          ## the same tests with each executor pinned
+	FLAMBEAU_EXECUTOR=native $(PY) -m pytest -n 2 -q --ignore=tests/torch
+	FLAMBEAU_EXECUTOR=reference $(PY) -m pytest -n 2 -q --ignore=tests/torch
 
 conformance: $(VENV)/.has-conformance ## the same samples through PyTorch
 	$(PY) -m pytest -n 2 -q tests/torch

@@ -255,7 +255,8 @@ class _convolution_weight(Op):
         return out.swapaxes(1, 2).reshape(shape)
 
     def body(k, input, output, shape, stride, padding, dilation, groups):
-        made = k.library("convolve_weight", (input, output), [(input.dtype, shape)], (stride, padding, dilation, groups))
+        params = stride, padding, dilation, groups
+        made = k.library("convolve_weight", (input, output), [(input.dtype, shape)], params)
         return NotImplemented if made is None else made[0]
 
     def d_input(g, input_spec, output, stride, padding, dilation, groups):
