@@ -38,6 +38,13 @@ def same(a, b):
     return type(a) is type(b) and a == b
 
 
+def near(a, b):
+    """Whether nested tuples and lists of tensors are equal but for a few last digits."""
+    if isinstance(a, torch.Tensor):
+        return torch.allclose(a, b, rtol=1e-6, atol=1e-6)
+    return len(a) == len(b) and all(map(near, a, b))
+
+
 def replays(compiled):
     return sum(r.hits for r in compiled.recordings)
 
@@ -1045,7 +1052,7 @@ def test_gradients_of_arguments_and_of_several_results():
             (h * 2).sum().backward(retain_graph=True)
             grads[-1].append([a.grad.clone(), b.grad.clone()])
             a.grad = b.grad = None
-        assert same(*grads), k
+        assert near(*grads), k                                  # sums are fused, and so added, in another way
     assert len(compiled.recordings) == 1 and replays(compiled) == 2
 
 

@@ -315,7 +315,7 @@ class _Writer:
         start, stop = e.const(0, "i64"), _in(e, self.ints[f"size {d}"])
         if d == k.kept and k.cut is not None:
             block = self.ints["block cut"]
-            start = _in(e, self.at[k.cut]) * block
+            start = self._least(e, _in(e, self.at[k.cut]) * block, stop)        # the last blocks may be empty
             stop = self._least(e, start + block, stop)
         if d != self.vector:
             return self._reduced_loop(d, rest, one, accs, start, stop, 1)

@@ -352,7 +352,8 @@ class Nest:
             counts[d] = -(-counts[d] // block)
         self.ints += counts + blocks
         if cut is not None:
-            self.ints.append(-(-sizes[reduced[0]] // self.group.cut))
+            block = -(-sizes[reduced[0]] // self.group.cut)
+            self.ints.append(block + 63 & ~63 if len(reduced) == 1 else block)       # every block starts aligned
         self.ints += strides
         self.tiles = 1
         for n in counts:

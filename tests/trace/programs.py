@@ -64,7 +64,7 @@ def spread(t):
 
 
 def norm(m, t):
-    return m.nn.functional.layer_norm(tame(t).float(), t.shape[-1:])
+    return m.nn.functional.layer_norm(tame(t).float(), t.shape[-1:], eps=0.1)      # less would magnify what was lost
 
 
 def entropy(m, t, a):
@@ -163,8 +163,8 @@ STEPS = {
     "~ logsumexp": lambda m, t, u, a, b: tame(t).logsumexp(dim(t, a)),
     "~ layer_norm": lambda m, t, u, a, b: norm(m, t),
     "~ cross_entropy": lambda m, t, u, a, b: entropy(m, t, a),
-    "~ matmul": lambda m, t, u, a, b: tame(t).float() @ tame(t).float().transpose(-1, -2),
-    "~ linear": lambda m, t, u, a, b: m.nn.functional.linear(tame(t).float(), tame(t).float().reshape(-1, t.shape[-1])),
+    "~ matmul": lambda m, t, u, a, b: tame(t).float() @ tame(t).float().transpose(-1, -2)[..., :40],
+    "~ linear": lambda m, t, u, a, b: m.nn.functional.linear(tame(t).float(), real(t).reshape(-1, t.shape[-1])[:40].float()),
     # written
     "= add_": lambda m, t, u, a, b: t.add_(u),
     "= mul_": lambda m, t, u, a, b: t.mul_(u),
