@@ -27,12 +27,14 @@ from .nest import Nest
 from .value import Value
 
 SEEN = 4096                   # how many traces are remembered
-LITTLE = 1 << 20              # bytes of results below which a trace seen for the first time runs on the reference
+LITTLE = 1 << 20              # bytes of results below which a trace has to be seen a few times before it is planned:
+WORTH = 64                    # once, and once more for so many instructions, since long ones take long to compile
 STREAM = 1 << 23              # bytes of a result that is written past the cache
 _refs = sys.getrefcount
 PIECE = 12_000                # nanoseconds of work that are worth handing to another thread
 _kernels: dict = {}           # text of a kernel → address
-_plans: dict = {}             # key of a trace → Plan, False where it is left to the reference, None: seen once
+_plans: dict = {}             # key of a trace → Plan, or False where it is left to the reference
+_sightings: dict = {}         # key of a trace with little data → how often the reference has run it
 
 
 class Failed(Exception):
@@ -45,15 +47,17 @@ def attempt(trace):
     Whether a trace is planned depends on how much data it has and how often it was seen, never on time.
     """
     key, wanted, free = _key(trace)
-    plan = _plans.get(key, key)
-    if plan is key:
-        if len(_plans) >= SEEN:
-            _plans.clear()
-        plan = None
-        if settings.executor != "native" and trace.bytes < LITTLE:
-            _plans[key] = None                    # seen once
-            return False
+    plan = _plans.get(key)
     if plan is None:
+        if len(_plans) + len(_sightings) >= SEEN:
+            _plans.clear()
+            _sightings.clear()
+        if settings.executor != "native" and trace.bytes < LITTLE:
+            times = _sightings.get(key, 0)
+            if times <= len(trace.code) // WORTH:
+                _sightings[key] = times + 1
+                return False
+            del _sightings[key]
         plan = _plans[key] = _planned(trace, wanted, free)
     if plan is False:
         return False
