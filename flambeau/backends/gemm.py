@@ -18,7 +18,7 @@ import math
 import struct
 from collections import namedtuple
 
-from .kernels import COPY, DIRECT, ELEMENTS, FIELDS, GATHER, TURN, host
+from .kernels import COPY, DIRECT, ELEMENTS, FIELDS, GATHER, PART, TURN, host
 from .threads import get_num_threads
 
 Step = namedtuple("Step", "fn tiles grain ints")
@@ -172,7 +172,8 @@ def plan_gemm(machine, f, count):
     f["group"] = max(1, min(GROUP // (depth * across * size), -(-n // across)))
     f["b_room"] = up(depth, 16) * (f["group"] * across + machine.lanes) + 4 * machine.lanes
     f["a_room"] = (m + 2 * rows) * (depth + 4 * machine.lanes) if f["a_pack"] else 1
-    plain = K <= block and f["e_col"] == -1 and f["alpha"] == bits(1.0) and not f["relu"] and not f["runtime"]
+    as_is = f["e_col"] == -1 and f["alpha"] == bits(1.0) and not f["relu"] and not f["runtime"]
+    plain = as_is and K <= min(block, PART)
     f["kernels"] = machine.micro(shapes(f, rows, width, machine.lanes), plain)
     return machine.function("gemm")
 

@@ -4,6 +4,7 @@ A step's ints are the fields below, by name.
 """
 import ctypes
 import platform
+from itertools import product
 
 from .writer import Vectors, Writer, _list
 
@@ -29,40 +30,68 @@ class Kernels:
         self.element, self.lanes = element, self.v.lanes
 
     def micro(self, name, rows, width, plain):
-        """The innermost kernel: a block of `rows` times `width` vectors of C, held in registers along k.
+        """The innermost kernel: blocks of `rows` times `width` vectors of C, held in registers along k.
 
-        A `plain` one stores the sums as they are: no alpha, no E, no floor."""
+        It does %strips such blocks, one below the other. A `plain` one stores the sums as they are (no alpha, no E, no
+        floor), and its k is at most PART."""
         v, elt = self.v, self.element
-        w = Writer(f"define void @{name}(i64 %k, ptr %a, i64 %a.row, i64 %a.col, ptr %b, i64 %b.row, ptr %c, "
-                   f"i64 %c.row, ptr %e, i64 %e.row, i64 %last, {elt} %alpha, {elt} %beta, {elt} %floor)")
-        c = "%c"
-        with w.when(w.is_("sgt", "%k", 64)):           # what will be written comes nearer while we compute
+        w = Writer(f"define void @{name}(i64 %strips, i64 %k, ptr %a, i64 %a.row, i64 %a.col, i64 %a.step, ptr %b, "
+                   f"i64 %b.row, ptr %c, i64 %c.row, ptr %e, i64 %e.row, i64 %last, {elt} %alpha, {elt} %beta, "
+                   f"{elt} %floor)")
+        some = v.mask(w, "%last")
+        alpha, beta, floor = [v.spread(w, x) for x in ("%alpha", "%beta", "%floor")]
+        spare = plain or w(f"alloca [{rows * width} x {v.type}], align 64")      # what earlier parts of k added up to
+        with w.loop(0, "%strips", 1, [("ptr", "%a"), ("ptr", "%c"), ("ptr", "%e")]) as strip:
+            a, c, e = strip.values
+            c_rows, e_rows = [[w.at(elt, p, w.mul(i, row)) for i in range(rows)]
+                              for p, row in ((c, "%c.row"), (e, "%e.row"))]
+            with w.when(w.is_("sgt", "%k", 64)):           # what will be written comes nearer while we compute
+                for i, j in product(range(rows), range(width)):
+                    place = w.at(elt, c_rows[i], j * self.lanes)
+                    w.do(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 2, i32 1)")
+            starts = [w.at(elt, a, w.mul(i, "%a.row")) for i in range(rows)]
+            sums = self.along(w, rows, width, starts, 0, "%k", 0, "%b")[2:] if plain else \
+                self.in_parts(w, rows, width, starts, spare)
+            for i, j in product(range(rows), range(width)):
+                to, old = w.at(elt, c_rows[i], j * self.lanes), w.at(elt, e_rows[i], j * self.lanes)
+                edge, total = j == width - 1, sums[i * width + j]
+                if not plain:
+                    old = v.load_some(w, old, some) if edge else v.load(w, old)
+                    total = v.fma(w, beta, old, w(f"fmul {v.type} {alpha}, {total}"))
+                    total = v.at_least(w, total, floor)
+                v.store_some(w, total, to, some) if edge else v.store(w, total, to)
+            strip.next = [w.at(elt, a, "%a.step"), w.at(elt, c, w.mul(rows, "%c.row")),
+                          w.at(elt, e, w.mul(rows, "%e.row"))]
+        return v.declarations() + w.text()
+
+    def along(self, w, rows, width, starts, begin, end, offset, b):
+        """The sums over k from `begin` to `end`, behind the offset in A's rows and the place in B that follow."""
+        v, elt = self.v, self.element
+        with w.loop(begin, end, 1, [("i64", offset), ("ptr", b), *[(v.type, "zeroinitializer")] * (rows * width)]) as k:
+            offset, b, *sums = k.values
+            across = [v.load(w, w.at(elt, b, j * self.lanes)) for j in range(width)]
+            made = []
             for i in range(rows):
-                for j in range(width):
-                    w.do(f"call void @llvm.prefetch.p0(ptr {w.at(elt, c, j * self.lanes)}, i32 0, i32 2, i32 1)")
-                c = w.at(elt, c, "%c.row") if i < rows - 1 else c
-        starts = [w.at(elt, "%a", w.mul(i, "%a.row")) for i in range(rows)]
-        zeros = [(v.type, "zeroinitializer")] * (rows * width)
-        spare = w(f"alloca [{rows * width} x {v.type}], align 64")        # what earlier parts of k added up to
+                x = v.spread(w, w.load(elt, w.at(elt, starts[i], offset)))
+                made += [v.fma(w, x, y, s) for y, s in zip(across, sums[i * width:], strict=False)]
+            k.next = [w.add(offset, "%a.col"), w.at(elt, b, "%b.row"), *made]
+        return k.values
+
+    def in_parts(self, w, rows, width, starts, spare):
+        """The sums over all k, those over each PART added up in `spare`."""
+        v, count = self.v, rows * width
         far = w.is_("sgt", "%k", PART)
-        places = [w.at(v.type, spare, i) for i in range(rows * width)]
+        places = [w.at(v.type, spare, i) for i in range(count)]
         with w.when(far):
             for place in places:
                 w.store(v.type, "zeroinitializer", place, 64)
-        with w.loop(0, "%k", PART, [("i64", 0), ("ptr", "%b"), *zeros]) as part:
+        carry = [("i64", 0), ("ptr", "%b"), *[(v.type, "zeroinitializer")] * count]
+        with w.loop(0, "%k", PART, carry) as part:
             until = w.least(w.add(part.i, PART), "%k")
-            with w.loop(part.i, until, 1, [("i64", part.values[0]), ("ptr", part.values[1]), *zeros]) as k:
-                along, b, *sums = k.values
-                across = [v.load(w, w.at(elt, b, j * self.lanes)) for j in range(width)]
-                made = []
-                for i in range(rows):
-                    x = v.spread(w, w.load(elt, w.at(elt, starts[i], along)))
-                    made += [v.fma(w, x, y, s) for y, s in zip(across, sums[i * width:], strict=False)]
-                k.next = [w.add(along, "%a.col"), w.at(elt, b, "%b.row"), *made]
+            part.next = self.along(w, rows, width, starts, part.i, until, *part.values[:2])
             with w.when(w.is_("slt", until, "%k")):
-                for place, one in zip(places, k.values[2:], strict=True):
+                for place, one in zip(places, part.next[2:], strict=True):
                     w.store(v.type, w(f"fadd {v.type} {w.load(v.type, place, 64)}, {one}"), place, 64)
-            part.next = k.values
         sums = part.values[2:]
         add, done, before = w.name("add"), w.name("end"), w.block
         w.do(f"br i1 {far}, label %{add}, label %{done}")
@@ -70,23 +99,7 @@ class Kernels:
         more = [w(f"fadd {v.type} {w.load(v.type, place, 64)}, {one}") for place, one in zip(places, sums, strict=True)]
         w.do(f"br label %{done}")
         w.label(done)
-        sums = [w(f"phi {v.type} [ {a}, %{before} ], [ {b}, %{add} ]") for a, b in zip(sums, more, strict=True)]
-        some = v.mask(w, "%last")
-        alpha, beta, floor = [v.spread(w, x) for x in ("%alpha", "%beta", "%floor")]
-        c, e = "%c", "%e"
-        for i in range(rows):
-            for j in range(width):
-                to, old = w.at(elt, c, j * self.lanes), w.at(elt, e, j * self.lanes)
-                edge = j == width - 1
-                total = sums[i * width + j]
-                if not plain:
-                    old = v.load_some(w, old, some) if edge else v.load(w, old)
-                    total = v.fma(w, beta, old, w(f"fmul {v.type} {alpha}, {total}"))
-                    total = v.at_least(w, total, floor)
-                v.store_some(w, total, to, some) if edge else v.store(w, total, to)
-            if i < rows - 1:
-                c, e = w.at(elt, c, "%c.row"), w.at(elt, e, "%e.row")
-        return v.declarations() + w.text()
+        return [w(f"phi {v.type} [ {a}, %{before} ], [ {b}, %{add} ]") for a, b in zip(sums, more, strict=True)]
 
     def strips(self):
         """Strips of rows of a matrix that is contiguous along its columns, each strip contiguous: [strip, column, row].
@@ -272,7 +285,6 @@ class Kernels:
         direct, upright = w.is_("eq", f["a_pack"], DIRECT), w.is_("eq", f["a_pack"], TURN)
         a = w.pick(direct, a, a_pack, "ptr")
         a_row = w.pick(direct, f["a_row"], w.pick(upright, 1, far))
-        a_step = w.pick(upright, size, a_row)                            # from the start of a strip to the next, by row
         a_col = w.pick(direct, f["a_col"], 1)
         share = w.count_of(size, strips)
         ragged = w.is_("slt", cols, w.mul(vectors, n))
@@ -303,29 +315,38 @@ class Kernels:
                                share, 0)
                 next_group = w.at(elt, source, w.mul(f["group"], wide))
                 c_p, e_p = w.at(elt, c, column), w.at(elt, e, w.mul(column, e_col))
-                with w.loop(0, strips, 1, [("i64", 0)]) as s:
-                    row = s.values[0]
-                    with w.loop(0, ahead) as q:    # the next panels come nearer, a few rows with each strip
-                        place = w.at(elt, next_group, w.mul(w.add(w.mul(s.i, share), q.i), f["b_row"]))
-                        for j in range(3):
-                            w.do(f"call void @llvm.prefetch.p0(ptr {w.at(elt, place, j * n)}, i32 0, i32 2, i32 1)")
-                    rows = w.add(low, w.one_if(w.is_("slt", s.i, taller)))
-                    e_s = w.at(elt, e_p, w.mul(row, e_row))
-                    with w.when(single):
-                        with w.loop(0, rows) as r:
-                            one = self.v.spread(w, w.load(elt, w.at(elt, e_s, w.mul(r.i, e_row))))
-                            for j in range(WIDTH):
-                                self.v.store(w, one, w.at(elt, ebuf, w.add(w.mul(r.i, WIDTH * n), j * n)))
-                    e_s, e_r = w.pick(single, ebuf, e_s, "ptr"), w.pick(single, WIDTH * n, e_row)
-                    a_s = w.at(elt, a, w.add(w.mul(row, a_step), w.mul(s.i, w.pick(upright, n, 0))))
+                alone = w(f"or i1 {single}, {w.is_('sgt', ahead, 0)}")       # strip by strip: something is in between
+                with w.loop(0, 2, 1, [("i64", 0)]) as half:                  # the taller strips, then the others
+                    rows, taller_ones = w.sub(w.add(low, 1), half.i), w.is_("eq", half.i, 0)
+                    before = w.pick(taller_ones, 0, taller)
+                    count = w.pick(taller_ones, taller, w.sub(strips, taller))
+                    each = w.pick(alone, 1, w.most(count, 1))
                     which = w.add(w.mul(w.sub(rows, 1), WIDTH), w.sub(width, 1))
                     table = w(f"inttoptr i64 {f['kernels']} to ptr")
-                    kernel = w.load("ptr", w.at("ptr", table, which))
-                    w.do(f"call void {kernel}(i64 {size}, ptr {a_s}, i64 {a_row}, "
-                         f"i64 {w.pick(upright, rows, a_col)}, ptr {panel}, i64 {b_row}, "
-                         f"ptr {w.at(elt, c_p, w.mul(row, f['c_row']))}, i64 {f['c_row']}, ptr {e_s}, i64 {e_r}, "
-                         f"i64 {last}, {elt} {alpha}, {elt} {beta}, {elt} {floor})")
-                    s.next = [w.add(row, rows)]
+                    # a plan has no kernel for taller strips if there are none
+                    kernel = w.load("ptr", w.at("ptr", table, w.pick(w.is_("sgt", count, 0), which, 0)))
+                    a_step = w.pick(upright, w.add(w.mul(rows, size), n), w.mul(rows, a_row))
+                    with w.loop(0, count, each, [("i64", half.values[0])]) as s:
+                        row, strip = s.values[0], w.add(before, s.i)
+                        with w.loop(0, ahead) as q:    # the next panels come nearer, a few rows with each strip
+                            place = w.at(elt, next_group, w.mul(w.add(w.mul(strip, share), q.i), f["b_row"]))
+                            for j in range(3):
+                                w.do(f"call void @llvm.prefetch.p0(ptr {w.at(elt, place, j * n)}, i32 0, i32 2, i32 1)")
+                        e_s = w.at(elt, e_p, w.mul(row, e_row))
+                        with w.when(single):
+                            with w.loop(0, rows) as r:
+                                one = self.v.spread(w, w.load(elt, w.at(elt, e_s, w.mul(r.i, e_row))))
+                                for j in range(WIDTH):
+                                    self.v.store(w, one, w.at(elt, ebuf, w.add(w.mul(r.i, WIDTH * n), j * n)))
+                        e_s, e_r = w.pick(single, ebuf, e_s, "ptr"), w.pick(single, WIDTH * n, e_row)
+                        packed = w.add(w.mul(row, size), w.mul(strip, n))
+                        a_s = w.at(elt, a, w.pick(upright, packed, w.mul(row, a_row)))
+                        w.do(f"call void {kernel}(i64 {each}, i64 {size}, ptr {a_s}, i64 {a_row}, "
+                             f"i64 {w.pick(upright, rows, a_col)}, i64 {a_step}, ptr {panel}, i64 {b_row}, "
+                             f"ptr {w.at(elt, c_p, w.mul(row, f['c_row']))}, i64 {f['c_row']}, ptr {e_s}, i64 {e_r}, "
+                             f"i64 {last}, {elt} {alpha}, {elt} {beta}, {elt} {floor})")
+                        s.next = [w.add(row, w.mul(rows, each))]
+                    half.next = s.values
 
     def panels(self):
         """Panels `first` to `until` of a matrix, each contiguous: [panel, row, column]; `group` is the first there."""

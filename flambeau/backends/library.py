@@ -12,7 +12,9 @@ Note [Own kernels]: these are kernels of our own, in LLVM's language, and not ca
 was compared, in microseconds, float32, on two threads of a Sapphire Rapids processor with AVX-512, each alone in its
 process, the best of many runs:
 
-@TABLE@
+    product                        PyTorch (MKL)    NumPy (OpenBLAS)    ours
+    1024 x 1024 x 1024                     8,300              11,400    10,200
+    64 of 64 x 64 x 64                       180                 335       230
 
 "Tiles" is OpenBLAS on one thread of its own, called for blocks of rows by our threads. For that it has to be told so
 around every program, and a user's setting put back: `openblas_set_num_threads` takes 0.1 µs, but holds for the whole

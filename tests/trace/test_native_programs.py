@@ -1,7 +1,8 @@
 """Random programs mean the same on the reference executor and on the native one, however many threads it has.
 
 Whatever is exact (integers, truth values, moved data, sums of dyadic rationals) must agree exactly. Where rounding may
-differ, `UNITS` in the last place of the largest number around are allowed. Between one thread and two nothing may differ.
+differ, `UNITS` in the last place of the largest number around are allowed. Between one thread and two nothing may
+differ.
 """
 import numpy as np
 import pytest
@@ -22,7 +23,8 @@ UNITS = 500              # of a chain of a dozen operations and its backward, so
 def small_tiles():
     """Tiles so small that little data makes many, and work so little that threads share it."""
     patch = pytest.MonkeyPatch()
-    for module, name, value in ((nest, "TILE", 64), (nest, "COLUMNS", 32), (nest, "SQUARE", (4, 8)), (fuse, "LONG", 256),
+    for module, name, value in ((nest, "TILE", 64), (nest, "COLUMNS", 32), (nest, "SQUARE", (4, 8)),
+                                (fuse, "LONG", 256),
                                 (plan, "PIECE", 1)):
         assert hasattr(module, name)
         patch.setattr(module, name, value)
@@ -57,7 +59,7 @@ def agree(leaf_args, program):
             np.testing.assert_array_equal(mine[0][1], again[0][1], err_msg=f"tensor {number}, 1 thread and 2")
 
 
-@tuned(max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@tuned(max_examples=400, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(leaves, steps)
 def test_native_means_what_the_reference_means(small_tiles, leaf_args, program):
     agree(leaf_args, program)

@@ -1,0 +1,118 @@
+"""The loop language: what a kernel prints as, and what the verifier refuses."""
+import pytest
+
+from flambeau.loops.ir import Access, Expr, Kernel, Malformed, Pass, verify
+
+
+def load(i, type="f32"):      return Expr("load", type, (), i)
+def acc(p, j=0, type="f32"):  return Expr("acc", type, (), (p, j))
+def op(name, *args, type=None): return Expr(name, type or args[0].type, args)
+
+
+def kernel(kept, reduced, lanes, *accesses, blocked=(), cut=None, vectors=4):
+    made = Kernel(kept, reduced, lanes, blocked, cut, vectors)
+    made.accesses = [Access(*a) if isinstance(a, tuple) else a for a in accesses]
+    made.passes.append(Pass())
+    return made
+
+
+def test_a_map_prints():
+    k = kernel(2, 0, "kept", ("f32", ("s", 1)), ("f32", (0, 1)), ("f32", ("s", 1)), blocked=(1,))
+    k.numbers.append("f32")
+    total = op("add", op("mul", load(0), Expr("number", "f32", (), 0)), load(1))
+    k.passes[0].stores.append((2, op("mul", total, total)))
+    verify(k)
+    assert str(k) == """\
+kernel over d0 d1, lanes kept blocks of d1
+  p0: f32[s, 1]
+  p1: f32[0, 1]
+  p2: f32[s, 1]
+  n0: f32
+  pass 0
+    t6 = mul.f32 p0 n0
+    t7 = add.f32 t6 p1
+    t8 = mul.f32 t7 t7
+    p2 = t8"""
+    assert k.ints() == ["size 0", "size 1", "tiles 0", "tiles 1", "block 1", "stride 0 0", "stride 2 0"]
+
+
+def test_a_softmax_prints():
+    k = kernel(1, 1, "reduced", ("f32", ("s", 1)), ("f32", ("s", 1)), vectors=2)
+    k.passes += [Pass(), Pass()]
+    k.passes[0].accs.append(("max", load(0)))
+    e = op("exp", op("sub", load(0), acc(0)))
+    k.passes[1].accs.append(("sum", e))
+    k.passes[2].stores.append((1, op("div", e, acc(1))))
+    verify(k)
+    assert str(k) == """\
+kernel over d0 r1, lanes reduced by 2
+  p0: f32[s, 1]
+  p1: f32[s, 1]
+  pass 0
+    max p0
+  pass 1
+    t6 = sub.f32 p0 acc0.0
+    t7 = exp.f32 t6
+    sum t7
+  pass 2
+    t10 = div.f32 t7 acc1.0
+    p1 = t10"""
+
+
+def test_a_gather_and_a_cut_reduction_print():
+    place = op("add", load(1, "i64"), Expr("const", "i64", (), 1))
+    k = kernel(1, 1, "reduced", Access("f64", (0, 0), at=place), ("i64", (0, 1)), ("f64", (1, 0)), cut=0)
+    k.passes[0].accs.append(("sum", load(0, "f64")))
+    k.finals.append((2, acc(0, type="f64")))
+    verify(k)
+    assert str(k).splitlines()[0] == "kernel over d0 r1, lanes reduced r1 cut by d0"
+    assert "  p0: f64[0, 0] at t1" in str(k) and str(k).endswith("  p2 = acc0.0")
+    assert k.ints()[-2:] == ["block cut", "stride 0 at"]
+
+
+def copying(kind="f32", **changes):
+    """A kernel that is right, but for the `changes`."""
+    k = kernel(1, 1, "reduced", (kind, ("s", 1)), (kind, ("s", 1)), (kind, (1, 0)))
+    k.passes[0].accs.append(("sum", load(0, kind)))
+    k.finals.append((2, acc(0, type=kind)))
+    for name, value in changes.items():
+        setattr(k, name, value)
+    return k
+
+
+def broken(change):
+    k = copying()
+    change(k)
+    return k
+
+
+STORE = lambda e: lambda k: k.passes[0].stores.append((1, e))
+REFUSED = {
+    "lanes 'across'": copying(lanes="across"),
+    "lanes along a kept dimension that is not there": kernel(0, 1, "kept"),
+    "lanes along a reduced dimension that is not there": kernel(1, 0, "reduced"),
+    "the dimension of the lanes must be blocked": kernel(1, 1, "kept"),
+    r"blocked dims \(3,\) of 1": copying(blocked=(3,)),
+    "p0: type f8": broken(lambda k: setattr(k.accesses[0], "type", "f8")),
+    "p1: 1 steps for 2 dimensions": broken(lambda k: setattr(k.accesses[1], "steps", (1,))),
+    r"p1: steps \(2, 1\)": broken(lambda k: setattr(k.accesses[1], "steps", (2, 1))),
+    "reduction 'mean'": broken(lambda k: k.passes[0].accs.append(("mean", load(0)))),
+    "acc0.0 is not there yet in pass 0": broken(STORE(acc(0))),
+    "acc0.7 is not there yet in pass 1": broken(lambda k: k.finals.append((2, acc(0, 7)))),
+    "p1 holds f32, given f64": broken(STORE(Expr("const", "f64", (), 1))),
+    "p1 moves inside the tile": broken(lambda k: k.finals.append((1, acc(0)))),
+    "load of p0 as i32": broken(STORE(op("cast", load(0, "i32"), type="f32"))),
+    r"add.f32 of \['f32', 'f64'\]": broken(STORE(op("add", load(0), Expr("const", "f64", (), 1)))),
+    "exp.i64": broken(STORE(op("cast", op("exp", Expr("const", "i64", (), 1)), type="f32"))),
+    r"lt of \['f32', 'i64'\]": broken(STORE(op("cast", op("lt", load(0), Expr("const", "i64", (), 1), type="b1"),
+                                                type="f32"))),
+    r"where of \['f32', 'f32', 'f32'\] as f32": broken(STORE(op("where", load(0), load(0), load(0)))),
+    "wish.f32": broken(STORE(op("wish", load(0)))),
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_does_not_fit_together_is_refused(words):
+    verify(copying())
+    with pytest.raises(Malformed, match=words):
+        verify(REFUSED[words])
