@@ -167,7 +167,7 @@ def plan_gemm(machine, f, count):
         f["b_pack"] = DIRECT
     else:
         f["b_pack"] = COPY if straight else TURN if f["b_row"] == 1 else GATHER
-    cut(machine, f, count, rows, across)
+    cut(machine, f, count, rows)
     m, n = min(M, f["tile_m"]), min(N, f["tile_n"])
     f["group"] = max(1, min(GROUP // (depth * across * size), -(-n // across)))
     f["b_room"] = up(depth, 16) * (f["group"] * across + machine.lanes) + 4 * machine.lanes
@@ -210,10 +210,10 @@ def shapes(f, rows, width, lanes):
 
 
 COST_A = {DIRECT: 0.3, TURN: 1.7, GATHER: 3.0}                # cycles to pack an element, or to fetch it, about
-COST_B = {DIRECT: 0.3, COPY: 0.6, TURN: 0.5, GATHER: 3.0}
+COST_B = {DIRECT: 0.3, COPY: 0.4, TURN: 0.4, GATHER: 3.0}
 
 
-def cut(machine, f, count, rows, across):
+def cut(machine, f, count, rows):
     """Cut a matrix into tiles: enough for the threads, where the least is packed twice."""
     M, N, K, threads = f["M"], f["N"], f["K"], get_num_threads()
     work = cycles(machine, M, N, K)
@@ -222,16 +222,31 @@ def cut(machine, f, count, rows, across):
     best = None
     for down in range(1, most + 1):
         for right in range(1, most // down + 1):
-            tile_m, tile_n = up(-(-M // down), rows), up(-(-N // right), across)
-            tiles = -(-M // tile_m) * -(-N // tile_n) * count
-            packed = -(-N // tile_n) * M * COST_A[f["a_pack"]] + -(-M // tile_m) * N * COST_B[f["b_pack"]]
-            rounds = -(-tiles // threads)
-            idle = rounds * threads / tiles + 0.1 / rounds           # the last round, and somebody who is late
+            tile_m, tile_n = up(-(-M // down), rows), up(-(-N // right), machine.lanes)
+            heights, widths = parts(M, tile_m), parts(N, tile_n)
+            packed = len(widths) * M * COST_A[f["a_pack"]] + len(heights) * N * COST_B[f["b_pack"]]
             fits = not f["a_pack"] or tile_m * f["block"] * machine.size <= ROOM
-            cost = (work + packed * K) * idle if fits else math.inf
+            late = 0.05 / -(-len(heights) * len(widths) * count // threads)         # somebody is; less with more tiles
+            cost = (work + packed * K) * (idle(heights, widths, count, threads) + late) if fits else math.inf
             if best is None or cost < best[0]:
                 best = cost, tile_m, tile_n
     cost, f["tile_m"], f["tile_n"] = best
     if cost == math.inf:
         f["tile_m"] = max(rows, ROOM // (f["block"] * machine.size) // rows * rows)
     f["tiles_m"], f["tiles_n"] = -(-M // f["tile_m"]), -(-N // f["tile_n"])
+
+
+def parts(n, size):
+    """`n` in parts of `size` and what is left."""
+    return [size] * (n // size) + [n % size] * (n % size > 0)
+
+
+def idle(heights, widths, count, threads):
+    """How much longer it takes than if the work were spread evenly, when threads take tiles one by one."""
+    if count >= 4 * threads:
+        return 1.0
+    loads = [0] * threads
+    for m in heights * count:
+        for n in widths:
+            loads[loads.index(min(loads))] += m * n
+    return max(loads) * threads / (sum(heights) * sum(widths) * count)
