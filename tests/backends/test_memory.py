@@ -33,17 +33,17 @@ def nothing_else():
 
 
 @pytest.fixture(autouse=True)
-def clean(monkeypatch):
+def clean():
     """Each test starts with tables of its own, an empty cache and peaks of now: tensors of other tests may be alive."""
-    since = memory._since
+    since, tables = memory._since, pytest.MonkeyPatch()      # not the tests' own, which they may undo half-way
     for name in ("_homes", "_ways", "_slabs", "_regions", "_since"):
-        monkeypatch.setattr(memory, name, {})
+        tables.setattr(memory, name, {})
         OTHERS.append(getattr(memory, name))
     memory.reset_peaks()
     yield
     memory.empty_cache()
     since.update(memory._since)                               # of blocks that were there before and came back meanwhile
-    monkeypatch.undo()
+    tables.undo()
     memory.reset_peaks()
 
 

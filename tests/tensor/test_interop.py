@@ -465,7 +465,9 @@ def test_ufuncs_are_our_functions(function, ours):
     got, g = grad_of(function, X)
     want, h = grad_of(getattr(torch, ours), X)
     np.testing.assert_allclose(got, function(array), rtol=1e-6)
-    assert g.tolist() == h.tolist() and got.tolist() == want.tolist()
+    # the two may run on different executors, which agree to a few units in the last place
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+    np.testing.assert_allclose(g.numpy(), h.numpy(), rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("line", """np.add(x, 1) | np.add(1, x) | np.subtract(b, x) | np.multiply(x, b)
