@@ -202,8 +202,8 @@ class Plan:
         """An in-place write into part of a storage: the source goes over the old contents, or over a copy of them."""
         old, source = node.args
         view, offset = node.attr
-        if view.dtype not in TYPE or source.dtype is not view.dtype:
-            raise Unfusable(f"a write of {source.dtype} into {view.dtype}")
+        if view.dtype not in TYPE or source.dtype is not view.dtype or old.dtype not in TYPE:
+            raise Unfusable(f"a write of {source.dtype} into {view.dtype} in memory of {old.dtype}")
         self.steps.append(("copy", group, self._copy(_flat(old), node, None, 0), (old, source)))
         if view.numel:
             self.steps.append(("native", group, self._copy(source, node, view, offset)))

@@ -115,7 +115,7 @@ node.numpy()
 leaf.numpy(force=True).tolist(), x.t().numpy(), i.numpy().dtype
 x + np.ones(3), x * np.float64(2), np.float64(2) * x, x + np.float32(2), i * np.float64(2.5), np.int64(2) * x
 x @ np.ones(3, np.float32)
-np.sin(x), np.add(x, 1), np.add(np.ones(3), x), np.add.reduce(x), np.maximum(x, 1), np.power(x, 2)
+np.sin(x).round(decimals=4), np.add(x, 1), np.add(np.ones(3), x), np.add.reduce(x), np.maximum(x, 1), np.power(x, 2)
 np.matmul(x, x.T), np.round(x)
 np.array(x), np.asarray(x, dtype=np.float64), np.array([x, x]), np.argmax(x), np.clip(x, 0, 1), np.cumsum(x)
 np.transpose(x)

@@ -258,6 +258,26 @@ def test_divisors_in_the_lanes_that_are_left_over():
         assert (a // b).tolist() == [[3, 1, 2], [5, 2, 1]] and (a % b).tolist() == [[0, 0, 0], [0, 1, 0]]
 
 
+def test_what_has_no_kernel_is_left_to_the_reference():
+    z = torch.tensor([1 + 2j, 3 + 4j])
+    z.tolist()
+    z.real[0] = 5.0
+    z.imag.mul_(2)
+    assert z.tolist() == [5 + 4j, 3 + 8j] and (z * z).real.tolist() == [9, -55]
+
+
+def test_places_of_pooled_halves_in_another_order_of_memory():
+    """Halves are widened in working memory, whose order is not that of the places."""
+    x = ready(1, 6, 6, 2)
+    for kind in (torch.float32, torch.float16, torch.bfloat16):
+        pooled = []
+        for executor in ("reference", "native"):
+            with torch.config.using(executor=executor):
+                y = x.to(kind).permute(0, 3, 1, 2)
+                pooled.append([t.tolist() for t in F.max_pool2d(y, 3, (2, 1), 1, return_indices=True)])
+        assert pooled[0] == pooled[1], kind
+
+
 # --- new sizes --------------------------------------------------------------------------------------------------------
 
 
