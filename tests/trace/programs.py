@@ -66,6 +66,11 @@ def spread(t):
     return any(s == 0 and n > 1 for s, n in zip(t.stride(), t.shape))
 
 
+def image(t):
+    """As images of one channel, with the last dimension across."""
+    return tame(t).float().reshape(1, 1, -1, t.shape[-1])
+
+
 def norm(m, t):
     return m.nn.functional.layer_norm(tame(t).float(), t.shape[-1:], eps=0.1)      # less would magnify what was lost
 
@@ -169,6 +174,10 @@ STEPS = {
     "~ matmul": lambda m, t, u, a, b: tame(t).float() @ tame(t).float().transpose(-1, -2)[..., :40],
     "~ linear": lambda m, t, u, a, b: m.nn.functional.linear(
         tame(t).float(), real(t).reshape(-1, t.shape[-1])[:40].float()),
+    "~ conv": lambda m, t, u, a, b: m.nn.functional.conv2d(image(t), m.arange(8.0).reshape(2, 1, 2, 2) / 8 - 0.5, None,
+                                                           a % 2 + 1, b % 2),
+    "! max_pool": lambda m, t, u, a, b: m.nn.functional.max_pool2d(t.nan_to_num(0, 3, -3).float()[None, None].reshape(
+        1, -1, 1, t.shape[-1]).transpose(1, 2), 2, a % 2 + 1, b % 2),
     # written
     "= add_": lambda m, t, u, a, b: t.add_(u),
     "= mul_": lambda m, t, u, a, b: t.mul_(u),
