@@ -1,5 +1,7 @@
 """Flambeau: PyTorch's tensors and autograd in Python. `import flambeau as torch`."""
+from importlib import import_module as _import_module
 from math import e, inf, nan, pi
+from typing import TYPE_CHECKING
 
 from .autograd.modes import (
     enable_grad,
@@ -54,7 +56,6 @@ from . import (
     cuda,
     linalg,
     mps,
-    nn,
     overrides,
     plans,
     random,
@@ -64,6 +65,34 @@ from . import (
     utils,
 )
 from .compiler import compile
+
+if TYPE_CHECKING:
+    from . import amp, distributions, func, nn, optim, serialization
+
+# What a program may never ask for is imported when it asks: a module, or a name out of one.
+_LATER = {
+    "amp": "amp", "distributions": "distributions", "func": "func", "hub": "hub", "nn": "nn", "optim": "optim",
+    "serialization": "serialization",
+    "autocast": "amp:autocast", "GradScaler": "amp:GradScaler",
+    "save": "serialization:save", "load": "serialization:load",
+    "vmap": "func:vmap",
+    "install_as_torch": "cli:install_as_torch",
+}
+
+
+def __getattr__(name):
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, _, member = _LATER[name].partition(":")
+    found = _import_module(f".{module}", __name__)
+    found = getattr(found, member) if member else found
+    globals()[name] = found
+    return found
+
+
+def __dir__():
+    return sorted({*globals(), *_LATER})
+
 
 is_anomaly_enabled = autograd.graph.is_anomaly_enabled
 is_anomaly_check_nan_enabled = autograd.graph.is_anomaly_check_nan_enabled

@@ -22,8 +22,9 @@ ALLOWED = {
     "ops":      ("base", "loops.scalar"),
     "autograd": ("base", "trace"),
     "tensor":   ("base", "loops", "backends", "trace", "autograd"),
+    "nn":       LOWER,
 }
-REST = LOWER                                        # nn, optim, utils, testing, serialization…
+REST = (*LOWER, "nn")                               # optim, amp, utils, testing, serialization…
 EXTRA = {"tensor.forms": ("ops",)}                  # the one module that turns declarations into functions
 NAMESPACES = ("", "cli", "__main__")                # these gather everything, so they may import everything
 
