@@ -23,11 +23,11 @@ from .threads import get_num_threads
 
 Step = namedtuple("Step", "fn tiles grain ints")
 
-LONG = 1536                   # k of one block at most
+LONG = 384                    # k of one block at most: a strip of A stays in the first cache
 MIDDLE = 512                  # where blocks of A are packed: they must fit in the second cache
 SHORT = 64                    # for few rows, when B is read as it lies: whole rows of it, page after page
 ROOM = 1 << 20                # bytes of A that are packed together, at most
-GROUP = 192 << 10             # bytes of B that are packed together
+GROUP = 640 << 10             # bytes of B that are packed together: they stay in the second cache
 PIECE = 16_000                # cycles of work, by estimate, that are worth handing to another thread
 
 

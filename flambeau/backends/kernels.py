@@ -30,28 +30,29 @@ class Kernels:
         self.element, self.lanes = element, self.v.lanes
 
     def micro(self, name, rows, width, plain):
-        """The innermost kernel: blocks of `rows` times `width` vectors of C, held in registers along k.
+        """The innermost kernel: a block of `rows` times `width` vectors of C, held in registers along k.
 
-        It does %strips such blocks, one below the other. A `plain` one stores the sums as they are (no alpha, no E, no
-        floor), and its k is at most PART."""
+        It does %panels such blocks, side by side; the last vector of the last has %last elements. A `plain` one stores
+        the sums as they are (no alpha, no E, no floor), and its k is at most PART."""
         v, elt = self.v, self.element
-        w = Writer(f"define void @{name}(i64 %strips, i64 %k, ptr %a, i64 %a.row, i64 %a.col, i64 %a.step, ptr %b, "
-                   f"i64 %b.row, ptr %c, i64 %c.row, ptr %e, i64 %e.row, i64 %last, {elt} %alpha, {elt} %beta, "
-                   f"{elt} %floor)")
-        some = v.mask(w, "%last")
+        w = Writer(f"define void @{name}(i64 %panels, i64 %k, ptr %a, i64 %a.row, i64 %a.col, ptr %b, i64 %b.row, "
+                   f"i64 %b.step, ptr %c, i64 %c.row, ptr %e, i64 %e.row, i64 %e.step, i64 %last, {elt} %alpha, "
+                   f"{elt} %beta, {elt} %floor)")
         alpha, beta, floor = [v.spread(w, x) for x in ("%alpha", "%beta", "%floor")]
         spare = plain or w(f"alloca [{rows * width} x {v.type}], align 64")      # what earlier parts of k added up to
-        with w.loop(0, "%strips", 1, [("ptr", "%a"), ("ptr", "%c"), ("ptr", "%e")]) as strip:
-            a, c, e = strip.values
+        starts = [w.at(elt, "%a", w.mul(i, "%a.row")) for i in range(rows)]
+        final = w.sub("%panels", 1)
+        with w.loop(0, "%panels", 1, [("ptr", "%b"), ("ptr", "%c"), ("ptr", "%e")]) as panel:
+            b, c, e = panel.values
             c_rows, e_rows = [[w.at(elt, p, w.mul(i, row)) for i in range(rows)]
                               for p, row in ((c, "%c.row"), (e, "%e.row"))]
             with w.when(w.is_("sgt", "%k", 64)):           # what will be written comes nearer while we compute
                 for i, j in product(range(rows), range(width)):
                     place = w.at(elt, c_rows[i], j * self.lanes)
                     w.do(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 2, i32 1)")
-            starts = [w.at(elt, a, w.mul(i, "%a.row")) for i in range(rows)]
-            sums = self.along(w, rows, width, starts, 0, "%k", 0, "%b")[2:] if plain else \
-                self.in_parts(w, rows, width, starts, spare)
+            sums = self.along(w, rows, width, starts, 0, "%k", 0, b)[2:] if plain else \
+                self.in_parts(w, rows, width, starts, b, spare)
+            some = v.mask(w, w.pick(w.is_("eq", panel.i, final), "%last", self.lanes))
             for i, j in product(range(rows), range(width)):
                 to, old = w.at(elt, c_rows[i], j * self.lanes), w.at(elt, e_rows[i], j * self.lanes)
                 edge, total = j == width - 1, sums[i * width + j]
@@ -60,8 +61,7 @@ class Kernels:
                     total = v.fma(w, beta, old, w(f"fmul {v.type} {alpha}, {total}"))
                     total = v.at_least(w, total, floor)
                 v.store_some(w, total, to, some) if edge else v.store(w, total, to)
-            strip.next = [w.at(elt, a, "%a.step"), w.at(elt, c, w.mul(rows, "%c.row")),
-                          w.at(elt, e, w.mul(rows, "%e.row"))]
+            panel.next = [w.at(elt, b, "%b.step"), w.at(elt, c, width * self.lanes), w.at(elt, e, "%e.step")]
         return v.declarations() + w.text()
 
     def along(self, w, rows, width, starts, begin, end, offset, b):
@@ -77,7 +77,7 @@ class Kernels:
             k.next = [w.add(offset, "%a.col"), w.at(elt, b, "%b.row"), *made]
         return k.values
 
-    def in_parts(self, w, rows, width, starts, spare):
+    def in_parts(self, w, rows, width, starts, b, spare):
         """The sums over all k, those over each PART added up in `spare`."""
         v, count = self.v, rows * width
         far = w.is_("sgt", "%k", PART)
@@ -85,7 +85,7 @@ class Kernels:
         with w.when(far):
             for place in places:
                 w.store(v.type, "zeroinitializer", place, 64)
-        carry = [("i64", 0), ("ptr", "%b"), *[(v.type, "zeroinitializer")] * count]
+        carry = [("i64", 0), ("ptr", b), *[(v.type, "zeroinitializer")] * count]
         with w.loop(0, "%k", PART, carry) as part:
             until = w.least(w.add(part.i, PART), "%k")
             part.next = self.along(w, rows, width, starts, part.i, until, *part.values[:2])
@@ -287,66 +287,80 @@ class Kernels:
         a_row = w.pick(direct, f["a_row"], w.pick(upright, 1, far))
         a_col = w.pick(direct, f["a_col"], 1)
         share = w.count_of(size, strips)
+        line = 64 // self.v.bytes
         ragged = w.is_("slt", cols, w.mul(vectors, n))
+        as_is = w.is_("eq", f["b_pack"], DIRECT)
+        near = w.both(w.is_("eq", a_col, 1), w.is_("ne", f["a_pack"], TURN))
+        table = w(f"inttoptr i64 {f['kernels']} to ptr")
 
         def start(p):
             """Where panel `p` starts, in columns."""
             return w.mul(w.add(w.mul(p, thin), w.least(p, wider)), n)
 
+        def nearer(place):
+            w.do(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 2, i32 1)")
+
         with w.loop(0, panels, f["group"]) as g:
             until = w.least(w.add(g.i, f["group"]), panels)
             left = start(g.i)
             # nothing is read beyond the end of a row: a last vector that is not whole is always copied
-            edge = w.both(w.both(ragged, w.is_("eq", until, panels)), w.is_("eq", f["b_pack"], DIRECT))
+            edge = w.both(w.both(ragged, w.is_("eq", until, panels)), as_is)
+            copied = w.sub(until, w.one_if(edge))                            # panels before this one lie as they did
             w.do(f"call void @panels(i64 {w.pick(edge, COPY, f['b_pack'])}, ptr {b_pack}, ptr {b}, i64 {f['b_row']}, "
-                 f"i64 {f['b_col']}, i64 {size}, i64 {w.pick(edge, w.sub(until, 1), g.i)}, i64 {g.i}, i64 {until}, "
+                 f"i64 {f['b_col']}, i64 {size}, i64 {w.pick(edge, copied, g.i)}, i64 {g.i}, i64 {until}, "
                  f"i64 {thin}, i64 {wider}, i64 {cols})")
-            with w.loop(g.i, until) as p:
-                column = start(p.i)
-                width = w.add(thin, w.one_if(w.is_("slt", p.i, wider)))
-                wide = w.mul(width, n)
-                here = w.least(wide, w.sub(cols, column))
-                last = w.sub(here, w.sub(wide, n))                       # elements in the panel's last vector
-                source = w.at(elt, b, w.mul(column, f["b_col"]))
-                as_is = w.both(w.is_("eq", f["b_pack"], DIRECT), w.is_("eq", last, n))
-                panel = w.pick(as_is, source, w.at(elt, b_pack, w.mul(w.sub(column, left), size)), "ptr")
-                b_row = w.pick(as_is, f["b_row"], wide)
-                ahead = w.pick(w.both(w.is_("eq", f["b_pack"], COPY), w.is_("slt", w.add(p.i, f["group"]), panels)),
-                               share, 0)
-                next_group = w.at(elt, source, w.mul(f["group"], wide))
-                c_p, e_p = w.at(elt, c, column), w.at(elt, e, w.mul(column, e_col))
-                alone = w(f"or i1 {single}, {w.is_('sgt', ahead, 0)}")       # strip by strip: something is in between
-                with w.loop(0, 2, 1, [("i64", 0)]) as half:                  # the taller strips, then the others
-                    rows, taller_ones = w.sub(w.add(low, 1), half.i), w.is_("eq", half.i, 0)
-                    before = w.pick(taller_ones, 0, taller)
-                    count = w.pick(taller_ones, taller, w.sub(strips, taller))
-                    each = w.pick(alone, 1, w.most(count, 1))
-                    which = w.add(w.mul(w.sub(rows, 1), WIDTH), w.sub(width, 1))
-                    table = w(f"inttoptr i64 {f['kernels']} to ptr")
-                    # a plan has no kernel for taller strips if there are none
-                    kernel = w.load("ptr", w.at("ptr", table, w.pick(w.is_("sgt", count, 0), which, 0)))
-                    a_step = w.pick(upright, w.add(w.mul(rows, size), n), w.mul(rows, a_row))
-                    with w.loop(0, count, each, [("i64", half.values[0])]) as s:
-                        row, strip = s.values[0], w.add(before, s.i)
-                        with w.loop(0, ahead) as q:    # the next panels come nearer, a few rows with each strip
-                            place = w.at(elt, next_group, w.mul(w.add(w.mul(strip, share), q.i), f["b_row"]))
-                            for j in range(3):
-                                w.do(f"call void @llvm.prefetch.p0(ptr {w.at(elt, place, j * n)}, i32 0, i32 2, i32 1)")
-                        e_s = w.at(elt, e_p, w.mul(row, e_row))
-                        with w.when(single):
-                            with w.loop(0, rows) as r:
-                                one = self.v.spread(w, w.load(elt, w.at(elt, e_s, w.mul(r.i, e_row))))
-                                for j in range(WIDTH):
-                                    self.v.store(w, one, w.at(elt, ebuf, w.add(w.mul(r.i, WIDTH * n), j * n)))
-                        e_s, e_r = w.pick(single, ebuf, e_s, "ptr"), w.pick(single, WIDTH * n, e_row)
-                        packed = w.add(w.mul(row, size), w.mul(strip, n))
-                        a_s = w.at(elt, a, w.pick(upright, packed, w.mul(row, a_row)))
-                        w.do(f"call void {kernel}(i64 {each}, i64 {size}, ptr {a_s}, i64 {a_row}, "
-                             f"i64 {w.pick(upright, rows, a_col)}, i64 {a_step}, ptr {panel}, i64 {b_row}, "
-                             f"ptr {w.at(elt, c_p, w.mul(row, f['c_row']))}, i64 {f['c_row']}, ptr {e_s}, i64 {e_r}, "
-                             f"i64 {last}, {elt} {alpha}, {elt} {beta}, {elt} {floor})")
-                        s.next = [w.add(row, w.mul(rows, each))]
-                    half.next = s.values
+            middle = w.most(w.least(wider, until), g.i)                      # the wider panels of this group end here
+            ahead = w.pick(w.both(w.is_("eq", f["b_pack"], COPY), w.is_("slt", until, panels)), share, 0)
+            right = start(until)
+            further = w.least(start(w.least(w.add(until, f["group"]), panels)), cols)
+
+            def part(first, end, more, packed, rows, a_s, a_row, a_col, row, e_s, e_r):
+                """The panels from `first` to `end` of one strip of rows, `more` (0 or 1) vectors wider than thin."""
+                with w.when(w.is_("slt", first, end)):
+                    width, column = w.add(thin, more), start(first)
+                    wide = w.mul(width, n)
+                    kernel = w.load("ptr", w.at("ptr", table, w.add(w.mul(w.sub(rows, 1), WIDTH), w.sub(width, 1))))
+                    copy = w.at(elt, b_pack, w.mul(w.sub(column, left), size))
+                    panel = w.pick(packed, copy, w.at(elt, b, w.mul(column, f["b_col"])), "ptr")
+                    last = w.least(w.sub(cols, w.sub(start(end), n)), n)     # elements in the very last vector
+                    w.do(f"call void {kernel}(i64 {w.sub(end, first)}, i64 {size}, ptr {a_s}, i64 {a_row}, "
+                         f"i64 {a_col}, ptr {panel}, i64 {w.pick(packed, wide, f['b_row'])}, "
+                         f"i64 {w.mul(wide, w.pick(packed, size, 1))}, "
+                         f"ptr {w.at(elt, w.at(elt, c, column), w.mul(row, f['c_row']))}, i64 {f['c_row']}, "
+                         f"ptr {w.at(elt, e_s, w.mul(column, e_col))}, i64 {e_r}, i64 {w.mul(wide, e_col)}, i64 {last}, "
+                         f"{elt} {alpha}, {elt} {beta}, {elt} {floor})")
+
+            with w.loop(0, 2, 1, [("i64", 0)]) as half:                      # the taller strips, then the others
+                rows, taller_ones = w.sub(w.add(low, 1), half.i), w.is_("eq", half.i, 0)
+                before = w.pick(taller_ones, 0, taller)
+                count = w.pick(taller_ones, taller, w.sub(strips, taller))
+                with w.loop(0, count, 1, [("i64", half.values[0])]) as s:
+                    row, strip = s.values[0], w.add(before, s.i)
+                    with w.loop(0, ahead) as q:    # the next panels come nearer, a few rows with each strip
+                        place = w.at(elt, b, w.mul(w.add(w.mul(strip, share), q.i), f["b_row"]))
+                        with w.loop(right, further, line) as j:
+                            nearer(w.at(elt, place, j.i))
+                    e_s = w.at(elt, e, w.mul(row, e_row))
+                    with w.when(single):
+                        with w.loop(0, rows) as r:
+                            one = self.v.spread(w, w.load(elt, w.at(elt, e_s, w.mul(r.i, e_row))))
+                            for j in range(WIDTH):
+                                self.v.store(w, one, w.at(elt, ebuf, w.add(w.mul(r.i, WIDTH * n), j * n)))
+                    e_s, e_r = w.pick(single, ebuf, e_s, "ptr"), w.pick(single, WIDTH * n, e_row)
+                    packed = w.add(w.mul(row, size), w.mul(strip, n))
+                    a_s = w.at(elt, a, w.pick(upright, packed, w.mul(row, a_row)))
+                    next_a = w.at(elt, a_s, w.mul(rows, a_row))              # the next strip comes nearer
+                    with w.loop(0, w.pick(w.both(near, w.is_("slt", w.add(row, rows), m)), rows, 0)) as r:
+                        place = w.at(elt, next_a, w.mul(r.i, a_row))
+                        with w.loop(0, size, line) as j:
+                            nearer(w.at(elt, place, j.i))
+                    given = rows, a_s, a_row, w.pick(upright, rows, a_col), row, e_s, e_r
+                    copies = w("xor i1 " + as_is + ", true")
+                    part(g.i, middle, 1, copies, *given)
+                    part(middle, copied, 0, copies, *given)
+                    part(copied, until, 0, "true", *given)
+                    s.next = [w.add(row, rows)]
+                half.next = s.values
 
     def panels(self):
         """Panels `first` to `until` of a matrix, each contiguous: [panel, row, column]; `group` is the first there."""
