@@ -21,7 +21,7 @@ import math
 from collections import namedtuple
 from itertools import product
 
-from .gemm import PIECE, Step, evenly, gemm, split, up, widest
+from .gemm import PIECE, Step, evenly, gemm, up
 from .kernels import ELEMENTS, FIELDS, host as any_host
 from .taps import BACK, FORTH, SPOTS, TapKernels
 from .threads import get_num_threads
@@ -312,6 +312,28 @@ def even_part(n, most):
 def last_part(n, part):
     """The size of the last of the parts of `n`."""
     return n - (n - 1) // part * part
+
+
+def split(n, most):
+    """`n` in equal parts of at most `most`: [(size, how many)]."""
+    parts = -(-n // most)
+    low, more = divmod(n, parts)
+    return [(size, many) for size, many in ((low + 1, more), (low, parts - more)) if many]
+
+
+def widest(machine, M, N, K):
+    """How many vectors wide the panels are at most: what takes the fewest cycles, by count."""
+    vectors, best = -(-N // machine.lanes), None
+    call = 60 / max(K, 1)                  # what a call of the innermost kernel costs beside its work, for each k
+    for width in (3, 2, 4, 1, 6, 8) if machine.registers == 32 else (3, 2, 1, 4):
+        rows = machine.rows(width)
+        cost = 0
+        for n, panels in split(vectors, width):
+            for m, strips in split(M, rows):
+                cost += panels * strips * (max(m * n / 2, (m + n) / 2, 4) + call)
+        if best is None or cost < best[0] * 0.98:
+            best = cost, width
+    return best[1]
 
 
 def kernels(counts, height, widths, width):

@@ -3,10 +3,12 @@
 `gemm` plans one step that computes, for every matrix of a batch, alpha * A @ B + beta * E, with E and a final relu left
 out at will. A and B may have any strides, C must be contiguous along its rows or along its columns.
 
-The product is cut the way BLIS does it. A tile is a block of rows and columns of one result; it goes through the
-columns in panels of a few vectors and through the rows a few at a time, and the innermost kernel holds that small
-block of C in registers while it runs along k: one vector of B times one number of A, spread, added to it. Panels of B
-that do not lie well are copied to the stack first (turned, if B is a transposed matrix), and so are blocks of A.
+The product is cut the way BLIS does it. A tile is a block of rows and columns of one result; it goes through k in
+blocks, through the rows a strip of a few at a time, and along each strip through the columns in panels of a few
+vectors. The innermost kernel holds such a small block of C in registers while it runs along k: one vector of B times
+one number of A, spread, added to it. The strip of A stays in the first cache; the panels of B, copied to the stack
+first (turned, if B is a transposed matrix) unless they lie well, stay in the second. Blocks of A are copied too where
+they lie badly.
 
 Each element adds its products in the order of k, in blocks that the shapes alone decide on; nothing else about the
 cutting shows in the result. So results do not depend on the number of threads, nor on how the tiles were chosen.
@@ -148,7 +150,9 @@ def plan_dots(machine, f, count):
 
 def plan_gemm(machine, f, count):
     M, N, K, size = f["M"], f["N"], f["K"], machine.size
-    width = widest(machine, M, N, K)
+    # The shape of the innermost kernels follows from the columns alone, and all of a kind are made together, so that
+    # another number of rows (a new batch size) compiles nothing.
+    width = 3 if N > machine.lanes else 1
     rows, across = machine.rows(width), width * machine.lanes
     f["rows"], f["width"] = rows, width
     straight = f["b_col"] == 1
@@ -174,39 +178,8 @@ def plan_gemm(machine, f, count):
     f["a_room"] = (m + 2 * rows) * (depth + 4 * machine.lanes) if f["a_pack"] else 1
     as_is = f["e_col"] == -1 and f["alpha"] == bits(1.0) and not f["relu"] and not f["runtime"]
     plain = as_is and K <= min(block, PART)
-    f["kernels"] = machine.micro(shapes(f, rows, width, machine.lanes), plain)
+    f["kernels"] = machine.micro([(rows, n + 1) for n in range(width)], plain)
     return machine.function("gemm")
-
-
-def widest(machine, M, N, K):
-    """How many vectors wide the panels are at most: what takes the fewest cycles, by count."""
-    vectors, best = -(-N // machine.lanes), None
-    call = 60 / max(K, 1)                  # what a call of the innermost kernel costs beside its work, for each k
-    for width in (3, 2, 4, 1, 6, 8) if machine.registers == 32 else (3, 2, 1, 4):
-        rows = machine.rows(width)
-        cost = 0
-        for n, panels in split(vectors, width):
-            for m, strips in split(M, rows):
-                cost += panels * strips * (max(m * n / 2, (m + n) / 2, 4) + call)
-        if best is None or cost < best[0] * 0.98:
-            best = cost, width
-    return best[1]
-
-
-def split(n, most):
-    """`n` in equal parts of at most `most`: [(size, how many)]."""
-    parts = -(-n // most)
-    low, more = divmod(n, parts)
-    return [(size, many) for size, many in ((low + 1, more), (low, parts - more)) if many]
-
-
-def shapes(f, rows, width, lanes):
-    """The shapes (rows, vectors) that the innermost kernels of a plan have."""
-    heights = {min(f["tile_m"], f["M"]), f["M"] - (f["tiles_m"] - 1) * f["tile_m"]}
-    widths = {min(f["tile_n"], f["N"]), f["N"] - (f["tiles_n"] - 1) * f["tile_n"]}
-    tall = {m for height in heights for m, _ in split(height, rows)}
-    wide = {n for one in widths for n, _ in split(-(-one // lanes), width)}
-    return [(m, n) for m in sorted(tall) for n in sorted(wide)]
 
 
 COST_A = {DIRECT: 0.3, TURN: 1.7, GATHER: 3.0}                # cycles to pack an element, or to fetch it, about

@@ -32,15 +32,17 @@ class Kernels:
     def micro(self, name, rows, width, plain):
         """The innermost kernel: a block of `rows` times `width` vectors of C, held in registers along k.
 
-        It does %panels such blocks, side by side; the last vector of the last has %last elements. A `plain` one stores
-        the sums as they are (no alpha, no E, no floor), and its k is at most PART."""
+        It does %panels such blocks, side by side; the last vector of the last has %last elements. Of the rows only
+        %height are there: the last is read again in the place of the others, and those are not stored. A `plain` one
+        stores the sums as they are (no alpha, no E, no floor), and its k is at most PART."""
         v, elt = self.v, self.element
-        w = Writer(f"define void @{name}(i64 %panels, i64 %k, ptr %a, i64 %a.row, i64 %a.col, ptr %b, i64 %b.row, "
-                   f"i64 %b.step, ptr %c, i64 %c.row, ptr %e, i64 %e.row, i64 %e.step, i64 %last, {elt} %alpha, "
-                   f"{elt} %beta, {elt} %floor)")
+        w = Writer(f"define void @{name}(i64 %panels, i64 %height, i64 %k, ptr %a, i64 %a.row, i64 %a.col, ptr %b, "
+                   f"i64 %b.row, i64 %b.step, ptr %c, i64 %c.row, ptr %e, i64 %e.row, i64 %e.step, i64 %last, "
+                   f"{elt} %alpha, {elt} %beta, {elt} %floor)")
         alpha, beta, floor = [v.spread(w, x) for x in ("%alpha", "%beta", "%floor")]
         spare = plain or w(f"alloca [{rows * width} x {v.type}], align 64")      # what earlier parts of k added up to
-        starts = [w.at(elt, "%a", w.mul(i, "%a.row")) for i in range(rows)]
+        lowest = w.sub("%height", 1)
+        starts = [w.at(elt, "%a", w.mul(w.least(i, lowest), "%a.row")) for i in range(rows)]
         final = w.sub("%panels", 1)
         with w.loop(0, "%panels", 1, [("ptr", "%b"), ("ptr", "%c"), ("ptr", "%e")]) as panel:
             b, c, e = panel.values
@@ -53,14 +55,16 @@ class Kernels:
             sums = self.along(w, rows, width, starts, 0, "%k", 0, b)[2:] if plain else \
                 self.in_parts(w, rows, width, starts, b, spare)
             some = v.mask(w, w.pick(w.is_("eq", panel.i, final), "%last", self.lanes))
-            for i, j in product(range(rows), range(width)):
-                to, old = w.at(elt, c_rows[i], j * self.lanes), w.at(elt, e_rows[i], j * self.lanes)
-                edge, total = j == width - 1, sums[i * width + j]
-                if not plain:
-                    old = v.load_some(w, old, some) if edge else v.load(w, old)
-                    total = v.fma(w, beta, old, w(f"fmul {v.type} {alpha}, {total}"))
-                    total = v.at_least(w, total, floor)
-                v.store_some(w, total, to, some) if edge else v.store(w, total, to)
+            for i in range(rows):
+                with w.when(w.is_("sgt", "%height", i)):
+                    for j in range(width):
+                        to, old = w.at(elt, c_rows[i], j * self.lanes), w.at(elt, e_rows[i], j * self.lanes)
+                        edge, total = j == width - 1, sums[i * width + j]
+                        if not plain:
+                            old = v.load_some(w, old, some) if edge else v.load(w, old)
+                            total = v.fma(w, beta, old, w(f"fmul {v.type} {alpha}, {total}"))
+                            total = v.at_least(w, total, floor)
+                        v.store_some(w, total, to, some) if edge else v.store(w, total, to)
             panel.next = [w.at(elt, b, "%b.step"), w.at(elt, c, width * self.lanes), w.at(elt, e, "%e.step")]
         return v.declarations() + w.text()
 
@@ -104,18 +108,17 @@ class Kernels:
     def strips(self):
         """Strips of rows of a matrix that is contiguous along its columns, each strip contiguous: [strip, column, row].
 
-        The first `taller` strips have one row more than `low`. Behind each strip there is room for a vector."""
+        Behind each strip there is room for a vector."""
         v, elt, n = self.v, self.element, self.lanes
-        w = Writer("define internal void @strips(ptr %to, ptr %from, i64 %from.col, i64 %strips, i64 %low, "
-                   "i64 %taller, i64 %cols)")
+        w = Writer("define internal void @strips(ptr %to, ptr %from, i64 %from.col, i64 %strips, i64 %height, "
+                   "i64 %cols)")
+        some, room = v.mask(w, "%height"), w.add(w.mul("%height", "%cols"), n)
 
-        def pack(count, height, some, to, source):
+        def pack(count, to, source):
             """`count` strips side by side, along the columns: what lies side by side is read together."""
-            room = w.add(w.mul(height, "%cols"), n)
-
             def move(start, some):
                 for i in range(count):
-                    one = v.load_some(w, w.at(elt, w.at(elt, source, w.mul(i, height)), start), some)
+                    one = v.load_some(w, w.at(elt, w.at(elt, source, w.mul(i, "%height")), start), some)
                     v.store(w, one, w.at(elt, w.at(elt, to, w.mul(i, room)), start))   # the next writes over too much
 
             with w.loop(0, "%cols", 1, [("ptr", to), ("ptr", source)]) as k:
@@ -123,22 +126,16 @@ class Kernels:
                 if n >= ROWS:                    # a strip is no higher than a vector
                     move(0, some)
                 else:
-                    with w.loop(0, height, n) as part:
-                        move(part.i, v.mask(w, w.sub(height, part.i)))
-                k.next = [w.at(elt, to, height), w.at(elt, source, "%from.col")]
+                    with w.loop(0, "%height", n) as part:
+                        move(part.i, v.mask(w, w.sub("%height", part.i)))
+                k.next = [w.at(elt, to, "%height"), w.at(elt, source, "%from.col")]
 
-        with w.loop(0, 2, 1, [("i64", 0), ("ptr", "%to"), ("ptr", "%from")]) as turn:      # the taller, then the others
-            begin, to, source = turn.values
-            height = w.sub(w.add("%low", 1), turn.i)
-            end = w.pick(w.is_("eq", turn.i, 0), "%taller", "%strips")
-            some, room = v.mask(w, height), w.add(w.mul(height, "%cols"), n)
-            together = w.add(begin, w.down(w.sub(end, begin), TOGETHER))
-            for first, last, count in ((begin, together, TOGETHER), (together, end, 1)):
-                with w.loop(first, last, count, [("ptr", to), ("ptr", source)]) as s:
-                    pack(count, height, some, *s.values)
-                    s.next = [w.at(elt, s.values[0], w.mul(count, room)), w.at(elt, s.values[1], w.mul(count, height))]
-                to, source = s.values
-            turn.next = [end, to, source]
+        to, source, together = "%to", "%from", w.down("%strips", TOGETHER)
+        for first, last, count in ((0, together, TOGETHER), (together, "%strips", 1)):
+            with w.loop(first, last, count, [("ptr", to), ("ptr", source)]) as s:
+                pack(count, *s.values)
+                s.next = [w.at(elt, s.values[0], w.mul(count, room)), w.at(elt, s.values[1], w.mul(count, "%height"))]
+            to, source = s.values
         return w.text()
 
     def gather(self):
@@ -274,12 +271,22 @@ class Kernels:
         vectors = w.count_of(cols, n)
         panels, strips = w.count_of(vectors, f["width"]), w.count_of(m, f["rows"])
         thin, wider = w.div(vectors, panels), w.rem(vectors, panels)     # so many panels are one vector wider
-        low, taller = w.div(m, strips), w.rem(m, strips)
+        full, rest = w.div(m, f["rows"]), w.rem(m, f["rows"])
         # rows of the copy start at odd multiples of the vector, so that they do not meet in the cache
         far = w.add(w.up(size, 2 * n), n)
+
+        def turn():
+            def pack(to, source, strips, rows):
+                w.do(f"call void @strips(ptr {to}, ptr {source}, i64 {f['a_col']}, i64 {strips}, i64 {rows}, "
+                     f"i64 {size})")
+
+            pack(a_pack, a, full, f["rows"])
+            with w.when(w.is_("sgt", rest, 0)):
+                pack(w.at(elt, a_pack, w.mul(full, w.add(w.mul(f["rows"], size), n))),
+                     w.at(elt, a, w.mul(full, f["rows"])), 1, rest)
+
         w.switch(f["a_pack"], {
-            TURN: lambda: w.do(f"call void @strips(ptr {a_pack}, ptr {a}, i64 {f['a_col']}, i64 {strips}, i64 {low}, "
-                               f"i64 {taller}, i64 {size})"),
+            TURN: turn,
             GATHER: lambda: w.do(f"call void @gather(ptr {a_pack}, i64 {far}, ptr {a}, i64 {f['a_row']}, "
                                  f"i64 {f['a_col']}, i64 {m}, i64 {size})")})
         direct, upright = w.is_("eq", f["a_pack"], DIRECT), w.is_("eq", f["a_pack"], TURN)
@@ -292,6 +299,7 @@ class Kernels:
         as_is = w.is_("eq", f["b_pack"], DIRECT)
         near = w.both(w.is_("eq", a_col, 1), w.is_("ne", f["a_pack"], TURN))
         table = w(f"inttoptr i64 {f['kernels']} to ptr")
+        first_kernel = w.sub(w.mul(w.sub(f["rows"], 1), WIDTH), 1)
 
         def start(p):
             """Where panel `p` starts, in columns."""
@@ -314,53 +322,48 @@ class Kernels:
             right = start(until)
             further = w.least(start(w.least(w.add(until, f["group"]), panels)), cols)
 
-            def part(first, end, more, packed, rows, a_s, a_row, a_col, row, e_s, e_r):
+            def part(first, end, more, packed, height, a_s, a_row, a_col, row, e_s, e_r):
                 """The panels from `first` to `end` of one strip of rows, `more` (0 or 1) vectors wider than thin."""
                 with w.when(w.is_("slt", first, end)):
                     width, column = w.add(thin, more), start(first)
                     wide = w.mul(width, n)
-                    kernel = w.load("ptr", w.at("ptr", table, w.add(w.mul(w.sub(rows, 1), WIDTH), w.sub(width, 1))))
+                    kernel = w.load("ptr", w.at("ptr", table, w.add(first_kernel, width)))
                     copy = w.at(elt, b_pack, w.mul(w.sub(column, left), size))
                     panel = w.pick(packed, copy, w.at(elt, b, w.mul(column, f["b_col"])), "ptr")
                     last = w.least(w.sub(cols, w.sub(start(end), n)), n)     # elements in the very last vector
-                    w.do(f"call void {kernel}(i64 {w.sub(end, first)}, i64 {size}, ptr {a_s}, i64 {a_row}, "
-                         f"i64 {a_col}, ptr {panel}, i64 {w.pick(packed, wide, f['b_row'])}, "
+                    w.do(f"call void {kernel}(i64 {w.sub(end, first)}, i64 {height}, i64 {size}, ptr {a_s}, "
+                         f"i64 {a_row}, i64 {a_col}, ptr {panel}, i64 {w.pick(packed, wide, f['b_row'])}, "
                          f"i64 {w.mul(wide, w.pick(packed, size, 1))}, "
                          f"ptr {w.at(elt, w.at(elt, c, column), w.mul(row, f['c_row']))}, i64 {f['c_row']}, "
-                         f"ptr {w.at(elt, e_s, w.mul(column, e_col))}, i64 {e_r}, i64 {w.mul(wide, e_col)}, i64 {last}, "
-                         f"{elt} {alpha}, {elt} {beta}, {elt} {floor})")
+                         f"ptr {w.at(elt, e_s, w.mul(column, e_col))}, i64 {e_r}, i64 {w.mul(wide, e_col)}, "
+                         f"i64 {last}, {elt} {alpha}, {elt} {beta}, {elt} {floor})")
 
-            with w.loop(0, 2, 1, [("i64", 0)]) as half:                      # the taller strips, then the others
-                rows, taller_ones = w.sub(w.add(low, 1), half.i), w.is_("eq", half.i, 0)
-                before = w.pick(taller_ones, 0, taller)
-                count = w.pick(taller_ones, taller, w.sub(strips, taller))
-                with w.loop(0, count, 1, [("i64", half.values[0])]) as s:
-                    row, strip = s.values[0], w.add(before, s.i)
-                    with w.loop(0, ahead) as q:    # the next panels come nearer, a few rows with each strip
-                        place = w.at(elt, b, w.mul(w.add(w.mul(strip, share), q.i), f["b_row"]))
-                        with w.loop(right, further, line) as j:
-                            nearer(w.at(elt, place, j.i))
-                    e_s = w.at(elt, e, w.mul(row, e_row))
-                    with w.when(single):
-                        with w.loop(0, rows) as r:
-                            one = self.v.spread(w, w.load(elt, w.at(elt, e_s, w.mul(r.i, e_row))))
-                            for j in range(WIDTH):
-                                self.v.store(w, one, w.at(elt, ebuf, w.add(w.mul(r.i, WIDTH * n), j * n)))
-                    e_s, e_r = w.pick(single, ebuf, e_s, "ptr"), w.pick(single, WIDTH * n, e_row)
-                    packed = w.add(w.mul(row, size), w.mul(strip, n))
-                    a_s = w.at(elt, a, w.pick(upright, packed, w.mul(row, a_row)))
-                    next_a = w.at(elt, a_s, w.mul(rows, a_row))              # the next strip comes nearer
-                    with w.loop(0, w.pick(w.both(near, w.is_("slt", w.add(row, rows), m)), rows, 0)) as r:
-                        place = w.at(elt, next_a, w.mul(r.i, a_row))
-                        with w.loop(0, size, line) as j:
-                            nearer(w.at(elt, place, j.i))
-                    given = rows, a_s, a_row, w.pick(upright, rows, a_col), row, e_s, e_r
-                    copies = w("xor i1 " + as_is + ", true")
-                    part(g.i, middle, 1, copies, *given)
-                    part(middle, copied, 0, copies, *given)
-                    part(copied, until, 0, "true", *given)
-                    s.next = [w.add(row, rows)]
-                half.next = s.values
+            with w.loop(0, m, f["rows"], [("i64", 0)]) as s:
+                row, strip, height = s.i, s.values[0], w.least(f["rows"], w.sub(m, s.i))
+                with w.loop(0, ahead) as q:    # the next panels come nearer, a few rows with each strip
+                    place = w.at(elt, b, w.mul(w.add(w.mul(strip, share), q.i), f["b_row"]))
+                    with w.loop(right, further, line) as j:
+                        nearer(w.at(elt, place, j.i))
+                e_s = w.at(elt, e, w.mul(row, e_row))
+                with w.when(single):
+                    with w.loop(0, height) as r:
+                        one = self.v.spread(w, w.load(elt, w.at(elt, e_s, w.mul(r.i, e_row))))
+                        for j in range(WIDTH):
+                            self.v.store(w, one, w.at(elt, ebuf, w.add(w.mul(r.i, WIDTH * n), j * n)))
+                e_s, e_r = w.pick(single, ebuf, e_s, "ptr"), w.pick(single, WIDTH * n, e_row)
+                packed = w.add(w.mul(row, size), w.mul(strip, n))
+                a_s = w.at(elt, a, w.pick(upright, packed, w.mul(row, a_row)))
+                next_a = w.at(elt, a_s, w.mul(height, a_row))                # the next strip comes nearer
+                with w.loop(0, w.pick(near, w.least(f["rows"], w.sub(w.sub(m, row), height)), 0)) as r:
+                    place = w.at(elt, next_a, w.mul(r.i, a_row))
+                    with w.loop(0, size, line) as j:
+                        nearer(w.at(elt, place, j.i))
+                given = height, a_s, a_row, w.pick(upright, height, a_col), row, e_s, e_r
+                copies = w("xor i1 " + as_is + ", true")
+                part(g.i, middle, 1, copies, *given)
+                part(middle, copied, 0, copies, *given)
+                part(copied, until, 0, "true", *given)
+                s.next = [w.add(strip, 1)]
 
     def panels(self):
         """Panels `first` to `until` of a matrix, each contiguous: [panel, row, column]; `group` is the first there."""
