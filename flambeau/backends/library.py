@@ -7,6 +7,7 @@ the reference, where there is none: integers, complex numbers, layouts that no k
     convolve(dtype, x, weight, y, stride, padding, dilation, groups, transposed, bias, relu)     Steps; convolve.py
     convolve_weight(dtype, x, g, weight, stride, padding, dilation, groups)                      Steps; convolve.py
     max_pool(dtype, x, y, maps), drop(dtype, rows, count, size, shared)                          a Step; pools.py
+    add_rows(dtype, count, cols, size, skip)                                                     a Step; pools.py
 
 Note [Own kernels]: these are kernels of our own, in LLVM's language, and not calls of the OpenBLAS inside NumPy. What
 was compared, in microseconds, float32, on two threads of a Sapphire Rapids processor with AVX-512, each alone in its
@@ -27,9 +28,9 @@ import math
 from ..base.shapes import contiguous_strides
 from .convolve import convolve, convolve_weight
 from .gemm import Step, gemm
-from .pools import drop, max_pool
+from .pools import add_rows, drop, max_pool
 
-__all__ = ["Step", "ask", "convolve", "convolve_weight", "drop", "gemm", "max_pool"]
+__all__ = ["Step", "add_rows", "ask", "convolve", "convolve_weight", "drop", "gemm", "max_pool"]
 
 
 def ask(name, dtype, args, outs, params):
@@ -46,6 +47,10 @@ def ask(name, dtype, args, outs, params):
         if outs[0] != outs[1]:                            # values in working memory, places as their reader wants them
             return None
         found = max_pool(dtype, args[0], outs[0], *params)
+    elif name == "add_rows":
+        if any(strides != contiguous_strides(shape) for shape, strides in (*args, *outs)):
+            return None
+        found = add_rows(dtype, *args[0][0], outs[0][0][0], *params)
     else:
         (shape, strides), (index, index_strides) = args
         if strides != contiguous_strides(shape) or index_strides != contiguous_strides(index):

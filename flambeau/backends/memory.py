@@ -187,6 +187,7 @@ def _home(size):
 
 def _large(size):
     """(class, address) of an idle block of this class or little more, or of a fresh one."""
+    _quarter()                                        # read now: a finaliser may ask when files can no longer be opened
     near = size
     while near <= size * (100 + MORE) // 100:
         home = _homes.get(near)

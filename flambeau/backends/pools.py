@@ -1,4 +1,5 @@
-"""Pooling as native steps: the largest of each window with its place, and gradients sent back to such places.
+"""Pooling as native steps: the largest of each window with its place, and gradients sent back to such places; and rows
+added up where an index says.
 
 `max_pool` goes over the outputs of a row by vectors where their windows lie inside the input, and one by one at its
 borders. Of equals the first is taken, of nans the last, as in PyTorch. `drop` adds elements where an index says, one
@@ -13,6 +14,8 @@ from .writer import Vectors, Writer
 WINDOW = ("x_p x_h x_w size_h size_w y_p y_h y_w out_h out_w k_h step_h pad_h dil_h k_w step_w pad_w dil_w first last "
           "planes").split()
 DROP = "count size g_row index_row".split()
+ROWS = "count size cols wide skip".split()
+WIDE = 64                     # columns of a tile, where rows are added up
 
 
 class PoolKernels:
@@ -139,6 +142,35 @@ class PoolKernels:
                 w.store(elt, w(f"fadd {elt} {w.load(elt, to)}, {w.load(elt, w.at(elt, g, i.i))}"), to)
         return v.declarations() + w.text()
 
+    def add_rows(self, name):
+        """The step: a few columns of the table a tile; buffers g, index, out."""
+        v, elt, n = self.v, self.element, self.lanes
+        w, f = self.open(name, ROWS)
+        G, I, O = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
+        with w.loop("%begin", "%end") as t:
+            left = w.mul(t.i, f["wide"])
+            cols = w.least(f["wide"], w.sub(f["cols"], left))
+            whole = w.down(cols, n)
+            some, ragged = v.mask(w, w.sub(cols, whole)), w.is_("slt", whole, cols)
+            out, g = w.at(elt, O, left), w.at(elt, G, left)
+            with w.loop(0, f["size"]) as r:
+                row = w.at(elt, out, w.mul(r.i, f["cols"]))
+                with w.loop(0, whole, n) as j:
+                    v.store(w, "zeroinitializer", w.at(elt, row, j.i))
+                with w.when(ragged):
+                    v.store_some(w, "zeroinitializer", w.at(elt, row, whole), some)
+            with w.loop(0, f["count"]) as i:
+                at = w.load("i64", w.at("i64", I, i.i))
+                with w.when(w.is_("ne", at, f["skip"])):
+                    row, more = w.at(elt, out, w.mul(at, f["cols"])), w.at(elt, g, w.mul(i.i, f["cols"]))
+                    with w.loop(0, whole, n) as j:
+                        to = w.at(elt, row, j.i)
+                        v.store(w, w(f"fadd {v.type} {v.load(w, to)}, {v.load(w, w.at(elt, more, j.i))}"), to)
+                    with w.when(ragged):
+                        to, rest = w.at(elt, row, whole), v.load_some(w, w.at(elt, more, whole), some)
+                        v.store_some(w, w(f"fadd {v.type} {v.load_some(w, to, some)}, {rest}"), to, some)
+        return v.declarations() + w.text()
+
 
 # --- the plan ---------------------------------------------------------------------------------------------------------
 
@@ -185,6 +217,20 @@ def drop(dtype, rows, count, size, shared=False):
     each = 3 * count + size // 8 + 20
     return Step(machine.function("drop"), rows, min(rows, max(1, PIECE // each)),
                 [count, size, count, 0 if shared else count])
+
+
+def add_rows(dtype, count, cols, size, skip):
+    """A Step that adds the rows of g [count, cols] at index [count] of zeros [size, cols]; or None.
+
+    What is sent to row `skip` is left out. All are contiguous and every index is in range. The buffers are g, index, out.
+    """
+    dtype = getattr(dtype, "name", dtype)
+    if dtype not in ELEMENTS or not count or not cols or not size:
+        return None
+    machine = host(dtype, PoolKernels)
+    tiles = -(-cols // WIDE)
+    each = (2 * count + size) * min(cols, WIDE) // machine.lanes + 5 * count
+    return Step(machine.function("add_rows"), tiles, min(tiles, max(1, PIECE // each)), [count, size, cols, WIDE, skip])
 
 
 def reaches(window):

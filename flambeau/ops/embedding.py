@@ -60,6 +60,14 @@ class _embedding_backward(Op):
             out[padding_idx] = 0
         return out
 
+    def body(k, grad, indices, rows, padding_idx, scale_grad_by_freq):
+        if scale_grad_by_freq or not indices.numel:
+            return NotImplemented
+        at = k.reshape(k.cast(indices, dtypes.int64), (indices.numel,))
+        grad = k.reshape(grad, (indices.numel, grad.shape[-1]))
+        made = k.library("add_rows", (grad, at), [(grad.dtype, (rows, grad.shape[-1]))], (max(padding_idx, -1),))
+        return NotImplemented if made is None else made[0]
+
     def d_grad(g, indices, padding_idx):
         out = g.index_select(0, indices.reshape(-1)).reshape((*indices.shape, g.shape[-1]))
         return out if padding_idx < 0 else out.masked_fill((indices == padding_idx).unsqueeze(-1), 0)

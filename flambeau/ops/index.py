@@ -462,6 +462,15 @@ class index_add(Op):
         reduce_at(xp, xp.add, table, index.reshape(-1), table_of(xp, source, d))
         return table_back(xp, table, input.shape, d)
 
+    def body(k, input, dim, index, source, *, alpha=1):
+        if not input.ndim or dim % input.ndim or not input.dtype.is_floating_point or input.ndim != source.ndim:
+            return NotImplemented
+        width = max(input.numel // max(input.shape[0], 1), 1)
+        at = k.reshape(k.cast(index, dtypes.int64), (index.numel,))
+        made = k.library("add_rows", (k.reshape(source, (index.numel, width)), at),
+                         [(input.dtype, (input.shape[0], width))], (-1,))
+        return NotImplemented if made is None else input + k.reshape(made[0], input.shape) * alpha
+
     def d_input(g): return g
 
     def d_source(g, dim, index, source_spec, alpha):

@@ -154,6 +154,18 @@ class bmm(Op):
     def body(k, input, mat2):  return product(k, input, mat2)
 
 
+class _bmm_as_it_lies(Op):
+    """The matrix products of batches whose dimensions no view can fold into one: attention's heads, usually."""
+
+    node = "UnsafeViewBackward0"          # PyTorch copies them, and unfolds the result
+
+    def meta(input, mat2):     return spec(input.dtype, (*input.shape[:-1], mat2.shape[-1]), None, input.device)
+    def ref(xp, input, mat2):  return xp.matmul(input, mat2)
+    def d_input(g, mat2):      return matmul(g, adjoint(mat2))
+    def d_mat2(g, input):      return matmul(adjoint(input), g)
+    def body(k, input, mat2):  return product(k, input, mat2)
+
+
 class mv(Op):
     """The product of a matrix and a vector."""
 
@@ -534,6 +546,11 @@ def batched(input, other):
     l, p = (s2[-2], s2[-1]) if len(s2) > 1 else (s2[0], 1)
     batch = shapes.broadcast(s1[:-2], s2[:-2])
     count = shapes.numel(batch)
+    if s1[:-2] == s2[:-2] and len(batch) > 1 and k == l and count and input.spec.dtype is other.spec.dtype \
+            and input.spec.dtype in (dtypes.float32, dtypes.float64) and \
+            any(shapes.view_strides(t.spec.shape, t.spec.strides, (count, *t.spec.shape[-2:])) is None
+                for t in (input, other)):
+        return _bmm_as_it_lies(input, other)
     left = _reshape(_expand(input, (*batch, n, k)), (count, n, k))
     right = _reshape(_expand(other, (*batch, l, p)), (count, l, p)) if len(s2) > 1 else \
         _reshape(_expand(other, (*batch, l)), (count, l)).unsqueeze(2)

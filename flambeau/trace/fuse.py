@@ -71,6 +71,7 @@ class Fuser:
         self.rank = 0
         self.cuts = {}            # (shape, dimensions, blocks) of a reduction that was cut → its group and axes
         nodes = self._needed(graph, wanted)
+        self.viewed = {id(node.args[0]) for node in nodes if node.op == "view"}
         for slot in wanted:
             node = graph.slots.get(slot)
             if node is not None:
@@ -394,6 +395,12 @@ class Fuser:
 
     def _start(self, node):
         """A group for this node alone, for now."""
+        if node.op == "copy" and not node.stored and (node.layout is None or node.layout.contiguous) \
+                and id(node) not in self.viewed and node.args[0].op == "reshape" and out_of_stride(node.args[0]):
+            # what will be copied to be seen in this shape need not be copied again
+            seen = self._settled(node.args[0], node)
+            node.op, node.args, node.attr = seen.op, seen.args, seen.attr
+            return
         node.args = tuple(self._settled(arg, node) for arg in node.args)
         if node.op == "gather":
             node.args = (self._store_seen(node.args[0], node), node.args[1])

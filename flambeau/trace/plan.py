@@ -155,7 +155,7 @@ class Plan:
         node = group.opaque
         if node is None:
             nest = Nest(group)
-            if nest.tiles:
+            if nest.tiles and any(read.store for read in nest.reads):        # all that it made may be made elsewhere
                 self._native(group, nest)
         elif node.op == "gemm":
             self._gemm(group, node)
