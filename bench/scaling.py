@@ -2,7 +2,8 @@
 
     python bench/scaling.py [--plot docs/scaling.svg] [--largest 8]
 
-First, traces of 10, 1,000 and 100,000 operations on three elements: what one operation costs to record, and to run.
+First, 10, 1,000 and 100,000 operations on three elements: what one operation costs to record, and to run. A trace runs
+when it has `flambeau.config.trace_instructions`, so most of the 100,000 run while the rest is recorded.
 Then `relu(x*y+z)*0.5+x` on 10 to 10^8 elements, beside PyTorch. `--plot` draws the latter (needs matplotlib).
 """
 import argparse
@@ -14,7 +15,6 @@ import side
 import torch
 
 import flambeau
-from flambeau.base import settings
 
 COUNTS = (10, 1_000, 100_000)
 # An operation may cost this much more among 100,000 than among 1,000: with so many objects alive the processor's caches
@@ -64,26 +64,16 @@ def traces():
     """Print what an operation costs in traces of each length, in microseconds."""
     print(f"{'microseconds per operation':<42}{'operations':>12}{'recording':>12}{'first run':>12}{'run again':>12}"
           f"{'PyTorch':>12}")
-    bounds = settings.trace_instructions, settings.trace_bytes
     gc.collect()
     gc.freeze()                                   # PyTorch's own objects would be looked through in our time
     for shape, words in ((chain, "a chain"), (wide, "all results kept"), (backward, "a chain and its backward")):
         cost = {}
-        for bounded in (False, True):
-            for count in COUNTS:
-                if bounded and count <= bounds[0]:
-                    continue                      # the bound is not reached: the same as without
-                settings.trace_instructions, settings.trace_bytes = bounds if bounded else (1 << 60, 1 << 60)
-                times = [t / count for t in (*trace_times(shape, count), torch_time(shape, count))]
-                settings.trace_instructions, settings.trace_bytes = bounds
-                cost[count] = {"recording and running": times[0] + times[2], "the first run": times[1]}
-                grown = [name for name, each in cost[count].items()
-                         if count > 1_000 and each > FLAT * cost[1_000][name]]
-                # With the bound, most of the running happens while the rest is recorded.
-                where = f", run every {bounds[0]:,}" if bounded else ""
-                verdict = grown and side.paint(f"   grows faster than the work: {', '.join(grown)}", False)
-                print(f"{words + where:<42}{count:>12,}{''.join(f'{1e6 * t:12.2f}' for t in times)}", verdict or "",
-                      flush=True)
+        for count in COUNTS:
+            times = [t / count for t in (*trace_times(shape, count), torch_time(shape, count))]
+            cost[count] = {"recording and running": times[0] + times[2], "the first run": times[0] + times[1]}
+            grown = [name for name, each in cost[count].items() if count > 1_000 and each > FLAT * cost[1_000][name]]
+            verdict = grown and side.paint(f"   grows faster than the work: {', '.join(grown)}", False)
+            print(f"{words:<42}{count:>12,}{''.join(f'{1e6 * t:12.2f}' for t in times)}", verdict or "", flush=True)
     gc.unfreeze()
 
 

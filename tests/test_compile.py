@@ -1313,3 +1313,49 @@ def test_random_programs(seed):
             for world in (a, b):
                 world.tensors[1].add_(1)
                 world.number += 0.25
+
+
+def test_a_compiled_module_is_a_module():
+    net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+    compiled = torch.compile(net)
+    assert isinstance(compiled, torch.nn.Module) and compiled._orig_mod is net
+    assert [name for name, _ in compiled.named_parameters()][0] == "_orig_mod.0.weight"
+    assert all(a is b for a, b in zip(compiled.parameters(), net.parameters(), strict=True))
+    x = torch.randn(4, 3)
+    for _ in range(4):
+        assert torch.allclose(compiled(x), net(x))
+    assert compiled.recordings[0].hits == 3
+    compiled.eval()
+    assert not net.training and not compiled.training
+    compiled.note = 3
+    assert net.note == 3
+    seen = []
+    compiled.register_forward_hook(lambda module, args, out: seen.append(module))
+    compiled(x)
+    assert seen == [compiled]
+    state = compiled.state_dict().items()
+    net.load_state_dict({name.removeprefix("_orig_mod."): torch.zeros_like(t) for name, t in state})
+    assert compiled(x).tolist() == [[0.0]] * 4
+
+
+def test_a_whole_step_with_an_optimizer_is_replayed():
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.1), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.02)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
+
+    @torch.compile
+    def step(x):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(net(x), x.sum(1, keepdim=True))
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    x = torch.randn(32, 3)
+    losses = []
+    for _ in range(30):
+        losses.append(step(x).item())
+        schedule.step()
+    assert losses[-1] < losses[0] / 2
+    assert sum(r.hits for r in step.recordings) >= 25, step.reasons

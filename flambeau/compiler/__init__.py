@@ -45,6 +45,9 @@ def compile(model=None, *, fullgraph=False, dynamic=None, backend="inductor", mo
         raise TypeError(f"compile() takes a function or an object, not the class {model.__name__}")
     if disable or backend == "eager" or getattr(model, "_compile_disabled", False):
         return model
+    if isinstance(getattr(model, "_modules", None), dict):        # a module: nothing else has such a thing
+        from .module import OptimizedModule
+        return OptimizedModule(model, fullgraph)
     from .compiled import Compiled
     return Compiled(model, fullgraph)
 

@@ -1,5 +1,5 @@
-"""Neural networks: for now the functions (`nn.functional`); modules come on top of them."""
-from . import functional, parameter
-from .parameter import Parameter
-
-__all__ = ["Parameter", "functional", "parameter"]
+"""Neural networks: modules, their parameters, the functions they call, and how weights are initialised."""
+from . import attention, common_types, functional, init, modules, parallel, parameter, utils
+from .modules import *
+from .parallel import DataParallel
+from .parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter

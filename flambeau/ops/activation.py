@@ -543,6 +543,9 @@ class _rrelu_front(Composite):
         need(lower <= upper, f"lower bound must not be above upper, got {lower} and {upper}")
         if not training:
             return run(_leaky_relu, inplace, input, (lower + upper) / 2)
-        slope = input.new_empty(input.shape).uniform_(lower, upper)
+        # PyTorch draws, in double precision, only for the elements that get a slope. So it has to be known how many.
+        sloped = input <= 0
+        drawn = input.new_empty((int(sloped.sum()),), dtype=dtypes.float64).uniform_(lower, upper)
+        slope = input.new_ones(input.shape).masked_scatter(sloped, drawn.to(input.dtype))
         made = _prelu_kernel(input, slope)
         return input.copy_(made) if inplace else made

@@ -1,10 +1,13 @@
 """Dropout and attention: random zeroing, and weighted sums whose weights come from queries and keys."""
 import math
 
-from ..base import dtypes
-from ..base.errors import need
-from ..base.op import Composite, door
-from .reduce import _safe_softmax
+from ..base import dtypes, shapes
+from ..base.errors import need, warn
+from ..base.op import Composite, Op, door
+from .create import empty_like
+from .matmul import _linear as linear
+from .reduce import _safe_softmax, _softmax_backward
+from .shape import cat
 
 
 class Layer(Composite):
@@ -20,7 +23,9 @@ def keep_mask(input, p, shape):
     """Ones where an element is kept, scaled so that the mean stays; zeros where it is dropped."""
     if p == 1:
         return input.new_zeros(shape)
-    return input.new_empty(shape).bernoulli_(1 - p).div_(1 - p)
+    # laid out like the input, in whose order in memory the numbers are drawn
+    blank = empty_like(input) if tuple(shape) == input.spec.shape else input.new_empty(shape)
+    return blank.bernoulli_(1 - p).div_(1 - p)
 
 
 def check_probability(p):
@@ -144,56 +149,181 @@ class _gumbel_softmax(Layer):
 # --- attention --------------------------------------------------------------------------------------------------------
 
 
+class _hide_later(Op):
+    """`input` [..., queries, keys] with minus infinity for keys that come after their query."""
+
+    def meta(input):      return input.like(shape=input.shape)
+    def ref(xp, input):   return xp.where(xp.tri(*input.shape[-2:], dtype=bool), input, input.dtype.type(-xp.inf))
+    def body(k, input):   return k.where(k.index(-1, input.shape) <= k.index(-2, input.shape), input, -math.inf)
+
+
+def wide(t):
+    """Half types are computed in float32."""
+    return t.float() if t is not None and t.spec.dtype.itemsize == 2 else t
+
+
+class _attend(Composite):
+    """(each query's average of `value`, the weights of the average): the softmax of the scaled products with the keys.
+
+    `attn_mask` is added to the products, or says where they count; `keep` is dropout's mask, which multiplies the
+    weights afterwards. Where `groups` queries share a key, they stand one after the other in the rows of `query`.
+    The weights, which backward needs, are kept in the dtype of `query`, and nothing else of their size is.
+    """
+
+    node = "ScaledDotProductFlashAttentionForCpuBackward0"
+
+    def of(query, key, value, attn_mask, keep, scale, causal, groups, safe):
+        scores = (wide(query) @ wide(key).transpose(-2, -1)) * scale
+        if attn_mask is None and not causal:
+            weights = scores.softmax(-1)
+        else:
+            rows = scores
+            if groups > 1:
+                *lead, queries, keys = scores.spec.shape
+                rows = scores.view((*lead, groups, queries // groups, keys))
+            if causal:                                     # no row is hidden in full
+                weights = _hide_later(rows).softmax(-1)
+            else:
+                rows = rows.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype is dtypes.bool else rows + attn_mask
+                weights = _safe_softmax(rows, -1) if safe else rows.softmax(-1)
+            weights = weights.view(scores.spec.shape) if groups > 1 else weights
+        out = (weights if keep is None else weights * keep) @ wide(value)
+        return out.to(query.dtype), weights.to(query.dtype)
+
+    def grads(g, needs, query, key, value, attn_mask, keep, scale, groups, out1):
+        g_out, g_weights = g
+        needed = iter(needs)
+        want_q, want_k, want_v = next(needed), next(needed), next(needed)
+        want_mask = attn_mask is not None and next(needed)
+        weights, q, k, v = wide(out1), wide(query), wide(key), wide(value)
+        made = [None, None, None]
+        d_weights = wide(g_weights)
+        if g_out is not None:
+            g_out = wide(g_out)
+            if want_v:
+                made[2] = (weights if keep is None else weights * keep).transpose(-2, -1) @ g_out
+            d = g_out @ v.transpose(-2, -1)
+            d = d if keep is None else d * keep
+            d_weights = d if d_weights is None else d + d_weights
+        if d_weights is not None and (want_q or want_k or want_mask):
+            d = _softmax_backward(d_weights, weights, -1)
+            if want_q or want_k:
+                scaled = d * scale
+                made[0] = scaled @ k if want_q else None
+                made[1] = scaled.transpose(-2, -1) @ q if want_k else None
+            if want_mask and groups > 1:
+                *lead, rows, keys = d.spec.shape
+                d = d.view((*lead, groups, rows // groups, keys))
+        if attn_mask is not None:
+            made.append(d if want_mask and d_weights is not None else None)
+        return (*made, None) if keep is not None else tuple(made)
+
+
+def attend(query, key, value, mask, dropout, causal, scale, groups=1, safe=True):
+    """(average, weights, the weights after dropout) of an attention; see `_attend`."""
+    size = query.shape[-1]
+    scale = scale if scale is not None else 1 / math.sqrt(size) if size else 1.0
+    keep = None
+    if dropout > 0:
+        check_probability(dropout)
+        shape = (*shapes.broadcast(tuple(query.shape[:-2]), tuple(key.shape[:-2])), query.shape[-2], key.shape[-2])
+        blank = query.detach()
+        keep = keep_mask(blank.float() if query.dtype.itemsize == 2 else blank, dropout, shape)
+    out, weights = _attend(query, key, value, mask, keep, scale, causal, groups, safe)
+    return out, weights, weights if keep is None else (weights * keep).to(weights.dtype)
+
+
 class _scaled_dot_product_attention(Layer):
     """Each query's average of `value`, weighted by the softmax of its products with the keys."""
 
     names = "nn.functional.scaled_dot_product_attention"
 
     def of(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
-        for what, t in (("query", query), ("key", key), ("value", value)):
-            need(t.dim() >= 2, f"scaled_dot_product_attention: {what} must have at least 2 dimensions, got "
-                               f"{list(t.shape)}")
-        need(query.dtype is key.dtype and query.dtype is value.dtype, "Expected query, key, and value to have the same "
-                                                                      "dtype, but "
-             f"got query.dtype: {query.dtype} key.dtype: {key.dtype} and value.dtype: {value.dtype} instead.")
-        need(query.is_floating_point(), f"scaled_dot_product_attention takes floating tensors, got {query.dtype}")
-        need(query.shape[-1] == key.shape[-1], f"the last sizes of query and key differ: {list(query.shape)} and "
-                                               f"{list(key.shape)}")
+        q, k, v = query, key, value
+        need(q.dim() >= 2 and k.dim() >= 2 and v.dim() >= 2, "Expected query, key, and value to all be  at least 2 "
+             f"dimensional, but got query.dim: {q.dim()} key.dim: {k.dim()} and value.dim: {v.dim()} instead.")
+        need(q.dtype is k.dtype and q.dtype is v.dtype, "Expected query, key, and value to have the same dtype, but "
+             f"got query.dtype: {q.dtype} key.dtype: {k.dtype} and value.dtype: {v.dtype} instead.")
+        need(not q.is_complex(), f"\"softmax_lastdim_kernel_impl\" not implemented for '{q.dtype.cname}'",
+             NotImplementedError)
+        need(q.is_floating_point(), f"expected scalar type Float but found {q.dtype.cname}")
+        need(q.shape[-1] == k.shape[-1], f"the last sizes of query and key differ: {list(q.shape)} and {list(k.shape)}")
+        need(k.shape[-2] == v.shape[-2], f"key and value must have equally many rows: {list(k.shape)} and "
+                                         f"{list(v.shape)}")
         need(attn_mask is None or not is_causal, "_scaled_dot_product_attention: Explicit attn_mask should not be set "
                                                  "when is_causal=True")
+        need(dropout_p <= 1, f"dropout probability has to be between 0 and 1, but got {dropout_p}")
         if attn_mask is not None:
-            need(attn_mask.dtype in (dtypes.bool, query.dtype), "Expected attn_mask dtype to be bool or to match query "
-                                                                f"dtype, but got attn_mask.dtype: {attn_mask.dtype} "
-                                                                f"and  query.dtype: {query.dtype} instead.")
-        half = query.dtype.itemsize == 2
-        q, k, v = (query.float(), key.float(), value.float()) if half else (query, key, value)
+            need(attn_mask.dtype in (dtypes.bool, dtypes.float32, q.dtype), "Expected attn_mask dtype to be bool or "
+                 f"float or to match query dtype, but got attn_mask.dtype: {attn_mask.dtype} and  query.dtype: "
+                 f"{q.dtype} instead.")
+        groups = 1
         if enable_gqa:
-            need(q.shape[-3] % k.shape[-3] == 0 and q.shape[-3] % v.shape[-3] == 0,
-                 f"Number of heads in key and value must divide the number of heads in query, got {q.shape[-3]}, "
-                 f"{k.shape[-3]} and {v.shape[-3]}")
-            k = k.repeat_interleave(q.shape[-3] // k.shape[-3], -3)
-            v = v.repeat_interleave(q.shape[-3] // v.shape[-3], -3)
-        # scaling both sides by the root keeps products of large vectors in range
-        root = math.sqrt(scale) if scale is not None and scale > 0 else \
-            None if scale is not None else math.sqrt(1 / math.sqrt(q.shape[-1])) if q.shape[-1] else 1.0
-        scores = (q * root) @ (k * root).transpose(-2, -1) if root is not None else (q * scale) @ k.transpose(-2, -1)
-        if is_causal:
-            attn_mask = query.detach().new_ones((q.shape[-2], k.shape[-2]), dtype=dtypes.bool).tril()
-        weights = _masked_softmax(scores, attn_mask)
-        if dropout_p > 0:
-            weights = drop(weights, dropout_p, True, False, weights.shape)
-        out = weights @ v
-        return out.to(query.dtype) if half else out
+            need(q.dim() > 2, "Dimension out of range (expected to be in range of [-2, 1], but got -3): enable_gqa "
+                              "takes heads in the third dimension from the end", IndexError)
+            heads, own, other = q.shape[-3], k.shape[-3], v.shape[-3]
+            need(own and other and heads % own == 0 and heads % other == 0, "Number of heads in key and value must "
+                 f"divide the number of heads in query, got {heads}, {own} and {other}")
+            if own == other:
+                groups = heads // own
+            else:
+                k, v = k.repeat_interleave(heads // own, -3), v.repeat_interleave(heads // other, -3)
+        if groups == 1:
+            return attend(q, k, v, attn_mask, dropout_p, is_causal, scale)[0]
+        # The queries that share a key become rows of one matrix, so that no key is repeated in memory.
+        *lead, heads, steps, size = q.shape
+        if attn_mask is not None and attn_mask.dim() > 2:
+            *front, over, rows, keys = attn_mask.shape
+            parts = (over // groups, groups) if over > 1 else (1, 1)
+            attn_mask = attn_mask.reshape(*front, *parts, rows, keys)
+        out = attend(q.reshape(*lead, heads // groups, groups * steps, size), k, v, attn_mask, dropout_p, is_causal,
+                     scale, groups)[0]
+        return out.reshape(*out.shape[:-3], heads, steps, v.shape[-1])
 
 
-def _masked_softmax(scores, mask):
-    if mask is None:
-        return scores.softmax(-1)
-    if mask.dtype is dtypes.bool:
-        scores = scores.masked_fill(~mask, -math.inf)
-    else:
-        scores = scores + mask
-    return _safe_softmax(scores, -1)
+# --- attention in several heads ---------------------------------------------------------------------------------------
+
+
+def projected(x, weight, bias):
+    """`linear` of [steps, samples, features], which may be the transpose of a contiguous tensor."""
+    if not x.is_contiguous() and x.transpose(0, 1).is_contiguous():
+        return linear(x.transpose(0, 1), weight, bias).transpose(0, 1)
+    return linear(x, weight, bias)
+
+
+def projections(query, key, value, weight, bias):
+    """Query, key and value times their parts of one weight: one product for those that are the same tensor."""
+    size = weight.shape[0] // 3
+    if query is key and key is value:
+        made = projected(query, weight, bias)
+        return [made[..., i * size:(i + 1) * size] for i in range(3)]
+    if key is value:
+        b = (None, None) if bias is None else (bias[:size], bias[size:])
+        made = projected(key, weight[size:], b[1])
+        return projected(query, weight[:size], b[0]), made[..., :size], made[..., size:]
+    biases = (None, None, None) if bias is None else bias.chunk(3)
+    return [projected(x, w, b) for x, w, b in zip((query, key, value), weight.chunk(3), biases, strict=True)]
+
+
+def check_heads(query, key, value, key_padding_mask, attn_mask, num_heads):
+    """Refuse arguments of the wrong number of dimensions; whether they are batches."""
+    dims = query.dim()
+    need(dims in (2, 3), f"query should be unbatched 2D or batched 3D tensor but received {dims}-D query tensor",
+         AssertionError)
+    words = f"For {'batched (3-D)' if dims == 3 else 'unbatched (2-D)'} `query`, expected "
+    need(key.dim() == dims and value.dim() == dims, f"{words}`key` and `value` to be {dims}-D but found {key.dim()}-D "
+                                                    f"and {value.dim()}-D tensors respectively", AssertionError)
+    if key_padding_mask is not None:
+        need(key_padding_mask.dim() == dims - 1, f"{words}`key_padding_mask` to be `None` or {dims - 1}-D but found "
+             f"{key_padding_mask.dim()}-D tensor instead", AssertionError)
+    if attn_mask is not None:
+        need(attn_mask.dim() in (2, 3), f"{words}`attn_mask` to be `None`, 2-D or 3-D but found {attn_mask.dim()}-D "
+                                        "tensor instead", AssertionError)
+        if attn_mask.dim() == 3 and dims == 2:
+            shape = (num_heads, query.shape[0], key.shape[0])
+            need(tuple(attn_mask.shape) == shape, f"Expected `attn_mask` shape to be {shape} but got {attn_mask.shape}",
+                 AssertionError)
+    return dims == 3
 
 
 class _multi_head_attention_forward(Layer):
@@ -205,76 +335,86 @@ class _multi_head_attention_forward(Layer):
            add_zero_attn, dropout_p, out_proj_weight, out_proj_bias, training=True, key_padding_mask=None,
            need_weights=True, attn_mask=None, use_separate_proj_weight=False, q_proj_weight=None, k_proj_weight=None,
            v_proj_weight=None, static_k=None, static_v=None, average_attn_weights=True, is_causal=False):
-        from .matmul import _linear as linear
-        from .shape import cat
-        need(query.dim() in (2, 3), f"query should be unbatched 2D or batched 3D tensor but received {query.dim()}-D "
-                                    "query tensor",
-             AssertionError)
-        batched = query.dim() == 3
-        need(key.dim() == query.dim() and value.dim() == query.dim(),
-             f"For {'batched (3-D)' if batched else 'unbatched (2-D)'} `query`, expected `key` and `value` to be "
-             f"{query.dim()}-D but found {key.dim()}-D and {value.dim()}-D tensors respectively", AssertionError)
+        batched = check_heads(query, key, value, key_padding_mask, attn_mask, num_heads)
         if not batched:
+            same = query is key and key is value
             query, key, value = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
-            if key_padding_mask is not None:
-                key_padding_mask = key_padding_mask.unsqueeze(0)
-        steps, batch, width = query.shape
-        source = key.shape[0]
+            key, value = (query, query) if same else (key, value)
+            key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
+        (steps, batch, width), source = query.shape, key.shape[0]
+        need(not is_causal or attn_mask is not None, "Need attn_mask if specifying the is_causal hint. You may use the "
+             "Transformer module method `generate_square_subsequent_mask` to create this mask.")
+        # A hint that the mask is the causal one is taken at its word where nothing else is masked.
+        causal = is_causal and key_padding_mask is None and not need_weights
+        if attn_mask is not None and key_padding_mask is not None and attn_mask.dtype is not key_padding_mask.dtype:
+            warn("Support for mismatched key_padding_mask and attn_mask is deprecated. Use same type for both instead.")
+        key_padding_mask = _float_mask(key_padding_mask, "key_padding_mask", query.dtype)
+        attn_mask = None if causal else _float_mask(attn_mask, "attn_mask", query.dtype)
         need(width == embed_dim_to_check, f"was expecting embedding dimension of {embed_dim_to_check}, but got {width}",
              AssertionError)
         head = width // num_heads
         need(head * num_heads == width, f"embed_dim {width} not divisible by num_heads {num_heads}", AssertionError)
-        need(tuple(key.shape[:2]) == tuple(value.shape[:2]), f"key's sequence and batch dims {key.shape[:2]} do not "
-                                                             f"match value's {value.shape[:2]}", AssertionError)
-        need(not (is_causal and attn_mask is None), "Need attn_mask if specifying the is_causal hint.")
-        key_padding_mask = _float_mask(key_padding_mask, "key_padding_mask", query.dtype)
-        attn_mask = _float_mask(attn_mask, "attn_mask", query.dtype)
         if use_separate_proj_weight:
-            bq, bk, bv = in_proj_bias.chunk(3) if in_proj_bias is not None else (None, None, None)
-            q, k, v = linear(query, q_proj_weight, bq), linear(key, k_proj_weight, bk), linear(value, v_proj_weight, bv)
+            need(tuple(key.shape[:2]) == tuple(value.shape[:2]), f"key's sequence and batch dims {key.shape[:2]} do "
+                                                                 f"not match value's {value.shape[:2]}", AssertionError)
+            for name, x, w in (("query", query, q_proj_weight), ("key", key, k_proj_weight),
+                               ("value", value, v_proj_weight)):
+                need(w is not None, f"use_separate_proj_weight is True but {name[0]}_proj_weight is None",
+                     AssertionError)
+                need(tuple(w.shape) == (width, x.shape[2]), f"expecting {name} weights shape of {(width, x.shape[2])}, "
+                                                            f"but got {w.shape}", AssertionError)
+            biases = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
+            q, k, v = [projected(x, w, b) for x, w, b in zip((query, key, value), (q_proj_weight, k_proj_weight,
+                                                                                  v_proj_weight), biases, strict=True)]
         else:
+            need(tuple(key.shape) == tuple(value.shape), f"key shape {key.shape} does not match value shape "
+                                                         f"{value.shape}", AssertionError)
             need(in_proj_weight is not None, "use_separate_proj_weight is False but in_proj_weight is "
                                              "None", AssertionError)
-            wq, wk, wv = in_proj_weight.chunk(3)
-            bq, bk, bv = in_proj_bias.chunk(3) if in_proj_bias is not None else (None, None, None)
-            q, k, v = linear(query, wq, bq), linear(key, wk, bk), linear(value, wv, bv)
+            q, k, v = projections(query, key, value, in_proj_weight, in_proj_bias)
         if attn_mask is not None:
             shape = (steps, source) if attn_mask.dim() == 2 else (batch * num_heads, steps, source)
             need(tuple(attn_mask.shape) == shape, f"The shape of the {attn_mask.dim()}D attn_mask is "
-                                                  f"{tuple(attn_mask.shape)}, but should be {shape}.")
-            attn_mask = attn_mask.unsqueeze(0) if attn_mask.dim() == 2 else attn_mask
+                                                  f"{attn_mask.shape}, but should be {shape}.")
         one = lambda mask: None if mask is None else cat((mask, mask.new_zeros((*mask.shape[:-1], 1))), -1)
         if bias_k is not None and bias_v is not None:
             need(static_k is None and static_v is None, "bias cannot be added to static key or value", AssertionError)
-            k, v = cat((k, bias_k.repeat(1, batch, 1)), 0), cat((v, bias_v.repeat(1, batch, 1)), 0)
+            k, v = cat((k, bias_k.expand(1, batch, width))), cat((v, bias_v.expand(1, batch, width)))
             attn_mask, key_padding_mask = one(attn_mask), one(key_padding_mask)
-        split = lambda t: t.contiguous().view(t.shape[0], batch * num_heads, head).transpose(0, 1)
-        q = split(q)
-        k = split(k) if static_k is None else static_k
-        v = split(v) if static_v is None else static_v
+        else:
+            need(bias_k is None and bias_v is None, "bias_k and bias_v are given together or not at all",
+                 AssertionError)
+        heads = lambda t: t.reshape(t.shape[0], batch, num_heads, head).permute(1, 2, 0, 3)
+        q = heads(q)
+        k, v = [heads(made) if given is None else _given_heads(given, name, batch, num_heads, head)
+                for made, given, name in ((k, static_k, "static_k"), (v, static_v, "static_v"))]
         if add_zero_attn:
-            blank = (batch * num_heads, 1, head)
-            k, v = cat((k, k.new_zeros(blank)), 1), cat((v, v.new_zeros(blank)), 1)
+            blank = (batch, num_heads, 1, head)
+            k, v = cat((k, k.new_zeros(blank)), 2), cat((v, v.new_zeros(blank)), 2)
             attn_mask, key_padding_mask = one(attn_mask), one(key_padding_mask)
-        source = k.shape[1]
+        source = k.shape[2]
+        if attn_mask is not None and attn_mask.dim() == 3:
+            attn_mask = attn_mask.view(batch, num_heads, steps, source)
         if key_padding_mask is not None:
-            need(tuple(key_padding_mask.shape) == (batch, source), "expecting key_padding_mask shape of "
-                 f"{(batch, source)}, but got {tuple(key_padding_mask.shape)}", AssertionError)
-            pad = key_padding_mask.view(batch, 1, 1, source).expand(-1, num_heads, -1, -1)
-            pad = pad.reshape(batch * num_heads, 1, source)
+            for d, size in enumerate((batch, source)):
+                need(key_padding_mask.shape[d] == size, f"Expected key_padded_mask.shape[{d}] to be {size}, but got "
+                                                        f"{key_padding_mask.shape[d]}", AssertionError)
+            pad = key_padding_mask.view(batch, 1, 1, source)
             attn_mask = pad if attn_mask is None else attn_mask + pad
-        scores = (q * math.sqrt(1 / head)) @ k.transpose(-2, -1)
-        weights = (scores if attn_mask is None else scores + attn_mask).softmax(-1)
-        if training and dropout_p > 0:
-            weights = drop(weights, dropout_p, True, False, weights.shape)
-        out = (weights @ v).transpose(0, 1).contiguous().view(steps * batch, width)
-        out = linear(out, out_proj_weight, out_proj_bias).view(steps, batch, -1)
-        shown = None
-        if need_weights:
-            shown = weights.view(batch, num_heads, steps, source)
-            shown = shown.mean(1) if average_attn_weights else shown
-            shown = shown if batched else shown.squeeze(0)
-        return (out if batched else out.squeeze(1)), shown
+        out, _, shown = attend(q, k, v, attn_mask, dropout_p if training else 0.0, causal, None, safe=not need_weights)
+        out = linear(out.permute(2, 0, 1, 3).reshape(steps, batch, width), out_proj_weight, out_proj_bias)
+        if not need_weights:
+            return (out if batched else out.squeeze(1)), None
+        shown = shown.mean(1) if average_attn_weights else shown
+        return (out, shown) if batched else (out.squeeze(1), shown.squeeze(0))
+
+
+def _given_heads(given, name, batch, heads, head):
+    """Keys or values that were split into heads by the caller: [samples · heads, steps, features]."""
+    need(given.shape[0] == batch * heads, f"expecting {name}.size(0) of {batch * heads}, but got {given.shape[0]}",
+         AssertionError)
+    need(given.shape[2] == head, f"expecting {name}.size(2) of {head}, but got {given.shape[2]}", AssertionError)
+    return given.view(batch, heads, given.shape[1], head)
 
 
 def _float_mask(mask, name, dtype):
@@ -285,4 +425,4 @@ def _float_mask(mask, name, dtype):
          AssertionError)
     if mask.dtype is dtypes.bool:
         return door.full(tuple(mask.shape), 0.0, dtype, mask.device).masked_fill(mask, -math.inf)
-    return mask.to(dtype)
+    return mask

@@ -357,7 +357,7 @@ def number_for(value, dtype):
     if dtype.is_complex:
         return complex(value)
     if dtype.is_floating_point and not isinstance(value, complex) and abs(value) < 65504:      # what any float can hold
-        return float(value)
+        return value if value.__class__ is float else float(value)     # float() would fix a number that is recorded
     said = f"value cannot be converted to type {C_NAMES[dtype]} without overflow: {value}"
     if isinstance(value, complex):
         need(value.imag == 0, said)

@@ -4,6 +4,7 @@ from ..base.errors import need
 from ..base.op import Composite, Op
 from ..base.spec import spec
 from .arith import conj
+from .create import triu_indices
 from .einsum import einsum
 from .linalg import _norm_of_rows, _vector_norm, norm_body
 from .matmul import C_WORDS, matmul, only_tensors, refuse_dtype
@@ -109,9 +110,41 @@ class _cdist(Op):
         return norm_body(k, apart, p, (apart.ndim - 1,))
 
 
+class pdist(Op):
+    """The p-norm distances between all pairs of rows of `input`: of the first to the second, the third, ….
+
+    >>> torch.pdist(torch.tensor([[0.], [3.], [4.]]))
+    tensor([3., 4., 1.])
+    """
+
+    names = "nn.functional.pdist"
+    forms = "function"
+
+    def meta(input, p=2.0):
+        need(input.ndim == 2, f"pdist only supports 2D tensors, got: {input.ndim}D")
+        need(input.dtype.category == 2, f"pdist only supports floating-point dtypes, got {input.dtype.cname}")
+        need(p >= 0, f"pdist only supports non-negative p values, got {p}")
+        refuse_dtype(input.dtype, "pdist", (dtypes.float16, dtypes.bfloat16))
+        n = input.shape[0]
+        return spec(input.dtype, (n * (n - 1) // 2,), None, input.device)
+
+    def ref(xp, input, p=2.0):
+        n = input.shape[0]
+        return xp.concatenate([distance(xp, input[i] - input[i + 1:], float(p)) for i in range(n)] or [input[:0, 0]])
+
+    def d_input(g, input, p, out):
+        first, second = triu_indices(input.shape[0], input.shape[0], 1, device=input.device).unbind(0)
+        made = slope(g, input[first] - input[second], float(p), out)
+        return input.new_zeros(input.shape).index_add(0, first, made).index_add(0, second, -made)
+
+
 def d_difference(g, x1, x2, p, dist):
     """The gradient for the differences of all pairs of rows; zero where rows are equal."""
-    difference = x1.unsqueeze(-2) - x2.unsqueeze(-3)
+    return slope(g, x1.unsqueeze(-2) - x2.unsqueeze(-3), p, dist)
+
+
+def slope(g, difference, p, dist):
+    """The gradient for `difference`, from that for its p-norm `dist` over the last dimension."""
     g, dist, sign = g.unsqueeze(-1), dist.unsqueeze(-1), difference.sign()
     if p == 0:
         return difference * 0

@@ -22,7 +22,9 @@ def reduction_of(reduction, size_average=None, reduce=None):
     if size_average is not None or reduce is not None:
         size_average = True if size_average is None else size_average
         reduce = True if reduce is None else reduce
-        return "none" if not reduce else "mean" if size_average else "sum"
+        meant = "none" if not reduce else "mean" if size_average else "sum"
+        warn(f"size_average and reduce args will be deprecated, please use reduction='{meant}' instead.")
+        return meant
     need(reduction in REDUCTIONS, f"{reduction} is not a valid value for reduction", ValueError)
     return reduction
 
@@ -187,17 +189,34 @@ class _gaussian_nll_loss(Loss):
         if tuple(var.shape) != tuple(input.shape):
             if tuple(input.shape[:-1]) == tuple(var.shape):
                 var = var.unsqueeze(-1)
-            else:
-                need(tuple(input.shape[:-1]) == tuple(var.shape[:-1]) and var.shape[-1] == 1,
+            else:                             # one variance along one dimension
+                differ = [n for n, m in zip(var.shape, input.shape) if n != m]
+                need(var.dim() == input.dim() and differ == [1],
                      f"var is of incorrect size: {list(var.shape)} beside input {list(input.shape)}", ValueError)
         need(reduction in REDUCTIONS, f"{reduction} is not valid", ValueError)
-        need(not bool((var < 0).any()), "var has negative entry/entries", ValueError)
+        if not var.is_meta:
+            _not_negative(var.detach())
         held = var.clone()
         held.data.clamp_(min=eps)             # the variance is held up without a gradient, as PyTorch does it
         loss = 0.5 * (held.log() + (input - target) ** 2 / held)
         if full:
             loss = loss + 0.5 * math.log(2 * math.pi)
         return reduced(loss, reduction)
+
+
+class _not_negative(Op):
+    """`var`, refused where an element is below zero."""
+
+    exact = True
+
+    def meta(var): return var
+    def ref(xp, var): return var
+
+    def verify(var):
+        below = var[var < 0]
+        need(not below.size, f"var has negative entry/entries, found {below[:1].tolist()}", ValueError)
+
+    def body(k, var): return var
 
 
 # --- probabilities ----------------------------------------------------------------------------------------------------
@@ -226,14 +245,14 @@ class _inside_unit(Op):
 
     exact = True
 
-    def meta(input): return input
-    def ref(xp, input): return input
+    def meta(input, what): return input
+    def ref(xp, input, what): return input
 
-    def verify(input):
+    def verify(input, what):
         outside = input[~((input >= 0) & (input <= 1))]
-        need(not outside.size, f"all elements of input should be between 0 and 1, found {outside[:1].tolist()}")
+        need(not outside.size, f"all elements of {what} should be between 0 and 1, found {outside[:1].tolist()}")
 
-    def body(k, input): return input
+    def body(k, input, what): return input
 
 
 class _binary_cross_entropy(Loss):
@@ -250,7 +269,8 @@ class _binary_cross_entropy(Loss):
         if weight is not None:
             weight = weight.expand(shapes.broadcast(tuple(target.shape), tuple(weight.shape)))
         if not input.is_meta:
-            _inside_unit(input.detach())
+            _inside_unit(input.detach(), "input")
+            _inside_unit(target.detach(), "target")
         return _bce(input, target, weight, reduction)
 
 
@@ -303,7 +323,11 @@ class _kl_div(Loss):
     names = "nn.functional.kl_div"
 
     def of(input, target, size_average=None, reduce=None, reduction="mean", log_target=False):
-        mean = reduction == "batchmean"
+        flagged = size_average is not None or reduce is not None
+        if reduction == "mean" and not flagged:
+            warn("reduction: 'mean' divides the total loss by both the batch size and the support size. 'batchmean' "
+                 "divides only by the batch size, and aligns with the KL div math definition.")
+        mean = reduction == "batchmean" and not flagged
         reduction = "sum" if mean else reduction_of(reduction, size_average, reduce)
         loss = target.exp() * (target - input) if log_target else target.xlogy(target) - target * input
         made = reduced(loss, reduction)
@@ -324,7 +348,8 @@ class _nll(Op):
                  f"{classes} classes or no classes but got weight tensor of shape: {list(weight.shape)}")
             need(weight.dtype is input.dtype, f"expected scalar type {input.dtype.cname} but found "
                                               f"{weight.dtype.cname}")
-        need(target.dtype in (dtypes.int64, dtypes.uint8), f"expected scalar type Long but found {target.dtype.cname}")
+        need(target.dtype in (dtypes.int64, dtypes.uint8), "expected target dtype to be Long or Byte, but got "
+                                                           f"{target.dtype.cname}")
         need(input.dtype.is_floating_point, f"\"nll_loss_out_frame\" not implemented for '{input.dtype.cname}'",
              NotImplementedError)
         return spec(input.dtype, target.shape if reduction == "none" else (), None, input.device), total
@@ -455,23 +480,21 @@ def nll(input, target, weight, reduction, ignore_index, flat=_nll, deep=_nll2d):
     if input.dim() == 1:
         need(target.dim() <= 1, "0D or 1D target tensor expected, multi-target not supported: got "
                                 f"{list(target.shape)}")
-        need(target.dim() == 0 or target.shape[0] == 1, "For 1D input, 1D target must have size 1, got "
-                                                        f"{list(target.shape)}")
+        need(target.dim() == 0 or target.shape[0] == 1, "For 1D input, 1D target must have size 1, but got target "
+                                                        f"size: {target.shape[0] if target.dim() else 1}", ValueError)
         if target.dim():
             target = target.squeeze(0)
         return flat(input, target, weight, reduction, ignore_index)[0]
+    batch = target.shape[0] if target.dim() else 0
+    need(target.dim() and batch == input.shape[0], f"Expected input batch_size ({input.shape[0]}) to match target "
+                                                   f"batch_size ({batch}).", ValueError)
     if input.dim() == 2:
         need(target.dim() == 1, "0D or 1D target tensor expected, multi-target not supported: got "
              f"{list(target.shape)} beside input {list(input.shape)}")
-        need(target.shape[0] == input.shape[0], f"Expected input batch_size ({input.shape[0]}) to match target "
-                                                f"batch_size ({target.shape[0]}).",
-             ValueError)
         return flat(input, target, weight, reduction, ignore_index)[0]
-    need(input.shape[0] == target.shape[0], f"Expected input batch_size ({input.shape[0]}) to match target batch_size "
-         f"({target.shape[0]}).", ValueError)
     need(tuple(target.shape[1:]) == tuple(input.shape[2:]), "Expected target size "
                                                             f"{[input.shape[0], *input.shape[2:]]}, got "
-         f"{list(target.shape)}", ValueError if input.dim() != 4 else RuntimeError)
+         f"{list(target.shape)}")
     return deep(input, target, weight, reduction, ignore_index)[0]
 
 
@@ -574,6 +597,7 @@ class _cross_entropy(Loss):
         if input.spec.shape == target.spec.shape:
             need(target.is_floating_point(), "Expected floating point type for target with class probabilities, got "
                                              f"{target.dtype}")
+            need(ignore_index < 0, f"ignore_index is not supported for floating point target, got {ignore_index}")
             return _soft_targets(input, target, weight, reduction, label_smoothing, classes)
         if label_smoothing > 0 or not input.dim():             # log_softmax refuses a number, as it does in PyTorch
             logs = input.log_softmax(classes)
@@ -699,14 +723,17 @@ class _triplet_margin_loss(Loss):
     def of(anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=False, size_average=None, reduce=None,
            reduction="mean"):
         need(margin > 0, f"margin must be greater than 0, got {margin}", ValueError)
-        need(anchor.dim() == positive.dim() == negative.dim(), "The anchor, positive, and negative tensors are "
-                                                               "expected to have the "
-             f"same number of dimensions, but got: anchor {anchor.dim()}D, positive {positive.dim()}D, and negative "
-             f"{negative.dim()}D inputs")
+        same_dims(anchor, positive, negative)
         near, far = apart(anchor, positive, p, eps), apart(anchor, negative, p, eps)
         if swap:
             far = far.minimum(apart(positive, negative, p, eps))
         return reduced((margin + near - far).clamp(min=0), reduction_of(reduction, size_average, reduce))
+
+
+def same_dims(anchor, positive, negative):
+    need(anchor.dim() == positive.dim() == negative.dim(), "The anchor, positive, and negative tensors are expected to "
+         f"have the same number of dimensions, but got: anchor {anchor.dim()}D, positive {positive.dim()}D, and "
+         f"negative {negative.dim()}D inputs")
 
 
 def apart(a, b, p, eps):
@@ -721,6 +748,7 @@ class _triplet_margin_with_distance_loss(Loss):
 
     def of(anchor, positive, negative, *, distance_function=None, margin=1.0, swap=False, reduction="mean"):
         need(margin > 0, f"margin must be greater than 0, got {margin}", ValueError)
+        same_dims(anchor, positive, negative)
         measure = distance_function or (lambda a, b: apart(a, b, 2, 1e-6))
         near, far = measure(anchor, positive), measure(anchor, negative)
         if swap:
@@ -773,31 +801,33 @@ class _multi_margin_loss(Loss):
         need(input.dim() <= 2 and classes and (input.dim() < 2 or input.shape[1] != 0),
              f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(input.shape)}")
         rows = input.shape[0] if input.dim() == 2 else 1
-        need(target.dim() <= 1 and target.numel() == rows, f"inconsistent target size, expected {rows} but got "
-             f"{list(target.shape)}")
+        need(target.dim() <= 1 and target.numel() == rows, "target tensor should be 1-D with size equal to the number "
+             f"of input samples (batch size). Expected target size [{rows}], but got {list(target.shape)}. Input has "
+             f"shape {list(input.shape)}.")
         if weight is not None:
             need(weight.dim() == 1, f"weight must be one-dimensional, got {list(weight.shape)}", ValueError)
             need(weight.numel() == classes, f"inconsistent weight size, expected {classes} but got "
                  f"{list(weight.shape)}")
         need(target.dtype is dtypes.int64, f"expected scalar type Long but found {target.dtype.cname}")
         if not target.is_meta:
-            _class_check(target, classes)
+            _class_check(target, classes, 0)
         return _multi_margin(input, target, p, margin, weight, reduction)
 
 
 class _class_check(Op):
-    """`target`, refused unless every element is a class number."""
+    """`target`, refused unless every element is a class number, or not below `low`."""
 
     exact = True
 
-    def meta(target, classes): return target
-    def ref(xp, target, classes): return target
+    def meta(target, classes, low): return target
+    def ref(xp, target, classes, low): return target
 
-    def verify(target, classes):
-        wrong = target[(target < 0) | (target >= classes)]
-        need(not wrong.size, f"target out of range: {wrong.reshape(-1)[:1].tolist()}, there are {classes} classes")
+    def verify(target, classes, low):
+        wrong = target[(target < low) | (target >= classes)]
+        need(not wrong.size, f"argument #2 'target' is out of range: found {wrong.reshape(-1)[:1].tolist()}, there are "
+             f"{classes} classes (target out of range)")
 
-    def body(k, target, classes): return target
+    def body(k, target, classes, low): return target
 
 
 class _multilabel_soft_margin_loss(Loss):
@@ -822,6 +852,9 @@ class _multilabel_margin_loss(Loss):
         reduction = reduction_of(reduction, size_average, reduce)
         need(tuple(input.shape) == tuple(target.shape), f"inconsistent target size: {list(target.shape)} for input of "
                                                         f"size: {list(input.shape)}")
+        need(target.dtype is dtypes.int64, f"expected scalar type Long but found {target.dtype.cname}")
+        if not target.is_meta:
+            _class_check(target, input.shape[-1] if input.dim() else 1, -1)
         rows, t = (input, target) if input.dim() == 2 else (input.reshape(1, -1), target.reshape(1, -1))
         listed = (t >= 0).cumprod(1).bool()                        # targets end at the first -1
         safe = t.masked_fill(~listed, 0)
@@ -937,5 +970,5 @@ def lengths(given, name):
     """Lengths as a tuple of ints, from a tensor or a sequence."""
     made = given.tolist() if isinstance(given, door.tensor) else given
     made = [made] if isinstance(made, int) else list(made)
-    need(all(isinstance(n, int) for n in made), f"{name} must be integral, got {made}")
+    need(all(isinstance(n, int) for n in made), f"{name} must be integral, got {made}", TypeError)
     return tuple(made)

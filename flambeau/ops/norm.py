@@ -365,6 +365,14 @@ class _batch_norm_front(Layer):
         if training and input.numel() == input.spec.shape[1]:
             need(False, f"Expected more than 1 value per channel when training, got input size {input.shape}",
                  ValueError)
+        channels = input.spec.shape[1]
+        if running_mean is not None and running_mean.spec.numel != channels:
+            need(False, f"running_mean should contain {channels} elements not {running_mean.numel()}")
+        if running_var is not None and running_var.spec.numel != channels:
+            need(False, f"running_var should contain {channels} elements not {running_var.numel()}")
+        if not eps > 0:
+            wanted = "positive during training" if training else "non-negative"
+            need(eps == 0 and not training, f"batch_norm eps must be {wanted}, but got {eps}", ValueError)
         return normalised(input, weight, bias, running_mean, running_var, training, momentum, eps)
 
 
@@ -458,6 +466,9 @@ class _group_norm_front(Layer):
 
     def of(input, num_groups, weight=None, bias=None, eps=1e-5):
         need(input.dim() >= 2, f"Expected at least 2 dimensions for input tensor but received {input.dim()}")
+        if input.numel() == num_groups and input.shape[0] == 1:
+            need(False, f"Expected more than 1 value per channel when training, got input size {list(input.shape)}",
+                 ValueError)
         return _group_norm(input, num_groups, weight, bias, eps)[0]
 
 

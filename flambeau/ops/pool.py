@@ -4,6 +4,7 @@ It goes dimension by dimension (see base/taps.py), since a sum over a block is a
 about its arguments is here too.
 """
 import math
+from functools import lru_cache
 
 from ..base import dtypes, shapes
 from ..base.errors import need
@@ -63,6 +64,7 @@ def output_size(size, kernel, stride, padding, dilation, ceil_mode):
     return out
 
 
+@lru_cache(1024)
 def windows(input, kernel, stride, padding, dilation, ceil_mode, include_pad=True):
     """The maps (see base/taps.py) of windows over the last dimensions of `input`, refused where they do not fit."""
     n = len(kernel)

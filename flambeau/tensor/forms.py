@@ -7,6 +7,7 @@ import importlib
 import numpy as np
 
 from ..base.op import OpType, _snake_to_camel, door
+from .autocast import listed, note
 from .dispatch import (
     _calls as calls,
     _entries as entries,
@@ -22,8 +23,8 @@ from .write import inplace
 
 MODULES = ("create", "convert", "arith", "math", "compare", "reduce", "order", "shape", "arrange", "index",
            "mask", "scatter", "search", "embedding", "matmul", "einsum", "solve", "factor", "linalg",
-           "distance", "conv", "pool", "maxpool", "pad", "resample", "activation", "attention", "norm", "loss",
-           "special")
+           "distance", "conv", "pool", "maxpool", "fractional", "pad", "resample", "activation", "attention", "norm",
+           "recurrence", "recurrent", "packing", "weights", "loss", "linear_loss", "special", "sampling")
 
 namespace: dict = {"": {}, "nn.functional": {}, "linalg": {}, "special": {}}
 declared: dict = {}           # class name → operation
@@ -43,7 +44,7 @@ def method(op, name):
     """The method form: the tensor comes first. Alone, of a spec seen before, it goes straight to the recorder."""
     table: dict = {}          # spec of self → entry, the other arguments, its parameters
     tables.append(table)
-    primitive = not op.composite
+    primitive = not op.composite and op not in listed        # autocast is asked in `call`
 
     def form(self, *args, **kwargs):
         if primitive and not args and not kwargs and (self.__class__ is Tensor or self.__class__ in tensor_types):
@@ -165,6 +166,7 @@ def attach(op):
     forms = op.forms.split()
     own = op.__name__.removesuffix("_")
     names = [] if own.startswith("_") else [own]
+    note(op, (own, *op.names.split()))
     if own.startswith("_") and op.names:                # from here on it goes by its public name, in messages too
         op.node = op.node or _snake_to_camel(own) + "Backward0"
         own = op.names.split()[0].rpartition(".")[2]

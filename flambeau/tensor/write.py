@@ -16,7 +16,18 @@ from ..base.spec import META, place, spec
 from ..trace import value as values
 from ..trace.record import _local, current, write_part
 from ..trace.value import Storage, Value
-from .dispatch import _named, _overridden, _overrides, _tensors, array_of, call, overrides_off, prepared, seen, wrap
+from .dispatch import (
+    _named,
+    _overridden,
+    _overrides,
+    _tensors,
+    array_of,
+    call_as_is,
+    overrides_off,
+    prepared,
+    seen,
+    wrap,
+)
 from .messages import explained, said
 from .tensor import Tensor
 
@@ -46,10 +57,10 @@ def inplace(op, args, kwargs, public=None):
     if modes.grad and not _overrides(self.__class__):
         if facts.blind and self._base is not None:        # CopySlices blanks the old slice: no history of it is needed
             args = (wrap(self.storage, self.spec, self.offset), *args[1:])
-        elif any(requires(t) for t in _tensors(args)):
+        elif any(requires(t) for t in _tensors((*args, *kwargs.values()) if kwargs else args)):
             args = (_as_it_was(self), *args[1:])
     try:
-        result = call(op, args, kwargs)
+        result = call_as_is(op, args, kwargs)
     except Exception as error:
         if getattr(error, "refusal", False):
             raise explained(error, op, (self, *args[1:]), kwargs, "_") from None
@@ -79,6 +90,46 @@ def written_whole(op, facts, self, args, kwargs):
     storage.version += 1
     storage.writer = (trace.site or here(4), facts.in_place)
     storage.value = value
+    return True
+
+
+def update(op, written, args):
+    """Call `op`, an operation without gradients, and put its results into the tensors `written`, which it may read.
+
+    Where they fill their storages, one instruction is recorded and nothing is copied.
+    """
+    _, entry, full, inputs = seen(op, known.get(op) or prepared(op), args, None)
+    trace = _local.trace
+    if entry is None or modes.grad or trace.special or not _fill(written, entry, inputs):
+        for t, made in zip(written, call_as_is(op, args, None), strict=True):
+            t.copy_(made)
+        return
+    site = trace.site or here(4)
+    if values.watching is not None:
+        for t in written:
+            values.watching.wrote(t.storage)
+    made = trace.append(entry, inputs, entry.pick(full))
+    for t, value in zip(written, made):
+        storage = t.storage
+        storage.version += 1
+        storage.writer = (site, op.__name__)
+        storage.value = value
+
+
+def _fill(written, entry, inputs):
+    """Whether the results of a call are all that the storages of `written` hold, and nobody else looks at them now."""
+    storages = set()
+    for t, out in zip(written, entry.outs):
+        storage = t.storage
+        if t.spec is not out or storage.nbytes != out.nbytes or t.offset or storage.readonly or storage.inference:
+            return False
+        storages.add(storage)
+    if len(storages) != len(written):
+        return False
+    for t in inputs:
+        storage = t.storage
+        if storage.exported or storage in storages and not any(t is w for w in written):
+            return False
     return True
 
 
@@ -298,7 +349,7 @@ def into(op, args, kwargs, out):
         kwargs = _as_out(op, kwargs, outs[0])
     before, modes.grad = modes.grad, False
     try:
-        made = call(op, args, kwargs)
+        made = call_as_is(op, args, kwargs)
         results = made if isinstance(made, (tuple, list)) else (made,)
         if isinstance(out, (tuple, list)) and not hasattr(made, "_fields"):
             raise TypeError(f"{op.__name__}(): argument 'out' must be Tensor, not {type(out).__name__}")

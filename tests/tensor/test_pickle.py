@@ -70,8 +70,10 @@ def test_subclasses_parameters_and_attributes():
         assert type(got) is Tagged and got.tag == {"name": "x"} and got.tolist() == [1, 2]
     p = torch.nn.Parameter(torch.ones(2))
     p.rate = 3
-    for got in (through(p), copy.copy(p), copy.deepcopy(p)):
+    for got in (through(p), copy.copy(p)):
         assert type(got) is torch.nn.Parameter and got.requires_grad and got.rate == 3
+    fresh = copy.deepcopy(p)                 # as in PyTorch: a new Parameter over copied data, and no more than that
+    assert type(fresh) is torch.nn.Parameter and fresh.requires_grad and not hasattr(fresh, "rate")
     frozen = torch.nn.Parameter(torch.ones(2), requires_grad=False)
     assert not through(frozen).requires_grad and not copy.deepcopy(frozen).requires_grad
 

@@ -1,0 +1,80 @@
+"""Samples that follow the parameters they were drawn for, and the check of values that distributions make."""
+import numpy as np
+
+from ..base import dtypes, implicit
+from ..base.errors import need
+from ..base.op import Op, Pointwise
+from ..base.spec import spec
+
+
+class _standard_gamma_grad(Pointwise):
+    """How fast gamma samples `output` of unit scale grow with their shape parameters `input`."""
+
+    forms = ""
+    refuses = "bool int half complex"
+
+    def ref(xp, input, output): return implicit.gamma_slope(xp, input, output)
+    def d_input(g):             return no_second_derivative("_standard_gamma_grad")
+    def d_output(g):            return no_second_derivative("_standard_gamma_grad")
+
+
+class _dirichlet_grad(Pointwise):
+    """How fast the components `x` of Dirichlet samples grow with their own concentration, over 1 - `x`."""
+
+    forms = ""
+    refuses = "bool int half complex"
+
+    def ref(xp, x, alpha, total): return implicit.dirichlet_slope(xp, x, alpha, total)
+    def d_x(g):                   return no_second_derivative("_dirichlet_grad")
+    def d_alpha(g):               return no_second_derivative("_dirichlet_grad")
+    def d_total(g):               return no_second_derivative("_dirichlet_grad")
+
+
+def no_second_derivative(name):
+    raise NotImplementedError(f"the derivative for '{name}' is not implemented: a sample of a gamma, beta or Dirichlet "
+                              "distribution can be differentiated once")
+
+
+class _standard_gamma(Op):
+    """The gamma samples `drawn` for the shape parameters `input`, which they follow."""
+
+    exact = True
+
+    def meta(input, drawn):       return drawn
+    def ref(xp, input, drawn):    return drawn
+    def d_input(g, input, out):   return g * _standard_gamma_grad(input, out)
+    def body(k, input, drawn):    return drawn
+
+
+class _sample_dirichlet(Op):
+    """The Dirichlet samples `drawn` for the concentrations `input`, which they follow."""
+
+    exact = True
+    node = "_DirichletBackward"
+
+    def meta(input, drawn):    return drawn
+    def ref(xp, input, drawn): return drawn
+
+    def d_input(g, input, out):
+        # where one component grows, all shrink in proportion to their size
+        return _dirichlet_grad(out, input, input.sum(-1, True)) * (g - (out * g).sum(-1, True))
+
+    def body(k, input, drawn): return drawn
+
+
+class _must_hold(Op):
+    """The check of values that distributions make: the tensors `values` lie in the `regions`, one for each.
+
+    It is never recorded. As an operation's check of data it is one that a compiled function can repeat.
+    """
+
+    forms = ""
+    lists = True
+
+    def meta(values, regions): return spec(dtypes.bool, ())
+
+    def verify(values, regions):
+        with np.errstate(all="ignore"):
+            for value, region in zip(values, regions):
+                if not region.check(value).all():
+                    need(False, f"a value does not lie in {region!r}", ValueError)

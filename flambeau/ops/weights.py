@@ -1,0 +1,78 @@
+"""What reparametrised weights are made of: lengths apart from directions, and products of reflections."""
+import numpy as np
+
+from ..base.errors import need
+from ..base.op import Composite, Op
+from ..base.spec import spec
+from .create import eye
+from .matmul import adjoint
+from .solve import _solve_triangular
+
+
+class norm_except_dim(Composite):
+    """The norm of order `pow` over all dimensions but `dim`; over all of them where that is -1."""
+
+    forms = "function"
+
+    def of(v, pow=2, dim=0):
+        if dim == -1:
+            return v.norm(pow)
+        need(0 <= dim < v.dim(), f"dim {dim} is not one of the {v.dim()} dimensions, nor -1 for all of them")
+        rest = [d for d in range(v.dim()) if d != dim]
+        return v.norm(pow, rest, keepdim=True) if rest else v.abs()
+
+
+class _weight_norm(Composite):
+    """`v` brought to the length `g`, one length for each slice along `dim`."""
+
+    names = "_weight_norm"
+    forms = "function"
+
+    def of(v, g, dim=0): return v * (g / norm_except_dim(v, 2, dim))
+
+
+class geqrf(Op):
+    """The QR decomposition as LAPACK leaves it: R above the diagonal, reflections below it, and their factors."""
+
+    returns = "geqrf a tau"
+
+    def meta(input):
+        need(input.ndim >= 2, f"torch.geqrf: input must have at least 2 dimensions, but got {input.ndim} dimensions")
+        k = min(input.shape[-2:])
+        return input.like(shape=input.shape), spec(input.dtype, (*input.shape[:-2], k), None, input.device)
+
+    def ref(xp, input):
+        *lead, m, n = input.shape
+        a, tau = np.empty((*lead, m, n), input.dtype), np.empty((*lead, min(m, n)), input.dtype)
+        for at in np.ndindex(*lead):
+            h, factors = np.linalg.qr(input[at], mode="raw")
+            a[at], tau[at] = h.T, factors
+        return a, tau
+
+
+class _householder_product(Composite):
+    """The first columns of the product of the reflections I - tau v vᴴ, as `geqrf` leaves them below the diagonal.
+
+    Schreiber and Van Loan's form: I - V (I + D U)⁻¹ D Vᴴ, with D = diag(tau) and U the upper part of VᴴV, is the same
+    product in a few operations on whole matrices.
+    """
+
+    names = "linalg.householder_product orgqr"
+    forms = "function"
+
+    def of(input, tau):
+        need(input.dim() >= 2, "torch.linalg.householder_product: input must have at least 2 dimensions.")
+        *lead, m, n = input.shape
+        k = tau.shape[-1]
+        need(m >= n, "torch.linalg.householder_product: input.shape[-2] must be greater than or equal to "
+                     f"input.shape[-1], got {m} and {n}")
+        need(n >= k, "torch.linalg.householder_product: input.shape[-1] must be greater than or equal to "
+                     f"tau.shape[-1], got {n} and {k}")
+        need(input.dtype is tau.dtype, f"torch.linalg.householder_product: tau dtype {tau.dtype} does not match input "
+                                       f"dtype {input.dtype}")
+        same = lambda columns: eye(m, columns, dtype=input.dtype, device=input.device).expand(*lead, m, columns)
+        if not k:
+            return same(n).clone()
+        v, d = input[..., :k].tril(-1) + same(k), tau.unsqueeze(-1)
+        upper = d * (adjoint(v) @ v).triu(1) + same(k)[..., :k, :]
+        return same(n) - v @ _solve_triangular(upper, d * adjoint(v[..., :n, :]), upper=True, unitriangular=True)
