@@ -37,7 +37,7 @@ def child(contender, model):
     start = time.perf_counter()
     if mine:
         import flambeau
-        step = models.functional_step(flambeau, built, compile=flambeau.compile if contender == COMPILED else None)
+        step = models.training_step(flambeau, built, compile=flambeau.compile if contender == COMPILED else None)
         tensor = flambeau.tensor
     elif contender == JAX:
         import jax
@@ -45,7 +45,8 @@ def child(contender, model):
     else:
         import torch
         torch.set_num_threads(2)
-        step, tensor = models.module_step(built, compile=torch.compile if contender == INDUCTOR else None), torch.tensor
+        step = models.training_step(torch, built, compile=torch.compile if contender == INDUCTOR else None)
+        tensor = torch.tensor
     found = {"import and parameters": time.perf_counter() - start}
 
     for name, data in (("first", built), ("second", built), ("other", other), ("other again", other)):

@@ -39,10 +39,10 @@ def train(contender, model):
     """Make the model and train it; gives all that has to stay alive."""
     if contender == EAGER:
         import torch as m
-        step = models.module_step(model)
+        step = models.training_step(m, model)
     else:
         import flambeau as m
-        step = models.functional_step(m, model, compile=m.compile if contender == COMPILED else None)
+        step = models.training_step(m, model, compile=m.compile if contender == COMPILED else None)
     batch = [m.tensor(array) for array in model.batch]
     for _ in range(STEPS):
         loss = step(*batch)

@@ -109,11 +109,11 @@ def training(name, model, *claims):
         rate = 1e-6
 
         def tensors(m): return [m.tensor(array) for array in built.batch]
-        runs = {OURS: lambda: ours(models.functional_step(flambeau, built, rate), *tensors(flambeau)),
-                COMPILED: lambda: ours(models.functional_step(flambeau, built, rate, flambeau.compile),
+        runs = {OURS: lambda: ours(models.training_step(flambeau, built, rate), *tensors(flambeau)),
+                COMPILED: lambda: ours(models.training_step(flambeau, built, rate, flambeau.compile),
                                        *tensors(flambeau)),
-                EAGER: lambda: eager(models.module_step(built, rate), *tensors(torch)),
-                INDUCTOR: lambda: eager(models.module_step(built, rate, torch.compile), *tensors(torch)),
+                EAGER: lambda: eager(models.training_step(torch, built, rate), *tensors(torch)),
+                INDUCTOR: lambda: eager(models.training_step(torch, built, rate, torch.compile), *tensors(torch)),
                 JAX: lambda: jitted(built.jax_step(built, rate), *map(jnp.array, built.batch), jit=False)}
         missing = {}
         if not hasattr(flambeau, "compile"):
