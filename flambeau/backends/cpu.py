@@ -158,12 +158,19 @@ def _start():
     _host = _host or Host()
 
 
+class NoCompiler(ImportError):
+    """There is no LLVM here that could be loaded."""
+
+
 class Host:
     """LLVM, set up for the machine that this process runs on."""
 
     def __init__(self):
-        import llvmlite
-        import llvmlite.binding as llvm
+        try:
+            import llvmlite
+            import llvmlite.binding as llvm
+        except (ImportError, OSError) as error:
+            raise NoCompiler(f"llvmlite, which compiles kernels, cannot be imported: {error}") from error
 
         self.llvm = llvm
         llvm.initialize_native_target()

@@ -17,6 +17,7 @@ import numpy as np
 from ..backends import cpu, library, memory, threads
 from ..backends.backend import execute
 from ..base import settings
+from ..base.errors import warn
 from ..base.spec import spec as make_spec
 from ..loops.ir import BYTES, verify
 from ..loops.llvm import render
@@ -86,6 +87,13 @@ def _planned(trace, wanted, free):
     try:
         return Plan(trace.code, [v and v.spec for v in trace.values], wanted, free)
     except Unfusable:
+        return False
+    except cpu.NoCompiler as error:
+        if settings.executor == "native":
+            raise
+        settings.executor = "reference"
+        warn(f"{error}. Everything runs on the reference executor, which is slower: reinstall llvmlite, or set "
+             "FLAMBEAU_EXECUTOR=reference to say that this is fine.")
         return False
 
 

@@ -299,3 +299,26 @@ def test_where_objects_are_kept(monkeypatch, said, folder):
     for name, value in said.items():
         monkeypatch.setenv(name, value)
     assert runpy.run_path(settings.__file__)["object_dir"] == folder
+
+
+def test_without_a_compiler_the_reference_runs_and_says_so_once():
+    code = """
+import sys, warnings
+sys.modules["llvmlite"] = None
+import flambeau as torch
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    x = torch.ones(1000, 1000)
+    assert ((x * 2 + 1).sum().item(), (x * 3).sum().item()) == (3e6, 3e6)
+assert len(said) == 1 and "llvmlite" in str(said[0].message) and said[0].filename == "<string>", said
+torch.config.executor = "native"
+try:
+    (x + 1).sum().item()
+except ImportError as error:
+    assert "llvmlite" in str(error)
+else:
+    raise AssertionError("the native executor without a compiler")
+"""
+    env = {**os.environ, "FLAMBEAU_EXECUTOR": "auto"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=env)
+    assert done.returncode == 0, done.stderr
