@@ -19,13 +19,15 @@ class Layer(Composite):
 # --- dropout ----------------------------------------------------------------------------------------------------------
 
 
-def keep_mask(input, p, shape):
-    """Ones where an element is kept, scaled so that the mean stays; zeros where it is dropped."""
-    if p == 1:
-        return input.new_zeros(shape)
-    # laid out like the input, in whose order in memory the numbers are drawn
-    blank = empty_like(input) if tuple(shape) == input.spec.shape else input.new_empty(shape)
-    return blank.bernoulli_(1 - p).div_(1 - p)
+def blank_of(input, shape):
+    """Memory for a mask of `shape`; laid out like `input`, in whose order in memory numbers are then drawn."""
+    held = input.detach()
+    return empty_like(held) if tuple(shape) == held.spec.shape else held.new_empty(shape)
+
+
+def keep_mask(blank, p):
+    """`blank` filled with ones where an element is kept, scaled so that the mean stays, and zeros where it is dropped."""
+    return blank.zero_() if p == 1 else blank.bernoulli_(1 - p).div_(1 - p)
 
 
 def check_probability(p):
@@ -37,7 +39,7 @@ def drop(input, p, training, inplace, shape):
     check_probability(p)
     if not training or p == 0 or not input.numel():
         return input
-    mask = keep_mask(input.detach(), p, shape)
+    mask = keep_mask(blank_of(input, shape), p)
     return input.mul_(mask) if inplace else input * mask
 
 
@@ -108,7 +110,7 @@ def alpha_drop(input, p, training, inplace, shape):
         return input
     if p == 1:
         return input.mul_(0) if inplace else input * 0
-    keep = input.detach().new_empty(shape).bernoulli_(1 - p)
+    keep = blank_of(input, shape).bernoulli_(1 - p)
     a = 1 / math.sqrt((ALPHA_LOW * ALPHA_LOW * p + 1) * (1 - p))
     shift = (1 - keep) * (ALPHA_LOW * a) - ALPHA_LOW * a * p
     return input.mul_(keep * a).add_(shift) if inplace else input * (keep * a) + shift
@@ -227,8 +229,8 @@ def attend(query, key, value, mask, dropout, causal, scale, groups=1, safe=True)
     if dropout > 0:
         check_probability(dropout)
         shape = (*shapes.broadcast(tuple(query.shape[:-2]), tuple(key.shape[:-2])), query.shape[-2], key.shape[-2])
-        blank = query.detach()
-        keep = keep_mask(blank.float() if query.dtype.itemsize == 2 else blank, dropout, shape)
+        dtype = dtypes.float32 if query.dtype.itemsize == 2 else query.dtype
+        keep = keep_mask(query.detach().new_empty(shape, dtype=dtype), dropout)
     out, weights = _attend(query, key, value, mask, keep, scale, causal, groups, safe)
     return out, weights, weights if keep is None else (weights * keep).to(weights.dtype)
 

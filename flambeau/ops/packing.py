@@ -47,8 +47,8 @@ class _pack_padded_sequence(Composite):
     forms = "function"
 
     def of(input, lengths, batch_first):
-        need(input.dim() >= 2, f"Dimension out of range: a padded batch has at least two, got {list(input.shape)}",
-             IndexError)
+        need(input.dim() >= 2, "Dimension out of range (expected to be in range of [-1, 0], but got 1): a padded batch "
+                               f"has at least two dimensions, got {list(input.shape)}", IndexError)
         need(input.numel(), "Cannot pack empty tensors.")
         samples, steps = input.shape[:2] if batch_first else input.shape[1::-1]
         need(lengths.dim() == 1 and lengths.dtype is dtypes.int64, "'lengths' argument should be a 1D CPU int64 "

@@ -1,33 +1,38 @@
 """Samples that follow the parameters they were drawn for, and the check of values that distributions make."""
 import numpy as np
 
-from ..base import dtypes, implicit
-from ..base.errors import need
-from ..base.op import Op, Pointwise
+from ..base import dtypes, implicit, shapes
+from ..base.op import Op
 from ..base.spec import spec
 
 
-class _standard_gamma_grad(Pointwise):
+class _standard_gamma_grad(Op):
     """How fast gamma samples `output` of unit scale grow with their shape parameters `input`."""
 
     forms = ""
-    refuses = "bool int half complex"
 
+    def meta(input, output):    return like(input, output)
     def ref(xp, input, output): return implicit.gamma_slope(xp, input, output)
     def d_input(g):             return no_second_derivative("_standard_gamma_grad")
     def d_output(g):            return no_second_derivative("_standard_gamma_grad")
 
 
-class _dirichlet_grad(Pointwise):
+class _dirichlet_grad(Op):
     """How fast the components `x` of Dirichlet samples grow with their own concentration, over 1 - `x`."""
 
     forms = ""
-    refuses = "bool int half complex"
 
+    def meta(x, alpha, total):    return like(x, alpha, total)
     def ref(xp, x, alpha, total): return implicit.dirichlet_slope(xp, x, alpha, total)
     def d_x(g):                   return no_second_derivative("_dirichlet_grad")
     def d_alpha(g):               return no_second_derivative("_dirichlet_grad")
     def d_total(g):               return no_second_derivative("_dirichlet_grad")
+
+
+def like(*specs):
+    """The spec of a number for each position of these, which have one dtype."""
+    first = specs[0]
+    return spec(first.dtype, shapes.broadcast(*[s.shape for s in specs]), None, first.device)
 
 
 def no_second_derivative(name):
@@ -62,6 +67,10 @@ class _sample_dirichlet(Op):
     def body(k, input, drawn): return drawn
 
 
+class Outside(ValueError):
+    """A value lies outside the region that it was checked for."""
+
+
 class _must_hold(Op):
     """The check of values that distributions make: the tensors `values` lie in the `regions`, one for each.
 
@@ -70,6 +79,7 @@ class _must_hold(Op):
 
     forms = ""
     lists = True
+    refusal = Outside
 
     def meta(values, regions): return spec(dtypes.bool, ())
 
@@ -77,4 +87,5 @@ class _must_hold(Op):
         with np.errstate(all="ignore"):
             for value, region in zip(values, regions):
                 if not region.check(value).all():
-                    need(False, f"a value does not lie in {region!r}", ValueError)
+                    raise Outside(f"Expected the parameters and values of a distribution to satisfy their constraints, "
+                                  f"but one does not lie in {region!r}")

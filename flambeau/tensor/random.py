@@ -18,6 +18,7 @@ from ..base.errors import need
 from ..base.spec import CPU, META, device as Device, spec
 from ..trace import value as values
 from ..trace.value import Storage
+from .binomial import binomials
 from .create import from_array
 from .dispatch import array_of, wrap
 from .forms import declared
@@ -28,7 +29,7 @@ from .write import assign, before_write
 
 PUBLIC = ("Generator", "default_generator", "manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state",
           "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "bernoulli",
-          "multinomial", "poisson")
+          "multinomial", "poisson", "binomial", "_standard_gamma", "_sample_dirichlet")
 
 
 # --- generators --------------------------------------------------
@@ -534,6 +535,50 @@ def poisson(input, generator=None):
     drawn = fresh(lambda n: source.poisson(np.ascontiguousarray(array_of(input)).reshape(-1)),
                   spec(kind.dtype, kind.shape, None, kind.device))
     return declared["_poisson"](input, drawn) if modes.grad and requires(input) else drawn
+
+
+@overridable
+def binomial(count, prob, generator=None):
+    """The number of successes in `count` trials of probability `prob`, for each pair of the two tensors."""
+    kind, source = count.spec, stream(generator)
+    need(kind.dtype.category == 2, f"binomial only supports floating-point dtypes for count, got: {kind.dtype.cname}",
+         ValueError)
+    need(prob.spec.dtype is kind.dtype, f"Found dtype {prob.spec.dtype.cname} for prob but expected {kind.dtype.cname}")
+    need(kind.dtype.itemsize > 2, f"\"binomial_cpu\" not implemented for '{kind.dtype.cname}'", NotImplementedError)
+    kind = spec(kind.dtype, shapes.broadcast(kind.shape, prob.spec.shape), None, kind.device)
+    return fresh(lambda n: binomials(source, *[in_order(array_of(t), kind.shape, kind.strides) for t in (count, prob)]),
+                 kind)
+
+
+@overridable
+def _standard_gamma(input, generator=None):
+    """A gamma number of scale 1 for each shape parameter in `input`; it has a gradient."""
+    kind, source = real_parameter(input, "gamma_cpu"), stream(generator)
+    drawn = fresh(lambda n: source.standard_gamma(np.ascontiguousarray(array_of(input)).reshape(-1)), kind)
+    return declared["_standard_gamma"](input, drawn) if modes.grad and requires(input) else drawn
+
+
+@overridable
+def _sample_dirichlet(input, generator=None):
+    """A point of the simplex for each row of concentrations in `input`; it has a gradient."""
+    kind, source = real_parameter(input, "dirichlet"), stream(generator)
+
+    def draw(n):
+        # PyTorch draws the gamma numbers in float64 and divides there
+        gammas = source.standard_gamma(np.ascontiguousarray(array_of(input)).astype(np.float64))
+        parts = gammas / gammas.sum(-1, keepdims=True)
+        return np.maximum(parts, np.finfo(kind.dtype.np).tiny).astype(kind.dtype.np).reshape(-1)
+
+    drawn = fresh(draw, kind)
+    return declared["_sample_dirichlet"](input, drawn) if modes.grad and requires(input) else drawn
+
+
+def real_parameter(input, name):
+    """The spec of a draw for each number in `input`, which the sampler `name` has to take as it is."""
+    kind = input.spec
+    need(kind.dtype.category == 2 and kind.dtype.itemsize > 2, f"\"{name}\" not implemented for '{kind.dtype.cname}'",
+         NotImplementedError)
+    return spec(kind.dtype, kind.shape, None, kind.device)
 
 
 @overridable
