@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 # What a program may never ask for is imported when it asks: a module, or a name out of one.
 _LATER = {
     "amp": "amp", "distributions": "distributions", "func": "func", "hub": "hub", "nn": "nn", "optim": "optim",
-    "serialization": "serialization",
+    "safetensors": "safetensors", "serialization": "serialization",
     "autocast": "amp:autocast", "GradScaler": "amp:GradScaler",
     "save": "serialization:save", "load": "serialization:load",
     "vmap": "func:vmap",

@@ -502,7 +502,7 @@ CALLS = [
     ("_masked_fill", torch.arange(3, dtype=torch.uint8), MASK, -1), ("_masked_fill", ROW > 0, MASK, 1),
     ("_masked_fill_tensor", ROW, MASK, torch.tensor(-7)), ("_masked_fill_tensor", ROW.bfloat16(), MASK, torch.tensor(0.1)),
     ("_masked_fill_tensor", torch.arange(3, dtype=torch.int8), MASK, torch.tensor(-7.9)),
-    ("_inside_unit", torch.tensor([0.0, 1, 0.3])), ("_class_check", torch.tensor([0, 2]), 3),
+    ("_inside_unit", torch.tensor([0.0, 1, 0.3]), "input"), ("_class_check", torch.tensor([0, 2]), 3, 0),
     *[("_glu", GRID, d) for d in (0, 1, -2)], ("_glu", GRID.half(), 1), ("_addr", OTHER[0, :3, 0], ROW, ROW[:3], 0.5, 2),
     ("_addr", ROW * math.inf, ROW[:2], ROW, 0, 1), ("_addr", torch.arange(3), torch.arange(2), torch.arange(3), 2, 3),
     ("_addr", ROW > 0, MASK[:, 0], ROW < 7, True, True), ("_cross", GRID, OTHER, -1), ("_cross", ROW, torch.tensor([0.5, 3, -1]), 0),

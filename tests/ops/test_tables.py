@@ -11,7 +11,7 @@ from flambeau.tensor.forms import declared
 from .rows import ROWS, results
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*deprecated:UserWarning")
-TABLES = "arith reduce order shape arrange index matrix linalg nn loss".split()
+TABLES = "arith reduce order shape arrange index matrix linalg nn recurrent loss".split()
 for _name in TABLES:
     importlib.import_module(f"{__package__}.{_name}")
 rows = lambda which=lambda row: True: pytest.mark.parametrize("row", [r for r in ROWS if which(r)], ids=lambda r: r.name)
@@ -102,7 +102,8 @@ def test_meta_device(row):
 # --- nothing is left out ----------------------------------------------------------------------------------------------------
 
 # Tested by hand elsewhere: a whole module of declarations, or an operation.
-ELSEWHERE = {"create": "tests/tensor/test_create.py", "cuda": "needs a device that is not here"}
+ELSEWHERE = {"create": "tests/tensor/test_create.py", "cuda": "needs a device that is not here",
+             "fractional": "tests/nn/test_layers_spatial.py", "linear_loss": "tests/nn/test_losses.py"}
 
 
 def test_every_public_operation_has_a_row():

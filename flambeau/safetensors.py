@@ -1,0 +1,13 @@
+"""safetensors files in and out, by the names of the library's `safetensors.torch`; see docs/saving.md."""
+from .serialization.safetensors import (
+    SafetensorError,
+    load,
+    load_file,
+    load_model,
+    safe_open,
+    save,
+    save_file,
+    save_model,
+)
+
+__all__ = ["SafetensorError", "load", "load_file", "load_model", "safe_open", "save", "save_file", "save_model"]

@@ -1,0 +1,16 @@
+"""Saving and loading: PyTorch's files both ways, without ever running what is in them; see docs/saving.md."""
+from .errors import EmptyFile, FileError, NotSupported
+from .known import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
+from .loading import get_unsafe_globals_in_checkpoint, load
+from .options import (
+    LoadEndianness,
+    get_crc32_options,
+    get_default_load_endianness,
+    get_default_mmap_options,
+    set_crc32_options,
+    set_default_load_endianness,
+    set_default_mmap_options,
+    skip_data,
+)
+from .places import default_restore_location, location_tag, register_package
+from .saving import save

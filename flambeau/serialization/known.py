@@ -1,0 +1,490 @@
+"""The globals that a checkpoint may name, and what each of them makes here.
+
+A name in a file is looked up in a table and nowhere else; nothing is imported because a file says so. Besides the table
+there are the classes that the user has declared to be trusted (`add_safe_globals`).
+"""
+import contextlib
+from collections import Counter, OrderedDict
+
+import numpy as np
+
+from ..base import dtypes, layout
+from ..base.errors import here
+from ..base.spec import META, Size, device, spec
+from ..tensor.create import LEGACY
+from ..tensor.dispatch import wrap
+from ..tensor.protocol import OURS
+from ..tensor.storage import UntypedStorage
+from ..tensor.tensor import Tensor
+from ..trace.value import Storage, Value
+from .errors import FileError, NotSupported, bare, shown
+
+MAX_DIMS = 64                                       # of a NumPy array
+PARAMETER = "torch.nn.parameter.Parameter"
+# Never made or called, trusted or not: whole modules, and single names.
+BLOCKED = frozenset({"sys", "os", "posix", "nt", "subprocess", "builtins.eval", "builtins.exec", "builtins.compile",
+                     "builtins.__import__", "builtins.open"})
+NEWER = ("uint", "int", "float", "bfloat", "complex", "qint", "quint", "bits", "per_")     # how dtypes' names begin
+
+_trusted: list = []                                 # what the user has added: objects, or (object, full name)
+TABLE: dict = {}                                    # full name in a file → what it means
+_makers: dict = {}                                  # id of that → (it, what makes one, least and most arguments)
+
+
+# --- what the user trusts --------------------------------------------------
+
+
+def add_safe_globals(safe_globals):
+    """Let `load` make objects of these classes, and call these functions, when a file names them.
+
+    An item is a class or function, or a pair of one and the full name that it has in the file. Do it only for classes
+    that do no harm whatever they are made from: a file chooses the arguments.
+    """
+    for item in safe_globals:
+        full_names(item)
+        if item not in _trusted:
+            _trusted.append(item)
+
+
+def get_safe_globals():
+    """What `add_safe_globals` has been given."""
+    return list(_trusted)
+
+
+def clear_safe_globals():
+    """Trust nothing any more but what a checkpoint consists of."""
+    _trusted.clear()
+
+
+class safe_globals:
+    """A context in which these classes and functions are trusted, as by `add_safe_globals`."""
+
+    def __init__(self, safe_globals):
+        self.safe_globals = safe_globals
+
+    def __enter__(self):
+        add_safe_globals(self.safe_globals)
+
+    def __exit__(self, *exc):
+        _trusted[:] = [item for item in _trusted if item not in self.safe_globals]
+
+
+def full_names(item):
+    """(object, its names in files) for an item of the user's list."""
+    if isinstance(item, tuple):
+        if len(item) != 2:
+            raise ValueError("Expected tuple of length 2 (global, str of callable full path), but got tuple of length: "
+                             f"{len(item)}")
+        if type(item[1]) is not str:
+            raise TypeError("Expected second item in tuple to be str of callable full path, but got: "
+                            f"{type(item[1])}")
+        return item[0], (item[1],)
+    if not hasattr(item, "__module__") or not hasattr(item, "__qualname__"):
+        raise TypeError(f"add_safe_globals takes classes and functions, got {item!r}")
+    own = f"{item.__module__}.{item.__qualname__}"
+    return item, (own, torch_name(own))
+
+
+def torch_name(name):
+    """The name that PyTorch has for a class of ours."""
+    return "torch" + name.removeprefix("flambeau") if f"{name}.".startswith("flambeau.") else name
+
+
+class Names:
+    """What globals mean while one file is read."""
+
+    def __init__(self):
+        self.user = {}
+        for item in _trusted:
+            held, names = full_names(item)
+            self.user.update(dict.fromkeys(names, held))
+        self.ids = {id(held): held for held in self.user.values()}
+
+    def find(self, module, name):
+        """What the global means, or a refusal that says what to do."""
+        full = f"{module}.{name}"
+        if module in BLOCKED or full in BLOCKED:
+            raise FileError(f"Trying to load unsupported GLOBAL {bare(full)} whose module {bare(module)} is blocked.")
+        if full == PARAMETER and full not in TABLE:
+            from ..nn.parameter import Parameter  # brings all of nn along, and a file may do without
+            known(full, value=Parameter)(parameter)
+        if full in TABLE:
+            return TABLE[full]
+        if full in self.user:
+            return self.user[full]
+        if module in ("torch", "torch.cuda") and (name.endswith("Storage") or name.startswith(NEWER)):
+            raise NotSupported(f"it holds data of torch.{bare(name.removesuffix('Storage'))}, a dtype that Flambeau "
+                               "does not have; convert it in PyTorch and save it again")
+        if full in ABSENT:
+            raise NotSupported(f"it holds {ABSENT[full]}, which Flambeau does not have ({full})")
+        raise UnknownGlobal(full.removeprefix("builtins."))
+
+    def trusted(self, thing):
+        """Whether `thing` is an object of a class that the user trusts."""
+        return id(type(thing)) in self.ids
+
+    @contextlib.contextmanager
+    def trusting(self, thing):
+        """A block in which code of a trusted class may run: whatever it raises is the file's fault."""
+        try:
+            yield
+        except FileError:
+            raise
+        except Exception as error:
+            if not self.trusted(thing) and id(thing) not in self.ids:
+                raise
+            name = getattr(thing, "__qualname__", type(thing).__qualname__)
+            raise FileError(f"making {name} from what the file says failed: {type(error).__name__}: {error}") from error
+
+    def make(self, machine, function, args, kwargs, new):
+        """What calling the global `function` gives."""
+        found = _makers.get(id(function))
+        if found is not None:
+            _, maker, least, most = found
+            if not least <= len(args) <= most or kwargs:
+                raise machine.broken(f"{maker.__name__} is given {len(args)} arguments")
+            return maker(machine, *args)
+        if id(function) not in self.ids:
+            raise machine.broken(f"Trying to call reduce for unrecognized function {shown(function)}")
+        with self.trusting(function):
+            return function.__new__(function, *args, **kwargs) if new else function(*args)
+
+    def build(self, machine, made, state):
+        """Give `made` its state."""
+        if type(made) is OrderedDict:
+            set_attributes(machine, made, state, OrderedDict)
+        elif self.trusted(made):
+            with self.trusting(made):
+                if hasattr(made, "__setstate__"):
+                    made.__setstate__(state)
+                elif isinstance(made, Tensor):
+                    set_attributes(machine, made, state, Tensor)
+                else:
+                    state, slots = state if isinstance(state, tuple) and len(state) == 2 else (state, None)
+                    if state:
+                        vars(made).update(state)
+                    for name, held in (slots or {}).items():
+                        setattr(made, name, held)
+        else:
+            raise machine.broken("Can only build Tensor, Parameter, OrderedDict or types allowlisted via "
+                                 f"`add_safe_globals`, but got {type(made).__name__}")
+
+
+class UnknownGlobal(FileError):
+    """A global that is neither in the table nor trusted; `load` adds what else the file names."""
+
+    def __init__(self, full):
+        name = bare(full)
+        super().__init__(f"Weights only load failed. Unsupported global: GLOBAL {name} was not an allowed global by "
+                         f"default. Please use `torch.serialization.add_safe_globals([{name}])` or the "
+                         f"`torch.serialization.safe_globals([{name}])` context manager to allowlist this global if "
+                         "you trust this class/function.")
+
+
+def set_attributes(machine, made, state, base):
+    """Hang what the user had hung on a tensor or an OrderedDict back on it: names that mean nothing to the class."""
+    if type(state) is tuple and len(state) == 2 and (state[1] is None or type(state[1]) is dict and not state[1]):
+        state = state[0]
+    if not isinstance(state, dict):
+        raise machine.broken(f"the state of a {type(made).__name__} is a {type(state).__name__}")
+    for name, held in state.items():
+        if type(name) is not str or not name.isidentifier() or hasattr(base, name) or base is Tensor and name in OURS:
+            raise machine.broken(f"it sets {shown(name)} of a {type(made).__name__}")
+        vars(made)[name] = held
+
+
+# --- the table --------------------------------------------------
+
+
+def known(*names, value=None):
+    """Enter the decorated function as what makes the things that files call by `names`; it stands for itself unless a
+    `value` is what the name means."""
+    def enter(maker):
+        meaning = maker if value is None else value
+        TABLE.update(dict.fromkeys(names, meaning))
+        most = maker.__code__.co_argcount - 1
+        _makers[id(meaning)] = meaning, maker, most - len(maker.__defaults__ or ()), most
+        return maker
+    return enter
+
+
+class StorageClass:
+    """What `torch.FloatStorage` and its kin mean in a file: a dtype; None for bytes."""
+
+    def __init__(self, dtype):
+        self.dtype = dtype
+
+    def __repr__(self):
+        return "torch.UntypedStorage" if self.dtype is None else f"torch.{self.dtype.cname}Storage"
+
+
+STORAGE_NAMES = {d: f"{d.cname}Storage" for d in dtypes.ALL}
+TABLE.update({f"{module}.{name}": StorageClass(d)
+              for d, name in STORAGE_NAMES.items() for module in ("torch", "torch.cuda")})
+TABLE["torch.storage.UntypedStorage"] = StorageClass(None)
+TABLE.update({f"torch.{d.name}": d for d in dtypes.ALL})
+TABLE.update({f"torch.{name}": cls for name, cls in LEGACY.items()})
+TABLE["torch.Tensor"] = Tensor
+
+ABSENT = {
+    "torch._utils._rebuild_sparse_tensor": "a sparse tensor",
+    "torch._utils._rebuild_sparse_csr_tensor": "a sparse tensor",
+    "torch._utils._rebuild_qtensor": "a quantised tensor",
+    "torch._utils._rebuild_nested_tensor": "a nested tensor",
+    "torch._utils._rebuild_wrapper_subclass": "a tensor that wraps others",
+    "torch._utils._rebuild_device_tensor_from_numpy": "a tensor of another device",
+    "torch._utils._rebuild_device_tensor_from_cpu_tensor": "a tensor of another device",
+    "torch.jit._pickle.restore_type_tag": "a TorchScript object",
+}
+
+
+@known("collections.OrderedDict", value=OrderedDict)
+def ordered(machine, pairs=()):
+    if type(pairs) not in (list, tuple) or not all(type(pair) in (list, tuple) and len(pair) == 2 for pair in pairs):
+        raise machine.broken("an OrderedDict is made from something else than pairs")
+    machine.copied(len(pairs))
+    made: OrderedDict = OrderedDict()
+    machine.put_items(made, [part for pair in pairs for part in pair])
+    return made
+
+
+@known("collections.Counter", value=Counter)
+def counter(machine, counts=None):
+    counts = {} if counts is None else counts
+    if type(counts) is not dict:
+        raise machine.broken("a Counter is made from something else than a dictionary")
+    machine.copied(len(counts))
+    return Counter(counts)
+
+
+def members(machine, items):
+    """A set of what a file gives as the members of one."""
+    if type(items) not in (list, tuple):
+        raise machine.broken("a set is made from something else than a list")
+    machine.copied(len(items))
+    made: set = set()
+    machine.put_members(made, items)
+    return made
+
+
+@known("builtins.set", value=set)
+def plain_set(machine, items=()):
+    return members(machine, items)
+
+
+@known("builtins.frozenset", value=frozenset)
+def frozen_set(machine, items=()):
+    return frozenset(members(machine, items))
+
+
+@known("builtins.complex", value=complex)
+def complex_number(machine, real, imag=0.0):
+    if not {type(real), type(imag)} <= {int, float}:
+        raise machine.broken("a complex number has parts that are not numbers")
+    try:
+        return complex(real, imag)
+    except OverflowError:
+        raise machine.broken("a complex number has parts that are too large") from None
+
+
+@known("builtins.bytearray", value=bytearray)
+def byte_array(machine, data=b"", encoding=None):
+    if type(data) is str and encoding is not None:      # Protocol 2 has no bytes; neither had Python 2
+        data = latin1(machine, data, encoding)
+    elif type(data) is not bytes or encoding is not None:
+        raise machine.broken("a bytearray is made from something else than bytes")
+    machine.copied(len(data) // 8)
+    return bytearray(data)
+
+
+@known("builtins.bytes", value=bytes)
+def no_bytes(machine):
+    """Protocol 2 writes empty bytes so, and others by `latin1`."""
+    return b""
+
+
+@known("_codecs.encode")
+def latin1(machine, text, encoding):
+    """Protocol 2 writes bytes as text of the same numbers. No other encoding is run: some of them unpack."""
+    if type(text) is not str or type(encoding) is not str or encoding not in ("latin1", "latin-1"):
+        raise machine.broken("bytes are written in something else than latin1")
+    machine.copied(len(text) // 8)
+    try:
+        return text.encode("latin-1")
+    except UnicodeEncodeError:
+        raise machine.broken("bytes are written in something else than latin1") from None
+
+
+@known("torch.Size", value=Size)
+def size(machine, dims=()):
+    return Size(whole(machine, dims, "size"))
+
+
+@known("torch.device", value=device)
+def place(machine, kind, index=None):
+    if type(kind) is not str or not (index is None or type(index) is int):
+        raise machine.broken("a device has no name")
+    try:
+        return device(kind, index)
+    except (RuntimeError, ValueError) as error:
+        raise NotSupported(f"it names a device that Flambeau does not know: {error}") from error
+
+
+@known("torch.serialization._get_layout")
+def get_layout(machine, name):
+    if type(name) is str and name == "torch.strided":
+        return layout.strided
+    raise NotSupported(f"it names the layout {shown(name)}; Flambeau has torch.strided alone")
+
+
+# --- tensors --------------------------------------------------
+
+
+class LoadedStorage(UntypedStorage):
+    """A storage out of a file, which knows the dtype that the file gives it; None for bytes."""
+
+    def __init__(self, cell, dtype):
+        super().__init__(storage=cell)
+        self.dtype = dtype
+
+
+def whole(machine, numbers, what):
+    """A tuple of not too many sizes that are no less than zero, as ints."""
+    if not isinstance(numbers, (tuple, list)) or len(numbers) > MAX_DIMS:
+        raise machine.broken(f"a {what} is no tuple, or longer than {MAX_DIMS}")
+    if not all(type(n) is int and 0 <= n < 1 << 63 for n in numbers):
+        raise machine.broken(f"the {what} {shown(tuple(numbers))} has parts that are no sizes")
+    return tuple(numbers)
+
+
+def laid_out(machine, dtype, shape, strides, offset, where):
+    """The Spec of a tensor in a file, and the bytes of storage that it reaches into."""
+    shape, strides = whole(machine, shape, "size"), whole(machine, strides, "stride")
+    offset, = whole(machine, (offset,), "storage offset")
+    if len(shape) != len(strides):
+        raise machine.broken(f"a tensor has {len(shape)} sizes and {len(strides)} strides")
+    count = reach = 1
+    for n, step in zip(shape, strides, strict=True):
+        count, reach = count * n, reach + (n - 1) * step
+    reach = (offset + reach) * dtype.itemsize if count else 0
+    if max(count, offset, *strides, 0) * dtype.itemsize >= 1 << 63:
+        raise machine.broken(f"a tensor of size {shown(shape)} does not fit into memory")
+    return spec(dtype, shape, strides, where), reach
+
+
+def tensor_of(machine, storage, offset, shape, strides, requires_grad, dtype):
+    if type(storage) is not LoadedStorage:
+        raise machine.broken("a tensor has no storage")
+    if type(dtype) is not dtypes.dtype:
+        raise machine.broken("a tensor has no dtype")
+    cell = storage.storage
+    kind, reach = laid_out(machine, dtype, shape, strides, offset, cell.device)
+    if reach > cell.nbytes:
+        raise machine.broken(f"setStorage: sizes {list(kind.shape)}, strides {list(kind.strides)}, storage offset "
+                             f"{offset}, and itemsize {dtype.itemsize} requiring a storage size of {reach} are out of "
+                             f"bounds for storage of size {cell.nbytes}")
+    fit(cell, kind, offset)
+    return finished(machine, wrap(cell, kind, offset), requires_grad)
+
+
+def fit(cell, kind, offset):
+    """Lay the bytes of a storage out as the tensor that fills it: operations then need not look again each time."""
+    value = cell.value
+    if value is not None and value.spec.dtype is dtypes.uint8 and offset == 0 and kind.dense \
+            and kind.nbytes == cell.nbytes:
+        array = np.ndarray(kind.shape, kind.dtype.np, value.array, 0, kind.np_strides)
+        cell.value = Value.of(array, kind)
+        cell.value._memory = value.array
+
+
+def finished(machine, made, requires_grad):
+    if type(requires_grad) is not bool or requires_grad and made.spec.dtype.category < 2:
+        raise machine.broken(f"a tensor of {made.spec.dtype} says requires_grad={shown(requires_grad)}")
+    made.site = here()
+    made._requires_grad = requires_grad
+    return made
+
+
+@known("torch._utils._rebuild_tensor")
+def rebuild_tensor(machine, storage, offset, shape, strides):
+    return tensor_of(machine, storage, offset, shape, strides, False, getattr(storage, "dtype", None))
+
+
+@known("torch._utils._rebuild_tensor_v2")
+def rebuild_tensor_v2(machine, storage, offset, shape, strides, requires_grad, hooks, bits=None):
+    made = tensor_of(machine, storage, offset, shape, strides, requires_grad, getattr(storage, "dtype", None))
+    return lazy_bits(machine, made, bits)
+
+
+@known("torch._utils._rebuild_tensor_v3")
+def rebuild_tensor_v3(machine, storage, offset, shape, strides, requires_grad, hooks, dtype, bits=None):
+    return lazy_bits(machine, tensor_of(machine, storage, offset, shape, strides, requires_grad, dtype), bits)
+
+
+def lazy_bits(machine, made, bits):
+    """PyTorch's conjugate and negative views, which it saves as the plain tensor and a mark: computed here."""
+    if bits is None:
+        return made
+    if type(bits) is not dict or not set(bits) <= {"conj", "neg"} or not {*map(type, bits.values())} <= {bool}:
+        raise machine.broken("a tensor has marks that are not known")
+    if made.spec.device is META or not any(bits.values()):
+        return made
+    machine.computed(made)
+    wanted, made._requires_grad = made._requires_grad, False
+    if bits.get("conj"):
+        made = made.conj()
+    if bits.get("neg"):
+        made = -made
+    made._requires_grad = wanted
+    return made
+
+
+@known("torch._utils._rebuild_meta_tensor_no_storage")
+def rebuild_meta(machine, dtype, shape, strides, requires_grad):
+    if type(dtype) is not dtypes.dtype:
+        raise machine.broken("a tensor has no dtype")
+    kind, reach = laid_out(machine, dtype, shape, strides, 0, META)
+    if reach >= 1 << 63:
+        raise machine.broken(f"a tensor of size {shown(kind.shape)} does not fit into memory")
+    return finished(machine, wrap(Storage.of(None, reach, META), kind), requires_grad)
+
+
+@known("torch._utils._rebuild_parameter")
+def rebuild_parameter(machine, data, requires_grad, hooks):
+    from ..nn.parameter import Parameter
+    if not isinstance(data, Tensor):
+        raise machine.broken("a Parameter has no tensor")
+    finished(machine, data, requires_grad)
+    data._requires_grad = False
+    return Parameter(data, requires_grad)
+
+
+@known("torch._utils._rebuild_parameter_with_state")
+def rebuild_parameter_with_state(machine, data, requires_grad, hooks, state):
+    made = rebuild_parameter(machine, data, requires_grad, hooks)
+    set_attributes(machine, made, state, Tensor)
+    return made
+
+
+@known("torch._tensor._rebuild_from_type_v2")
+def rebuild_from_type(machine, function, cls, args, state):
+    """A tensor of a class of the user's, or one with attributes of its own."""
+    if type(args) is not tuple:
+        raise machine.broken("arguments are not a tuple")
+    made = machine.names.make(machine, function, args, {}, False)
+    if not isinstance(made, Tensor) or not isinstance(cls, type) or not issubclass(cls, Tensor):
+        raise machine.broken("a tensor is given a class that is none of tensors")
+    if cls is not type(made):
+        if id(cls) not in machine.names.ids and cls is not Tensor:
+            raise machine.broken(f"a tensor is given the class {shown(cls.__qualname__)}")
+        made.__class__ = cls
+    if hasattr(made, "__setstate__"):
+        with machine.names.trusting(made):
+            made.__setstate__(state)
+    else:
+        set_attributes(machine, made, state, Tensor)
+    return made
+
+
+def parameter(machine, data, requires_grad=True):
+    return rebuild_parameter(machine, data, requires_grad, None)

@@ -1,0 +1,126 @@
+"""PyTorch's format from before 1.6, read only: pickles one after the other, then the bytes of the storages.
+
+    magic number · version of the format · what machine wrote it · the structure · keys of the storages · storages
+"""
+import io
+import mmap
+import sys
+
+from ..backends.memory import blank
+from ..base import dtypes
+from ..base.spec import CPU, META, spec
+from ..tensor.storage import UntypedStorage
+from ..trace.value import Storage, Value
+from .errors import FileError, NotSupported, shown
+from .known import LoadedStorage, Names, UnknownGlobal
+from .machine import Machine
+from .stored import check_pid, plain_text, swap
+from .strangers import explain
+
+MAGIC = 0x1950A86A20F9469CFC6C
+VERSION = 1001
+OTHERS = (                                          # (where, what is there, what that is)
+    (0, b"\x89HDF", "an HDF5 file"),
+    (0, b"\x1f\x8b", "compressed by gzip: open it with gzip.open and give that to load"),
+    (0, b"\x93NUMPY", "a NumPy array: use numpy.load"),
+    (257, b"ustar", "a tar archive, PyTorch's format of 2016 if it is one of its: load and save it with a PyTorch"),
+    (8, b'{"', "a safetensors file: use flambeau.safetensors.load_file"))
+
+
+def load(source, restore, encoding, weights_only):
+    """What the file holds; the file object then stands behind it, where the next one may begin."""
+    data = buffer(source)
+    if data[0] != 0x80:
+        what = [what for at, start, what in OTHERS if data[at:at + len(start)] == start]
+        raise FileError(f"this is {what[0] if what else 'not a file that torch.save has written'} (invalid load key, "
+                        f"{data[0]:#x})")
+    names, position, head = Names(), 0, []
+    for wanted, words in ((MAGIC, "Invalid magic number; corrupt file? torch.save has not written the pickle that it "
+                                  "starts with"), (VERSION, "Invalid protocol version"), (None, "")):
+        machine = Machine(data, names, None, position, encoding)
+        head.append(machine.run())
+        position = machine.position
+        if wanted is not None and (type(head[-1]) is not int or head[-1] != wanted):
+            raise FileError(f"{words}: {shown(head[-1])}")
+    if type(head[2]) is not dict:
+        raise FileError("it does not say what machine has written it")
+    little = head[2].get("little_endian", True) is True
+    return Stream(data, position, restore, names, encoding, little).load(source, weights_only)
+
+
+def buffer(source):
+    """All bytes from where the file stands: mapped, where the file is our own."""
+    if isinstance(source.file, io.FileIO):
+        return memoryview(mmap.mmap(source.file.fileno(), 0, access=mmap.ACCESS_READ))[source.base:]
+    return memoryview(source.read(0, source.size))
+
+
+class Stream:
+    """The structure and the storages behind it."""
+
+    def __init__(self, data, position, restore, names, encoding, little):
+        self.data, self.restore, self.names = data, restore, names
+        self.swapped = little != (sys.byteorder == "little")
+        self.machine = Machine(data, names, self.stored, position, encoding)
+        self.machine.late = True
+        self.storages: dict = {}                    # key → (LoadedStorage, its number of elements)
+        self.announced = 0                          # bytes of all storages so far, which must be in the file
+
+    def load(self, source, weights_only):
+        start = self.machine.position
+        try:
+            made = self.machine.run()
+        except UnknownGlobal as error:
+            explain(error, self.data[start:], weights_only)
+            raise
+        machine = Machine(self.data, self.names, None, self.machine.position)
+        keys = machine.run()
+        keys = [plain_text(key) for key in keys] if type(keys) is list else [None]
+        if not all(type(key) is str for key in keys) or sorted(keys) != sorted(self.storages):
+            raise FileError("the storages that the structure mentions are not those that the file lists")
+        end = self.fill(keys, machine.position)
+        source.file.seek(source.base + end)
+        return made
+
+    def stored(self, machine, pid):
+        if type(pid) is tuple and len(pid) == 4 and type(pid[0]) is str and id(pid[1]) in self.names.ids:
+            return pid[1]                           # a class with its source, which is not looked at
+        kind, key, location, count = check_pid(machine, pid)
+        if len(pid) > 5 and pid[5] is not None:
+            raise NotSupported("it holds views of storages, as PyTorch wrote them before 0.4; load and save it with a "
+                               "newer PyTorch")
+        if key in self.storages:
+            return self.storages[key][0]
+        if kind.dtype is None:
+            raise machine.broken("a storage has no dtype")
+        size = count * kind.dtype.itemsize
+        self.announced += size
+        if self.announced > len(self.data):
+            raise machine.broken(f"it announces {self.announced} bytes of storages and has {len(self.data)} in all")
+        memory, _ = blank(spec(dtypes.uint8, (size,)))
+        cell = Storage.of(Value.of(memory, spec(dtypes.uint8, (size,))), size, CPU)
+        found = LoadedStorage(self.restore(UntypedStorage(storage=cell), location).storage, kind.dtype)
+        self.storages[key] = found, count
+        return found
+
+    def fill(self, keys, position):
+        """Read the storages, in the order of `keys`; returns where they end."""
+        for key in keys:
+            storage, count = self.storages[key]
+            size = count * storage.dtype.itemsize
+            found = int.from_bytes(self.data[position:position + 8], "big" if self.swapped else sys.byteorder)
+            if found != count:
+                raise FileError(f"storage {shown(key)} should hold {count} elements and has {found}, or the file is "
+                                "truncated")
+            position += 8
+            if size > len(self.data) - position:
+                raise FileError(f"the file is truncated: storage {shown(key)} takes {size} bytes, and "
+                                f"{len(self.data) - position} are left")
+            cell = storage.storage
+            if cell.device is not META:
+                memory = cell.value.ready().memory
+                memory.data[:size] = self.data[position:position + size]
+                if self.swapped:
+                    swap(memory, storage.dtype)
+            position += size
+        return position

@@ -1,0 +1,45 @@
+"""Storages in files: what a persistent id says of one, its byte order, and the way to its tensors."""
+from ..tensor.storage import UntypedStorage
+from ..tensor.tensor import Tensor
+from .errors import shown
+from .known import StorageClass
+from .writer import written
+
+
+def swap(memory, dtype):
+    """Turn the numbers of `dtype` in `memory` to the other byte order."""
+    width = dtype.itemsize // (2 if dtype.is_complex else 1)
+    if width > 1:
+        memory.view(f"u{width}").byteswap(inplace=True)
+
+
+def plain_text(part):
+    """A string, of Python 2 too."""
+    return part.decode("latin-1") if type(part) is bytes else part
+
+
+def check_pid(machine, pid):
+    """The parts of a persistent id: ("storage", class, key, location, number of elements)."""
+    if type(pid) is not tuple or len(pid) < 5 or type(pid[0]) not in (str, bytes) or plain_text(pid[0]) != "storage":
+        raise machine.broken(f"Only persistent_load of storage is allowed, but got {shown(pid)}")
+    kind, count = pid[1], pid[4]
+    key, location = map(plain_text, pid[2:4])
+    if type(kind) is not StorageClass or type(key) is not str or type(location) is not str or type(count) is not int \
+            or not 0 <= count < 1 << 63:
+        raise machine.broken(f"a storage is described by {shown(pid)}")
+    return kind, key, location, count
+
+
+def ways_to(made, cell):
+    """The ways through containers to the tensors over `cell`, for a message."""
+    found, seen, stack = [], set(), [(made, ())]
+    while stack:
+        thing, path = stack.pop()
+        if isinstance(thing, (Tensor, UntypedStorage)):
+            if thing.storage is cell:
+                found.append(written(path))
+        elif isinstance(thing, (dict, list, tuple)) and id(thing) not in seen and len(path) < 100:
+            seen.add(id(thing))
+            parts = thing.items() if isinstance(thing, dict) else enumerate(thing)
+            stack += [(part, (*path, key)) for key, part in parts]
+    return found[::-1]
