@@ -8,20 +8,27 @@ import operator
 
 import numpy as np
 
-from ..base.errors import warn
+from ..autograd.modes import modes
+from ..base.errors import here, warn
+from ..trace.record import _local
 from .create import from_array
-from .dispatch import _entries, _entry, _overrides, array_of, overrides_off, view_one
+from .dispatch import _entries, _entry, _overrides, _tables, array_of, overrides_off, view_one
 from .forms import declared
 from .messages import said
 from .tensor import Tensor
 from .write import before_write
 
 NUMBERS = (bool, int, float, complex)
+_new = object.__new__
+_rows: dict = {}              # spec → (spec of a row, how many there are, how far apart they are)
+_tables.append(_rows)
 
 
 def getitem(self, index):
     """The part of the tensor that `index` says: a view, if that is made of numbers, slices, None and `...` only."""
     c = index.__class__
+    if c is int and self.__class__ is Tensor and self._base is None:
+        return row(self, index)
     if self.__class__ is not Tensor and _overrides(self.__class__) and not overrides_off():
         return self.__torch_function__(Tensor.__getitem__, (type(self),), (self, index), {})
     if c is int:
@@ -61,6 +68,29 @@ def delitem(self, index):
 
 
 # --- views --------------------------------------------------------------------------------------------------
+
+
+def row(source, number):
+    """`at` of the first dimension, short, for the common case of data: no view, and no history."""
+    found = _rows.get(source.spec)
+    trace, storage = _local.trace, source.storage
+    if found is None or trace.special or storage.inference or source._node is not None or source._requires_grad \
+            or source._cut is not None or not 0 <= number < found[1]:
+        made = at(source, 0, number, 0)
+        _rows[source.spec] = (made.spec, source.spec.shape[0], source.spec.strides[0])
+        return made
+    tensor = _new(Tensor)
+    tensor.storage = storage
+    tensor.spec = found[0]
+    tensor.offset = source.offset + number * found[2]
+    tensor._node = tensor._cut = None
+    tensor._requires_grad = False
+    tensor._seen = storage.version
+    tensor.site = trace.site or here(3)
+    tensor._base = source
+    if not modes.grad:
+        tensor._view_of = "no_grad"
+    return tensor
 
 
 def at(source, dim, number, nth):

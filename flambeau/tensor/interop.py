@@ -25,10 +25,26 @@ def from_numpy(ndarray):
 
     A read-only array gives a tensor that refuses every write.
     """
-    if not isinstance(ndarray, np.ndarray):
-        raise TypeError(f"expected np.ndarray (got {type_words(ndarray)})")
-    check_array(ndarray)
-    return shared(ndarray)
+    look = (ndarray.dtype, ndarray.shape, ndarray.strides) if ndarray.__class__ is np.ndarray else None
+    kind = _kinds.get(look)
+    if kind is None:
+        if not isinstance(ndarray, np.ndarray):
+            raise TypeError(f"expected np.ndarray (got {type_words(ndarray)})")
+        check_array(ndarray)
+        out = shared(ndarray)
+        if look is not None and ndarray.flags.c_contiguous:
+            if len(_kinds) > 10_000:
+                _kinds.clear()
+            _kinds[look] = out.spec
+        return out
+    storage = Storage.of(Value.of(ndarray, kind), kind.nbytes, kind.device)
+    storage.adopt(ndarray)
+    out = wrap(storage, kind)
+    out.site = here(2)
+    return out
+
+
+_kinds: dict = {}             # (dtype, shape, strides) of contiguous arrays that were found fine → their spec
 
 
 def type_words(thing):

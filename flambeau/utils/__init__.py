@@ -7,6 +7,6 @@ __all__ = ["checkpoint", "data", "dlpack"]
 
 
 def __getattr__(name):
-    if name != "data":
+    if name not in ("data", "hooks"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module(".data", __name__)
+    return import_module(f".{name}", __name__)

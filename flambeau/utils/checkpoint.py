@@ -9,6 +9,7 @@ from ..autograd.graph import saved_tensors_hooks
 from ..autograd.modes import enable_grad, modes, no_grad
 from ..backends.random import default_generator
 from ..base.errors import here, line_of, warn
+from ..tensor.autocast import resumed
 from ..tensor.tensor import Tensor
 
 
@@ -27,6 +28,7 @@ class _Stretch:
         self.fn, self.args, self.kwargs, self.rng, self.site = fn, args, kwargs, rng, site
         self.contexts = contexts
         self.check = check
+        self.casting = modes.autocast
         self.specs = []               # what the first run kept, in order
         self.found = None             # what the second run kept
 
@@ -57,7 +59,7 @@ class _Stretch:
         try:
             if self.rng is not None:
                 default_generator.set_state(self.rng)
-            with enable_grad(), saved_tensors_hooks(collect, lambda held: held), self.contexts:
+            with enable_grad(), resumed(self.casting), saved_tensors_hooks(collect, lambda held: held), self.contexts:
                 self.fn(*self.args, **self.kwargs)
         except _Done:
             pass
@@ -119,7 +121,7 @@ class _Reentrant(Function):
 
     @staticmethod
     def forward(ctx, function, rng, *args):
-        ctx.function_, ctx.rng = function, rng
+        ctx.function_, ctx.rng, ctx.casting = function, rng, modes.autocast
         ctx.plain = [None if isinstance(a, Tensor) else a for a in args]
         ctx.places = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
         ctx.save_for_backward(*[args[i] for i in ctx.places])
@@ -135,7 +137,7 @@ class _Reentrant(Function):
         try:
             if ctx.rng is not None:
                 default_generator.set_state(ctx.rng)
-            with enable_grad():
+            with enable_grad(), resumed(ctx.casting):
                 outs = ctx.function_(*args)
         finally:
             default_generator.set_state(after)

@@ -1,0 +1,41 @@
+"""Datasets, samplers and `DataLoader`: batches of samples in PyTorch's order, from PyTorch's seeds.
+
+    dataset, sampler, distributed    what there is, and in which order it is visited
+    dataloader                       the loader, and the iterators over it
+    _utils                           samples to batches (collate, gather, fetch), and workers that make them
+"""
+from .dataloader import DataLoader, _DatasetKind, default_collate, default_convert, get_worker_info
+from .dataset import (
+    ChainDataset,
+    ConcatDataset,
+    Dataset,
+    IterableDataset,
+    StackDataset,
+    Subset,
+    TensorDataset,
+    random_split,
+)
+from .distributed import DistributedSampler
+from .sampler import (
+    BatchSampler,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+
+__all__ = ["BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "DistributedSampler",
+           "IterableDataset", "RandomSampler", "Sampler", "SequentialSampler", "StackDataset", "Subset",
+           "SubsetRandomSampler", "TensorDataset", "WeightedRandomSampler", "_DatasetKind", "default_collate",
+           "default_convert", "get_worker_info", "random_split"]
+
+_PIPES = ("DFIterDataPipe", "DataChunk", "IterDataPipe", "MapDataPipe", "argument_validation", "functional_datapipe",
+          "guaranteed_datapipes_determinism", "non_deterministic", "runtime_validation", "runtime_validation_disabled")
+
+
+def __getattr__(name):
+    if name in _PIPES:
+        raise AttributeError(f"torch.utils.data.{name} belongs to DataPipes, which are not in Flambeau; write a "
+                             "Dataset or an IterableDataset instead")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,187 @@
+"""Take a batch out of a dataset of tensors whole: one copy for each tensor, instead of one look for each sample.
+
+`form(dataset)` says whether that is possible, `gather(dataset, positions)` does it. The result is what fetching the
+samples one by one and `default_collate` would give, in memory of its own. It is for the datasets of this package, as
+long as a subclass has no `__getitem__` of its own, and for tensors without a history. `gather` gives None where it
+cannot; then the samples are fetched one by one, and what is wrong with the positions, say, is said there.
+
+Positions are a range, or an int64 array.
+"""
+import bisect
+
+import numpy as np
+
+from ....autograd.node import requires
+from ....backends.memory import blank
+from ....base.spec import CPU, spec
+from ....tensor.create import from_array
+from ....tensor.dispatch import array_of
+from ....tensor.tensor import Tensor
+from ..dataset import ConcatDataset, StackDataset, Subset, TensorDataset
+
+KINDS = (TensorDataset, Subset, StackDataset, ConcatDataset)
+
+
+def kind_of(dataset):
+    """Which of ours the dataset is: one that fetches samples the way it was written here. None for others."""
+    own = type(dataset)
+    if own is Tensor:
+        return Tensor
+    for kind in KINDS:
+        if issubclass(own, kind):
+            same = own.__getitem__ is kind.__getitem__ \
+                and getattr(own, "__getitems__", None) is getattr(kind, "__getitems__", None)
+            return kind if same else None
+    return None
+
+
+def plain(tensor):
+    """Whether the rows of `tensor` can be copied just like that."""
+    return tensor.__class__ is Tensor and tensor.spec.ndim > 0 and tensor.spec.device is CPU \
+        and tensor._tangent is None and not requires(tensor)
+
+
+def form(dataset):
+    """What a sample looks like: the dtype and shape of each tensor in it. None where batches cannot be gathered."""
+    kind = kind_of(dataset)
+    if kind is Tensor:
+        return (dataset.spec.dtype, dataset.spec.shape[1:]) if plain(dataset) else None
+    if kind is Subset:
+        return form(dataset.dataset)
+    if kind is ConcatDataset:
+        forms = {form(part) for part in dataset.datasets}
+        return forms.pop() if len(forms) == 1 else None
+    if kind is TensorDataset or kind is StackDataset:
+        parts = dataset.tensors if kind is TensorDataset else tuple(dataset._all())
+        forms = tuple([form(part) for part in parts])
+        names = tuple(dataset.datasets) if kind is StackDataset and isinstance(dataset.datasets, dict) else None
+        return None if None in forms else (names, *forms)
+    return None
+
+
+def gather(dataset, positions):
+    """The batch of the samples at `positions`, put together; None if it must be fetched sample by sample."""
+    picked = pick(dataset, positions)
+    return None if picked is None else wrapped(picked)
+
+
+def wrapped(picked):
+    """Arrays in lists and dictionaries as tensors in the same."""
+    if picked.__class__ is list:
+        return [wrapped(part) for part in picked]
+    if picked.__class__ is dict:
+        return {name: wrapped(part) for name, part in picked.items()}
+    return from_array(picked)
+
+
+def pick(dataset, positions):
+    """The arrays of a batch, in lists and dictionaries; None where they cannot be picked."""
+    kind = kind_of(dataset)
+    if kind is Tensor:
+        return rows(dataset, positions)
+    if kind is TensorDataset:
+        return whole([rows(tensor, positions) for tensor in dataset.tensors])
+    if kind is Subset:
+        inner = taken(dataset.indices, positions)
+        return None if inner is None else pick(dataset.dataset, inner)
+    if kind is StackDataset:
+        parts = whole([pick(part, positions) for part in dataset._all()])
+        return dict(zip(dataset.datasets, parts)) if parts and isinstance(dataset.datasets, dict) else parts
+    if kind is ConcatDataset:
+        return across(dataset, positions)
+    return None
+
+
+def whole(parts):
+    return None if any(part is None for part in parts) else parts
+
+
+def inside(positions, length):
+    """Whether all positions are within 0..length - 1."""
+    if positions.__class__ is range:
+        return positions.stop <= length
+    return len(positions) == 0 or positions.view(np.uint64).max() < length       # a negative one is a huge one there
+
+
+def rows(tensor, positions):
+    """A copy of the rows of `tensor` at `positions`."""
+    if not (plain(tensor) and inside(positions, tensor.spec.shape[0])):
+        return None
+    kind = tensor.spec
+    source = array_of(tensor)
+    out, _ = blank(spec(kind.dtype, (len(positions), *kind.shape[1:])))
+    if positions.__class__ is range:
+        out[...] = source[positions.start:positions.stop]
+    elif kind.contiguous and kind.numel:
+        np.take(source, positions, 0, out, "clip")            # they are inside; `raise` would make another copy
+    else:
+        out[...] = source[positions]                          # `take` would copy all of a strided source first
+    return out
+
+
+def taken(indices, positions):
+    """`indices[position]` for each position, as positions themselves; None where they are not plain integers."""
+    if not inside(positions, len(indices)):
+        return None
+    if isinstance(indices, range):
+        return array_from(positions) * indices.step + indices.start
+    if isinstance(indices, Tensor):
+        indices = array_of(indices)
+    at = slice(positions.start, positions.stop) if positions.__class__ is range else positions
+    if isinstance(indices, np.ndarray):
+        found = indices[at]
+        return found.astype(np.int64) if found.ndim == 1 and found.dtype.kind in "iu" else None
+    if not isinstance(indices, list | tuple):
+        return None
+    found = indices[at] if at.__class__ is slice else list(map(indices.__getitem__, at.tolist()))
+    return integers(found)
+
+
+def integers(numbers):
+    """A list of integers as an array; None if there is something else in it."""
+    if all(issubclass(kind, int | np.integer) and kind is not bool for kind in set(map(type, numbers))):
+        try:
+            return np.array(numbers, np.int64)
+        except OverflowError:
+            return None
+    return None
+
+
+def array_from(positions):
+    return np.arange(positions.start, positions.stop) if positions.__class__ is range else positions
+
+
+def across(dataset, positions):
+    """Picked from the datasets that a ConcatDataset is made of."""
+    ends = dataset.cumulative_sizes
+    if not inside(positions, ends[-1]):
+        return None
+    if positions.__class__ is range and len(positions):
+        nth = bisect.bisect_right(ends, positions.start)
+        before = ends[nth - 1] if nth else 0
+        if positions.stop <= ends[nth]:
+            return pick(dataset.datasets[nth], range(positions.start - before, positions.stop - before))
+    positions = array_from(positions)
+    owner = np.searchsorted(ends, positions, "right")
+    parts, places = [], []
+    for nth in np.unique(owner).tolist():
+        places.append(np.flatnonzero(owner == nth))
+        parts.append(pick(dataset.datasets[nth], positions[places[-1]] - (ends[nth - 1] if nth else 0)))
+    if whole(parts) is None:
+        return None
+    return merged(parts, places, len(positions)) if parts else pick(dataset.datasets[0], positions)
+
+
+def merged(parts, places, length):
+    """One batch of several that look alike: that of `parts[i]` goes to `places[i]`."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if first.__class__ is list:
+        return [merged(each, places, length) for each in zip(*parts)]
+    if first.__class__ is dict:
+        return {name: merged([part[name] for part in parts], places, length) for name in first}
+    out = np.empty((length, *first.shape[1:]), first.dtype)
+    for part, place in zip(parts, places):
+        out[place] = part
+    return out

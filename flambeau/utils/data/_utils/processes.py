@@ -1,0 +1,203 @@
+"""Workers that are processes: code of the user's runs side by side, each with a copy of the dataset.
+
+Each worker has a pipe of its own, with tasks going one way and batches the other, so that one that is killed leaves the
+others' pipes as they are. The end of a pipe says at once that the other side is gone; since a process that somebody
+forked meanwhile may hold on to it, both sides also look now and then whether the other one is still there.
+"""
+import multiprocessing
+import os
+import pickle
+import queue
+import random
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from multiprocessing import connection
+
+import numpy as np
+
+from ....backends import threads
+from ....tensor.random import manual_seed
+from ....trace.record import run_all
+from . import wire, worker as workers
+from .worker import GRACE, ExceptionWrapper, WorkerInfo, serve
+
+LOOK = 1.0                    # seconds after which to look whether the other side is still there
+
+
+class Processes:
+    """The workers of one iteration."""
+
+    method = "multiprocessing"
+
+    def __init__(self, job, context):
+        context = context or multiprocessing.get_context()
+        forks = context.get_start_method() == "fork"
+        run_all()                             # a forked worker has no use for what is recorded here
+        self.workers, self._pipes, self._arrived, self._owner = [], [], deque(), os.getpid()
+        try:
+            for worker in range(job.num_workers):
+                ours, theirs = context.Pipe()
+                self._pipes.append(ours)
+                inherited = tuple(self._pipes) if forks else ()
+                process = context.Process(target=work, args=(job, worker, theirs, inherited), daemon=True)
+                process.start()
+                self.workers.append(process)
+                theirs.close()
+        except BaseException:
+            self.close()
+            raise
+
+    def put(self, worker, number, index):
+        index = bytes(wire.Pickler.dumps(index))              # by itself: what it says is the worker's own business
+        try:
+            self._pipes[worker].send((number, index))
+        except OSError:                       # it is gone, and `get` will say so
+            pass
+
+    def get(self, timeout=None):
+        """The next answer (number, data), from whichever worker; `queue.Empty` after `timeout` seconds."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while not self._arrived:
+            left = LOOK if until is None else min(LOOK, until - time.monotonic())
+            pipes = [pipe for pipe in self._pipes if pipe is not None]
+            if not pipes:
+                raise RuntimeError("the DataLoader's workers have been shut down")
+            ready = connection.wait(pipes, max(left, 0))
+            ended = [self._pipes.index(pipe) for pipe in ready if not self._read(pipe)]
+            if not ready:
+                ended = [worker for worker, process in enumerate(self.workers)
+                         if self._pipes[worker] is not None and not process.is_alive()]
+            if ended and not self._arrived:                   # else next time: what has come goes first
+                self._gone(ended)
+            if not ready and until is not None and time.monotonic() >= until:
+                raise queue.Empty
+        number, packed = self._arrived.popleft()
+        try:
+            return number, wire.unpack(packed)
+        except Exception:
+            return number, ExceptionWrapper(where="while a batch of a DataLoader worker process was unpickled")
+
+    def _read(self, pipe):
+        """Take in one answer; False if there will be none."""
+        try:
+            self._arrived.append(wire.receive(pipe))
+        except (EOFError, OSError) as error:
+            if isinstance(error, OSError) and error.errno and not isinstance(error, ConnectionError):
+                raise                         # no memory, or too many open files, on this side
+            return False
+        return True
+
+    def _gone(self, gone):
+        """Raise the error for workers that have ended before their time."""
+        for worker in gone:
+            self.workers[worker].join(LOOK)                   # the pipe ends a moment before the process does
+        pids = ", ".join(str(self.workers[worker].pid) for worker in gone)
+        causes = ", ".join(cause(self.workers[worker].exitcode) for worker in gone)
+        raise RuntimeError(f"DataLoader worker (pid(s) {pids}) exited unexpectedly: {causes}")
+
+    def stop(self, worker):
+        """There will be no more tasks for this one."""
+        pipe, self._pipes[worker] = self._pipes[worker], None
+        if pipe is not None:
+            end(pipe)
+
+    def close(self, grace=GRACE):
+        """There will be no more tasks: wait `grace` seconds for the processes to end, and end those that do not."""
+        if os.getpid() != self._owner or sys.is_finalizing():        # a forked copy of this: they are not its children
+            return
+        for worker in range(len(self._pipes)):
+            self.stop(worker)
+        self._arrived.clear()
+        for act, patience in (None, grace), ("terminate", GRACE), ("kill", GRACE):
+            alive = [process for process in self.workers if process.is_alive()]
+            for process in alive:
+                if act is not None:
+                    getattr(process, act)()
+            until = time.monotonic() + patience
+            for process in alive:
+                process.join(max(0.0, until - time.monotonic()))
+
+
+def end(pipe):
+    """Say that there is no more, and hang up."""
+    try:
+        pipe.send(None)
+    except OSError:                           # it is gone already
+        pass
+    pipe.close()
+
+
+def cause(code):
+    """In words, why a process has ended."""
+    if code is None:
+        return "it does not answer any more"
+    if code < 0:
+        return f"killed by signal: {signal.strsignal(-code)}" + (" (out of memory?)" if code == -9 else "")
+    return f"exit code {code}"
+
+
+# --- inside of a worker --------------------------------------------------
+
+
+def work(job, worker, pipe, inherited):
+    """The life of a worker process."""
+    for other in inherited:                   # the loader's ends of the pipes: with them open here, nobody would see
+        other.close()                         # when the loader is gone
+    where = f"in DataLoader worker process {worker}"
+
+    def answer(number, data):
+        try:
+            packed = wire.pack(data)
+        except Exception:
+            packed = wire.pack(portable(data, where))
+        wire.send(pipe, number, packed)
+
+    try:
+        seed = job.base_seed + worker
+        threads.set_num_threads(1)
+        random.seed(seed)
+        manual_seed(seed)
+        low, high = job.base_seed & 0xFFFFFFFF, job.base_seed >> 32
+        np.random.seed(np.random.SeedSequence([worker, low, high, 0]).generate_state(4))
+        workers._worker_info = WorkerInfo(worker, job.num_workers, seed, job.dataset)
+        tasks = queue.SimpleQueue()
+        threading.Thread(target=listen, args=(pipe, tasks, os.getppid()), daemon=True).start()
+        serve(job, worker, where, tasks.get, answer, pickle.loads)
+    except KeyboardInterrupt:                 # the loader's process has got it too, and says so
+        pass
+    except (BrokenPipeError, ConnectionResetError):          # nobody reads this any more
+        pass
+
+
+def portable(data, where):
+    """What to send in place of data that cannot be pickled: the error that says so, as RuntimeError at the worst."""
+    if not isinstance(data, ExceptionWrapper):
+        data = ExceptionWrapper(where=where)
+    try:
+        wire.pack(data)
+    except Exception:                         # a type that the other side cannot find by its name
+        data.exc_msg = f"{data.exc_msg}(raised as RuntimeError: {data.exc_type.__name__} cannot be pickled)"
+        data.exc_type = RuntimeError
+    return data
+
+
+def listen(pipe, tasks, parent):
+    """Take tasks out of the pipe as they come, so that the loader never has to wait to send one.
+
+    When the loader is gone, the worker gets a moment to come to its end, and is ended otherwise.
+    """
+    try:
+        task = ()
+        while task is not None:
+            while not pipe.poll(LOOK):
+                if os.getppid() != parent:
+                    raise EOFError
+            task = pipe.recv()
+            tasks.put(task)
+    except Exception:                         # the end of the pipe, or nonsense in it, if the loader was interrupted
+        tasks.put(None)
+        time.sleep(GRACE)
+        os._exit(1)

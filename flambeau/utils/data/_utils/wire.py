@@ -1,0 +1,116 @@
+"""Send batches from one process to another.
+
+A batch is pickled with the memory of its tensors and arrays left out. Much of it goes over in a file that lives in
+memory only and has no name: the other side maps it, and the system forgets it with the last mapping, however the
+processes end. A little, or any where there are no such files, follows in the pipe.
+"""
+import io
+import mmap
+import os
+import pickle
+from multiprocessing import reduction
+
+import numpy as np
+
+from ....autograd.node import requires
+from ....tensor.create import from_array
+from ....tensor.dispatch import array_of
+from ....tensor.tensor import Tensor
+
+SHARED = 128 << 10            # bytes from which on a file is worth its making
+ALIGNED = 64
+POPULATE = getattr(mmap, "MAP_POPULATE", 0)
+
+
+class Pickler(reduction.ForkingPickler):
+    """Pickles tensors without the history, and without the parts of their storage that they do not look at."""
+
+    def reducer_override(self, thing):
+        if not isinstance(thing, Tensor):
+            return NotImplemented
+        if requires(thing) and not thing.is_leaf:
+            raise RuntimeError("Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd "
+                               "does not support crossing process boundaries. If you just want to transfer the data, "
+                               "call detach() on the tensor before serializing (in the dataset, or in collate_fn).")
+        if thing.__class__ is Tensor and thing.storage.nbytes > thing.nbytes:
+            thing = from_array(np.array(array_of(thing), order="C")).requires_grad_(thing.requires_grad)
+        return thing.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+
+
+def pack(thing):
+    """(pickle of `thing`, the memory that was left out)"""
+    stream, buffers = io.BytesIO(), []
+    Pickler(stream, pickle.HIGHEST_PROTOCOL, True, buffers.append).dump(thing)
+    return stream.getvalue(), [buffer.raw() for buffer in buffers]
+
+
+def send(pipe, number, packed):
+    """Send what `pack` gave, as the answer to task `number`."""
+    data, buffers = packed
+    sizes = [buffer.nbytes for buffer in buffers]
+    file = shared(buffers, sizes) if sum(sizes) >= SHARED else None
+    pipe.send((number, data, sizes, file is not None))
+    if file is None:
+        for buffer in buffers:
+            if buffer.nbytes:
+                pipe.send_bytes(buffer)
+        return
+    try:
+        reduction.send_handle(pipe, file, None)
+    finally:
+        os.close(file)
+
+
+def shared(buffers, sizes):
+    """A file in memory that holds `buffers`; None where it cannot be had."""
+    if not hasattr(os, "memfd_create"):
+        return None
+    try:
+        file = os.memfd_create("flambeau batch", os.MFD_CLOEXEC)
+    except OSError:                           # too many open files, or a sandbox without them: by the pipe, then
+        return None
+    try:
+        places, total = layout(sizes)
+        os.ftruncate(file, total)
+        for buffer, place in zip(buffers, places):
+            while buffer.nbytes:
+                done = os.pwrite(file, buffer, place)
+                buffer, place = buffer[done:], place + done
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
+def layout(sizes):
+    """(where each of the buffers starts, how long the file is)"""
+    places, end = [], 0
+    for size in sizes:
+        places.append(end)
+        end += -(-size // ALIGNED) * ALIGNED
+    return places, end
+
+
+def receive(pipe):
+    """(number, what `pack` gave) that `send` has sent; the memory is ours now."""
+    number, data, sizes, in_file = pipe.recv()
+    if in_file:
+        places, total = layout(sizes)
+        file = reduction.recv_handle(pipe)
+        try:
+            memory = memoryview(mmap.mmap(file, total, mmap.MAP_SHARED | POPULATE))
+        finally:
+            os.close(file)
+        buffers = [memory[place:place + size] for place, size in zip(places, sizes)]
+    else:
+        buffers = [np.empty(size, np.uint8) for size in sizes]
+        for buffer in buffers:
+            if buffer.nbytes:
+                pipe.recv_bytes_into(buffer)
+    return number, (data, buffers)
+
+
+def unpack(packed):
+    """The thing that was packed."""
+    data, buffers = packed
+    return pickle.loads(data, buffers=buffers)

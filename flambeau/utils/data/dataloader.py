@@ -1,0 +1,425 @@
+"""`DataLoader`: batches of a dataset in the order of a sampler, made here or by workers.
+
+Random numbers are drawn from the default generator where PyTorch draws them, so that a program's numbers after an epoch
+are the same: a base seed for the workers when an iterator is made, a seed for the sampler with its first position.
+"""
+import itertools
+import os
+import queue
+from typing import Any, Generic, TypeVar
+
+from ...base.errors import warn
+from ._utils.collate import default_collate, default_convert
+from ._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher, gathers
+from ._utils.worker import (
+    GRACE,
+    RESUME,
+    ExceptionWrapper,
+    Job,
+    _IterableDatasetStopIteration,
+    get_worker_info,
+)
+from .dataset import Dataset, IterableDataset
+from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, fresh_seed
+
+__all__ = ["DataLoader", "default_collate", "default_convert", "get_worker_info"]
+
+_T_co = TypeVar("_T_co", covariant=True)
+FIXED = ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers")
+THREAD = "thread"             # what stands for threads in the place of a start method of processes
+
+
+class _DatasetKind:
+    Map = 0
+    Iterable = 1
+
+    @staticmethod
+    def create_fetcher(kind, dataset, auto_collation, collate_fn, drop_last):
+        maker = _MapDatasetFetcher if kind == _DatasetKind.Map else _IterableDatasetFetcher
+        return maker(dataset, auto_collation, collate_fn, drop_last)
+
+
+class _InfiniteConstantSampler(Sampler):
+    """None, again and again: an iterable dataset knows its order itself."""
+
+    def __iter__(self):
+        return itertools.repeat(None)
+
+
+class DataLoader(Generic[_T_co]):
+    """Iterate over `dataset` in batches.
+
+    >>> data = torch.utils.data.TensorDataset(torch.arange(6.0).view(3, 2), torch.arange(3))
+    >>> for x, y in DataLoader(data, batch_size=2):
+    ...     print(x.tolist(), y.tolist())
+    [[0.0, 1.0], [2.0, 3.0]] [0, 1]
+    [[4.0, 5.0]] [2]
+
+    With `num_workers` batches are made ahead, by threads where only tensors are gathered and by processes where code of
+    yours runs; `multiprocessing_context` asks for one or the other: a start method of processes, or "thread".
+    """
+
+    dataset: Dataset
+    batch_size: int | None
+    num_workers: int
+    pin_memory: bool
+    drop_last: bool
+    timeout: float
+    sampler: Any
+    batch_sampler: Any
+    pin_memory_device: str
+    prefetch_factor: int | None
+    _iterator: Any = None
+    __initialized = False
+
+    def __init__(self, dataset, batch_size=1, shuffle=None, sampler=None, batch_sampler=None, num_workers=0,
+                 collate_fn=None, pin_memory=False, drop_last=False, timeout=0, worker_init_fn=None,
+                 multiprocessing_context=None, generator=None, *, prefetch_factor=None, persistent_workers=False,
+                 pin_memory_device="", in_order=True):
+        if num_workers < 0:
+            raise ValueError("num_workers option should be non-negative; use num_workers=0 to disable multiprocessing. "
+                             f"It is {num_workers}")
+        if timeout < 0:
+            raise ValueError(f"timeout option should be non-negative, but got {timeout}")
+        if num_workers == 0 and prefetch_factor is not None:
+            raise ValueError("prefetch_factor option could only be specified in multiprocessing. Let num_workers > 0 "
+                             "to enable multiprocessing, otherwise set prefetch_factor to None; it is "
+                             f"{prefetch_factor}")
+        if num_workers > 0 and prefetch_factor is None:
+            prefetch_factor = 2
+        elif prefetch_factor is not None and prefetch_factor < 0:
+            raise ValueError(f"prefetch_factor option should be non-negative, but got {prefetch_factor}")
+        if persistent_workers and num_workers == 0:
+            raise ValueError("persistent_workers option needs num_workers > 0")
+        self.dataset = dataset
+        self.num_workers = num_workers
+        self.prefetch_factor = prefetch_factor
+        self.pin_memory = pin_memory
+        self.pin_memory_device = pin_memory_device
+        self.timeout = timeout
+        self.worker_init_fn = worker_init_fn
+        self.multiprocessing_context = multiprocessing_context
+        self.in_order = in_order
+        if isinstance(dataset, IterableDataset):
+            self._dataset_kind = _DatasetKind.Iterable
+            for name, given in (("shuffle", shuffle or None), ("sampler", sampler), ("batch_sampler", batch_sampler)):
+                if given is not None:
+                    raise ValueError(f"DataLoader with IterableDataset: expected unspecified {name} option, but got "
+                                     f"{name}={given}")
+        else:
+            self._dataset_kind = _DatasetKind.Map
+        shuffle = bool(shuffle)
+        if sampler is not None and shuffle:
+            raise ValueError("sampler option is mutually exclusive with shuffle")
+        if batch_sampler is not None:
+            if batch_size != 1 or shuffle or sampler is not None or drop_last:
+                raise ValueError("batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and "
+                                 "drop_last")
+            batch_size, drop_last = None, False
+        elif batch_size is None and drop_last:
+            raise ValueError("batch_size=None option disables auto-batching and is mutually exclusive with drop_last")
+        if sampler is None:
+            if self._dataset_kind == _DatasetKind.Iterable:
+                sampler = _InfiniteConstantSampler()
+            elif shuffle:
+                sampler = RandomSampler(dataset, generator=generator)
+            else:
+                sampler = SequentialSampler(dataset)
+        if batch_size is not None and batch_sampler is None:
+            batch_sampler = BatchSampler(sampler, batch_size, drop_last)
+        self.batch_size = batch_size
+        self.drop_last = drop_last
+        self.sampler = sampler
+        self.batch_sampler = batch_sampler
+        self.generator = generator
+        self.collate_fn = collate_fn or (default_collate if self._auto_collation else default_convert)
+        self.persistent_workers = persistent_workers
+        self._IterableDataset_len_called = None
+        self.check_worker_number_rationality()
+        self._iterator = None
+        self.__initialized = True
+
+    @property
+    def multiprocessing_context(self):
+        """How workers are started: a context of `multiprocessing`, "thread", or None for the rule in docs/data.md."""
+        return self.__multiprocessing_context
+
+    @multiprocessing_context.setter
+    def multiprocessing_context(self, context):
+        if context is not None:
+            if self.num_workers == 0:
+                raise ValueError("multiprocessing_context can only be used with multi-process loading (num_workers > "
+                                 f"0), but got num_workers={self.num_workers}")
+            if context != THREAD:
+                context = process_context(context)
+        self.__multiprocessing_context = context
+
+    def __setattr__(self, name, value):
+        if self.__initialized and name in FIXED:
+            raise ValueError(f"{name} attribute should not be set after {type(self).__name__} is initialized")
+        super().__setattr__(name, value)
+
+    @property
+    def _auto_collation(self):
+        return self.batch_sampler is not None
+
+    @property
+    def _index_sampler(self):
+        return self.batch_sampler if self._auto_collation else self.sampler
+
+    def _gathers(self):
+        """Whether batches are gathered whole, and no code of the user's takes part in making them."""
+        return self._dataset_kind == _DatasetKind.Map and self._auto_collation \
+            and gathers(self.dataset, self.collate_fn)
+
+    def _threads(self):
+        """Whether workers are threads: because that was asked for, or because processes would have nothing to gain."""
+        context = self.multiprocessing_context
+        return context == THREAD or context is None and self.worker_init_fn is None and self._gathers()
+
+    def _get_iterator(self):
+        if self.num_workers == 0:
+            return _SingleProcessDataLoaderIter(self)
+        self.check_worker_number_rationality()
+        return _MultiProcessingDataLoaderIter(self)
+
+    def __iter__(self):
+        if not self.persistent_workers or self.num_workers == 0:
+            return self._get_iterator()
+        if self._iterator is None or self._iterator._shutdown:       # never made, or its workers have come to harm
+            self._iterator = self._get_iterator()
+        else:
+            self._iterator._reset(self)
+        return self._iterator
+
+    def __len__(self):
+        if self._dataset_kind == _DatasetKind.Map:
+            return len(self._index_sampler)
+        length = self._IterableDataset_len_called = len(self.dataset)
+        if self.batch_size is None:
+            return length
+        return length // self.batch_size if self.drop_last else -(-length // self.batch_size)
+
+    def check_worker_number_rationality(self):
+        """Warn where there will be more workers than processors."""
+        if not self.num_workers:
+            return
+        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        if processors is not None and self.num_workers > processors:
+            warn(f"This DataLoader will create {self.num_workers} worker processes in total. Our suggested max number "
+                 f"of worker in current system is {processors}, which is smaller than what this DataLoader is going to "
+                 "create. Please be aware that excessive worker creation might get DataLoader running slow or even "
+                 "freeze, lower the worker number to avoid potential slowness/freeze if necessary.")
+
+
+def process_context(context):
+    """The context of `multiprocessing` that `context`, such a thing or its name, says."""
+    import multiprocessing
+    if isinstance(context, str):
+        known = multiprocessing.get_all_start_methods()
+        if context not in known:
+            raise ValueError(f"multiprocessing_context option should specify a valid start method in {known}, but got "
+                             f"multiprocessing_context={context!r}; or {THREAD!r}, for threads")
+        return multiprocessing.get_context(context)
+    if not isinstance(context, multiprocessing.context.BaseContext):
+        raise TypeError("multiprocessing_context option should be a valid context object or a string specifying the "
+                        f"start method, but got multiprocessing_context={context}")
+    return context
+
+
+# --- iterators --------------------------------------------------
+
+
+class _BaseDataLoaderIter:
+    """What iterating with and without workers has in common."""
+
+    def __init__(self, loader):
+        self._dataset = loader.dataset
+        self._dataset_kind = loader._dataset_kind
+        self._IterableDataset_len_called = loader._IterableDataset_len_called
+        self._auto_collation = loader._auto_collation
+        self._drop_last = loader.drop_last
+        self._index_sampler = loader._index_sampler
+        self._num_workers = loader.num_workers
+        self._timeout = loader.timeout
+        self._collate_fn = loader.collate_fn
+        self._gathers = loader._gathers()
+        self._num_yielded = 0
+        if loader.pin_memory:
+            if loader.pin_memory_device:
+                warn("pin_memory_device is deprecated, the current accelerator will be used as the device, "
+                     f"ignore pin_memory_device={loader.pin_memory_device!r}.")
+            warn("'pin_memory' argument is set as true but no accelerator is found, then device pinned memory won't be "
+                 "used.")
+        self._sampler_iter = self._order()
+        self._base_seed = fresh_seed(loader.generator)
+
+    def _order(self):
+        """An iterator over the sampler: ranges and arrays where batches are gathered, else what the sampler gives."""
+        sampler = self._index_sampler
+        if self._gathers and isinstance(sampler, BatchSampler) and type(sampler).__iter__ is BatchSampler.__iter__:
+            cut = sampler._cut()
+            if cut is not None:
+                return cut
+        return iter(sampler)
+
+    def _reset(self, loader, first_iter=False):
+        self._sampler_iter = self._order()
+        self._num_yielded = 0
+        self._IterableDataset_len_called = loader._IterableDataset_len_called
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        data = self._next_data()
+        self._num_yielded += 1
+        told = self._IterableDataset_len_called
+        if told is not None and self._num_yielded > told and self._dataset_kind == _DatasetKind.Iterable:
+            hint = "" if not self._num_workers else (
+                " For multiprocessing data-loading, this could be caused by not properly configuring the "
+                "IterableDataset replica at each worker: torch.utils.data.get_worker_info() tells its __iter__ which "
+                "part to give.")
+            warn(f"Length of IterableDataset {self._dataset} was reported to be {told} (when accessing "
+                 f"len(dataloader)), but {self._num_yielded} samples have been fetched.{hint}")
+        return data
+
+    def _next_data(self):
+        raise NotImplementedError
+
+    def __len__(self):
+        return len(self._index_sampler)
+
+    def __getstate__(self):
+        raise NotImplementedError(f"{type(self).__name__} cannot be pickled")
+
+
+class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
+    """Makes each batch when it is asked for."""
+
+    def __init__(self, loader):
+        super().__init__(loader)
+        if self._timeout != 0:
+            raise AssertionError("_SingleProcessDataLoaderIter requires timeout == 0, but it is "
+                                 f"{self._timeout}: there are no workers to wait for")
+        self._dataset_fetcher = _DatasetKind.create_fetcher(self._dataset_kind, self._dataset, self._auto_collation,
+                                                            self._collate_fn, self._drop_last)
+
+    def _next_data(self):
+        return self._dataset_fetcher.fetch(next(self._sampler_iter))
+
+
+class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
+    """Hands tasks to workers ahead of time, and gives their answers in the order of the tasks (or as they come).
+
+    A worker has at most `prefetch_factor` tasks on average; a new one is handed out when an answer has come. When the
+    sampler is asked, and which worker gets what, is as in PyTorch.
+    """
+
+    _shutdown = True          # until there are workers
+    _grace = GRACE            # how long they may take to end
+
+    def __init__(self, loader):
+        super().__init__(loader)
+        self._prefetch_factor = loader.prefetch_factor
+        self._in_order = loader.in_order
+        self._persistent_workers = loader.persistent_workers
+        job = Job(self._dataset, self._auto_collation, self._collate_fn, self._drop_last, self._base_seed,
+                  loader.worker_init_fn, self._num_workers)
+        if loader._threads():
+            from ._utils.threads import Threads
+            self._crew = Threads(job)
+        else:
+            from ._utils.processes import Processes
+            self._crew = Processes(job, loader.multiprocessing_context)
+        self._shutdown = False
+        self._workers = self._crew.workers
+        self._reset(loader, first_iter=True)
+
+    def _reset(self, loader, first_iter=False):
+        super()._reset(loader, first_iter)
+        self._numbers = itertools.count()
+        self._tasks = {}                      # number → worker, of every task that has not been answered or handed out
+        self._arrived = {}                    # number → answer that has come before its turn
+        self._turn = itertools.cycle(range(self._num_workers))
+        self._load = [0] * self._num_workers                  # how many tasks each worker has
+        self._active = [True] * self._num_workers
+        if not first_iter:
+            for worker in range(self._num_workers):
+                self._crew.put(worker, RESUME, None)
+            waiting = self._num_workers
+            while waiting:                    # what else comes belongs to the iteration before
+                waiting -= self._answer()[0] == RESUME
+        for _ in range(self._prefetch_factor * self._num_workers):
+            self._hand_out()
+
+    def _hand_out(self):
+        """Give the next entry of the sampler to the worker whose turn it is."""
+        try:
+            index = next(self._sampler_iter)
+        except StopIteration:
+            return
+        active = sum(self._active)
+        most = self._prefetch_factor * self._num_workers // active if active else 0
+        for worker in itertools.islice(self._turn, self._num_workers):
+            if self._active[worker] and (self._in_order or self._load[worker] < most):
+                number = next(self._numbers)
+                self._crew.put(worker, number, index)
+                self._tasks[number] = worker
+                self._load[worker] += 1
+                return
+
+    def _answer(self):
+        """The next answer that comes in: (number, data)."""
+        try:
+            return self._crew.get(self._timeout or None)
+        except queue.Empty:
+            self._grace = 0.0                 # it has had time enough
+            raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds") from None
+        except BaseException:                 # a worker is gone, or an interrupt came in the middle
+            self._grace = 0.0
+            self._shutdown_workers()
+            raise
+
+    def _next_data(self):
+        while self._tasks and not self._shutdown:
+            first = next(iter(self._tasks))
+            if first in self._arrived:
+                return self._given(first, self._arrived.pop(first))
+            number, data = self._answer()
+            self._load[self._tasks[number]] -= 1
+            if isinstance(data, _IterableDatasetStopIteration):
+                self._end(data.worker_id)
+                self._hand_out()
+            elif number == first or not self._in_order:
+                return self._given(number, data)
+            else:
+                self._arrived[number] = data
+        if not self._persistent_workers:
+            self._shutdown_workers()
+        raise StopIteration
+
+    def _given(self, number, data):
+        del self._tasks[number]
+        self._hand_out()
+        if isinstance(data, ExceptionWrapper):
+            data.reraise()
+        return data
+
+    def _end(self, worker):
+        """The dataset of `worker` has come to its end; it will not answer the tasks that it still has."""
+        self._active[worker] = False
+        self._tasks = {number: owner for number, owner in self._tasks.items()
+                       if owner != worker or number in self._arrived}
+        if not self._persistent_workers:
+            self._crew.stop(worker)
+
+    def _shutdown_workers(self):
+        """Let the workers end, and wait until they have."""
+        if not self._shutdown:
+            self._shutdown = True
+            self._tasks, self._arrived = {}, {}
+            self._crew.close(self._grace)
+
+    def __del__(self):
+        self._shutdown_workers()

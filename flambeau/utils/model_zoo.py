@@ -1,0 +1,4 @@
+"""`torch.utils.model_zoo`: `torch.hub.load_state_dict_from_url` under its older name."""
+from ..hub import load_state_dict_from_url as load_url
+
+__all__ = ["load_url"]
