@@ -222,7 +222,8 @@ def drop(dtype, rows, count, size, shared=False):
 def add_rows(dtype, count, cols, size, skip):
     """A Step that adds the rows of g [count, cols] at index [count] of zeros [size, cols]; or None.
 
-    What is sent to row `skip` is left out. All are contiguous and every index is in range. The buffers are g, index, out.
+    What is sent to row `skip` is left out. All are contiguous and every index is in range. The buffers are g, index,
+    out.
     """
     dtype = getattr(dtype, "name", dtype)
     if dtype not in ELEMENTS or not count or not cols or not size:

@@ -4,6 +4,7 @@ Each thread writes its own trace. An instruction names its inputs by slot; the t
 thing that holds them, so what nobody else holds is known when the trace runs and need not be computed.
 """
 import contextvars
+import os
 import sys
 import threading
 import time
@@ -380,3 +381,18 @@ def run_all():
         found = list(_traces)
     for trace in found:
         trace.run()
+
+
+def _after_fork():
+    """In the child: other threads did not come along, and whatever they held or were about to do is let go."""
+    global _registry
+    _registry = threading.RLock()
+    for trace in list(_traces):
+        trace.lock = threading.RLock()
+        if trace.owner != threading.get_ident():
+            trace.busy = trace.sealed = False
+            trace._mend()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -530,3 +530,28 @@ def test_no_memory_for_a_plan_leaves_everything_as_it_was(monkeypatch):
 
 def refuse_all(entry, *args, **kwargs):
     raise memory.failure(entry.nbytes)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_while_another_thread_computes():
+    """The child must not wait for locks that threads of the parent held."""
+    held, done = threading.Event(), threading.Event()
+    shared = {}
+
+    def hold():
+        shared["pending"] = torch.ones(3) * 2
+        trace = record.current()
+        with trace.lock, torch.default_generator._lock:
+            held.set()
+            done.wait(60)
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(60)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        right = shared["pending"].tolist() == [2.0] * 3 and torch.randn(4).shape == (4,)
+        os._exit(0 if right else 1)
+    done.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
