@@ -77,12 +77,24 @@ _LATER = {
     "save": "serialization:save", "load": "serialization:load",
     "vmap": "func:vmap",
     "install_as_torch": "cli:install_as_torch",
+    **{name: name for name in ("_utils", "accelerator", "distributed", "functional", "jit", "multiprocessing",
+                               "profiler", "storage", "torch_version", "types", "version", "xpu")},
+    **{name: f"amp.autocast_mode:{name}" for name in (
+        "autocast_decrement_nesting", "autocast_increment_nesting", "clear_autocast_cache", "get_autocast_cpu_dtype",
+        "get_autocast_dtype", "get_autocast_gpu_dtype", "is_autocast_cache_enabled", "is_autocast_cpu_enabled",
+        "is_autocast_enabled", "set_autocast_cache_enabled", "set_autocast_cpu_dtype", "set_autocast_cpu_enabled",
+        "set_autocast_dtype", "set_autocast_enabled", "set_autocast_gpu_dtype")},
+    **{name: f"switches:{name}" for name in (
+        "are_deterministic_algorithms_enabled", "compiled_with_cxx11_abi", "get_deterministic_debug_mode",
+        "get_float32_matmul_precision", "is_deterministic_algorithms_warn_only_enabled", "is_warn_always_enabled",
+        "set_deterministic_debug_mode", "set_float32_matmul_precision", "set_flush_denormal", "set_warn_always",
+        "use_deterministic_algorithms")},
 }
 
 
 def __getattr__(name):
     if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return _import_module(".missing", __name__).of_torch(name)
     module, _, member = _LATER[name].partition(":")
     found = _import_module(f".{module}", __name__)
     found = getattr(found, member) if member else found

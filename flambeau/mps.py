@@ -1,5 +1,7 @@
 """Apple's GPU, answered honestly: there is none here yet."""
 
+__path__: list = []           # what PyTorch has below it can be imported, and is missing
+
 
 def is_available():
     """Whether the Metal device can be used."""
@@ -11,7 +13,29 @@ def device_count():
     return 0
 
 
+def manual_seed(seed):
+    """Seed the generator of the Metal device; there is none, so nothing happens, as in PyTorch without one."""
+
+
+def seed():
+    """Seed the generator of the Metal device at random; there is none."""
+
+
+def _refuse(what):
+    def call(*args, **kwargs):
+        raise RuntimeError(f"torch.mps.{what}() needs the Metal device, and this Flambeau has none; use the CPU")
+    call.__name__ = what
+    call.__doc__ = f"`torch.mps.{what}`; refused, since there is no Metal device."
+    return call
+
+
+_NEEDING = frozenset("""
+    synchronize empty_cache current_allocated_memory driver_allocated_memory recommended_max_memory get_rng_state
+    set_rng_state set_per_process_memory_fraction Event compile_shader
+""".split())
+
+
 def __getattr__(name):
-    if name in ("synchronize", "manual_seed", "empty_cache", "current_allocated_memory", "driver_allocated_memory"):
-        raise RuntimeError(f"torch.mps.{name}() needs the Metal device, and this Flambeau has none; use the CPU")
+    if name in _NEEDING:
+        return _refuse(name)
     raise AttributeError(f"torch.mps.{name} is not part of Flambeau yet")

@@ -5,3 +5,4 @@ from .function import Function, FunctionCtx, once_differentiable
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck
 from .graph import detect_anomaly, set_detect_anomaly
 from .modes import enable_grad, inference_mode, no_grad, set_grad_enabled
+from .variable import Variable

@@ -39,10 +39,11 @@ def execute(roots, grads, retain_graph, create_graph, wanted=None, accumulate=Tr
     ready = [(-node.seq, id(node), node) for node in waiting if node in reached and not readers.get(node)]
     heapq.heapify(ready)
     walk, trace = (next(_walks), reached), current()
-    before, around, outer = modes.grad, modes.walk, trace.site
+    before, around, outer, casting = modes.grad, modes.walk, trace.site, modes.autocast
     careful = modes.anomaly or wanted is not None        # whether nodes must be looked at one by one
     try:
         modes.grad, modes.walk, trace.site = create_graph, walk, outer or site
+        modes.autocast = None                            # a gradient is of the dtype that its operation ran in
         node = None
         while node is not None or ready:
             if node is None:
@@ -89,7 +90,7 @@ def execute(roots, grads, retain_graph, create_graph, wanted=None, accumulate=Tr
                 if left == 0:
                     heapq.heappush(ready, (-target.seq, id(target), target))
     finally:
-        modes.grad, modes.walk = before, around
+        modes.grad, modes.walk, modes.autocast = before, around, casting
         trace.site = outer
     return captured
 

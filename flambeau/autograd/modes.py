@@ -2,6 +2,7 @@
 import functools
 import threading
 
+from ..base.errors import warn
 from ..trace.record import current
 
 
@@ -14,6 +15,7 @@ class _Modes(threading.local):
     saved_hooks = ()          # the innermost (pack, unpack) last
     saved_refusal = None      # why saved-tensor hooks are not allowed here
     walk = None               # (number, the nodes that it reaches) of the backward that runs now
+    autocast = None           # the dtype that autocast computes in, None: off; see tensor/autocast.py
 
 
 modes = _Modes()
@@ -32,8 +34,9 @@ class _Switch:
 
     def __call__(self, fn):
         if isinstance(fn, type):
-            raise TypeError(f"{self.__class__.__name__} decorates functions, not the class {fn.__name__}: decorate its "
-                            "methods instead")
+            warn(f"Decorating classes is deprecated and will be disabled in future versions. {fn.__name__} is now a "
+                 "function that makes one with gradients switched; decorate its methods, or `__init__`, instead.",
+                 FutureWarning)
         code = getattr(fn, "__code__", None)
         if code is not None and code.co_flags & 0x20:                # a generator function
 

@@ -93,8 +93,9 @@ class Compiled:
 
     def _call(self, args, kwargs, misses):
         fn = self._compiles
-        if self.gave_up or modes.level >= 0 or modes.anomaly or modes.saved_hooks or sys.getprofile() is not None:
-            return fn(*args, **kwargs)                       # a profiler wants to see the Python run
+        if self.gave_up or modes.level >= 0 or modes.anomaly or modes.saved_hooks or modes.autocast is not None \
+                or sys.getprofile() is not None:             # a profiler wants to see the Python run
+            return fn(*args, **kwargs)
         for found, guard in misses:
             if guard == -1 or guard == found.outside:        # refused data; memory that NumPy holds for a while
                 return fn(*args, **kwargs)

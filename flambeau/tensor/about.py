@@ -101,7 +101,7 @@ def result_type(tensor1, tensor2):
 def typename(obj):
     """The name of a tensor's legacy type, or of the type of anything else."""
     if isinstance(obj, Tensor):
-        return type_name(obj.dtype) if type(obj) is Tensor else f"{type(obj).__module__}.{type(obj).__qualname__}"
+        return type_name(obj.dtype)
     kind = obj if hasattr(obj, "__qualname__") else type(obj)
     module = getattr(kind, "__module__", "") or ""
     return kind.__qualname__ if module in ("", "builtins") else f"{module}.{kind.__qualname__}"

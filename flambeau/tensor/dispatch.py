@@ -5,6 +5,7 @@ instruction, wrap the results, and, where gradients are on, make the autograd no
 call, with the user's names and lines.
 """
 from operator import itemgetter
+from threading import Lock
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from ..base.op import NUMBERS, RENAMED, Entry, check_devices, door, known
 from ..base.spec import META, Spec, device, forget_unused, of_array, spec
 from ..trace.record import _local, current
 from ..trace.value import Storage, Value
+from .autocast import arguments, aside, listed
 from .messages import call_words, called_as, explained, said
 from .tensor import Tensor
 
@@ -28,6 +30,8 @@ _tables: list = []            # what the forms remember of it for themselves
 _number_types = frozenset(NUMBERS)
 _plain_types = {*NUMBERS, type(None), str, dtypes.dtype, device}
 _tensor_types = {Tensor}      # and the subclasses that take no part in `__torch_function__`
+regions = 0                   # how often autocast is on in some thread; see count_region
+_counting = Lock()
 UNSEEN = (None, None, None, None)
 
 
@@ -55,6 +59,11 @@ def wrap(storage, kind, offset=0):
 
 def call(op, args, kwargs, public=None):
     """Call `op` as the user wrote it; `public` is the method it was called by, for overrides."""
+    if regions and op in listed and modes.autocast is not None and kwargs.get("out") is None \
+            and not _any_overrides(args, kwargs):
+        args, kwargs = arguments(listed[op], args, kwargs)
+        with aside():                                     # nothing further is cast inside
+            return call(op, args, kwargs, public)
     facts = known.get(op) or prepared(op)
     key = None
     if not facts.composite:
@@ -78,6 +87,21 @@ def call(op, args, kwargs, public=None):
     if key is None:
         return dispatch(op, full)
     return dispatch(op, full, key, facts.pickers.get((len(args), *kwargs)) if kwargs else full[len(args):])
+
+
+def count_region(change):
+    """Autocast was switched on in one more thread, or off."""
+    global regions
+    with _counting:
+        regions += change
+
+
+def call_as_is(op, args, kwargs):
+    """`call` without autocast: for what writes into a tensor, whose dtype is given."""
+    if not regions:
+        return call(op, args, kwargs)
+    with aside():
+        return call(op, args, kwargs)
 
 
 def prepared(op):
@@ -772,6 +796,11 @@ def _overrides(c):
 
 
 _asks: dict = {}
+
+
+def _any_overrides(args, kwargs):
+    """Whether the call goes to somebody's `__torch_function__`."""
+    return not overrides_off() and any(_overrides(a.__class__) for a in (*_open(args), *_open(kwargs.values())))
 
 
 def _open(args):

@@ -11,6 +11,7 @@ from ..autograd.node import Handle, edge_of, refresh, requires
 from ..base import shapes
 from ..base.errors import here, line_of, name_of, user_frame, warn
 from ..base.spec import META
+from ..trace import value as values
 from ..trace.record import run_all
 
 
@@ -174,7 +175,7 @@ class Tensor(metaclass=TensorType):
     def _version(self):
         if self.storage.inference:
             raise RuntimeError("Inference tensors do not track version counter.")
-        return self.storage.version
+        return self.storage.version if values.watching is None else values.watching.version(self.storage)
 
     def _is_view(self):
         return self._base is not None

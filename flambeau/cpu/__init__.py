@@ -4,10 +4,12 @@ Allocated are the blocks of the caching allocator that are in use, each with all
 what the allocator has from the system. Arrays that NumPy made itself are not in these numbers, but `memory_summary()`
 counts every tensor.
 """
-from .backends import machine as _machine, memory as _memory
-from .base.spec import CPU as _CPU, place as _place
-from .tensor import oom as _oom
-from .trace import record as _record
+from importlib import import_module as _import_module
+
+from ..backends import machine as _machine, memory as _memory
+from ..base.spec import CPU as _CPU, place as _place
+from ..tensor import oom as _oom
+from ..trace import record as _record
 
 
 def is_available():
@@ -106,6 +108,12 @@ def memory_summary(device=None, abbreviated=False):
             title = name if pool == "all" else f"  {pool.replace('_', ' ')}"
             lines.append((f"{title:<22}" + "".join(f"{text:>14}" for text in shown)).rstrip())
     return "\n".join([*lines, rule, "lines whose tensors hold most:" + (_oom.by_line() or " none")])
+
+
+def __getattr__(name):
+    if name != "amp":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _import_module(".amp", __name__)
 
 
 def _check(device):

@@ -1,0 +1,49 @@
+"""The command `flambeau`: run a PyTorch program on Flambeau, and say what is installed."""
+import sys
+
+from .facade import install_as_torch
+
+__all__ = ["install_as_torch", "main"]
+
+USAGE = """\
+flambeau: PyTorch programs on Flambeau
+
+  flambeau run script.py [arguments]      run a program in which `import torch` is Flambeau
+  flambeau run -m package.module [...]    the same for a module, found as `python -m` finds it
+  flambeau run -c "code" [...]            the same for a line of code
+  flambeau info                           versions, processor, threads, cache, executor
+  flambeau --version                      Flambeau's version
+  flambeau --help                         this text
+
+Everything after the script is the script's own. What PyTorch has and Flambeau lacks can be imported, and says so, by
+name and line, where it is used. `python -m flambeau` is the same command; in a notebook, call
+flambeau.install_as_torch() before torch is imported.
+"""
+
+
+def main(argv=None):
+    """Run the command with the arguments `argv`, or those of the process; its exit code."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    what = argv[0] if argv else "--help"
+    if what == "run" and argv[1:2] not in ([], ["-h"], ["--help"]):
+        from .run import run
+        return run(argv[1:])
+    if what in ("-h", "--help", "help", "run"):
+        if argv == ["run"]:
+            print("flambeau run: what is to run? Give a script, -m module or -c code.", file=sys.stderr)
+            return 2
+        print(USAGE, end="")
+        return 0
+    if what in ("-V", "--version"):
+        import flambeau
+        print(f"flambeau {flambeau.__version__}")
+        return 0
+    if what == "info":
+        from .info import report
+        print(report())
+        return 0
+    if what.endswith(".py"):
+        print(f"flambeau: {what!r} is not a command. Did you mean: flambeau run {what}", file=sys.stderr)
+    else:
+        print(f"flambeau: {what!r} is not a command.\n\n{USAGE}", end="", file=sys.stderr)
+    return 2

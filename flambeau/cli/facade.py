@@ -1,0 +1,155 @@
+"""Flambeau under PyTorch's name: after `install_as_torch()`, `import torch` and all below it give Flambeau's modules.
+
+`torch.nn` is then `flambeau.nn`, the same object, and so on for every module that is here. Three things differ:
+- `torch` itself is a module of its own with Flambeau's names, since its version is PyTorch's: `torch.__version__`;
+- `torch.backends` holds the switches of PyTorch's libraries (flambeau/backends/switches.py), not our executors;
+- a module that Flambeau lacks can be imported, and says so when it is used (flambeau/missing.py).
+"""
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from types import ModuleType
+
+import flambeau
+
+from ..missing import MODULES, MissingModule, is_missing, no_attribute
+from ..version import __version__ as TORCH_VERSION
+
+# Modules whose place in Flambeau is not that in PyTorch.
+ELSEWHERE = {
+    "torch.autograd.anomaly_mode": "flambeau.autograd.graph",
+    "torch.autograd.grad_mode": "flambeau.autograd.modes",
+    "torch.autograd.profiler": "flambeau.profiler",
+    "torch.backends": "flambeau.backends.switches",
+    "torch.cuda.memory": "flambeau.cuda",
+    "torch.cuda.random": "flambeau.cuda",
+    "torch.cuda.streams": "flambeau.cuda",
+}
+# Modules of ours that PyTorch has no counterpart of, or one of another meaning.
+HIDDEN = frozenset("base cli loops missing ops switches tensor trace".split())
+# A folder with a package `torch` that calls `install_as_torch`: for processes that get sys.path, but not our finder.
+PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "path")
+OTHERS = tuple(name for name in MODULES if "." not in name)
+
+
+def install_as_torch():
+    """Make `import torch` give Flambeau in this process, and in those that `multiprocessing` starts from it.
+
+    Call it before anything imports torch; it refuses if the real one is there already. Calling it again does nothing.
+    """
+    found = sys.modules.get("torch")
+    if isinstance(found, Torch):
+        return
+    if found is not None and not hasattr(found, "stands_in"):
+        raise RuntimeError(f"PyTorch is already imported (from {getattr(found, '__file__', None) or 'somewhere'}), and "
+                           "a program cannot change over half-way: call flambeau.install_as_torch() before anything "
+                           "imports torch, or start the program with `flambeau run`")
+    sys.meta_path.insert(0, Finder())
+    if PATH not in sys.path:
+        sys.path.insert(min(1, len(sys.path)), PATH)          # before any place that may hold the real one
+    sys.modules["torch"] = Torch()
+
+
+class Torch(ModuleType):
+    """The module `torch`: Flambeau's names, with PyTorch's version."""
+
+    def __init__(self):
+        super().__init__("torch", flambeau.__doc__)
+        names = {name: held for name, held in vars(flambeau).items()
+                 if not name.startswith("__") and not (name in HIDDEN and isinstance(held, ModuleType))}
+        self.__dict__.update(names, __version__=TORCH_VERSION, __file__=flambeau.__file__, __path__=[],
+                             __spec__=importlib.machinery.ModuleSpec("torch", Loader(self), is_package=True))
+        self.__dict__.pop("backends", None)                   # asked for by its name in `__getattr__`
+
+    def __getattr__(self, name):
+        full = f"torch.{name}"
+        if full in ELSEWHERE or is_missing(full):
+            found = importlib.import_module(full)
+        elif name not in HIDDEN and hasattr(flambeau, name):
+            found = getattr(flambeau, name)
+        elif name.startswith("__") or importlib.util.find_spec(full) is None:
+            raise no_attribute("torch", name)
+        else:
+            found = importlib.import_module(full)
+        self.__dict__[name] = found
+        return found
+
+    def __dir__(self):
+        return sorted({*vars(self), *dir(flambeau)})
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    """Finds `torch` and what is below it in Flambeau."""
+
+    def find_spec(self, fullname, path=None, target=None):
+        top = fullname.partition(".")[0]
+        if top != "torch" and top not in OTHERS:
+            return None
+        module = named(fullname)
+        return None if module is None else importlib.machinery.ModuleSpec(
+            fullname, Loader(module), is_package=hasattr(module, "__path__"))
+
+
+class Loader(importlib.abc.Loader):
+    """Puts a module that exists already under another name."""
+
+    def __init__(self, module):
+        self.module = module
+
+    def create_module(self, spec):
+        return None                       # a fresh one, which is thrown away: ours keeps its own name and spec
+
+    def exec_module(self, module):
+        sys.modules[module.__spec__.name] = self.module
+
+
+def named(fullname):
+    """The module that `import fullname` is to give, None if PyTorch has none of that name either."""
+    if fullname == "torch":
+        return sys.modules.get("torch") or Torch()
+    parent, _, name = fullname.rpartition(".")
+    if fullname.startswith("torch.") and _exists(place_of(fullname)):
+        return speaking(importlib.import_module(place_of(fullname)), fullname)
+    held = vars(sys.modules.get(parent, object)).get(name) if parent else None
+    if isinstance(held, ModuleType):                          # a module without a file, as torch.backends.cudnn is
+        return held
+    return MissingModule(fullname) if is_missing(fullname) else None
+
+
+def place_of(fullname):
+    """What the module `fullname` of PyTorch's is called in Flambeau, whether it is there or not."""
+    parent, _, name = fullname.rpartition(".")
+    return "flambeau" if not parent else ELSEWHERE.get(fullname) or f"{place_of(parent)}.{name}"
+
+
+def speaking(module, fullname):
+    """`module`, which from now on says what it lacks as PyTorch's `fullname`, and imports what it is asked for."""
+    own = vars(module).get("__getattr__")
+    if own is None or not hasattr(own, "of_torch"):
+        def get(name):
+            if own is not None:
+                try:
+                    return own(name)
+                except AttributeError:
+                    if name.startswith("__"):
+                        raise
+            full = f"{fullname}.{name}"
+            if name.startswith("__") or not hasattr(module, "__path__") or importlib.util.find_spec(full) is None:
+                raise no_attribute(fullname, name)
+            return importlib.import_module(full)
+        get.of_torch = fullname
+        module.__getattr__ = get
+    return module
+
+
+def _exists(ours):
+    """Whether Flambeau has the module `ours`, and it is one to be seen."""
+    parent = ours.rpartition(".")[0]
+    if ours.split(".")[1] in HIDDEN:
+        return False
+    if parent != "flambeau" and (not _exists(parent) or not hasattr(importlib.import_module(parent), "__path__")):
+        return False
+    return importlib.util.find_spec(ours) is not None

@@ -1,0 +1,42 @@
+"""What `flambeau info` says: what is installed, on what machine, and how it is set."""
+import importlib.metadata
+import os
+import platform
+import sys
+
+import flambeau
+
+from ..backends import machine
+from ..base import settings
+
+
+def report():
+    """The facts that a report of a mistake needs, one a line."""
+    lines = [("flambeau", f"{flambeau.__version__}, in {os.path.dirname(flambeau.__file__)}"),
+             ("speaks", f"PyTorch {flambeau.version.__version__.partition('+')[0]}"),
+             ("Python", f"{platform.python_version()} ({platform.python_implementation()}), {sys.executable}")]
+    lines += [(name, _version(name)) for name in ("numpy", "ml_dtypes", "llvmlite", "scipy", "torch")]
+    lines += [("system", platform.platform()), ("processor", _processor()),
+              ("threads", f"{flambeau.get_num_threads()} of {os.cpu_count()} processors"),
+              ("memory", f"{machine.available() / 2**30:.1f} of {machine.limit() / 2**30:.1f} GiB can be had"),
+              ("executor", settings.executor), ("cache directory", settings.object_dir or "none")]
+    return "\n".join(f"{name:<17}{text}" for name, text in lines)
+
+
+def _version(name):
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed" if name not in ("scipy", "torch") else "not installed (not needed)"
+
+
+def _processor():
+    """The processor's name as the system gives it."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:                                           # another system
+        pass
+    return platform.processor() or platform.machine()

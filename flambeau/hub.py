@@ -1,0 +1,143 @@
+"""`torch.hub`: weights from an address, and models from a folder with a `hubconf.py`.
+
+Code is never fetched: a repository is cloned by hand and named by its folder, `load(folder, model, source="local")`.
+Weights are read by `torch.load`, which executes nothing.
+"""
+import builtins
+import os
+import re
+import sys
+
+__all__ = ["download_url_to_file", "get_dir", "help", "list", "load", "load_state_dict_from_url", "set_dir"]
+
+HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")            # resnet18-bfd8deac.pth
+CHUNK = 1 << 20
+_dir = None
+
+
+def get_dir():
+    """The folder for downloaded files: what `set_dir` said, or `$TORCH_HOME/hub`, or `~/.cache/torch/hub`."""
+    if _dir is not None:
+        return _dir
+    cache = os.getenv("XDG_CACHE_HOME", "~/.cache")
+    return os.path.join(os.path.expanduser(os.getenv("TORCH_HOME", os.path.join(cache, "torch"))), "hub")
+
+
+def set_dir(d):
+    """Set the folder for downloaded files."""
+    global _dir
+    _dir = os.path.expanduser(d)
+
+
+# --- weights ------------------------------------------------------------------------------------------------------
+
+
+def load_state_dict_from_url(url, model_dir=None, map_location=None, progress=True, check_hash=False, file_name=None,
+                             weights_only=False):
+    """What `torch.load` gives of the file at `url`, downloaded to `model_dir` unless it is there already."""
+    from urllib.parse import urlparse
+
+    from .serialization import load as read
+    model_dir = model_dir if model_dir is not None else os.path.join(get_dir(), "checkpoints")
+    os.makedirs(model_dir, exist_ok=True)
+    name = file_name if file_name is not None else os.path.basename(urlparse(url).path)
+    path = os.path.join(model_dir, name)
+    if not os.path.exists(path):
+        found = HASH_REGEX.search(name) if check_hash else None
+        if progress:
+            print(f'Downloading: "{url}" to {path}', file=sys.stderr)
+        download_url_to_file(url, path, found[1] if found else None, progress)
+    return read(path, map_location=map_location, weights_only=weights_only)
+
+
+def download_url_to_file(url, dst, hash_prefix=None, progress=True):
+    """Save what is at `url` as the file `dst`; refused if its SHA-256 does not start with `hash_prefix`.
+
+    The file appears whole or not at all.
+    """
+    import hashlib
+    import tempfile
+    from urllib.request import Request, urlopen
+
+    dst = os.path.expanduser(dst)
+    digest = hashlib.sha256()
+    with urlopen(Request(url, headers={"User-Agent": "flambeau.hub"})) as source:
+        folder, name = os.path.split(os.path.abspath(dst))
+        part = tempfile.NamedTemporaryFile(dir=folder, prefix=f"{name}.", suffix=".partial", delete=False)
+        try:
+            with part:
+                size, read = source.headers.get("Content-Length"), 0
+                while block := source.read(CHUNK):
+                    part.write(block)
+                    digest.update(block)
+                    read += len(block)
+                    if progress:
+                        _show(read, size)
+            if size is not None and read != int(size):
+                raise RuntimeError(f"the download of {url} ended after {read} of {size} bytes; try again")
+            if hash_prefix is not None and not digest.hexdigest().startswith(hash_prefix):
+                raise RuntimeError(f'invalid hash value (expected "{hash_prefix}", got "{digest.hexdigest()}"): {url}')
+            os.replace(part.name, dst)
+        except BaseException:
+            os.unlink(part.name)
+            raise
+
+
+def _show(read, size):
+    """How far a download is, on one line of a terminal."""
+    if sys.stderr.isatty():
+        of = f" of {int(size) / 2**20:.1f}" if size is not None else ""
+        sys.stderr.write(f"\r{read / 2**20:.1f}{of} MiB" + ("\n" if size is not None and read == int(size) else ""))
+        sys.stderr.flush()
+
+
+# --- models -------------------------------------------------------------------------------------------------------
+
+
+def load(repo_or_dir, model, *args, source="github", trust_repo="check", force_reload=False, verbose=True,
+         skip_validation=False, **kwargs):
+    """What the function `model` in the `hubconf.py` of a folder gives, for `source="local"`. It runs that file."""
+    return _entry(_hubconf(repo_or_dir, source), model)(*args, **kwargs)
+
+
+def list(github, force_reload=False, skip_validation=False, trust_repo="check", verbose=True, *, source="github"):
+    """The names of the functions in a folder's `hubconf.py`, for `source="local"`."""
+    found = vars(_hubconf(github, source))
+    return [name for name, held in found.items() if callable(held) and not name.startswith("_")]
+
+
+def help(github, model, force_reload=False, skip_validation=False, trust_repo="check", *, source="github"):
+    """The docstring of a function in a folder's `hubconf.py`, for `source="local"`."""
+    return _entry(_hubconf(github, source), model).__doc__
+
+
+def _hubconf(folder, source):
+    """The module `hubconf.py` of a folder, run anew."""
+    if source not in ("github", "local"):
+        raise ValueError(f'Unknown source: "{source}". Allowed values: "github" | "local".')
+    if source == "github":
+        raise NotImplementedError(f"torch.hub fetches no code: clone {folder} with git, and give its folder with "
+                                  'source="local". Weights alone can be had with torch.hub.load_state_dict_from_url.')
+    import importlib.util
+    path = os.path.join(os.path.expanduser(folder), "hubconf.py")
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"torch.hub: there is no {path}")
+    spec = importlib.util.spec_from_file_location("hubconf", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))       # it imports its own modules
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(os.path.dirname(os.path.abspath(path)))
+    missing = [name for name in builtins.list(getattr(module, "dependencies", ()))
+               if importlib.util.find_spec(name) is None]
+    if missing:
+        raise RuntimeError(f"Missing dependencies: {', '.join(missing)}")
+    return module
+
+
+def _entry(module, model):
+    found = getattr(module, model, None)
+    if not callable(found):
+        raise RuntimeError(f"Cannot find callable {model} in hubconf")
+    return found

@@ -1,0 +1,68 @@
+"""What is missing says so where it is used, by name. The argument chooses what is used; "all" tries everything."""
+# ruff: noqa: F401
+import sys
+
+import torch
+import torch.distributed
+import torch.fx
+import torch.nn as nn
+import torch.onnx
+import torch.profiler
+import torchvision
+from torch import jit
+from torch.utils import tensorboard
+from torchvision import datasets, transforms
+
+print("imported")
+
+
+def script():
+    return jit.script(lambda x: x)
+
+
+def subclass():
+    class Tracer(torch.fx.Tracer):
+        pass
+    return Tracer
+
+
+def attribute():
+    return torch.fx.Graph.nodes
+
+
+def writer():
+    return tensorboard.SummaryWriter("runs")
+
+
+def context():
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as found:
+        return found
+
+
+def process_group():
+    torch.distributed.init_process_group("gloo")
+
+
+def export():
+    torch.onnx.export(nn.Linear(1, 1), torch.ones(1), "model.onnx")
+
+
+def pictures():
+    return datasets.MNIST("data", download=True, transform=transforms.ToTensor())
+
+
+def function():
+    return torch.sparse_coo_tensor([[0]], [1.0])
+
+
+def method():
+    return torch.ones(2).to_sparse()
+
+
+if sys.argv[1] != "all":
+    globals()[sys.argv[1]]()
+for use in (script, subclass, attribute, writer, context, process_group, export, pictures, function, method):
+    try:
+        use()
+    except (NotImplementedError, AttributeError) as error:
+        print(f"{use.__name__}: {type(error).__name__}: {error}")
