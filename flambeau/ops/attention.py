@@ -26,7 +26,7 @@ def blank_of(input, shape):
 
 
 def keep_mask(blank, p):
-    """`blank` filled with ones where an element is kept, scaled so that the mean stays, and zeros where it is dropped."""
+    """`blank` filled with ones where an element is kept, scaled so that the mean stays, else with zeros."""
     return blank.zero_() if p == 1 else blank.bernoulli_(1 - p).div_(1 - p)
 
 

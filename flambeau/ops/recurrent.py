@@ -17,6 +17,11 @@ def suited(x, *given):
     return [t if t is None or t.spec.dtype is x.spec.dtype else t.to(x.spec.dtype) for t in given]
 
 
+def own(states):
+    """A copy where backward needs the states as they are, since what a function gives may be written to."""
+    return states.clone() if states.requires_grad else states
+
+
 def rnn_layer(relu, rows, state, weights, sizes, reverse):
     w_ih, w_hh, b_ih, b_hh = weights
     x = linear(rows, w_ih, None if b_ih is None else b_ih + b_hh)
@@ -69,7 +74,7 @@ def network(kind, rows, first, params, biases, layers, dropout, train, both_ways
         rows = made[0] if directions == 1 else cat(made, 1)
         if dropout and train and layer < layers - 1:
             rows = drop(rows, dropout, True, False, rows.shape)
-    return rows, [door.stack(end) for end in ends]
+    return own(rows) if directions == 1 else rows, [door.stack(end) for end in ends]
 
 
 def recurrent(kind, given, named):
@@ -141,7 +146,7 @@ def check_cell(input, hx, w_ih, w_hh, gates):
 def cell(kind, gates, input, state, *weights):
     """One step of one layer: the new state."""
     check_cell(input, state[0], *weights[:2], gates)
-    return LAYERS[kind](input, state, weights, (input.spec.shape[0],), False)
+    return tuple([own(part) for part in LAYERS[kind](input, state, weights, (input.spec.shape[0],), False)])
 
 
 class rnn_tanh_cell(Composite):

@@ -2,7 +2,7 @@
 import numpy as np
 
 from ..base.errors import need
-from ..base.op import Composite, Op
+from ..base.op import Composite, Op, refuse
 from ..base.spec import spec
 from .create import eye
 from .matmul import adjoint
@@ -38,6 +38,7 @@ class geqrf(Op):
 
     def meta(input):
         need(input.ndim >= 2, f"torch.geqrf: input must have at least 2 dimensions, but got {input.ndim} dimensions")
+        refuse(geqrf, input.dtype, "bool int half")
         k = min(input.shape[-2:])
         return input.like(shape=input.shape), spec(input.dtype, (*input.shape[:-2], k), None, input.device)
 
@@ -58,7 +59,6 @@ class _householder_product(Composite):
     """
 
     names = "linalg.householder_product orgqr"
-    forms = "function"
 
     def of(input, tau):
         need(input.dim() >= 2, "torch.linalg.householder_product: input must have at least 2 dimensions.")

@@ -10,7 +10,6 @@ __all__ = ["PackedSequence", "invert_permutation", "pack_padded_sequence", "pad_
            "unpad_sequence", "pack_sequence", "unpack_sequence"]
 
 PackedSequence_ = namedtuple("PackedSequence_", ["data", "batch_sizes", "sorted_indices", "unsorted_indices"])
-PackedSequence_.__name__ = "PackedSequence"
 
 
 class PackedSequence(PackedSequence_):
