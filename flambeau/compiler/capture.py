@@ -21,7 +21,8 @@ from ..trace import plan as plans, value as values
 from ..trace.record import Trace, _at, _local, current, update
 from ..trace.value import Value
 from .gradient import Differentiated, is_live, tensors_in
-from .traced import AWARE, TRACED, Book, patch, plain, unpatch
+from .see import is_ours
+from .traced import AWARE, TRACED, Book, patch, plain, traced_in, unpatch
 from .watch import Watch
 
 # The functions of ours that look at contents, as the user would call them.
@@ -39,9 +40,9 @@ class Recorder(Trace):
     """A trace that is not run before its end, and knows where everything in it came from."""
 
     __slots__ = ("storages", "entry", "born", "numbers", "checks", "draws", "reason", "again", "strict",
-                 "fixed_entries")
+                 "fixed_entries", "book", "versions", "entered")
 
-    def __init__(self, like, storages, strict):
+    def __init__(self, like, storages, strict, book):
         super().__init__()
         self.special = like.special
         self.storages = storages      # Storage that was there before → how it is called
@@ -52,7 +53,9 @@ class Recorder(Trace):
         self.draws = []               # (draw, spec, Value)
         self.fixed_entries = []       # entries that were made with a Traced in their key
         self.reason, self.again = None, False
-        self.strict = strict
+        self.strict, self.book = strict, book
+        self.entered = {s: s.version for s in storages}
+        self.versions = {}            # storage whose version was asked for → the Traced that it was at first
 
     def stop(self, reason, again=False):
         """From here on this is ordinary recording. `again`: the next call may do better."""
@@ -98,7 +101,7 @@ class Recorder(Trace):
     def forget(self):
         """From here on this is an ordinary trace."""
         self.reason = self.reason or "it is over"
-        self.storages, self.entry, self.born, self.draws, self.checks = {}, {}, {}, [], []
+        self.storages, self.entry, self.born, self.draws, self.checks, self.entered = {}, {}, {}, [], [], {}
 
     def finish(self, runner=None):
         """Run what was recorded, now that nobody asks what it was made of any more; `runner` may have the plan."""
@@ -128,6 +131,15 @@ class Recorder(Trace):
                     given.append(noted(a))
             self.checks.append((op, given))
         return self.peek
+
+    def version(self, storage):
+        """The version of a storage as a number: where it was there before, one that a replay reads again."""
+        if self.reason is not None or storage not in self.entered or not self.book.writes():
+            return storage.version
+        if storage not in self.versions:
+            self.versions[storage] = self.book.leaf(f"k{len(self.versions)}", self.entered[storage])
+        rose = storage.version - self.entered[storage]
+        return self.versions[storage] + rose if rose else self.versions[storage]
 
     def peek(self, tensor):
         """The contents of a tensor, computed on the side where it is pending here."""
@@ -182,6 +194,12 @@ class Watching:
                               "found from the function: pass it as an argument", again=True)
 
     @staticmethod
+    def version(storage):
+        """Somebody asks how often `storage` was written to."""
+        recorder = _local.trace
+        return recorder.version(storage) if recorder.__class__ is Recorder else storage.version
+
+    @staticmethod
     def made(value):
         """Contents were made without an instruction."""
         recorder = _local.trace
@@ -233,12 +251,12 @@ class Capture:
     def __init__(self, fn, scene, varying, strict):
         self.fn, self.scene = fn, scene
         self.book = Book()
-        self.proxies = {}             # edge → the Traced that stands there during the call
-        self.moved = []               # (edge, Traced): numbers that the call has put somewhere
+        self.proxies = {}             # edge → the Traced, or tuple with some, that stands there during the call
+        self.moved = []               # (edge, Traced or tuple): numbers that the call has put somewhere
         self.watch = Watch(scene.opaque)
         before = current()
         before.run()
-        self.recorder = Recorder(before, prepared(scene), strict)
+        self.recorder = Recorder(before, prepared(scene), strict, self.book)
         self._take_stock()
         with watching():
             _local.trace = self.recorder
@@ -274,18 +292,23 @@ class Capture:
     def _take_stock(self):
         self.modes_before, self.drawn_before = mode_state(), numpy_state()
         self.tensors_before = [(t, path, t.storage, tensor_state(t)) for t, path in self.scene.tensors.values()]
-        self.versions = {s: s.version for s in self.recorder.storages}
+        self.versions = self.recorder.entered
 
     def _dress(self, varying):
         """Put Traced numbers in the places of the numbers that the function can see."""
         named = {name for function in self.scene.functions for name in function.__code__.co_names}
-        known = dict(AWARE.values())
+        inexact, known = named.isdisjoint(EXACT), dict(AWARE.values())
         for edge in self.scene.edges:
             child, kind = edge.child, type(edge.child)
             if not edge.writable():
                 continue
-            if (kind is float or kind is int and edge.path in varying) and named.isdisjoint(EXACT):
+            if kind is float and inexact or kind is int and edge.path in varying \
+                    and (inexact or is_ours(type(edge.holder))):         # counts of our own nobody asks for their type
                 self.proxies[edge] = self.book.leaf(f"n{len(self.proxies)}", child)
+                edge.write(self.proxies[edge])
+            elif kind is tuple and is_floats(child) and inexact:
+                self.proxies[edge] = tuple([self.book.leaf(f"n{len(self.proxies)}_{i}", x) if type(x) is float else x
+                                            for i, x in enumerate(child)])
                 edge.write(self.proxies[edge])
             elif kind is type(len) and child in known:       # from math import sqrt
                 self.proxies[edge] = known[child]
@@ -297,9 +320,9 @@ class Capture:
             now, mine = edge.read(), self.proxies.get(edge)
             if mine is not None and now is mine:
                 edge.write(edge.child)
-            elif type(now) in TRACED and edge.writable():
+            elif traced_in(now) and edge.writable():
                 self.moved.append((edge, now))
-                edge.write(now._value)
+                edge.write(undressed(now))
         for held, _, _ in (*self.scene.sizes, *self.scene.spaces):
             undress(held)
         for entry in self.recorder.fixed_entries:
@@ -313,12 +336,22 @@ def undress(held):
     """Make the Traced numbers that a container was given plain ones."""
     if isinstance(held, dict):
         for key, child in held.items():
-            if type(child) in TRACED:
-                held[key] = child._value
+            if traced_in(child):
+                held[key] = undressed(child)
     elif isinstance(held, list):
         for i, child in enumerate(held):
-            if type(child) in TRACED:
-                held[i] = child._value
+            if traced_in(child):
+                held[i] = undressed(child)
+
+
+def undressed(x):
+    """A Traced number, or a tuple with some, as plain numbers."""
+    return x._value if type(x) in TRACED else tuple([part._value if type(part) in TRACED else part for part in x])
+
+
+def is_floats(x):
+    """Whether a tuple holds numbers and nothing else, some of them floats: the decay rates of an optimizer."""
+    return all(type(part) in (int, float) for part in x) and any(type(part) is float for part in x)
 
 
 def prepared(scene):

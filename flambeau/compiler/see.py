@@ -418,8 +418,11 @@ def slots_of(kind):
 
 def keys_of(held):
     """The keys of a dictionary in order; by identity where comparing them could run somebody's code."""
-    keys = tuple(held)
-    return keys if all(type(k) in (str, int, float, bool, type(None)) for k in keys) else tuple(map(id, keys))
+    return tuple(held) if has_plain_keys(held) else tuple(map(id, held))
+
+
+def has_plain_keys(held):
+    return all(type(key) in (str, int, float, bool, type(None)) for key in held)
 
 
 def short(key):

@@ -15,8 +15,8 @@ from ..tensor.tensor import Tensor
 from .capture import mode_state
 from .parts import REFUSED, Checks, Draws, Miss, facts_of, new_record, new_storage, new_tensor
 from .replay import Runner, recycled
-from .see import EQUAL, MISSING, PLAIN, content, short
-from .traced import TRACED
+from .see import EQUAL, MISSING, PLAIN, content, has_plain_keys, short
+from .traced import TRACED, traced_in, word
 
 
 class Recording:
@@ -64,8 +64,9 @@ class Writer:
         self.indent = "    "
         self._modes()
         unseen = self._unseen_grads()
+        tuples = {id(edge.child) for edge, proxy in self.capture.proxies.items() if type(proxy) is tuple}
         for edge in self.scene.edges:
-            if edge not in unseen:
+            if edge not in unseen and id(edge.holder) not in tuples:         # parts are read with their tuple
                 self._edge(edge)
         hidden = {id(edge.child) for edge in unseen}
         for tensor, path in self.scene.tensors.values():
@@ -120,6 +121,8 @@ class Writer:
         """An edge as something that can be assigned to."""
         held, key = self.holder(edge), edge.key
         if edge.kind == "item":
+            if isinstance(key, Tensor) and id(key) not in self.names:
+                self._same_tensor(key, self.scene.tensors[id(key)][1])
             return f"{held}[{key!r}]" if type(key) in (int, str) else f"{held}[{self.const(key)}]"
         return f"{held}.cell_contents" if edge.kind == "cell" else f"{held}._grad" if edge.kind == "grad" else \
             f"{held}.__dict__[{key!r}]"
@@ -142,7 +145,7 @@ class Writer:
         if self.scene.asks_grad:
             return set()
         used = {s for _, s in study.read} | {s for s, *_ in study.stored}
-        used |= {tensor.storage for tensor in study.new_tensors.values()}
+        used |= {tensor.storage for tensor in study.new_tensors.values()} | study.trace.versions.keys()
         moved = {id(edge) for edge, _ in study.moves}
         found = {edge for edge in self.scene.edges if edge.kind == "grad" and id(edge) not in moved
                  and (edge.child is None or edge.child.storage not in used)}
@@ -156,14 +159,15 @@ class Writer:
                    f"{len(scene.args)} arguments by position, {len(scene.kwargs)} by name")
         grad, inference, default, where = mode_state()
         self.guard(f"modes.grad is not {grad} or modes.inference is not {inference} or modes.level >= 0 or "
-                   f"modes.anomaly or modes.saved_hooks or dtypes.default is not {self.const(default)} or "
-                   f"place(None) is not {self.const(where)}",
+                   "modes.anomaly or modes.saved_hooks or modes.autocast is not None or "
+                   f"dtypes.default is not {self.const(default)} or place(None) is not {self.const(where)}",
                    f"grad mode is {'on' if grad else 'off'}" + ", inference mode on" * inference)
 
     def _edge(self, edge):
         child, proxy, path = edge.child, self.capture.proxies.get(edge), edge.path
-        if edge.kind == "grad" and child is None and id(edge.holder) in self.names:
-            return                                           # asked with what the tensor looks like
+        if edge.kind == "grad" and child is None and isinstance(edge.holder, Tensor):
+            self.holder(edge)                                # asked with what the tensor looks like
+            return
         if child is MISSING:
             self.guard(f"content({self.holder(edge)}) is not MISSING" if edge.kind == "cell" else
                        f"{edge.key!r} in {self.holder(edge)}", f"{path} is not there")
@@ -174,6 +178,18 @@ class Writer:
             self.line(f"{proxy._name} = {text}")
             number = self.guard(f"{proxy._name}.__class__ is not {kind}", f"{path} is a{'n' * (kind == 'int')} {kind}")
             self.paths[proxy._name] = path
+        elif type(proxy) is tuple:
+            name = self.names[id(proxy)] = f"g{len(self.names)}"
+            self.line(f"{name} = {text}")
+            self.guard(f"{name}.__class__ is not tuple or len({name}) != {len(child)}",
+                       f"{path} is a tuple of {len(child)}")
+            for i, (part, mine) in enumerate(zip(child, proxy, strict=True)):
+                if type(mine) in TRACED:
+                    self.line(f"{mine._name} = {name}[{i}]")
+                    self.guard(f"{mine._name}.__class__ is not float", f"{path}[{i}] is a float")
+                    self.paths[mine._name] = f"{path}[{i}]"
+                else:
+                    self._plain(part, f"{name}[{i}]", f"{path}[{i}]")
         elif isinstance(child, PLAIN):
             number = self._plain(child, text, path)
             if type(child) is int:
@@ -273,7 +289,7 @@ class Writer:
         elif keys.__class__ is frozenset:
             self.guard(f"{name} != {self.const(keys)}", f"{path} holds the same {len(keys)}")
         else:
-            now = f"(*{name},)" if keys == tuple(held) else f"(*map(id, {name}),)"
+            now = f"(*{name},)" if has_plain_keys(held) else f"(*map(id, {name}),)"
             self.guard(f"{now} != {self.const(keys)}", f"{path} has the same {len(keys)} keys")
 
     def _apart(self):
@@ -298,8 +314,11 @@ class Writer:
     def _numbers(self):
         """The lines that numbers come from, and what was asked about them."""
         book, leaves = self.book, self.paths
-        used = [*self.numbers, *[now._name for _, now in self.study.moves if type(now) in TRACED],
+        used = [*self.numbers, *[x._name for _, now in self.study.moves for x in traced_in(now)],
                 *[thing for kind, thing, _ in walk(self.study.result) if kind == "number"]]
+        for storage, leaf in self.study.trace.versions.items():
+            self.line(f"{leaf._name} = {self.cells[storage]}.version")
+            leaves[leaf._name] = f"the version of {self.study.trace.storages[storage]}"
         asked = [name for names in book.answers.values() for name in names]
         for name, text in book.needed([*used, *asked, *book.fixed]):
             self.line(f"{name} = {text}")
@@ -413,11 +432,12 @@ class Writer:
         for edge, now in study.moves:
             if isinstance(now, Tensor) and now.storage in alone:
                 continue
-            text = now._name if type(now) in TRACED else "None" if now is None else self.names[id(now)]
+            text = now._name if type(now) in TRACED else "None" if now is None else \
+                "(" + "".join(word(x) + ", " for x in now) + ")" if type(now) is tuple else self.names[id(now)]
             after.append(f"setattr({self.holder(edge)}, {edge.key!r}, {text})" if isinstance(edge.holder, type) else
                          f"{self.item(edge)} = {text}")
-            words.append(f"puts {self._said(text) if type(now) in TRACED else 'None' if now is None else 'a tensor'} "
-                         f"into {edge.path}")
+            said = self._said(text) if traced_in(now) else "None" if now is None else "a tensor"
+            words.append(f"puts {said} into {edge.path}")
         return after
 
     def _graph(self, gradient, after, contents):

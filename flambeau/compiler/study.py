@@ -36,7 +36,7 @@ class Study:
     def __init__(self, capture):
         self.capture, self.scene, self.trace = capture, capture.scene, capture.recorder
         self.needs = {}               # slots that a replay has to compute
-        self.moves = []               # (edge, Tensor, None or Traced): what the call has put where
+        self.moves = []               # (edge, Tensor, None, Traced or tuple of numbers): what the call has put where
         self.stored = []              # (storage, source of its contents, by how much its version rose, path)
         self.new_storages = {}        # storage that the call made → source of its contents
         self.new_tensors = {}         # id → tensor that the call made and that stays
@@ -92,6 +92,8 @@ class Study:
             now, before = edge.read(), edge.child
             if edge in numbers:
                 self.moves.append((edge, numbers[edge]))
+                if type(before) is int and edge not in self.capture.proxies:     # it was taken for a size
+                    varying.append((edge.path, f"the call changed {edge.path} from {short(before)} to {short(now)}"))
             elif now is before or type(now) is type(before) and isinstance(now, PLAIN) \
                     and (now == before or now != now):
                 continue

@@ -21,7 +21,8 @@ from ..tensor import dispatch, forms, subclass, write
 
 DOORS = frozenset(module.__file__ for module in (dispatch, forms, subclass, write))
 # Composites that hand a number on to the operations they are made of, untouched but for comparisons.
-THROUGH = frozenset(("div", "divide", "_rdiv", "__rdiv__", "pow", "pow_", "fill", "_fill", "clamp", "clip", "dropout"))
+THROUGH = frozenset(("div", "divide", "_rdiv", "__rdiv__", "pow", "pow_", "fill", "_fill", "_fill_inplace", "clamp",
+                     "clip", "dropout"))
 FUNCTIONS = ("sqrt", "exp", "expm1", "log", "log1p", "log2", "log10", "sin", "cos", "tan", "tanh", "fabs", "pow")
 
 
@@ -33,6 +34,7 @@ class Book:
         self.open = True
         self.lying = False        # inside an operation that was let in: it is to see plain numbers
         self.lines = {}           # name → (text, names that it reads); in order
+        self.names = {}           # text of a line → its name: what is computed twice is written once
         self.answers = {}         # (text, answer) → names that it reads
         self.fixed = {}           # name → the value it has to have again
 
@@ -46,8 +48,10 @@ class Book:
             for x in operands:
                 plain(x)
             return value
-        name = f"t{len(self.lines)}"
-        self.lines[name] = (text, tuple(x._name for x in operands if type(x) in TRACED))
+        name = self.names.get(text)
+        if name is None:
+            name = self.names[text] = f"t{len(self.lines)}"
+            self.lines[name] = (text, tuple(x._name for x in operands if type(x) in TRACED))
         return self.leaf(name, value)
 
     def writes(self):
@@ -218,6 +222,11 @@ class TracedInt(Traced):
 
 TRACED = frozenset((TracedFloat, TracedInt))
 NUMBERS = frozenset((bool, int, float)) | TRACED
+
+
+def traced_in(x):
+    """The Traced numbers in `x`: itself, or parts of a tuple."""
+    return [x] if type(x) in TRACED else [part for part in x if type(part) in TRACED] if type(x) is tuple else []
 
 
 def keeps(op, at, a):

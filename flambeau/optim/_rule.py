@@ -1,0 +1,223 @@
+"""Optimizers that are made of a rule for one parameter, and the words that rules are written with.
+
+Such an optimizer says two things: what the state of a parameter is before its first step (`start`), and how one step
+changes it (`rule`), as the paper does. `ByRule.step` takes the rule to every parameter that has a gradient. Nothing
+there looks at a value, so that all of it is recorded, and the recorder fuses it; `foreach` and `fused` need no second
+copy of a rule, and are accepted without one.
+"""
+from itertools import chain
+
+from ..autograd.modes import enable_grad
+from ..base.errors import here
+from ..tensor.functions import view_as_real
+from ..tensor.tensor import Tensor
+from ..trace.record import current
+from .optimizer import Clock, Optimizer, _use_grad_for_differentiable, count_in, scalar_dtype
+
+
+def all_params(groups):
+    """The parameters of all groups, in order."""
+    return list(chain.from_iterable(group["params"] for group in groups))
+
+
+class ByRule(Optimizer):
+    """An optimizer that changes one parameter after the other, each by the same rule."""
+
+    counts = True             # its rule counts steps
+    pairs = True              # to its rule, complex numbers are pairs of real ones
+
+    @staticmethod
+    def start(p, g, **options):
+        """The state of a parameter `p` with gradient `g` before its first step; the count of steps excepted."""
+        return {}
+
+    @staticmethod
+    def rule(p, g, state, t, **options):
+        """Step number `t` of a parameter: change `p`, and what `state` holds, in place."""
+        raise NotImplementedError("an optimizer says by `rule` what one step does")
+
+    @_use_grad_for_differentiable
+    def step(self, closure=None):
+        """Change every parameter that has a gradient by one step; gives what `closure()` gave, if there is one."""
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
+        trace = current()
+        outer, trace.site = trace.site, trace.site or here()         # all of it belongs to the line that called
+        try:
+            for number, group in enumerate(self.param_groups):
+                live = [p for p in group["params"] if p.grad is not None]
+                if live:
+                    self._step_group(number, group, live)
+        finally:
+            trace.site = outer
+        return loss
+
+    def _step_group(self, number, group, live):
+        cls = self.__class__
+        options = {name: held for name, held in group.items() if name != "params"}
+        options["lr"] = as_number(options["lr"])
+        states = [self._state_of(p, options) for p in live]
+        counts = self._count(number, states, group, live[0].device) if cls.counts else [None] * len(live)
+        for p, state, t in zip(live, states, counts, strict=True):
+            advance(cls, p, p.grad, state, t, options)
+
+    def _state_of(self, p, options):
+        """The state of a parameter, made now if it has none."""
+        state = self.state.get(p)
+        if not state:
+            state = {"step": None} if self.counts else {}        # a Clock puts the tensor there
+            state.update(self.__class__.start(p, p.grad, **options))
+            if state:
+                self.state[p] = state
+        return state
+
+    def _count(self, number, states, group, device):
+        """Count one step for each of these states, and give the counts. See Note [Step counts]."""
+        steps = [state.get("step") for state in states]
+        turn = self._turns.get(number)
+        if turn is None or len(turn[0]) != len(steps) or any(a is not b for a, b in zip(turn[0], steps)) \
+                or not all(clock.holds() for clock, _ in turn[1]):
+            turn = self._turns[number] = self._wind(states, steps, group, device)
+        if len(turn[1]) == 1:
+            clock = turn[1][0][0]
+            clock.tick()
+            return [clock.count] * len(states)
+        counts = [0] * len(states)
+        for clock, places in turn[1]:
+            clock.tick()
+            for i in places:
+                counts[i] = clock.count
+        return counts
+
+    def _wind(self, states, steps, group, device):
+        """(the tensors of the steps, ((clock, the places of its states), ...)) for these states."""
+        fused = bool(group.get("fused"))
+        kind = scalar_dtype(fused), device if fused or group.get("capturable") else "cpu"
+        self._clocks = [clock for clock in self._clocks if clock.holds()]
+        clock_of = {id(step): clock for clock in self._clocks for step in clock.steps}
+        found, turn = {}, []
+        for i, step in enumerate(steps):
+            clock = clock_of.get(id(step))
+            found.setdefault(count_in(step) if clock is None else clock, []).append(i)
+        for clock, places in found.items():
+            if isinstance(clock, Clock):
+                if len(places) == len(clock.steps):
+                    turn.append((clock, tuple(places)))
+                    continue
+                # The others rest: these go on with a clock of their own.
+                going = {id(steps[i]) for i in places}
+                clock.steps = tuple([step for step in clock.steps if id(step) not in going])
+                clock = clock.count
+            turn.append((Clock([states[i] for i in places], clock, *kind), tuple(places)))
+            self._clocks.append(turn[-1][0])
+        return tuple([state["step"] for state in states]), tuple(turn)
+
+
+def advance(cls, p, g, state, t, options):
+    """Take one parameter a step further by the rule of `cls`."""
+    if options.get("maximize"):
+        g = -g
+    if options.get("differentiable"):
+        # What autograd has kept of the last step's state stays as it is: this step writes to copies.
+        for name, held in state.items():
+            if isinstance(held, Tensor) and name != "step":
+                state[name] = held.clone()
+    if cls.pairs and p.is_complex():
+        p, g = view_as_real(p), view_as_real(g)
+        state = {name: view_as_real(held) if isinstance(held, Tensor) and held.is_complex() else held
+                 for name, held in state.items()}
+    cls.rule(p, g, state, t, **options)
+
+
+def functional(cls, params, grads, states, state_steps=None, **options):
+    """One step of each of `params` by the rule of `cls`: PyTorch's functions over lists.
+
+    `states` maps the names in a state to lists. The counts in `state_steps` are looked at: a function cannot remember.
+    Gives the states.
+    """
+    options["lr"] = as_number(options.get("lr"))
+    found = []
+    for i, (p, g) in enumerate(zip(params, grads, strict=True)):
+        state, t = {name: held[i] for name, held in states.items() if held}, None
+        if state_steps is not None:
+            state_steps[i] += 1
+            t = count_in(state_steps[i])
+        advance(cls, p, g, state, t, options)
+        found.append(state)
+    return found
+
+
+# --- words that rules are written with -------------------------------------------------------------------------------
+
+
+def as_number(lr):
+    """A learning rate as rules take it: a number, or a tensor without dimensions."""
+    return lr.reshape(()) if isinstance(lr, Tensor) and lr.ndim else lr
+
+
+def given(x):
+    """Whether an option is set: a number other than zero, or a tensor, at which we do not look."""
+    return isinstance(x, Tensor) or x != 0
+
+
+def plus(a, b, factor):
+    """a + factor * b."""
+    return a.addcmul(b, factor) if isinstance(factor, Tensor) else a.add(b, alpha=factor)
+
+
+def descend(p, direction, rate):
+    """p -= rate * direction."""
+    if isinstance(rate, Tensor):
+        p.addcmul_(direction, rate, value=-1)
+    else:
+        p.add_(direction, alpha=-rate)
+
+
+def descend_by_quotient(p, direction, scale, rate):
+    """p -= rate * direction / scale."""
+    if isinstance(rate, Tensor):
+        p.addcdiv_(direction * rate, scale, value=-1)
+    else:
+        p.addcdiv_(direction, scale, value=-rate)
+
+
+def average_square(square, g, beta):
+    """square = beta * square + (1 - beta) * g²."""
+    if isinstance(beta, Tensor):
+        square.lerp_(g * g, 1 - beta)
+    else:
+        square.mul_(beta).addcmul_(g, g, value=1 - beta)
+
+
+# --- what constructors refuse ----------------------------------------------------------------------------------------
+
+
+def check_lr(lr, words="Invalid learning rate"):
+    """Refuse a learning rate that is negative, or a tensor of several."""
+    if isinstance(lr, Tensor) and lr.numel() != 1:
+        raise ValueError(f"Tensor lr must be 1-element, and this one has {lr.numel()}: give a group to each "
+                         "parameter that needs its own")
+    check_positive(lr, words)
+
+
+def check_positive(x, words):
+    """Refuse an option that is negative."""
+    if not 0.0 <= x:
+        raise ValueError(f"{words}: {x}" + "; it has to be at least 0" * words.startswith("Invalid"))
+
+
+def check_betas(betas):
+    """Refuse decay rates outside [0, 1)."""
+    for i, beta in enumerate(betas):
+        if not 0.0 <= beta < 1.0:
+            raise ValueError(f"Invalid beta parameter at index {i}: {beta}; it is at least 0 and less than 1")
+
+
+def check_ways(fused, foreach, differentiable):
+    """Refuse ways to compute a step that exclude each other in PyTorch."""
+    if fused and differentiable:
+        raise RuntimeError("`fused` does not support `differentiable`: give only one of them")
+    if fused and foreach:
+        raise RuntimeError("`fused` and `foreach` cannot be `True` together.")

@@ -1,0 +1,92 @@
+"""Adam, and its form over lists."""
+import math
+
+from ..tensor.functions import zeros_like
+from ..tensor.tensor import Tensor
+from ._rule import (
+    ByRule,
+    average_square,
+    check_betas,
+    check_lr,
+    check_positive,
+    check_ways,
+    descend_by_quotient,
+    functional,
+    given,
+    plus,
+)
+
+__all__ = ["Adam", "adam"]
+
+
+class Adam(ByRule):
+    """Steps along the average gradient, divided by the root of the average square (Kingma and Ba, 2014).
+
+    `amsgrad` divides by the largest average so far; `decoupled_weight_decay` shrinks parameters and leaves the gradient
+    alone, as AdamW does.
+
+    >>> w = torch.tensor([1.0, -1.0], requires_grad=True)
+    >>> optimizer = torch.optim.Adam([w], lr=0.1)
+    >>> (w ** 2).sum().backward()
+    >>> optimizer.step()
+    >>> w
+    tensor([ 0.9000, -0.9000], requires_grad=True)
+    """
+
+    _added = {"amsgrad": False, "maximize": False, "foreach": None, "capturable": False, "differentiable": False,
+              "decoupled_weight_decay": False, "fused": None}
+
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0, amsgrad=False, *, foreach=None,
+                 maximize=False, capturable=False, differentiable=False, fused=None, decoupled_weight_decay=False):
+        check_lr(lr)
+        tensors = [isinstance(beta, Tensor) for beta in betas]
+        if not capturable and foreach:
+            if isinstance(lr, Tensor):
+                raise ValueError("lr as a Tensor is not supported for capturable=False and foreach=True: say "
+                                 "capturable=True, or leave foreach out")
+            for i in (i for i, tensor in enumerate(tensors) if tensor):
+                raise ValueError(f"betas[{i}] as a Tensor is not supported for capturable=False and foreach=True: say "
+                                 "capturable=True, or leave foreach out")
+        check_positive(eps, "Invalid epsilon value")
+        check_betas(betas)
+        check_positive(weight_decay, "Invalid weight_decay value")
+        if any(tensors) and not all(tensors):
+            raise ValueError(f"betas must be either both floats or both Tensors, got {betas!r}")
+        for i in (i for i, tensor in enumerate(tensors) if tensor and betas[i].numel() != 1):
+            raise ValueError(f"Tensor betas[{i}] must be 1-element, and it has {betas[i].numel()}")
+        check_ways(fused, foreach, differentiable)
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
+                                      maximize=maximize, foreach=foreach, capturable=capturable,
+                                      differentiable=differentiable, fused=fused,
+                                      decoupled_weight_decay=decoupled_weight_decay))
+
+    @staticmethod
+    def start(p, g, amsgrad, **_):
+        names = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if amsgrad else ("exp_avg", "exp_avg_sq")
+        return {name: zeros_like(p) for name in names}
+
+    @staticmethod
+    def rule(p, g, state, t, lr, betas, eps, weight_decay, amsgrad, decoupled_weight_decay, **_):
+        beta1, beta2 = betas
+        mean, square = state["exp_avg"], state["exp_avg_sq"]
+        if given(weight_decay):
+            if decoupled_weight_decay:
+                p.mul_(1 - lr * weight_decay)
+            else:
+                g = plus(g, p, weight_decay)
+        mean.lerp_(g, 1 - beta1)
+        average_square(square, g, beta2)
+        if amsgrad:
+            square = state["max_exp_avg_sq"].clamp_(min=square)
+        # lr · (mean / c1) / (√(square / c2) + eps), with the corrections of the bias taken out to the numbers
+        root = math.sqrt(1 - beta2 ** t) if not isinstance(beta2, Tensor) else (1 - beta2 ** t).sqrt()
+        descend_by_quotient(p, mean, square.sqrt() + eps * root, lr * root / (1 - beta1 ** t))
+
+
+def adam(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, foreach=None, capturable=False,
+         differentiable=False, fused=None, grad_scale=None, found_inf=None, has_complex=False,
+         decoupled_weight_decay=False, *, amsgrad, beta1, beta2, lr, weight_decay, eps, maximize):
+    """One step of Adam for each of `params`."""
+    functional(Adam, params, grads, {"exp_avg": exp_avgs, "exp_avg_sq": exp_avg_sqs, "max_exp_avg_sq": max_exp_avg_sqs},
+               state_steps, amsgrad=amsgrad, betas=(beta1, beta2), lr=lr, weight_decay=weight_decay, eps=eps,
+               maximize=maximize, decoupled_weight_decay=decoupled_weight_decay)

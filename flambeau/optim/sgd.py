@@ -1,0 +1,57 @@
+"""Stochastic gradient descent, and its form over lists."""
+from ._rule import ByRule, check_lr, check_positive, check_ways, descend, functional, given, plus
+
+__all__ = ["SGD", "sgd"]
+
+
+class SGD(ByRule):
+    """Steps against the gradient, or along a decaying sum of past gradients where there is `momentum`.
+
+    >>> w = torch.tensor([1.0, 2.0], requires_grad=True)
+    >>> optimizer = torch.optim.SGD([w], lr=0.1, momentum=0.9)
+    >>> (w ** 2).sum().backward()
+    >>> optimizer.step()
+    >>> w
+    tensor([0.8000, 1.6000], requires_grad=True)
+    """
+
+    counts = pairs = False
+    _added = {"nesterov": False, "maximize": False, "foreach": None, "differentiable": False, "fused": False}
+
+    def __init__(self, params, lr=1e-3, momentum=0, dampening=0, weight_decay=0, nesterov=False, *, maximize=False,
+                 foreach=None, differentiable=False, fused=None):
+        check_lr(lr)
+        check_positive(momentum, "Invalid momentum value")
+        check_positive(weight_decay, "Invalid weight_decay value")
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError("Nesterov momentum requires a momentum and zero dampening, got "
+                             f"momentum={momentum} and dampening={dampening}")
+        check_ways(fused, foreach, differentiable)
+        super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay,
+                                      nesterov=nesterov, maximize=maximize, foreach=foreach,
+                                      differentiable=differentiable, fused=fused))
+
+    @staticmethod
+    def start(p, g, momentum, **_):
+        return {"momentum_buffer": None} if momentum != 0 else {}
+
+    @staticmethod
+    def rule(p, g, state, t, lr, momentum, dampening, weight_decay, nesterov, **_):
+        if given(weight_decay):
+            g = plus(g, p, weight_decay)
+        if momentum != 0:
+            v = state.get("momentum_buffer")
+            if v is None:
+                v = state["momentum_buffer"] = g.clone()
+            else:
+                v.mul_(momentum).add_(g, alpha=1 - dampening)
+            g = g.add(v, alpha=momentum) if nesterov else v
+        descend(p, g, lr)
+
+
+def sgd(params, d_p_list, momentum_buffer_list, has_sparse_grad=False, foreach=None, fused=None, grad_scale=None,
+        found_inf=None, *, weight_decay, momentum, lr, dampening, nesterov, maximize):
+    """One step of SGD for each of `params`; buffers that are None are made and put into the list."""
+    states = functional(SGD, params, d_p_list, {"momentum_buffer": momentum_buffer_list}, weight_decay=weight_decay,
+                        momentum=momentum, lr=lr, dampening=dampening, nesterov=nesterov, maximize=maximize)
+    momentum_buffer_list[:] = [state.get("momentum_buffer") for state in states]
