@@ -60,8 +60,13 @@ class ByRule(Optimizer):
         options["lr"] = as_number(options["lr"])
         states = [self._state_of(p, options) for p in live]
         counts = self._count(number, states, group, live[0].device) if cls.counts else [None] * len(live)
+        rule, pairs = cls.rule, cls.pairs
+        plain = not options.get("maximize") and not options.get("differentiable")
         for p, state, t in zip(live, states, counts, strict=True):
-            advance(cls, p, p.grad, state, t, options)
+            if plain and not (pairs and p.spec.dtype.is_complex):            # what `advance` comes to, mostly
+                rule(p, p.grad, state, t, **options)
+            else:
+                advance(cls, p, p.grad, state, t, options)
 
     def _state_of(self, p, options):
         """The state of a parameter, made now if it has none."""

@@ -1,10 +1,38 @@
 """Steps of optimizers as single operations.
 
-A rule is written once, in arithmetic that arrays, tensors and kernels have in common; `k` has the functions. An
-optimizer applies it to tensors (where the step itself is differentiated, or options are tensors), or records it as one
-operation whose results take the places of the parameter and its state, which is a fraction of the Python.
+A rule is written once, in arithmetic that arrays, tensors and kernels have in common; `k` has the functions. `change`
+records it as one operation whose results take the places of the parameter and its state, which is a fraction of the
+Python that its parts would take; or applies it to tensors, where the step itself is differentiated, or options are
+tensors.
 """
+from ..autograd.modes import modes
 from ..base.op import Op
+from ..tensor import functions
+from ..tensor.tensor import Tensor
+from ..tensor.write import update
+
+
+def change(op, written, args):
+    """Put what the rule of `op` makes of `args` into the tensors `written`, which are among them."""
+    if not modes.grad and _plain(args, op.tensors):
+        update(op, written, args)
+        return
+    if modes.grad:                                # what autograd keeps outlives the writing
+        args = [a.clone() if any(a is t for t in written) else a for a in args]
+    for t, made in zip(written, op.rule(functions, *args), strict=True):
+        t.copy_(made)
+
+
+def _plain(args, count):
+    """Whether the first `count` arguments, tensors, are of one dtype, and the others are numbers."""
+    kind = args[0].spec.dtype
+    for at, a in enumerate(args):
+        if at >= count:
+            if isinstance(a, Tensor):
+                return False
+        elif a is not None and a.spec.dtype is not kind:
+            return False
+    return True
 
 
 def adam(k, p, g, mean, square, largest, shrink, decay, weight, beta, rest, eps, rate):
@@ -13,8 +41,8 @@ def adam(k, p, g, mean, square, largest, shrink, decay, weight, beta, rest, eps,
     `weight` is 1 - beta1, `beta` and `rest` are beta2 and 1 - beta2; `eps` and `rate` have the corrections of the bias
     in them. A parameter is shrunk by `shrink`, or decays by `decay` through its gradient.
     """
-    p = p if shrink is None else p * shrink
     g = g if decay is None else g + p * decay
+    p = p if shrink is None else p * shrink
     mean = mean + (g - mean) * weight
     square = square * beta + g * g * rest
     below = square if largest is None else k.maximum(largest, square)
@@ -22,7 +50,7 @@ def adam(k, p, g, mean, square, largest, shrink, decay, weight, beta, rest, eps,
     return (p, mean, square) if largest is None else (p, mean, square, below)
 
 
-def sgd(k, p, g, speed, decay, momentum, rest, rate, nesterov):
+def sgd(k, p, g, speed, decay, momentum, rest, nesterov, rate):
     """Descent with momentum: the parameter and its speed. `rest` is 1 - dampening."""
     g = g if decay is None else g + p * decay
     speed = speed * momentum + g * rest
@@ -33,7 +61,9 @@ class _adam(Op):
     """One step of Adam."""
 
     forms = ""
+    tensors = 5
     scalars = ("shrink", "decay", "weight", "beta", "rest", "eps", "rate")
+    rule = staticmethod(adam)
 
     def meta(p, g, mean, square, largest, shrink, decay, weight, beta, rest, eps, rate):
         return (p, mean, square) if largest is None else (p, mean, square, largest)
@@ -49,12 +79,14 @@ class _sgd(Op):
     """One step of descent with momentum."""
 
     forms = ""
+    tensors = 3
     scalars = ("decay", "momentum", "rest", "rate")
+    rule = staticmethod(sgd)
 
-    def meta(p, g, speed, decay, momentum, rest, rate, nesterov): return p, speed
+    def meta(p, g, speed, decay, momentum, rest, nesterov, rate): return p, speed
 
-    def ref(xp, p, g, speed, decay, momentum, rest, rate, nesterov):
-        return sgd(xp, p, g, speed, decay, momentum, rest, rate, nesterov)
+    def ref(xp, p, g, speed, decay, momentum, rest, nesterov, rate):
+        return sgd(xp, p, g, speed, decay, momentum, rest, nesterov, rate)
 
-    def body(k, p, g, speed, decay, momentum, rest, rate, nesterov):
-        return sgd(k, p, g, speed, decay, momentum, rest, rate, nesterov)
+    def body(k, p, g, speed, decay, momentum, rest, nesterov, rate):
+        return sgd(k, p, g, speed, decay, momentum, rest, nesterov, rate)

@@ -3,18 +3,8 @@ import math
 
 from ..tensor.functions import zeros_like
 from ..tensor.tensor import Tensor
-from ._rule import (
-    ByRule,
-    average_square,
-    check_betas,
-    check_lr,
-    check_positive,
-    check_ways,
-    descend_by_quotient,
-    functional,
-    given,
-    plus,
-)
+from ._rule import ByRule, check_betas, check_lr, check_positive, check_ways, functional, given
+from ._update import _adam, change
 
 __all__ = ["Adam", "adam"]
 
@@ -68,19 +58,14 @@ class Adam(ByRule):
     @staticmethod
     def rule(p, g, state, t, lr, betas, eps, weight_decay, amsgrad, decoupled_weight_decay, **_):
         beta1, beta2 = betas
-        mean, square = state["exp_avg"], state["exp_avg_sq"]
-        if given(weight_decay):
-            if decoupled_weight_decay:
-                p.mul_(1 - lr * weight_decay)
-            else:
-                g = plus(g, p, weight_decay)
-        mean.lerp_(g, 1 - beta1)
-        average_square(square, g, beta2)
-        if amsgrad:
-            square = state["max_exp_avg_sq"].clamp_(min=square)
+        mean, square, largest = state["exp_avg"], state["exp_avg_sq"], state["max_exp_avg_sq"] if amsgrad else None
+        decays = given(weight_decay)
         # lr · (mean / c1) / (√(square / c2) + eps), with the corrections of the bias taken out to the numbers
         root = math.sqrt(1 - beta2 ** t) if not isinstance(beta2, Tensor) else (1 - beta2 ** t).sqrt()
-        descend_by_quotient(p, mean, square.sqrt() + eps * root, lr * root / (1 - beta1 ** t))
+        change(_adam, (p, mean, square, largest) if amsgrad else (p, mean, square), (
+            p, g, mean, square, largest, 1 - lr * weight_decay if decays and decoupled_weight_decay else None,
+            weight_decay if decays and not decoupled_weight_decay else None, 1 - beta1, beta2, 1 - beta2, eps * root,
+            lr * root / (1 - beta1 ** t)))
 
 
 def adam(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, foreach=None, capturable=False,

@@ -1,5 +1,6 @@
 """Stochastic gradient descent, and its form over lists."""
 from ._rule import ByRule, check_lr, check_positive, check_ways, descend, functional, given, plus
+from ._update import _sgd, change
 
 __all__ = ["SGD", "sgd"]
 
@@ -37,15 +38,16 @@ class SGD(ByRule):
 
     @staticmethod
     def rule(p, g, state, t, lr, momentum, dampening, weight_decay, nesterov, **_):
+        speed = state.get("momentum_buffer") if momentum != 0 else None
+        if speed is not None:
+            change(_sgd, (p, speed), (p, g, speed, weight_decay if given(weight_decay) else None, momentum,
+                                      1 - dampening, bool(nesterov), lr))
+            return
         if given(weight_decay):
             g = plus(g, p, weight_decay)
         if momentum != 0:
-            v = state.get("momentum_buffer")
-            if v is None:
-                v = state["momentum_buffer"] = g.clone()
-            else:
-                v.mul_(momentum).add_(g, alpha=1 - dampening)
-            g = g.add(v, alpha=momentum) if nesterov else v
+            state["momentum_buffer"] = g.clone()
+            g = g.add(g, alpha=momentum) if nesterov else g
         descend(p, g, lr)
 
 

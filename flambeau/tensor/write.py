@@ -101,7 +101,7 @@ def update(op, written, args):
     _, entry, full, inputs = seen(op, known.get(op) or prepared(op), args, None)
     trace = _local.trace
     if entry is None or modes.grad or trace.special or not _fill(written, entry, inputs):
-        for t, made in zip(written, call_as_is(op, args, None), strict=True):
+        for t, made in zip(written, call_as_is(op, args, {}), strict=True):
             t.copy_(made)
         return
     site = trace.site or here(4)

@@ -30,6 +30,7 @@ from .value import Value
 SEEN = 4096                   # how many traces are remembered
 LITTLE = 1 << 20              # bytes of results below which a trace has to be seen a few times before it is planned:
 WORTH = 64                    # once, and once more for so many instructions, since long ones take long to compile
+FEW = 1 << 18                 # bytes for each instruction below which it has to be seen once
 STREAM = 1 << 23              # bytes of a result that is written past the cache
 _refs = sys.getrefcount
 PIECE = 12_000                # nanoseconds of work that are worth handing to another thread
@@ -53,12 +54,12 @@ def attempt(trace):
         if len(_plans) + len(_sightings) >= SEEN:
             _plans.clear()
             _sightings.clear()
-        if settings.executor != "native" and trace.bytes < LITTLE:
+        if settings.executor != "native":
             times = _sightings.get(key, 0)
-            if times <= len(trace.code) // WORTH:
+            if times < _patience(trace):
                 _sightings[key] = times + 1
                 return False
-            del _sightings[key]
+            _sightings.pop(key, None)
         plan = _plans[key] = _planned(trace, wanted, free)
     if plan is False:
         return False
@@ -74,6 +75,14 @@ def attempt(trace):
         return False
     trace.ran = plan
     return True
+
+
+def _patience(trace):
+    """How often the reference executor runs a trace before it is planned, which takes about a millisecond for each
+    instruction: sentences of ever new lengths, say, would never earn it."""
+    if trace.bytes < LITTLE:
+        return 1 + len(trace.code) // WORTH
+    return int(trace.bytes < FEW * len(trace.code))
 
 
 def made_for(trace):
