@@ -9,7 +9,7 @@ from ..tensor.autocast import clear_cache, eligible, region
 from ..tensor.dispatch import count_region
 from ..tensor.tensor import Tensor
 
-__all__ = ["autocast", "custom_bwd", "custom_fwd", "is_autocast_available"]
+__all__ = ["autocast", "autocast_decorator", "custom_bwd", "custom_fwd", "is_autocast_available"]
 
 # The dtype that a device's regions have unless they say another.
 DEFAULT = {"cpu": dtypes.bfloat16, "cuda": dtypes.float16, "mps": dtypes.float16, "xpu": dtypes.float16,
@@ -73,6 +73,11 @@ class autocast:
             with self:
                 return func(*args, **kwargs)
         return inside
+
+
+def autocast_decorator(autocast_instance, func):
+    """`func` with its calls inside the region."""
+    return autocast_instance(func)
 
 
 def _switch(device, enabled):

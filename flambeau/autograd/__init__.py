@@ -1,8 +1,8 @@
 """Gradients: nodes recorded beside each call, and the engine that walks them backwards."""
-from . import forward_ad, functional, graph
+from . import forward_ad, functional, grad_mode, graph
 from .engine import backward, grad
 from .function import Function, FunctionCtx, once_differentiable
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck
 from .graph import detect_anomaly, set_detect_anomaly
-from .modes import enable_grad, inference_mode, no_grad, set_grad_enabled
+from .modes import enable_grad, inference_mode, no_grad, set_grad_enabled, set_multithreading_enabled
 from .variable import Variable

@@ -100,15 +100,15 @@ class FunctionCtx(Node):
         return tuple(out)
 
 
-class _FunctionType(type):
+class FunctionMeta(type):
     """Gives each Function a node class of its own, named as PyTorch names it."""
 
-    def __init__(cls, name, bases, body):
-        super().__init__(name, bases, body)
+    def __init__(cls, name, bases, attrs):
+        super().__init__(name, bases, attrs)
         cls._node_class = type(name + "Backward", (FunctionCtx,), {"function": cls})
 
 
-class Function(metaclass=_FunctionType):
+class Function(metaclass=FunctionMeta):
     """Subclass it, write `forward` and `backward` as static methods, and call `apply`."""
 
     def __init__(self, *args, **kwargs):
@@ -186,6 +186,13 @@ class Function(metaclass=_FunctionType):
         # a result among these would hold itself
         ctx.to_save = ctx.to_save_forward = ctx.dirty = ctx.non_differentiable = ()
         return tuple(outs) if many else outs[0]
+
+
+class InplaceFunction(Function):
+    """PyTorch's older base for operations that may write their input; `Function` with `mark_dirty` is the same."""
+
+    def __init__(self, inplace=False):
+        super().__init__(inplace)
 
 
 def _check_dirty(cls, ctx, outs):

@@ -4,9 +4,10 @@ from collections import namedtuple
 
 from ..base.op import door
 from .modes import modes, tell
-from .node import accumulator, edge_of, requires
+from .node import Node, accumulator, edge_of, requires
 
-GradientEdge = namedtuple("GradientEdge", ["node", "output_nr"])
+# The last field keeps PyTorch's graph alive where only its C++ side holds it; a node of ours is held by the edge.
+GradientEdge = namedtuple("GradientEdge", ["node", "output_nr", "ownership_token"], defaults=(None,))
 
 
 class saved_tensors_hooks:
@@ -143,5 +144,5 @@ def is_anomaly_check_nan_enabled():
     return modes.check_nan
 
 
-__all__ = ["GradientEdge", "disable_saved_tensors_hooks", "get_gradient_edge", "increment_version",
+__all__ = ["GradientEdge", "Node", "disable_saved_tensors_hooks", "get_gradient_edge", "increment_version",
            "register_multi_grad_hook", "save_on_cpu", "saved_tensors_hooks"]

@@ -11,6 +11,7 @@ class _Modes(threading.local):
     inference = False         # whether new tensors are marked as inference tensors for good
     anomaly = False
     check_nan = True
+    multithreading = True
     level = -1                # forward-mode level, -1: none
     saved_hooks = ()          # the innermost (pack, unpack) last
     saved_refusal = None      # why saved-tensor hooks are not allowed here
@@ -74,9 +75,9 @@ class _Switch:
 class no_grad(_Switch):
     """Record no gradients inside."""
 
-    def __new__(cls, fn=None):
+    def __new__(cls, orig_func=None):
         made = object.__new__(cls)
-        return made(fn) if fn is not None else made
+        return made(orig_func) if orig_func is not None else made
 
     def __enter__(self):
         self.before, modes.grad = modes.grad, False
@@ -141,6 +142,23 @@ class inference_mode(_Switch):
 
     def _again(self):
         return inference_mode(self.mode)
+
+
+class set_multithreading_enabled(_Switch):
+    """Whether backward may use several threads for several devices. It is kept and changes nothing: there is one."""
+
+    def __init__(self, mode):
+        self.before, self.mode = modes.multithreading, bool(mode)
+        modes.multithreading = self.mode
+
+    def __enter__(self):
+        pass
+
+    def __exit__(self, *exc):
+        modes.multithreading = self.before
+
+    def _again(self):
+        return set_multithreading_enabled(self.mode)
 
 
 def is_grad_enabled():

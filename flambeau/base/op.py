@@ -105,6 +105,17 @@ class OpType(type):
     def __repr__(op):
         return f"<operation {op.__name__}>"
 
+    @property
+    def __signature__(op):
+        """For `inspect.signature` and `help`: the arguments by name, with their defaults."""
+        from inspect import Parameter, Signature
+        if not op.prepared:
+            op.prepare()
+        return Signature([
+            Parameter(name, Parameter.POSITIONAL_OR_KEYWORD if at < op.n_positional else Parameter.KEYWORD_ONLY,
+                      default=Parameter.empty if default is REQUIRED else default)
+            for at, (name, default) in enumerate(zip(op.arg_names, op.defaults, strict=True))])
+
 
 def _snake_to_camel(name):
     return "".join(part[:1].upper() + part[1:] for part in name.strip("_").split("_"))

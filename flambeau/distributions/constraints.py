@@ -160,56 +160,66 @@ class _Boolean(Constraint):
     def check(self, value): return (value == 0) | (value == 1)
 
 
-class _Bounded(Constraint):
-    """Between bounds, some of which may be missing."""
+class _Below(Constraint):
+    """With an upper bound only."""
 
-    def __init__(self, *bounds, **named):
-        if len(bounds) + len(named) != len(self.shown):
-            raise TypeError(f"{type(self).__name__}() takes {', '.join(self.shown)}")
-        self.__dict__.update(zip(self.shown, bounds), **named)
-        self.on_arrays = all(isinstance(getattr(self, name), Number) for name in self.shown)
+    shown = ("upper_bound",)
+
+    def __init__(self, upper_bound):
+        self.upper_bound, self.on_arrays = upper_bound, isinstance(upper_bound, Number)
 
 
-class _GreaterThan(_Bounded):
+class _Above(Constraint):
+    """With a lower bound only."""
+
     shown = ("lower_bound",)
+
+    def __init__(self, lower_bound):
+        self.lower_bound, self.on_arrays = lower_bound, isinstance(lower_bound, Number)
+
+
+class _Between(Constraint):
+    """With both bounds."""
+
+    shown = ("lower_bound", "upper_bound")
+
+    def __init__(self, lower_bound, upper_bound):
+        self.lower_bound, self.upper_bound = lower_bound, upper_bound
+        self.on_arrays = isinstance(lower_bound, Number) and isinstance(upper_bound, Number)
+
+
+class _GreaterThan(_Above):
     def check(self, value): return self.lower_bound < value
 
 
-class _GreaterThanEq(_Bounded):
-    shown = ("lower_bound",)
+class _GreaterThanEq(_Above):
     def check(self, value): return self.lower_bound <= value
 
 
-class _LessThan(_Bounded):
-    shown = ("upper_bound",)
+class _LessThan(_Below):
     def check(self, value): return value < self.upper_bound
 
 
-class _Interval(_Bounded):
-    shown = ("lower_bound", "upper_bound")
+class _Interval(_Between):
     def check(self, value): return (self.lower_bound <= value) & (value <= self.upper_bound)
 
 
-class _HalfOpenInterval(_Bounded):
-    shown = ("lower_bound", "upper_bound")
+class _HalfOpenInterval(_Between):
     def check(self, value): return (self.lower_bound <= value) & (value < self.upper_bound)
 
 
-class _IntegerInterval(_Bounded):
+class _IntegerInterval(_Between):
     is_discrete = True
-    shown = ("lower_bound", "upper_bound")
     def check(self, value): return _whole(value) & (self.lower_bound <= value) & (value <= self.upper_bound)
 
 
-class _IntegerLessThan(_Bounded):
+class _IntegerLessThan(_Below):
     is_discrete = True
-    shown = ("upper_bound",)
     def check(self, value): return _whole(value) & (value <= self.upper_bound)
 
 
-class _IntegerGreaterThan(_Bounded):
+class _IntegerGreaterThan(_Above):
     is_discrete = True
-    shown = ("lower_bound",)
     def check(self, value): return _whole(value) & (value >= self.lower_bound)
 
 
@@ -232,10 +242,9 @@ class _OneHot(Constraint):
     def check(self, value): return ((value == 0) | (value == 1)).all(-1) & (value.sum(-1) == 1)
 
 
-class _Multinomial(_Bounded):
+class _Multinomial(_Below):
     is_discrete = True
     event_dim = 1
-    shown = ("upper_bound",)
     def check(self, x): return (x >= 0).all(-1) & (x.sum(-1) <= self.upper_bound)
     def __repr__(self): return "Multinomial()"
 

@@ -104,7 +104,7 @@ class CorrCholeskyTransform(Transform):
         left = pad((1 - y.square().cumsum(-1))[..., :-1], [1, 0], value=1)
         return (tril_matrix_to_vec(y, diag=-1) / tril_matrix_to_vec(left, diag=-1).sqrt()).atanh()
 
-    def log_abs_det_jacobian(self, x, y):
+    def log_abs_det_jacobian(self, x, y, intermediates=None):
         left = tril_matrix_to_vec(1 - y.square().cumsum(-1), diag=-2)
         return 0.5 * left.log().sum(-1) - 2 * (x + softplus(-2 * x) - math.log(2)).sum(-1)
 

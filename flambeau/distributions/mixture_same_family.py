@@ -72,13 +72,13 @@ class MixtureSameFamily(Distribution):
         within = self._weighted(self._component_distribution.variance)
         return within + self._weighted((self._component_distribution.mean - self._pad(self.mean)).square())
 
-    def cdf(self, value):
-        return (self._component_distribution.cdf(self._pad(value)) * self._mixture_distribution.probs).sum(-1)
+    def cdf(self, x):
+        return (self._component_distribution.cdf(self._pad(x)) * self._mixture_distribution.probs).sum(-1)
 
-    def log_prob(self, value):
+    def log_prob(self, x):
         if self._validate_args:
-            self._validate_sample(value)
-        each = self._component_distribution.log_prob(self._pad(value))
+            self._validate_sample(x)
+        each = self._component_distribution.log_prob(self._pad(x))
         return (each + self._mixture_distribution.logits.log_softmax(-1)).logsumexp(-1)
 
     def sample(self, sample_shape=()):

@@ -204,6 +204,6 @@ def _rebuild_uninitialized(cls, requires_grad, device, dtype):
     return cls(requires_grad=requires_grad, device=device_type(device), dtype=dtype)
 
 
-def is_lazy(tensor):
-    """Whether the tensor is a parameter or buffer that waits for its shape."""
-    return isinstance(tensor, UninitializedTensorMixin)
+def is_lazy(param):
+    """Whether a parameter or buffer waits for its shape."""
+    return isinstance(param, UninitializedTensorMixin)

@@ -1,5 +1,5 @@
 """Saving and loading: PyTorch's files both ways, without ever running what is in them; see docs/saving.md."""
-from .errors import EmptyFile, FileError, NotSupported
+from .errors import EmptyFile, FileError, NotSupported, SourceChangeWarning
 from .known import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
 from .loading import get_unsafe_globals_in_checkpoint, load
 from .options import (

@@ -42,6 +42,10 @@ def bare(name):
     return shown(name, 300)[1:-1]
 
 
+class SourceChangeWarning(Warning):
+    """PyTorch's warning of modules in a file whose source has changed since; nothing gives it here."""
+
+
 @contextlib.contextmanager
 def naming(file):
     """A block whose FileErrors say which file they are about."""

@@ -24,6 +24,13 @@ class TensorType(type):
             return legacy_tensor(*args, **kwargs)
         return type.__call__(cls, *args, **kwargs)
 
+    @property
+    def __signature__(cls):
+        """For `inspect.signature`, which would take that of `__call__`."""
+        from inspect import signature
+        from types import MethodType
+        return signature(MethodType(cls.__new__, cls))
+
 
 class Tensor(metaclass=TensorType):
     """A multi-dimensional array of one dtype that can be differentiated."""

@@ -3,6 +3,9 @@
 The stretch runs under saved-tensor hooks that keep only a number in place of each tensor. The first number asked for at
 backward runs the stretch once more, under hooks that collect the tensors in the same order.
 """
+import threading
+from contextlib import contextmanager, nullcontext
+
 from ..autograd.engine import backward as run_backward
 from ..autograd.function import Function
 from ..autograd.graph import saved_tensors_hooks
@@ -24,10 +27,10 @@ class _Done(Exception):
 class _Stretch:
     """One call of `checkpoint`: how to run it again, and what the second run collected."""
 
-    def __init__(self, fn, args, kwargs, rng, site, contexts, check):
+    def __init__(self, fn, args, kwargs, rng, site, contexts, check, early_stop):
         self.fn, self.args, self.kwargs, self.rng, self.site = fn, args, kwargs, rng, site
         self.contexts = contexts
-        self.check = check
+        self.check, self.early_stop = check, early_stop
         self.casting = modes.autocast
         self.specs = []               # what the first run kept, in order
         self.found = None             # what the second run kept
@@ -51,7 +54,7 @@ class _Stretch:
 
         def collect(tensor):
             found.append(tensor.detach())
-            if len(found) == len(self.specs):
+            if self.early_stop and len(found) == len(self.specs):
                 raise _Done
             return found[-1]
 
@@ -82,16 +85,35 @@ class _Stretch:
         self.found = found
 
 
-class _Nothing:
-    def __enter__(self):
-        pass
-
-    def __exit__(self, *exc):
-        pass
+def noop_context_fn():
+    """The contexts of the first and the second run, where nothing is asked of them."""
+    return nullcontext(), nullcontext()
 
 
-def checkpoint(function, *args, use_reentrant=None, context_fn=None, determinism_check="default", debug=False,
-               preserve_rng_state=True, early_stop=True, **kwargs):
+class _Asked(threading.local):
+    early_stop = None             # what set_checkpoint_early_stop says
+
+
+asked = _Asked()
+
+
+@contextmanager
+def set_checkpoint_early_stop(enable):
+    """A context: whether the second runs of checkpoints made inside end as soon as all is there that is needed."""
+    before, asked.early_stop = asked.early_stop, enable
+    try:
+        yield
+    finally:
+        asked.early_stop = before
+
+
+def set_checkpoint_debug_enabled(enabled):
+    """A context that stands for `debug=` of the checkpoints inside. Errors name the checkpoint's line either way."""
+    return nullcontext()
+
+
+def checkpoint(function, *args, use_reentrant=None, context_fn=noop_context_fn, determinism_check="default",
+               debug=False, preserve_rng_state=True, early_stop=True, **kwargs):
     """Run `function` without keeping what its backward needs; backward runs it again."""
     if use_reentrant is None:
         warn("torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. Flambeau uses "
@@ -102,16 +124,17 @@ def checkpoint(function, *args, use_reentrant=None, context_fn=None, determinism
         if kwargs:
             raise ValueError(f"Unexpected keyword arguments: {','.join(kwargs)}; use_reentrant=True takes positional "
                              "arguments")
-        if context_fn is not None or debug:
+        if context_fn is not noop_context_fn or debug:
             raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
         return _Reentrant.apply(function, rng, *args)
     if determinism_check not in ("default", "none"):
         raise ValueError(f"determinism_check should be one of 'default', 'none', got {determinism_check!r}")
-    first, second = context_fn() if context_fn is not None else (_Nothing(), _Nothing())
+    first, second = context_fn()
     if not modes.grad:
         with first:
             return function(*args, **kwargs)
-    stretch = _Stretch(function, args, kwargs, rng, here(), second, determinism_check == "default")
+    early_stop = early_stop if asked.early_stop is None else asked.early_stop
+    stretch = _Stretch(function, args, kwargs, rng, here(), second, determinism_check == "default", early_stop)
     with saved_tensors_hooks(stretch.pack, stretch.unpack), first:
         return function(*args, **kwargs)
 

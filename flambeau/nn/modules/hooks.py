@@ -335,6 +335,9 @@ def _what_it_misses(args, result, node):
 # --- a module's own, and its call -----------------------------------------------------------------------------------
 
 
+CALL_TABLES = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+
+
 class Hooked:
     """The part of a module that is about hooks of its call."""
 

@@ -15,6 +15,7 @@ from ...tensor.subclass import is_tensor_like
 from ...tensor.tensor import Tensor
 from ..parameter import Buffer, Parameter
 from .hooks import (  # noqa: F401 (programs look for all of them here)
+    CALL_TABLES,
     BackwardHook,
     Hooked,
     RemovableHandle,
@@ -194,8 +195,16 @@ class Module(Hooked, Stateful):
         return {name: held for name, held in self.__dict__.items() if name != "_compiled_call_impl"}
 
     def __setstate__(self, state):
-        self.__dict__.update(state)
-        self.__dict__.setdefault("_non_persistent_buffers_set", set())
+        own = self.__dict__
+        own.update(state)
+        own.setdefault("_non_persistent_buffers_set", set())
+        own.pop("_has_hooks", None)
+        for name in CALL_TABLES:             # a module out of a file of PyTorch's holds all tables, empty as they are
+            if name in own:
+                if own[name]:
+                    own["_has_hooks"] = True
+                else:
+                    del own[name]
 
     # --- registering ---
 
