@@ -7,8 +7,8 @@ PY     := $(VENV)/bin/python
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
-run: $(VENV)/.has-examples            ## train the example classifier
-	$(PY) examples/train_classifier.py
+run: $(VENV)/.has-examples            ## train a classifier of drawn shapes, the first of the examples
+	$(PY) examples/image_classifier.py
 
 test: $(VENV)/.has-test               ## every test that does not need PyTorch
 	$(PY) -m pytest -n 2 -q --ignore=tests/torch

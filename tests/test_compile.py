@@ -26,6 +26,15 @@ def executor(request, monkeypatch):
     return request.param
 
 
+@pytest.fixture(autouse=True, scope="module")
+def no_finalisers():
+    """Finalisers of what other tests left behind would run in the middle of a recording, which is then not kept."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
 def same(a, b):
     """Whether two results are equal, bit for bit."""
     if isinstance(a, torch.Tensor):

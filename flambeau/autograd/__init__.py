@@ -1,5 +1,5 @@
 """Gradients: nodes recorded beside each call, and the engine that walks them backwards."""
-from . import forward_ad, functional, grad_mode, graph
+from . import anomaly_mode, forward_ad, functional, grad_mode, graph
 from .engine import backward, grad
 from .function import Function, FunctionCtx, once_differentiable
 from .gradcheck import GradcheckError, gradcheck, gradgradcheck

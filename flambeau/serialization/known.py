@@ -10,9 +10,11 @@ import numpy as np
 
 from ..base import dtypes, layout
 from ..base.errors import here
+from ..base.op import OpType
 from ..base.spec import META, Size, device, spec
 from ..tensor.create import LEGACY
 from ..tensor.dispatch import wrap
+from ..tensor.forms import namespace
 from ..tensor.protocol import OURS
 from ..tensor.storage import UntypedStorage
 from ..tensor.tensor import Tensor
@@ -82,7 +84,15 @@ def full_names(item):
     if not hasattr(item, "__module__") or not hasattr(item, "__qualname__"):
         raise TypeError(f"add_safe_globals takes classes and functions, got {item!r}")
     own = f"{item.__module__}.{item.__qualname__}"
-    return item, (own, torch_name(own))
+    return item, (own, torch_name(own), *(f"{module}.{name}" for module, name in operation_names(item)))
+
+
+def operation_names(item):
+    """(module, name) of each place where PyTorch has the operation `item`; nothing if it is not one."""
+    if not isinstance(item, OpType):
+        return []
+    return [(f"torch.{space}".rstrip("."), name) for space, held in namespace.items()
+            for name, op in held.items() if op is item]
 
 
 def torch_name(name):

@@ -19,7 +19,7 @@ from ..tensor.protocol import own_state
 from ..tensor.storage import UntypedStorage
 from ..tensor.tensor import Tensor
 from .errors import shown
-from .known import STORAGE_NAMES, torch_name
+from .known import STORAGE_NAMES, operation_names, torch_name
 from .places import location_tag
 
 BATCH = 1000                    # items between a mark and the opcode that collects them
@@ -228,6 +228,9 @@ class Writer:
         if thing in PUBLIC:
             self._global(*PUBLIC[thing])
             return
+        for module, name in operation_names(thing):          # of an operation any of its names will do
+            self._global(module, name)
+            return
         module, name = getattr(thing, "__module__", None), thing.__qualname__
         held = sys.modules.get(module)
         for part in name.split("."):
@@ -414,6 +417,8 @@ class Writer:
         if setter is not None:
             raise PicklingError(f"Can't pickle {type(thing).__name__}: its state is set by a function of its "
                                 f"own{self._where()}")
+        if hasattr(type(thing), "_state_for_files") and type(state) is dict:
+            state = thing._state_for_files(state)
         depth = len(self.path) - 1
         if getattr(function, "__name__", "") == "__newobj__":
             self.path[depth] = None

@@ -331,7 +331,7 @@ def test_threads_end_with_the_iteration():
         for _ in DataLoader(TABLE, 2, num_workers=2):
             break
     list(DataLoader(TABLE, 2, num_workers=2))
-    assert soon(lambda: threading.active_count() == before)
+    assert soon(lambda: threading.active_count() <= before)         # threads of earlier tests may end meanwhile
 
 
 # --- errors --------------------------------------------------

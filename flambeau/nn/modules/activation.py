@@ -12,6 +12,8 @@ __all__ = ["CELU", "ELU", "GELU", "GLU", "Hardshrink", "Hardsigmoid", "Hardswish
            "Sigmoid", "Softmax", "Softmax2d", "Softmin", "Softplus", "Softshrink", "Softsign", "Tanh", "Tanhshrink",
            "Threshold"]
 
+MultiheadAttention.__module__ = __name__            # whole modules in files, PyTorch's and ours, name it so
+
 
 class _Shown(Module):
     """A layer that prints the arguments named in `shown`, and `inplace` where it is on."""

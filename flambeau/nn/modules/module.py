@@ -3,6 +3,7 @@
 Parameters, buffers and submodules stand in three dictionaries of the module, and are found from there when they are
 asked for as attributes. What concerns hooks is in hooks.py, saving and loading in state.py.
 """
+from collections import OrderedDict
 from importlib import import_module
 
 from ...autograd.modes import no_grad
@@ -19,6 +20,7 @@ from .hooks import (  # noqa: F401 (programs look for all of them here)
     BackwardHook,
     Hooked,
     RemovableHandle,
+    Table,
     _global_backward_hooks,
     _global_backward_pre_hooks,
     _global_buffer_registration_hooks,
@@ -193,6 +195,14 @@ class Module(Hooked, Stateful):
 
     def __getstate__(self):
         return {name: held for name, held in self.__dict__.items() if name != "_compiled_call_impl"}
+
+    def _state_for_files(self, state):
+        """`state` with all tables of hooks, which PyTorch's modules hold even if they are empty."""
+        tables = {name: OrderedDict() for cls in (Hooked, Stateful) for name, held in vars(cls).items()
+                  if isinstance(held, Table)}
+        made = {**tables, "_is_full_backward_hook": None, **state}
+        made.pop("_has_hooks", None)
+        return made
 
     def __setstate__(self, state):
         own = self.__dict__
