@@ -1368,3 +1368,23 @@ def test_a_whole_step_with_an_optimizer_is_replayed():
         schedule.step()
     assert losses[-1] < losses[0] / 2
     assert sum(r.hits for r in step.recordings) >= 25, step.reasons
+
+
+def test_functions_of_one_code_are_told_apart():
+    """A function found only when it runs is looked into; another with the same code, and another closure, is not."""
+    class Trap:
+        @property
+        def scale(self):
+            raise AssertionError("looked into")
+
+    def make(scale, thing):
+        class Layer:
+            def forward(self, x):
+                return x * scale * (thing.scale if thing is not None else 1)
+        return Layer()
+    layer, other = make(2.0, None), make(3.0, Trap())
+    compiled = torch.compile(lambda x: getattr(layer, "for" + "ward")(x))
+    for _ in range(4):
+        assert compiled(torch.ones(2)).tolist() == [2.0, 2.0]
+    assert replays(compiled) >= 1, compiled.explain()
+    assert other is not None

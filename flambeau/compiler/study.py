@@ -67,8 +67,7 @@ class Study:
         if self.trace.reason is not None and not unknown:
             raise Unfit(self.trace.reason, again=True)
         if unknown:
-            others = [f for code in unknown for f in gc.get_referrers(code)
-                      if isinstance(f, types.FunctionType) and f.__code__ is code]
+            others = [f for code in unknown for f in capture.watch.functions(code)]
             raise Unfit(f"{unknown[0].co_name} was found only when it ran", again=True, others=others)
         if capture.drawn_before != capture.drawn_after:
             raise Unfit("the call drew from NumPy's random state, and a replay would not: draw with flambeau")

@@ -4,10 +4,11 @@ While a call is recorded, Python tells us of every function that is called. A Py
 found by looking (see.py) is noted, to be looked at before the next try; a call that does something a replay would not
 repeat (printing, reading a clock, drawing from somebody else's generator) is a reason not to replay.
 """
+import gc
 import os
 import sys
 import sysconfig
-from types import ModuleType
+from types import CellType, FunctionType, ModuleType
 
 import numpy as np
 
@@ -29,6 +30,7 @@ METHODS = frozenset("now utcnow today".split())                  # of datetime's
 # The state of a generator is read or set: a replay only draws.
 SEEDS = {id(getattr(kind, name).__code__): None for kind in (Generator, random.Generator)
          for name in ("manual_seed", "seed", "set_state", "get_state")}
+EMPTY = CellType()
 _trusted: dict = {}           # file name → whether its functions are taken to read nothing but their arguments
 
 
@@ -51,6 +53,7 @@ class Watch:
     def __init__(self, opaque):
         self.opaque = opaque      # id → (object, path) of reachable objects whose methods may do anything
         self.codes = {}           # id of a code object of the user's → the object
+        self.closures = {}        # id of such a code object → [[globals, contents of cells...] of what ran it, ...]
         self.reason = None
 
     def start(self):
@@ -68,11 +71,16 @@ class Watch:
                 while caller.f_back is not None and caller.f_code.co_filename.startswith(PACKAGE):
                     caller = caller.f_back
                 self._say(f"{code.co_name}() of a random generator", caller)
-            if id(code) in self.codes or code.co_filename.startswith(PACKAGE) or code.co_name == "<module>":
+            if id(code) in self.codes:
+                if code.co_freevars:
+                    self._closure(frame)
+                return
+            if code.co_filename.startswith(PACKAGE) or code.co_name == "<module>":
                 return
             if not trusted(code.co_filename):
                 if not frame.f_globals.get("__name__", "").startswith("namedtuple_"):
                     self.codes[id(code)] = code
+                    self._closure(frame)
             elif self.reason is None and frame.f_globals.get("__name__", "").partition(".")[0] in MODULES:
                 caller = self._user(frame)
                 if caller is not None:
@@ -85,6 +93,18 @@ class Watch:
                     caller = self._user(frame)
                     if caller is not None:
                         self._say(what, caller)
+
+    def _closure(self, frame):
+        """Note what the function that runs sees outside of itself: others may have the same code."""
+        held, found = frame.f_locals, self.closures.setdefault(id(frame.f_code), [])
+        outside = [frame.f_globals, *[held.get(name) for name in frame.f_code.co_freevars]]
+        if not any(all(a is b for a, b in zip(outside, other)) for other in found):
+            found.append(outside)
+
+    def functions(self, code):
+        """The functions with this code that ran; all that have it where none is left as it was."""
+        every = [f for f in gc.get_referrers(code) if isinstance(f, FunctionType) and f.__code__ is code]
+        return [f for f in every if any(_sees(f, outside) for outside in self.closures[id(code)])] or every
 
     def _outside(self, function):
         """What a function written in C does that a replay would not repeat, in words; None for nothing."""
@@ -118,3 +138,9 @@ class Watch:
     def _say(self, what, frame):
         self.reason = f"{what} at {line_of((frame.f_code, frame.f_lasti))}"
 
+
+
+def _sees(function, outside):
+    """Whether these are the globals of a function and what its cells hold; numbers may be others by now."""
+    cells = [None if cell == EMPTY else cell.cell_contents for cell in function.__closure__ or ()]
+    return all(a is b or isinstance(b, (int, float)) for a, b in zip([function.__globals__, *cells], outside))
