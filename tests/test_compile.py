@@ -5,6 +5,7 @@ Every test runs on the reference executor and on the native one, against the sam
 import gc
 import math
 import threading
+import time
 import types
 import warnings
 import weakref
@@ -24,15 +25,6 @@ def executor(request, monkeypatch):
     monkeypatch.setattr(settings, "executor", request.param)
     torch.manual_seed(0)
     return request.param
-
-
-@pytest.fixture(autouse=True, scope="module")
-def no_finalisers():
-    """Finalisers of what other tests left behind would run in the middle of a recording, which is then not kept."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def same(a, b):
@@ -1388,3 +1380,26 @@ def test_functions_of_one_code_are_told_apart():
         assert compiled(torch.ones(2)).tolist() == [2.0, 2.0]
     assert replays(compiled) >= 1, compiled.explain()
     assert other is not None
+
+
+def test_the_collector_does_not_disturb():
+    """What runs when garbage is collected is not part of the call that is recorded."""
+    class Cycle:
+        def __init__(self): self.me = self
+        def __del__(self): time.sleep(0)
+
+    def count(phase, info): time.perf_counter()
+    w = torch.ones(3)
+    before = gc.get_threshold()
+    gc.callbacks.append(count)
+    gc.set_threshold(5, 1, 1)
+    try:
+        compiled = torch.compile(lambda x: [(x * i + w).sum() for i in range(20)])
+        for _ in range(3):
+            garbage = [Cycle() for _ in range(10)]
+            del garbage
+            compiled(torch.ones(3))
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(count)
+    assert replays(compiled) == 2 and gc.isenabled(), compiled.reasons

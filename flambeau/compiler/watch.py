@@ -57,11 +57,15 @@ class Watch:
         self.reason = None
 
     def start(self):
+        self.collects = gc.isenabled()
+        gc.disable()              # finalisers, and what is called when garbage is collected, are not the call's
         self.before = sys.getprofile()
         sys.setprofile(self._event)
 
     def stop(self):
         sys.setprofile(self.before)
+        if self.collects:
+            gc.enable()
 
     def _event(self, frame, event, arg):
         if event == "call":
