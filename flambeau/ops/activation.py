@@ -422,6 +422,19 @@ class _mish_front(Composite):
     def of(input, inplace=False): return run(_mish, inplace, input)
 
 
+class _gelu_slope(Activation):
+    """The derivative of `input` times the normal distribution function of it."""
+
+    def ref(xp, input):
+        cdf = 0.5 * (1 + special.erf(xp, input * ROOT_HALF))
+        return cdf + input * xp.exp(-0.5 * input * input) / ROOT_TAU
+
+    def d_input(g, input): return g * (2 - input * input) * (-0.5 * input * input).exp() / ROOT_TAU
+
+    def body(k, input):
+        return 0.5 * (1 + k.erf(input * ROOT_HALF)) + input * k.exp(-0.5 * input * input) * (1 / ROOT_TAU)
+
+
 class _gelu(Activation):
     """`input` times the normal distribution function of it, exactly or by the tanh formula."""
 
@@ -437,8 +450,7 @@ class _gelu(Activation):
             t = (GELU_INNER * (input + GELU_CUBE * input ** 3)).tanh()
             inner = GELU_INNER * (1 + 3 * GELU_CUBE * input * input)
             return g * (0.5 * (1 + t) + 0.5 * input * (1 - t * t) * inner)
-        cdf = 0.5 * (1 + (input * ROOT_HALF).erf())
-        return g * (cdf + input * (-0.5 * input * input).exp() / ROOT_TAU)
+        return g * _gelu_slope(input)
 
     def body(k, input, approximate):
         if approximate == "tanh":                          # (1 + tanh(u)) / 2 is the sigmoid of 2 u
