@@ -7,11 +7,14 @@ import heapq
 import itertools
 import threading
 
+from ..base import settings
 from ..base.errors import here, line_of, name_of, user_frame
 from ..base.layout import contiguous_format
 from ..base.op import door
-from ..trace.record import current
+from ..base.spec import Size
+from ..trace.record import current, milestone
 from ..trace.value import Storage
+from .graph import GradientEdge
 from .modes import modes
 from .node import AccumulateGrad, OpNode, edge_of, requires
 
@@ -317,6 +320,32 @@ def _as_tuple(x):
     return tuple(x) if isinstance(x, (tuple, list)) else (x,)
 
 
+class _End:
+    """A gradient edge, looked at as the tensor that it stands for."""
+
+    _base = _cut = site = None
+    _requires_grad = False
+
+    def __init__(self, edge):
+        self._node, self._nr = edge.node, edge.output_nr
+        self.spec = self._node.variable.spec if isinstance(self._node, AccumulateGrad) else self._node.outs[self._nr]
+        self.shape, self.dtype = Size(self.spec.shape), self.spec.dtype
+
+    def numel(self):
+        return self.spec.numel
+
+    def retain_grad(self):
+        pass
+
+
+def _ends(x):
+    """What is differentiated, or by what: tensors, or gradient edges instead of some."""
+    if isinstance(x, GradientEdge):
+        return (_End(x),)
+    return tuple([_End(end) if isinstance(end, GradientEdge) else end for end in x]) if isinstance(x, (tuple, list)) \
+        else (x,)
+
+
 def _root_grads(outputs, grads, batched=False):
     """A gradient for each output: the given one checked, or ones for a scalar."""
     made = []
@@ -393,14 +422,14 @@ def _wanted(inputs):
 
 def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None):
     """Add the gradients of `tensors` into the leaves' `.grad` (only the `inputs`, if given)."""
-    tensors = _as_tuple(tensors)
+    tensors = _ends(tensors)
     if not tensors:
         raise RuntimeError("backward() called with an empty tensor list")
     given = _as_tuple(grad_tensors) if grad_tensors is not None else (None,) * len(tensors)
     if len(given) != len(tensors):
         raise RuntimeError(f"got {len(tensors)} tensors and {len(given)} gradients")
     if inputs is not None:
-        inputs = _as_tuple(inputs)
+        inputs = _ends(inputs)
         if not inputs:
             raise RuntimeError("`inputs` argument to `backward` cannot be empty.")
     grads = _root_grads(tensors, given)
@@ -412,12 +441,13 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
             t.retain_grad()                                        # which gives a non-leaf its .grad
     retain = create_graph if retain_graph is None else retain_graph
     execute(roots, grads, retain, create_graph, wanted)
+    milestone(settings.trace_instructions // 4)
 
 
 def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, only_inputs=True,
          allow_unused=None, is_grads_batched=False, materialize_grads=False):
     """The gradients of `outputs` for each of `inputs`, without touching any `.grad`."""
-    outputs, inputs = _as_tuple(outputs), _as_tuple(inputs)
+    outputs, inputs = _ends(outputs), _ends(inputs)
     given = _as_tuple(grad_outputs) if grad_outputs is not None else (None,) * len(outputs)
     if len(given) != len(outputs):
         raise RuntimeError(f"got {len(outputs)} tensors and {len(given)} gradients")
@@ -438,10 +468,12 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
         g = captured.get(edge)
         if g is None:
             if materialize_grads:
+                if isinstance(t, _End):
+                    raise RuntimeError("materialize_grads cannot be used when the given input is a GradientEdge")
                 g = door.zeros_like(t)
             elif not allow_unused:
-                raise RuntimeError("One of the differentiated Tensors appears to not have been used in the graph. Set "
-                                   "allow_unused=True if this is the desired behavior." + _about(t))
+                raise RuntimeError(f"The differentiated Tensor at index {len(made)} appears to not have been used in "
+                                   "the graph. Set allow_unused=True if this is the desired behavior." + _about(t))
         made.append(g if g is None or create_graph or not requires(g) else g.detach())
     return tuple(made)
 

@@ -62,6 +62,9 @@ class FunctionCtx(Node):
     def name(self):
         return self.function.__name__ + "Backward"
 
+    def __repr__(self):
+        return f"<torch.autograd.function.{self.name()} object at {hex(id(self))}>"
+
     def differentiable_out(self, nr):
         return True
 

@@ -223,6 +223,7 @@ def put_inside(at, size, padding_mode, align_corners):
 def axis_corners(x, size, mode, padding_mode, align_corners):
     """What positions `x` in [-1, 1] read along one dimension: a list of (index, weight, the weight's slope in x)."""
     at, speed = unnormalised(x, size, align_corners)
+    at = at.to(dtypes.float64)
     if mode == 2:
         before = at.detach().floor()
         t = at - before
@@ -273,14 +274,15 @@ def product(factors):
 
 
 def flat_inputs(input, grid):
-    """`input` [N, C, P] in at least single, `grid` [N, P, n] in double precision.
+    """`input` [N, C, P] in at least single precision; `grid` [N, P, n] in single as it is, or else in double.
 
-    A position is a large number with a small part that counts.
+    A position is a large number with a small part that counts. But single precision is as PyTorch has it: an identity
+    grid points between pixels by rounding alone, which decides the side that its slope is taken on.
     """
     wide = dtypes.float32 if input.dtype.itemsize == 2 else input.dtype
-    shape = input.shape
+    shape, fine = input.shape, grid if grid.dtype is dtypes.float32 else grid.to(dtypes.float64)
     return (input.to(wide).reshape(shape[0], shape[1], math.prod(shape[2:])),
-            grid.to(dtypes.float64).reshape(shape[0], math.prod(grid.shape[1:-1]), len(shape) - 2))
+            fine.reshape(shape[0], math.prod(grid.shape[1:-1]), len(shape) - 2))
 
 
 def need_sampled(input, grid, interpolation_mode):

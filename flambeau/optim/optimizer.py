@@ -10,10 +10,12 @@ from ..base import dtypes
 from ..base.errors import warn
 from ..tensor.functions import full
 from ..tensor.tensor import Tensor
+from ..trace.record import milestone
 
 __all__ = ["Optimizer", "register_optimizer_step_post_hook", "register_optimizer_step_pre_hook"]
 
 ParamsT = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]     # what `params` may be
+STEP = 8                      # instructions that are worth a run of their own at the end of a step
 _global_optimizer_pre_hooks: dict = OrderedDict()
 _global_optimizer_post_hooks: dict = OrderedDict()
 HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks", "_optimizer_state_dict_pre_hooks",
@@ -175,6 +177,7 @@ class Optimizer:
                                            f"{result}: that is what a hook before a step gives")
                     (self, *args), kwargs = result
             out = func(self, *args, **kwargs)
+            milestone(STEP)
             for hook in (*self._optimizer_step_post_hooks.values(), *_global_optimizer_post_hooks.values()):
                 hook(self, (self, *args), kwargs)
             return out

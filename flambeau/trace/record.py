@@ -15,6 +15,7 @@ import numpy as np
 from ..backends.backend import execute
 from ..backends.memory import explained
 from ..base import settings
+from . import value as values_module
 from .value import Value
 
 _refs = sys.getrefcount
@@ -373,6 +374,17 @@ def write_part(tensor, whole, source):
         entry = _updates[key] = _UpdateEntry()
         entry.outs, entry.kinds = key[:1], key[1:]
     return current().append(entry, (tensor, source), ())
+
+
+def milestone(least):
+    """Run the trace if it has `least` instructions: here is a place that a program comes by again and again.
+
+    A bound alone would cut the trace of a loop that nobody looks into somewhere else every time, and every piece would
+    need a plan of its own.
+    """
+    trace = current()
+    if len(trace.code) >= least and values_module.watching is None:
+        trace.run()
 
 
 def run_all():

@@ -27,6 +27,7 @@ def test_forward_and_backward():
     x = leaf(1.0, 2.0)
     y = Cube.apply(x, 2.0)
     assert y.tolist() == [2, 16] and y.grad_fn.name() == "CubeBackward" and y.grad_fn.k == 2.0
+    assert repr(y.grad_fn).startswith("<torch.autograd.function.CubeBackward object at 0x")
     y.sum().backward()
     assert x.grad.tolist() == [6, 24]
 

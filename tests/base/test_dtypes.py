@@ -73,6 +73,7 @@ def test_limits():
         ours, theirs = torch.finfo(d), ml_dtypes.finfo(d.np)
         assert (ours.eps, ours.max, ours.min, ours.tiny, ours.bits) == tuple(
             float(v) for v in (theirs.eps, theirs.max, theirs.min, theirs.smallest_normal)) + (theirs.bits,)
+        assert ours.resolution == float(f"1e-{theirs.precision}")          # as written, not as the dtype rounds it
     for d in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64):
         assert (torch.iinfo(d).min, torch.iinfo(d).max) == (np.iinfo(d.np).min, np.iinfo(d.np).max)
     with pytest.raises(TypeError, match="requires a floating point input type"):

@@ -211,3 +211,21 @@ def test_lu_without_scipy_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy.linalg", None)
     with pytest.raises(NotImplementedError, match=r"install SciPy \(pip install flambeau\[lu\]\)"):
         L.lu_factor(torch.eye(2))
+
+
+# --- between two pixels -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [7, 10, 16, 28])
+def test_a_sample_at_a_pixel_takes_the_slope_where_single_precision_puts_it(size):
+    x = (np.arange(size, dtype=np.float32) * 2 + 1) / np.float32(size) - np.float32(1)        # the centres of pixels
+    at = ((x + np.float32(1)) * np.float32(size) - np.float32(1)) / np.float32(2)
+    image = np.arange(size, dtype=np.float64) ** 2
+    before = np.clip(np.floor(at).astype(int), 0, size - 2)
+    slope = np.where((at > 0) & (at < size - 1), (image[before + 1] - image[before]) * size / 2, 0)
+    places = torch.zeros(1, 1, size, 2)
+    places[..., 0] = torch.from_numpy(x)
+    places.requires_grad_()
+    F.grid_sample(torch.from_numpy(image).float().view(1, 1, 1, -1), places, padding_mode="border",
+                  align_corners=False).sum().backward()
+    np.testing.assert_allclose(places.grad[0, 0, :, 0].numpy(), slope, rtol=1e-5)

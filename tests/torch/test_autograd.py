@@ -3,6 +3,7 @@
 A program takes the module as `torch` and returns plain Python values: numbers, names, the type of an exception.
 """
 import gc
+import importlib
 import weakref
 
 import pytest
@@ -739,3 +740,47 @@ def set_item_gradients(torch):
 def test_same_story(fn):
     theirs, ours = plain(fn(torch)), plain(fn(flambeau))
     assert close(ours, theirs), f"\nPyTorch:  {theirs}\nFlambeau: {ours}"
+
+
+def test_gradient_edges():
+    """Edges of the graph in the place of tensors: where gradients come from, and what they are for."""
+    def seen(lib):
+        edge_of = lib.autograd.graph.get_gradient_edge
+        x = lib.tensor([1.0, 2.0, 3.0], requires_grad=True)
+        y = x * 2
+        z, apart = (y * y).sum(), edge_of(x * 3)
+        grad = lambda *args, **options: lib.autograd.grad(*args, retain_graph=True, **options)
+        out = [g.tolist() for g in (*grad(z, [edge_of(y), x]), *grad(z, edge_of(y)), *grad(edge_of(z), x),
+                                    *grad([edge_of(y)], x, grad_outputs=[lib.ones(3)]), *grad(z, edge_of(x)))]
+        lib.autograd.backward(edge_of(z), retain_graph=True)
+        lib.autograd.backward(z, inputs=[edge_of(x)], retain_graph=True)
+        lib.autograd.backward(z, inputs=edge_of(x), retain_graph=True)
+        out += [x.grad.tolist(), grad(z, apart, allow_unused=True)]
+        for wrong in (lambda: grad(edge_of(y), x), lambda: grad([edge_of(y)], x, grad_outputs=[lib.ones(2)]),
+                      lambda: grad(z, apart), lambda: grad(z, apart, materialize_grads=True)):
+            with pytest.raises(RuntimeError) as caught:
+                wrong()
+            out.append(str(caught.value)[:50])
+        return out
+    assert seen(flambeau) == seen(torch)
+
+
+def test_how_much_of_a_checkpoint_runs_again():
+    """Up to the last tensor that backward needs, or to the end if that is asked for."""
+    def seen(lib):
+        module, runs = importlib.import_module(f"{lib.__name__}.utils.checkpoint"), []
+
+        def stretch(x):
+            runs.append("start")
+            made = (x.sin() * x).cos()
+            runs.append("end")
+            return made
+        x = lib.ones(3, requires_grad=True)
+        module.checkpoint(stretch, x, use_reentrant=False).sum().backward()
+        with module.set_checkpoint_early_stop(False):
+            module.checkpoint(stretch, x, use_reentrant=False).sum().backward()
+        module.checkpoint(stretch, x, use_reentrant=False, early_stop=False).sum().backward()
+        with module.set_checkpoint_debug_enabled(True):
+            module.checkpoint(stretch, x, use_reentrant=False).sum().backward()
+        return runs, [round(g, 5) for g in x.grad.tolist()]
+    assert seen(flambeau) == seen(torch)
