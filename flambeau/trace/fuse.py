@@ -66,8 +66,9 @@ def _replaced(axis, dim, parts):
 class Fuser:
     """Groups for the nodes that the wanted slots need; `groups` in the order they run."""
 
-    def __init__(self, graph, wanted):
+    def __init__(self, graph, wanted, apart=()):
         self.groups = []
+        self.apart = {graph.start + number for number in apart}      # nodes that stand in memory, nobody after them
         self.rank = 0
         self.cuts = {}            # (shape, dimensions, blocks) of a reduction that was cut → its group and axes
         nodes = self._needed(graph, wanted)
@@ -109,6 +110,11 @@ class Fuser:
                 node.stored = True
         elif op in GIVEN:
             node.group, node.stored = node.args[0].group, True
+        elif node.number in self.apart:
+            self._start(node)
+            node.stored = True
+            if node.group is not None:
+                node.group.closed = True
         elif not self._can_inline(node):
             self._join_or_open(node)
 
@@ -506,7 +512,11 @@ def _reduced_dim(arg, d, group, over):
 
 
 class Unfusable(Exception):
-    """An operand that cannot be found in memory as it stands; the plan then leaves it to the reference."""
+    """A node that cannot be computed as planned: kept `apart` from others it may be, or else by the reference."""
+
+    def __init__(self, words, node=None, apart=False):
+        super().__init__(words)
+        self.node, self.apart = node, apart
 
 
 # --- how nodes are seen through shapes --------------------------------------------------------------------------------

@@ -250,14 +250,19 @@ k = Words()
 
 
 class Graph:
-    """The nodes of a trace: which node each slot is, the leaves that read memory, and the numbers they read."""
+    """The nodes of a trace: which node each slot is, the leaves that read memory, and the numbers they read.
 
-    def __init__(self, code, specs, needed):
-        self.specs = specs
+    Instructions in `left` are left to the reference, whether they have a body or not.
+    """
+
+    def __init__(self, code, specs, needed, left=()):
+        self.specs, self.left = specs, left
+        self.start, self.begins = next(_numbers), []      # the number of the first node, and where instructions begin
         self.slots = {}            # slot → node of what an instruction made
         self.inputs = {}           # (slot, spec, offset) → leaf
         self.numbers = []          # (instruction, parameter) of each runtime number
         for index, (entry, slots, offsets, params, first) in enumerate(code):
+            self.begins.append(next(_numbers))
             if needed[index]:
                 self._lower(index, entry, slots, offsets, params, first)
 
@@ -269,7 +274,7 @@ class Graph:
                         (self.whole(slots[0]), operands[1]), (entry.kinds[0], offsets[0]))
             self._give(first, made)
             return
-        made = self._body(index, entry, operands, params)
+        made = NotImplemented if index in self.left else self._body(index, entry, operands, params)
         if made is NotImplemented:
             node = Node("opaque", None, (), tuple(operands), (index, entry))
             for i, spec in enumerate(entry.outs):

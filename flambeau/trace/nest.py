@@ -129,7 +129,7 @@ class Nest:
         base = root(arg)
         if base.group is self.group:
             if axes_of(arg, self.group) != list(axes):
-                raise Unfusable("a value that is met in two ways")
+                raise Unfusable("a value that is met in two ways", base, apart=True)
             return self.exprs[id(base)]
         if base.inline:
             return self._inlined(base)
@@ -183,7 +183,7 @@ class Nest:
             dims = [axes[d + arg.ndim - base.ndim] for d in (base.attr,)] if arg.op == "expand" \
                 and arg.args[0] is base else []
         if len(dims) != 1:
-            raise Unfusable("a position seen in another shape")
+            raise Unfusable("a position seen in another shape", self.group.nodes[-1])
         out = None
         for d in dims[0]:
             self.fixed.add(d)
@@ -274,7 +274,7 @@ class Nest:
             return
         args = any(kind.startswith("arg") for one in self.passes for kind, _ in one.accs)
         if args and len(reduced) != 1:
-            raise Unfusable("the place of an extreme over several dimensions")
+            raise Unfusable("the place of an extreme over several dimensions", self.group.nodes[-1])
         # memory runs along the dimension where most of what is read lies side by side
         most = max((self._extent(r) for r in full), default=0)
         full = [r for r in full if self._extent(r) == most]

@@ -11,6 +11,7 @@ still there. Memory of dead inputs is written over only by the last stretch, whi
 import struct
 import sys
 from array import array
+from bisect import bisect_right
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from .fuse import REDUCING, Fuser, Group, Unfusable, memory as seen_memory, root
 from .look import Step, name_of
 from .lower import TYPE, Graph, Node, cell
 from .nest import Nest
+from .record import update
 from .value import Value
 
 SEEN = 4096                   # how many traces are remembered
@@ -144,21 +146,35 @@ class Buffer:
         self.taken = None         # the buffer whose memory this one takes over
 
 
+def _avoid(why, graph, code, apart, left):
+    """Note what the next try does in another way: a node kept apart, or else an instruction left to the reference."""
+    if why.node is None:
+        return False
+    number = why.node.number
+    if why.apart and number - graph.start not in apart and len(apart) < 8:
+        apart.add(number - graph.start)
+        return True
+    index = bisect_right(graph.begins, number) - 1
+    if index < 0 or index in left or len(left) >= 8 or code[index][0].op is update:
+        return False
+    left.add(index)
+    return True
+
+
 class Plan:
     """How one trace runs. Built from its instructions, the specs of its slots, and what is wanted and what is free."""
 
     def __init__(self, code, specs, wanted, free):
-        needed = _needed(code, wanted)
-        self.graph = graph = Graph(code, specs, needed)
-        self.wanted, self.free = wanted, set(free)
-        self.buffers, self.of = [], {}
-        self.groups = Fuser(graph, wanted).groups
-        live = set(wanted)
-        self.slot_of = {id(node): slot for slot, node in graph.slots.items() if slot in live}
-        self.specs = specs
-        self.steps = []           # (kind, group, what the kind needs); None for a copy that turned out needless
-        for group in self.groups:
-            self._step(group)
+        needed, apart, left = _needed(code, wanted), set(), set()
+        self.wanted, self.free, self.specs = wanted, set(free), specs
+        while True:
+            self.graph = Graph(code, specs, needed, left)
+            try:
+                self._cut(apart)
+                break
+            except Unfusable as why:
+                if not _avoid(why, self.graph, code, apart, left):
+                    raise
         self._live()
         self._share()
         self._lay_out()
@@ -167,6 +183,16 @@ class Plan:
         self._tidy()
 
     # --- steps ------------------------------------------------------------------------------------------------------
+
+    def _cut(self, apart):
+        """Groups, and the steps that they are."""
+        self.buffers, self.of = [], {}
+        self.groups = Fuser(self.graph, self.wanted, apart).groups
+        live = set(self.wanted)
+        self.slot_of = {id(node): slot for slot, node in self.graph.slots.items() if slot in live}
+        self.steps = []           # (kind, group, what the kind needs); None for a copy that turned out needless
+        for group in self.groups:
+            self._step(group)
 
     def _step(self, group):
         node = group.opaque
@@ -202,7 +228,7 @@ class Plan:
                              _matrix(a.shape, a_strides, batch), _matrix(b.shape, b_strides, batch),
                              _matrix(node.shape, laid, batch), batch)
         if found is None:
-            raise Unfusable("a matrix product that the library does not take")
+            raise Unfusable("a matrix product that the library does not take", node)
         self.steps.append(("library", group, found, (a, b, node)))
 
     def _library(self, group, node):
@@ -211,7 +237,7 @@ class Plan:
         made = [(p.shape, seen_memory(p)[1]) for p in parts]
         steps = library.ask(name, node.dtype, laid, made, params)
         if steps is None:
-            raise Unfusable(f"{name} on this layout")
+            raise Unfusable(f"{name} on this layout", node)
         for step in steps:
             self.steps.append(("library", group, step, (*node.args, *parts)))
 

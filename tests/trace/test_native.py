@@ -14,6 +14,7 @@ pytest.importorskip("llvmlite")
 
 import flambeau as torch
 from flambeau.backends import cpu, memory, threads
+from flambeau.base import settings
 from flambeau.trace import fuse, nest, plan as planning, record
 from flambeau.trace.record import current
 
@@ -555,3 +556,22 @@ def test_a_fork_while_another_thread_computes():
     done.set()
     thread.join()
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_what_does_not_fit_is_kept_apart(monkeypatch):
+    """A value that a group would meet in two ways is kept in memory; the rest of the trace runs as ever."""
+    monkeypatch.setattr(settings, "executor", "native")
+    found, avoid = [], planning._avoid
+    monkeypatch.setattr(planning, "_avoid", lambda *args: found.append(str(args[0])) or avoid(*args))
+    planning._plans.clear()
+    x, y = torch.randn(32, 10), torch.randint(0, 10, (32,))
+
+    def gradient():
+        w = x.clone().requires_grad_()
+        torch.nn.functional.cross_entropy(w * 2, y, label_smoothing=0.1).backward()
+        return w.grad
+    mine = gradient()
+    mine.tolist()
+    assert found == ["a value that is met in two ways"] and current().ran is not None
+    monkeypatch.setattr(settings, "executor", "reference")
+    assert torch.allclose(mine, gradient(), 1e-5, 1e-7)
