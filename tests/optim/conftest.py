@@ -3,5 +3,5 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def no_runs_by_themselves(monkeypatch):
-    """A step runs when it ends, if it is long enough; tests that ask whether it looked at something must not see that."""
+    """A long step runs when it ends; tests that ask whether it looked at something must not see that."""
     monkeypatch.setattr("flambeau.optim.optimizer.STEP", 1 << 60)
