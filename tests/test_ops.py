@@ -491,6 +491,7 @@ ORACLE = {
     "_celu": lambda a, alpha: max(a, 0) + min(0, alpha * math.expm1(a / alpha)), "_softplus": lambda a: math.log(1 + math.exp(a)),
     "_logsigmoid": lambda a: -math.log(1 + math.exp(-a)), "_silu": lambda a: a / (1 + math.exp(-a)),
     "_mish": lambda a: a * math.tanh(math.log(1 + math.exp(a))), "_gelu": lambda a: a * normal(a),
+    "_gelu_slope": lambda a: normal(a) + a * math.exp(-a * a / 2) / math.sqrt(2 * math.pi),
     "erf": math.erf, "erfc": math.erfc, "_erfcx": lambda a: math.exp(a * a) * math.erfc(a), "_ndtr": normal,
     "_log_ndtr": lambda a: math.log(normal(a)), "lgamma": math.lgamma, "digamma": digamma,
     "_polygamma": lambda a, n: (digamma(a + 1e-3) - digamma(a - 1e-3)) / 2e-3,

@@ -192,11 +192,11 @@ class _upsample_bilinear(Composite):
 # --- sampling at free positions ---------------------------------------------------------------------------------------
 
 
-def unnormalised(x, size, align_corners):
-    """(positions in [-1, 1] as positions among `size` elements, how fast they move)"""
+def unnormalised(above, size, align_corners):
+    """(positions in [-1, 1], given by how far they are `above` -1, as positions among `size` elements; their speed)"""
     if align_corners:
-        return (x + 1) / 2 * (size - 1), (size - 1) / 2
-    return ((x + 1) * size - 1) / 2, size / 2
+        return above / 2 * (size - 1), (size - 1) / 2
+    return (above * size - 1) / 2, size / 2
 
 
 def put_inside(at, size, padding_mode, align_corners):
@@ -222,18 +222,22 @@ def put_inside(at, size, padding_mode, align_corners):
 
 def axis_corners(x, size, mode, padding_mode, align_corners):
     """What positions `x` in [-1, 1] read along one dimension: a list of (index, weight, the weight's slope in x)."""
-    at, speed = unnormalised(x, size, align_corners)
-    at = at.to(dtypes.float64)
+    wide = dtypes.float64                       # a position is a large number with a small part that counts
+    exact, speed = unnormalised(x.to(wide) + 1, size, align_corners)
     if mode == 2:
-        before = at.detach().floor()
-        t = at - before
+        before = exact.detach().floor()
+        t = exact - before
         return [(put_inside(before + k - 1, size, padding_mode, align_corners)[0].trunc(), weight, slope * speed)
                 for k, (weight, slope) in enumerate(cubic(t))]
-    at, slope = put_inside(at, size, padding_mode, align_corners)
+    # An identity grid points at pixels up to rounding, and which side of a pixel that is decides the slope: as PyTorch
+    # rounds, then.
+    near = unnormalised((x + 1).to(wide), size, align_corners)[0].to(x.dtype).to(wide)
+    at, slope = put_inside(near, size, padding_mode, align_corners)
     if mode == 1:
         return [(at.detach().round(), None, None)]
     before = at.detach().floor()
-    t = at - before
+    lost = (exact - near).detach()
+    t = at - before + lost.where(lost.abs() < 1, 0) * slope         # of an infinite position, all is lost
     slope = slope * speed
     return [(before, 1 - t, -slope), (before + 1, t, slope)]
 
@@ -274,13 +278,9 @@ def product(factors):
 
 
 def flat_inputs(input, grid):
-    """`input` [N, C, P] in at least single precision; `grid` [N, P, n] in single as it is, or else in double.
-
-    A position is a large number with a small part that counts. But single precision is as PyTorch has it: an identity
-    grid points between pixels by rounding alone, which decides the side that its slope is taken on.
-    """
+    """`input` [N, C, P] in at least single precision; `grid` [N, P, n] as it is, or in double if it is of 16 bits."""
     wide = dtypes.float32 if input.dtype.itemsize == 2 else input.dtype
-    shape, fine = input.shape, grid if grid.dtype is dtypes.float32 else grid.to(dtypes.float64)
+    shape, fine = input.shape, grid.to(dtypes.float64) if grid.dtype.itemsize == 2 else grid
     return (input.to(wide).reshape(shape[0], shape[1], math.prod(shape[2:])),
             fine.reshape(shape[0], math.prod(grid.shape[1:-1]), len(shape) - 2))
 
