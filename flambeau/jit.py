@@ -1,18 +1,58 @@
-"""`torch.jit`: there is no TorchScript here. Marks for its compiler do nothing; the compiler itself is missing."""
+"""`torch.jit`: there is no TorchScript here. What it would compile runs as it is, and marks for it do nothing.
+
+A scripted function means what the function means, so `script` and `trace` hand it back, and say so once. What needs the
+compiled program itself (`save`, `load`, its code) is missing.
+"""
 import builtins
 from typing import Final
 
+from .base.errors import warn
 from .missing import rest_of
 
-__all__ = ["Attribute", "Final", "annotate", "export", "ignore", "interface", "is_scripting", "is_tracing",
-           "isinstance", "unused"]
+__all__ = ["Attribute", "Final", "annotate", "export", "freeze", "ignore", "interface", "is_scripting", "is_tracing",
+           "isinstance", "optimize_for_inference", "script", "script_if_tracing", "trace", "unused"]
 
-_INSTEAD = "leave it out, since operations fuse by themselves; torch.compile removes the Python around them"
+_said: set = set()
 __path__: list = []
-__getattr__ = rest_of("torch.jit", script=_INSTEAD, trace=_INSTEAD, trace_module=_INSTEAD, freeze=_INSTEAD,
-                      optimize_for_inference=_INSTEAD, script_if_tracing=_INSTEAD,
-                      load="load a state_dict; a scripted module is a program of PyTorch's",
+__getattr__ = rest_of("torch.jit", load="load a state_dict; a scripted module is a program of PyTorch's",
                       save="save the state_dict with torch.save")
+
+
+def _as_it_is(name, thing):
+    if name not in _said:
+        _said.add(name)
+        warn(f"torch.jit.{name}: there is no TorchScript in Flambeau, so this runs as it is. Operations fuse by "
+             "themselves; torch.compile removes the Python around them.")
+    return thing
+
+
+def script(obj, optimize=None, _frames_up=0, _rcb=None, example_inputs=None):
+    """`obj`, a function, module or class, as it is."""
+    return _as_it_is("script", obj)
+
+
+def trace(func, example_inputs=None, optimize=None, check_trace=True, check_inputs=None, check_tolerance=1e-5,
+          strict=True, **kwargs):
+    """`func`, a function or module, as it is: branches go on being taken by the data."""
+    return _as_it_is("trace", func)
+
+
+def script_if_tracing(fn):
+    """`fn` as it is."""
+    return fn
+
+
+def freeze(mod, preserved_attrs=None, optimize_numerics=True):
+    """`mod` as it is; it has to be in evaluation mode, as in PyTorch."""
+    if mod.training:
+        raise RuntimeError("Freezing is currently only implemented for modules in eval mode. Please call .eval() on "
+                           "your module before freezing.")
+    return _as_it_is("freeze", mod)
+
+
+def optimize_for_inference(mod, other_methods=None):
+    """`mod` as it is."""
+    return _as_it_is("optimize_for_inference", mod)
 
 
 def is_scripting():

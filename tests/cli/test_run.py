@@ -72,7 +72,7 @@ def test_what_is_missing():
     assert done.returncode == 0 and done.stdout.startswith("imported\n"), done.stderr
     said = dict(line.split(": ", 1) for line in done.stdout.splitlines()[1:])
     source = (PROGRAMS / "missing.py").read_text().splitlines()
-    for use, name, hint in (("script", "torch.jit.script", "torch.compile"), ("subclass", "torch.fx.Tracer", ""),
+    for use, name, hint in (("script", "torch.jit.load", "state_dict"), ("subclass", "torch.fx.Tracer", ""),
                             ("attribute", "torch.fx.Graph.nodes", ""),
                             ("context", "torch.profiler.ProfilerActivity", ""),
                             ("writer", "torch.utils.tensorboard.SummaryWriter", "tensorboardX"),

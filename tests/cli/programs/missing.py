@@ -17,7 +17,7 @@ print("imported")
 
 
 def script():
-    return jit.script(lambda x: x)
+    return jit.load("model.pt")
 
 
 def subclass():
