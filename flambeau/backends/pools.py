@@ -1,5 +1,5 @@
-"""Pooling as native steps: the largest of each window with its place, and gradients sent back to such places; and rows
-added up where an index says.
+"""Pooling as native steps: the largest of each window with its place, and gradients sent back to such places; rows
+added up where an index says; and running sums.
 
 `max_pool` goes over the outputs of a row by vectors where their windows lie inside the input, and one by one at its
 borders. Of equals the first is taken, of nans the last, as in PyTorch. `drop` adds elements where an index says, one
@@ -15,6 +15,7 @@ WINDOW = ("x_p x_h x_w size_h size_w y_p y_h y_w out_h out_w k_h step_h pad_h di
           "planes").split()
 DROP = "count size g_row index_row".split()
 ROWS = "count size cols wide skip".split()
+SCAN = "count inner".split()
 WIDE = 64                     # columns of a tile, where rows are added up
 
 
@@ -172,6 +173,36 @@ class PoolKernels:
         return v.declarations() + w.text()
 
 
+    def scan(self, name):
+        """The step: running sums of one [count, inner] a tile, added up in double precision; buffers x, out."""
+        v, elt, n = self.v, self.element, self.lanes
+        w, f = self.open(name, SCAN)
+        X, O = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(2)]
+        single = w.is_("eq", f["inner"], 1)
+
+        def along(x, out, kind, wide, load, store):
+            with w.loop(0, f["count"], 1, [(wide, "zeroinitializer" if kind != elt else "0.0")]) as i:
+                at = w.mul(i.i, f["inner"])
+                value = load(w.at(elt, x, at))
+                value = value if kind == wide else w(f"fpext {kind} {value} to {wide}")
+                total = w(f"fadd {wide} {i.values[0]}, {value}")
+                store(total if kind == wide else w(f"fptrunc {wide} {total} to {kind}"), w.at(elt, out, at))
+                i.next = [total]
+
+        with w.loop("%begin", "%end") as t:
+            start = w.mul(t.i, w.mul(f["count"], f["inner"]))
+            x, out = w.at(elt, X, start), w.at(elt, O, start)
+            with w.when(single):
+                along(x, out, elt, "double", lambda place: w.load(elt, place),
+                      lambda value, place: w.store(elt, value, place))
+            with w.loop(0, w.pick(single, 0, f["inner"]), n) as j:
+                some = v.mask(w, w.sub(f["inner"], j.i))
+                along(w.at(elt, x, j.i), w.at(elt, out, j.i), v.type, f"<{n} x double>",
+                      lambda place, some=some: v.load_some(w, place, some),
+                      lambda value, place, some=some: v.store_some(w, value, place, some))
+        return v.declarations() + w.text()
+
+
 # --- the plan ---------------------------------------------------------------------------------------------------------
 
 
@@ -232,6 +263,17 @@ def add_rows(dtype, count, cols, size, skip):
     tiles = -(-cols // WIDE)
     each = (2 * count + size) * min(cols, WIDE) // machine.lanes + 5 * count
     return Step(machine.function("add_rows"), tiles, min(tiles, max(1, PIECE // each)), [count, size, cols, WIDE, skip])
+
+
+def scan(dtype, shape, dim):
+    """A Step for the running sums along `dim` of a contiguous array; or None. The buffers are x and out."""
+    dtype = getattr(dtype, "name", dtype)
+    if dtype not in ELEMENTS or 0 in shape:
+        return None
+    machine = host(dtype, PoolKernels)
+    outer, count, inner = math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1:])
+    each = 4 * count * max(1, 2 * inner // machine.lanes) + 20
+    return Step(machine.function("scan"), outer, min(outer, max(1, PIECE // each)), [count, inner])
 
 
 def reaches(window):

@@ -364,6 +364,13 @@ class cumsum(Op):
         x = settled(xp, input, dtypes.given(dtype))
         return xp.cumsum(x, axis=dim, dtype=double(x)) if x.ndim else x
 
+    def body(k, input, dim, *, dtype=None):
+        if not input.ndim or (dtypes.given(dtype) or input.dtype) not in (dtypes.float32, dtypes.float64):
+            return NotImplemented
+        x = k.cast(input, dtypes.given(dtype) or input.dtype)
+        made = k.library("scan", (x,), [(x.dtype, x.shape)], (dim % x.ndim,))
+        return NotImplemented if made is None else made[0]
+
     def d_input(g, dim): return g.flip(dim).cumsum(dim).flip(dim) if g.ndim else g
 
 

@@ -219,7 +219,7 @@ def test_the_text_for_other_machines_is_sound(element, vector_bytes):
     products, taps, pool = [kind(element, vector_bytes) for kind in (kernels.Kernels, TapKernels, PoolKernels)]
     for text in (products.micro("f", 3, 2, True), products.micro("f", 3, 2, False), products.gemm("f"),
                  products.dots("f", 2, 3), taps.micro("f", 3, 2), taps.forth("f"), taps.spots("f"), taps.back("f"),
-                 pool.max_pool("f"), pool.drop("f")):
+                 pool.max_pool("f"), pool.drop("f"), pool.add_rows("f"), pool.scan("f")):
         llvm.parse_assembly(text).verify()
 
 
@@ -491,3 +491,26 @@ end2:
   store i64 %v9, ptr %p
   ret void
 }"""
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("count, cols, size", [(1, 1, 1), (70, 5, 3), (40, 64, 7), (300, 130, 11)])
+def test_rows_are_added_up(rng, two_threads, dtype, count, cols, size):
+    g, at = rng.standard_normal((count, cols)).astype(dtype), rng.integers(0, size, count)
+    for skip in (-1, 0):
+        want = np.zeros((size, cols))
+        np.add.at(want, at[at != skip], g[at != skip].astype(float))
+        out = np.full((size, cols), np.nan, dtype)
+        execute([library.add_rows(dtype, count, cols, size, skip)], [g, at, out])
+        close = 1e-5 if dtype == "float32" else 1e-13
+        np.testing.assert_allclose(out, want, close, 10 * close)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shape, dim", [((1,), 0), ((300,), 0), ((7, 50), 1), ((50, 7), 0), ((3, 40, 33), 1),
+                                        ((2, 3, 16), 0)])
+def test_running_sums(rng, two_threads, dtype, shape, dim):
+    x = rng.standard_normal(shape).astype(dtype)
+    out = np.full(shape, np.nan, dtype)
+    execute([library.scan(dtype, shape, dim)], [x, out])
+    np.testing.assert_array_equal(out, np.cumsum(x, dim, dtype=float).astype(dtype))        # in double, in order
