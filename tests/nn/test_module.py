@@ -400,3 +400,22 @@ def test_compile_in_place():
     assert "_compiled_call_impl" not in vars(copy.deepcopy(net))
     with net.register_forward_hook(lambda module, args, out: out * 0):
         assert values(net(x).sum()) == 0.0
+
+
+def test_an_error_says_in_which_module_it_was_raised():
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Linear(3, 2))
+
+        def forward(self, x):
+            return self.body(x)
+    net = Net()
+    for hooked in (False, True):
+        with pytest.raises(RuntimeError, match="cannot be multiplied") as caught:
+            net(torch.ones(1, 8))
+        assert caught.value.__notes__ == ["in Net.body.1: Linear(in_features=3, out_features=2, bias=True)"], hooked
+        net.body.register_forward_hook(lambda module, args, out: None)
+    with pytest.raises(RuntimeError) as caught:
+        net.body[1](torch.ones(1, 8))
+    assert caught.value.__notes__ == ["in Linear(in_features=3, out_features=2, bias=True)"]

@@ -49,6 +49,24 @@ __all__ = ["Module", "register_module_backward_hook", "register_module_buffer_re
            "register_module_full_backward_pre_hook", "register_module_module_registration_hook",
            "register_module_parameter_registration_hook"]
 
+
+def note_module(error, module):
+    """Say with an error in which module it was raised: on its way out each module adds its own name to the path."""
+    inner = getattr(error, "_in_module", None)
+    name = type(module).__name__
+    if inner is None:
+        path, words = "", f"{module._get_name()}({module.extra_repr()})" if not module._modules else name
+    else:
+        child, path, words = inner
+        found = next((key for key, part in module._modules.items() if part is child), None)
+        if found is None:                                    # called by somebody who does not hold it
+            return
+        path = f".{found}{path}"
+        error.__notes__.pop()
+    error._in_module = module, path, words
+    error.add_note(f"in {name}{path}: {words}" if path else f"in {words}")
+
+
 class Module(Hooked, Stateful):
     """The base of all layers and networks: subclass it, make the parts in `__init__`, and write `forward`.
 
@@ -101,10 +119,14 @@ class Module(Hooked, Stateful):
 
     def __call__(self, *args, **kwargs):
         # The common case of _call_impl, short: a further Python call would cost as much as all the rest of it.
-        if "_has_hooks" in self.__dict__ or self._compiled_call_impl is not None or _global_forward_hooks \
-                or _global_forward_pre_hooks or _global_backward_hooks or _global_backward_pre_hooks:
-            return (self._compiled_call_impl or self._call_impl)(*args, **kwargs)
-        return self.forward(*args, **kwargs)
+        try:
+            if "_has_hooks" in self.__dict__ or self._compiled_call_impl is not None or _global_forward_hooks \
+                    or _global_forward_pre_hooks or _global_backward_hooks or _global_backward_pre_hooks:
+                return (self._compiled_call_impl or self._call_impl)(*args, **kwargs)
+            return self.forward(*args, **kwargs)
+        except Exception as error:
+            note_module(error, self)
+            raise
 
     _wrapped_call_impl = __call__
 
