@@ -10,4 +10,5 @@ from .serialization.safetensors import (
     save_model,
 )
 
+__path__: list = []           # where the library is not installed, this stands in its place: `import safetensors.torch`
 __all__ = ["SafetensorError", "load", "load_file", "load_model", "safe_open", "save", "save_file", "save_model"]

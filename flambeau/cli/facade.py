@@ -82,10 +82,14 @@ class Torch(ModuleType):
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Finds `torch` and what is below it in Flambeau."""
+    """Finds `torch` and what is below it in Flambeau; and what safetensors has for torch."""
 
     def find_spec(self, fullname, path=None, target=None):
         top = fullname.partition(".")[0]
+        if fullname == "safetensors.torch" or fullname == "safetensors" and \
+                importlib.machinery.PathFinder.find_spec(fullname) is None:
+            return importlib.machinery.ModuleSpec(fullname, Loader(importlib.import_module("flambeau.safetensors")),
+                                                  is_package=fullname == "safetensors")
         if top != "torch" and top not in OTHERS:
             return None
         module = named(fullname)

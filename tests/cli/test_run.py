@@ -214,3 +214,13 @@ def test_versions_are_texts():
     assert isinstance(version, str) and version.split(".")[0] == "2" and version == "2.13.0+flambeau"
     assert version > (2, 9) and version < (3, 0) and TorchVersion("2.13") == "2.13.0" and version != "2.13.0"
     assert hash(version) == hash("2.13.0+flambeau") and version != "not a version"
+
+
+def test_safetensors_for_torch(tmp_path):
+    code = ("import torch\nfrom safetensors.torch import load_file, save_file\n"
+            "import safetensors.torch as st, flambeau\n"
+            f"save_file({{'a': torch.ones(3)}}, r'{tmp_path / 'a.safetensors'}')\n"
+            f"print(load_file(r'{tmp_path / 'a.safetensors'}')['a'].sum().item(), st is flambeau.safetensors)")
+    command = [sys.executable, "-m", "flambeau", "run", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "3.0 True\n"), done.stderr
