@@ -9,7 +9,7 @@ import signal
 import sys
 from string import Template
 
-SPIN = 100_000                # nanoseconds that a worker watches for more work: waking it takes 40 µs, Python 20 a call
+SPIN = 100_000                # nanoseconds that a worker watches for more work; Python takes some 20,000 between calls
 PATIENCE = 50_000             # nanoseconds that the caller watches for the last piece before it sleeps
 STACK = 4 << 20               # bytes of a worker's stack: some systems give new threads very little
 
