@@ -416,6 +416,17 @@ def test_an_error_says_in_which_module_it_was_raised():
             net(torch.ones(1, 8))
         assert caught.value.__notes__ == ["in Net.body.1: Linear(in_features=3, out_features=2, bias=True)"], hooked
         net.body.register_forward_hook(lambda module, args, out: None)
+    class Noting(Net):
+        def forward(self, x):
+            try:
+                return self.body(x)
+            except RuntimeError as error:
+                error.add_note("a note of mine")
+                raise
+    with pytest.raises(RuntimeError) as caught:
+        Noting()(torch.ones(1, 8))
+    assert caught.value.__notes__ == ["a note of mine",
+                                      "in Noting.body.1: Linear(in_features=3, out_features=2, bias=True)"]
     with pytest.raises(RuntimeError) as caught:
         net.body[1](torch.ones(1, 8))
     assert caught.value.__notes__ == ["in Linear(in_features=3, out_features=2, bias=True)"]

@@ -57,14 +57,15 @@ def note_module(error, module):
     if inner is None:
         path, words = "", f"{module._get_name()}({module.extra_repr()})" if not module._modules else name
     else:
-        child, path, words = inner
+        child, path, words, note = inner
         found = next((key for key, part in module._modules.items() if part is child), None)
         if found is None:                                    # called by somebody who does not hold it
             return
         path = f".{found}{path}"
-        error.__notes__.pop()
-    error._in_module = module, path, words
-    error.add_note(f"in {name}{path}: {words}" if path else f"in {words}")
+        error.__notes__.remove(note)                         # not the last one, perhaps: others write notes too
+    note = f"in {name}{path}: {words}" if path else f"in {words}"
+    error._in_module = module, path, words, note
+    error.add_note(note)
 
 
 class Module(Hooked, Stateful):
