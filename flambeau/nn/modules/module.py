@@ -62,7 +62,7 @@ def note_module(error, module):
         if found is None:                                    # called by somebody who does not hold it
             return
         path = f".{found}{path}"
-        error.__notes__.remove(note)                         # not the last one, perhaps: others write notes too
+        error.__notes__ = [other for other in getattr(error, "__notes__", ()) if other is not note]
     note = f"in {name}{path}: {words}" if path else f"in {words}"
     error._in_module = module, path, words, note
     error.add_note(note)
