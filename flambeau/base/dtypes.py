@@ -115,7 +115,11 @@ default = float32
 
 
 def get_default_dtype():
-    """The floating dtype that Python floats become."""
+    """The floating dtype that Python floats become.
+
+    >>> torch.get_default_dtype()
+    torch.float32
+    """
     return default
 
 
@@ -153,7 +157,11 @@ _table = {(a, b): _promote(a, b) for a in ALL for b in ALL}
 
 
 def promote_types(type1, type2):
-    """The smallest dtype that holds both."""
+    """The smallest dtype that holds both.
+
+    >>> torch.promote_types(torch.int64, torch.float32)
+    torch.float32
+    """
     try:
         return _table[type1, type2]
     except KeyError:
@@ -181,12 +189,20 @@ def result_of(operands):
 
 
 def can_cast(from_, to):
-    """Whether a result of dtype `from_` may be written into `to` (PyTorch's rule: not to a lower category)."""
+    """Whether a result of dtype `from_` may be written into `to` (PyTorch's rule: not to a lower category).
+
+    >>> torch.can_cast(torch.float32, torch.int64)
+    False
+    """
     return from_.category <= to.category
 
 
 class finfo:
-    """Numerical limits of a floating dtype (the default one if none is given)."""
+    """Numerical limits of a floating dtype (the default one if none is given).
+
+    >>> torch.finfo(torch.float32).eps
+    1.1920928955078125e-07
+    """
 
     def __init__(self, type=None):
         d = default if type is None else type
@@ -211,7 +227,11 @@ class finfo:
 
 
 class iinfo:
-    """Numerical limits of an integer dtype."""
+    """Numerical limits of an integer dtype.
+
+    >>> torch.iinfo(torch.int8).max
+    127
+    """
 
     def __init__(self, type):
         if type.category != 1:

@@ -118,6 +118,7 @@ class mm(Op):
             [4, 3]])
     """
 
+    forms = "function method out"
     strict_out = True
 
     def meta(input, mat2):
@@ -139,6 +140,7 @@ class mm(Op):
 class bmm(Op):
     """The matrix products of two batches of matrices, pair by pair."""
 
+    forms = "function method out"
     strict_out = True
 
     def meta(input, mat2):
@@ -169,6 +171,7 @@ class _bmm_as_it_lies(Op):
 class mv(Op):
     """The product of a matrix and a vector."""
 
+    forms = "function method out"
     strict_out = True
 
     def meta(input, vec):
@@ -203,6 +206,7 @@ def check_dot(name, input, other):
 class dot(Op):
     """The sum of the products of two vectors' elements."""
 
+    forms = "function method out"
     strict_out = True
 
     def meta(input, tensor):     return check_dot("dot", input, tensor)
@@ -215,6 +219,7 @@ class dot(Op):
 class vdot(Op):
     """Like `dot`, with the first vector conjugated."""
 
+    forms = "function method out"
     strict_out = True
 
     def meta(input, other):     return check_dot("vdot", input, other)
@@ -228,6 +233,7 @@ class outer(Composite):
     """The products of each element of `input` with each of `vec2`, as a matrix."""
 
     names = "ger"
+    forms = "function method out"
 
     def of(input, vec2):
         only_tensors(input=input, vec2=vec2)
@@ -263,7 +269,7 @@ def times(g, factor):
 class addmm(Op):
     """`beta` times `input` plus `alpha` times the matrix product of `mat1` and `mat2`."""
 
-    forms = "function method inplace"
+    forms = "function method inplace out"
     scalars = ("beta", "alpha")
     strict_out = True
 
@@ -309,7 +315,7 @@ class _affine(Op):
 class addmv(Op):
     """`beta` times `input` plus `alpha` times the product of the matrix `mat` and the vector `vec`."""
 
-    forms = "function method inplace"
+    forms = "function method inplace out"
     scalars = ("beta", "alpha")
     strict_out = True
 
@@ -341,7 +347,7 @@ class addmv(Op):
 class baddbmm(Op):
     """`beta` times `input` plus `alpha` times the matrix products of two batches of matrices."""
 
-    forms = "function method inplace"
+    forms = "function method inplace out"
     scalars = ("beta", "alpha")
     strict_out = True
 
@@ -370,7 +376,7 @@ class baddbmm(Op):
 class addbmm(Op):
     """`beta` times `input` plus `alpha` times the sum of the matrix products of two batches of matrices."""
 
-    forms = "function method inplace"
+    forms = "function method inplace out"
     scalars = ("beta", "alpha")
     strict_out = True
 
@@ -406,7 +412,7 @@ class addbmm(Op):
 class addr(Composite):
     """`beta` times `input` plus `alpha` times the outer product of `vec1` and `vec2`."""
 
-    forms = "function method inplace"
+    forms = "function method inplace out"
 
     def of(input, vec1, vec2, *, beta=1, alpha=1):
         only_tensors(input=input, vec1=vec1, vec2=vec2)
@@ -502,6 +508,7 @@ class matmul(Composite):
     """
 
     names = "linalg.matmul"
+    forms = "function method out"
     strict_out = True
 
     def of(input, other):
@@ -564,7 +571,7 @@ class _linear(Composite):
     """`input` times the transposed `weight`, plus `bias`: the last dimension goes from `in` to `out` features."""
 
     names = "nn.functional.linear"
-    forms = "function"
+    forms = "function out"
     strict_out = True
 
     def of(input, weight, bias=None):

@@ -209,7 +209,12 @@ class _view_dtype(View):
 
 
 class view_as(Composite):
-    """`input` seen with the shape of `other`."""
+    """`input` seen with the shape of `other`.
+
+    >>> torch.arange(4).view_as(torch.ones(2, 2))
+    tensor([[0, 1],
+            [2, 3]])
+    """
 
     forms = "method"
 
@@ -251,7 +256,12 @@ class _unsafe_view(Op):
 
 
 class reshape_as(Composite):
-    """`input` with the shape of `other`: a view where its strides allow one, else a copy."""
+    """`input` with the shape of `other`: a view where its strides allow one, else a copy.
+
+    >>> torch.arange(4).reshape_as(torch.ones(2, 2))
+    tensor([[0, 1],
+            [2, 3]])
+    """
 
     forms = "method"
 
@@ -301,7 +311,12 @@ class _expand(View):
 
 
 class expand_as(Composite):
-    """`input` expanded to the shape of `other`."""
+    """`input` expanded to the shape of `other`.
+
+    >>> torch.tensor([1, 2]).expand_as(torch.ones(2, 2))
+    tensor([[1, 2],
+            [1, 2]])
+    """
 
     forms = "method"
 
@@ -315,7 +330,11 @@ class broadcast_to(Composite):
 
 
 class sum_to_size(Composite):
-    """`input` summed down to `size`, the opposite of broadcasting from it."""
+    """`input` summed down to `size`, the opposite of broadcasting from it.
+
+    >>> torch.ones(3, 2).sum_to_size(1, 2)
+    tensor([[3., 3.]])
+    """
 
     forms = "method"
 
@@ -736,7 +755,13 @@ def write_diagonal(xp, out, input, offset, dim1, dim2):
 
 
 class unfold(View):
-    """All windows of `size` elements of `dimension`, `step` apart; the window's own dimension comes last."""
+    """All windows of `size` elements of `dimension`, `step` apart; the window's own dimension comes last.
+
+    >>> torch.arange(5).unfold(0, 3, 1)
+    tensor([[0, 1, 2],
+            [1, 2, 3],
+            [2, 3, 4]])
+    """
 
     forms = "method"
 
@@ -1018,7 +1043,7 @@ class cat(Op):
     """
 
     names = "concat concatenate"
-    forms = "function"
+    forms = "function out"
     out_apart = True
     out_error = TypeError
     lists = True
@@ -1051,7 +1076,7 @@ class cat(Op):
 class stack(Op):
     """`tensors` of one shape put side by side along a new dimension `dim`."""
 
-    forms = "function"
+    forms = "function out"
     out_apart = True
     out_error = TypeError
     lists = True

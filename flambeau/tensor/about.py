@@ -13,7 +13,11 @@ PUBLIC = ("is_tensor", "is_storage", "is_floating_point", "is_complex", "is_nonz
 
 
 def is_tensor(obj):
-    """Whether `obj` is a tensor."""
+    """Whether `obj` is a tensor.
+
+    >>> torch.is_tensor(torch.ones(2))
+    True
+    """
     return isinstance(obj, Tensor)
 
 
@@ -30,17 +34,29 @@ def the(input):
 
 
 def is_floating_point(input):
-    """Whether the dtype is a floating one."""
+    """Whether the dtype is a floating one.
+
+    >>> torch.is_floating_point(torch.ones(2))
+    True
+    """
     return the(input).is_floating_point()
 
 
 def is_complex(input):
-    """Whether the dtype is complex."""
+    """Whether the dtype is complex.
+
+    >>> torch.is_complex(torch.ones(2))
+    False
+    """
     return the(input).is_complex()
 
 
 def is_signed(input):
-    """Whether the dtype can hold negative numbers."""
+    """Whether the dtype can hold negative numbers.
+
+    >>> torch.is_signed(torch.tensor([3]))
+    True
+    """
     return the(input).is_signed()
 
 
@@ -60,17 +76,29 @@ def is_inference(input):
 
 
 def is_nonzero(input):
-    """Whether the only element is not zero."""
+    """Whether the only element is not zero.
+
+    >>> torch.is_nonzero(torch.tensor([3.0]))
+    True
+    """
     return the(input).is_nonzero()
 
 
 def is_same_size(input, other):
-    """Whether both tensors have the same shape."""
+    """Whether both tensors have the same shape.
+
+    >>> torch.is_same_size(torch.ones(2), torch.zeros(2))
+    True
+    """
     return the(input).spec.shape == the(other).spec.shape
 
 
 def numel(input):
-    """The number of elements."""
+    """The number of elements.
+
+    >>> torch.numel(torch.ones(2, 3))
+    6
+    """
     return the(input).spec.numel
 
 
@@ -99,7 +127,11 @@ def result_type(tensor1, tensor2):
 
 
 def typename(obj):
-    """The name of a tensor's legacy type, or of the type of anything else."""
+    """The name of a tensor's legacy type, or of the type of anything else.
+
+    >>> torch.typename(torch.ones(2))
+    'torch.FloatTensor'
+    """
     if isinstance(obj, Tensor):
         return type_name(obj.dtype)
     kind = obj if hasattr(obj, "__qualname__") else type(obj)
