@@ -10,6 +10,7 @@ import pydoc
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -112,6 +113,12 @@ def test_an_operation_is_one_object_wherever_it_is_kept():
 def test_the_source_of_a_method_is_its_declaration():
     assert inspect.getsource(torch.Tensor.exp).startswith("class exp(")
     assert inspect.getsource(torch.ones(2).clamp_).startswith("class clamp")
+
+
+def test_the_page_in_the_documentation():
+    text = (Path(__file__).parents[1] / "docs" / "operations.md").read_text(encoding="utf-8")
+    printed = "\n".join(line.rstrip() for line in shown(torch.mul).splitlines()[2:])
+    assert f"```text\n{printed.rstrip()}\n```" in text
 
 
 def test_out_is_taken_where_it_is_shown():

@@ -71,7 +71,7 @@ RENAMED = {"axis": "dim", "axes": "dim", "keepdims": "keepdim", "self": "input",
 
 
 class Facts:
-    """What every call asks of an operation. Reading it off the declaration itself, a class, takes ten times as long."""
+    """What every call asks of an operation, in slots, which are quicker to read than the declaration's headings."""
 
     __slots__ = ("composite", "pointwise", "typed", "typed_names", "lists", "of", "ruled", "several", "defaults",
                  "in_place", "apart", "blind", "overlap_ok", "pickers")
