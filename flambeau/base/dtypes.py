@@ -7,6 +7,8 @@ dimensions, zero-dimensional tensors, Python numbers. A lower rank decides the r
 import ml_dtypes
 import numpy as np
 
+from .errors import argument_error
+
 
 class dtype:
     """The kind of number a tensor holds, for example `flambeau.float32`."""
@@ -88,8 +90,23 @@ def given(d, fallback=None):
         return d
     found = _by_python.get(d) if isinstance(d, type) else None
     if found is None:
-        raise TypeError(f"argument 'dtype' must be torch.dtype, not {type(d).__name__}: got {d!r}")
+        raise argument_error(f"argument 'dtype' must be torch.dtype, not {type(d).__name__}{_meant(d)}")
     return found
+
+
+def _meant(d):
+    """Which dtype a name or a NumPy type stands for, as the end of a sentence that refuses it."""
+    try:
+        found = named(d.removeprefix("torch.")) if isinstance(d, str) else from_numpy(np.dtype(d))
+    except (KeyError, TypeError):
+        return f": got {d!r}"
+    return f": write torch.{found.name} instead of {d!r}"
+
+
+def converter(dtype):
+    """The method that converts to `dtype`, as one writes it: `float()`."""
+    short = {"float32": "float", "float64": "double", "float16": "half", "bfloat16": "bfloat16", "int64": "long"}
+    return f"{short[dtype.name]}()" if dtype.name in short else f"to(torch.{dtype.name})"
 
 
 def from_numpy(np_dtype):

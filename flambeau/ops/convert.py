@@ -4,7 +4,7 @@ import math
 import numpy as np
 
 from ..base import dtypes, layout, shapes
-from ..base.errors import need, warn
+from ..base.errors import argument_error, need, warn
 from ..base.op import NUMBERS, Composite, Op, door
 from ..base.spec import place, spec
 from .create import _full
@@ -369,7 +369,7 @@ def number_for(value, dtype):
     """`value` as a number that an element of `dtype` can hold; refused where it would overflow."""
     if not isinstance(value, (bool, int, float, complex)):
         if not isinstance(value, np.generic):
-            raise TypeError(f"argument 'value' must be Number, not {type(value).__name__}")
+            raise argument_error(f"argument 'value' must be Number, not {type(value).__name__}")
         value = value.item()
     if dtype.is_complex:
         return complex(value)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..base import dtypes
 from ..base.arguments import as_scalar, asked, fitting, like, number, options, shape_of, whole
-from ..base.errors import need, warn
+from ..base.errors import argument_error, need, warn
 from ..base.op import Composite, Op, door
 from ..base.shapes import contiguous_strides, extent, is_dense
 from ..base.spec import spec
@@ -198,7 +198,7 @@ class full(Composite):
 
     def of(size, fill_value, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
         if not isinstance(size, (tuple, list)):
-            raise TypeError(f"argument 'size' (position 1) must be tuple of ints, not {type(size).__name__}")
+            raise argument_error(f"argument 'size' (position 1) must be tuple of ints, not {type(size).__name__}")
         value = number(fill_value, "fill_value")
         dtype, where = options(dtype, dtypes.of_number(type(value)), device, layout, pin_memory)
         return asked(_full(shape_of((size,)), fitting(value, dtype), dtype, where), requires_grad)

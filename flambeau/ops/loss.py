@@ -349,7 +349,7 @@ class _nll(Op):
             need(weight.dtype is input.dtype, f"expected scalar type {input.dtype.cname} but found "
                                               f"{weight.dtype.cname}")
         need(target.dtype in (dtypes.int64, dtypes.uint8), "expected target dtype to be Long or Byte, but got "
-                                                           f"{target.dtype.cname}")
+                                                           f"{target.dtype.cname}; .long() converts class numbers")
         need(input.dtype.is_floating_point, f"\"nll_loss_out_frame\" not implemented for '{input.dtype.cname}'",
              NotImplementedError)
         return spec(input.dtype, target.shape if reduction == "none" else (), None, input.device), total

@@ -587,6 +587,8 @@ class _linear(Composite):
                  + (f"; weight.T would fit: {[l, p]}" if k == p else ""))
         if bias is None:
             return matmul(input, weight.t())
+        need(input.dtype is weight.dtype, "mat1 and mat2 must have the same dtype, but got "
+             f"{input.dtype.cname} and {weight.dtype.cname}")
         if n == 2:
             return _affine(bias, input, weight.t())
         if weight.ndim == 2 and bias.ndim == 1 and input.is_contiguous():

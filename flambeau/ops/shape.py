@@ -7,7 +7,7 @@ import itertools
 from operator import index as as_int
 
 from ..base import dtypes, shapes
-from ..base.errors import need
+from ..base.errors import argument_error, need
 from ..base.op import Composite, Op, View, door
 from ..base.spec import Size, Spec, spec
 from .convert import zeros
@@ -25,8 +25,8 @@ def ints(given, what="size"):
         return tuple(given)
     for at, n in enumerate(given):
         if not hasattr(n, "__index__") or isinstance(n, bool):
-            raise TypeError(f"argument '{what}' must be tuple of ints, but found element of type {type(n).__name__} at "
-                            f"pos {at}")
+            raise argument_error(f"argument '{what}' must be tuple of ints, but found element of type "
+                                 f"{type(n).__name__} at pos {at}")
     return tuple([as_int(n) for n in given])
 
 
@@ -1026,11 +1026,11 @@ def need_list(tensors, words, kind=RuntimeError):
     """Refuse what is not a list of tensors, or an empty one."""
     if not isinstance(tensors, (tuple, list)):
         got = "Tensor" if isinstance(tensors, Spec) else type(tensors).__name__
-        raise TypeError(f"argument 'tensors' (position 1) must be tuple of Tensors, not {got}")
+        raise argument_error(f"argument 'tensors' (position 1) must be tuple of Tensors, not {got}")
     need(tensors, words, kind)
     for at, x in enumerate(tensors):
-        if x is None:
-            raise TypeError(f"expected Tensor as element {at} in argument 0, but got NoneType")
+        if not isinstance(x, (Spec, door.tensor)):
+            raise TypeError(f"expected Tensor as element {at} in argument 0, but got {type(x).__name__}")
 
 
 class cat(Op):

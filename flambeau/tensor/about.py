@@ -2,8 +2,11 @@
 import numpy as np
 
 from ..base import dtypes
+from ..base.errors import argument_error
+from ..base.op import Op
 from ..base.spec import default_device
 from .create import type_name
+from .forms import function_name
 from .storage import UntypedStorage
 from .tensor import Tensor
 
@@ -29,7 +32,7 @@ def is_storage(obj):
 def the(input):
     """`input`, which must be a tensor."""
     if not isinstance(input, Tensor):
-        raise TypeError(f"argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+        raise argument_error(f"argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
     return input
 
 
@@ -122,18 +125,20 @@ def result_type(tensor1, tensor2):
         elif isinstance(given, (bool, int, float, complex)):
             operands.append((dtypes.of_number(type(given)), 0))
         else:
-            raise TypeError(f"argument must be Tensor or Number, not {type(given).__name__}")
+            raise argument_error(f"argument must be Tensor or Number, not {type(given).__name__}")
     return dtypes.result_of(operands)
 
 
 def typename(obj):
-    """The name of a tensor's legacy type, or of the type of anything else.
+    """The name of a tensor's legacy type, of a function, or of the type of anything else.
 
     >>> torch.typename(torch.ones(2))
     'torch.FloatTensor'
     """
     if isinstance(obj, Tensor):
         return type_name(obj.dtype)
+    if isinstance(obj, Op):
+        return function_name(obj)
     kind = obj if hasattr(obj, "__qualname__") else type(obj)
     module = getattr(kind, "__module__", "") or ""
     return kind.__qualname__ if module in ("", "builtins") else f"{module}.{kind.__qualname__}"

@@ -37,7 +37,7 @@ def meaning_of(op, argument):
 
 def forms(op):
     """The other ways to call it."""
-    names = dict.fromkeys((*op.names.split(), op.__name__))
+    names = dict.fromkeys((op.__name__, *op.names.split()))
     methods = [name for name in names if getattr(Tensor.__dict__.get(name), "op", None) is op]
     writers = [name + "_" for name in names if getattr(Tensor.__dict__.get(name + "_"), "op", None) is op]
     called = [*(f"Tensor.{name}" for name in methods), *(f"Tensor.{name}, in place" for name in writers)]

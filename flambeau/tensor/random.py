@@ -14,7 +14,7 @@ from ..backends import random as streams
 from ..backends.memory import explained as out_of_memory
 from ..base import dtypes, shapes
 from ..base.arguments import C_NAMES, asked, fitting, like, number, options, shape_of
-from ..base.errors import need
+from ..base.errors import argument_error, need
 from ..base.spec import CPU, META, device as Device, spec
 from ..trace import value as values
 from ..trace.value import Storage
@@ -120,7 +120,7 @@ def stream(generator):
     if generator is None:
         return default_generator
     if not isinstance(generator, streams.Generator):
-        raise TypeError(f"argument 'generator' must be torch.Generator, not {type(generator).__name__}")
+        raise argument_error(f"argument 'generator' must be torch.Generator, not {type(generator).__name__}")
     return generator
 
 
@@ -206,7 +206,7 @@ def made(out, kind, draw, requires_grad, name):
 
 def the_out(out):
     if not isinstance(out, Tensor):
-        raise TypeError(f"argument 'out' must be Tensor, not {type(out).__name__}")
+        raise argument_error(f"argument 'out' must be Tensor, not {type(out).__name__}")
     return out
 
 
@@ -421,7 +421,7 @@ def integer_range(args, low, high):
     while args and len(numbers) < 2 and not isinstance(args[0], (tuple, list)):
         n = args[0]
         if isinstance(n, float) or not hasattr(n, "__index__"):
-            raise TypeError(f"argument 'high' must be int, not {type(n).__name__}")
+            raise argument_error(f"argument 'high' must be int, not {type(n).__name__}")
         numbers.append(n.__index__())
         args = args[1:]
     if len(numbers) == 2:
@@ -445,7 +445,7 @@ def randint(*args, low=None, high=None, size=None, generator=None, out=None, dty
     if rest and size is None:
         size, rest = rest[0], rest[1:]
     if rest or not isinstance(size, (tuple, list)):
-        raise TypeError("argument 'size' must be tuple of ints, not " + type(rest[0] if rest else size).__name__)
+        raise argument_error("argument 'size' must be tuple of ints, not " + type(rest[0] if rest else size).__name__)
     kind = new(shape_of((size,)), dtype, layout, device, pin_memory, out, dtypes.int64)
     return made(out, kind, integers(kind.dtype, low, high, generator), requires_grad, "_random")
 
@@ -636,7 +636,7 @@ def multinomial(input, num_samples, replacement=False, *, generator=None, out=No
     """
     kind, source = input.spec, stream(generator)
     if isinstance(num_samples, float) or not hasattr(num_samples, "__index__"):
-        raise TypeError(f"argument 'num_samples' (position 2) must be int, not {type(num_samples).__name__}")
+        raise argument_error(f"argument 'num_samples' (position 2) must be int, not {type(num_samples).__name__}")
     n = num_samples.__index__()
     need(kind.dtype.category == 2, "multinomial only supports floating-point dtypes for input, got: "
          f"{kind.dtype.cname}")
