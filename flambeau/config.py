@@ -61,7 +61,8 @@ def _set_objects(name):
     return put
 
 
-_CHECKS = {"executor": _one_of(_settings.EXECUTORS), "num_threads": _integer(1), "trace_instructions": _integer(1),
+_CHECKS = {"executor": _one_of(_settings.EXECUTORS), "num_threads": _integer(1),
+           "tracebacks": _one_of(_settings.TRACEBACKS), "trace_instructions": _integer(1),
            "trace_bytes": _integer(1), "cache_bytes": _integer(), "object_dir": _folder, "object_bytes": _integer(0)}
 _READ = {"num_threads": _threads.get_num_threads}                    # those that somebody else holds
 _WRITE = {"executor": _set_executor, "num_threads": _threads.set_num_threads,
