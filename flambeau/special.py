@@ -3,6 +3,7 @@ from .base.names import attribute_error
 from .tensor.forms import namespace
 
 globals().update(namespace["special"])
+__all__ = list(namespace["special"])                 # what `help` of the module lists
 
 
 def __getattr__(name):

@@ -110,6 +110,17 @@ def test_an_operation_is_one_object_wherever_it_is_kept():
         assert pickle.loads(pickle.dumps(op)) is op, name
 
 
+@pytest.mark.parametrize("space", ["nn.functional", "linalg", "special"])
+def test_the_page_of_a_module_lists_its_functions(space):
+    owner = torch
+    for part in space.split("."):
+        owner = getattr(owner, part)
+    lines = shown(owner).splitlines()
+    for name, op in namespace[space].items():
+        if isinstance(op, Op):
+            assert any(line.strip().startswith((f"{op.__name__}(", f"{name} = {op.__name__}(")) for line in lines), name
+
+
 def test_the_source_of_a_method_is_its_declaration():
     assert inspect.getsource(torch.Tensor.exp).startswith("class exp(")
     assert inspect.getsource(torch.ones(2).clamp_).startswith("class clamp")

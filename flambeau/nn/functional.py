@@ -5,6 +5,7 @@ from ..base.names import attribute_error
 from ..tensor.forms import namespace
 
 globals().update(namespace["nn.functional"])
+__all__ = list(namespace["nn.functional"])                 # what `help` of the module lists
 
 
 def __getattr__(name: str) -> Any:
