@@ -9,6 +9,7 @@ What a copy calls is followed as well, if it is Python with a source: user code,
 library. The engine (tensors and their operations) is called as it is. C functions are called as they are where they are
 known to give the same for the same arguments; others are a reason not to replay.
 """
+import bisect
 import builtins
 import functools
 import operator
@@ -23,6 +24,7 @@ from ..base.errors import line_of, user_frame
 from ..base.op import OpType
 from ..tensor.protocol import OURS
 from ..tensor.tensor import Tensor
+from ..tensor.write import update
 from .journal import MAPPINGS, MISSING, PLAIN, SEQUENCES, is_engine, short
 from .rewrite import FOLLOW, NotFollowed, copy_of, is_copy
 from .traced import MATH, NUMBERS, TRACED, keeps, plain as fixed
@@ -204,11 +206,11 @@ class Follower:
         held = vars(module)
         if name in held:
             self.journal.see(module, module.__name__)
-            return self.place("attribute", module, name, f"{self.journal.path(module)}.{name}", held[name])
+            return self.place("item", held, name, f"{self.journal.path(module)}.{name}", held[name])
         found = held.get("__getattr__")
         if isinstance(found, types.FunctionType) and is_followed_file(found.__code__.co_filename) \
                 and not trusted_package(module):
-            self.journal.missing(held, name, module)
+            self.journal.missing(held, name)
             return self.call(found, (name,))
         return getattr(module, name)
 
@@ -277,7 +279,7 @@ class Follower:
             if id(thing) in journal.loose:
                 self.refuse(f"all attributes of {path} are asked for, and it is another object at every call")
             elif seen:
-                journal.see(held, path)
+                journal.own(held, thing)
             return held
         if found is not MISSING and (hasattr(kind, "__set__") or hasattr(kind, "__delete__")):
             if kind is property and isinstance(found.fget, FUNCTION_TYPES):
@@ -293,8 +295,6 @@ class Follower:
         held = getattr(thing, "__dict__", None)
         if isinstance(held, dict):
             if name in held:
-                if id(held) in journal.seen and journal.find("item", held, name) is not None:
-                    return self.place("item", held, name, f"{path}.{name}", held[name])
                 return self.place("attribute", thing, name, f"{path}.{name}", held[name]) if seen else held[name]
             if seen:
                 journal.missing(held, name, thing)
@@ -341,6 +341,11 @@ class Follower:
                 journal.size(thing, journal.path(thing))
                 return thing[key]
             return self._element(thing, key)
+        if kind in (list, tuple) and type(key) is slice:
+            if not self._sees(thing):
+                return thing[key]
+            journal.size(thing, journal.path(thing))
+            return kind([self._element(thing, i) for i in range(*key.indices(len(thing)))])
         if kind in MAPPINGS:
             key = self.plain(key)
             if not self._sees(thing):
@@ -444,12 +449,11 @@ class Follower:
         if not self._sees(thing):
             return object.__setattr__(thing, name, self.plain(value))
         held = vars(thing)
-        if id(held) in self.journal.seen and self.journal.find("item", held, name) is not None:
+        if isinstance(thing, types.ModuleType):
             return self._put("item", held, name, path, held.get(name, MISSING), value,
                              lambda v: held.__setitem__(name, v))
         self._put("attribute", thing, name, path, held.get(name, MISSING), value,
-                  lambda v: object.__setattr__(thing, name, v) if not isinstance(thing, types.ModuleType)
-                  else setattr(thing, name, v))
+                  lambda v: object.__setattr__(thing, name, v))
 
     def store_item(self, value, thing, key):
         """`thing[key] = value`."""
@@ -472,6 +476,11 @@ class Follower:
             before = thing[key] if kind is list else dict.get(thing, key, MISSING)
             self._put("item", thing, key, f"{journal.path(thing)}[{short(key)}]", before, value,
                       lambda v: thing.__setitem__(key, v))
+        elif kind is list and type(key) is slice and self._sees(thing) and type(value) in (list, tuple) \
+                and len(value) == len(range(*key.indices(len(thing)))):
+            for index, part in zip(range(*key.indices(len(thing))), list(self.iterate(value)), strict=True):
+                self.store_item(part, thing, index)
+            journal.size(thing, journal.path(thing))
         elif isinstance(getattr(kind, "__setitem__", None), types.FunctionType):
             self._guard_lookup(kind, "__setitem__")
             self.call(kind.__setitem__, (thing, key, value))
@@ -800,6 +809,9 @@ class Follower:
 
     def _engine(self, f, args, kwargs):
         """A function of ours. Traced numbers stay where an operation takes a number at run time."""
+        if f is update:                                      # an operation that writes to several tensors at once
+            op, written, inputs = args
+            return f(op, written, tuple([a if keeps(op, i, a) else fixed(a) for i, a in enumerate(inputs)]))
         op = f if isinstance(f, OpType) else getattr(f, "op", None)
         op = op if isinstance(op, OpType) else None
 
@@ -1083,6 +1095,16 @@ def _bool(follower, *args):
     return bool(*[follower.truth(a) for a in args])
 
 
+def _bisect(function):
+    """A search by comparisons, which Traced numbers answer by themselves."""
+    def model(follower, held, *args, **kwargs):
+        if type(held) not in (list, tuple) or kwargs:
+            return function(follower.escape(held), *[follower.escape(a) for a in args],
+                            **{name: follower.escape(a) for name, a in kwargs.items()})
+        return function(list(follower.iterate(held)), *args)
+    return model
+
+
 def _dict(follower, *args, **kwargs):
     return dict(*[follower.mapping(a) if type(a) in MAPPINGS else
                   [tuple(follower.unpacked(pair)) for pair in follower.iterate(a)] for a in args], **kwargs)
@@ -1120,6 +1142,7 @@ MODELS = {
     delattr: lambda follower, thing, name: follower.delete_attr(thing, follower.plain(name)),
     object.__setattr__: _object_setattr,
     super: lambda follower, *args: super(*args),
+    bisect.bisect_left: _bisect(bisect.bisect_left), bisect.bisect_right: _bisect(bisect.bisect_right),
     **{getattr(builtins, name): _unbounded(name) for name in ("eval", "exec", "globals", "locals", "compile")},
 }
 defaultdict_type = MAPPINGS[2]

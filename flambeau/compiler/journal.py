@@ -90,6 +90,7 @@ class Journal:
         self.classes = {}         # id of a seen object → (it, its class)
         self.lookups = {}         # (class, name) → what the class gives for the name
         self.absent = {}          # id → (a dictionary, or an object with attributes; which; path; names it lacks)
+        self.owners = {}          # id of a dictionary of attributes → the object that it belongs to
         self.loose = set()        # ids of arguments, and of what they hold: see Note [Loose]
         self.refusal = None       # why the call cannot be replayed, in words
         self.asks_grad = False
@@ -118,6 +119,9 @@ class Journal:
 
     def edge(self, kind, holder, key, child, path, loose=False, blind=False):
         """The Edge of a place, noted if it is new."""
+        if kind == "item" and id(holder) in self.owners:     # the same place by another way
+            kind, holder = "attribute", self.owners[id(holder)]
+            path = f"{self.path(holder)}.{key}"
         at = id(holder), kind, place_key(key)
         found = self.places.get(at)
         if found is None:
@@ -131,10 +135,18 @@ class Journal:
         return found
 
     def find(self, kind, holder, key):
+        if kind == "item" and id(holder) in self.owners:
+            kind, holder = "attribute", self.owners[id(holder)]
         return self.places.get((id(holder), kind, place_key(key)))
+
+    def own(self, held, owner):
+        """`held` is where the attributes of `owner` stand."""
+        self.see(held, self.path(owner))
+        self.owners[id(held)] = owner
 
     def missing(self, held, name, owner=None):
         """There is no `name` in the dictionary `held`, which is that of the attributes of `owner` if there is one."""
+        owner = self.owners.get(id(held)) if owner is None else owner
         of = held if owner is None else owner
         self.absent.setdefault(id(of), (of, owner is not None, self.path(of), {}))[3][name] = None
 
