@@ -424,8 +424,9 @@ def test_guards_fail_where_something_changed():
     def f(x):
         for part in state.parts:
             x = x + part
-        if state.flag and state.name == "a" and 2 in state.chosen and state.none is None:
-            x = x * state.table["k"]
+        x = x * state.table["k"]
+        for test in (state.flag, state.name == "a", 2 in state.chosen, state.none is None):
+            x = x * 2 if test else x + 1
         return state.maker(x)
     compiled = torch.compile(f)
     x = x_of(3)
