@@ -64,6 +64,7 @@ class Follower:
         self.journal, self.book, self.varying = journal, book, varying
         self.proxies = {}             # edge → the Traced, or tuple with some, that copies see there
         self.stored = {}              # edge → the Traced, or tuple with some, that the call has put there
+        self.written = set()          # edges that the call has written to
         self.bare = set()             # edges of numbers that somebody else can see: guarded by value
         self.published = {}           # id → container that the call has made and put where others see it
         self.effect = None            # the first thing that a replay would not repeat, in words
@@ -82,7 +83,7 @@ class Follower:
         """Let go of everything: copies that live on hold the Follower."""
         self.journal = self.book = None
         self.proxies, self.stored, self.published, self._classes = {}, {}, {}, {}
-        self.bare = set()
+        self.bare, self.written = set(), set()
 
     def refuse(self, why):
         self.journal.refuse(why)
@@ -95,9 +96,8 @@ class Follower:
 
     def dress(self, edge, value):
         """What a copy sees of the value in a place."""
-        mine = self.stored.get(edge)
-        if mine is not None:
-            return mine
+        if edge in self.written:                             # by the call itself, or by code that is not followed
+            return self.stored.get(edge, value)
         mine = self.proxies.get(edge)
         if mine is not None:
             return mine
@@ -151,9 +151,10 @@ class Follower:
         for edge in self.journal.edges:
             if edge not in self.bare and id(edge.holder) in walked:
                 self.bare.add(edge)
-                for x in (self.proxies.get(edge), self.stored.get(edge)):
+                for x in (self.proxies.get(edge), self.stored.pop(edge, None)):
                     for part in x if type(x) is tuple else (x,):
                         fixed(part)
+                self.written.add(edge)                       # whoever sees it may write to it
 
     # --- places ------------------------------------------------------------------------------------------------------
 
@@ -430,6 +431,7 @@ class Follower:
         if edge is None:
             edge = self.journal.edge(kind, holder, key, before, path, blind=before is not MISSING)
         self.stored.pop(edge, None)
+        self.written.add(edge)
         if self._is_bare(edge):
             write(self.plain(value))
         elif type(value) in TRACED:

@@ -100,6 +100,27 @@ def effect_of(function):
     return f"{where}.{kind.__qualname__}.{name}()"
 
 
+OURS = "ours"
+_kinds: dict = {}             # id of a code object → (it, kept alive; whose it is)
+
+
+def kind_of(code):
+    """Whose code this is: `ours` (the engine's, or a copy), `seed`, `library`, `user`, or `once`, which happens once."""
+    filename = code.co_filename
+    if id(code) in SEEDS:
+        kind = "seed"
+    elif is_copy(code) or filename.startswith(PACKAGE) and not is_followed_file(filename):
+        kind = OURS
+    elif code.co_name == "<module>" or filename == "<string>":          # an import; what a dataclass is made with
+        kind = "once"
+    else:
+        kind = "library" if trusted(filename) and not filename.startswith(PACKAGE) else "user"
+    if len(_kinds) > 20_000:
+        _kinds.clear()
+    _kinds[id(code)] = code, kind
+    return kind
+
+
 class Watch:
     """The first function that ran without being followed, and the first thing done that a replay could not repeat."""
 
@@ -121,33 +142,35 @@ class Watch:
     def _event(self, frame, event, arg):
         if event == "call":
             code = frame.f_code
-            if is_copy(code):
+            known = _kinds.get(id(code))
+            kind = known[1] if known is not None and known[0] is code else kind_of(code)
+            if kind is OURS:
                 return
-            filename = code.co_filename
-            if filename.startswith(PACKAGE):
-                if id(code) in SEEDS and self.reason is None:
-                    caller = frame
-                    while caller.f_back is not None and caller.f_code.co_filename.startswith(PACKAGE):
-                        caller = caller.f_back
-                    self._say(f"{code.co_name}() of a random generator", caller)
-            elif code.co_name == "<module>" or filename == "<string>":       # an import; what a dataclass is made with
-                return
-            elif not trusted(filename):
-                if self.unknown is None and not frame.f_globals.get("__name__", "").startswith("namedtuple_"):
+            if kind == "seed" and self.reason is None:
+                caller = frame
+                while caller.f_back is not None and caller.f_code.co_filename.startswith(PACKAGE):
+                    caller = caller.f_back
+                self._say(f"{code.co_name}() of a random generator", caller)
+            elif kind == "user" and self.unknown is None:
+                if not frame.f_globals.get("__name__", "").startswith("namedtuple_"):
                     self.unknown = f"{code.co_name} ran where it could not be followed: it was called by " \
                                    f"{self._caller(frame)}"
-            elif self.reason is None and frame.f_globals.get("__name__", "").partition(".")[0] in MODULES:
+            elif kind == "library" and self.reason is None \
+                    and frame.f_globals.get("__name__", "").partition(".")[0] in MODULES:
                 caller = self._user(frame)
                 if caller is not None:
                     self._say(f"{frame.f_globals['__name__']}.{code.co_name}()", caller)
         elif event == "c_call" and self.reason is None:
-            filename = frame.f_code.co_filename
-            if not filename.startswith((PACKAGE, NUMPY)) and not is_copy(frame.f_code):
-                what = effect_of(arg)
-                if what is not None:
-                    caller = self._user(frame)
-                    if caller is not None:
-                        self._say(what, caller)
+            code = frame.f_code
+            known = _kinds.get(id(code))
+            kind = known[1] if known is not None and known[0] is code else kind_of(code)
+            if kind is OURS or code.co_filename.startswith(NUMPY):
+                return
+            what = effect_of(arg)
+            if what is not None:
+                caller = self._user(frame)
+                if caller is not None:
+                    self._say(what, caller)
 
     @staticmethod
     def _caller(frame):
