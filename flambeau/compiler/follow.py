@@ -1,8 +1,8 @@
 """What the copies of the user's functions call instead of reading, writing and calling by themselves (rewrite.py).
 
-Each method does what Python would have done, and lets the Journal know. Numbers that were found in a place are handed to
-the copies as Traced ones (traced.py), and only to them: Traced numbers live in the copies' own local variables and in
-containers that the call itself has made. Whatever leaves for somewhere else, because it is stored in an object, handed
+Each method does what Python would have done, and lets the Journal know. Numbers that were found in a place are handed
+to the copies as Traced ones (traced.py), and only to them: Traced numbers live in the copies' own local variables and
+in containers that the call itself has made. Whatever leaves for somewhere else, because it is stored in an object, handed
 to C code, or given back to the caller, is a plain number again. So nobody but a copy ever meets one.
 
 What a copy calls is followed as well, if it is Python with a source: user code, modules, optimizers, the standard
@@ -566,9 +566,10 @@ class Follower:
                 and id(a) not in self.published:
             return INPLACE[sign](a, self._joined(b))
         found = NotImplemented
-        if isinstance(getattr(type(a), f"__i{SPECIAL[sign]}__", None), types.FunctionType) and not isinstance(a, Tensor):
+        method = getattr(type(a), f"__i{SPECIAL[sign]}__", None)
+        if isinstance(method, types.FunctionType) and not isinstance(a, Tensor):
             self._guard_lookup(type(a), f"__i{SPECIAL[sign]}__")
-            found = self.call(getattr(type(a), f"__i{SPECIAL[sign]}__"), (a, b))
+            found = self.call(method, (a, b))
         if found is NotImplemented:
             found = self._special(f"__{SPECIAL[sign]}__", a, b, f"__r{SPECIAL[sign]}__")
         return INPLACE[sign](self.escape(a), self.escape(b)) if found is NotImplemented else found
@@ -1067,7 +1068,7 @@ class Scope:
                                   f"({getattr(found, '__file__', 'unknown location')})", name=found.__name__) from None
 
 
-# --- what some functions written in C do -------------------------------------------------------------------------------
+# --- what some functions written in C do -----------------------------------------------------------------------------
 
 
 def _getattr(follower, thing, name, *default):
@@ -1187,7 +1188,7 @@ MODELS = {
     **{getattr(builtins, name): _unbounded(name) for name in ("eval", "exec", "globals", "locals", "compile")},
 }
 defaultdict_type = MAPPINGS[2]
-APPLY = Function.apply.__func__
+APPLY = vars(Function)["apply"].__func__
 
 
 def is_engine_function(f):

@@ -227,7 +227,7 @@ class Journal:
                 stack.append((child, where))
             if seen and isinstance(thing, (*SEQUENCES, *MAPPINGS, set, frozenset)):
                 self.size(thing, path)
-            if seen and not isinstance(thing, (type, types.ModuleType, types.FunctionType)) and hasattr(cls, "__dict__"):
+            if seen and not isinstance(thing, (type, types.ModuleType, types.FunctionType)):
                 self.typed(thing)
 
     def _inside(self, thing, path):

@@ -13,6 +13,7 @@ The source is believed only if it compiles to the very code that the function ha
 code that a tool has changed, is not followed.
 """
 import __future__
+
 import ast
 import linecache
 import os
@@ -159,13 +160,15 @@ def _covers(node, code):
     """Whether all places of a lambda's code lie in this node; functions are told apart by name and line."""
     if not isinstance(node, ast.Lambda):
         return True
-    body = node.body
     spots = [(line, column, end, last) for line, end, column, last in code.co_positions()
              if None not in (line, column, end, last) and (line, column) != (end, last)]
     first, final = min((s[:2] for s in spots), default=None), max((s[2:] for s in spots), default=None)
-    return first is None or (body.lineno, body.col_offset) <= first and final <= (body.end_lineno, body.end_col_offset) \
-        and not any(isinstance(other, ast.Lambda) and (other.body.lineno, other.body.col_offset) <= first
-                    and final <= (other.body.end_lineno, other.body.end_col_offset) for other in ast.walk(body))
+    if first is None:
+        return True
+
+    def holds(body):
+        return (body.lineno, body.col_offset) <= first and final <= (body.end_lineno, body.end_col_offset)
+    return holds(node.body) and not any(isinstance(n, ast.Lambda) and holds(n.body) for n in ast.walk(node.body))
 
 
 # --- names -----------------------------------------------------------------------------------------------------------
@@ -365,7 +368,7 @@ class _Rewriter(ast.NodeTransformer):
         return self._function(node)
 
     def visit_ClassDef(self, node):
-        raise NotFollowed(f"{self.code.co_name} defines the class {node.name}, which is not followed; define it outside")
+        raise NotFollowed(f"{self.code.co_name} defines the class {node.name}, which is not followed: move it out")
 
     # --- names, attributes, items ---
 
@@ -435,7 +438,8 @@ class _Rewriter(ast.NodeTransformer):
         return self._call("truth", self.visit(node), like=node)
 
     def visit_IfExp(self, node):
-        return ast.copy_location(ast.IfExp(self._truth(node.test), self.visit(node.body), self.visit(node.orelse)), node)
+        made = ast.IfExp(self._truth(node.test), self.visit(node.body), self.visit(node.orelse))
+        return ast.copy_location(made, node)
 
     def visit_Call(self, node):
         if isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args and \

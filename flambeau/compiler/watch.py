@@ -1,8 +1,8 @@
 """Watch what a call does besides computing: which functions run without being followed, and what reaches outside.
 
 While a call is recorded, Python tells us of every function that is called. Everything that a copy calls goes through
-follow.py; what is seen here besides was called by C code or by the engine. The engine, NumPy and the standard library may
-do so. A function of the user's that runs so has read things that nobody noted, which is a reason not to replay; and so
+follow.py; what is seen here besides was called by C code or by the engine. The engine, NumPy and the standard library
+may do so. A function of the user's that runs so has read things that nobody noted, which is a reason not to replay; and so
 is a call that does something a replay would not repeat (printing, reading a clock, drawing from a generator).
 """
 import gc
@@ -25,10 +25,10 @@ SITES = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-package
 LIBRARIES = ("ml_dtypes", "llvmlite", "scipy", "cupy")
 NUMPY = os.path.dirname(np.__file__) + os.sep
 # Functions written in C that give the same for the same arguments, by the module they are in.
-PURE_MODULES = frozenset("builtins math cmath operator _operator itertools functools _functools collections _collections "
-                         "_struct _bisect _heapq _sre re _string _abc _weakref weakref _statistics _json _typing typing "
-                         "types _stat stat binascii zlib _codecs unicodedata numpy ml_dtypes _decimal decimal "
-                         "fractions numbers abc copyreg enum string _types dataclasses contextlib gc".split())
+PURE_MODULES = frozenset("builtins math cmath operator _operator itertools functools _functools collections "
+                         "_collections _struct _bisect _heapq _sre re _string _abc _weakref weakref _statistics _json "
+                         "_typing typing types _stat stat binascii zlib _codecs unicodedata numpy ml_dtypes _decimal "
+                         "decimal fractions numbers abc copyreg enum string _types dataclasses contextlib gc".split())
 FOLLOWED_PARTS = ("nn", "optim", "distributions", "amp", "utils", "func")      # of this package: modules hold state
 # What has effects, or gives something else every time. Of the standard library's modules in Python, all functions.
 MODULES = frozenset("logging random secrets subprocess socket threading multiprocessing queue tempfile shutil uuid "
@@ -105,7 +105,7 @@ _kinds: dict = {}             # id of a code object → (it, kept alive; whose i
 
 
 def kind_of(code):
-    """Whose code this is: `ours` (the engine's, or a copy), `seed`, `library`, `user`, or `once`, which happens once."""
+    """Whose code this is: `ours` (the engine's, or a copy), `seed`, `library`, `user`, or `once` (an import)."""
     filename = code.co_filename
     if id(code) in SEEDS:
         kind = "seed"
