@@ -215,7 +215,7 @@ class Journal:
                     or id(thing) in self._walked:
                 continue
             self._walked.add(id(thing))
-            seen, cls = id(thing) in self.seen, type(thing)
+            seen = id(thing) in self.seen
             inside = list(self._inside(thing, path))
             if not inside and seen:
                 self._opaque(thing, path)
