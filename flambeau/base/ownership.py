@@ -23,6 +23,7 @@ _value, _keeper = attrgetter("value"), attrgetter("_keeper")
 _array, _memory = attrgetter("array"), attrgetter("_memory")
 _grad = [attrgetter(path) for path in ("_grad", "_grad.storage", "_grad.storage.value", "_grad.storage.value.array")]
 _carried = 1                  # references that C code takes to carry a thing to the counter; measured by `calibrate`
+RESULT = INPUT = 0            # the `counts` of Values that the list of a trace holds, and the list and the table
 
 
 def others(items, ours=1):
@@ -38,14 +39,10 @@ def _shared(get, owner, ours=1):
 
 # --- a trace: a list of Values, and a table of those that were ready before -----------------------------------------
 
-def holders_of_results(values):
-    """For each Value in the list of a trace, how many hold it besides the list; of results, which no table holds."""
-    return others(values)
-
-
-def holders_of_inputs(slots):
-    """For each Value in the table of a trace's inputs, how many hold it besides the table and the list."""
-    return others(slots, 2)
+def counts(values):
+    """For each Value in the list of a trace a number to compare with RESULT or INPUT: one above it says that somebody
+    outside of the trace holds the Value. (Every run asks for it, and `others` takes three times as long.)"""
+    return list(map(_count, values))
 
 
 def only_traced(values, slots, slot):
@@ -112,14 +109,14 @@ class _Thing:
 def _results(hold):
     values = [_Thing(), _Thing()]
     hold(values[1])
-    return holders_of_results(values)[1] > 0
+    return counts(values)[1] > RESULT
 
 
 def _inputs(hold):
     slots = {_Thing(): 0}
     values = list(slots)
     hold(values[0])
-    return holders_of_inputs(slots)[0] > 0
+    return counts(values)[0] > INPUT
 
 
 def _traced(hold):
@@ -198,13 +195,14 @@ def _lent(thing, items):
 
 def calibrate():
     """Try every question on things that nobody else holds, on the same held once more, and on what was only lent."""
-    global _carried
+    global _carried, RESULT, INPUT
     if "free-threading" in sys.version:
         _refuse("this is a free-threaded build, in which references are not counted exactly and threads take no turns. "
                 "Recording depends on both: use the ordinary build of this version")
     if _count is None:
         _refuse("it does not count references, by which Flambeau knows what memory may be written over: use CPython")
     _carried = next(map(_count, [_Thing()])) - 1
+    RESULT, INPUT = 1 + _carried, 2 + _carried
     wrong = []
     for case in _CASES:
         kept: list = []

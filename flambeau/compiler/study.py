@@ -9,7 +9,7 @@ import types
 from collections import deque
 
 from ..base import dtypes
-from ..base.ownership import holders_of_results
+from ..base.ownership import RESULT, counts
 from ..base.spec import Size
 from ..tensor.dispatch import _overrides
 from ..tensor.protocol import own_state
@@ -251,9 +251,9 @@ class Study:
         code, values = trace.code, trace.values
         fine = self.needs.keys() | (done.held(trace) if done is not None else set())
         for attempt in range(2):
-            holders = holders_of_results(values)
+            holders = counts(values)
             held = [(entry, slot) for entry, _, _, _, first in code for slot in range(first, first + len(entry.outs))
-                    if slot not in fine and holders[slot]]
+                    if slot not in fine and holders[slot] > RESULT]
             if not held:
                 return
             if not attempt:

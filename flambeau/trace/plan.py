@@ -18,7 +18,7 @@ from ..backends import cpu, library, memory, threads
 from ..backends.backend import execute
 from ..base import settings
 from ..base.errors import warn
-from ..base.ownership import holders_of_inputs, holders_of_results, owns_memory
+from ..base.ownership import INPUT, RESULT, counts, owns_memory
 from ..base.spec import spec as make_spec
 from ..loops.ir import BYTES, verify
 from ..loops.llvm import render
@@ -110,16 +110,16 @@ def _planned(trace, wanted, free):
 def _key(trace):
     """(the key, slots that somebody outside still holds, inputs that nobody else holds)."""
     code, values = trace.code, trace.values
-    wanted, parts, held = [], [], holders_of_results(values)
+    wanted, parts, held = [], [], counts(values)
     for entry, slots, offsets, _, first in code:
         parts.append((entry, slots, offsets))
         for slot in range(first, first + len(entry.outs)) if entry.many else (first,):
-            if held[slot]:
+            if held[slot] > RESULT:
                 wanted.append(slot)
     free, kinds = [], []
-    for (value, slot), holders in zip(trace.slots.items(), holders_of_inputs(trace.slots), strict=True):
+    for value, slot in trace.slots.items():
         kinds.append(value.spec)
-        if not holders and owns_memory(value):
+        if held[slot] <= INPUT and owns_memory(value):
             free.append(slot)
     wanted, free = tuple(wanted), tuple(free)
     return (tuple(parts), tuple(kinds), wanted, free), wanted, free

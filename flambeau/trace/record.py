@@ -14,7 +14,7 @@ import numpy as np
 from ..backends.backend import execute
 from ..backends.memory import explained
 from ..base import settings
-from ..base.ownership import holders_of_inputs, holders_of_results, only_traced
+from ..base.ownership import INPUT, RESULT, counts, only_traced
 from . import value as values_module
 from .value import Value
 
@@ -159,8 +159,9 @@ class Trace:
     def _weigh(self):
         """Count the inputs that only the trace still holds with what the results would allocate."""
         self.held = 0
-        for value, holders in zip(self.slots, holders_of_inputs(self.slots), strict=True):
-            if not holders:
+        held = counts(self.values)
+        for value, slot in self.slots.items():
+            if held[slot] <= INPUT:
                 self.bytes += HELD * value.spec.nbytes
 
     def _append_beside(self, entry, inputs, params):
@@ -181,11 +182,11 @@ class Trace:
     def wanted(self):
         """For each instruction, whether anybody outside, or a wanted later one, reads its results."""
         values, live, code = self.values, bytearray(len(self.values)), self.code
-        wanted, held = bytearray(len(code)), holders_of_results(values)
+        wanted, held = bytearray(len(code)), counts(values)
         for i in range(len(code) - 1, -1, -1):
             entry, slots, _, _, first = code[i]
             for slot in range(first, first + len(entry.outs)) if entry.many else (first,):
-                if live[slot] or held[slot]:
+                if live[slot] or held[slot] > RESULT:
                     wanted[i] = 1
                     for s in slots:
                         live[s] = 1
