@@ -264,7 +264,7 @@ class Plan:
         """The buffer that a node in memory stands in."""
         node = root(node)
         if node.op == "view":
-            node = node.args[0]
+            node = root(node.args[0])             # a copy into another shape may have become that shape of a copy
         key = node.attr[0] if node.op == "input" else id(node)
         found = self.of.get(key)
         if found is None:
