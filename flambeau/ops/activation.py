@@ -365,6 +365,7 @@ class _logsigmoid(Activation):
     names = "nn.functional.logsigmoid"
     forms = "function out"
     strict_out = row_major = True
+    apart = False
 
     def ref(xp, input):     return -xp.logaddexp(-input, 0)
     def d_input(g, input):  return g * (-input).sigmoid()
@@ -463,7 +464,7 @@ class _gelu_front(Composite):
 
     names = "nn.functional.gelu"
     forms = "function out"
-    strict_out = True
+    strict_out = apart = True
 
     def of(input, approximate="none"):
         need(approximate in ("none", "tanh"), f"approximate argument must be either none or tanh, got {approximate!r}.")

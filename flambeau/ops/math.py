@@ -469,7 +469,7 @@ class round_(Composite):
 
     names = "special.round"
     forms = "function method inplace out"
-    strict_out = True
+    strict_out = apart = True
 
     def of(input, *, decimals=0): return _round_decimals(input, decimals) if decimals else _round(input)
 
@@ -750,6 +750,7 @@ class conj_physical(Composite):
 
     forms = "function method inplace out"
     strict_out = True
+    apart = True
 
     def of(input): return _conj_physical(input) if input.is_complex() else input
 

@@ -357,6 +357,7 @@ class cumsum(Op):
 
     forms = "function method inplace"
     creates = True                                    # `out` says the dtype, if no argument does
+    apart = True
 
     def meta(input, dim, *, dtype=None): return scan_spec(input, dim, integral_sum(input, dtype))
 
@@ -379,6 +380,7 @@ class cumprod(Op):
 
     forms = "function method inplace"
     creates = True                                    # `out` says the dtype, if no argument does
+    apart = True
 
     def meta(input, dim, *, dtype=None): return scan_spec(input, dim, integral_sum(input, dtype))
 
@@ -462,6 +464,7 @@ class logcumsumexp(Op):
     """The logarithm of the summed exponentials of the elements so far along `dim`."""
 
     strict_out = True
+    apart = True
 
     def meta(input, dim):
         not_for(input.dtype, "bool int", "logcumsumexp_out_cpu")
@@ -499,6 +502,8 @@ class diff(Composite):
     >>> torch.tensor([1, 4, 9]).diff()
     tensor([3, 5])
     """
+
+    apart = True
 
     def strict_out(input, n=1, *rest): return n == 0          # which is a copy
 

@@ -426,6 +426,7 @@ class max_(Composite):
 
     returns = "max values indices"
     strict_out = "several"
+    apart = True
 
     def of(input, dim=None, keepdim=False, *, other=None):
         return extreme(input, dim, keepdim, other, (_max, _max_dim, "maximum"))
@@ -436,6 +437,7 @@ class min_(Composite):
 
     returns = "min values indices"
     strict_out = "several"
+    apart = True
 
     def of(input, dim=None, keepdim=False, *, other=None):
         return extreme(input, dim, keepdim, other, (_min, _min_dim, "minimum"))

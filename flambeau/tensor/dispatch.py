@@ -361,6 +361,7 @@ def _entry(op, args, key):
     entry.deltas = entry.look = None
     entry.plans = {}
     try:
+        op.check_flags(args)
         if op.is_view:
             return _view_entry(op, entry, seen, key)
         entry.device = check_devices(kinds, not op.pointwise)
@@ -482,7 +483,8 @@ def _view(entry, op, args, source, moved, inside):
             tensor._seen = version
             if why is not None:
                 tensor._view_of = why
-    _history(op, entry, args, (source,), outs, site)
+    if not storage.inference or modes.inference:         # outside, a view of an inference tensor is one, without history
+        _history(op, entry, args, (source,), outs, site)
     return tuple(outs) if entry.many else outs[0]
 
 
