@@ -109,8 +109,8 @@ class Loader(importlib.abc.Loader):
     def exec_module(self, module):
         name, ours = module.__spec__.name, self.module
         sys.modules[name] = ours
-        # An import of a module that is loaded for the first time puts it into its package. Where that has something else
-        # of the name (torch.autograd.gradcheck is a function and a module), the module must look loaded already.
+        # A module that is imported for the first time is put into its package. Where that has something else of the
+        # name (torch.autograd.gradcheck is a function and a module), the module must look imported already.
         for child, held in list(vars(ours).items()):
             below = sys.modules.get(f"{ours.__name__}.{child}")
             if below is not None and below is not held and not isinstance(held, ModuleType):

@@ -14,7 +14,7 @@ from ..autograd.modes import modes
 from ..autograd.node import NUMBER, TENSOR, OpNode, Plan, _count, edge_of, keep, refresh, requires
 from ..backends.backend import execute
 from ..backends.memory import explained as out_of_memory
-from ..base import dtypes
+from ..base import dtypes, shapes
 from ..base.errors import here
 from ..base.op import NUMBERS, RENAMED, Entry, check_devices, door, known
 from ..base.spec import META, Spec, device, forget_unused, of_array, spec
@@ -373,7 +373,8 @@ def _entry(op, args, key):
     entry.many = out.__class__ is tuple or out.__class__ is list
     # A declared dtype alone says: the shape is known only when the reference has run.
     declared = tuple(out) if entry.many else (out,)
-    entry.outs = declared if all(o.__class__ is Spec for o in declared) else None
+    entry.outs = tuple([o if o.dense else _gapless(o) for o in declared]) \
+        if all(o.__class__ is Spec for o in declared) else None
     if entry.outs is not None and kinds == []:
         entry.device = entry.outs[0].device
     if casts is not None:
@@ -388,6 +389,11 @@ def _entry(op, args, key):
     entry.quick = not entry.many and entry.outs is not None and entry.device is not META and not op.eager \
         and op.verify is None
     return _remembered(key, entry)
+
+
+def _gapless(kind):
+    """The Spec of a result declared like a tensor with gaps: memory of its own has room for the elements alone."""
+    return spec(kind.dtype, kind.shape, shapes.preserved_strides(kind.shape, kind.strides), kind.device)
 
 
 def _picker(positions):
@@ -483,7 +489,7 @@ def _view(entry, op, args, source, moved, inside):
             tensor._seen = version
             if why is not None:
                 tensor._view_of = why
-    if not storage.inference or modes.inference:         # outside, a view of an inference tensor is one, without history
+    if not storage.inference or modes.inference:         # outside, views of inference tensors have no history
         _history(op, entry, args, (source,), outs, site)
     return tuple(outs) if entry.many else outs[0]
 
