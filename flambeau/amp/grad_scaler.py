@@ -182,8 +182,8 @@ class GradScaler:
         unscaled = state["stage"] is OptState.UNSCALED
         if "grad_scaler" in signature(optimizer.step).parameters:
             warn("GradScaler is going to stop passing itself as a keyword argument to the passed optimizer. In the "
-                 "near future GradScaler registers `grad_scale: Tensor` and `found_inf: Tensor` to the passed optimizer and "
-                 "let the optimizer use them directly.", FutureWarning)
+                 "near future GradScaler registers `grad_scale: Tensor` and `found_inf: Tensor` to the passed "
+                 "optimizer and let the optimizer use them directly.", FutureWarning)
             made = optimizer.step(*args, **{**kwargs, "grad_scaler": self})
             state["stage"] = OptState.STEPPED
             return made

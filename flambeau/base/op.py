@@ -62,6 +62,7 @@ door = _Door()
 NUMBERS = (bool, int, float, complex)
 REQUIRED = object()
 COUNTS = frozenset("k n diagonal offset size step chunks minlength".split())      # parameters that are whole numbers
+DIMS = frozenset("dim dim0 dim1 dim2 start_dim end_dim dimension".split())
 RENAMED = {"axis": "dim", "axes": "dim", "keepdims": "keepdim", "self": "input", "x": "input", "a": "input",
            "A": "input",
            "x1": "input", "x2": "other"}
@@ -190,6 +191,7 @@ class Op(metaclass=OpType):
         op.operand_at = tuple(name in op.operands for name in op.arg_names)
         op.flag_at = tuple(i for i, d in enumerate(defaults) if d.__class__ is bool)
         op.count_at = tuple(i for i, name in enumerate(op.arg_names) if name in COUNTS)
+        op.number_at = tuple(i for i, name in enumerate(op.arg_names) if name in COUNTS or name in DIMS)
         # what a binary operator adds to its two operands: the other arguments, and how they stand in the key
         op.tail = op.defaults[2:]
         op.tail_key = tuple(d.__class__ if d.__class__ in NUMBERS else d for d in op.tail)

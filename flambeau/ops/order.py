@@ -220,7 +220,11 @@ class _median_dim(Op):
         if not input.ndim:
             return input, xp.zeros((), np.int64)
         mid = (input.shape[dim] - 1) // 2
-        at = xp.take(xp.argpartition(input, mid, axis=dim), [mid], axis=dim)
+        value = xp.take(xp.partition(input, mid, axis=dim), [mid], axis=dim)
+        # Of equal elements it is the one that a stable sort puts in the middle.
+        nth = mid + 1 - xp.count_nonzero(input < value, axis=dim, keepdims=True)
+        same = input == value
+        at = (same & (xp.cumsum(same, axis=dim) == nth)).argmax(axis=dim, keepdims=True)
         if input.dtype.kind == "f":
             bad = xp.isnan(input)
             at = xp.where(bad.any(axis=dim, keepdims=True), bad.argmax(axis=dim, keepdims=True), at)
@@ -476,11 +480,13 @@ class logcumsumexp(Op):
         if input.dtype.kind != "c":
             return xp.logaddexp.accumulate(input, axis=dim)
         out = xp.moveaxis(input.copy(), dim, 0)
-        for i in range(1, len(out)):
-            a, b = out[i - 1], out[i]
-            low, high = xp.where(a.real < b.real, a, b), xp.where(a.real < b.real, b, a)
-            empty = xp.isneginf(high.real)            # nothing but e to minus infinity so far
-            out[i] = xp.where(empty, low, high + xp.log1p(xp.exp(low - high)))
+        total = xp.full_like(out[0], -xp.inf) if len(out) else out
+        for i, new in enumerate(out):
+            low, high = xp.where(new.real < total.real, new, total), xp.where(new.real < total.real, total, new)
+            ends = xp.isinf(low.real) & (low.real == high.real)       # two infinities have no difference
+            sums = xp.where(low.real < 0, low, xp.log(xp.exp(low) + xp.exp(high)))
+            sums = xp.where(ends, sums, high + xp.log1p(xp.exp(low - high)))
+            out[i] = total = xp.where(xp.isnan(new) | xp.isnan(total), complex(xp.nan, xp.nan), sums)
         return xp.moveaxis(out, 0, dim)
 
     def d_input(g, input, out, dim):

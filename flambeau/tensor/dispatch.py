@@ -196,6 +196,9 @@ def dispatch(op, args, given=None, binder=None):
     except TypeError:
         raise TypeError(call_words(op, args) + ": an argument of a type it cannot take") from None
     if entry is None:
+        for at in op.number_at:                           # a zero-dimensional tensor may stand for a whole number
+            if isinstance(args[at], Tensor):
+                return dispatch(op, (*args[:at], _number_in(args[at], op.arg_names[at], at), *args[at + 1:]))
         entry = _entry(op, args, key)
     if binder is not None:
         if len(_calls) > 100_000:
@@ -205,6 +208,13 @@ def dispatch(op, args, given=None, binder=None):
     if entry.quick:
         return record_one(entry, args, inputs, params, 5)
     return record(entry, op, args, inputs, params, 5)
+
+
+def _number_in(tensor, name, at):
+    """The whole number that a tensor stands for."""
+    if tensor.spec.numel != 1 or tensor.spec.dtype.category > 1:
+        raise TypeError(f"argument '{name}' (position {at + 1}) must be int, not Tensor: it is {tensor.spec}")
+    return int(tensor.item())
 
 
 def record(entry, op, args, inputs, params, inside):

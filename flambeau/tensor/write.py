@@ -370,6 +370,9 @@ def into(op, args, kwargs, out):
             refuse_overlap(op, o, args, kwargs)
     if op.creates:
         kwargs = _as_out(op, kwargs, outs[0])
+    elif kwargs.get("dtype") is not None and dtypes.given(kwargs["dtype"]) is not outs[0].spec.dtype:
+        raise RuntimeError(f"Expected out tensor to have dtype {dtypes.given(kwargs['dtype'])}, but got "
+                           f"{outs[0].spec.dtype} instead" + said(outs[0]))
     before, modes.grad = modes.grad, False
     try:
         made = call_as_is(op, args, kwargs)
@@ -392,12 +395,7 @@ def into(op, args, kwargs, out):
         for o, r in sorted(zip(outs, results, strict=True), key=lambda pair: not pair[0].storage.exported):
             if o.spec.shape != r.spec.shape:
                 if o.spec.numel:
-                    warn("An output with one or more elements was resized since it had shape "
-                         f"{list(o.spec.shape)}, which does not match the required output shape "
-                         f"{list(r.spec.shape)}. This behavior is deprecated, and in a future PyTorch release "
-                         "outputs will not be resized unless they have zero elements. You can explicitly "
-                         "reuse an out tensor t by resizing it, inplace, to zero elements with "
-                         "t.resize_(0).")
+                    warn_of_resize(o.spec.shape, r.spec.shape)
                 o.resize_(r.spec.shape)
         for o, r in zip(outs, results, strict=True):
             assign(o, r, f"{op.__name__}(out=)", check_cast=False)
@@ -406,6 +404,14 @@ def into(op, args, kwargs, out):
     if not isinstance(made, (tuple, list)):
         return out
     return _named(op, outs)
+
+
+def warn_of_resize(old, new):
+    """Say that an `out=` of another shape is made to fit."""
+    warn(f"An output with one or more elements was resized since it had shape {list(old)}, which does not match the "
+         f"required output shape {list(new)}. This behavior is deprecated, and in a future PyTorch release outputs "
+         "will not be resized unless they have zero elements. You can explicitly reuse an out tensor t by resizing it, "
+         "inplace, to zero elements with t.resize_(0).")
 
 
 def _overlap(a, b):
