@@ -11,6 +11,7 @@ from ..base.errors import need
 from ..base.op import Composite, Op, door
 from ..base.spec import spec
 from .convert import cast
+from .math import complex_log1p
 from .reduce import (
     _put_along,
     _take_along,
@@ -485,7 +486,7 @@ class logcumsumexp(Op):
             low, high = xp.where(new.real < total.real, new, total), xp.where(new.real < total.real, total, new)
             ends = xp.isinf(low.real) & (low.real == high.real)       # two infinities have no difference
             sums = xp.where(low.real < 0, low, xp.log(xp.exp(low) + xp.exp(high)))
-            sums = xp.where(ends, sums, high + xp.log1p(xp.exp(low - high)))
+            sums = xp.where(ends, sums, high + complex_log1p(xp, xp.exp(low - high)))
             out[i] = total = xp.where(xp.isnan(new) | xp.isnan(total), complex(xp.nan, xp.nan), sums)
         return xp.moveaxis(out, 0, dim)
 
