@@ -90,15 +90,16 @@ def test_the_switch():
             assert (x.exp() + 1).tolist() == want
             assert cpu.compiled + cpu.loaded > compiled                   # other code, under another key
             assert (x[None] @ x[:, None]).isfinite().all()
-        assert torch.config.cpu == "native" and cpu.processor() == before
+        assert cpu.processor() == before
         assert (x.exp() + 1).tolist() == want
 
 
 @pytest.mark.parametrize("given", ["pentium", "native,+sse9", 64, None])
 def test_the_switch_refuses(given):
+    before = torch.config.cpu
     with pytest.raises(ValueError, match=r"config\.cpu = "):
         torch.config.cpu = given
-    assert torch.config.cpu == "native" or os.environ.get("FLAMBEAU_CPU")
+    assert torch.config.cpu == before
 
 
 def test_the_variable_is_looked_at_at_import():
