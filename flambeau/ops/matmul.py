@@ -235,6 +235,7 @@ class outer(Composite):
 
     names = "ger"
     forms = "function method out"
+    apart = True
 
     def of(input, vec2):
         only_tensors(input=input, vec2=vec2)
@@ -414,6 +415,7 @@ class addr(Composite):
     """`beta` times `input` plus `alpha` times the outer product of `vec1` and `vec2`."""
 
     forms = "function method inplace out"
+    apart = True
 
     def of(input, vec1, vec2, *, beta=1, alpha=1):
         only_tensors(input=input, vec1=vec1, vec2=vec2)
