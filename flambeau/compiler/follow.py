@@ -817,7 +817,7 @@ class Follower:
         code = f.__code__
         if is_copy(code):
             return f(*args, **kwargs)
-        if not is_followed_file(code.co_filename) and not hasattr(f, "__wrapped__"):
+        if not is_followed_file(code.co_filename) and (hasattr(f, "op") or not hasattr(f, "__wrapped__")):
             return self._engine(f, args, kwargs)
         return self._followed(f, args, kwargs)
 
