@@ -173,7 +173,9 @@ class Follower:
 
     def attr(self, thing, name):
         """`thing.name`."""
-        if not self.live() or type(thing) in TRACED:
+        if type(thing) in TRACED:
+            return thing if name == "real" else getattr(fixed(thing), name)
+        if not self.live():
             return getattr(thing, name)
         if isinstance(thing, Tensor):
             return self._tensor_attr(thing, name)
@@ -689,6 +691,7 @@ class Follower:
             thing = self.call(method, (thing,))
             kind = type(thing)
         if isinstance(getattr(kind, "__next__", None), types.FunctionType):
+            self._guard_lookup(kind, "__next__")
             return self._steps(thing, kind.__next__)
         if self._sees(thing) and not isinstance(thing, (str, range)):
             self.escape(thing)
@@ -978,6 +981,9 @@ class Follower:
         kind = type(thing)
         if not self.live() or is_engine(kind) or not isinstance(getattr(kind, "__enter__", None), types.FunctionType):
             return thing
+        self.journal.typed(thing)
+        for name in ("__enter__", "__exit__"):
+            self._guard_lookup(kind, name)
         return Manager(self, thing)
 
 
@@ -1128,6 +1134,7 @@ def _number(kind):
                 method = getattr(type(args[0]), name, None)
                 if isinstance(method, types.FunctionType) and not isinstance(args[0], Tensor) \
                         and type(args[0]) not in TRACED:
+                    follower._guard_lookup(type(args[0]), name)
                     return kind(follower.plain(follower.call(method, (args[0],))))
         return kind(*[follower.escape(a) for a in args], **kwargs)
     return model
