@@ -21,7 +21,7 @@ from importlib import import_module
 
 from ..autograd.function import Function
 from ..base.errors import line_of, user_frame
-from ..base.op import OpType
+from ..base.op import Op
 from ..tensor.protocol import OURS
 from ..tensor.tensor import Tensor
 from ..tensor.write import update
@@ -787,7 +787,7 @@ class Follower:
             return self.call(f.__func__, (f.__self__, *args), kwargs)
         if kind is types.FunctionType:
             return self._function(f, args, kwargs)
-        if isinstance(f, OpType):
+        if isinstance(f, Op):
             return self._engine(f, args, kwargs)
         if isinstance(f, type):
             return self._construct(f, args, kwargs)
@@ -820,7 +820,7 @@ class Follower:
         code = f.__code__
         if is_copy(code):
             return f(*args, **kwargs)
-        if not is_followed_file(code.co_filename) and not hasattr(f, "__wrapped__"):
+        if not is_followed_file(code.co_filename) and (hasattr(f, "op") or not hasattr(f, "__wrapped__")):
             return self._engine(f, args, kwargs)
         return self._followed(f, args, kwargs)
 
@@ -857,8 +857,8 @@ class Follower:
         if f is update:                                      # an operation that writes to several tensors at once
             op, written, inputs = args
             return f(op, written, tuple([a if keeps(op, i, a) else fixed(a) for i, a in enumerate(inputs)]))
-        op = f if isinstance(f, OpType) else getattr(f, "op", None)
-        op = op if isinstance(op, OpType) else None
+        op = f if isinstance(f, Op) else getattr(f, "op", None)
+        op = op if isinstance(op, Op) else None
 
         def given(at, a):
             if type(a) in TRACED:
@@ -894,7 +894,7 @@ class Follower:
         known = MODELS.get(cls)
         if known is not None:
             return known(self, *args, **kwargs)
-        if is_engine(cls) or isinstance(cls, OpType):
+        if is_engine(cls):
             return self._engine(cls, args, kwargs)
         if cls.__module__ == "builtins" or issubclass(cls, tuple) or type(cls).__call__ is not type.__call__:
             return self._c_function(cls, args, kwargs)
