@@ -112,6 +112,13 @@ def effect_of(function):
     return f"{where}.{kind.__qualname__}.{name}()"
 
 
+def is_profiled():
+    """Whether a profiler wants to see the Python run; since Python 3.12 it may be one of sys.monitoring."""
+    monitoring = getattr(sys, "monitoring", None)
+    return sys.getprofile() is not None or \
+        monitoring is not None and monitoring.get_tool(monitoring.PROFILER_ID) is not None
+
+
 OURS = "ours"
 _kinds: dict = {}             # id of a code object → (it, kept alive; whose it is)
 
