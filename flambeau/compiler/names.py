@@ -68,7 +68,7 @@ class Names:
             elif name == "LOAD_DEREF" and i.argval in self.code.co_freevars:
                 chain = "cell", i.argval, ()
                 continue
-            elif name == "LOAD_FAST" and i.argval == first:
+            elif name.startswith("LOAD_FAST") and (i.argval[-1] if i.argval.__class__ is tuple else i.argval) == first:
                 chain = "self", first, ()
                 continue
             elif name.startswith("STORE_") and (i.argval == first or i.argval.__class__ is tuple and first in i.argval):
