@@ -94,7 +94,7 @@ class Compiled:
     def _call(self, args, kwargs, misses):
         fn = self._compiles
         if self.gave_up or modes.level >= 0 or modes.anomaly or modes.saved_hooks or modes.autocast is not None \
-                or sys.getprofile() is not None:             # a profiler wants to see the Python run
+                or is_profiled():                            # a profiler wants to see the Python run
             return fn(*args, **kwargs)
         for found, guard in misses:
             if guard == -1 or guard == found.outside:        # refused data; memory that NumPy holds for a while
@@ -244,3 +244,9 @@ def reset():
     """Forget every recording."""
     for compiled in list(_all):
         compiled.recordings, compiled.reasons, compiled.gave_up, compiled._failures = [], [], None, 0
+
+
+def is_profiled():
+    """Whether a profiler looks on: from Python 3.12 on, cProfile is a tool of `sys.monitoring`."""
+    watching = getattr(sys, "monitoring", None)
+    return sys.getprofile() is not None or watching is not None and watching.get_tool(watching.PROFILER_ID) is not None
