@@ -65,6 +65,18 @@ def is_followed_file(filename):
     return not trusted_numpy(filename)
 
 
+def is_engine_function(f):
+    """Whether a function belongs to the engine, or to NumPy."""
+    f = getattr(f, "__func__", f)
+    code = getattr(f, "__code__", None)
+    return code is not None and not is_followed_file(code.co_filename)
+
+
+def is_ours(module):
+    """Whether a module is one of this package."""
+    return module.__name__.partition(".")[0] == __name__.partition(".")[0]
+
+
 def effect_of(function):
     """What a function or class written in C may do that a replay would not repeat, in words; None for nothing."""
     if isinstance(function, type):
