@@ -133,6 +133,7 @@ class polygamma(Composite):
     """The derivative of order `n` of `digamma` at `input`, elementwise."""
 
     names, forms = "special.polygamma", "function"
+    apart = True
 
     def of(n, input): return _polygamma(input, n)
 

@@ -10,7 +10,6 @@ still there. Memory of dead inputs is written over only by the last stretch, whi
 """
 import re
 import struct
-import sys
 from array import array
 from bisect import bisect_right
 
@@ -20,6 +19,7 @@ from ..backends import cpu, library, memory, threads
 from ..backends.backend import execute
 from ..base import settings
 from ..base.errors import warn
+from ..base.ownership import INPUT, RESULT, counts, owns_memory
 from ..base.spec import spec as make_spec
 from ..loops.ir import BYTES, verify
 from ..loops.llvm import render
@@ -35,7 +35,6 @@ LITTLE = 1 << 20              # bytes of results below which a trace has to be s
 WORTH = 64                    # once, and once more for so many instructions, since long ones take long to compile
 FEW = 1 << 18                 # bytes for each instruction below which it has to be seen once
 STREAM = 1 << 23              # bytes of a result that is written past the cache
-_refs = sys.getrefcount
 PIECE = 12_000                # nanoseconds of work that are worth handing to another thread
 _kernels: dict = {}           # text of a kernel → address; None where it could not be compiled
 _said: list = []              # the first that could not be compiled, once it was said
@@ -137,27 +136,19 @@ def forget():
 def _key(trace):
     """(the key, slots that somebody outside still holds, inputs that nobody else holds)."""
     code, values = trace.code, trace.values
-    wanted, parts = [], []
+    wanted, parts, held = [], [], counts(values)
     for entry, slots, offsets, _, first in code:
         parts.append((entry, slots, offsets))
         for slot in range(first, first + len(entry.outs)) if entry.many else (first,):
-            if _refs(values[slot]) > 2:                      # the list and the argument of getrefcount
+            if held[slot] > RESULT:
                 wanted.append(slot)
     free, kinds = [], []
     for value, slot in trace.slots.items():
         kinds.append(value.spec)
-        if _refs(value) <= 5 and _alone(value):              # the list, the slot table, the loop's name and pair
+        if held[slot] <= INPUT and owns_memory(value):
             free.append(slot)
     wanted, free = tuple(wanted), tuple(free)
     return (tuple(parts), tuple(kinds), wanted, free), wanted, free
-
-
-def _alone(value):
-    """Whether nobody but the Value holds its array, or the bytes behind it, and they may be written."""
-    held, array_ = value._memory, value.array
-    if held is not None and _refs(held) > 3 or not array_.flags.writeable:       # the Value, the name, the argument
-        return False
-    return _refs(array_) <= 3 + (held is not None and held.base is array_)
 
 
 class Buffer:
@@ -305,7 +296,7 @@ class Plan:
         """The buffer that a node in memory stands in."""
         node = root(node)
         if node.op == "view":
-            node = node.args[0]
+            node = root(node.args[0])             # a copy into another shape may have become that shape of a copy
         key = node.attr[0] if node.op == "input" else id(node)
         found = self.of.get(key)
         if found is None:
