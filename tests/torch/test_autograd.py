@@ -817,7 +817,8 @@ def test_arguments_of_a_function_by_name():
         x, y = (lib.tensor([a, b], requires_grad=True) for a, b in ((1.0, 2.0), (3.0, 5.0)))
         grad = lambda out: plain(lib.autograd.grad(out.sum(), [x, y], allow_unused=True))
         return [grad(Scaled.apply(x, y)), grad(Scaled.apply(y=y, x=x, scale=2.0)),
-                grad(Scaled.apply(x, scale=4.0, y=y)), Scaled.apply(x, y=y).grad_fn.needs_input_grad, grad(Later.apply(x)), grad(Later.apply(scale=7.0, x=x)),
+                grad(Scaled.apply(x, scale=4.0, y=y)),
+                Scaled.apply(x, y=y).grad_fn.needs_input_grad, grad(Later.apply(x)), grad(Later.apply(scale=7.0, x=x)),
                 Later.apply(x).grad_fn.needs_input_grad,
                 [refusal(lambda: Scaled.apply(x, **wrong))[0] for wrong in ({"z": 1}, {"x": y}, {})]]
     assert seen(flambeau) == seen(torch)
