@@ -2,7 +2,6 @@
 
 A Spec (dtype, shape, strides, device) is interned, so that caches can key on its identity.
 """
-import sys
 from collections import Counter
 from operator import index
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from . import dtypes, shapes
 from .errors import need
+from .ownership import is_unused
 
 DEVICE_TYPES = ("cpu", "cuda", "mps", "meta")
 
@@ -220,8 +220,7 @@ def forget_unused():
     table = dict(_interned)                                          # other threads go on adding
     entries = Counter(map(id, table.values()))                       # some stand under two keys
     for key in table:
-        held = table[key]
-        if sys.getrefcount(held) <= 2 + 2 * entries[id(held)]:       # the name, the argument; both tables
+        if is_unused(table, key, 2 * entries[id(table[key])]):       # this table, and the one it was copied from
             _interned.pop(key, None)
 
 

@@ -259,7 +259,7 @@ def rest_of(k, a, b):
     top, by = k.cast(a, dtypes.float64), k.cast(b, dtypes.float64)
     rest = top
     for _ in range(6):
-        rest = k.fma(-k.trunc(rest / by), by, rest)
+        rest = k.fma_exact(-k.trunc(rest / by), by, rest)
     rest = k.where(rest * top < 0, rest + k.copysign(by, top), rest)
     rest = k.where((k.abs(by) == math.inf) & (k.abs(top) < math.inf), top, k.copysign(rest, top))
     return k.cast(rest, a.dtype)
