@@ -921,3 +921,34 @@ def test_a_hook_for_the_first_of_several_gradients_is_called_once_in_each_backwa
         handle.remove()
         return len(calls)
     assert seen(flambeau) == seen(torch) == 5
+
+
+def test_results_of_a_function_that_are_one_tensor_or_a_view():
+    """The same result twice is one tensor; a view that was made and written inside may not be written outside; the
+    tangent of a view is what jvp says."""
+    def seen(lib):
+        def function(forward, backward, **more):
+            return type("F", (lib.autograd.Function,), {"forward": staticmethod(forward), **more,
+                                                        "backward": staticmethod(backward)})
+
+        def twice(ctx, x):
+            made = x * 2
+            return made, made
+
+        def local(ctx, x):
+            view = x.clone()[:1]
+            view += 2
+            return view
+        x, forward_ad = lib.tensor([1.0, 2.0], requires_grad=True), lib.autograd.forward_ad
+        a, b = function(twice, lambda ctx, g, h: g * 2 + h * 2).apply(x)
+        made = function(local, lambda ctx, g: lib.cat([g, g * 0])).apply(x)
+        look = function(lambda ctx, x: x.narrow(0, 0, 1), lambda ctx, g: lib.cat([g, g * 0]),
+                        jvp=staticmethod(lambda ctx, t: t.narrow(0, 0, 1)))
+        story = [a is b, plain(lib.autograd.grad((a + 3 * b).sum(), x)), plain(lib.autograd.grad(made.sum(), x)),
+                 refusal(lambda: made.mul_(2), "created inside a custom Function")]
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(lib.ones(2), lib.tensor([5.0, 6.0]))
+            story += [plain(forward_ad.unpack_dual(t).tangent)
+                      for t in (look.apply(dual), look.apply(dual) * 2, look.apply(dual * 3), look.apply(dual)[0:1])]
+        return story
+    assert seen(flambeau) == seen(torch)
