@@ -45,7 +45,7 @@ class Follower(Reading, Writing, Expressions, Calling):
 
     def close(self):
         """From here on this is only what functions that were made inside go through: nothing is noted any more."""
-        self.open = False
+        self.open, self.published = False, {}
 
     def forget(self):
         """Let go of everything: copies that live on hold the Follower."""

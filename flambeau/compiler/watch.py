@@ -120,6 +120,7 @@ def is_profiled():
 
 
 OURS = "ours"
+UPDATES = os.path.join(PACKAGE, "optim", "_update.py")      # operations, which the engine calls
 _kinds: dict = {}             # id of a code object → (it, kept alive; whose it is)
 
 
@@ -128,7 +129,7 @@ def kind_of(code):
     filename = code.co_filename
     if id(code) in SEEDS:
         kind = "seed"
-    elif is_copy(code) or filename.startswith(PACKAGE) and not is_followed_file(filename):
+    elif is_copy(code) or filename.startswith(PACKAGE) and not is_followed_file(filename) or filename == UPDATES:
         kind = OURS
     elif code.co_name == "<module>" or filename == "<string>":          # an import; what a dataclass is made with
         kind = "once"
