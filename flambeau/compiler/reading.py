@@ -191,6 +191,11 @@ class Reading:
             if isinstance(get, types.FunctionType):
                 return self.call(get, (found, thing, cls))
             return getattr(thing, name)
+        if seen:
+            for base in cls.__mro__:                         # one of these may get it later
+                if base.__module__ != "builtins" and not is_ours(base):
+                    journal.see(base, base.__name__)
+                    journal.missing(vars(base), name, base)
         getter = self._lookup(cls, "__getattr__")
         if isinstance(getter, types.FunctionType):
             self._guard_lookup(cls, "__getattr__")
