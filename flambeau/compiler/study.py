@@ -16,7 +16,7 @@ from ..tensor.protocol import own_state
 from ..tensor.tensor import Tensor
 from .capture import Noted, tensor_state
 from .gradient import Gradient, is_live
-from .see import EQUAL, PLAIN, is_record, keys_of, short
+from .journal import EQUAL, MISSING, PLAIN, is_record, keys_of, short
 from .traced import TRACED
 
 _refs = sys.getrefcount
@@ -25,16 +25,16 @@ _refs = sys.getrefcount
 class Unfit(Exception):
     """Why a recorded call cannot be replayed. `again`: whether the next call may do better, and what to know then."""
 
-    def __init__(self, reason, again=False, varying=(), others=()):
+    def __init__(self, reason, again=False, varying=()):
         super().__init__(reason)
-        self.again, self.varying, self.others = again, varying, others
+        self.again, self.varying = again, varying
 
 
 class Study:
     """What one recorded call did."""
 
     def __init__(self, capture):
-        self.capture, self.scene, self.trace = capture, capture.scene, capture.recorder
+        self.capture, self.journal, self.trace = capture, capture.journal, capture.recorder
         self.needs = {}               # slots that a replay has to compute
         self.moves = []               # (edge, Tensor, None, Traced or tuple of numbers): what the call has put where
         self.stored = []              # (storage, source of its contents, by how much its version rose, path)
@@ -61,21 +61,22 @@ class Study:
         capture = self.capture
         if self.trace.reason is not None and not self.trace.again:
             raise Unfit(self.trace.reason)
-        if capture.watch.reason is not None:
-            raise Unfit(f"{capture.watch.reason} would not be repeated")
-        unknown = [code for key, code in capture.watch.codes.items() if key not in self.scene.codes]
-        if self.trace.reason is not None and not unknown:
+        if self.journal.refusal is not None:
+            raise Unfit(self.journal.refusal)
+        effect = capture.follower.effect or capture.watch.reason
+        if effect is not None:
+            raise Unfit(f"{effect} would not be repeated")
+        if capture.watch.unknown is not None:
+            raise Unfit(capture.watch.unknown)
+        if self.trace.reason is not None:
             raise Unfit(self.trace.reason, again=True)
-        if unknown:
-            others = [f for code in unknown for f in capture.watch.functions(code)]
-            raise Unfit(f"{unknown[0].co_name} was found only when it ran", again=True, others=others)
         if capture.drawn_before != capture.drawn_after:
             raise Unfit("the call drew from NumPy's random state, and a replay would not: draw with flambeau")
         if capture.modes_before != capture.modes_after:
             raise Unfit("the call changed the gradient mode or a default, and left it changed")
 
     def _containers(self):
-        for held, path, before in (*self.scene.sizes, *self.scene.spaces):
+        for held, path, before in self.journal.sizes:
             now = size_of(held, before)
             if now != before:
                 old, new = (n if n.__class__ is int else len(n) for n in (before, now))
@@ -85,14 +86,19 @@ class Study:
     def _edges(self):
         numbers, varying = dict(self.capture.moved), []
         places = {}
-        for edge in self.scene.edges:
+        for edge in self.journal.edges:
             places[id(edge.child)] = places.get(id(edge.child), 0) + 1
-        for edge in self.scene.edges:
+        for edge in self.journal.edges:
             now, before = edge.read(), edge.child
+            reason = f"the call changed {edge.path} from {short(before)} to {short(now)}"
             if edge in numbers:
                 self.moves.append((edge, numbers[edge]))
-                if type(before) is int and edge not in self.capture.proxies:     # it was taken for a size
-                    varying.append((edge.path, f"the call changed {edge.path} from {short(before)} to {short(now)}"))
+                if type(before) is int and edge not in self.capture.proxies and not edge.blind:
+                    varying.append((edge.path, reason))      # it was taken for a size
+            elif edge.blind:
+                if not edge.writable() or not isinstance(now, (Tensor, *PLAIN)):
+                    raise Unfit(reason, again=True)
+                self.moves.append((edge, now))
             elif now is before or type(now) is type(before) and isinstance(now, PLAIN) \
                     and (now == before or now != now):
                 continue
@@ -100,11 +106,10 @@ class Study:
                     and edge.writable() and (edge.kind == "grad" or before is None or places[id(before)] == 1):
                 edge.loose = True                            # another tensor at every call: see Note [Loose]
                 self.moves.append((edge, now))
-            else:
-                reason = f"the call changed {edge.path} from {short(before)} to {short(now)}"
-                if not type(now) is type(before) is int:
-                    raise Unfit(reason, again=True)
+            elif type(now) is type(before) is int:
                 varying.append((edge.path, reason))
+            else:
+                raise Unfit(reason, again=True)
         if varying:
             raise Unfit(varying[0][1], again=True, varying=[path for path, _ in varying])
 
@@ -148,7 +153,7 @@ class Study:
 
     def _result(self, tensor, path):
         """See that a replay can make this tensor, if it was not there before."""
-        if id(tensor) in self.scene.tensors or id(tensor) in self.new_tensors:
+        if id(tensor) in self.journal.tensors or id(tensor) in self.new_tensors:
             return
         if _overrides(type(tensor)) or own_state(tensor):
             raise Unfit(f"{path} is a {type(tensor).__name__} with something of its own: only plain tensors are made "
@@ -173,7 +178,7 @@ class Study:
             return "tensor", out, ()
         if type(out) in TRACED:
             return "number", out._name, ()
-        if id(out) in self.scene.seen:
+        if id(out) in self.journal.seen:
             return "known", out, ()
         if isinstance(out, (*PLAIN, *EQUAL, dtypes.dtype, type, types.FunctionType, types.ModuleType)):
             return "known", out, ()
