@@ -87,8 +87,7 @@ class Walk:
 
     def _parts(self, a, b, path):
         mine, others = parts(a), parts(b)
-        self.need([p[0] for p in mine] == [p[0] for p in others], path, "has the parts",
-                  [p[0] for p in mine], [p[0] for p in others])
+        self.need([p[0] for p in mine] == [p[0] for p in others], path, "has the parts", Named(mine), Named(others))
         self._later([(x, y, path + name) for (name, x), (_, y) in zip(mine, others)])
 
 
@@ -118,7 +117,7 @@ def near(x, y, units):
 
 def shown(x):
     text = repr(x)
-    return text if len(text) < 200 else text[:200] + "…"
+    return text if len(text) < 300 else text[:300] + "…"
 
 
 def parts(x):
@@ -169,6 +168,16 @@ SKIPPED_OF_CLASS = {"__dict__", "__weakref__", "__doc__", "__module__", "__datac
                     "__annotations__", "__annotate_func__", "__annotations_cache__"}
 
 
+class Named:
+    """Parts with their names, to be shown."""
+
+    def __init__(self, parts):
+        self.parts = parts
+
+    def __repr__(self):
+        return ", ".join(f"{name}: {part!r}" for name, part in self.parts)
+
+
 class Same:
     """Something that both sides have to share: a module, a class of a library."""
 
@@ -183,15 +192,23 @@ def contents(cell):
         return "<empty>"
 
 
+def own(x, name, default=None):
+    """An attribute, whatever the class has to say about it."""
+    try:
+        return object.__getattribute__(x, name)
+    except AttributeError:
+        return default
+
+
 def attributes(x):
     """What an object keeps in its dictionary and its slots."""
     made = [(f".{name}", list(part.values()) if name.endswith("_hooks") and isinstance(part, dict) else part)
-            for name, part in getattr(x, "__dict__", {}).items()      # hooks are known by numbers that nobody has twice
+            for name, part in own(x, "__dict__", {}).items()      # hooks are known by numbers that nobody has twice
             if name not in ("__wrapped__", "_turns", "_clocks")]
     for kind in type(x).__mro__:
         for name in [names] if isinstance(names := vars(kind).get("__slots__", ()), str) else names:
-            if kind.__module__.startswith(OWN_MODULES) and not name.startswith("__") and hasattr(x, name):
-                made.append((f".{name}", getattr(x, name)))
+            if kind.__module__.startswith(OWN_MODULES) and not name.startswith("__") and own(x, name) is not None:
+                made.append((f".{name}", own(x, name)))
     return made
 
 

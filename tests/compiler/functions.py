@@ -706,6 +706,15 @@ class Outcome:
     reasons: list = field(default_factory=list)
 
 
+def sourced(text, file):
+    """The code of a text whose source can be found."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        code = compile(text, file, "exec")
+    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+    return code
+
+
 def own_modules():
     return {name: module for name, module in sys.modules.items() if name.startswith("random_")}
 
@@ -724,13 +733,13 @@ class World:
     def call(self, call):
         """Everything that a call gives or leaves behind."""
         sys.modules.update(self.modules)
-        event = self.tried(lambda: exec(call.before, self.names))
+        event = self.tried(lambda: exec(sourced(call.before, f"<event {next(_numbers)}>"), self.names))
         self.modules = own_modules()
         self.names.pop("whole", None)                    # what an argument is a part of
         args, kwargs = eval(f"(lambda *args, **kwargs: (args, kwargs))({call.arguments})", self.names)
         result = self.tried(lambda: self.function(*args, **kwargs))
         through = args, kwargs, result, self.names.get("whole")
-        backward = self.tried(lambda: self.backward(through)) if call.backward and len(result) == 1 else ()
+        backward = self.tried(lambda: self.backward(through)) if call.backward and "gave" in result else None
         if self.keeps:
             self.kept.append(result)
         return {"the event's end": event, "argument": args, "keyword": kwargs, "result": result, "backward": backward,
@@ -742,22 +751,19 @@ class World:
             sum((k + 1) * t.sum() for k, t in enumerate(ready)).backward()
 
     def tried(self, what):
-        """(result,), or what was raised, with the lines of the program it came through."""
+        """What it gave, or what was raised, with the lines of the program it came through."""
         try:
-            return what(),
+            return {"gave": what()}
         except Exception as error:
             lines = [(frame.name, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)
                      if frame.filename == self.file]
-            return type(error).__name__, re.sub("0x[0-9a-f]+", "0x", str(error)), lines
+            return {"raised": type(error).__name__, "saying": re.sub("0x[0-9a-f]+", "0x", str(error)), "lines": lines}
 
 
 def check(program):
     """Run a program plain and compiled; Different where they differ, an Outcome otherwise."""
-    file = f"<random function {next(_numbers)}>"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        code = compile(program.source, file, "exec")
-    linecache.cache[file] = (len(program.source), None, program.source.splitlines(True), file)
+    files = set(linecache.cache)
+    code = sourced(program.source, f"<random function {next(_numbers)}>")
     executor, settings.executor = settings.executor, program.executor
     before = dict(os.environ), set(sys.modules)
     torch.manual_seed(0)
@@ -773,7 +779,7 @@ def check(program):
                 torch.set_rng_state(state)
                 right = compiled.call(call)
                 outcome.calls += 1
-                outcome.raised += [": ".join(left["result"][:2])] if len(left["result"]) > 1 else []
+                outcome.raised += [": ".join(list(left["result"].values())[:2])] if "raised" in left["result"] else []
                 where = f"call {number}"
                 if not torch.equal(after, torch.get_rng_state()):
                     raise Different(f"{where}: other random numbers were drawn")
@@ -786,7 +792,9 @@ def check(program):
         for name in set(sys.modules) - before[1]:
             if name.startswith("random_"):
                 del sys.modules[name]
-        linecache.cache.pop(file, None)
+        for name in set(linecache.cache) - files:
+            if name.startswith(("<random", "<event")):
+                del linecache.cache[name]
     function = compiled.function
     outcome.replayed = sum(r.hits for r in function.recordings)
     outcome.recordings = len(function.recordings)
