@@ -125,7 +125,7 @@ def parts(x):
     if isinstance(x, (dict, types.MappingProxyType)):
         return [part for i, (key, value) in enumerate(x.items()) for part in
                 ([(f"[{key!r}]", value)] if isinstance(key, ATOMS) else [(f".keys()[{i}]", key), (f"[key {i}]", value)])
-                if key != "__builtins__"] + ([] if type(x) in (dict, types.MappingProxyType) else attributes(x))
+                if key not in ("__builtins__", "__warningregistry__")] + ([] if type(x) in (dict, types.MappingProxyType) else attributes(x))
     if isinstance(x, (list, tuple, collections.deque, array.array)):
         return [(f"[{i}]", part) for i, part in enumerate(x)] + attributes(x)
     if isinstance(x, (set, frozenset)):

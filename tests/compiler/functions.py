@@ -615,9 +615,9 @@ class Writer:
         use = self.fill(use, number)
         if "$body" in setup:
             self.declared.append(set())
-            kept, self.before, self.beside = self.before, [], True
+            kept, ints, self.before, self.ints, self.beside = self.before, self.ints, [], [], True
             text = re.sub(r"\breturn\b(?! h$).*", "pass", self.statements(2)).replace("self.", "machine.")
-            self.before, self.beside = kept, False
+            self.before, self.ints, self.beside = kept, ints, False
             declared = self.declared.pop()
             if declared:
                 text = f"    global {', '.join(sorted(declared))}\n{text}"
