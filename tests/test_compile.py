@@ -424,8 +424,9 @@ def test_guards_fail_where_something_changed():
     def f(x):
         for part in state.parts:
             x = x + part
-        if state.flag and state.name == "a" and 2 in state.chosen and state.none is None:
-            x = x * state.table["k"]
+        x = x * state.table["k"]
+        for test in (state.flag, state.name == "a", 2 in state.chosen, state.none is None):
+            x = x * 2 if test else x + 1
         return state.maker(x)
     compiled = torch.compile(f)
     x = x_of(3)
@@ -441,8 +442,8 @@ def test_guards_fail_where_something_changed():
         yield "state.parts[1] is float32[3], the same tensor"
         state.name = "b"
         yield "state.name == 'a'"
-        state.table["more"] = 2
-        yield "keys"
+        state.table["k"] = 2
+        yield "state.table['k'] == 1"
         state.chosen.discard(2)
         yield "state.chosen holds the same"
         state.maker = torch.cos
@@ -831,13 +832,8 @@ def test_tensors_that_cannot_be_found():
     refuses(reads, "ContextVar.get() at test_compile.py", torch.ones(2))
     held = weakref.ref(hidden.get())
 
-    def follows(x):
-        held().add_(1)
-        return x + held()
-    compiled = torch.compile(follows)
-    for i in range(4):
-        assert compiled(torch.ones(2)).tolist() == [3 + i] * 2
-    assert replays(compiled) == 3
+    def follows(x): return x + held()
+    refuses(follows, "held() leads to an object that is held by nothing else", torch.ones(2))
     box = weakref.WeakKeyDictionary()
 
     class Key: pass

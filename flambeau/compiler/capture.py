@@ -15,7 +15,7 @@ from ..autograd.modes import modes
 from ..autograd.node import checksum
 from ..backends.backend import execute
 from ..base import settings
-from ..base.errors import PACKAGE, here, line_of
+from ..base.errors import PACKAGE, here, line_of, warn
 from ..tensor.dispatch import _calls, _entries
 from ..tensor.tensor import Tensor
 from ..trace import plan as plans, value as values
@@ -23,7 +23,7 @@ from ..trace.record import Trace, _at, _local, current, update
 from ..trace.value import Value
 from .gradient import Differentiated, is_live, tensors_in
 from .follow import Follower
-from .journal import MISSING
+from .journal import MISSING, name_of
 from .traced import TRACED, Book, plain
 from .watch import Watch
 
@@ -279,7 +279,7 @@ class Capture:
         self.watch = Watch()
         self.follower = follower = Follower(journal, self.book, varying)
         self.proxies = follower.proxies
-        self.tensors_before = []      # (tensor, path, storage, what must not change about it)
+        self.tensors_before = []      # (tensor, path, storage, what must not change about it, its history)
         before = current()
         before.run()
         self.recorder = recorder = Recorder(before, strict, self.book)
@@ -297,7 +297,13 @@ class Capture:
                 self.watch.start()
                 try:
                     self.out = follower.call(fn, args, kwargs)
-                    self._differentiate()
+                    self.differentiated = None
+                    try:
+                        self._differentiate()
+                    except Exception as error:               # ours: the call itself is through, and its result is good
+                        journal.refuse(f"compile itself failed with {type(error).__name__}: {error}")
+                        warn(f"{name_of(fn)}: {journal.refusal}. This is a mistake in Flambeau; the function runs as "
+                             "ordinary code.")
                 except BaseException:
                     recorder.forget()
                     raise
@@ -310,12 +316,13 @@ class Capture:
                 _local.trace = before
                 before.special = recorder.special
                 self.modes_after, self.drawn_after = mode_state(), numpy_state()
+        journal.known = None
         self.moved = [(edge, now) for edge, now in follower.stored.items() if edge.read() is not MISSING]
 
     def _known(self, tensor, path):
         """A tensor that was there before the call is met for the first time."""
         self.recorder.meet(tensor.storage, path)
-        self.tensors_before.append((tensor, path, tensor.storage, tensor_state(tensor)))
+        self.tensors_before.append((tensor, path, tensor.storage, tensor_state(tensor), history(tensor)))
 
     def _differentiate(self):
         """Record the backward of results whose graph is still there."""
@@ -323,7 +330,6 @@ class Capture:
         places = [edge.read() for edge in self.journal.edges]
         found = tensors_in(self.out) + [t for t in places if isinstance(t, Tensor)]
         live = {id(t): t for t in found if id(t) not in known and t.grad_fn is not None and is_live(t)}
-        self.differentiated = None
         if live and self.recorder.reason is None:
             self.differentiated = Differentiated(list(live.values()), known.values(), self.recorder)
 
@@ -334,6 +340,12 @@ class Capture:
                 del _entries[key]
             for key in [key for key, found in list(_calls.items()) if found[0] is entry]:
                 del _calls[key]
+
+
+def history(t):
+    """The node that a tensor came from, and that of what it is a view of: a write gives it another one."""
+    base = t._base
+    return t._node, None if base is None else base._node
 
 
 def tensor_state(t):

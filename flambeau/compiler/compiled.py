@@ -126,6 +126,7 @@ class Compiled:
             reason, again = f"compile itself failed with {type(error).__name__}: {error}", False
             warn(f"{name_of(fn)}: {reason}. This is a mistake in Flambeau; the function runs as ordinary code.")
         out, recorder = undressed(capture.out), capture.recorder
+        capture.follower.forget()                            # functions that were made inside may live on
         del capture
         recorder.finish(None if made is None else made.runner)
         if made is None:

@@ -75,7 +75,14 @@ class Follower:
         return self.open and threading.get_ident() == self.thread
 
     def close(self):
+        """From here on this is only what functions that were made inside go through: nothing is noted any more."""
         self.open = False
+
+    def forget(self):
+        """Let go of everything: copies that live on hold the Follower."""
+        self.journal = self.book = None
+        self.proxies, self.stored, self.published, self._classes = {}, {}, {}, {}
+        self.bare = set()
 
     def refuse(self, why):
         self.journal.refuse(why)
@@ -112,6 +119,8 @@ class Follower:
         kind = type(x)
         if kind in TRACED:
             return fixed(x)
+        if not self.open:
+            return x
         if kind is tuple:
             if any(type(part) in TRACED or type(part) in (tuple, list, dict, slice) for part in x):
                 parts = [self.plain(part) for part in x]
@@ -172,13 +181,20 @@ class Follower:
         if isinstance(thing, type):
             return self._class_attr(thing, name)
         cls = type(thing)
-        if is_engine(cls) or cls.__module__ == "builtins" and cls is not types.FunctionType:
+        if is_engine(cls) or cls.__module__ == "builtins" and cls not in (types.FunctionType, super):
             return getattr(thing, name)
         if cls is types.FunctionType:
-            if self._sees(thing) and name in vars(thing):
-                return self.place("attribute", thing, name, f"{self.journal.path(thing)}.{name}", vars(thing)[name])
-            if self._sees(thing) and not hasattr(types.FunctionType, name):
-                self.journal.missing(vars(thing), name, thing)
+            if not self._sees(thing) or is_engine_function(thing):
+                return getattr(thing, name)
+            path = f"{self.journal.path(thing)}.{name}"
+            if name == "__dict__":
+                self.journal.own(vars(thing), thing)
+                return vars(thing)
+            if name in vars(thing):
+                return self.place("attribute", thing, name, path, vars(thing)[name])
+            if hasattr(types.FunctionType, name):
+                return self.place("slot", thing, name, path, getattr(thing, name))
+            self.journal.missing(vars(thing), name, thing)
             return getattr(thing, name)
         return self._instance_attr(thing, cls, name)
 
@@ -231,12 +247,23 @@ class Follower:
 
     def _class_attr(self, cls, name):
         """An attribute of a class: numbers and tensors stand in a place, functions are looked up."""
-        if is_engine(cls) or cls.__module__ == "builtins" or name.startswith("__") and name != "__dict__":
+        if is_engine(cls) or cls.__module__ == "builtins":
             return getattr(cls, name)
+        self.journal.mros[cls] = None
         meta = type(cls)
-        if meta is not type and name not in vars(type) and self._lookup(meta, name) is not MISSING \
-                and isinstance(self._lookup(meta, name), (property, types.FunctionType)):
-            return getattr(cls, name)
+        if name in vars(type):                               # __name__, __doc__, __dict__, ...
+            found = getattr(cls, name)
+            if getattr(cls, name) is not found and not isinstance(found, (types.MethodType, types.MethodWrapperType,
+                                                                          types.BuiltinMethodType)):
+                self.refuse(f"{cls.__name__}.{name} at {self._line()} shows all of a class")
+            elif getattr(cls, name) is found:
+                self.journal.see(cls, cls.__name__)
+                return self.place("slot", cls, name, f"{cls.__name__}.{name}", found)
+            return found
+        found = MISSING if meta is type else self._lookup(meta, name)
+        if isinstance(found, property) and isinstance(found.fget, types.FunctionType):
+            self._guard_lookup(meta, name)
+            return self.call(found.fget, (cls,))
         for kind in cls.__mro__:
             held = vars(kind)
             if name not in held:
@@ -252,6 +279,10 @@ class Follower:
                 return getattr(cls, name)
             self.journal.see(kind, kind.__name__)
             return self.place("attribute", kind, name, f"{kind.__name__}.{name}", child)
+        if isinstance(found, types.FunctionType):
+            self._guard_lookup(meta, name)
+        elif found is not MISSING:
+            return self._class_attr(meta, name)
         return getattr(cls, name)
 
     def _instance_attr(self, thing, cls, name):
@@ -259,8 +290,9 @@ class Follower:
         if cls.__getattribute__ is not object.__getattribute__ and not isinstance(thing, super):
             if isinstance(cls.__getattribute__, types.FunctionType):
                 return self.call(cls.__getattribute__, (thing, name))
-            self.escape(thing)
-            return getattr(thing, name)
+            if not issubclass(cls, (types.SimpleNamespace, threading.local)):
+                self.escape(thing)
+                return getattr(thing, name)
         if isinstance(thing, super):
             found = getattr(thing, name)
             function = getattr(found, "__func__", None)
@@ -270,6 +302,7 @@ class Follower:
             return found
         if seen:
             journal.typed(thing)
+            journal.mros[cls] = None
         found, path = self._lookup(cls, name), journal.path(thing)
         kind = type(found)
         if name == "__class__":
@@ -286,8 +319,10 @@ class Follower:
                 self._guard_lookup(cls, name)
                 return self.call(found.fget, (thing,))
             if kind is types.MemberDescriptorType:
-                child = getattr(thing, name)
-                return self.place("slot", thing, name, f"{path}.{name}", child) if seen else child
+                child = getattr(thing, name, MISSING)
+                if seen:
+                    child = self.place("slot", thing, name, f"{path}.{name}", child)
+                return getattr(thing, name) if child is MISSING else child
             if isinstance(getattr(kind, "__get__", None), types.FunctionType):
                 self._guard_lookup_static(cls, name, found)
                 return self.call(kind.__get__, (found, thing, cls))
@@ -394,18 +429,17 @@ class Follower:
         edge = self.journal.find(kind, holder, key)
         if edge is None:
             edge = self.journal.edge(kind, holder, key, before, path, blind=before is not MISSING)
-        numbers = value if type(value) in TRACED or type(value) is tuple and is_numbers(value) else None
-        if type(value) in TRACED and not self._is_bare(edge):
-            write(value._value)
-        elif numbers is not None and any(type(x) in TRACED for x in value) and not self._is_bare(edge):
-            write(tuple([x._value if type(x) in TRACED else x for x in value]))
-        else:
-            numbers = None
+        self.stored.pop(edge, None)
+        if self._is_bare(edge):
             write(self.plain(value))
-        if numbers is None:
-            self.stored.pop(edge, None)
+        elif type(value) in TRACED:
+            write(value._value)
+            self.stored[edge] = value
+        elif type(value) is tuple and is_numbers(value) and any(type(x) in TRACED for x in value):
+            write(tuple([x._value if type(x) in TRACED else x for x in value]))
+            self.stored[edge] = value
         else:
-            self.stored[edge] = numbers
+            write(self.plain(value))
 
     def _is_bare(self, edge):
         return edge in self.bare or id(edge.holder) in self.journal._walked
@@ -428,10 +462,10 @@ class Follower:
         if isinstance(setter, types.FunctionType):
             self._guard_lookup(cls, "__setattr__")
             return self.call(setter, (thing, name, value))
-        self._set(thing, name, value)
+        self._set(thing, name, value, setattr)
 
-    def _set(self, thing, name, value):
-        """What `object.__setattr__` does."""
+    def _set(self, thing, name, value, write):
+        """What `object.__setattr__` does; `write` is that, or that of another class."""
         cls, path = type(thing), f"{self.journal.path(thing)}.{name}"
         if isinstance(thing, type):
             if not self._sees(thing):
@@ -447,13 +481,15 @@ class Follower:
                 self.journal.edge("slot", thing, name, getattr(thing, name, MISSING), path)
             return setattr(thing, name, self.plain(value))
         if not self._sees(thing):
-            return object.__setattr__(thing, name, self.plain(value))
-        held = vars(thing)
+            return write(thing, name, self.plain(value))
+        held = getattr(thing, "__dict__", None)
+        if not isinstance(held, dict):
+            return write(self.escape(thing), name, self.plain(value))
         if isinstance(thing, types.ModuleType):
             return self._put("item", held, name, path, held.get(name, MISSING), value,
                              lambda v: held.__setitem__(name, v))
         self._put("attribute", thing, name, path, held.get(name, MISSING), value,
-                  lambda v: object.__setattr__(thing, name, v))
+                  lambda v: write(thing, name, v))
 
     def store_item(self, value, thing, key):
         """`thing[key] = value`."""
@@ -757,6 +793,9 @@ class Follower:
         if isinstance(f, weakref.ref) and kind is weakref.ref:
             found = f()
             if self._sees(f):
+                if found is not None and not self._sees(found):      # a recording would keep it alive
+                    self.refuse(f"{self.journal.path(f)}() leads to an object that is held by nothing else that was "
+                                "read")
                 return self.place("referent", f, None, f"{self.journal.path(f)}()", found)
             return found
         if getattr(kind, "_is_compiled", False):
@@ -1132,7 +1171,7 @@ def _dir(follower, *thing):
 def _object_setattr(follower, thing, name, value):
     if isinstance(thing, type) or isinstance(thing, Tensor) or is_engine(type(thing)):
         return object.__setattr__(thing, name, follower.plain(value))
-    follower._set(thing, follower.plain(name), value)
+    follower._set(thing, follower.plain(name), value, object.__setattr__)
 
 
 MODELS = {

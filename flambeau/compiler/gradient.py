@@ -49,7 +49,7 @@ class Differentiated:
         self.live, self.reason = live, None
         self.split = len(recorder.code)           # where the backward begins
         self.first = len(recorder.values)
-        self.bounds = [t for t, _ in known if requires(t)]
+        self.bounds = [t for t, _ in known if requires(t) and edge_of(t) is not None]
         before = len(recorder.draws)
         bounds = {edge_of(t)[0] for t in self.bounds}
         hooked = next((node for node in graph_of(live, bounds) if node.hooked), None)

@@ -88,6 +88,7 @@ class Journal:
         self.seen = {}            # id → object: see Note [Seen and new]
         self.paths = {}           # id of a seen object → how it is called
         self.classes = {}         # id of a seen object → (it, its class)
+        self.mros = {}            # classes that were asked for something: their bases matter
         self.lookups = {}         # (class, name) → what the class gives for the name
         self.absent = {}          # id → (a dictionary, or an object with attributes; which; path; names it lacks)
         self.owners = {}          # id of a dictionary of attributes → the object that it belongs to

@@ -223,7 +223,7 @@ class Writer:
             if id(thing) not in self.journal.loose:
                 self.guard(f"{self.const(thing)}.__class__ is not {self.const(cls)}",
                            f"{self.journal.path(thing)} is a {cls.__name__}")
-        for cls in dict.fromkeys(cls for cls, _ in self.journal.lookups):
+        for cls in dict.fromkeys((*self.journal.mros, *[cls for cls, _ in self.journal.lookups])):
             self.guard(f"{self.const(cls)}.__mro__ is not {self.fresh(cls.__mro__)}",
                        f"{cls.__name__} has the same bases")
         for (cls, name), found in self.journal.lookups.items():

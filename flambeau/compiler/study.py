@@ -14,7 +14,7 @@ from ..base.spec import Size
 from ..tensor.dispatch import _overrides
 from ..tensor.protocol import own_state
 from ..tensor.tensor import Tensor
-from .capture import Noted, tensor_state
+from .capture import Noted, history, tensor_state
 from .gradient import Gradient, is_live
 from .journal import EQUAL, MISSING, PLAIN, is_record, keys_of, short
 from .traced import TRACED
@@ -114,11 +114,14 @@ class Study:
             raise Unfit(varying[0][1], again=True, varying=[path for path, _ in varying])
 
     def _tensors(self):
-        for tensor, path, storage, before in self.capture.tensors_before:
+        for tensor, path, storage, before, came_from in self.capture.tensors_before:
             if tensor.storage is not storage:
                 raise Unfit(f"the call gave {path} other memory")
             if tensor_state(tensor) != before:
                 raise Unfit(f"the call changed {path}: its shape, its hooks, or whether it requires grad", again=True)
+            if any(now is not then for now, then in zip(history(tensor), came_from, strict=True)):
+                raise Unfit(f"the call writes to {path}, which was computed from something that requires grad: its new "
+                            "history would have to be made again; write to a clone(), or outside")
 
     def _stores(self):
         entry = {storage: value for value, storage in self.trace.entry.items()}
