@@ -730,10 +730,10 @@ class World:
         self.function = wrap(eval(program.target, self.names))
         self.keeps, self.kept = program.keeps, []
 
-    def call(self, call):
+    def call(self, before, call):
         """Everything that a call gives or leaves behind."""
         sys.modules.update(self.modules)
-        event = self.tried(lambda: exec(sourced(call.before, f"<event {next(_numbers)}>"), self.names))
+        event = self.tried(lambda: exec(before, self.names))
         self.modules = own_modules()
         self.names.pop("whole", None)                    # what an argument is a part of
         args, kwargs = eval(f"(lambda *args, **kwargs: (args, kwargs))({call.arguments})", self.names)
@@ -765,7 +765,7 @@ def check(program):
     files = set(linecache.cache)
     code = sourced(program.source, f"<random function {next(_numbers)}>")
     executor, settings.executor = settings.executor, program.executor
-    before = dict(os.environ), set(sys.modules)
+    variables, modules = set(os.environ), set(sys.modules)
     torch.manual_seed(0)
     outcome = Outcome()
     try:
@@ -773,11 +773,12 @@ def check(program):
             warnings.simplefilter("ignore")
             plain, compiled = World(program, code, lambda f: f), World(program, code, torch.compile)
             for number, call in enumerate(program.calls):
+                before = sourced(call.before, f"{code.co_filename[:-1]}, before call {number}>")
                 state = torch.get_rng_state()
-                left = plain.call(call)
+                left = plain.call(before, call)
                 after = torch.get_rng_state()
                 torch.set_rng_state(state)
-                right = compiled.call(call)
+                right = compiled.call(before, call)
                 outcome.calls += 1
                 outcome.raised += [": ".join(list(left["result"].values())[:2])] if "raised" in left["result"] else []
                 where = f"call {number}"
@@ -787,13 +788,13 @@ def check(program):
                     Walk(UNITS if program.executor == "native" else 0).compare(left, right, where + ": ")
     finally:
         settings.executor = executor
-        for name in set(os.environ) - set(before[0]):
+        for name in set(os.environ) - variables:
             del os.environ[name]
-        for name in set(sys.modules) - before[1]:
+        for name in set(sys.modules) - modules:
             if name.startswith("random_"):
                 del sys.modules[name]
         for name in set(linecache.cache) - files:
-            if name.startswith(("<random", "<event")):
+            if name.startswith("<random"):
                 del linecache.cache[name]
     function = compiled.function
     outcome.replayed = sum(r.hits for r in function.recordings)
