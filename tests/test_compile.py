@@ -825,7 +825,8 @@ def test_python_state_that_the_call_changes():
 
 
 def test_tensors_that_cannot_be_found():
-    hidden = contextvars.ContextVar("hidden", default=torch.ones(2))         # nobody sees what C code keeps
+    hidden = contextvars.ContextVar("hidden")            # nobody sees what C code keeps
+    hidden.set(torch.ones(2))
 
     def reads(x):
         return x + hidden.get()

@@ -21,8 +21,8 @@ from ..tensor.tensor import Tensor
 from ..trace import plan as plans, value as values
 from ..trace.record import Trace, _at, _local, current, update
 from ..trace.value import Value
-from .gradient import Differentiated, is_live, tensors_in
 from .follow import Follower
+from .gradient import Differentiated, is_live, tensors_in
 from .journal import MISSING, name_of
 from .traced import TRACED, Book, plain
 from .watch import Watch

@@ -16,8 +16,8 @@ from ..base.errors import warn
 from ..trace import value as values
 from ..trace.record import Trace, current
 from .capture import Capture, Recorder, recording
-from .parts import REFUSED, Miss
 from .journal import Journal, name_of
+from .parts import REFUSED, Miss
 from .source import Recording
 from .study import Study, Unfit
 from .traced import TRACED

@@ -1,8 +1,8 @@
 """What the copies of the user's functions call instead of reading, writing and calling by themselves (rewrite.py).
 
-Each method does what Python would have done, and lets the Journal know. Numbers that were found in a place are handed to
-the copies as Traced ones (traced.py), and only to them: Traced numbers live in the copies' own local variables and in
-containers that the call itself has made. Whatever leaves for somewhere else, because it is stored in an object, handed
+Each method does what Python would have done, and lets the Journal know. Numbers that were found in a place are handed
+to the copies as Traced ones (traced.py), and only to them: Traced numbers live in the copies' own local variables and
+in containers that the call itself has made. Whatever leaves for somewhere else, because it is stored in an object, handed
 to C code, or given back to the caller, is a plain number again. So nobody but a copy ever meets one.
 
 What a copy calls is followed as well, if it is Python with a source: user code, modules, optimizers, the standard
@@ -64,6 +64,7 @@ class Follower:
         self.journal, self.book, self.varying = journal, book, varying
         self.proxies = {}             # edge → the Traced, or tuple with some, that copies see there
         self.stored = {}              # edge → the Traced, or tuple with some, that the call has put there
+        self.written = set()          # edges that the call has written to
         self.bare = set()             # edges of numbers that somebody else can see: guarded by value
         self.published = {}           # id → container that the call has made and put where others see it
         self.effect = None            # the first thing that a replay would not repeat, in words
@@ -82,7 +83,7 @@ class Follower:
         """Let go of everything: copies that live on hold the Follower."""
         self.journal = self.book = None
         self.proxies, self.stored, self.published, self._classes = {}, {}, {}, {}
-        self.bare = set()
+        self.bare, self.written = set(), set()
 
     def refuse(self, why):
         self.journal.refuse(why)
@@ -95,9 +96,8 @@ class Follower:
 
     def dress(self, edge, value):
         """What a copy sees of the value in a place."""
-        mine = self.stored.get(edge)
-        if mine is not None:
-            return mine
+        if edge in self.written:                             # by the call itself, or by code that is not followed
+            return self.stored.get(edge, value)
         mine = self.proxies.get(edge)
         if mine is not None:
             return mine
@@ -151,9 +151,10 @@ class Follower:
         for edge in self.journal.edges:
             if edge not in self.bare and id(edge.holder) in walked:
                 self.bare.add(edge)
-                for x in (self.proxies.get(edge), self.stored.get(edge)):
+                for x in (self.proxies.get(edge), self.stored.pop(edge, None)):
                     for part in x if type(x) is tuple else (x,):
                         fixed(part)
+                self.written.add(edge)                       # whoever sees it may write to it
 
     # --- places ------------------------------------------------------------------------------------------------------
 
@@ -430,6 +431,7 @@ class Follower:
         if edge is None:
             edge = self.journal.edge(kind, holder, key, before, path, blind=before is not MISSING)
         self.stored.pop(edge, None)
+        self.written.add(edge)
         if self._is_bare(edge):
             write(self.plain(value))
         elif type(value) in TRACED:
@@ -564,9 +566,10 @@ class Follower:
                 and id(a) not in self.published:
             return INPLACE[sign](a, self._joined(b))
         found = NotImplemented
-        if isinstance(getattr(type(a), f"__i{SPECIAL[sign]}__", None), types.FunctionType) and not isinstance(a, Tensor):
+        method = getattr(type(a), f"__i{SPECIAL[sign]}__", None)
+        if isinstance(method, types.FunctionType) and not isinstance(a, Tensor):
             self._guard_lookup(type(a), f"__i{SPECIAL[sign]}__")
-            found = self.call(getattr(type(a), f"__i{SPECIAL[sign]}__"), (a, b))
+            found = self.call(method, (a, b))
         if found is NotImplemented:
             found = self._special(f"__{SPECIAL[sign]}__", a, b, f"__r{SPECIAL[sign]}__")
         return INPLACE[sign](self.escape(a), self.escape(b)) if found is NotImplemented else found
@@ -1065,7 +1068,7 @@ class Scope:
                                   f"({getattr(found, '__file__', 'unknown location')})", name=found.__name__) from None
 
 
-# --- what some functions written in C do -------------------------------------------------------------------------------
+# --- what some functions written in C do -----------------------------------------------------------------------------
 
 
 def _getattr(follower, thing, name, *default):
@@ -1185,7 +1188,7 @@ MODELS = {
     **{getattr(builtins, name): _unbounded(name) for name in ("eval", "exec", "globals", "locals", "compile")},
 }
 defaultdict_type = MAPPINGS[2]
-APPLY = Function.apply.__func__
+APPLY = vars(Function)["apply"].__func__
 
 
 def is_engine_function(f):

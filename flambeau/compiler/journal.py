@@ -215,7 +215,7 @@ class Journal:
                     or id(thing) in self._walked:
                 continue
             self._walked.add(id(thing))
-            seen, cls = id(thing) in self.seen, type(thing)
+            seen = id(thing) in self.seen
             inside = list(self._inside(thing, path))
             if not inside and seen:
                 self._opaque(thing, path)
@@ -227,7 +227,7 @@ class Journal:
                 stack.append((child, where))
             if seen and isinstance(thing, (*SEQUENCES, *MAPPINGS, set, frozenset)):
                 self.size(thing, path)
-            if seen and not isinstance(thing, (type, types.ModuleType, types.FunctionType)) and hasattr(cls, "__dict__"):
+            if seen and not isinstance(thing, (type, types.ModuleType, types.FunctionType)):
                 self.typed(thing)
 
     def _inside(self, thing, path):

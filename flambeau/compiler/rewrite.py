@@ -13,12 +13,19 @@ The source is believed only if it compiles to the very code that the function ha
 code that a tool has changed, is not followed.
 """
 import __future__
+
 import ast
 import linecache
+import os
+import sysconfig
 import types
+
+from ..base.errors import PACKAGE
 
 FOLLOW = "_follow"
 MAXIMUM_PARSED_FILES = 64
+# Files that nobody edits while a program runs: their functions are read without the rest.
+UNCHANGING = (PACKAGE, *{sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
 FUTURE_FLAGS = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 FUNCTIONS = (ast.FunctionDef, ast.Lambda)
@@ -79,26 +86,57 @@ def _rewritten(code, scope):
 def _source(code, scope):
     """The syntax tree of the function with this code, and the name of the class that it stands in."""
     name, where = code.co_name, f"{code.co_name} in {code.co_filename}"
-    lines = linecache.getlines(code.co_filename, scope)
+    file = scope.get("__file__") if code.co_filename.startswith("<frozen ") else code.co_filename
+    lines = linecache.getlines(file, scope) if file else []
     if not lines:
         raise NotFollowed(f"there is no source for {where}")
+    if file.startswith(UNCHANGING) and name != "<lambda>":
+        return _block(code, lines), _class_around(code)
     flags = code.co_flags & FUTURE_FLAGS
-    known = _files.get((code.co_filename, flags))
+    known = _files.get((file, flags))
     if known is None or known[0] is not lines and known[0] != lines:
         if len(_files) > MAXIMUM_PARSED_FILES:
             _files.clear()
-        known = _files[code.co_filename, flags] = lines, _functions("".join(lines), code.co_filename, flags)
+        known = _files[file, flags] = lines, _functions("".join(lines), code.co_filename, flags)
     fitting = [(node, owner) for other, node, owner in known[1] if other.co_name == name and other == code]
     if not fitting:
         raise NotFollowed(f"the source of {where} is no longer what it was made of")
     return fitting[0]
 
 
+def _block(code, lines):
+    """The tree of a function of ours or of the standard library, without reading the rest of its file."""
+    last, stack = code.co_firstlineno, [code]
+    while stack:
+        inner = stack.pop()
+        last = max([last, *[line for _, _, line in inner.co_lines() if line is not None]])
+        stack += [c for c in inner.co_consts if isinstance(c, types.CodeType)]
+    first = code.co_firstlineno - 1
+    indented = lines[first][:1].isspace()
+    for end in range(last, min(last + 12, len(lines)) + 1):              # what closes a bracket stands further down
+        text = "".join(lines[first:end])
+        try:
+            tree = ast.parse(f"if 1:\n{text}" if indented else text)
+        except SyntaxError:
+            continue
+        found = tree.body[0].body[0] if indented else tree.body[0]
+        if isinstance(found, ast.FunctionDef) and found.name == code.co_name:
+            ast.increment_lineno(tree, first - indented)
+            return found
+    raise NotFollowed(f"the source of {code.co_name} in {code.co_filename} cannot be read")
+
+
+def _class_around(code):
+    before = code.co_qualname.split(".")[:-1]
+    return before[-1] if before and before[-1] != "<locals>" else next(
+        (part for part in reversed(before) if part != "<locals>" and part[:1].isupper()), None)
+
+
 def _functions(text, filename, flags):
     """[(code object, node, class)] of all functions in a file."""
     try:
         tree = ast.parse(text, filename)
-        top = compile(text, filename, "exec", flags, True)
+        top = compile(tree, filename, "exec", flags, True)
     except (SyntaxError, ValueError):
         return []
     codes, stack = {}, [top]
@@ -122,13 +160,15 @@ def _covers(node, code):
     """Whether all places of a lambda's code lie in this node; functions are told apart by name and line."""
     if not isinstance(node, ast.Lambda):
         return True
-    body = node.body
     spots = [(line, column, end, last) for line, end, column, last in code.co_positions()
              if None not in (line, column, end, last) and (line, column) != (end, last)]
     first, final = min((s[:2] for s in spots), default=None), max((s[2:] for s in spots), default=None)
-    return first is None or (body.lineno, body.col_offset) <= first and final <= (body.end_lineno, body.end_col_offset) \
-        and not any(isinstance(other, ast.Lambda) and (other.body.lineno, other.body.col_offset) <= first
-                    and final <= (other.body.end_lineno, other.body.end_col_offset) for other in ast.walk(body))
+    if first is None:
+        return True
+
+    def holds(body):
+        return (body.lineno, body.col_offset) <= first and final <= (body.end_lineno, body.end_col_offset)
+    return holds(node.body) and not any(isinstance(n, ast.Lambda) and holds(n.body) for n in ast.walk(node.body))
 
 
 # --- names -----------------------------------------------------------------------------------------------------------
@@ -328,7 +368,7 @@ class _Rewriter(ast.NodeTransformer):
         return self._function(node)
 
     def visit_ClassDef(self, node):
-        raise NotFollowed(f"{self.code.co_name} defines the class {node.name}, which is not followed; define it outside")
+        raise NotFollowed(f"{self.code.co_name} defines the class {node.name}, which is not followed: move it out")
 
     # --- names, attributes, items ---
 
@@ -398,7 +438,8 @@ class _Rewriter(ast.NodeTransformer):
         return self._call("truth", self.visit(node), like=node)
 
     def visit_IfExp(self, node):
-        return ast.copy_location(ast.IfExp(self._truth(node.test), self.visit(node.body), self.visit(node.orelse)), node)
+        made = ast.IfExp(self._truth(node.test), self.visit(node.body), self.visit(node.orelse))
+        return ast.copy_location(made, node)
 
     def visit_Call(self, node):
         if isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args and \

@@ -13,9 +13,9 @@ from ..base import dtypes
 from ..base.spec import place
 from ..tensor.tensor import Tensor
 from .capture import mode_state
+from .journal import EQUAL, MISSING, PLAIN, content, has_plain_keys, short
 from .parts import REFUSED, Checks, Draws, Miss, facts_of, new_record, new_storage, new_tensor
 from .replay import Runner, recycled
-from .journal import EQUAL, MISSING, PLAIN, content, has_plain_keys, short
 from .traced import TRACED, traced_in, word
 
 

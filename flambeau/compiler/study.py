@@ -16,7 +16,7 @@ from ..tensor.protocol import own_state
 from ..tensor.tensor import Tensor
 from .capture import Noted, history, tensor_state
 from .gradient import Gradient, is_live
-from .journal import EQUAL, MISSING, PLAIN, is_record, keys_of, short
+from .journal import EQUAL, PLAIN, is_record, keys_of, short
 from .traced import TRACED
 
 _refs = sys.getrefcount

@@ -1,9 +1,9 @@
 """Numbers that remember where they came from, while a call is recorded.
 
 A recording must read a learning rate again at every replay, so the copy of a function that runs while it is recorded
-(follow.py) is given `Traced` objects for the numbers it reads. Arithmetic with them is written down as lines of Python; a comparison gives
-its answer, and the replay will ask whether the answer is still the same; whatever else looks at the number (`float()`,
-a dictionary, C code) fixes its value for this recording.
+(follow.py) is given `Traced` objects for the numbers it reads. Arithmetic with them is written down as lines of Python;
+a comparison gives its answer, and the replay will ask whether the answer is still the same; whatever else looks at the
+number (`int()`, a dictionary, C code) fixes its value for this recording.
 
 Note [Traced is no float]: C code reads the digits of a float, or of a subclass of it, without asking. An object that
 is no float has to be asked (`__float__`, `__index__`), and so we know. `isinstance` asks for `__class__`, which says

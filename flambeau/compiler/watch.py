@@ -1,9 +1,9 @@
 """Watch what a call does besides computing: which functions run without being followed, and what reaches outside.
 
 While a call is recorded, Python tells us of every function that is called. Everything that a copy calls goes through
-follow.py; what is seen here besides was called by C code or by the engine. The engine, NumPy and the standard library may
-do so. A function of the user's that runs so has read things that nobody noted, which is a reason not to replay; and so
-is a call that does something a replay would not repeat (printing, reading a clock, drawing from a generator).
+follow.py; what is seen here besides was called by C code or by the engine. The engine, NumPy and the standard library
+may do so. A function of the user's that runs so has read things that nobody noted, which is a reason not to replay; and
+so is a call that does something a replay would not repeat (printing, reading a clock, drawing from a generator).
 """
 import gc
 import os
@@ -25,10 +25,10 @@ SITES = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-package
 LIBRARIES = ("ml_dtypes", "llvmlite", "scipy", "cupy")
 NUMPY = os.path.dirname(np.__file__) + os.sep
 # Functions written in C that give the same for the same arguments, by the module they are in.
-PURE_MODULES = frozenset("builtins math cmath operator _operator itertools functools _functools collections _collections "
-                         "_struct _bisect _heapq _sre re _string _abc _weakref weakref _statistics _json _typing typing "
-                         "types _stat stat binascii zlib _codecs unicodedata numpy ml_dtypes _decimal decimal "
-                         "fractions numbers abc copyreg enum string _types dataclasses contextlib gc".split())
+PURE_MODULES = frozenset("builtins math cmath operator _operator itertools functools _functools collections "
+                         "_collections _struct _bisect _heapq _sre re _string _abc _weakref weakref _statistics _json "
+                         "_typing typing types _stat stat binascii zlib _codecs unicodedata numpy ml_dtypes _decimal "
+                         "decimal fractions numbers abc copyreg enum string _types dataclasses contextlib gc".split())
 FOLLOWED_PARTS = ("nn", "optim", "distributions", "amp", "utils", "func")      # of this package: modules hold state
 # What has effects, or gives something else every time. Of the standard library's modules in Python, all functions.
 MODULES = frozenset("logging random secrets subprocess socket threading multiprocessing queue tempfile shutil uuid "
@@ -100,6 +100,27 @@ def effect_of(function):
     return f"{where}.{kind.__qualname__}.{name}()"
 
 
+OURS = "ours"
+_kinds: dict = {}             # id of a code object → (it, kept alive; whose it is)
+
+
+def kind_of(code):
+    """Whose code this is: `ours` (the engine's, or a copy), `seed`, `library`, `user`, or `once` (an import)."""
+    filename = code.co_filename
+    if id(code) in SEEDS:
+        kind = "seed"
+    elif is_copy(code) or filename.startswith(PACKAGE) and not is_followed_file(filename):
+        kind = OURS
+    elif code.co_name == "<module>" or filename == "<string>":          # an import; what a dataclass is made with
+        kind = "once"
+    else:
+        kind = "library" if trusted(filename) and not filename.startswith(PACKAGE) else "user"
+    if len(_kinds) > 20_000:
+        _kinds.clear()
+    _kinds[id(code)] = code, kind
+    return kind
+
+
 class Watch:
     """The first function that ran without being followed, and the first thing done that a replay could not repeat."""
 
@@ -121,33 +142,35 @@ class Watch:
     def _event(self, frame, event, arg):
         if event == "call":
             code = frame.f_code
-            if is_copy(code):
+            known = _kinds.get(id(code))
+            kind = known[1] if known is not None and known[0] is code else kind_of(code)
+            if kind is OURS:
                 return
-            filename = code.co_filename
-            if filename.startswith(PACKAGE):
-                if id(code) in SEEDS and self.reason is None:
-                    caller = frame
-                    while caller.f_back is not None and caller.f_code.co_filename.startswith(PACKAGE):
-                        caller = caller.f_back
-                    self._say(f"{code.co_name}() of a random generator", caller)
-            elif code.co_name == "<module>" or filename == "<string>":       # an import; what a dataclass is made with
-                return
-            elif not trusted(filename):
-                if self.unknown is None and not frame.f_globals.get("__name__", "").startswith("namedtuple_"):
+            if kind == "seed" and self.reason is None:
+                caller = frame
+                while caller.f_back is not None and caller.f_code.co_filename.startswith(PACKAGE):
+                    caller = caller.f_back
+                self._say(f"{code.co_name}() of a random generator", caller)
+            elif kind == "user" and self.unknown is None:
+                if not frame.f_globals.get("__name__", "").startswith("namedtuple_"):
                     self.unknown = f"{code.co_name} ran where it could not be followed: it was called by " \
                                    f"{self._caller(frame)}"
-            elif self.reason is None and frame.f_globals.get("__name__", "").partition(".")[0] in MODULES:
+            elif kind == "library" and self.reason is None \
+                    and frame.f_globals.get("__name__", "").partition(".")[0] in MODULES:
                 caller = self._user(frame)
                 if caller is not None:
                     self._say(f"{frame.f_globals['__name__']}.{code.co_name}()", caller)
         elif event == "c_call" and self.reason is None:
-            filename = frame.f_code.co_filename
-            if not filename.startswith((PACKAGE, NUMPY)) and not is_copy(frame.f_code):
-                what = effect_of(arg)
-                if what is not None:
-                    caller = self._user(frame)
-                    if caller is not None:
-                        self._say(what, caller)
+            code = frame.f_code
+            known = _kinds.get(id(code))
+            kind = known[1] if known is not None and known[0] is code else kind_of(code)
+            if kind is OURS or code.co_filename.startswith(NUMPY):
+                return
+            what = effect_of(arg)
+            if what is not None:
+                caller = self._user(frame)
+                if caller is not None:
+                    self._say(what, caller)
 
     @staticmethod
     def _caller(frame):
