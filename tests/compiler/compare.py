@@ -2,7 +2,8 @@
 
 `compare` walks two structures side by side: results, arguments, and everything that can be reached from a module's
 names. Types are compared exactly, so that nothing may stand in the place of a number; tensors by contents, strides,
-offset, version, gradient and graph; and whatever is one object, or one memory, on the one side has to be so on the other.
+offset, version, gradient and graph; and whatever is one object, or one memory, on the one side has to be so on the
+other.
 """
 import array
 import collections
@@ -16,7 +17,8 @@ import numpy as np
 
 import flambeau as torch
 
-ATOMS = (int, float, complex, bool, str, bytes, type(None), type(...), range, slice, types.CodeType, torch.dtype, torch.device)
+ATOMS = (int, float, complex, bool, str, bytes, type(None), type(...), range, slice, types.CodeType, torch.dtype,
+         torch.device)
 TAGS = ("n", "note")          # attributes that the tests put on tensors
 OWN_MODULES = "random_"       # modules of this prefix are looked into
 
@@ -77,7 +79,11 @@ class Walk:
             self.memory_right.setdefault(id(b.storage), id(a.storage))
         self.need(cells == (id(b.storage), id(a.storage)), path, "shares memory with others:", a, b)
         self.held.append((a.storage, b.storage))
-        x, y = (t.detach().clone().contiguous().numpy() for t in (a, b))
+        x = a.detach().clone().contiguous().numpy()
+        try:
+            y = b.detach().clone().contiguous().numpy()
+        except Exception as error:
+            raise Different(f"{path}: cannot be looked at, {type(error).__name__}: {error}") from error
         if x.tobytes() != y.tobytes() and not (self.units and near(x, y, self.units)):
             raise Different(f"{path}: holds {y.tolist()}, plain {x.tolist()}")
         pairs = [(getattr(a, name, None), getattr(b, name, None), f"{path}.{name}") for name in TAGS]
@@ -123,9 +129,13 @@ def shown(x):
 def parts(x):
     """[(name, part), ...] of whatever has parts; what holds none that we know of has none."""
     if isinstance(x, (dict, types.MappingProxyType)):
-        return [part for i, (key, value) in enumerate(x.items()) for part in
-                ([(f"[{key!r}]", value)] if isinstance(key, ATOMS) else [(f".keys()[{i}]", key), (f"[key {i}]", value)])
-                if key not in ("__builtins__", "__warningregistry__")] + ([] if type(x) in (dict, types.MappingProxyType) else attributes(x))
+        made = []
+        for i, (key, value) in enumerate(x.items()):
+            if not isinstance(key, ATOMS):
+                made += [(f".keys()[{i}]", key), (f"[key {i}]", value)]
+            elif key not in ("__builtins__", "__warningregistry__"):
+                made.append((f"[{key!r}]", value))
+        return made if type(x) in (dict, types.MappingProxyType) else made + attributes(x)
     if isinstance(x, (list, tuple, collections.deque, array.array)):
         return [(f"[{i}]", part) for i, part in enumerate(x)] + attributes(x)
     if isinstance(x, (set, frozenset)):

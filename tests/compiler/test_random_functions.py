@@ -1,7 +1,7 @@
 """Random Python functions, compiled, do what they do: every call gives and leaves behind what the plain one does.
 
-`FLAMBEAU_TEST_EXAMPLES=5000` tries more than the suite does; `python -m tests.compiler.functions` does as well, and says how
-much was replayed.
+`FLAMBEAU_TEST_EXAMPLES=5000` tries more than the suite does; `python -m tests.compiler.functions` does as well, and
+says how much was replayed.
 """
 import os
 
@@ -9,7 +9,7 @@ import pytest
 
 import flambeau as torch
 
-from . import functions
+from . import tables
 from .compare import Different
 from .functions import Call, Program, Writer, check, failure, minimised
 
@@ -45,8 +45,9 @@ def test_much_of_it_is_replayed():
 
 
 def program(body, *calls, setup=""):
-    source = f"{functions.PRELUDE}\n{setup}\ndef entry(x, y, n, r):\n    {body}\n"
-    return Program(source, "entry", [Call("", f"fresh(1, 4, 3), fresh(2, 4, 3), {call}", False, True) for call in calls])
+    source = f"{tables.PRELUDE}\n{setup}\ndef entry(x, y, n, r):\n    {body}\n"
+    calls = [Call("", f"fresh(1, 4, 3), fresh(2, 4, 3), {call}", False, True) for call in calls]
+    return Program(source, "entry", calls)
 
 
 class Forgetful:
@@ -89,7 +90,8 @@ def test_what_is_wrong_is_seen(what, monkeypatch):
 
 def test_a_program_is_made_smaller(monkeypatch):
     monkeypatch.setattr(torch, "compile", Forgetful)
-    large = program("h = x.tanh()\n    for i in range(3):\n        y = y + i\n    return (h * 0 + n, y)", "1, 0.5", "1, 0.5", "2, 0.5")
+    body = "h = x.tanh()\n    for i in range(3):\n        y = y + i\n    return (h * 0 + n, y)"
+    large = program(body, "1, 0.5", "1, 0.5", "2, 0.5")
     small = minimised(large)
     assert len(small.calls) == 2 and "tanh" not in small.source and "for" not in small.source
     assert "holds" in failure(small)

@@ -20,7 +20,8 @@ from flambeau.base import settings
 from flambeau.nn import functional as F
 
 from .compare import Walk, parts
-from .functions import PRELUDE, Call, Program, check
+from .functions import Call, Program, check
+from .tables import PRELUDE
 
 
 @pytest.fixture(autouse=True, params=["reference", "native"])
@@ -90,12 +91,16 @@ COUNTERS = {
     "a buffer's attribute": ("", "memory.n", "memory.n = (memory.n + 1) % 4"),
     "a count that only grows": ("state = types.SimpleNamespace(at=0)", "state.at % 4", "state.at += 1"),
 }
-WRITES = ["memory[{at}] = v", "memory[{at}] += v", "memory[{at}].add_(v)", "memory[{at}].copy_(v)", "memory[{at}, 1] = 5.0", "memory[:, {at} % 2] = 5.0",
-          "memory[..., {at} % 2] *= 2", "memory[-{at}] = v", "memory[{at}:{at} + 1] = v", "memory.narrow(0, {at}, 1).fill_(3)",
-          "memory.select(0, {at}).zero_()", "memory[{at}].mul_({at})", "memory.view(-1)[{at}] = 7", "memory.t()[:, {at}] = v",
-          "memory[torch.tensor([{at}])] = v", "memory.index_fill_(0, torch.tensor([{at}]), 2)", "memory[[{at}]] += v",
-          "memory.index_copy_(0, torch.tensor([{at}]), v[None])", "memory.data[{at}] = v", "torch.add(v, 1, out=memory[{at}])",
-          "memory[memory > {at}] = 1.0", "memory.masked_fill_(memory > 1, {at})", "memory.fill_({at})", "memory.roll({at}, 0)"]
+WRITES = [
+    "memory[{at}] = v", "memory[{at}] += v", "memory[{at}].add_(v)", "memory[{at}].copy_(v)", "memory[{at}, 1] = 5.0",
+    "memory[:, {at} % 2] = 5.0", "memory[..., {at} % 2] *= 2", "memory[-{at}] = v", "memory[{at}:{at} + 1] = v",
+    "memory.narrow(0, {at}, 1).fill_(3)", "memory.select(0, {at}).zero_()", "memory[{at}].mul_({at})",
+    "memory.view(-1)[{at}] = 7", "memory.t()[:, {at}] = v", "memory[torch.tensor([{at}])] = v",
+    "memory.index_fill_(0, torch.tensor([{at}]), 2)", "memory[[{at}]] += v",
+    "memory.index_copy_(0, torch.tensor([{at}]), v[None])", "memory.data[{at}] = v",
+    "torch.add(v, 1, out=memory[{at}])", "memory[memory > {at}] = 1.0", "memory.masked_fill_(memory > 1, {at})",
+    "memory.fill_({at})", "memory.roll({at}, 0)",
+]
 
 
 @pytest.mark.parametrize("where, write, executor", mostly_reference(COUNTERS, WRITES))
@@ -122,10 +127,14 @@ def test_counters_are_replayed(executor):
 
 # --- writes to arguments that are part of a graph ----------------------------------------------------------------------
 
-IN_PLACE = ["x.mul_(3)", "x.relu_()", "F.relu(x, inplace=True)", "nn.ReLU(inplace=True)(x)", "x.mul_(x)", "x += 1", "x *= w", "x[0] = 1.0", "x[:2].mul_(3)", "x[i] = 2.0",
-            "x[i].mul_(w[0])", "x.copy_(w)", "x.add_(w, alpha=r)", "x.zero_()", "x.masked_fill_(x > 0, 2.0)", "x.t().mul_(2)", "x.tanh_()", "x[1:].add_(x[:1])",
-            "x.data.mul_(2)", "x.detach().mul_(2)", "x.clamp_(-r, r)", "F.dropout(x, 0.5, inplace=True)", "x.view(-1)[i] = r", "x.fill_(r)", "x.sigmoid_()",
-            "nn.Sequential(nn.ReLU(inplace=True), nn.Dropout(0.5, inplace=True))(x)", "x.index_fill_(0, torch.tensor([i]), r)", "torch.mul(x, 2, out=x)"]
+IN_PLACE = [
+    "x.mul_(3)", "x.relu_()", "F.relu(x, inplace=True)", "nn.ReLU(inplace=True)(x)", "x.mul_(x)", "x += 1", "x *= w",
+    "x[0] = 1.0", "x[:2].mul_(3)", "x[i] = 2.0", "x[i].mul_(w[0])", "x.copy_(w)", "x.add_(w, alpha=r)", "x.zero_()",
+    "x.masked_fill_(x > 0, 2.0)", "x.t().mul_(2)", "x.tanh_()", "x[1:].add_(x[:1])", "x.data.mul_(2)",
+    "x.detach().mul_(2)", "x.clamp_(-r, r)", "F.dropout(x, 0.5, inplace=True)", "x.view(-1)[i] = r", "x.fill_(r)",
+    "x.sigmoid_()", "nn.Sequential(nn.ReLU(inplace=True), nn.Dropout(0.5, inplace=True))(x)",
+    "x.index_fill_(0, torch.tensor([i]), r)", "torch.mul(x, 2, out=x)",
+]
 GIVEN = {"a result": "w * 2", "a view of a result": "(whole := w * 2)[:]", "part of a result": "(whole := torch.cat([w, w]))[1:5]",
          "a result seen otherwise": "(w * 2).view(2, 2, 3).view(4, 3)", "a transposed result": "(w * 2).t().contiguous().t()",
          "data": "fresh(2, 4, 3)", "part of data": "v[1:5]", "a leaf": "w", "a view of a leaf": "w[:]"}
@@ -162,7 +171,7 @@ STATE = {
     "positions and names": ("", "def entry(x, *more, a=1, **k):\n    return x * a + len(more) + sum(k.values()) * 2",
         [("", "fresh(1, 3), 1.0"), ("", "fresh(1, 3), a=1.0"), ("", "fresh(1, 3), b=1.0"), ("", "fresh(1, 3), 1.0, a=2.0")] * 2),
     "an attribute of an argument": ("", "def entry(x): return x * getattr(x, 'n', 1.0)",
-        [("x = fresh(1, 3)\nx.n = %s" % n, "x") for n in ("2.0", "3.0", "4.0", "None or 2", "2.0", "3.0")] + [("", "fresh(1, 3)")]),
+        [(f"x = fresh(1, 3)\nx.n = {n}", "x") for n in ("2.0", "3.0", "4.0", "None or 2", "2.0", "3.0")] + [("", "fresh(1, 3)")]),
     "an attribute of a tensor of the state": ("w = fresh(1, 3)\nw.n = 2.0", "def entry(x): return x * w.n", ["w.n = 3.0", "w.n = 4", "w.n = 2.0"]),
     "a class through a classmethod": ("class C:\n    k = 2.0\n    @classmethod\n    def scale(cls, x): return x * cls.k\nclass D(C): pass",
         "def entry(x): return C.scale(x) + D.scale(x)", ["C.k = 3.0", "D.k = 5.0", "C.k = 7.0", "del D.k"]),
