@@ -69,7 +69,7 @@ class Other_$0(Base_$0):
 thing_$0 = Derived_$0()"""
 
 PLACES = [
-    Place("value_$0 = $k", ("value_$0", 'globals()["value_$0"]'), ("value_$0 = $k",), declares="value_$0"),
+    Place("value_$0 = $k", ("value_$0",), ("value_$0 = $k",), declares="value_$0"),
     Place("state_$0 = types.SimpleNamespace(n=$k)",
           ("state_$0.n", 'getattr(state_$0, "n")', 'vars(state_$0)["n"]', 'operator.attrgetter("n")(state_$0)',
            "(lambda: state_$0.n)()"),
@@ -160,6 +160,8 @@ PLACES = [
     Place("local_$0 = threading.local()\nlocal_$0.n = $k", ("local_$0.n",), ("local_$0.n = $k",)),
     Place("context_$0 = contextvars.ContextVar('context_$0')\ncontext_$0.set($k)", ("context_$0.get()",),
           ("context_$0.set($k)",), rare=True),
+    Place("dynamic_$0 = $k", ('globals()["dynamic_$0"]', "eval('dynamic_$0')"), ("dynamic_$0 = $k",), declares="dynamic_$0",
+          rare=True),
     Place("deque_$0 = collections.deque([$k, $k], 2)", ("deque_$0[0]", "deque_$0[-1]"), ("deque_$0[0] = $k",),
           ("deque_$0.append($k)", "deque_$0.rotate()")),
     Place("ordered_$0 = collections.OrderedDict(n=$k, m=$k)", ('ordered_$0["n"]', "list(ordered_$0.values())[0]"),
