@@ -21,7 +21,7 @@ from importlib import import_module
 
 from ..autograd.function import Function
 from ..base.errors import line_of, user_frame
-from ..base.op import OpType
+from ..base.op import Op
 from ..tensor.protocol import OURS
 from ..tensor.tensor import Tensor
 from ..tensor.write import update
@@ -173,7 +173,9 @@ class Follower:
 
     def attr(self, thing, name):
         """`thing.name`."""
-        if not self.live() or type(thing) in TRACED:
+        if type(thing) in TRACED:
+            return thing if name == "real" else getattr(fixed(thing), name)
+        if not self.live():
             return getattr(thing, name)
         if isinstance(thing, Tensor):
             return self._tensor_attr(thing, name)
@@ -689,6 +691,7 @@ class Follower:
             thing = self.call(method, (thing,))
             kind = type(thing)
         if isinstance(getattr(kind, "__next__", None), types.FunctionType):
+            self._guard_lookup(kind, "__next__")
             return self._steps(thing, kind.__next__)
         if self._sees(thing) and not isinstance(thing, (str, range)):
             self.escape(thing)
@@ -784,7 +787,7 @@ class Follower:
             return self.call(f.__func__, (f.__self__, *args), kwargs)
         if kind is types.FunctionType:
             return self._function(f, args, kwargs)
-        if isinstance(f, OpType):
+        if isinstance(f, Op):
             return self._engine(f, args, kwargs)
         if isinstance(f, type):
             return self._construct(f, args, kwargs)
@@ -817,7 +820,7 @@ class Follower:
         code = f.__code__
         if is_copy(code):
             return f(*args, **kwargs)
-        if not is_followed_file(code.co_filename) and not hasattr(f, "__wrapped__"):
+        if not is_followed_file(code.co_filename) and (hasattr(f, "op") or not hasattr(f, "__wrapped__")):
             return self._engine(f, args, kwargs)
         return self._followed(f, args, kwargs)
 
@@ -854,8 +857,8 @@ class Follower:
         if f is update:                                      # an operation that writes to several tensors at once
             op, written, inputs = args
             return f(op, written, tuple([a if keeps(op, i, a) else fixed(a) for i, a in enumerate(inputs)]))
-        op = f if isinstance(f, OpType) else getattr(f, "op", None)
-        op = op if isinstance(op, OpType) else None
+        op = f if isinstance(f, Op) else getattr(f, "op", None)
+        op = op if isinstance(op, Op) else None
 
         def given(at, a):
             if type(a) in TRACED:
@@ -891,7 +894,7 @@ class Follower:
         known = MODELS.get(cls)
         if known is not None:
             return known(self, *args, **kwargs)
-        if is_engine(cls) or isinstance(cls, OpType):
+        if is_engine(cls):
             return self._engine(cls, args, kwargs)
         if cls.__module__ == "builtins" or issubclass(cls, tuple) or type(cls).__call__ is not type.__call__:
             return self._c_function(cls, args, kwargs)
@@ -978,6 +981,9 @@ class Follower:
         kind = type(thing)
         if not self.live() or is_engine(kind) or not isinstance(getattr(kind, "__enter__", None), types.FunctionType):
             return thing
+        self.journal.typed(thing)
+        for name in ("__enter__", "__exit__"):
+            self._guard_lookup(kind, name)
         return Manager(self, thing)
 
 
@@ -1128,6 +1134,7 @@ def _number(kind):
                 method = getattr(type(args[0]), name, None)
                 if isinstance(method, types.FunctionType) and not isinstance(args[0], Tensor) \
                         and type(args[0]) not in TRACED:
+                    follower._guard_lookup(type(args[0]), name)
                     return kind(follower.plain(follower.call(method, (args[0],))))
         return kind(*[follower.escape(a) for a in args], **kwargs)
     return model

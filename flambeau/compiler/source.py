@@ -336,6 +336,10 @@ class Writer:
             self.line("d = {" + ", ".join(f"id({s})" for s in loose) + "}")
             self.guard(f"len(d) != {len(loose)} or not d.isdisjoint({self.const(others)})",
                        "tensors that shared no memory share none")
+        for storage in stored:                               # what is written takes the place of all that was there
+            if storage in self.loose:
+                self.guard(f"{self.cells[storage]}.nbytes != {storage.nbytes}",
+                           f"{self.study.trace.storages[storage]} is all of its memory, or part of as much")
         apart = dict.fromkeys([*stored, *[what for kind, what in sources if kind == "entry"]])
         tests = [f"{self.cells[s]}.exported and {self.cells[s]}.still_exported()" for s in apart]
         tests += [f"{self.cells[s]}.readonly" for s in stored if s in self.loose]
@@ -442,11 +446,12 @@ class Writer:
             if storage not in alone:
                 after.append(f"y{number} = cell({contents(*source)}, {facts})")
                 continue
-            # A gradient that takes the place of one that nobody else can see: the old tensor, with new contents.
+            # A gradient that takes the place of one that nobody else can see: the old tensor, with new contents. The
+            # replay lets go of it first, since its own variables would be somebody else.
             edge, now = alone[storage]
             held, cell, new = self.names[id(edge.child)], self.cells[edge.child.storage], contents(*source)
-            self.recycling.append(f"{new} = recycled({held}, {cell})")
-            after.append(f"if {new} is not {cell}.value: {self.item(edge)} = "
+            self.recycling += [f"del {held}, {cell}", f"{new} = q{number} = recycled({self.holder(edge)})"]
+            after.append(f"if {new} is not q{number}: {self.item(edge)} = "
                          f"tensor(cell({new}, {facts}), {self.fresh(facts_of(now))})")
             words.append(f"puts a tensor into {edge.path}")
         rest = [tensor for tensor in study.new_tensors.values() if tensor.storage not in alone]
@@ -485,7 +490,10 @@ class Writer:
                                       f"{len(gradient.runner.code)} operations")
 
     def _alone(self):
-        """{storage: (edge, tensor)} of new gradients that stand in one place only, where another one stood before."""
+        """{storage: (edge, tensor)} of new gradients that stand in one place only, where another one stood before.
+
+        That one has no use after the call: not as a result or part of one, nor in another place or for a backward.
+        """
         study, places = self.study, {}
         used = {storage for _, storage in study.read} | {storage for storage, *_ in study.stored}
         sources = list(study.new_storages.values()) + [source for _, source, *_ in study.stored]
@@ -493,12 +501,18 @@ class Writer:
         bases = {id(tensor._base) for tensor in study.new_tensors.values()}
         for tensor in study.new_tensors.values():
             places.setdefault(tensor.storage, []).append(tensor)
+        kept = returned | bases | {id(now) for _, now in study.moves}
+        if study.gradient is not None:
+            kept |= {id(tensor) for tensor in (*study.gradient.bounds, *study.gradient.live)}
+            used |= {what for _, (kind, what) in study.gradient.takes if kind == "entry"}
         found = {}
         for edge, now in study.moves:
             old = edge.child
             if edge.kind == "grad" and isinstance(now, Tensor) and isinstance(old, Tensor) and now.spec is old.spec \
                     and id(now) in study.new_tensors and len(places[now.storage]) == 1 and id(now) not in returned \
                     and id(now) not in bases and now._base is None and old.storage not in used \
+                    and id(old) not in kept and old.storage not in places and self.names[id(old)][0] == "v" \
+                    and self.cells[old.storage][0] == "s" \
                     and study.new_storages.get(now.storage, "")[:1] == ("made",) \
                     and sources.count(study.new_storages[now.storage]) == 1 \
                     and sum(other is now for _, other in study.moves) == 1 \

@@ -5,11 +5,11 @@ which storages got which contents, which places hold other tensors or numbers, w
 the instructions read, and which checks of data go with them.
 """
 import gc
-import sys
 import types
 from collections import deque
 
 from ..base import dtypes
+from ..base.ownership import RESULT, counts
 from ..base.spec import Size
 from ..tensor.dispatch import _overrides
 from ..tensor.protocol import own_state
@@ -18,8 +18,6 @@ from .capture import Noted, history, tensor_state
 from .gradient import Gradient, is_live
 from .journal import EQUAL, PLAIN, is_record, keys_of, short
 from .traced import TRACED
-
-_refs = sys.getrefcount
 
 
 class Unfit(Exception):
@@ -261,8 +259,9 @@ class Study:
         code, values = trace.code, trace.values
         fine = self.needs.keys() | (done.held(trace) if done is not None else set())
         for attempt in range(2):
+            holders = counts(values)
             held = [(entry, slot) for entry, _, _, _, first in code for slot in range(first, first + len(entry.outs))
-                    if slot not in fine and _refs(values[slot]) > 2]
+                    if slot not in fine and holders[slot] > RESULT]
             if not held:
                 return
             if not attempt:
