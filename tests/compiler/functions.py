@@ -123,7 +123,7 @@ class Writer:
         if there and self.chance(2) or len(self.known) > 6 and there:
             return self.one(there)
         weighted = tables.PLACES[:6] * 2 + tables.PLACES
-        fitting = [p for p in weighted if kind in p.kinds.split() and (not p.rare or self.chance(6))]
+        fitting = [p for p in weighted if kind in p.kinds.split() and (not p.rare or not self.calm and self.chance(4))]
         if self.form in ("machine", "machine.step", "module"):
             fitting.insert(1, tables.OF_METHOD)
         place, number = self.one(fitting), next(self.ids)
@@ -134,6 +134,8 @@ class Writer:
         self.known.append((place, number, kind))
         events = [*place.events] + [w for w in place.writes if "self" not in w]
         self.events += [(e, number, kind) for e in events] * 3
+        if self.calm and not self.chance(4):
+            return place, number
         if place.writes and kind in ("int", "float", "str", "maybe", "bool") and self.chance(3) or \
                 place.writes and kind in ("int", "float") and self.chance(2):
             self.wrote.append((place, number, kind))
@@ -232,6 +234,7 @@ class Writer:
         return use
 
     def program(self):
+        self.calm = self.chance(2)            # little changes from call to call, so that most of them are replayed
         self.form = self.one(["entry", "entry", *tables.FORMS])
         if self.form == "made":
             self.events += tables.OUTSIDE_EVENTS
@@ -263,17 +266,19 @@ class Writer:
                             for forms in (tables.X_FORMS, tables.Y_FORMS))
         x_form, y_form, given_form = self.one(x_forms), self.one(y_forms), self.one(given)
         n_form = self.one(tables.N_FORMS)
-        ints, floats = ([self.one(tables.LITERALS[kind]) for _ in range(3)] for kind in ("int", "float"))
+        ints, floats = ([self.one(tables.LITERALS[kind]) for _ in range(1 + self.pick(2) if self.calm else 3)]
+                        for kind in ("int", "float"))
         backward = self.chance(2)
+        seldom = 40 if self.calm else 12
         for count in range(8 + self.pick(7)):
-            event = self.event() if count > 2 and self.chance(4) else ""
-            x = self.one(x_forms) if self.chance(12) else x_form
-            y = self.one(y_forms) if self.chance(12) else y_form
+            event = self.event() if count > 2 and self.chance(6 if self.calm else 4) else ""
+            x = self.one(x_forms) if self.chance(seldom) else x_form
+            y = self.one(y_forms) if self.chance(seldom) else y_form
             n = str(count) if n_form == "$c" else self.one(ints) if n_form == "$k" else n_form
-            extra = self.fill_literals(self.one(given) if self.chance(6) else given_form, 0, "float")
+            extra = self.fill_literals(self.one(given) if self.chance(seldom // 2) else given_form, 0, "float")
             x, y = x.replace("$k", str(count)), y.replace("$k", str(count + 3))
             arguments = f"(a := {x}), {y}, {n}, {self.one(floats)}{extra}"
-            made.append(Call(event, arguments, backward != self.chance(12), not self.chance(4)))
+            made.append(Call(event, arguments, backward != self.chance(seldom), not self.chance(4)))
         return made
 
     def event(self):
