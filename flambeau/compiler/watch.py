@@ -65,6 +65,18 @@ def is_followed_file(filename):
     return not trusted_numpy(filename)
 
 
+def is_engine_function(f):
+    """Whether a function belongs to the engine, or to NumPy."""
+    f = getattr(f, "__func__", f)
+    code = getattr(f, "__code__", None)
+    return code is not None and not is_followed_file(code.co_filename)
+
+
+def is_ours(module):
+    """Whether a module is one of this package."""
+    return module.__name__.partition(".")[0] == __name__.partition(".")[0]
+
+
 def effect_of(function):
     """What a function or class written in C may do that a replay would not repeat, in words; None for nothing."""
     if isinstance(function, type):
@@ -98,6 +110,13 @@ def effect_of(function):
             return None if (base.__module__ or "").partition(".")[0] in PURE_MODULES else \
                 f"{base.__module__}.{base.__qualname__}.{name}()"
     return f"{where}.{kind.__qualname__}.{name}()"
+
+
+def is_profiled():
+    """Whether a profiler wants to see the Python run; since Python 3.12 it may be one of sys.monitoring."""
+    monitoring = getattr(sys, "monitoring", None)
+    return sys.getprofile() is not None or \
+        monitoring is not None and monitoring.get_tool(monitoring.PROFILER_ID) is not None
 
 
 OURS = "ours"
