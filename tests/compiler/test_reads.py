@@ -68,6 +68,7 @@ READS = """
     x[range(4)[i % 4]]    x[min(i, 3)]    x[max(i - 2, 0)]    x[divmod(i, 4)[1]]    x[i & 3]    x[i >> 1]    x[round(i / 2)]    x[int(i * 0.5)]
     x[len(range(i % 4))]    x[{0: 0, 1: 2}.get(i, 1)]    x[(0, 1, 2, 3, 0, 1, 2, 3)[i]]    x[i // 2]    x[abs(-i) % 4]    x[int(str(i)) % 4]
     x[math.isqrt(i)]    x[bool(i > 2)]    x[0 if i < 3 else 1]    x[(i or 1) % 4]    x[sum(range(i % 4)) % 4]    x[i.bit_length()]    x[~i]
+    x[pow(i, 3, 7) % 4]    x[i.__add__(1) % 4]    x[1 if i.__eq__(2) is True else 0]    x[divmod(i, 3)[0]]
     d[i].item()    d[i:].tolist()    x[i % 4].shape    d[i:].shape[0]    d[i:].storage_offset()    d[i].expand(2)    d[i:].stride()    len(d[i:])
 """
 READS = [spelling.strip() for line in READS.split("\n") for spelling in line.split("    ") if spelling.strip()]
@@ -162,6 +163,12 @@ def test_arguments_that_share_memory(given, executor):
     agree(source, calls, executor)
 
 
+def test_an_argument_that_is_part_of_more(executor):
+    """A recording of arguments that are all of their memory does not fit one that is not."""
+    source = "large = fresh(1, 6, 3)\ndef entry(x):\n    x.tanh_()\n    return x[0]\n"
+    agree(source, ["fresh(1, 4, 3)", "fresh(2, 4, 3)", "large[:4]", "fresh(3, 4, 3)", "large[2:]", "large[:4]", "large.t()[:, 1:5].t()"], executor)
+
+
 # --- state ---------------------------------------------------------------------------------------------------------------
 
 # What is set up, the function's body, and what happens between calls.
@@ -247,6 +254,14 @@ STATE = {
     "sorted with a key": ("k = {'a': 1, 'b': 2}", "def entry(x):\n    for name in sorted(k, key=lambda n: k[n]): x = x * 2 + ord(name)\n    return x", ["k['a'] = 3", "k['b'] = 4"]),
     "a generator": ("s = [1.0, 2.0]\ndef g():\n    for v in s: yield v", "def entry(x):\n    for v in g(): x = x * v\n    return x", ["s[0] = 3.0", "s.append(4.0)"]),
     "an iterator": ("it = iter(range(100))", "def entry(x): return x * next(it)", ["next(it)"]),
+    "__enter__ replaced": ("class M:\n    n = 2.0\n    def __enter__(self): return self.n\n    def __exit__(self, *error): pass\nm = M()",
+        "def entry(x):\n    with m as k: return x * k", ["M.__enter__ = lambda self: 3.0", "m.n = 5.0"]),
+    "a class that answers before __getattr__": ("table = {'k': 2.0}\nclass C:\n    def __getattr__(self, name): return table[name]\nc = C()",
+        "def entry(x): return x * c.k", ["C.k = 5.0", "table['k'] = 7.0", "del C.k"]),
+    "an exception that does not come": ("s = [0]", "def entry(x):\n    with contextlib.suppress(ZeroDivisionError):\n        x = x * (1 / s[0])\n        x = x + 1\n    return x", ["s[0] = 2", "s[0] = 0", "s[0] = 4"]),
+    "a key that is there now": ("s = types.SimpleNamespace(n=0)", "def entry(x):\n    try: return x * {1: 2.0, 2: 3.0}[s.n]\n    except KeyError: return x", ["s.n = 1", "s.n = 2", "s.n = 3"]),
+    "a number written and read again": ("table = {'n': 0.5, 'm': 0.0}\nclass S: __slots__ = ('n',)\ns = S()\ns.n = 0.5",
+        "def entry(x):\n    k = (lambda m, n: n)(**table)\n    table.update(n=k + 1)\n    s.n += 0.25\n    return x * table['n'] + math.floor(math.fsum([table['n'], s.n]))", ["table['n'] = 2.0", "s.n = 0.0"]),
     "a context manager": ("s = types.SimpleNamespace(k=2.0)\n@contextlib.contextmanager\ndef scaled():\n    yield s.k", "def entry(x):\n    with scaled() as k: return x * k", ["s.k = 3.0", "s.k = 4"]),
     "a decorator's closure": ("def by(k):\n    def wrap(f):\n        @functools.wraps(f)\n        def form(x): return f(x) * k[0]\n        return form\n    return wrap\nk = [2.0]\n@by(k)\ndef g(x): return x + 1",
         "def entry(x): return g(x)", ["k[0] = 3.0", "k[0] = 4"]),
