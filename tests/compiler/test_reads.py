@@ -83,6 +83,13 @@ def test_a_number_of_the_call(spelling, executor):
     agree(source, [str(i) for i in ORDER], executor)
 
 
+@pytest.mark.parametrize("raises", ["1 / (i // 2)", "i % (i // 2)", "math.sqrt(i - 2)", "math.log(i - 1)", "{1: 1, 3: 2}[i]", "[1, 2][i]", "(0.0) ** (i - 2)", "int('12x'[i % 4])", "1 << (i - 2)"])
+def test_that_a_number_raises_is_an_answer(raises, executor):
+    """Where a line raises for one number and not for the next, another line runs."""
+    source = f"d = fresh(1, 3)\ndef entry(i):\n    try: k = {raises}\n    except Exception as error: return d - 1, type(error).__name__\n    return d * k\n"
+    agree(source, [str(i) for i in (0, 1, 0, 2, 3, 1, 4, 0, 5)], executor)
+
+
 COUNTERS = {
     "an attribute": ("state = types.SimpleNamespace(at=0)", "state.at", "state.at = (state.at + 1) % 4"),
     "a dictionary": ("state = {'at': 0}", "state['at']", "state['at'] = (state['at'] + 1) % 4"),
