@@ -124,8 +124,8 @@ def _object_setattr(follower, thing, name, value):
 
 
 MODELS = {
-    getattr: _getattr, hasattr: _hasattr, len: _len, type: _type, vars: _vars, dir: _dir, bool: _bool, dict: _dict, pow: _pow,
-    float: _number(float), int: _number(int),
+    getattr: _getattr, hasattr: _hasattr, len: _len, type: _type, vars: _vars, dir: _dir, bool: _bool, dict: _dict,
+    pow: _pow, float: _number(float), int: _number(int),
     setattr: lambda follower, thing, name, value: follower.store_attr(value, thing, follower.plain(name)),
     delattr: lambda follower, thing, name: follower.delete_attr(thing, follower.plain(name)),
     object.__setattr__: _object_setattr,

@@ -5,11 +5,12 @@ import types
 
 from ..tensor.protocol import OURS
 from ..tensor.tensor import Tensor
-from .journal import MAPPINGS, MISSING, SEQUENCES, is_engine, short
+from .journal import MAPPINGS, MISSING, SEQUENCES, attributes_of, is_engine, short
 from .traced import TRACED, plain as fixed
 from .watch import is_engine_function, is_followed_file, is_ours
 
 FUNCTION_TYPES = (types.FunctionType, types.MethodType)
+LOOKED_UP = (types.FunctionType, staticmethod, classmethod, property)
 
 
 class Reading:
@@ -89,6 +90,10 @@ class Reading:
         if is_engine(cls):
             return
         if (cls, name) not in self.journal.lookups:
+            found = self._lookup(cls, name)
+            if not isinstance(found, LOOKED_UP):             # a descriptor, which getattr() of the class would ask
+                self._guard_lookup_static(cls, name, found)
+                return
             found = getattr(cls, name)
             self.journal.lookups[cls, name] = getattr(found, "__func__", found)
 
@@ -174,7 +179,7 @@ class Reading:
                 self._guard_lookup_static(cls, name, found)
                 return self.call(kind.__get__, (found, thing, cls))
             return getattr(thing, name)
-        held = getattr(thing, "__dict__", None)
+        held = attributes_of(thing)
         if isinstance(held, dict):
             if name in held:
                 return self.place("attribute", thing, name, f"{path}.{name}", held[name]) if seen else held[name]

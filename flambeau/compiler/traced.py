@@ -89,7 +89,7 @@ def plain(x):
 
 
 def computed(function, args):
-    """What `function` gives for plain numbers in the place of Traced ones; if it raises, they have to be these again."""
+    """What `function` gives for the plain numbers; if it raises, they have to be these again for a replay."""
     try:
         return function(*(x._value if type(x) in TRACED else x for x in args))
     except Exception:
