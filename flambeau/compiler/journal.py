@@ -290,8 +290,11 @@ class Journal:
 
 def attributes_of(thing):
     """The dictionary of an object's attributes; None if it has none. Asked so that no code of its class runs."""
+    get = type(thing).__getattribute__
+    if isinstance(get, types.FunctionType):
+        get = object.__getattribute__
     try:
-        return object.__getattribute__(thing, "__dict__")
+        return get(thing, "__dict__")
     except AttributeError:
         return None
 

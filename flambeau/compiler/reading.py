@@ -5,7 +5,7 @@ import types
 
 from ..tensor.protocol import OURS
 from ..tensor.tensor import Tensor
-from .journal import MAPPINGS, MISSING, SEQUENCES, attributes_of, is_engine, short
+from .journal import MAPPINGS, MISSING, PLAIN, SEQUENCES, attributes_of, is_engine, short
 from .traced import TRACED, plain as fixed
 from .watch import is_engine_function, is_followed_file, is_ours
 
@@ -178,7 +178,9 @@ class Reading:
             if isinstance(getattr(kind, "__get__", None), types.FunctionType):
                 self._guard_lookup_static(cls, name, found)
                 return self.call(kind.__get__, (found, thing, cls))
-            return getattr(thing, name)
+            child = getattr(thing, name)                     # what C code computes
+            return self.place("slot", thing, name, f"{path}.{name}", child) if seen and isinstance(child, PLAIN) \
+                else child
         held = attributes_of(thing)
         if isinstance(held, dict):
             if name in held:
@@ -205,7 +207,10 @@ class Reading:
         if isinstance(getter, types.FunctionType):
             self._guard_lookup(cls, "__getattr__")
             return self.call(getter, (thing, name))
-        return getattr(thing, name)
+        child = getattr(thing, name)
+        if seen:
+            self.refuse(f"where {path}.{name} stands cannot be seen")
+        return child
 
     def _guard_lookup_static(self, cls, name, found):
         """A descriptor, which `getattr` of the class would ask for something."""
