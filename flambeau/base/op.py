@@ -250,7 +250,7 @@ class Op(metaclass=Kind):
             op.operands = tuple(op.operands.split())
         op.operand_at = tuple(name in op.operands for name in op.arg_names)
         op.flag_at = tuple(i for i, d in enumerate(defaults) if d.__class__ is bool)
-        op.count_at = tuple(i for i, name in enumerate(op.arg_names) if name in COUNTS)
+        op.count_at = tuple(i for i, name in enumerate(op.arg_names) if name in COUNTS and name not in op.scalars)
         op.number_at = tuple(i for i, name in enumerate(op.arg_names) if name in COUNTS or name in DIMS)
         # what a binary operator adds to its two operands: the other arguments, and how they stand in the key
         op.tail = op.defaults[2:]

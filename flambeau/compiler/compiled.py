@@ -5,7 +5,6 @@ it. Otherwise the call is recorded, which is the ordinary call and gives the ord
 it can be replayed, and a reason why not otherwise. After eight calls that could not, the function is left alone.
 """
 import functools
-import sys
 import threading
 import types
 import weakref
@@ -21,6 +20,7 @@ from .parts import REFUSED, Miss
 from .source import Recording
 from .study import Study, Unfit
 from .traced import TRACED
+from .watch import is_profiled
 
 TRIES = 8                     # calls in a row that could not be replayed, until we give up
 KEPT = 8                      # recordings of one function
@@ -94,7 +94,7 @@ class Compiled:
     def _call(self, args, kwargs, misses):
         fn = self._compiles
         if self.gave_up or modes.level >= 0 or modes.anomaly or modes.saved_hooks or modes.autocast is not None \
-                or is_profiled():                            # a profiler wants to see the Python run
+                or is_profiled():
             return fn(*args, **kwargs)
         for found, guard in misses:
             if guard == -1 or guard == found.outside:        # refused data; memory that NumPy holds for a while
@@ -244,9 +244,3 @@ def reset():
     """Forget every recording."""
     for compiled in list(_all):
         compiled.recordings, compiled.reasons, compiled.gave_up, compiled._failures = [], [], None, 0
-
-
-def is_profiled():
-    """Whether a profiler looks on: from Python 3.12 on, cProfile is a tool of `sys.monitoring`."""
-    watching = getattr(sys, "monitoring", None)
-    return sys.getprofile() is not None or watching is not None and watching.get_tool(watching.PROFILER_ID) is not None

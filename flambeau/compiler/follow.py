@@ -45,7 +45,7 @@ class Follower(Reading, Writing, Expressions, Calling):
 
     def close(self):
         """From here on this is only what functions that were made inside go through: nothing is noted any more."""
-        self.open = False
+        self.open, self.published = False, {}
 
     def forget(self):
         """Let go of everything: copies that live on hold the Follower."""
@@ -64,8 +64,11 @@ class Follower(Reading, Writing, Expressions, Calling):
 
     def dress(self, edge, value):
         """What a copy sees of the value in a place."""
-        if edge in self.written:                             # by the call itself, or by code that is not followed
-            return self.stored.get(edge, value)
+        if value is not edge.child:                          # by the call itself, or by code that is not followed
+            self.written.add(edge)
+        if edge in self.written:
+            mine = self.stored.get(edge)
+            return mine if mine is not None and (undressed(mine),) == (value,) else value      # nan is itself there
         mine = self.proxies.get(edge)
         if mine is not None:
             return mine
@@ -138,6 +141,11 @@ class Follower(Reading, Writing, Expressions, Calling):
 
     def _sees(self, thing):
         return id(thing) in self.journal.seen
+
+
+def undressed(x):
+    """A Traced number, or a tuple with some, as plain numbers."""
+    return x._value if type(x) in TRACED else tuple([part._value if type(part) in TRACED else part for part in x])
 
 
 def is_floats(x):

@@ -71,7 +71,7 @@ class Edge:
             return MISSING
 
     def writable(self):
-        return not isinstance(self.holder, tuple) and self.kind not in ("slot", "referent")
+        return not isinstance(self.holder, tuple) and self.kind != "referent"
 
 
 class Journal:

@@ -472,7 +472,8 @@ class Writer:
             text = now._name if type(now) in TRACED else "None" if now is None else \
                 "(" + "".join(word(x) + ", " for x in now) + ")" if type(now) is tuple else \
                 self.fresh(now) if isinstance(now, PLAIN) else self.names[id(now)]
-            after.append(f"setattr({self.holder(edge)}, {edge.key!r}, {text})" if isinstance(edge.holder, type) else
+            set_by_name = isinstance(edge.holder, type) or edge.kind == "slot"
+            after.append(f"setattr({self.holder(edge)}, {edge.key!r}, {text})" if set_by_name else
                          f"{self.item(edge)} = {text}")
             said = self._said(text) if traced_in(now) else short(now) if isinstance(now, PLAIN) else "a tensor"
             words.append(f"puts {said} into {edge.path}")

@@ -67,7 +67,8 @@ class Writing:
             return self.call(found.fset, (thing, value))
         if found is not MISSING and hasattr(type(found), "__set__"):
             if self._sees(thing) and isinstance(found, types.MemberDescriptorType):
-                self.journal.edge("slot", thing, name, getattr(thing, name, MISSING), path)
+                return self._put("slot", thing, name, path, getattr(thing, name, MISSING), value,
+                                 lambda v: write(thing, name, v))
             return setattr(thing, name, self.plain(value))
         if not self._sees(thing):
             return write(thing, name, self.plain(value))

@@ -561,7 +561,8 @@ class trapezoid(Composite):
     names = "trapz"
     forms = "function"
 
-    def of(y, x=None, *, dx=1, dim=-1):
+    def of(y, x=None, *, dx=None, dim=-1):
+        dx = distance(x, dx)
         d = shapes.wrap_dim(dim, y.ndim, scalar_ok=False)
         if not y.shape[d]:
             return y.new_zeros(shapes.reduced(y.shape, (d,), False))
@@ -577,13 +578,24 @@ class cumulative_trapezoid(Composite):
 
     forms = "function"
 
-    def of(y, x=None, *, dx=1, dim=-1):
+    def of(y, x=None, *, dx=None, dim=-1):
+        dx = distance(x, dx)
         d = shapes.wrap_dim(dim, y.ndim, scalar_ok=False)
         left, right = neighbours(y, d)
         if x is not None:
             return ((left + right) * steps(x, y, d, "cumulative_trapezoid")).cumsum(d) / 2
         refuse_bool("cumulative_trapezoid", y=y)
         return (dx / 2 * (left + right)).cumsum(d)
+
+
+def distance(x, dx):
+    """How far apart the samples of an integral are, where no points `x` say it."""
+    need(x is None or isinstance(x, door.tensor), f"argument 'x' (position 2) must be Tensor, not {type(x).__name__}",
+         TypeError)
+    need(x is None or dx is None, "received an invalid combination of arguments: give the points `x` or their distance "
+                                  "`dx`, not both", TypeError)
+    need(not isinstance(dx, (bool, complex)), f"Currently, we only support dx as a real number, got {dx!r}")
+    return 1 if dx is None else dx
 
 
 def refuse_bool(name, **given):

@@ -10,6 +10,7 @@ pytest.importorskip("llvmlite")
 from flambeau.backends import cpu, kernels, library, threads, writer
 from flambeau.backends.pools import PoolKernels
 from flambeau.backends.taps import TapKernels
+from flambeau.loops.target import Target
 
 PRECISION = {"float32": 2.0 ** -24, "float64": 2.0 ** -53}
 TYPES = ["float32", "float64"]
@@ -180,10 +181,11 @@ def test_what_has_no_step():
     assert library.gemm(4, 4, 4, "float32", (4, 1), (4, 1), (8, 2)) is None           # C contiguous along neither
 
 
-@pytest.mark.parametrize("element, vector_bytes", [*itertools.product(("float", "double"), (16, 32, 64))])
-def test_the_text_for_other_machines_is_sound(element, vector_bytes):
+@pytest.mark.parametrize("element, width, fma", [*itertools.product(("float", "double"), (16, 32, 64), (False, True))])
+def test_the_text_for_other_machines_is_sound(element, width, fma):
     llvm = pytest.importorskip("llvmlite.binding")
-    products, taps, pool = [kind(element, vector_bytes) for kind in (kernels.Kernels, TapKernels, PoolKernels)]
+    target = Target(width, fma=fma)
+    products, taps, pool = [kind(element, target) for kind in (kernels.Kernels, TapKernels, PoolKernels)]
     for text in (products.micro("f", 3, 2, True), products.micro("f", 3, 2, False), products.gemm("f"),
                  products.dots("f", 2, 3), taps.micro("f", 3, 2), taps.forth("f"), taps.spots("f"), taps.back("f"),
                  pool.max_pool("f"), pool.drop("f"), pool.add_rows("f"), pool.scan("f")):
@@ -195,7 +197,8 @@ def vector_bytes(request, monkeypatch):
     """Kernels for vectors of so many bytes, as on another machine."""
     if request.param > cpu.vector_bytes():
         pytest.skip("this machine has no vectors of that size")
-    monkeypatch.setattr(cpu, "vector_bytes", lambda: request.param)
+    target = cpu.target()._replace(vector_bytes=request.param, fma=request.param > 16 and cpu.target().fma)
+    monkeypatch.setattr(cpu, "target", lambda: target)
     monkeypatch.setattr(kernels, "X86", False if request.param == 16 else kernels.X86)      # 32 registers, or 16
     monkeypatch.setattr(kernels, "_hosts", {})
     KEPT.append(kernels._hosts)                                  # steps that were planned go on using its tables
