@@ -78,8 +78,8 @@ class Buffer(Tensor, metaclass=MarkedType):
 
     >>> net = torch.nn.Module()
     >>> net.mean = torch.nn.Buffer(torch.zeros(2))
-    >>> net.state_dict()
-    OrderedDict([('mean', tensor([0., 0.]))])
+    >>> dict(net.state_dict())
+    {'mean': tensor([0., 0.])}
     """
 
     _marked_by = "_is_buffer"

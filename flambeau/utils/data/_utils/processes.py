@@ -49,8 +49,8 @@ class Processes:
                 except (TypeError, AttributeError, pickle.PicklingError):
                     if not forks:
                         warn(f"a DataLoader worker cannot be started by {context.get_start_method()!r}, the way of "
-                             "Python on Linux since 3.14: something in the loader cannot be pickled, say a lambda, or a "
-                             "class or a function made inside another. Define it at the top of a module, or ask for "
+                             "Python on Linux since 3.14: something in the loader cannot be pickled, say a lambda, or "
+                             "a class or a function made inside another. Define it at the top of a module, or ask for "
                              "multiprocessing_context='fork'.")
                     raise
                 self.workers.append(process)
