@@ -11,7 +11,6 @@ TILE = 8192                   # elements of a map's tile
 COLUMNS = 256                 # lanes of a tile whose reduction walks rows
 ROW = 16384                   # elements that a row of scratch memory may have
 SQUARE = (32, 64)             # a tile of a map that reads across memory
-SHORT = 32                    # a reduction no longer than this is walked by one lane for each of many rows
 
 
 class Read:
@@ -228,34 +227,43 @@ class Nest:
 
     def _order(self):
         """Kept and reduced dimensions, outermost first, with those melted that are walked as one."""
-        group, reduced = self.group, self.group.reduced or set()
+        group, reduced, walk = self.group, self.group.reduced or set(), self.group.walk
         for read in self.reads:
             read.full = not reduced or any(d in reduced for d in read.strides)
         by_weight = sorted(self.reads, key=lambda r: (not r.store, not r.full))
-        loads_first = sorted(self.reads, key=lambda r: (not r.full, r.store))
-
-        def order(dims, reads):
-            return sorted(dims, key=lambda d: tuple(-r.strides.get(d, 0) for r in reads))
-
-        self.kept = order(group.dims.keys() - reduced, by_weight)
-        self.reduced = order(reduced, loads_first)
+        self.kept = sorted(group.dims.keys() - reduced, key=lambda d: tuple(-r.strides.get(d, 0) for r in by_weight))
         self.sizes = dict(group.dims)
         if group.cut is not None:
             self.sizes["cut"] = group.cut
-        for dims in (self.kept, self.reduced):
-            at = 0
-            while at + 1 < len(dims):
-                outer, inner = dims[at], dims[at + 1]
-                n = self.sizes[inner]
-                if outer in self.fixed or inner in self.fixed or any(
-                        r.strides.get(outer, 0) != r.strides.get(inner, 0) * n for r in self.reads):
-                    at += 1
-                    continue
-                self.sizes[inner] = n * self.sizes[outer]
-                for r in self.reads:
-                    r.strides.pop(outer, None)
-                dims.pop(at)
-                at = max(at - 1, 0)
+        at = 0
+        while at + 1 < len(self.kept):
+            outer, inner = self.kept[at], self.kept[at + 1]
+            if outer in self.fixed or inner in self.fixed or any(
+                    r.strides.get(outer, 0) != r.strides.get(inner, 0) * self.sizes[inner] for r in self.reads):
+                at += 1
+                continue
+            self._melt(outer, inner)
+            self.kept.pop(at)
+            at = max(at - 1, 0)
+        self.reduced = []
+        if walk is not None:                      # in an order that is not ours to choose: see Note [One order]
+            pieces = walk.pieces(self.sizes, [r.strides for r in self.reads], self.fixed)
+            if not walk.follows(self.sizes, pieces):
+                raise Unfusable("a reduction in another order than its own", self._reductions()[0], apart=True)
+            self.block = walk.blocks and walk.first_block(self.sizes, pieces)
+            for *outer, inner in pieces:
+                for d in reversed(outer):
+                    self._melt(d, inner)
+                self.reduced.append(inner)
+
+    def _melt(self, outer, inner):
+        """Have two dimensions walked as one, the inner."""
+        self.sizes[inner] *= self.sizes[outer]
+        for r in self.reads:
+            r.strides.pop(outer, None)
+
+    def _reductions(self):
+        return [n for n in self.group.nodes if n.op in REDUCING]
 
     def _choose_lanes(self):
         kept, reduced = self.kept, self.reduced
@@ -275,31 +283,16 @@ class Nest:
         args = any(kind.startswith("arg") for one in self.passes for kind, _ in one.accs)
         if args and len(reduced) != 1:
             raise Unfusable("the place of an extreme over several dimensions", self.group.nodes[-1])
+        if self.group.walk.along_rows:
+            self.lanes = "reduced"
+            return
         # memory runs along the dimension where most of what is read lies side by side
         most = max((self._extent(r) for r in full), default=0)
         full = [r for r in full if self._extent(r) == most]
-        along = [d for d in reduced if any(r.strides.get(d) == 1 for r in full)]
-        beside = [d for d in kept if any(r.strides.get(d) == 1 for r in full)]
-        rows = 1
-        for d in kept:
-            rows *= self.sizes[d]
-        long = 1
-        for d in reduced:
-            long *= self.sizes[d]
-        if long <= SHORT and rows >= 64 and kept:
-            self.lanes = "kept"
-            beside = beside or kept[-1:]
-        elif along or not beside:
-            self.lanes = "reduced"
-            last = along[-1] if along else reduced[-1]
-            if self.group.cut is None or last != reduced[0] or len(reduced) == 1:
-                reduced.remove(last)
-                reduced.append(last)
-        else:
-            self.lanes = "kept"
-        if self.lanes == "kept":
-            kept.remove(beside[-1])
-            kept.append(beside[-1])
+        beside = [d for d in kept if any(r.strides.get(d) == 1 for r in full)] or kept[-1:]
+        self.lanes = "kept"
+        kept.remove(beside[-1])
+        kept.append(beside[-1])
 
     def _extent(self, read):
         """How many elements an access meets."""
@@ -329,6 +322,8 @@ class Nest:
                 blocks = [COLUMNS if reduced else TILE]
         along = sizes[kept[-1]] if self.lanes == "kept" else sizes[reduced[-1]] if self.lanes == "reduced" else 1
         vectors = 1 if along <= 16 else 2 if along <= 32 else 16 if along >= COLUMNS and reduced else 4
+        if self.lanes == "reduced":
+            vectors = self.group.walk.vectors
         self.kernel = kernel = Kernel(len(kept), len(reduced), self.lanes, blocked, cut, vectors)
         strides = []
         moved = {}
@@ -352,8 +347,7 @@ class Nest:
             counts[d] = -(-counts[d] // block)
         self.ints += counts + blocks
         if cut is not None:
-            block = -(-sizes[reduced[0]] // self.group.cut)
-            self.ints.append(block + 63 & ~63 if len(reduced) == 1 else block)       # every block starts aligned
+            self.ints.append(self.block)
         self.ints += strides
         self.tiles = 1
         for n in counts:

@@ -12,6 +12,7 @@ import struct
 import sys
 from array import array
 from bisect import bisect_right
+from math import ceil
 
 import numpy as np
 
@@ -150,7 +151,7 @@ def _avoid(why, graph, code, apart, left):
     """Note what the next try does in another way: a node kept apart, or else an instruction left to the reference."""
     if why.node is None:
         return False
-    number = why.node.number
+    number = ceil(why.node.number)                # what was made for a node has a number shortly before its own
     if why.apart and number - graph.start not in apart and len(apart) < 8:
         apart.add(number - graph.start)
         return True
