@@ -74,7 +74,7 @@ class Fuser:
         self.apart = {graph.start + number for number in apart}      # nodes that stand in memory, nobody after them
         self.rank = 0
         self.cuts = {}            # (shape, dimensions, blocks) of a reduction that was cut → its group and axes
-        nodes = self._needed(graph, wanted)
+        nodes = self.needed(graph, wanted)
         self.viewed = {id(node.args[0]) for node in nodes if node.op == "view"}
         for slot in wanted:
             node = graph.slots.get(slot)
@@ -86,7 +86,7 @@ class Fuser:
         self.groups.sort(key=lambda g: g.rank)
 
     @staticmethod
-    def _needed(graph, wanted):
+    def needed(graph, wanted):
         """All nodes that the wanted slots come from, arguments first."""
         seen, todo = {}, [graph.slots[s] for s in wanted if s in graph.slots]
         while todo:

@@ -17,13 +17,12 @@ from math import ceil
 import numpy as np
 
 from ..backends import cpu, library, memory, threads
-from ..backends.backend import execute
 from ..base import settings
-from ..base.errors import warn
 from ..base.spec import spec as make_spec
 from ..loops.ir import BYTES, verify
 from ..loops.llvm import render
 from .fuse import REDUCING, Fuser, Group, Unfusable, memory as seen_memory, root
+from .interpret import do_without, execute
 from .look import Step, name_of
 from .lower import TYPE, Graph, Node, cell
 from .nest import Nest
@@ -101,11 +100,7 @@ def _planned(trace, wanted, free):
     except Unfusable:
         return False
     except cpu.NoCompiler as error:
-        if settings.executor == "native":
-            raise
-        settings.executor = "reference"
-        warn(f"{error}. Everything runs on the reference executor, which is slower: reinstall llvmlite, or set "
-             "FLAMBEAU_EXECUTOR=reference to say that this is fine.")
+        do_without(error)
         return False
 
 
@@ -221,16 +216,11 @@ class Plan:
         self.steps.append(("native", group, nest))
 
     def _gemm(self, group, node):
-        a, b = node.args
-        (_, a_strides, _), (_, b_strides, _) = seen_memory(a), seen_memory(b)
-        batch = node.shape[:-2]
-        laid = node.layout.strides if node.layout is not None else make_spec(node.dtype, node.shape).strides
-        found = library.gemm(node.shape[-2], node.shape[-1], a.shape[-1], node.dtype,
-                             _matrix(a.shape, a_strides, batch), _matrix(b.shape, b_strides, batch),
-                             _matrix(node.shape, laid, batch), batch)
+        touched = (*node.args, node)
+        found = library.product(node.dtype, *[(x.shape, seen_memory(x)[1]) for x in touched])
         if found is None:
             raise Unfusable("a matrix product that the library does not take", node)
-        self.steps.append(("library", group, found, (a, b, node)))
+        self.steps.append(("library", group, found, touched))
 
     def _library(self, group, node):
         name, params, parts = node.attr
@@ -690,13 +680,6 @@ def _apart(source, view, offset):
     end = start + sum(s * (n - 1) for s, n in zip(strides, source.shape, strict=True))
     stop = offset + sum(s * (n - 1) for s, n in zip(view.strides, view.shape, strict=True))
     return end < offset or stop < start
-
-
-def _matrix(shape, strides, batch):
-    """(row stride, column stride, *strides of the batch dimensions) of matrices."""
-    lead = len(batch) - (len(shape) - 2)
-    outer = [0 if n == 1 else s for n, s in zip(shape[:-2], strides[:-2], strict=True)]
-    return strides[-2], strides[-1], *(0,) * lead, *outer
 
 
 def _owner(buffer):

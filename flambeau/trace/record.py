@@ -12,7 +12,7 @@ import weakref
 
 import numpy as np
 
-from ..backends.backend import execute
+from ..backends import backend
 from ..backends.memory import explained
 from ..base import settings
 from . import value as values_module
@@ -225,6 +225,9 @@ class Trace:
             from .plan import attempt
             if attempt(self):
                 return
+        execute = backend.execute
+        if settings.executor != "reference":      # its bits are to be the same when it runs by a plan
+            from .interpret import execute
         values, last = self.values, self.last
         wanted = self.wanted()
         done, left = 0, []
