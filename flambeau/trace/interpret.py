@@ -143,7 +143,7 @@ def _over(function):
 # --- what NumPy and the machine agree on ------------------------------------------------------------------------------
 
 
-def _min(a, b):    return np.where(a < b, a, b)
+def _min(a, b):    return np.where(b < a, b, a)
 def _max(a, b):    return np.where(a > b, a, b)
 def _idiv(a, b):   return (a - np.fmod(a, b)) // b
 def _bits(x):      return np.asarray(x).view(np.int32 if x.dtype == np.float32 else np.int64)
@@ -155,9 +155,10 @@ WORDS = {"copy": lambda x: x, "add": np.add, "sub": np.subtract, "mul": np.multi
          "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal, "and": np.bitwise_and, "or": np.bitwise_or,
          "xor": np.bitwise_xor, "not": np.invert, "shl": np.left_shift, "shr": np.right_shift, "idiv": _idiv,
          "irem": np.fmod, "where": np.where, "isnan": np.isnan, "bits": _bits}
-# of two zeros the second counts, as in emit.py
-FLOATS = {"min": lambda a, b: np.where(np.isnan(a), a, _min(a, b)), "max": lambda a, b: np.where(np.isnan(a), a, _max(a, b)),
-          "fmin": lambda a, b: np.where(np.isnan(b), a, _min(a, b)),
+# which of two zeros is taken: as in emit.py
+FLOATS = {"min": lambda a, b: np.where(np.isnan(b), b, _min(a, b)),
+          "max": lambda a, b: np.where(np.isnan(a), a, _max(a, b)),
+          "fmin": lambda a, b: np.where(np.isnan(a), b, _min(a, b)),
           "fmax": lambda a, b: np.where(np.isnan(b), a, _max(a, b))}
 INTS = {"min": _min, "max": _max, "fmin": _min, "fmax": _max}
 TRUTHS = {**INTS, "add": np.bitwise_xor, "sub": np.bitwise_xor, "mul": np.bitwise_and,

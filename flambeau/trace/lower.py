@@ -132,6 +132,11 @@ def broadcast(*shapes):
     return tuple(out)
 
 
+def _number_last(a, b):
+    """The operands of a minimum or maximum, where the order shows in the sign of a zero alone; see emit.py."""
+    return (a, b) if isinstance(a, Node) else (b, a)
+
+
 class Words:
     """`k`: the words that a body is written in; see docs/native.md."""
 
@@ -167,10 +172,10 @@ class Words:
     def from_bits(x, dtype):
         return Node("from_bits", dtype, x.shape, (x,))
 
-    def minimum(self, a, b): return binary("min", a, b)
-    def maximum(self, a, b): return binary("max", a, b)
-    def fmin(self, a, b):    return binary("fmin", a, b)
-    def fmax(self, a, b):    return binary("fmax", a, b)
+    def minimum(self, a, b): return binary("min", *_number_last(a, b))
+    def maximum(self, a, b): return binary("max", *_number_last(a, b))
+    def fmin(self, a, b):    return binary("fmin", *_number_last(a, b))
+    def fmax(self, a, b):    return binary("fmax", *_number_last(a, b))
     def idiv(self, a, b):    return binary("idiv", a, b)
     def irem(self, a, b):    return binary("irem", a, b)
     def copysign(self, a, b): return binary("copysign", a, b)

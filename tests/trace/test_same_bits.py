@@ -91,7 +91,7 @@ def equal(a, b):
     a, b = (np.asarray(x, np.float64) if x.dtype.kind not in "biufc" or x.dtype == np.float16 else x for x in (a, b))
     if a.dtype.kind != "f":
         return np.array_equal(a, b)
-    return np.array_equal(a, b, equal_nan=True) and np.array_equal(np.signbit(a), np.signbit(b) | np.isnan(b) & np.signbit(a))
+    return np.array_equal(a, b, equal_nan=True) and bool(np.all((np.signbit(a) == np.signbit(b)) | np.isnan(a)))
 
 
 @pytest.mark.parametrize("row", tables.ROWS, ids=lambda row: row.name)
