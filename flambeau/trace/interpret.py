@@ -1,15 +1,17 @@
 """Run one instruction over arrays, with the bits that the native executor gives.
 
-A trace that is seen for the first time is not worth a plan, and NumPy would do; but a program that repeats an expression
-must see one answer. So an operation that has a `body` is run by it here too: the graph that a plan would be made of is
-gone through node by node. NumPy and the machine agree on what rounds correctly (sums, products, quotients, roots,
-conversions); reductions follow their own order (see Note [One order] in order.py); and what has a rounding of its own
-(exp and its kin, fused multiply-adds, products of matrices, convolutions) is the compiled function that a plan calls.
-Those are few, and compiled once; what would take long, a kernel for every new expression, is not needed.
+A trace that is seen for the first time is not worth a plan, and NumPy would do; but a program that repeats an
+expression must see one answer. So an operation that has a `body` is run by it here too: the graph that a plan would be
+made of is gone through node by node. NumPy and the machine agree on what is rounded correctly (sums, products,
+quotients, roots, conversions); reductions follow their own order (see Note [One order] in order.py); and what has a
+rounding of its own (exp and its kin, fused multiply-adds, products of matrices, convolutions) is the compiled function
+that a plan calls. Those are few, and compiled once; what would take long, a kernel for every new expression, is not
+needed.
 """
 from array import array
 from functools import partial
 from itertools import accumulate
+from math import prod
 
 import numpy as np
 
@@ -34,21 +36,17 @@ _functions: dict = {}         # (word, type) → address of a compiled function 
 def execute(entry, arrays, params, own=False):
     """What `backends.backend.execute` gives, but with the native executor's bits."""
     try:
-        program = _programs[entry]
-    except KeyError:
-        if len(_programs) >= KNOWN:
-            _programs.clear()
-        program = _programs[entry] = _program(entry, params)
-    if program is None or settings.executor == "reference":
-        return backend.execute(entry, arrays, params, own)
-    held = []
-    try:
-        for step, args in program.steps:
-            held.append(step(params, arrays, *[held[a] for a in args]))
+        program = _programs.get(entry, False)
+        if program is False:
+            if len(_programs) >= KNOWN:
+                _programs.clear()
+            program = _programs[entry] = _program(entry, params)
+        if program is not None and settings.executor != "reference":
+            made = program.run(arrays, params)
+            return [backend.fit(array, spec, arrays) for array, spec in zip(made, entry.outs, strict=True)]
     except cpu.NoCompiler as error:
         do_without(error)
-        return backend.execute(entry, arrays, params, own)
-    return [backend.fit(held[n], spec, arrays) for n, spec in zip(program.outs, entry.outs, strict=True)]
+    return backend.execute(entry, arrays, params, own)
 
 
 def do_without(error):
@@ -61,13 +59,46 @@ def do_without(error):
 
 
 class Program:
-    """The nodes of a body: each a function of the parameters, the operands, and the arrays of its arguments."""
+    """The nodes of a body in order: what is there from the start, and for each other a function of its arguments."""
 
     def __init__(self, graph, first, count):
         nodes = Fuser.needed(graph, range(first, first + count))
         place = {id(node): i for i, node in enumerate(nodes)}
-        self.steps = [(_step(node, graph), tuple(place[id(a)] for a in _read(node))) for node in nodes]
+        self.start, self.inputs, self.numbers, self.steps = [None] * len(nodes), [], [], []
+        for i, node in enumerate(nodes):
+            if node.op == "input":
+                self.inputs.append((i, node.attr[0]))
+            elif node.op == "number":
+                _, number, dtype = graph.numbers[node.attr]
+                self.numbers.append((i, number, dtype))
+            elif node.op == "const":
+                self.start[i] = _number(node.attr, node.dtype)
+            elif node.op == "index":
+                self.start[i] = np.arange(node.numel).reshape(node.shape)
+            else:
+                self.steps.append((i, _step(node), tuple(place[id(a)] for a in _read(node))))
         self.outs = [place[id(graph.slots[slot])] for slot in range(first, first + count)]
+
+    def run(self, arrays, params):
+        """The arrays of the results."""
+        held = self.start.copy()
+        for i, slot in self.inputs:
+            held[i] = arrays[slot]
+        for i, number, dtype in self.numbers:
+            held[i] = _number(params[number], dtype)
+        for i, step, args in self.steps:
+            if len(args) == 1:
+                held[i] = step(held[args[0]])
+            elif len(args) == 2:
+                held[i] = step(held[args[0]], held[args[1]])
+            else:
+                held[i] = step(*[held[a] for a in args])
+        return [held[i] for i in self.outs]
+
+
+def _number(value, dtype):
+    """A number as an array without dimensions."""
+    return np.array(cell(value, dtype), dtype.np)
 
 
 def _program(entry, params):
@@ -91,53 +122,37 @@ def _read(node):
     return node.args
 
 
-def _step(node, graph):
-    """The function that makes a node's array."""
-    op = node.op
-    kind = None if node.dtype is None else node.dtype.np
-    if op == "input":
-        return lambda params, arrays, slot=node.attr[0]: arrays[slot]
-    if op == "number":
-        _, number, dtype = graph.numbers[node.attr]
-        return lambda params, arrays: np.asarray(cell(params[number], dtype)).astype(kind)
-    if op == "const":
-        constant = np.asarray(cell(node.attr, node.dtype)).astype(kind)
-        return lambda params, arrays: constant
-    if op == "index":
-        place = np.arange(node.numel).reshape(node.shape)
-        return lambda params, arrays: place
+def _step(node):
+    """The function that makes a node's array of those of its arguments."""
+    op, shape, attr = node.op, node.shape, node.attr
+    if op in FUNCTIONS:
+        return _compiled(op, TYPE[node.dtype], shape, len(node.args))
+    if op == "fma":
+        return _fma(node)
+    if op == "cast":
+        return partial(_cast, source=node.args[0].dtype, target=node.dtype)
+    if op == "reduce":
+        return _reduction(node.args[0], *attr, node.order, shape)
+    if op == "gather":
+        return partial(_gather, attr, shape)
     if op == "library":
         return _library(node)
-    if op == "output":
-        return lambda params, arrays, made, number=node.attr: made[number]
     if op == "gemm":
         return _gemm(node)
-    if op in FUNCTIONS:
-        return _over(partial(_compiled, op, TYPE[node.dtype]))
-    if op == "fma":
-        return _over(partial(_fma, TYPE[node.dtype]))
-    if op == "cast":
-        return _over(partial(_cast, source=node.args[0].dtype, target=node.dtype))
-    if op == "reduce":
-        return _over(partial(_reduce, node.attr[0], node.attr[1], node.order, node.shape))
-    if op == "gather":
-        return _over(partial(_gather, node.attr, node.shape))
+    if op == "output":
+        return lambda made: made[attr]
     if op == "reshape":
-        return lambda params, arrays, x, shape=node.shape: x.reshape(shape)
+        return lambda x: x.reshape(shape)
     if op == "expand":
-        return lambda params, arrays, x, shape=node.shape: np.broadcast_to(x, shape)
+        return lambda x: np.broadcast_to(x, shape)
     if op == "permute":
-        return lambda params, arrays, x, dims=node.attr: np.transpose(x, dims)
+        return lambda x: np.transpose(x, attr)
     if op == "concat":
-        return lambda params, arrays, *parts, dim=node.attr: np.concatenate(parts, dim)
+        return lambda *parts: np.concatenate(parts, attr)
     if op == "from_bits":
-        return lambda params, arrays, x: np.asarray(x).view(kind)
+        return lambda x, kind=node.dtype.np: np.asarray(x).view(kind)
     table = TRUTHS if node.args[0].dtype is dtypes.bool else FLOATS if node.args[0].dtype.is_floating_point else INTS
-    return _over(table.get(op) or WORDS[op])
-
-
-def _over(function):
-    return lambda params, arrays, *args: function(*args)
+    return table.get(op) or WORDS[op]
 
 
 # --- what NumPy and the machine agree on ------------------------------------------------------------------------------
@@ -195,50 +210,76 @@ JOINS = {"sum": np.add, "prod": np.multiply, "max": FLOATS["max"], "min": FLOATS
 QUICK = {"max": np.max, "min": np.min, "top": partial(np.fmax.reduce, initial=-np.inf)}
 
 
-def _reduce(kind, dims, order, shape, x):
+def _reduction(arg, kind, dims, order, shape):
+    """A function that reduces an array like that of the node `arg`."""
+    dtype = arg.dtype
     if kind in ("any", "all"):
-        return getattr(np, kind)(x, dims, keepdims=True)
+        return partial(getattr(np, kind), axis=dims, keepdims=True)
     if kind.startswith("arg"):
-        return getattr(np, kind)(x, dims[0], keepdims=True)
-    if x.dtype == bool:
-        return (np.any if kind in ("sum", "max", "top") else np.all)(x, dims, keepdims=True)
-    if x.dtype.kind != "f":
+        return partial(getattr(np, kind), axis=dims[0], keepdims=True)
+    if dtype is dtypes.bool:
+        return partial(np.any if kind in ("sum", "max", "top") else np.all, axis=dims, keepdims=True)
+    if not dtype.is_floating_point:
         if kind in ("sum", "prod"):
-            return getattr(np, kind)(x, dims, x.dtype, keepdims=True)
-        return (np.min if kind == "min" else np.max)(x, dims, keepdims=True)
-    if kind in QUICK:                             # no rounding: the order shows in the sign of a zero alone
-        out = QUICK[kind](x, dims, keepdims=True)
-        if out.all():
-            return out
-    kept = [d for d in range(x.ndim) if d not in order.dims]
-    rows = np.transpose(x, [*kept, *order.dims])
-    sizes = rows.shape[len(kept):]
-    first, inner = (int(np.prod(part)) for part in (sizes[:order.first], sizes[len(sizes) - order.inner:]))
-    lanes = cpu.vector_bytes() // x.itemsize * order.vectors if order.along_rows else 0
-    rows = rows.reshape(-1, int(np.prod(sizes)))
-    if not order.blocks:
-        return _walked(kind, rows, inner, lanes).reshape(shape)
+            return partial(getattr(np, kind), axis=dims, dtype=dtype.np, keepdims=True)
+        return partial(np.min if kind == "min" else np.max, axis=dims, keepdims=True)
+    in_order = _in_order(kind, order, arg.shape, shape, dtype.np)
+    if kind not in QUICK:
+        return in_order
+
+    def quickly(x):                               # no rounding: the order shows in the sign of a zero alone
+        out = QUICK[kind](x, axis=dims, keepdims=True)
+        return out if out.all() else in_order(x)
+
+    return quickly
+
+
+def _in_order(kind, order, given, shape, dtype):
+    """A function that reduces floats of the shape `given` to `shape` as `order` says."""
+    turn = [*(d for d in range(len(given)) if d not in order.dims), *order.dims]
+    turn = None if turn == list(range(len(given))) else turn
+    sizes = [given[d] for d in order.dims]
+    long, first, inner = prod(sizes), prod(sizes[:order.first]), prod(sizes[len(sizes) - order.inner:])
+    count, step = prod(given) // long, order.block * (long // first)
     alone = order.first == len(order.dims)        # a block is a part of the only run, or goes through whole ones
-    step = order.block * (rows.shape[1] // first)
-    parts = [rows[:, i * step:(i + 1) * step] for i in range(order.blocks)]
-    parts = np.stack([_walked(kind, p, p.shape[1] if alone else inner, lanes) for p in parts], 1)
-    parts = parts.reshape(*shape, order.blocks)
-    last = order_of(parts.shape, (len(shape),), contiguous_strides(parts.shape))
-    return _reduce(kind, (len(shape),), last, (*shape, 1), parts).reshape(shape)
+
+    def walked(rows, inner):
+        lanes = cpu.vector_bytes() // dtype.itemsize * order.vectors if order.along_rows else 0
+        return _walked(kind, rows, inner, lanes)
+
+    def whole(x):
+        x = x if turn is None else np.transpose(x, turn)
+        return walked(x.reshape(count, long), inner).reshape(shape)
+
+    if not order.blocks:
+        return whole
+    parts = (*shape, order.blocks)
+    last = _in_order(kind, order_of(parts, (len(shape),), contiguous_strides(parts)), parts, shape, dtype)
+
+    def by_blocks(x):
+        rows = (x if turn is None else np.transpose(x, turn)).reshape(count, long)
+        made = [walked(rows[:, i * step:(i + 1) * step], 0 if alone else inner) for i in range(order.blocks)]
+        return last(np.stack(made, 1).reshape(parts))
+
+    return by_blocks
 
 
 def _walked(kind, rows, inner, lanes):
-    """Every row reduced, in the order of its elements: by lanes along runs of `inner` of them, or, without, singly."""
-    count, start = len(rows), np.full((), STARTS[kind], rows.dtype)
-    if not rows.size:
-        return np.full(count, start)
+    """Every row reduced, in the order of its elements: by lanes along runs of `inner` (0: of all), or singly."""
+    count, long = rows.shape
+    start = STARTS[kind]
+    if not long:
+        return np.full(count, start, rows.dtype)
     if not lanes:
-        return _in_turn(kind, rows[:, :, None], start)[:, 0]
+        return _in_turn(kind, np.ascontiguousarray(rows.T)[None], start)[0]
+    inner = inner or long
+    padded = -(-inner // lanes) * lanes
     runs = rows.reshape(count, -1, inner)
-    surplus = -inner % lanes
-    if surplus:
-        runs = np.concatenate([runs, np.full((*runs.shape[:2], surplus), start)], 2)
-    out = _in_turn(kind, runs.reshape(count, -1, lanes), start)
+    if padded != inner:
+        wide = np.full((*runs.shape[:2], padded), start, rows.dtype)
+        wide[:, :, :inner] = runs
+        runs = wide
+    out = _in_turn(kind, np.ascontiguousarray(runs).reshape(count, -1, lanes), start)
     while out.shape[1] > 1:
         half = out.shape[1] // 2
         out = JOINS[kind](out[:, :half], out[:, half:])
@@ -246,26 +287,33 @@ def _walked(kind, rows, inner, lanes):
 
 
 def _in_turn(kind, steps, start):
-    """[row, step, lane] reduced over the steps, one after the other."""
+    """[row, step, lane], contiguous, reduced over the steps, one after the other."""
     join = JOINS[kind]
-    if isinstance(join, np.ufunc):
-        return join.accumulate(np.concatenate([np.broadcast_to(start, steps[:, :1].shape), steps], 1), 1)[:, -1]
-    *_, out = accumulate((steps[:, i] for i in range(steps.shape[1])), join, initial=start)
+    if isinstance(join, np.ufunc) and steps.shape[2] > 1:     # NumPy goes along the lanes, which lie side by side
+        return join.reduce(steps, 1, initial=start)
+    *_, out = accumulate((steps[:, i] for i in range(steps.shape[1])), join, initial=np.full((), start, steps.dtype))
     return out
 
 
 # --- compiled functions -----------------------------------------------------------------------------------------------
 
 
-def _compiled(word, type, *args):
-    """A function of the loop language over arrays."""
-    args = [np.ascontiguousarray(a) for a in (args if len(args) == 1 else np.broadcast_arrays(*args))]
-    out = np.empty(args[0].shape, args[0].dtype)
-    if out.size:
-        address = _functions.get((word, type)) or _function(word, type, len(args))
-        tiles = -(-out.size // TILE)
-        _run([(address, tiles, tiles, (out.size, tiles, TILE))], [*args, out], [0] * (len(args) + 1))
-    return out
+def _compiled(word, type, shape, count):
+    """A function of the loop language over `count` arrays, which broadcast to `shape`."""
+    size = prod(shape)
+    tiles = -(-size // TILE)
+    words = []
+
+    def function(*args):
+        args = [np.asarray(a if a.shape == shape else np.broadcast_to(a, shape), order="C") for a in args]
+        out = np.empty(shape, args[0].dtype)
+        if not words:
+            address = _functions.get((word, type)) or _function(word, type, count)
+            words.append(_words([(address, tiles, tiles, (size, tiles, TILE))], [0] * (count + 1)))
+        _run(words[0], 1, [*args, out])
+        return out
+
+    return function
 
 
 def _function(word, type, count):
@@ -280,24 +328,37 @@ def _function(word, type, count):
     return found
 
 
-def _fma(type, a, b, c):
+def _fma(node):
     """`a * b + c`, rounded once: a sum where one factor is one, as in `input + alpha * other`."""
-    for x, y in ((a, b), (b, a)):
-        if x.ndim == 0 and abs(x) == 1:
-            return c + y if x == 1 else c - y
-    return _compiled("fma", type, a, b, c)
+    compiled = _compiled("fma", TYPE[node.dtype], node.shape, 3)
+
+    def fused(a, b, c):
+        if a.ndim == 0 or b.ndim == 0:
+            x, y = (a, b) if a.ndim == 0 else (b, a)
+            x = float(x)
+            if x == 1:
+                return c + y
+            if x == -1:
+                return c - y
+        return compiled(a, b, c)
+
+    return fused
 
 
-def _run(steps, buffers, offsets):
-    """Run steps of (address, tiles, grain, ints) over arrays; `offsets` in bytes."""
+def _words(steps, offsets):
+    """A program of (address, tiles, grain, ints) over buffers at `offsets` in bytes; see backends/threads.py."""
     words = array("q")
     for address, tiles, grain, ints in steps:
-        words.extend([address, tiles, grain, len(buffers), 0, len(ints)])
+        words.extend([address, tiles, grain, len(offsets), 0, len(ints)])
         for i, offset in enumerate(offsets):
             words.extend([i, offset])
         words.extend(ints)
+    return words
+
+
+def _run(words, steps, buffers):
     table = array("q", [b.__array_interface__["data"][0] for b in buffers])
-    threads.run(words.buffer_info()[0], len(steps), table.buffer_info()[0], 0)
+    threads.run(words.buffer_info()[0], steps, table.buffer_info()[0], 0)
 
 
 def _lying(arg):
@@ -309,7 +370,7 @@ def _lying(arg):
 
 def _in_memory(node, held):
     """The array of a node as it would stand in working memory; an operand of the instruction stands where it is."""
-    return held if node.op == "input" else np.ascontiguousarray(held)
+    return held if node.op == "input" else np.asarray(held, order="C")
 
 
 def _gemm(node):
@@ -337,11 +398,12 @@ def _called(steps, lying, specs, given):
     """A step that calls library functions on what `lying` says, and makes results as `specs` say."""
     nodes = [node for node, _, _ in lying]
     offsets = [offset * node.dtype.itemsize for node, _, offset in lying] + [0] * len(specs)
+    words = _words(steps, offsets)
 
-    def step(params, arrays, *held):
+    def step(*held):
         read = [_in_memory(node, x) for node, x in zip(nodes, held, strict=True)]
         made = [backend.blank(spec) for spec in specs]
-        _run(steps, [*read, *made], offsets)
+        _run(words, len(steps), [*read, *made])
         return given(made)
 
     return step

@@ -1,9 +1,10 @@
 """In which order a reduction goes through its elements.
 
-Note [One order]: rounding makes a sum depend on its order, and a program that repeats an expression must see one answer.
-So the order follows from the operation alone: from the shape, the layout and the dimensions that its operand has by its
-Spec. What it is fused with, how costly that is, who runs it and on how many threads does not show. The fuser lets a
-reduction into a group only where the group's loops can follow its order; `interpret` follows the same one over arrays.
+Note [One order]: rounding makes a sum depend on its order, and a program that repeats an expression must see one
+answer. So the order follows from the operation alone: from the shape, the layout and the dimensions that its operand
+has by its Spec. What it is fused with, how costly that is, who runs it and on how many threads does not show. The fuser
+lets a reduction into a group only where the group's loops can follow its order; `interpret` follows the same one over
+arrays.
 
 A reduction goes along rows or down columns.
 

@@ -38,7 +38,7 @@ _refs = sys.getrefcount
 PIECE = 12_000                # nanoseconds of work that are worth handing to another thread
 _kernels: dict = {}           # text of a kernel → address
 _plans: dict = {}             # key of a trace → Plan, or False where it is left to the reference
-_sightings: dict = {}         # key of a trace with little data → how often the reference has run it
+_sightings: dict = {}         # key of a trace with little data → how often it was run without a plan
 
 
 class Failed(Exception):
@@ -46,9 +46,10 @@ class Failed(Exception):
 
 
 def attempt(trace):
-    """Run `trace` by a plan and empty it; False where it is left to the reference executor.
+    """Run `trace` by a plan and empty it; False where it is to be run instruction by instruction.
 
-    Whether a trace is planned depends on how much data it has and how often it was seen, never on time.
+    Whether a trace is planned depends on how much data it has and how often it was seen, never on time. The bits are
+    the same: see interpret.py.
     """
     key, wanted, free = _key(trace)
     plan = _plans.get(key)
@@ -80,7 +81,7 @@ def attempt(trace):
 
 
 def _patience(trace):
-    """How often the reference executor runs a trace before it is planned, which takes about a millisecond for each
+    """How often a trace is run instruction by instruction before it is planned, which takes about a millisecond for each
     instruction: sentences of ever new lengths, say, would never earn it."""
     if trace.bytes < LITTLE:
         return 1 + len(trace.code) // WORTH

@@ -45,7 +45,7 @@ class Trace:
         self.quiet.run(np.seterr, all="ignore")
         self.busy = self.sealed = False
         self.failure = None   # what the run now going on has failed with
-        self.ran = None       # the plan of the last run; None: the reference executor's
+        self.ran = None       # the plan of the last run; None: it had none
         self.site = None      # the line that everything recorded now belongs to, while a backward runs
         self.special = False  # whether a mode is on in this thread that recording must ask about; see autograd.modes
         self.clear()
