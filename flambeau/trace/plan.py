@@ -81,7 +81,7 @@ def attempt(trace):
 
 
 def _patience(trace):
-    """How often a trace is run instruction by instruction before it is planned, which takes about a millisecond for each
+    """How often a trace is run without a plan before it gets one, which takes about a millisecond for each
     instruction: sentences of ever new lengths, say, would never earn it."""
     if trace.bytes < LITTLE:
         return 1 + len(trace.code) // WORTH

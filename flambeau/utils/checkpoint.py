@@ -26,7 +26,7 @@ class _Done(Ended):
 
 @contextmanager
 def _drawing(rng):
-    """A context in which random numbers are drawn from the state `rng` on; where it is None, from where the generator is."""
+    """A context in which random numbers are drawn from the state `rng` on; from where they were, if it is None."""
     if rng is None:
         yield
         return
@@ -68,11 +68,11 @@ class _Stretch:
         """The second run would start from other numbers than the first where an argument has been written since."""
         for i, (a, version) in enumerate(zip(self.args, self.versions, strict=True)):
             if version is not None and a._version != version:
-                raise RuntimeError("one of the variables needed for gradient computation has been modified by an inplace "
-                                   f"operation: [torch.{a.dtype.cname}Tensor {list(a.shape)}] is at version {a._version}"
-                                   f"; expected version {version} instead.\n  It is argument {i} of the checkpoint made "
-                                   f"at {line_of(self.site)}, which is run again for its gradient: write to a clone() "
-                                   "inside of the function, or run backward before.")
+                raise RuntimeError("one of the variables needed for gradient computation has been modified by an "
+                                   f"inplace operation: [torch.{a.dtype.cname}Tensor {list(a.shape)}] is at version "
+                                   f"{a._version}; expected version {version} instead.\n  It is argument {i} of the "
+                                   f"checkpoint made at {line_of(self.site)}, which is run again for its gradient: "
+                                   "write to a clone() inside of the function, or run backward before.")
 
     def run_again(self):
         self.refuse_written()

@@ -56,7 +56,7 @@ def automatic(monkeypatch):
 
 
 def in_every_way(work):
-    """What `work()` gives: interpreted, fused natively, one instruction at a time natively, and as it comes, three times."""
+    """What `work()` gives: as it comes, three times; by a plan of all of it, and by plans of one instruction each."""
     forget()
     found = {"first": bits(work())}
     found["second"], found["third"] = bits(work()), bits(work())
@@ -121,7 +121,8 @@ def test_every_derivative(row):
     same(in_every_way(work), row.name)
 
 
-SHAPES = [(5,), (7, 9), (37, 53), (3, 1000), (1000, 3), (100, 70), (64, 64), (2, 3, 50, 7), (8, 16, 14, 14), (150_000,), (300, 512)]
+SHAPES = [(5,), (7, 9), (37, 53), (3, 1000), (1000, 3), (100, 70), (64, 64), (2, 3, 50, 7), (8, 16, 14, 14), (150_000,),
+          (300, 512)]
 OPERANDS = {"as it is": lambda x, b: x.clone(), "with a row": lambda x, b: x * b, "costly": lambda x, b: x.exp(),
             "by way of doubles": lambda x, b: (x.double() * b).float(), "turned": lambda x, b: x.transpose(0, -1) * 2,
             "in half": lambda x, b: x.bfloat16() * 3}
