@@ -71,7 +71,7 @@ def is_same_size(input, other):
 
 def numel(input):
     """The number of elements."""
-    return the(input).spec.numel
+    return the(input).numel()
 
 
 def get_device(input):

@@ -62,6 +62,8 @@ class Tensor(metaclass=TensorType):
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
+        from .subclass import ask
+        ask(cls)
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
@@ -385,8 +387,9 @@ class Tensor(metaclass=TensorType):
         self.storage, self.spec, self.offset = other.storage, other.spec, other.offset
         self._seen = other.storage.version
 
-    @classmethod
+    @staticmethod
     def _make_subclass(cls, data, require_grad=False):
+        """`data` without its history as an object of class `cls`, as a leaf; PyTorch's name, which programs use."""
         made = data.detach().as_subclass(cls)
         made._requires_grad = require_grad
         return made
