@@ -79,12 +79,13 @@ def opted_out(func, types, args=(), kwargs=None):
 opted_out.opted_out = True
 
 
-# --- what is no operation ------------------------------------------------------------------------------------------------
+# --- what is no operation --------------------------------------------------
 
 
 # Left alone by PyTorch too: how an object is made, told from others, and kept.
-UNASKED = frozenset("""__new__ __init__ __init_subclass__ __torch_function__ __hash__ __class__ __dict__ __doc__ __module__
-    __weakref__ __getattr__ __getattribute__ __setattr__ __delattr__ __array_priority__ as_subclass""".split())
+UNASKED = frozenset("""__new__ __init__ __init_subclass__ __torch_function__ __hash__ __class__ __dict__ __doc__
+    __module__ __weakref__ __getattr__ __getattribute__ __setattr__ __delattr__ __array_priority__
+    as_subclass""".split())
 
 
 FORMS = f"{__package__}.forms"            # the module of operations' methods and operators, which ask for themselves
@@ -100,8 +101,8 @@ def ask(cls):
     if handler is Tensor.__torch_function__.__func__ or not _overrides(cls):
         return
     for name, plain in vars(Tensor).items():
-        if name in UNASKED or getattr(plain, "__module__", None) == FORMS or name.startswith("_") and not name.endswith("__") \
-                and name not in ("_version", "_is_view"):
+        ours = name.startswith("_") and not name.endswith("__") and name not in ("_version", "_is_view")
+        if ours or name in UNASKED or getattr(plain, "__module__", None) == FORMS:
             continue
         if inspect.getattr_static(cls, name) is plain:
             if isinstance(plain, property):

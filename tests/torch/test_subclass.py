@@ -19,7 +19,8 @@ CALLS = {
     "bool": lambda m, s, one: bool(one), "float": lambda m, s, one: float(one), "int": lambda m, s, one: int(one),
     "complex": lambda m, s, one: complex(one), "repr": lambda m, s, one: repr(s), "hash": lambda m, s, one: hash(s),
     "format": lambda m, s, one: f"{one}", "numpy.asarray": lambda m, s, one: np.asarray(s),
-    "set data": lambda m, s, one: setattr(s, "data", m.ones(2, 3)), "set grad": lambda m, s, one: setattr(s, "grad", None),
+    "set data": lambda m, s, one: setattr(s, "data", m.ones(2, 3)),
+    "set grad": lambda m, s, one: setattr(s, "grad", None),
     "set requires_grad": lambda m, s, one: setattr(s, "requires_grad", True), "item": lambda m, s, one: s[0],
     "set item": lambda m, s, one: s.__setitem__(0, 1.0), "equality": lambda m, s, one: s == s,
     "torch.numel": lambda m, s, one: m.numel(s), "is_tensor": lambda m, s, one: m.is_tensor(s),
@@ -29,7 +30,8 @@ CALLS = {
        storage_offset element_size detach clone type tolist numpy nelement ndimension get_device is_floating_point
        is_complex is_signed untyped_storage is_shared is_inference is_pinned requires_grad_ cpu unique norm sum
        __dlpack_device__ _is_view retain_grad""".split()},
-    **{name: lambda m, s, one, name=name: getattr(s, name)(s) for name in "is_same_size is_set_to type_as equal".split()},
+    **{name: lambda m, s, one, name=name: getattr(s, name)(s)
+       for name in "is_same_size is_set_to type_as equal".split()},
 }
 
 

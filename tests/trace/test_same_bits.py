@@ -162,8 +162,9 @@ def network(kind):
     torch.manual_seed(1)
     nn = torch.nn
     if kind == "image":
-        return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3, groups=2),
-                             nn.GELU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 10), nn.Softmax(-1)), (4, 3, 12, 12)
+        return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+                             nn.Conv2d(8, 8, 3, groups=2), nn.GELU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(),
+                             nn.Linear(32, 10), nn.Softmax(-1)), (4, 3, 12, 12)
     if kind == "text":
         return nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, activation="gelu", batch_first=True), (3, 7, 16)
     if kind == "sequence":
