@@ -20,7 +20,7 @@ from ..base import dtypes, settings
 from ..base.errors import warn
 from ..base.shapes import contiguous_strides
 from ..base.spec import spec as make_spec
-from ..loops.ir import FUNCTIONS, Access, Expr, Kernel, Pass
+from ..loops.ir import Access, Expr, Kernel, Pass
 from ..loops.llvm import render
 from .fuse import Fuser, Unfusable, memory
 from .look import name_of
@@ -125,8 +125,6 @@ def _read(node):
 def _step(node):
     """The function that makes a node's array of those of its arguments."""
     op, shape, attr = node.op, node.shape, node.attr
-    if op in FUNCTIONS:
-        return _compiled(op, TYPE[node.dtype], shape, len(node.args))
     if op == "fma":
         return _fma(node)
     if op == "cast":
@@ -152,7 +150,7 @@ def _step(node):
     if op == "from_bits":
         return lambda x, kind=node.dtype.np: np.asarray(x).view(kind)
     table = TRUTHS if node.args[0].dtype is dtypes.bool else FLOATS if node.args[0].dtype.is_floating_point else INTS
-    return table.get(op) or WORDS[op]
+    return table.get(op) or WORDS.get(op) or _compiled(op, TYPE[node.dtype], shape, len(node.args))
 
 
 # --- what NumPy and the machine agree on ------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ SHORT = 32                    # a reduction no longer than this goes down column
 MANY = 64
 LONG = 1 << 16                # elements of a block, about
 ALIGNED = 64                  # a whole number of rounds of the lanes, on any machine
+ROW = 512                     # elements of a row at the end of which the lanes may as well begin anew
 
 # dims: the reduced dimensions in the order they are walked, outermost first; `first` of them make up the first run, and
 # `inner` the last one, along which the lanes go. vectors: how many machine vectors the lanes fill. blocks: how many, of
@@ -55,23 +56,36 @@ def order_of(shape, dims, strides, may_cut=True):
             runs.append([d])
     size = prod(shape[d] for d in runs[-1])
     vectors = 1 if size <= 16 else 2 if size <= 32 else 4
-    blocks, block = _cut(long, few, along_rows, shape, runs) if may_cut else (0, 0)
+    blocks = _blocks(long, few, along_rows) if may_cut else 0
+    if along_rows:
+        runs = _rows(runs, shape, blocks)
+    block = 0
+    if blocks:
+        unit = ALIGNED if len(runs) == 1 else 1
+        block = -(-prod(shape[d] for d in runs[0]) // (blocks * unit)) * unit
     return Order(along_rows, vectors, tuple(over), len(runs[0]), len(runs[-1]), blocks, block)
 
 
-def _cut(long, few, along_rows, shape, runs):
-    """Into how many blocks a reduction is cut, so that all threads have work, and of what size; 0, 0 for none."""
+def _blocks(long, few, along_rows):
+    """Into how many blocks a reduction is cut, so that all threads have work; 0 for not at all."""
     if along_rows:
-        blocks = min(-(-long // LONG), 256) if few < 16 and long >= 2 * LONG else 0
-    else:
-        blocks = min(-(-long * few // LONG), 64) if few <= 1024 and long * few >= 4 * LONG and long >= 256 else 0
-    if not blocks:
-        return 0, 0
-    size = prod(shape[d] for d in runs[0])
-    unit = size // shape[runs[0][0]]
-    if len(runs) > 1 or shape[runs[0][0]] < blocks or unit % ALIGNED:
-        unit = 1 if len(runs) > 1 else ALIGNED
-    return blocks, -(-size // (blocks * unit)) * unit          # whole rows: what is broadcast along them can follow
+        return min(-(-long // LONG), 256) if few < 16 and long >= 2 * LONG else 0
+    return min(-(-long * few // LONG), 64) if few <= 1024 and long * few >= 4 * LONG and long >= 256 else 0
+
+
+def _rows(runs, shape, blocks):
+    """The runs, the last one parted where its inner dimensions make up a long row.
+
+    It costs next to nothing to begin anew there, and what is broadcast along or across the rows can follow.
+    """
+    *others, last = runs
+    at, size = len(last), 1
+    while at > 1 and size < ROW:
+        at -= 1
+        size *= shape[last[at]]
+    if size < ROW or not others and blocks > prod(shape[d] for d in last[:at]):
+        return runs
+    return [*others, last[:at], last[at:]]
 
 
 @lru_cache(4096)

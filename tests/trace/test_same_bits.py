@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings as tuned
 
 import flambeau as torch
+from flambeau.backends import cpu
 from flambeau.base import settings
 from flambeau.trace import interpret, plan
 from flambeau.trace.record import current
@@ -211,3 +212,27 @@ def test_training_again_from_the_same_seed(kind):
             assert trained() == first
     finally:
         torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("kind", ["image", "text", "small"])
+def test_a_compiled_model_gives_the_same_answer(kind):
+    model, shape = network(kind)
+    model.eval()
+    x, compiled = torch.randn(shape), torch.compile(model)
+    forget()
+    with torch.no_grad():
+        plain = bits(model(x))
+        assert [bits(compiled(x)) == plain for _ in range(3)] == [True] * 3
+
+
+def test_no_compiler_no_difference(monkeypatch):
+    """Without LLVM everything runs on the reference executor, from the first operation that would need it."""
+    def missing(*_):
+        raise cpu.NoCompiler("llvmlite is not there")
+    monkeypatch.setattr(interpret, "_functions", {})
+    monkeypatch.setattr(interpret, "_programs", {})
+    monkeypatch.setattr(cpu, "function", missing)
+    x = torch.tensor([0.5, 1.0])
+    with pytest.warns(UserWarning, match="llvmlite is not there. Everything runs on the reference executor"):
+        assert x.exp().tolist() == np.exp(np.array([0.5, 1.0], np.float32)).tolist()
+    assert settings.executor == "reference"
