@@ -31,6 +31,7 @@ KNOWN = 8192                  # how many entries are remembered
 TILE = 8192                   # elements that a compiled function does at a time
 _programs: dict = {}          # entry → its steps; None where it has no body
 _functions: dict = {}         # (word, type) → address of a compiled function over arrays
+_said: list = []              # the first that could not be compiled, once it was said
 
 
 def execute(entry, arrays, params, own=False):
@@ -46,6 +47,9 @@ def execute(entry, arrays, params, own=False):
             return [backend.fit(array, spec, arrays) for array, spec in zip(made, entry.outs, strict=True)]
     except cpu.NoCompiler as error:
         do_without(error)
+    except cpu.NotCompiled as error:
+        say_not_compiled(error, entry.op.__name__)
+        _programs[entry] = None
     return backend.execute(entry, arrays, params, own)
 
 
@@ -56,6 +60,21 @@ def do_without(error):
     settings.executor = "reference"
     warn(f"{error}. Everything runs on the reference executor, which is slower: reinstall llvmlite, or set "
          "FLAMBEAU_EXECUTOR=reference to say that this is fine.")
+
+
+def say_not_compiled(error, what):
+    """Say it once: the results are right, but slow, and somebody should know."""
+    if not _said:
+        _said.append(what)
+        warn(f"code for {what} could not be compiled for this processor, {cpu.processor().cpu}. It runs on the "
+             "reference executor, which is slower; nothing else is affected. This is a mistake in Flambeau: please "
+             f"report it, with what `flambeau info` prints, and what LLVM says: {error}")
+
+
+def forget_programs():
+    """Compile everything anew: another processor was chosen."""
+    _programs.clear()
+    _functions.clear()
 
 
 class Program:
@@ -322,7 +341,7 @@ def _function(word, type, count):
     one.stores.append((count, Expr(word, type, tuple(Expr("load", type, (), i) for i in range(count)))))
     kernel.passes.append(one)
     name = name_of(str(kernel))
-    found = _functions[word, type] = cpu.function(name, render(kernel, name, cpu.vector_bytes()))
+    found = _functions[word, type] = cpu.function(name, render(kernel, name, cpu.target()))
     return found
 
 

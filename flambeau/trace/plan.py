@@ -8,8 +8,8 @@ instructions.
 Note [All or nothing]: until a plan is through, no Value changes, so a failure half-way loses nothing: the trace is
 still there. Memory of dead inputs is written over only by the last stretch, which cannot fail.
 """
+import re
 import struct
-import sys
 from array import array
 from bisect import bisect_right
 from math import ceil
@@ -18,11 +18,12 @@ import numpy as np
 
 from ..backends import cpu, library, memory, threads
 from ..base import settings
+from ..base.ownership import INPUT, RESULT, counts, owns_memory
 from ..base.spec import spec as make_spec
 from ..loops.ir import BYTES, verify
 from ..loops.llvm import render
 from .fuse import REDUCING, Fuser, Group, Unfusable, memory as seen_memory, root
-from .interpret import do_without, execute
+from .interpret import do_without, execute, forget_programs, say_not_compiled
 from .look import Step, name_of
 from .lower import TYPE, Graph, Node, cell
 from .nest import Nest
@@ -34,9 +35,8 @@ LITTLE = 1 << 20              # bytes of results below which a trace has to be s
 WORTH = 64                    # once, and once more for so many instructions, since long ones take long to compile
 FEW = 1 << 18                 # bytes for each instruction below which it has to be seen once
 STREAM = 1 << 23              # bytes of a result that is written past the cache
-_refs = sys.getrefcount
 PIECE = 12_000                # nanoseconds of work that are worth handing to another thread
-_kernels: dict = {}           # text of a kernel → address
+_kernels: dict = {}           # text of a kernel → address; None where it could not be compiled
 _plans: dict = {}             # key of a trace → Plan, or False where it is left to the reference
 _sightings: dict = {}         # key of a trace with little data → how often it was run without a plan
 
@@ -105,30 +105,38 @@ def _planned(trace, wanted, free):
         return False
 
 
+def _asked(node, function, *args):
+    """What the library gives for `node`; None where its code could not be compiled."""
+    try:
+        return function(*args)
+    except cpu.NotCompiled as error:
+        say_not_compiled(error, node.op if node.op == "gemm" else node.attr[0])
+        return None
+
+
+def forget():
+    """Plan and compile everything anew: another processor was chosen."""
+    _plans.clear()
+    _kernels.clear()
+    forget_programs()
+
+
 def _key(trace):
     """(the key, slots that somebody outside still holds, inputs that nobody else holds)."""
     code, values = trace.code, trace.values
-    wanted, parts = [], []
+    wanted, parts, held = [], [], counts(values)
     for entry, slots, offsets, _, first in code:
         parts.append((entry, slots, offsets))
         for slot in range(first, first + len(entry.outs)) if entry.many else (first,):
-            if _refs(values[slot]) > 2:                      # the list and the argument of getrefcount
+            if held[slot] > RESULT:
                 wanted.append(slot)
     free, kinds = [], []
     for value, slot in trace.slots.items():
         kinds.append(value.spec)
-        if _refs(value) <= 5 and _alone(value):              # the list, the slot table, the loop's name and pair
+        if held[slot] <= INPUT and owns_memory(value):
             free.append(slot)
     wanted, free = tuple(wanted), tuple(free)
     return (tuple(parts), tuple(kinds), wanted, free), wanted, free
-
-
-def _alone(value):
-    """Whether nobody but the Value holds its array, or the bytes behind it, and they may be written."""
-    held, array_ = value._memory, value.array
-    if held is not None and _refs(held) > 3 or not array_.flags.writeable:       # the Value, the name, the argument
-        return False
-    return _refs(array_) <= 3 + (held is not None and held.base is array_)
 
 
 class Buffer:
@@ -145,6 +153,10 @@ class Buffer:
 
 def _avoid(why, graph, code, apart, left):
     """Note what the next try does in another way: a node kept apart, or else an instruction left to the reference."""
+    if why.group is not None:
+        more = {bisect_right(graph.begins, node.number) - 1 for node in why.group if node.number < graph.end} - left
+        left |= more
+        return bool(more) and all(code[index][0].op is not update for index in more)
     if why.node is None:
         return False
     number = ceil(why.node.number)                # what was made for a node has a number shortly before its own
@@ -168,14 +180,14 @@ class Plan:
             self.graph = Graph(code, specs, needed, left)
             try:
                 self._cut(apart)
+                self._live()
+                self._share()
+                self._lay_out()
+                self._compile()
                 break
             except Unfusable as why:
                 if not _avoid(why, self.graph, code, apart, left):
                     raise
-        self._live()
-        self._share()
-        self._lay_out()
-        self._compile()
         self._programs()
         self._tidy()
 
@@ -196,6 +208,8 @@ class Plan:
         if node is None:
             nest = Nest(group)
             if nest.tiles and any(read.store for read in nest.reads):        # all that it made may be made elsewhere
+                for copy, source in nest.turned:
+                    self.steps.append(("native", group, self._copy(source, copy, None, 0)))
                 self._native(group, nest)
         elif node.op == "gemm":
             self._gemm(group, node)
@@ -218,7 +232,7 @@ class Plan:
 
     def _gemm(self, group, node):
         touched = (*node.args, node)
-        found = library.product(node.dtype, *[(x.shape, seen_memory(x)[1]) for x in touched])
+        found = _asked(node, library.product, node.dtype, *[(x.shape, seen_memory(x)[1]) for x in touched])
         if found is None:
             raise Unfusable("a matrix product that the library does not take", node)
         self.steps.append(("library", group, found, touched))
@@ -227,7 +241,7 @@ class Plan:
         name, params, parts = node.attr
         laid = [(a.shape, seen_memory(a)[1]) for a in node.args]
         made = [(p.shape, seen_memory(p)[1]) for p in parts]
-        steps = library.ask(name, node.dtype, laid, made, params)
+        steps = _asked(node, library.ask, name, node.dtype, laid, made, params)
         if steps is None:
             raise Unfusable(f"{name} on this layout", node)
         for step in steps:
@@ -265,7 +279,7 @@ class Plan:
         """The buffer that a node in memory stands in."""
         node = root(node)
         if node.op == "view":
-            node = node.args[0]
+            node = root(node.args[0])             # a copy into another shape may have become that shape of a copy
         key = node.attr[0] if node.op == "input" else id(node)
         found = self.of.get(key)
         if found is None:
@@ -410,14 +424,27 @@ class Plan:
                 self.texts[at] = text
                 if text not in _kernels and text not in missing:
                     missing[text] = step[2].kernel
-        threads.start()                                      # not in the middle of a run
+        try:
+            threads.start()                                  # not in the middle of a run
+        except cpu.NotCompiled as error:
+            say_not_compiled(error, "running several steps")
+            raise Unfusable("no native runtime") from error
         if missing:
-            width = cpu.vector_bytes()
+            target = cpu.target()
             named = {text: name_of(text) for text in missing}
-            made = cpu.functions({named[text]: render(kernel, named[text], width)
-                                  for text, kernel in missing.items()})
+            texts = {named[text]: render(kernel, named[text], target) for text, kernel in missing.items()}
+            try:
+                made = cpu.functions(texts)
+            except cpu.NotCompiled as error:
+                first = next(text for text, name in named.items() if name in error.failed)
+                say_not_compiled(error, ", ".join(dict.fromkeys(re.findall(r" = (\w+)\.", first))) or "a copy")
+                made = cpu.functions({name: text for name, text in texts.items() if name not in error.failed})
             for text, name in named.items():
-                _kernels[text] = made[name]
+                _kernels[text] = made.get(name)
+        for at, text in self.texts.items():
+            if _kernels[text] is None:
+                group = self.steps[at][1]
+                raise Unfusable("a kernel that could not be compiled", group=group.nodes or [group.opaque])
 
     def _may_stream(self, nest):
         """Whether the results are so large that they would only push other things out of the cache."""
