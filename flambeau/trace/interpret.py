@@ -44,7 +44,8 @@ def execute(entry, arrays, params, own=False):
             program = _programs[entry] = _program(entry, params)
         if program is not None and settings.executor != "reference":
             made = program.run(arrays, params)
-            return [backend.fit(array, spec, arrays) for array, spec in zip(made, entry.outs, strict=True)]
+            theirs = [*arrays, *program.constants]        # not to be handed out: a result may be written to
+            return [backend.fit(array, spec, theirs) for array, spec in zip(made, entry.outs, strict=True)]
     except cpu.NoCompiler as error:
         do_without(error)
     except cpu.NotCompiled as error:
@@ -97,6 +98,7 @@ class Program:
             else:
                 self.steps.append((i, _step(node), tuple(place[id(a)] for a in _read(node))))
         self.outs = [place[id(graph.slots[slot])] for slot in range(first, first + count)]
+        self.constants = [array for array in self.start if array is not None]
 
     def run(self, arrays, params):
         """The arrays of the results."""

@@ -236,3 +236,19 @@ def test_no_compiler_no_difference(monkeypatch):
     with pytest.warns(UserWarning, match="llvmlite is not there. Everything runs on the reference executor"):
         assert x.exp().tolist() == np.exp(np.array([0.5, 1.0], np.float32)).tolist()
     assert settings.executor == "reference"
+
+
+def test_what_is_handed_out_is_not_kept():
+    """A program over arrays holds constants; a result that is one of them may be written to."""
+    for make in (lambda: torch.arange(5.0), lambda: torch.arange(6), lambda: torch.zeros(3).new_full((2, 2), 7.0),
+                 lambda: torch.ones(3).fill_(2), lambda: torch.eye(3), lambda: torch.linspace(0, 1, 4),
+                 lambda: torch.zeros(4, 2), lambda: torch.ones(4).isnan().float(), lambda: torch.tensor([1, 2]).isnan(),
+                 lambda: torch.ones(2, 3).tril(), lambda: torch.tensor(3).isnan()):
+        forget()
+        first = bits(make())
+        for _ in range(2):
+            made = make()
+            assert bits(made) == first
+            made.add_(1) if made.dtype is not torch.bool else made.logical_not_()
+            torch.cpu.synchronize()
+            forget()
