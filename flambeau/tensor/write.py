@@ -44,6 +44,8 @@ def inplace(op, args, kwargs, public=None):
                 return _overridden(op, args, kwargs, None, public)
     before_write(self, facts.in_place, True, facts.overlap_ok)
     if facts.overlap_ok == "deprecated" and any(s == 0 and n > 1 for n, s in zip(self.spec.shape, self.spec.strides)):
+        if _adds(op, args, kwargs):
+            before_write(self, facts.in_place)             # one cell cannot take several sums: refused
         warn(f"Use of {facts.in_place} on expanded tensors is deprecated. Please clone() the tensor before performing "
              "this operation. This also applies to advanced indexing e.g. tensor[indices] = tensor")
     if facts.apart:
@@ -64,6 +66,12 @@ def inplace(op, args, kwargs, public=None):
             raise explained(error, op, (self, *args[1:]), kwargs, "_") from None
         raise
     return assign(self, result, facts.in_place)
+
+
+def _adds(op, args, kwargs):
+    """Whether a call adds to what its tensor holds, by its argument `accumulate`."""
+    at = op.arg_names.index("accumulate") if "accumulate" in op.arg_names else len(args)
+    return kwargs.get("accumulate", at < len(args) and args[at])
 
 
 def written_whole(op, facts, self, args, kwargs):
@@ -351,6 +359,9 @@ def _write_changed(target, incoming):
 
 def into(op, args, kwargs, out):
     """`out=`: compute, check, resize an empty out, write."""
+    if "out" not in op.forms.split():
+        raise TypeError(f"{op.__name__}() got an unexpected keyword argument 'out'; its arguments are "
+                        f"({', '.join(op.arg_names)}). Use copy_ to write its result into a tensor.")
     outs = out if isinstance(out, (tuple, list)) else (out,)
     for o in outs:
         if not isinstance(o, Tensor):

@@ -44,8 +44,11 @@ def execute(entry, arrays, params, own=False):
             program = _programs[entry] = _program(entry, params)
         if program is not None and settings.executor != "reference":
             made = program.run(arrays, params)
-            theirs = [*arrays, *program.constants]        # not to be handed out: a result may be written to
-            return [backend.fit(array, spec, theirs) for array, spec in zip(made, entry.outs, strict=True)]
+            theirs, outs = [*arrays, *program.constants], []         # not to be handed out, or not once more
+            for array, spec in zip(made, entry.outs, strict=True):
+                outs.append(backend.fit(array, spec, theirs))
+                theirs.append(outs[-1])
+            return outs
     except cpu.NoCompiler as error:
         do_without(error)
     except cpu.NotCompiled as error:
