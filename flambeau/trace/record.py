@@ -225,9 +225,6 @@ class Trace:
             from .plan import attempt
             if attempt(self):
                 return
-        execute = backend.execute
-        if settings.executor != "reference":      # its bits are to be the same when it runs by a plan
-            from .interpret import execute
         values, last = self.values, self.last
         wanted = self.wanted()
         done, left = 0, []
@@ -323,6 +320,19 @@ class Trace:
             gives = ", ".join(f"%{first + i}: {s}" for i, s in enumerate(entry.outs))
             lines.append(f"{gives} = {entry.op.__name__}({', '.join([*reads, *map(repr, params)])})")
         return "\n".join(lines)
+
+
+def execute(entry, arrays, params, own=False):
+    """The result arrays of one instruction: with the bits of a plan, or by the reference where that is pinned."""
+    global _by_body
+    if settings.executor == "reference":
+        return backend.execute(entry, arrays, params, own)
+    if _by_body is None:
+        from .interpret import execute as _by_body  # and with it what compiles, which the reference never needs
+    return _by_body(entry, arrays, params, own)
+
+
+_by_body = None
 
 
 def _at(memory, view, offset):
