@@ -11,7 +11,7 @@ import weakref
 
 import numpy as np
 
-from ..backends.backend import execute
+from ..backends import backend
 from ..backends.memory import explained
 from ..base import settings
 from ..base.ownership import INPUT, RESULT, counts, only_traced
@@ -44,7 +44,7 @@ class Trace:
         self.quiet.run(np.seterr, all="ignore")
         self.busy = self.sealed = False
         self.failure = None   # what the run now going on has failed with
-        self.ran = None       # the plan of the last run; None: the reference executor's
+        self.ran = None       # the plan of the last run; None: it had none
         self.site = None      # the line that everything recorded now belongs to, while a backward runs
         self.special = False  # whether a mode is on in this thread that recording must ask about; see autograd.modes
         self.clear()
@@ -320,6 +320,19 @@ class Trace:
             gives = ", ".join(f"%{first + i}: {s}" for i, s in enumerate(entry.outs))
             lines.append(f"{gives} = {entry.op.__name__}({', '.join([*reads, *map(repr, params)])})")
         return "\n".join(lines)
+
+
+def execute(entry, arrays, params, own=False):
+    """The result arrays of one instruction: with the bits of a plan, or by the reference where that is pinned."""
+    global _by_body
+    if settings.executor == "reference":
+        return backend.execute(entry, arrays, params, own)
+    if _by_body is None:
+        from .interpret import execute as _by_body  # and with it what compiles, which the reference never needs
+    return _by_body(entry, arrays, params, own)
+
+
+_by_body = None
 
 
 def _at(memory, view, offset):
