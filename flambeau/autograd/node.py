@@ -161,6 +161,8 @@ def requires(tensor):
 def refresh(view):
     """Give a view whose base was written in place its history anew: a strided look at the base as it is now."""
     base = view._base
+    if view._node is None and base._node is None and not base._requires_grad:
+        return                                # and should the base require grad later, its history is to be taken then
     if view._view_of is not None and (view._node is not None or base._node is not None or base._requires_grad):
         door.refuse_view(view, "its base or another view of its base has been modified inplace")
     view._seen = view.storage.version
@@ -436,11 +438,11 @@ class OpNode(Node):
         All are of one class as long as nobody looks, since the engine reads the attributes of one class faster.
         """
         if self.__class__ is OpNode:
-            self.__class__ = node_type(self.plan.name)
+            self.__class__ = node_type(self.plan.name.rpartition("::")[2])
         return self
 
     def __repr__(self):
-        return f"<{self.plan.name} object at {hex(id(self))}>"
+        return f"<{self.plan.name.rpartition('::')[2]} object at {hex(id(self))}>"
 
     @property
     def next_functions(self):

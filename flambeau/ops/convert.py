@@ -252,7 +252,7 @@ def copied(input, src):
 class _copy(Composite):
     """What `input` holds after `src` was copied into it: all of the gradient is that of `src`."""
 
-    node = "CopyBackwards"
+    node = "torch::autograd::CopyBackwards"
 
     def of(input, src):  return copied(input, src)
     def d_input(g):      return zeros(g, g.spec.shape)

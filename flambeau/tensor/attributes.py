@@ -78,8 +78,9 @@ def in_place_view(name, number):
         before_write(self, name + "_", bytes=False)
         seen = call(op, (self, *args), kwargs)
         self.storage.version += 1
-        self.spec, self.offset, self._seen = seen.spec, seen.offset, self.storage.version
+        self.spec, self.offset = seen.spec, seen.offset
         if seen._node is not None:
+            self._seen = self.storage.version        # else a view takes its history anew, in its new geometry
             said = seen._node.name()
             seen._node.name = lambda: said[:-1] + str(int(said[-1]) + number)
             self._node, self._nr = seen._node, seen._nr

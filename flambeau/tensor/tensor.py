@@ -232,7 +232,7 @@ class Tensor(metaclass=TensorType):
             if self._node is None:
                 self._requires_grad = True
                 self._cut = None
-        elif not self.is_leaf:
+        elif self._node is not None:
             raise RuntimeError("you can only change requires_grad flags of leaf variables. If you want to use a "
                                "computed variable in a subgraph that doesn't require differentiation use var_no_grad = "
                                "var.detach()." + _who(self))
@@ -357,6 +357,8 @@ class Tensor(metaclass=TensorType):
 
     def detach_(self):
         """Forget this tensor's history."""
+        if modes.inference:                  # autograd takes no part there, as in PyTorch: nothing is forgotten
+            return self
         if self._base is not None:
             raise RuntimeError("Can't detach views in-place. Use detach() instead. If you are using "
                                "DistributedDataParallel (DDP) for training, and gradient_as_bucket_view is set as "
