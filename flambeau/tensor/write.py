@@ -184,7 +184,8 @@ def before_write(self, what, bytes=True, overlap=False):
         if base is not None and base._node is None and requires(self):
             # The leaf is the base, or another view of it, perhaps the written one: no history of the base can be made
             # that leads to it.
-            of = said(self)[:-1] + f": a view of {name_of(base, user_frame()) or 'a leaf'}, made at {line_of(base.site)}."
+            of = said(self)[:-1] + f": a view of {name_of(base, user_frame()) or 'a leaf'}, made at " \
+                                   f"{line_of(base.site)}."
             raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation." +
                                of + "\n  Writing to it would overwrite the leaf. Use with torch.no_grad(): for an "
                                "update, or clone() the leaf first.")

@@ -6,8 +6,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import flambeau
 
@@ -19,7 +18,8 @@ VIEWS = {"detach": lambda x, n: x.detach(), "alias": lambda x, n: x[...], "view"
          "column": lambda x, n: x[..., n], "chunk": lambda x, n: x.chunk(2)[0], "unbind": lambda x, n: x.unbind(0)[n],
          "flatten": lambda x, n: x.reshape(-1), "t": lambda x, n: x.t(), "diagonal": lambda x, n: x.diagonal()}
 
-WRITES = {"mul_": lambda x, y: x.mul_(2), "mul_ by": lambda x, y: x.mul_(y.mean()), "add_": lambda x, y: x.add_(y.sum()),
+WRITES = {"mul_": lambda x, y: x.mul_(2), "mul_ by": lambda x, y: x.mul_(y.mean()),
+          "add_": lambda x, y: x.add_(y.sum()),
           "zero_": lambda x, y: x.zero_(), "copy_": lambda x, y: x.copy_(y), "sin_": lambda x, y: x.sin_(),
           "set item": lambda x, y: x.__setitem__(..., y.mean()), "fill_": lambda x, y: x.fill_(3.0),
           "t_": lambda x, y: x.t_(), "detach_": lambda x, y: x.detach_(),
@@ -77,7 +77,8 @@ def face(x, pool):
                 node=seen(lambda: x.grad_fn and x.grad_fn.name()), view=x._base is not None,
                 base=next((n for n, t in enumerate(pool) if t is x._base), None),
                 # PyTorch counts clones and detached looks of inference tensors in ways of their own.
-                version=None if any(t.is_inference() for t in pool) else x._version, shape=tuple(x.shape), strides=tuple(x.stride()))
+                version=None if any(t.is_inference() for t in pool) else x._version,
+                shape=tuple(x.shape), strides=tuple(x.stride()))
 
 
 def gradient(x, pool, scale):
