@@ -134,7 +134,8 @@ class Op(metaclass=OpType):
     overwrites = False        # whether `ref` writes into its first array: it is given one that nobody else needs
     creates = False           # with `out=`, that tensor says the dtype and device of the result
     blind = False             # whether the in-place form overwrites its tensor without reading it
-    overlap_ok = False        # whether the in-place form may write to an expanded tensor
+    overlap_ok = False        # whether the in-place form may write to an expanded tensor; a function of the arguments,
+                              # if they say
     apart = False             # whether the in-place form refuses operands that overlap the written tensor in part
     strict_out = False        # whether `out=` must have the dtype of the result; "several": if there are several;
                               # "tensors": if all arguments are tensors; or a function of the arguments that says

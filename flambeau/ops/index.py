@@ -271,7 +271,9 @@ class index_put(Composite):
     """
 
     forms = "function method inplace"
-    overlap_ok = True
+
+    def overlap_ok(input, indices=(), values=None, accumulate=False):
+        return not accumulate                    # two sums into one cell: one would be lost
 
     def of(input, indices, values, accumulate=False):
         need(isinstance(indices, (tuple, list)), "argument 'indices' (position 2) must be tuple of Tensors, not "

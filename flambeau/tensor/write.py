@@ -8,7 +8,7 @@ import numpy as np
 from ..autograd.forward_ad import tangent_of, write_tangent
 from ..autograd.modes import modes
 from ..autograd.node import OpNode, edge_of, requires
-from ..autograd.slices import rebase
+from ..autograd.slices import SharedCells, rebase
 from ..base import dtypes, shapes
 from ..base.errors import here, line_of, name_of, user_frame, warn
 from ..base.op import door, known
@@ -42,7 +42,8 @@ def inplace(op, args, kwargs, public=None):
         for a in args:
             if a.__class__ is not Tensor and _overrides(a.__class__) and not overrides_off():
                 return _overridden(op, args, kwargs, None, public)
-    before_write(self, facts.in_place, True, facts.overlap_ok)
+    overlap_ok = facts.overlap_ok
+    before_write(self, facts.in_place, True, overlap_ok(*args, **kwargs) if callable(overlap_ok) else overlap_ok)
     if facts.apart:
         for t in args[1:]:
             if t.__class__ is Tensor and t.storage is self.storage and partly_overlap(self, t):
@@ -136,7 +137,9 @@ def _fill(written, entry, inputs):
 def _as_it_was(self):
     """`self` before it is written, in a storage of its own, so that what autograd keeps of it outlives the write."""
     edge = edge_of(self)
-    storage = self.storage
+    storage, kind = self.storage, self.spec
+    if edge is not None and self._base is not None and not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
+        edge = (SharedCells(self._base, self), 0)
     value = storage.value
     if storage.exported and storage.still_exported():     # written in place: see Note [Exported storages] in value.py
         value = Value.of(value.ready().memory.copy(), spec(dtypes.uint8, (storage.nbytes,)))
