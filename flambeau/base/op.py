@@ -70,7 +70,7 @@ class Facts:
     """What every call asks of an operation. Reading it off the declaration itself, a class, takes ten times as long."""
 
     __slots__ = ("composite", "pointwise", "typed", "typed_names", "lists", "of", "ruled", "several", "defaults",
-                 "in_place", "apart", "blind", "overlap_ok", "pickers")
+                 "in_place", "apart", "blind", "overlap_ok", "pickers", "fits_by_name")
 
     def __init__(self, op):
         self.composite, self.pointwise, self.lists = op.composite, op.pointwise, op.lists
@@ -83,6 +83,7 @@ class Facts:
         self.defaults = op.defaults
         self.in_place = op.__name__ + "_"
         self.apart, self.blind, self.overlap_ok = op.apart, op.blind, op.overlap_ok
+        self.fits_by_name = all(name in op.kwonly for name in op.must_fit)
         self.pickers: dict = {}           # (number of positional arguments, names of the others) → what orders them
 
 
@@ -93,7 +94,7 @@ class Entry:
     """All that is known about one call before it runs; found again by its key (operation, specs, parameters)."""
 
     __slots__ = ("op", "outs", "many", "casts", "template", "simple", "param_at", "pick", "wrap", "kinds", "zeros",
-                 "deltas", "look", "nbytes", "device", "plans", "quick", "compute")
+                 "deltas", "look", "nbytes", "device", "plans", "quick", "compute", "fits")
 
 
 class OpType(type):
@@ -129,6 +130,7 @@ class Op(metaclass=OpType):
     exact = False
     eager = False
     scalars = ()
+    must_fit: dict = {}       # number argument → what it must fit; see Note [A number enters a dtype] in arguments.py
     returns = None
     lists = False             # whether an argument may be a list of tensors
     overwrites = False        # whether `ref` writes into its first array: it is given one that nobody else needs

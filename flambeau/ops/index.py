@@ -469,9 +469,9 @@ class index_add(Op):
             return NotImplemented
         width = max(input.numel // max(input.shape[0], 1), 1)
         at = k.reshape(k.cast(index, dtypes.int64), (index.numel,))
-        made = k.library("add_rows", (k.reshape(source, (index.numel, width)), at),
+        made = k.library("add_rows", (k.reshape(source * alpha, (index.numel, width)), at),
                          [(input.dtype, (input.shape[0], width))], (-1,))
-        return NotImplemented if made is None else input + k.reshape(made[0], input.shape) * alpha
+        return NotImplemented if made is None else input + k.reshape(made[0], input.shape)
 
     def d_input(g): return g
 

@@ -155,6 +155,8 @@ class _huber_loss(Loss):
     def of(input, target, reduction="mean", delta=1.0, weight=None):
         warn_sizes(input, target)
         need(delta > 0, f"huber_loss does not support non-positive values for delta, got {delta}.")
+        dtype = dtypes.promote_types(input.dtype, target.dtype)
+        need(dtype.is_floating_point, f"\"huber_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
         reduction = reduction_of(reduction)
         if weight is not None:
             loss = weight * _huber(input, target, "none", delta)

@@ -170,6 +170,7 @@ class logit(Pointwise):
 
     names = "special.logit"
     result = "float"
+    must_fit = {"eps": "dtype"}
     refuses = "complex"
 
     def ref(xp, input, eps=None):

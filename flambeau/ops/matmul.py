@@ -4,6 +4,7 @@ The products themselves (`mm`, `bmm`, `mv`, `dot`) go to NumPy's BLAS. `matmul` 
 call those, with the same steps as PyTorch, so that they leave the same graph behind.
 """
 from ..base import dtypes, shapes
+from ..base.arguments import as_scalar
 from ..base.errors import need
 from ..base.op import Composite, Op, View, door
 from ..base.spec import Spec, spec
@@ -69,12 +70,6 @@ def need_expandable(input, shape):
         need(have in (1, shape[d]), f"The expanded size of the tensor ({shape[d]}) must match the existing size "
                                     f"({have}) at non-singleton dimension {d}.  Target sizes: {list(shape)}.  Tensor "
                                     f"sizes: {list(input.shape)}")
-
-
-def need_real(dtype, *numbers):
-    """Refuse a complex factor on real tensors; `numbers` are the factors' types."""
-    need(dtype.is_complex or complex not in numbers, f"value cannot be converted to type {C_WORDS[dtype.name]} without "
-         f"overflow: a complex factor on {dtype.name} tensors")
 
 
 # --- the products -----------------------------------------------------------------------------------------------------
@@ -241,13 +236,13 @@ class outer(Composite):
 
 def plus(xp, input, beta, product, alpha):
     """`beta` times `input` plus `alpha` times `product`. A beta of zero leaves `input` out, whatever it holds."""
-    if product.dtype.kind in "iu":
-        beta, alpha = int(beta), int(alpha)
+    dtype = dtypes.from_numpy(product.dtype)
+    beta, alpha = as_scalar(beta, dtype), as_scalar(alpha, dtype)
     if alpha != 1:
-        product = product * xp.asarray(alpha, product.dtype)
+        product = product * alpha
     if beta == 0:
         return product
-    return product + (input if beta == 1 else input * xp.asarray(beta, product.dtype))
+    return product + (input if beta == 1 else input * beta)
 
 
 def added(k, input, beta, made, alpha):
@@ -265,6 +260,7 @@ class addmm(Op):
 
     forms = "function method inplace"
     scalars = ("beta", "alpha")
+    must_fit = {"beta": "compute", "alpha": "compute"}
     strict_out = True
 
     def meta(input, mat1, mat2, *, beta=1, alpha=1):
@@ -279,7 +275,6 @@ class addmm(Op):
         need(mat1.dtype is mat2.dtype, "expected m1 and m2 to have the same dtype, but got: "
              f"{C_WORDS[mat1.dtype.name]} != {C_WORDS[mat2.dtype.name]}")
         refuse_dtype(mat1.dtype, "addmm_impl_cpu_")
-        need_real(mat1.dtype, beta, alpha)
         return spec(mat1.dtype, shape, None, mat1.device)
 
     def ref(xp, input, mat1, mat2, *, beta=1, alpha=1): return plus(xp, input, beta, xp.matmul(mat1, mat2), alpha)
@@ -311,6 +306,7 @@ class addmv(Op):
 
     forms = "function method inplace"
     scalars = ("beta", "alpha")
+    must_fit = {"beta": "dtype", "alpha": "dtype"}
     strict_out = True
 
     def meta(input, mat, vec, *, beta=1, alpha=1):
@@ -324,7 +320,6 @@ class addmv(Op):
         need(input.dtype is mat.dtype and mat.dtype is vec.dtype, "addmv input tensors must have the same dtype, but "
              f"got {input.dtype.cname}, {mat.dtype.cname}, and {vec.dtype.cname}")
         refuse_dtype(mat.dtype, "addmv_impl_cpu")
-        need_real(mat.dtype, beta, alpha)
         return spec(mat.dtype, (n,), None, mat.device)
 
     def ref(xp, input, mat, vec, *, beta=1, alpha=1): return plus(xp, input, beta, xp.matmul(mat, vec), alpha)
@@ -343,6 +338,7 @@ class baddbmm(Op):
 
     forms = "function method inplace"
     scalars = ("beta", "alpha")
+    must_fit = {"beta": "compute", "alpha": "compute"}
     strict_out = True
 
     def meta(input, batch1, batch2, *, beta=1, alpha=1):
@@ -353,7 +349,6 @@ class baddbmm(Op):
         need(input.dtype is batch1.dtype and batch1.dtype is batch2.dtype, "Input dtypes must be the same, got: input "
              f"{C_WORDS[input.dtype.name]}, batch1: {C_WORDS[batch1.dtype.name]}, batch2: {C_WORDS[batch2.dtype.name]}")
         refuse_dtype(batch1.dtype, "baddbmm")
-        need_real(batch1.dtype, beta, alpha)
         return spec(batch1.dtype, shape, None, batch1.device)
 
     def ref(xp, input, batch1, batch2, *, beta=1, alpha=1):
@@ -372,6 +367,7 @@ class addbmm(Op):
 
     forms = "function method inplace"
     scalars = ("beta", "alpha")
+    must_fit = {"beta": "compute", "alpha": "compute"}
     strict_out = True
 
     def meta(input, batch1, batch2, *, beta=1, alpha=1):
@@ -387,7 +383,6 @@ class addbmm(Op):
         need(batch1.dtype is batch2.dtype, "expected m1 and m2 to have the same dtype, but got: "
              f"{C_WORDS[batch1.dtype.name]} != {C_WORDS[batch2.dtype.name]}")
         refuse_dtype(batch1.dtype, "addmm_impl_cpu_")
-        need_real(batch1.dtype, beta, alpha)
         return spec(batch1.dtype, (n, p), None, batch1.device)
 
     def ref(xp, input, batch1, batch2, *, beta=1, alpha=1):
@@ -417,9 +412,8 @@ class addr(Composite):
         for name, number in (("beta", beta), ("alpha", alpha)):
             need(not isinstance(number, bool) or dtype is dtypes.bool, f"Boolean {name} only supported for Boolean "
                  "results.")
-            need(dtype.category >= 2 or isinstance(number, int) or dtype is dtypes.bool,
+            need(dtype.category >= 2 or isinstance(number, int),
                  f"For integral input tensors, argument {name} must not be a floating point number, got {number}.")
-        need_real(dtype, type(beta), type(alpha))
         return _addr(*[x if x.dtype is dtype else x.to(dtype) for x in (input, vec1, vec2)], beta, alpha)
 
 
@@ -427,6 +421,7 @@ class _addr(Op):
     """`beta` times `input` plus `alpha` times the outer product of two vectors of its dtype."""
 
     scalars = ("beta", "alpha")
+    must_fit = {"beta": "dtype", "alpha": "dtype"}
 
     def meta(input, vec1, vec2, beta, alpha):
         return spec(input.dtype, (vec1.shape[0], vec2.shape[0]), None, input.device)

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..autograd.modes import modes
 from ..base import dtypes
-from ..base.arguments import asked
+from ..base.arguments import asked, fits
 from ..base.errors import here, warn
 from ..base.op import door
 from ..base.spec import META, Size, of_array, place, spec
@@ -308,6 +308,8 @@ def elements(flat, dtype):
         top = int(np.iinfo(dtype.np).max)
         low = int(np.iinfo(dtype.np).min) or -top         # negatives wrap into an unsigned dtype, as in PyTorch
         wrong = (made > top) | (made < low)
+        if any(type(n) is float for n in flat):
+            wrong |= [type(n) is float and not fits(n, dtype) for n in flat]
         if wrong.any():
             raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow: "
                                f"{flat[int(wrong.argmax())]!r}")

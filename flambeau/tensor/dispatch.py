@@ -15,6 +15,7 @@ from ..autograd.node import NUMBER, TENSOR, OpNode, Plan, _count, edge_of, keep,
 from ..backends.backend import execute
 from ..backends.memory import explained as out_of_memory
 from ..base import dtypes
+from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits, fitted_places, fitting
 from ..base.errors import here
 from ..base.op import NUMBERS, RENAMED, Entry, check_devices, door, known
 from ..base.spec import META, Spec, device, forget_unused, of_array, spec
@@ -69,6 +70,8 @@ def call(op, args, kwargs, public=None):
     if not facts.composite:
         key, entry, full, inputs = seen(op, facts, args, kwargs)
         if entry is not None:
+            if entry.fits is not None and (kwargs or not facts.fits_by_name):
+                check_fits(entry, full)
             params = entry.pick(full) if entry.pick is not None else ()
             if entry.quick:
                 return record_one(entry, full, inputs, params, 4)
@@ -126,6 +129,8 @@ def seen(op, facts, args, kwargs):
             key.append(c)
             if not typed[at]:
                 key.append(a)
+            elif c is int and not LEAST_INT <= a <= MOST_INT:
+                beyond_64_bits(a)
         elif c in _plain_types or c is tuple and not facts.lists:
             key.append(a)
         else:
@@ -141,6 +146,8 @@ def seen(op, facts, args, kwargs):
             key.append(c)
             if name not in facts.typed_names or c not in _number_types:
                 key.append(a)
+            elif c is int and not LEAST_INT <= a <= MOST_INT:
+                beyond_64_bits(a)
     key = tuple(key)
     found = _calls.get(key)
     if found is None:
@@ -168,6 +175,8 @@ def dispatch(op, args, given=None, binder=None):
             key.append(a.spec)
         elif c in _number_types:
             if scalars or op.scalar_at[at]:
+                if c is int and not LEAST_INT <= a <= MOST_INT:
+                    beyond_64_bits(a)
                 key.append(c)
             else:
                 key.append(a)
@@ -201,10 +210,26 @@ def dispatch(op, args, given=None, binder=None):
         if len(_calls) > 100_000:
             _calls.clear()
         _calls[given] = (entry, binder)
+    if entry.fits is not None:
+        check_fits(entry, args)
     params = entry.pick(args) if entry.pick is not None else ()
     if entry.quick:
         return record_one(entry, args, inputs, params, 5)
     return record(entry, op, args, inputs, params, 5)
+
+
+def check_fits(entry, args):
+    """Refuse a number that the dtype of the computation cannot hold, where the operation asks for it."""
+    for at, dtype in entry.fits:
+        n = args[at]
+        if n.__class__ is not int or not -129 < n < 128:             # these are in every dtype
+            try:
+                # The kernels of real dtypes take no complex number, even one without an imaginary part.
+                fitting(n if n.__class__ is not complex or dtype.is_complex else 1j, dtype)
+            except Exception as error:
+                if getattr(error, "refusal", False):
+                    raise explained(error, entry.op, args) from None
+                raise
 
 
 def record(entry, op, args, inputs, params, inside):
@@ -358,7 +383,7 @@ def _entry(op, args, key):
     entry.simple = not param_at and not op.kwonly and not any(t.__class__ is tuple for t in template)
     entry.wrap = None
     entry.quick = False
-    entry.deltas = entry.look = None
+    entry.deltas = entry.look = entry.fits = None
     entry.plans = {}
     try:
         if op.is_view:
@@ -381,6 +406,8 @@ def _entry(op, args, key):
             casts = None
     entry.casts = casts
     entry.compute = common
+    if op.must_fit:
+        entry.fits = fitted_places(op, seen, common or entry.outs[0].dtype)
     if common is not None and common.category == 1:
         entry.wrap = common.np
     entry.nbytes = sum(s.nbytes for s in entry.outs) if entry.outs is not None else 0
@@ -517,7 +544,7 @@ def _verify(op, args):
     read = array_of if trace.reader is None else trace.reader(op, asked, args)
     for name in asked:
         if name.endswith("_spec"):
-            given.append(args[op.arg_names.index(name.removesuffix("_spec"))].spec)
+            given.append(getattr(args[op.arg_names.index(name.removesuffix("_spec"))], "spec", None))
             continue
         a = args[op.arg_names.index(name)]
         if isinstance(a, Tensor):

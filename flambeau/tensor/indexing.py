@@ -277,6 +277,8 @@ def assignable(self, value):
         value = value.item()
     if isinstance(value, NUMBERS):
         kind = self.spec.dtype
+        if value.__class__ is int and not -2**63 <= value < 2**63:
+            raise ValueError(f"Overflow when unpacking long long: {value} does not fit into int64" + said(self))
         if kind.is_floating_point and kind.itemsize == 2 and not isinstance(value, complex):
             return float(kind.np.type(value))              # too large for a half type becomes infinite here
         return value

@@ -23,6 +23,7 @@ from .dispatch import (
     _tensors,
     array_of,
     call_as_is,
+    check_fits,
     overrides_off,
     prepared,
     seen,
@@ -77,6 +78,8 @@ def written_whole(op, facts, self, args, kwargs):
     _, entry, full, inputs = seen(op, facts, args, kwargs)
     if entry is None or not entry.quick or entry.outs[0] is not self.spec:
         return False
+    if entry.fits is not None and (kwargs or not facts.fits_by_name):
+        check_fits(entry, full)
     storage, trace = self.storage, _local.trace
     if storage.nbytes != entry.nbytes or self.offset or storage.readonly or storage.inference or trace.special:
         return False
