@@ -51,6 +51,7 @@ class _Door:
     sum_dim: Any = None
     view: Any = None
     look_again: Any = None    # a view of a base, anew, with its history
+    hide_write: Any = None    # a write was counted that came through `.data`
     tangents_of: Any = None   # forward mode's side of a custom Function
     set_tangents: Any = None
     tangent_of: Any = None    # the tangent that a tensor carries in forward mode

@@ -13,7 +13,7 @@ from . import forms
 from .dispatch import call
 from .messages import said
 from .tensor import Tensor
-from .write import before_write
+from .write import before_write, hide_write
 
 # --- properties ---------------------------------------------------------------------------------------------
 
@@ -78,6 +78,8 @@ def in_place_view(name, number):
         before_write(self, name + "_", bytes=False)
         seen = call(op, (self, *args), kwargs)
         self.storage.version += 1
+        if self._data_version is not None:
+            hide_write(self)
         self.spec, self.offset = seen.spec, seen.offset
         if seen._node is not None:
             self._seen = self.storage.version        # else a view takes its history anew, in its new geometry
@@ -121,6 +123,8 @@ def resize_(self, *sizes, memory_format=None):
         _reserve(self.storage, (self.offset + shapes.extent(size, strides)) * kind.dtype.itemsize)
     self.spec = wanted
     self.storage.version += 1
+    if self._data_version is not None:
+        hide_write(self)
     return self
 
 

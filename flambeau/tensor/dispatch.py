@@ -463,6 +463,8 @@ def view_one(entry, args, source, moved, inside):
     tensor._requires_grad = False
     tensor._seen = storage.version
     tensor.site = site = trace.site or here(inside)
+    if source._data_version is not None:
+        tensor._data_version = source._data_version
     if base is None:
         tensor._base = source
         why = None
@@ -495,6 +497,8 @@ def _view(entry, op, args, source, moved, inside):
         scale = kind.dtype.itemsize
         tensor.offset = (source.offset if scale == itemsize else source.offset * itemsize // scale) + delta + moved
         tensor.site = site
+        if source._data_version is not None:
+            tensor._data_version = source._data_version
         outs.append(tensor)
     if op.differentiable and not storage.inference:      # memory read as another dtype has no history, so no base
         base = source._base if source._base is not None else source

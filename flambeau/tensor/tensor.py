@@ -51,6 +51,7 @@ class Tensor(metaclass=TensorType):
     _retains = None           # the node that will put its gradient into `.grad`
     _tangent = None           # (level, tangent) in forward mode
     _dual_of = None           # the dual tensor that it is a view of
+    _data_version = None      # of `.data` and its views: their own count; see Note [Writes through .data] in value.py
     __array_priority__ = 1000
 
     def __new__(cls, *args, **kwargs):
@@ -182,7 +183,10 @@ class Tensor(metaclass=TensorType):
     def _version(self):
         if self.storage.inference:
             raise RuntimeError("Inference tensors do not track version counter.")
-        return self.storage.version if values.watching is None else values.watching.version(self.storage)
+        if self._data_version is not None:
+            return self._data_version.count
+        version = self.storage.version if values.watching is None else values.watching.version(self.storage)
+        return version - self.storage.hidden if self.storage.hidden else version
 
     def _is_view(self):
         return self._base is not None
@@ -374,8 +378,9 @@ class Tensor(metaclass=TensorType):
 
     @property
     def data(self):
-        """The tensor without its history, over the same memory."""
+        """The tensor without its history, over the same memory; `_version` does not count what is written to it."""
         out = self.detach()
+        out._data_version = values.DataVersion()
         if requires(self):
             out._cut = (".data", out.site)
         return out
@@ -386,6 +391,8 @@ class Tensor(metaclass=TensorType):
             raise TypeError(f"Variable data has to be a tensor, but got {type(other).__name__}")
         self.storage, self.spec, self.offset = other.storage, other.spec, other.offset
         self._seen = other.storage.version
+        if self._data_version is not None:
+            self._data_version = None
 
     @classmethod
     def _make_subclass(cls, data, require_grad=False):
@@ -399,6 +406,8 @@ def _look(tensor):
     out = object.__new__(Tensor)
     out.storage, out.spec, out.offset = tensor.storage, tensor.spec, tensor.offset
     out.site = here()
+    if tensor._data_version is not None:
+        out._data_version = tensor._data_version
     return out
 
 

@@ -92,9 +92,17 @@ def written_whole(op, facts, self, args, kwargs):
         values.watching.wrote(storage)
     value = trace.append(entry, inputs, entry.pick(full) if entry.pick is not None else ())
     storage.version += 1
+    if self._data_version is not None:
+        hide_write(self)
     storage.writer = (trace.site or here(4), facts.in_place)
     storage.value = value
     return True
+
+
+def hide_write(self):
+    """The write that was just counted came through `.data`; see Note [Writes through .data] in value.py."""
+    self._data_version.count += 1
+    self.storage.hide_write(self.spec, self.offset)
 
 
 def update(op, written, args):
@@ -116,6 +124,8 @@ def update(op, written, args):
     for t, value in zip(written, made):
         storage = t.storage
         storage.version += 1
+        if t._data_version is not None:
+            hide_write(t)
         storage.writer = (site, op.__name__)
         storage.value = value
 
@@ -295,6 +305,8 @@ def put(self, result, what):
     if values.watching is not None:
         values.watching.wrote(storage)
     storage.version += 1
+    if self._data_version is not None:
+        hide_write(self)
     storage.writer = (current().site or here(4), what)
     if kind.device is META:
         return
@@ -431,3 +443,4 @@ door.inplace = inplace
 door.into = into
 door.before_write = before_write
 door.refuse_view = refuse_view
+door.hide_write = hide_write

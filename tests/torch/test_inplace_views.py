@@ -144,3 +144,21 @@ def test_a_leaf_that_is_a_view_is_not_written_through_a_view(write):
             with pytest.raises(RuntimeError, match="a view of a leaf Variable that requires grad"):
                 WRITES[write](x, lib.ones(()))
         assert not base.requires_grad and base.tolist() == list(range(12)) and base._version == 0
+
+
+def test_what_data_counts():
+    """`.data` counts its own writes, and shares the count with its views and detached looks only."""
+    seen = []
+    for lib in (torch, flambeau):
+        x = lib.zeros(4)
+        d, counts = x.data, []
+        for write in (lambda: d.add_(1), lambda: d[1:].mul_(2), lambda: d.view(2, 2)[0].zero_(), lambda: x.add_(1),
+                      lambda: d.detach().add_(1), lambda: x[0].fill_(3), lambda: x.data.zero_(),
+                      lambda: d.data.add_(1)):
+            write()
+            counts.append((x._version, d._version, d[0]._version, x[1:]._version, d.detach()._version, x.data._version))
+        leaf = lib.ones(3, requires_grad=True)
+        y = leaf.view(3)
+        leaf.data.mul_(2)
+        seen.append((counts, y.grad_fn.name(), leaf._version, x.tolist()))
+    assert seen[0] == seen[1]

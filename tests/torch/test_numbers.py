@@ -71,8 +71,8 @@ CALLS = {
 # Two reasons to refuse, and PyTorch names the other one: the number, before the dtype or the rest of the call.
 TWICE_WRONG = {"add_", "sub", "sub_", "mul_", "div_", "floor_divide", "floor_divide_", "remainder", "remainder_",
                "fmod", "fmod_", "bitwise_and_", "bitwise_or_", "bitwise_xor_", "bitwise_left_shift_",
-               "bitwise_right_shift_", "copysign_", "n - x", "x // n", "x % n", "pow", "pow_", "x ** n", "clamp min", "clamp max", "clamp",
-               "clamp_", "clip", "hardtanh", "softshrink", "celu"}
+               "bitwise_right_shift_", "copysign_", "n - x", "x // n", "x % n", "pow", "pow_", "x ** n", "clamp min",
+               "clamp max", "clamp", "clamp_", "clip", "hardtanh", "softshrink", "celu"}
 # A complex infinity times a real one has many forms; complex halves are not there.
 COMPLEX_FORMS = {"add_", "sub_", "add number alpha", "add", "sub", "x + n", "n - x"}
 
