@@ -104,9 +104,9 @@ def fitting(number, dtype):
     """`number`, refused in PyTorch's words if `dtype` cannot hold it."""
     if number.__class__ is int and not LEAST_INT <= number <= MOST_INT:
         beyond_64_bits(number)
-    need(fits(number, dtype), f"value cannot be converted to type {C_NAMES.get(dtype.name)} without overflow: "
-                              f"{number!r}")
-    return number
+    if not fits(number, dtype):                  # only then is the number written: writing it would fix one that is
+        need(False, f"value cannot be converted to type {C_NAMES.get(dtype.name)} without overflow: {number!r}")
+    return number                                # recorded
 
 
 # word in `must_fit` → the dtype that a number has to fit, from the dtype of the computation; None for any number
