@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from . import dtypes, shapes
-from .errors import need
+from .errors import need, warn
 from .spec import CPU, Spec, spec
 
 
@@ -51,6 +51,7 @@ class _Door:
     sum_dim: Any = None
     view: Any = None
     look_again: Any = None    # a view of a base, anew, with its history
+    resize: Any = None        # give a tensor another size and strides, its memory kept as far as it goes
     hide_write: Any = None    # a write was counted that came through `.data`
     tangents_of: Any = None   # forward mode's side of a custom Function
     set_tangents: Any = None
@@ -65,6 +66,9 @@ REQUIRED = object()
 RENAMED = {"axis": "dim", "axes": "dim", "keepdims": "keepdim", "self": "input", "x": "input", "a": "input",
            "A": "input",
            "x1": "input", "x2": "other"}
+
+
+FACTORS = ("alpha", "beta", "value")         # the numbers that PyTorch once took before the tensors
 
 
 class Facts:
@@ -132,6 +136,9 @@ class Op(metaclass=OpType):
     eager = False
     scalars = ()
     must_fit: dict = {}       # number argument → what it must fit; see Note [A number enters a dtype] in arguments.py
+    renamed: dict = {}        # another name of PyTorch's for an argument → ours
+    deprecated = ()           # old orders of the arguments, numbers first: "input alpha other"
+    refused: dict = {}        # argument of PyTorch's that is not taken → what to do instead
     returns = None
     lists = False             # whether an argument may be a list of tensors
     overwrites = False        # whether `ref` writes into its first array: it is given one that nobody else needs
@@ -216,8 +223,10 @@ class Op(metaclass=OpType):
         sources = [*range(n), *range(n + len(kwargs) + n, n + len(kwargs) + len(op.defaults))]
         for i, (name, given) in enumerate(kwargs.items()):
             if name not in op.arg_names:
-                name = RENAMED.get(name, name)
+                name = op.given_name(name)
             if name not in op.arg_names:
+                if name in op.refused:
+                    raise NotImplementedError(f"{op.__name__}({name}=): {op.refused[name]}")
                 raise TypeError(f"{op.__name__}() got an unexpected keyword argument '{name}'; its arguments are "
                                 f"({', '.join(op.arg_names)})")
             at = op.arg_names.index(name)
@@ -232,6 +241,23 @@ class Op(metaclass=OpType):
         if len(sources) > 1:
             known[op].pickers[(n, *kwargs)] = itemgetter(*sources)       # for the next call of this form
         return tuple(full)
+
+    @classmethod
+    def given_name(op, name):
+        """Our name for the argument that the caller calls `name`."""
+        return op.renamed.get(name) or RENAMED.get(name, name)
+
+    @classmethod
+    def modern(op, args):
+        """The arguments by name, of a call in an old order; None if it is in no order at all."""
+        for order in op.deprecated:
+            names = order.split()
+            if len(names) == len(args) and all(isinstance(a, door.tensor) == (name not in FACTORS) or name == "other"
+                                               for name, a in zip(names, args, strict=True)):
+                warn(f"This overload of {op.__name__} is deprecated: {op.__name__}({', '.join(names)}). Give "
+                     f"{' and '.join(n for n in names if n in FACTORS)} by name, at the end.")
+                return dict(zip(names, args, strict=True))
+        return None
 
     @classmethod
     def infer(op, args):

@@ -64,6 +64,7 @@ class add(Pointwise):
     """
 
     alone = True
+    deprecated = ("input alpha other",)
     must_fit = {"alpha": "dtype"}
 
     def check(dtype, input, other, alpha): check_alpha(dtype, alpha)
@@ -89,6 +90,7 @@ class sub(Pointwise):
     names = "subtract"
     check = check_sub
     alone = True
+    deprecated = ("input alpha other",)
     must_fit = {"alpha": "dtype"}
 
     def ref(xp, input, other, *, alpha=1): return xp.subtract(input, other if alpha == 1 else xp.multiply(alpha, other))
@@ -400,6 +402,7 @@ class addcmul(Pointwise):
     numbers = ""
     refuses = "bool"
     cname = "addcmul"
+    deprecated = ("input value tensor1 tensor2",)
     must_fit = {"value": "compute"}
 
     def ref(xp, input, tensor1, tensor2, *, value=1):
@@ -416,6 +419,7 @@ class addcdiv(Pointwise):
     """`input` plus `value` times `tensor1` over `tensor2`, elementwise."""
 
     numbers = ""
+    deprecated = ("input value tensor1 tensor2",)
     must_fit = {"value": "compute"}
 
     def check(dtype, input, tensor1, tensor2, value):

@@ -217,7 +217,9 @@ class _cuda(Composite):
     names = "Tensor.cuda"
 
     def of(input, device=None, non_blocking=False, memory_format=None):
-        device = place("cuda" if device is None else f"cuda:{device}" if isinstance(device, int) else device)
+        need(not isinstance(device, int), "Cannot access accelerator device when none is available: "
+             f"cuda({device}) asks for one by its number. Check torch.cuda.is_available() first.")
+        device = place("cuda" if device is None else device)
         return _convert(input, input.dtype, device, False, memory_format)
 
 

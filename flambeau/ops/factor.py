@@ -601,4 +601,6 @@ class lu_solve(Composite):
 
     strict_out = True
 
+    renamed = {"input": "b"}
+
     def of(b, LU_data, LU_pivots): return _lu_solve(LU_data, LU_pivots, b)

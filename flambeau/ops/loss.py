@@ -316,6 +316,11 @@ class _binary_cross_entropy_with_logits(Loss):
     def of(input, target, weight=None, size_average=None, reduce=None, reduction="mean", pos_weight=None):
         need(tuple(target.shape) == tuple(input.shape), f"Target size ({target.shape}) must be the same as input size "
              f"({input.shape})", ValueError)
+        need(input.dtype.category >= 2, f"\"log_sigmoid_cpu\" not implemented for '{input.dtype.cname}'",
+             NotImplementedError)
+        need(target.dtype.category >= 2, f"result type {input.dtype.cname} can't be cast to the desired output type "
+             f"{target.dtype.cname}: the target is {target.dtype.name}, and {input.dtype.name} is wanted; use "
+             "target.to(input.dtype)")
         return _bce_logits(input, target, weight, pos_weight, reduction_of(reduction, size_average, reduce))
 
 

@@ -105,6 +105,9 @@ def product(k, left, right):
     return k.matmul(left, right) if left.dtype.is_floating_point else NotImplemented
 
 
+OUT_DTYPE = {"out_dtype": "PyTorch has it on CUDA only; convert the arguments first, as in mm(a.float(), b.float())"}
+
+
 class mm(Op):
     """The matrix product of two matrices.
 
@@ -113,6 +116,7 @@ class mm(Op):
             [4, 3]])
     """
 
+    refused = OUT_DTYPE
     strict_out = True
 
     def meta(input, mat2):
@@ -134,6 +138,7 @@ class mm(Op):
 class bmm(Op):
     """The matrix products of two batches of matrices, pair by pair."""
 
+    refused = OUT_DTYPE
     strict_out = True
 
     def meta(input, mat2):
@@ -250,6 +255,12 @@ def added(k, input, beta, made, alpha):
     return made if made is NotImplemented else made * alpha + k.where(beta == 0, 0, input * beta)
 
 
+def old_orders(left, right):
+    """The orders in which PyTorch once took the arguments of a product that is added, as function and as method."""
+    tail = f"{left} {right}"
+    return f"beta input alpha {tail}", f"beta input {tail}", f"input beta alpha {tail}", f"input beta {tail}"
+
+
 def times(g, factor):
     """`g` times the conjugate of a Python number."""
     return g if factor == 1 else g * conj(factor)
@@ -259,6 +270,8 @@ class addmm(Op):
     """`beta` times `input` plus `alpha` times the matrix product of `mat1` and `mat2`."""
 
     forms = "function method inplace"
+    deprecated = old_orders("mat1", "mat2")
+    refused = OUT_DTYPE
     scalars = ("beta", "alpha")
     must_fit = {"beta": "compute", "alpha": "compute"}
     strict_out = True
@@ -305,6 +318,7 @@ class addmv(Op):
     """`beta` times `input` plus `alpha` times the product of the matrix `mat` and the vector `vec`."""
 
     forms = "function method inplace"
+    deprecated = old_orders("mat", "vec")
     scalars = ("beta", "alpha")
     must_fit = {"beta": "dtype", "alpha": "dtype"}
     strict_out = True
@@ -337,6 +351,8 @@ class baddbmm(Op):
     """`beta` times `input` plus `alpha` times the matrix products of two batches of matrices."""
 
     forms = "function method inplace"
+    deprecated = old_orders("batch1", "batch2")
+    refused = OUT_DTYPE
     scalars = ("beta", "alpha")
     must_fit = {"beta": "compute", "alpha": "compute"}
     strict_out = True
@@ -366,6 +382,7 @@ class addbmm(Op):
     """`beta` times `input` plus `alpha` times the sum of the matrix products of two batches of matrices."""
 
     forms = "function method inplace"
+    deprecated = old_orders("batch1", "batch2")
     scalars = ("beta", "alpha")
     must_fit = {"beta": "compute", "alpha": "compute"}
     strict_out = True
@@ -401,6 +418,7 @@ class addbmm(Op):
 class addr(Composite):
     """`beta` times `input` plus `alpha` times the outer product of `vec1` and `vec2`."""
 
+    deprecated = old_orders("vec1", "vec2")
     forms = "function method inplace"
 
     def of(input, vec1, vec2, *, beta=1, alpha=1):

@@ -174,6 +174,8 @@ class sum_(Composite):
     tensor([4, 6])
     """
 
+    creates = True                                    # `out` says the dtype, if no argument does
+
     def of(input, dim=None, keepdim=False, *, dtype=None):
         return (_sum if dim is None and not keepdim else _sum_dim)(input, dim, keepdim, dtype)
 
@@ -278,6 +280,8 @@ class nanmean(Composite):
 
 class prod(Composite):
     """The product of the elements of `input`, all of them or along `dim`; its gradient is exact where some are zero."""
+
+    creates = True                                    # `out` says the dtype, if no argument does
 
     def of(input, dim=None, keepdim=False, *, dtype=None):
         if dim is None:
@@ -873,10 +877,13 @@ class _softmax(Op):
 
     def meta(input, dim):
         shapes.wrap_dim(only(dim), input.ndim)
-        not_for(input.dtype, "bool int complex", "softmax_lastdim_kernel_impl")
+        if input.numel:
+            not_for(input.dtype, "bool int complex", "softmax_lastdim_kernel_impl")
         return spec(input.dtype, input.shape, None, input.device)
 
     def ref(xp, input, dim):
+        if not input.size:
+            return input
         over = axes(dim, input.ndim)
         e = xp.asarray(input - xp.max(input, axis=over, keepdims=True, initial=-math.inf))
         xp.exp(e, out=e)                              # in its own memory: fresh pages cost more than the arithmetic
@@ -933,10 +940,13 @@ class _log_softmax(Op):
 
     def meta(input, dim):
         shapes.wrap_dim(only(dim), input.ndim)
-        not_for(input.dtype, "bool int complex", "log_softmax_lastdim_kernel_impl")
+        if input.numel:
+            not_for(input.dtype, "bool int complex", "log_softmax_lastdim_kernel_impl")
         return spec(input.dtype, input.shape, None, input.device)
 
     def ref(xp, input, dim):
+        if not input.size:
+            return input
         over = axes(dim, input.ndim)
         x = xp.asarray(input - xp.max(input, axis=over, keepdims=True, initial=-math.inf))
         x -= xp.log(total(xp, xp.exp(x), over, True))

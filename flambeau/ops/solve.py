@@ -184,6 +184,8 @@ class _cholesky_old(_cholesky):
 class cholesky_solve(Composite):
     """The X with A X = `input`, from the Cholesky factor `L` of A."""
 
+    renamed = {"input2": "L"}
+
     def of(input, L, upper=False):
         check(input, "cholesky_solve", False, "b")
         check(L, "cholesky_solve")
@@ -205,6 +207,8 @@ class cholesky_solve(Composite):
 
 class cholesky_inverse(Composite):
     """The inverse of A from its Cholesky factor `L`."""
+
+    renamed = {"input": "L"}
 
     def of(L, upper=False):
         check(L, "cholesky_inverse")

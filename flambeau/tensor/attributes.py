@@ -7,6 +7,7 @@ from ..autograd.function import Refuse
 from ..autograd.node import requires
 from ..base import dtypes, layout, shapes
 from ..base.errors import need, warn
+from ..base.op import door
 from ..base.spec import CPU, spec
 from ..trace.value import Storage, Value
 from . import forms
@@ -118,14 +119,23 @@ def resize_(self, *sizes, memory_format=None):
         strides = memory_format.strides(size)
     elif size == kind.shape:
         return self
-    wanted = spec(kind.dtype, size, strides, kind.device)
-    if wanted.numel:
-        _reserve(self.storage, (self.offset + shapes.extent(size, strides)) * kind.dtype.itemsize)
-    self.spec = wanted
+    resized(self, size, strides)
     self.storage.version += 1
     if self._data_version is not None:
         hide_write(self)
     return self
+
+
+def resized(self, size, strides):
+    """Give the tensor that size and those strides, and its storage the memory for them."""
+    kind = self.spec
+    wanted = spec(kind.dtype, size, strides, kind.device)
+    if wanted.numel:
+        _reserve(self.storage, (self.offset + shapes.extent(size, strides)) * kind.dtype.itemsize)
+    self.spec = wanted
+
+
+door.resize = resized
 
 
 def _reserve(storage, nbytes):

@@ -17,7 +17,7 @@ from ..backends.memory import explained as out_of_memory
 from ..base import dtypes
 from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits, fitted_places, fitting
 from ..base.errors import here
-from ..base.op import NUMBERS, RENAMED, Entry, check_devices, door, known
+from ..base.op import NUMBERS, Entry, check_devices, door, known
 from ..base.spec import META, Spec, device, forget_unused, of_array, spec
 from ..trace.record import _local, current
 from ..trace.value import Storage, Value
@@ -84,6 +84,10 @@ def call(op, args, kwargs, public=None):
             return _overridden(op, args, kwargs, out, public)
     if out is not None:
         return door.into(op, args, kwargs, out)
+    if op.deprecated and len(args) > op.n_positional:
+        named = op.modern(args)
+        if named is not None:
+            return call(op, (), {**named, **kwargs}, public)
     if facts.composite:
         return _composite(op, facts, args, kwargs)
     full = op.bind(args, kwargs)
@@ -714,7 +718,7 @@ def _composite(op, facts, args, kwargs):
 def _unruled(op, facts, args, kwargs):
     """A composite whose inner operations make the graph."""
     if kwargs and not facts.of.__code__.co_flags & 8:                # 8: it takes ** itself
-        kwargs = {k if k in op.arg_names else RENAMED.get(k, k): v for k, v in kwargs.items()}
+        kwargs = {k if k in op.arg_names else op.given_name(k): v for k, v in kwargs.items()}
     try:
         made = facts.of(*args, **kwargs)
         return _named(op, made) if facts.several and made.__class__ is tuple else made

@@ -52,6 +52,8 @@ def inplace(op, args, kwargs, public=None):
                                    "refer to a single memory location. Please clone() the tensor before performing the "
                                    "operation."
                                    + said(self))
+    if op.creates and not (kwargs and kwargs.get("dtype") is not None):
+        kwargs = {**(kwargs or {}), "dtype": self.spec.dtype}        # the tensor that is written says the dtype
     asked = kwargs.get("dtype") if kwargs else None
     if asked is not None and dtypes.given(asked) is not self.spec.dtype:
         raise RuntimeError(f"Bad in-place call: input tensor dtype {self.spec.dtype.name} and output tensor dtype "
@@ -393,7 +395,7 @@ def into(op, args, kwargs, out):
                          "outputs will not be resized unless they have zero elements. You can explicitly "
                          "reuse an out tensor t by resizing it, inplace, to zero elements with "
                          "t.resize_(0).")
-                o.resize_(r.spec.shape)
+                door.resize(o, r.spec.shape, r.spec.strides)     # the write that follows is counted, and this is not
         for o, r in zip(outs, results, strict=True):
             assign(o, r, f"{op.__name__}(out=)", check_cast=False)
     finally:
