@@ -148,7 +148,8 @@ class Op(metaclass=OpType):
                               # if they say
     apart = False             # whether the in-place form refuses operands that overlap the written tensor in part
     strict_out = False        # whether `out=` must have the dtype of the result; "several": if there are several;
-                              # "tensors": if all arguments are tensors; or a function of the arguments that says
+                              # "tensors": if all arguments are tensors; "truth": it may be bytes for bools too;
+                              # or a function of the arguments that says
     out_apart = False         # whether `out=` must not overlap an argument in memory
     out_error = RuntimeError  # how an `out=` is refused whose dtype cannot hold the result
     operands = ()

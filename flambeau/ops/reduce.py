@@ -591,7 +591,7 @@ def place_body(k, search, input, dim):
 class all_(Op):
     """Whether all elements over `dim` are nonzero."""
 
-    strict_out = True
+    strict_out = "truth"
 
     def meta(input, dim=None, keepdim=False):     return truth(input, dim, keepdim)
     def ref(xp, input, dim=None, keepdim=False):  return xp.all(input, truth_axes(dim, input.ndim), keepdims=keepdim)
@@ -601,7 +601,7 @@ class all_(Op):
 class any_(Op):
     """Whether any element over `dim` is nonzero."""
 
-    strict_out = True
+    strict_out = "truth"
 
     def meta(input, dim=None, keepdim=False):     return truth(input, dim, keepdim)
     def ref(xp, input, dim=None, keepdim=False):  return xp.any(input, truth_axes(dim, input.ndim), keepdims=keepdim)

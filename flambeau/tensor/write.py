@@ -423,6 +423,8 @@ def _strict_out(op, args, outs):
     how = op.strict_out
     if callable(how):
         return how(*args)
+    if how == "truth":
+        return any(o.spec.dtype not in (dtypes.bool, dtypes.uint8) for o in outs)
     return how is True or (how == "several" and len(outs) > 1) \
         or (how == "tensors" and all(isinstance(a, Tensor) for a in args))
 
