@@ -43,6 +43,7 @@ class _eigh(Op):
     """
 
     names = "linalg.eigh"
+    renamed = {"input": "A"}
     forms = "function"
     node = "LinalgEighBackward0"
     returns = "linalg_eigh eigenvalues eigenvectors"
@@ -67,6 +68,7 @@ class _eigvalsh(Op):
     """The eigenvalues of Hermitian matrices in rising order."""
 
     names = "linalg.eigvalsh"
+    renamed = {"input": "A"}
     forms = "function"
     node = "LinalgEighBackward0"
     eager = True
