@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 PY     := $(VENV)/bin/python
 
-.PHONY: run test executors conformance check docs bench clean
+.PHONY: run test executors processors conformance check docs bench clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -16,6 +16,9 @@ test: $(VENV)/.has-test               ## every test that does not need PyTorch
 executors: $(VENV)/.has-test          ## the same tests with each executor pinned
 	FLAMBEAU_EXECUTOR=native $(PY) -m pytest -n 2 -q --ignore=tests/torch
 	FLAMBEAU_EXECUTOR=reference $(PY) -m pytest -n 2 -q --ignore=tests/torch
+
+processors: $(VENV)/.has-test         ## the tests of native code, compiled for each processor that this one can stand for
+	$(PY) -m tests.processors -n 2
 
 conformance: $(VENV)/.has-conformance ## the same samples through PyTorch
 	$(PY) -m pytest -n 2 -q tests/torch

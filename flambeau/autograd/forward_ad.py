@@ -85,6 +85,7 @@ def unpack_dual(tensor, *, level=None):
         primal = tensor.view_as(tensor)
     finally:
         modes.level = before
+    primal._dual_of = dual_itself                  # a view that does not look at the tangent
     return UnpackedDualTensor(primal, t)
 
 

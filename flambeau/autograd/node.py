@@ -80,6 +80,8 @@ class Node:
         return Handle(self.tensor_hooks.setdefault(nr, {}), fn)
 
     def __call__(self, *grads):
+        if len(grads) != self.n_outputs:
+            raise TypeError(f"expected {self.n_outputs} arguments, got {len(grads)} instead")
         return self.backward(grads)
 
     def backward(self, grads):

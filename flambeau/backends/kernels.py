@@ -25,8 +25,8 @@ class Kernels:
 
     word = "product"              # in the names of the functions
 
-    def __init__(self, element, vector_bytes):
-        self.v = Vectors(element, vector_bytes)
+    def __init__(self, element, target):
+        self.v = Vectors(element, target)
         self.element, self.lanes = element, self.v.lanes
 
     def micro(self, name, rows, width, plain):
@@ -502,10 +502,10 @@ class Host:
     def __init__(self, dtype, kind):
         from . import cpu
         self.size = {"float32": 4, "float64": 8}[dtype]
-        wide = cpu.vector_bytes()
-        self.kernels = kind(ELEMENTS[dtype], wide)
+        target = cpu.target()
+        self.kernels = kind(ELEMENTS[dtype], target)
         self.tail = f"_{kind.word}_f{8 * self.size}"
-        self.lanes, self.registers = self.kernels.lanes, 32 if wide == 64 or not X86 else 16
+        self.lanes, self.registers = self.kernels.lanes, 32 if target.vector_bytes == 64 or not X86 else 16
         # addresses of the innermost kernels that were made, by variant
         self.tables = [(ctypes.c_int64 * (ROWS * WIDTH))() for _ in range(2)]
         self.compile, self.made = cpu.functions, {}
@@ -546,8 +546,10 @@ _hosts: dict = {}             # never emptied: steps that were planned have the 
 
 
 def host(dtype, kind=Kernels):
-    """The compiled functions of `kind` for `dtype`; made at first use."""
-    return _hosts.get((dtype, kind)) or _hosts.setdefault((dtype, kind), Host(dtype, kind))
+    """The compiled functions of `kind` for `dtype`, and for the processor in use; made at first use."""
+    from . import cpu
+    key = dtype, kind, cpu.processor()
+    return _hosts.get(key) or _hosts.setdefault(key, Host(dtype, kind))
 
 
 def texts_of(address):

@@ -63,6 +63,8 @@ class _Door:
 door = _Door()
 NUMBERS = (bool, int, float, complex)
 REQUIRED = object()
+COUNTS = frozenset("k n diagonal offset size step chunks minlength".split())      # parameters that are whole numbers
+DIMS = frozenset("dim dim0 dim1 dim2 start_dim end_dim dimension".split())
 RENAMED = {"axis": "dim", "axes": "dim", "keepdims": "keepdim", "self": "input", "x": "input", "a": "input",
            "A": "input",
            "x1": "input", "x2": "other"}
@@ -144,9 +146,12 @@ class Op(metaclass=OpType):
     overwrites = False        # whether `ref` writes into its first array: it is given one that nobody else needs
     creates = False           # with `out=`, that tensor says the dtype and device of the result
     blind = False             # whether the in-place form overwrites its tensor without reading it
-    overlap_ok = False        # whether the in-place form may write to an expanded tensor; a function of the arguments,
-                              # if they say
-    apart = False             # whether the in-place form refuses operands that overlap the written tensor in part
+    overlap_ok = False        # whether the in-place form may write to an expanded tensor; "deprecated": with a warning;
+                              # or a function of the arguments that says
+    apart = False             # which operands may not overlap the tensor that is written, in place or as `out=`: True:
+                              # none in part, but the very same look may be read and written; names of arguments: those
+                              # not at all, and others of `out=` not in part; or a function of the arguments that says
+                              # the names
     strict_out = False        # whether `out=` must have the dtype of the result; "several": if there are several;
                               # "tensors": if all arguments are tensors; "truth": it may be bytes for bools too;
                               # or a function of the arguments that says
@@ -196,6 +201,9 @@ class Op(metaclass=OpType):
         elif isinstance(op.operands, str):
             op.operands = tuple(op.operands.split())
         op.operand_at = tuple(name in op.operands for name in op.arg_names)
+        op.flag_at = tuple(i for i, d in enumerate(defaults) if d.__class__ is bool)
+        op.count_at = tuple(i for i, name in enumerate(op.arg_names) if name in COUNTS)
+        op.number_at = tuple(i for i, name in enumerate(op.arg_names) if name in COUNTS or name in DIMS)
         # what a binary operator adds to its two operands: the other arguments, and how they stand in the key
         op.tail = op.defaults[2:]
         op.tail_key = tuple(d.__class__ if d.__class__ in NUMBERS else d for d in op.tail)
@@ -259,6 +267,19 @@ class Op(metaclass=OpType):
                      f"{' and '.join(n for n in names if n in FACTORS)} by name, at the end.")
                 return dict(zip(names, args, strict=True))
         return None
+
+    @classmethod
+    def check_flags(op, args):
+        """Refuse a number where True or False should stand, and the other way round: `x.sort(True)` means no dimension.
+
+        They are kept apart as PyTorch keeps them; to Python, True is a number.
+        """
+        for at in op.flag_at:
+            need(args[at].__class__ not in (int, float), f"argument '{op.arg_names[at]}' (position {at + 1}) must be "
+                 f"bool, not {type(args[at]).__name__}: got {args[at]}", TypeError)
+        for at in op.count_at:
+            need(args[at].__class__ not in (bool, float), f"argument '{op.arg_names[at]}' (position {at + 1}) must be "
+                 f"int, not {type(args[at]).__name__}: got {args[at]}", TypeError)
 
     @classmethod
     def infer(op, args):

@@ -136,14 +136,27 @@ class _relu6(Composite):
     def of(input, inplace=False): return run(_hardtanh, inplace, input, 0, 6)
 
 
-class hardshrink(Activation):
+class hardshrink(Composite):
     """`input` where it lies outside [-lambd, lambd], else zero."""
 
     names = "nn.functional.hardshrink"
     forms = "function method out"
+    apart = True
+
+    def of(input, lambd=0.5):
+        if isinstance(input, door.tensor) and input.dtype.is_floating_point and input.dtype.itemsize == 2:
+            fitting(lambd, input.dtype)
+            lambd = float(input.dtype.np.type(lambd))            # so that an element can be equal to it
+        return _hardshrink(input, lambd)
+
+
+class _hardshrink(Activation):
+    """`hardshrink` at a number that the dtype has."""
+
+    node = "HardshrinkBackward0"
     must_fit = {"lambd": "dtype"}
 
-    def ref(xp, input, lambd=0.5):
+    def ref(xp, input, lambd):
         return xp.where((input >= -lambd) & (input <= lambd), xp.zeros((), input.dtype), input)
 
     def d_input(g, input, lambd):  return g.masked_fill((input >= -lambd) & (input <= lambd), 0)
@@ -156,15 +169,13 @@ class _softshrink(Activation):
     node = "SoftshrinkBackward0"
 
     def ref(xp, input, lambd):
-        low = xp.where(input < -lambd, input + lambd, xp.zeros((), input.dtype))
-        moved = xp.where(input > lambd, input - lambd, low)
-        return xp.where(xp.isnan(input), input, moved)
+        low = xp.where(input < -lambd, input + lambd, input * 0)             # which keeps the sign, and NaN
+        return xp.where(input > lambd, input - lambd, low)
 
     def d_input(g, input, lambd): return g.masked_fill((input >= -lambd) & (input <= lambd), 0)
 
     def body(k, input, lambd):
-        moved = k.where(input > lambd, input - lambd, k.where(input < -lambd, input + lambd, 0))
-        return k.where(k.isnan(input), input, moved)
+        return k.where(input > lambd, input - lambd, k.where(input < -lambd, input + lambd, input * 0))
 
 
 class _softshrink_front(Composite):
@@ -376,6 +387,7 @@ class _logsigmoid(Activation):
     names = "nn.functional.logsigmoid"
     forms = "function out"
     strict_out = row_major = True
+    apart = False
 
     def ref(xp, input):     return -xp.logaddexp(-input, 0)
     def d_input(g, input):  return g * (-input).sigmoid()
@@ -474,7 +486,7 @@ class _gelu_front(Composite):
 
     names = "nn.functional.gelu"
     forms = "function out"
-    strict_out = True
+    strict_out = apart = True
 
     def of(input, approximate="none"):
         need(approximate in ("none", "tanh"), f"approximate argument must be either none or tanh, got {approximate!r}.")

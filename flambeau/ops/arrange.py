@@ -48,6 +48,7 @@ class hstack(Composite):
 
     forms = "function"
     out_error = TypeError
+    out_apart = True
 
     def of(tensors):
         need_list(tensors, "hstack expects a non-empty TensorList")
@@ -61,6 +62,7 @@ class vstack(Composite):
     names = "row_stack"
     forms = "function"
     out_error = TypeError
+    out_apart = True
 
     def of(tensors):
         need_list(tensors, "vstack expects a non-empty TensorList")
@@ -72,6 +74,7 @@ class dstack(Composite):
 
     forms = "function"
     out_error = TypeError
+    out_apart = True
 
     def of(tensors):
         need_list(tensors, "dstack expects a non-empty TensorList")
@@ -83,6 +86,7 @@ class column_stack(Composite):
 
     forms = "function"
     out_error = TypeError
+    out_apart = True
 
     def of(tensors):
         need_list(tensors, "column_stack expects a non-empty TensorList")

@@ -330,6 +330,7 @@ class clamp(Composite):
 
     names = "clip"
     forms = "function method inplace out"
+    apart = True
 
     def of(input, min=None, max=None):
         given = [bound for bound in (min, max) if bound is not None]
@@ -450,6 +451,7 @@ class where(Composite):
 
     forms = "function"
     strict_out = True
+    apart = True
 
     def of(condition, input=None, other=None):
         if not is_tensor(condition):

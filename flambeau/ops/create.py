@@ -63,7 +63,7 @@ class _arange(Op):
             return at * k.cast(step, dtypes.int64) + k.cast(start, dtypes.int64)
         if start.dtype is not dtypes.float64:
             return NotImplemented                              # rounded to the dtype, the step adds up to another row
-        return k.fma(k.cast(at, dtypes.float64), step, start)
+        return k.fma_exact(k.cast(at, dtypes.float64), step, start)
 
 
 class _linspace(Op):
@@ -97,7 +97,7 @@ class _linspace(Op):
         back = (steps - 1) - count
         if dtype.category == 1:                                # cut off, not rounded: every bit counts
             return k.where(at < steps // 2, low + step * count, high - step * back)
-        return k.where(at < steps // 2, k.fma(step, count, low), k.fma(-step, back, high))
+        return k.where(at < steps // 2, k.fma_exact(step, count, low), k.fma_exact(-step, back, high))
 
 
 WIDER = {dtypes.float32: np.float64, dtypes.float64: np.longdouble}

@@ -77,6 +77,8 @@ def contracted(a, b, dims):
 class kron(Composite):
     """The Kronecker product: each element of `input` times the whole of `other`, laid out as blocks."""
 
+    apart = True
+
     def of(input, other):
         only_tensors(input=input, other=other)
         ndim = max(input.ndim, other.ndim)

@@ -114,7 +114,9 @@ def verify_positions(shape, indices):
     selected, _, block = landing(shape, parts)
     for i, (_, width) in zip(indices, parts, strict=True):
         if i is not None and not is_mask(i) and 0 not in (block if not shape[at] else selected):
-            within(i, shape[at], at)
+            within(i, shape[at], at, words=None if shape[at] else "index is out of bounds for dimension with size 0")
+        if i is not None and i.dtype == "u1":
+            warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.")
         at += width
     return selected
 
@@ -235,8 +237,6 @@ class index(Op):
 
     def verify(input_spec, indices):
         verify_positions(input_spec.shape, indices)
-        if any(i is not None and i.dtype == "u1" for i in indices):
-            warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.")
 
     def ref(xp, input, indices):
         shape = landing(input.shape, positions_of(indices))[0]
@@ -273,7 +273,11 @@ class index_put(Composite):
     forms = "function method inplace"
 
     def overlap_ok(input, indices=(), values=None, accumulate=False):
-        return not accumulate                    # two sums into one cell: one would be lost
+        return not accumulate and "deprecated"             # of two sums into one cell one would be lost
+
+    def apart(input, indices, values, accumulate=False):
+        fill = not accumulate and values.numel() == 1 and any(i is not None and i.dtype in MASKS for i in indices)
+        return "indices" if fill else "indices values"     # one number at a mask is read before anything is written
 
     def of(input, indices, values, accumulate=False):
         need(isinstance(indices, (tuple, list)), "argument 'indices' (position 2) must be tuple of Tensors, not "
@@ -398,6 +402,7 @@ class index_select(Op):
 
     strict_out = True
     exact = True
+    out_apart = True
 
     def meta(input, dim, index):
         d = vector_index(input, dim, index)
@@ -445,6 +450,7 @@ class index_add(Op):
 
     strict_out = True
     forms = "function method inplace"
+    apart = "index source"
     scalars = ("alpha",)
 
     def meta(input, dim, index, source, *, alpha=1):
@@ -505,6 +511,7 @@ class index_copy(Op):
 
     strict_out = True
     forms = "function method inplace"
+    apart = "index source"
     exact = True
     overwrites = True
 
@@ -539,6 +546,8 @@ class index_fill(Composite):
     """`input` with its slices along `dim` at `index` filled with `value`, a number or zero-dimensional tensor."""
 
     forms = "function method inplace"
+    overlap_ok = "deprecated"
+    apart = "index"
 
     def of(input, dim, index, value):
         return (_index_fill if isinstance(value, NUMBERS) else _index_fill_tensor)(input, dim, index, value)
@@ -646,6 +655,7 @@ class put(Composite):
     """`input` with `source` written (with `accumulate`: added) at the places in `index`, counted in a vector."""
 
     forms = "function method inplace"
+    apart = "index source"
 
     def of(input, index, source, accumulate=False):
         return (_put_add if accumulate else _put)(input, index, source)
@@ -703,6 +713,7 @@ class take_along_dim(Composite):
     """The elements of `input` at `indices` along `dim`, the rest broadcast; without `dim`, of the flattened input."""
 
     strict_out = True
+
     def of(input, indices, dim=None):
         need(indices.dtype is dtypes.int64, f"dtype of indices should be Long but got {indices.dtype.cname}")
         if dim is None:

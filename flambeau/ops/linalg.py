@@ -370,6 +370,7 @@ class _cross(Op):
     forms = "function"
     node = "LinalgCrossBackward0"
     strict_out = True
+    out_apart = True
 
     def meta(input, other, *, dim=-1):
         only_tensors(input=input, other=other)
@@ -398,6 +399,7 @@ class cross(Composite):
     """The vector product along `dim`, or along the first dimension of size 3."""
 
     strict_out = True
+    apart = True
 
     def of(input, other, dim=None):
         only_tensors(input=input, other=other)

@@ -25,7 +25,8 @@ class masked_fill(Composite):
     """
 
     forms = "function method inplace"
-    overlap_ok = True
+    overlap_ok = "deprecated"
+    apart = True
 
     def of(input, mask, value):
         return (_masked_fill if isinstance(value, NUMBERS) else _masked_fill_tensor)(input, mask, value)

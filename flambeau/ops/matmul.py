@@ -228,6 +228,7 @@ class outer(Composite):
     """The products of each element of `input` with each of `vec2`, as a matrix."""
 
     names = "ger"
+    apart = True
 
     def of(input, vec2):
         only_tensors(input=input, vec2=vec2)
@@ -420,6 +421,7 @@ class addr(Composite):
 
     deprecated = old_orders("vec1", "vec2")
     forms = "function method inplace"
+    apart = True
 
     def of(input, vec1, vec2, *, beta=1, alpha=1):
         only_tensors(input=input, vec1=vec1, vec2=vec2)

@@ -11,6 +11,7 @@ from ..base.errors import need
 from ..base.op import Composite, Op, door
 from ..base.spec import spec
 from .convert import cast
+from .math import complex_log1p
 from .reduce import (
     _put_along,
     _take_along,
@@ -220,7 +221,11 @@ class _median_dim(Op):
         if not input.ndim:
             return input, xp.zeros((), np.int64)
         mid = (input.shape[dim] - 1) // 2
-        at = xp.take(xp.argpartition(input, mid, axis=dim), [mid], axis=dim)
+        value = xp.take(xp.partition(input, mid, axis=dim), [mid], axis=dim)
+        # Of equal elements it is the one that a stable sort puts in the middle.
+        nth = mid + 1 - xp.count_nonzero(input < value, axis=dim, keepdims=True)
+        same = input == value
+        at = (same & (xp.cumsum(same, axis=dim) == nth)).argmax(axis=dim, keepdims=True)
         if input.dtype.kind == "f":
             bad = xp.isnan(input)
             at = xp.where(bad.any(axis=dim, keepdims=True), bad.argmax(axis=dim, keepdims=True), at)
@@ -365,6 +370,7 @@ class cumsum(Op):
 
     forms = "function method inplace"
     creates = True                                    # `out` says the dtype, if no argument does
+    apart = True
 
     def meta(input, dim, *, dtype=None): return scan_spec(input, dim, scanned(input, dtype, "cumsum_out_cpu"))
 
@@ -387,6 +393,7 @@ class cumprod(Op):
 
     forms = "function method inplace"
     creates = True                                    # `out` says the dtype, if no argument does
+    apart = True
 
     def meta(input, dim, *, dtype=None): return scan_spec(input, dim, scanned(input, dtype, "cumprod_out_cpu"))
 
@@ -472,6 +479,7 @@ class logcumsumexp(Op):
     """The logarithm of the summed exponentials of the elements so far along `dim`."""
 
     strict_out = True
+    apart = True
 
     def meta(input, dim):
         not_for(input.dtype, "bool int", "logcumsumexp_out_cpu")
@@ -483,11 +491,13 @@ class logcumsumexp(Op):
         if input.dtype.kind != "c":
             return xp.logaddexp.accumulate(input, axis=dim)
         out = xp.moveaxis(input.copy(), dim, 0)
-        for i in range(1, len(out)):
-            a, b = out[i - 1], out[i]
-            low, high = xp.where(a.real < b.real, a, b), xp.where(a.real < b.real, b, a)
-            empty = xp.isneginf(high.real)            # nothing but e to minus infinity so far
-            out[i] = xp.where(empty, low, high + xp.log1p(xp.exp(low - high)))
+        total = xp.full_like(out[0], -xp.inf) if len(out) else out
+        for i, new in enumerate(out):
+            low, high = xp.where(new.real < total.real, new, total), xp.where(new.real < total.real, total, new)
+            ends = xp.isinf(low.real) & (low.real == high.real)       # two infinities have no difference
+            sums = xp.where(low.real < 0, low, xp.log(xp.exp(low) + xp.exp(high)))
+            sums = xp.where(ends, sums, high + complex_log1p(xp, xp.exp(low - high)))
+            out[i] = total = xp.where(xp.isnan(new) | xp.isnan(total), complex(xp.nan, xp.nan), sums)
         return xp.moveaxis(out, 0, dim)
 
     def d_input(g, input, out, dim):
@@ -509,6 +519,8 @@ class diff(Composite):
     >>> torch.tensor([1, 4, 9]).diff()
     tensor([3, 5])
     """
+
+    apart = True
 
     def strict_out(input, n=1, *rest): return n == 0          # which is a copy
 

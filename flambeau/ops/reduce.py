@@ -212,22 +212,22 @@ class nansum(Op):
     def meta(input, dim=None, keepdim=False, *, dtype=None):
         need(not input.dtype.is_complex, "nansum on CPU does not support complex inputs")
         out = integral_sum(input, dtype)
-        if not input.dtype.is_integral:
-            not_for(out, "bool int complex", "nansum_cpu")
+        not_for(out, "complex", "nansum_cpu")
         return reduced(input, dim, keepdim, out)
 
     def ref(xp, input, dim=None, keepdim=False, *, dtype=None):
-        x = settled(xp, input, dtypes.given(dtype))
-        if x.dtype.kind == "f":
-            x = xp.where(xp.isnan(x), x.dtype.type(0), x)
-        return total(xp, x, axes(dim, input.ndim), keepdim)
+        if input.dtype.kind == "f":
+            input = xp.where(xp.isnan(input), input.dtype.type(0), input)
+        return total(xp, settled(xp, input, dtypes.given(dtype)), axes(dim, input.ndim), keepdim)
 
     def d_input(g, input, dim, keepdim):
         return lift(g, input.spec, dim, keepdim).expand(input.shape).masked_fill(input.isnan(), 0)
 
     def body(k, input, dim=None, keepdim=False, *, dtype=None):
+        if input.dtype.is_floating_point:
+            input = k.where(k.isnan(input), 0, input)
         x = addends(k, input, dtype)
-        return k.sum(k.where(k.isnan(x), 0, x), axes(dim, x.ndim))
+        return k.sum(x, axes(dim, x.ndim))
 
 
 class mean(Composite):
@@ -430,6 +430,7 @@ class max_(Composite):
 
     returns = "max values indices"
     strict_out = "several"
+    apart = True
 
     def of(input, dim=None, keepdim=False, *, other=None):
         return extreme(input, dim, keepdim, other, (_max, _max_dim, "maximum"))
@@ -440,6 +441,7 @@ class min_(Composite):
 
     returns = "min values indices"
     strict_out = "several"
+    apart = True
 
     def of(input, dim=None, keepdim=False, *, other=None):
         return extreme(input, dim, keepdim, other, (_min, _min_dim, "minimum"))
@@ -1070,7 +1072,7 @@ class cov(Composite):
         if bool(free <= 0):
             warn("cov(): degrees of freedom is <= 0. Correction should be strictly less than the number of "
                  "observations.")
-            free = free * 0
+            free = 0.0
         off = rows - (weighted.sum(1) / size).unsqueeze(1)
         products = off.mm((off if w is None else off * w).t().conj())
         return (products / free).squeeze()

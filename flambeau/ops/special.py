@@ -62,7 +62,7 @@ def normal_tail(k, y):
     """
     y = k.minimum(k.maximum(y, -40), 40)                          # beyond, the result is 0 or 1 anyway
     z = y * ROOT_HALF
-    lost = k.fma(y, ROOT_HALF, -z) + y * ROOT_HALF_REST
+    lost = k.fma_exact(y, ROOT_HALF, -z) + y * ROOT_HALF_REST
     return 0.5 * k.erfc(z) * (1 - 2 * k.maximum(z, 0) * lost)
 
 
@@ -133,6 +133,7 @@ class polygamma(Composite):
     """The derivative of order `n` of `digamma` at `input`, elementwise."""
 
     names, forms = "special.polygamma", "function"
+    apart = True
 
     def of(n, input): return _polygamma(input, n)
 

@@ -26,7 +26,7 @@ from .forms import declared
 from .messages import said
 from .subclass import handle_torch_function, has_torch_function
 from .tensor import Tensor
-from .write import assign, before_write
+from .write import assign, before_write, warn_of_resize
 
 PUBLIC = ("Generator", "default_generator", "manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state",
           "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "bernoulli",
@@ -504,6 +504,8 @@ def normal(mean=None, std=None, size=None, *, generator=None, out=None, dtype=No
         if out is None:
             drawn = fresh(lambda n: np.empty(n, kind.dtype.np), kind)
         else:                                              # PyTorch does not resize for a number and a tensor
+            if len(tensors) == 2 and out.spec.numel and out.spec.shape != kind.shape:
+                warn_of_resize(out.spec.shape, kind.shape)
             drawn = resized(out, kind.shape if len(tensors) == 2 else out.shape)
         if isinstance(std, Tensor):
             drawn = normal_(drawn, 0, 1, generator=generator).mul_(std).add_(0 if mean is None else mean)

@@ -389,6 +389,9 @@ class Tensor(metaclass=TensorType):
     def data(self, other):
         if not isinstance(other, Tensor):
             raise TypeError(f"Variable data has to be a tensor, but got {type(other).__name__}")
+        if self._requires_grad and other.spec.dtype.category < 2:
+            raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype, "
+                               f"and this is {other.spec.dtype}")
         self.storage, self.spec, self.offset = other.storage, other.spec, other.offset
         self._seen = other.storage.version
         if self._data_version is not None:

@@ -169,7 +169,8 @@ def test_the_command(capsys):
     assert main(["nonsense"]) == 2 and "'nonsense' is not a command" in capsys.readouterr().err
     assert main(["info"]) == 0
     said = capsys.readouterr().out
-    for word in ("flambeau", "Python", "numpy", "llvmlite", "processor", "threads", "executor", "cache directory"):
+    for word in ("flambeau", "Python", "numpy", "llvmlite", "processor", "compiles for", "vectors", "features",
+                 "threads", "executor", "cache directory"):
         assert re.search(rf"^{word} +\S", said, re.MULTILINE), word
     assert flambeau.__version__ in said
 
