@@ -691,7 +691,8 @@ class _soft_margin_loss(Loss):
         made = dtypes.promote_types(dtypes.promote_types(input.dtype, dtypes.default), target.dtype)
         need(input.dtype is dtypes.bool or dtypes.can_cast(made, input.dtype), f"result type {made.cname} can't be "
              f"cast to the desired output type {input.dtype.cname}; use input.to(torch.{made.name})")
-        return _soft_margin(input, target, reduction_of(reduction, size_average, reduce))
+        loss = _soft_margin(input, target, reduction_of(reduction, size_average, reduce))
+        return loss if loss.dtype is input.dtype else loss.to(input.dtype)
 
 
 class _hinge_embedding_loss(Loss):
