@@ -81,7 +81,7 @@ def _set_objects(name):
 
 
 _CHECKS = {"executor": _one_of(_settings.EXECUTORS), "num_threads": _integer(1), "cpu": _processor,
-           "trace_instructions": _integer(1),
+           "tracebacks": _one_of(_settings.TRACEBACKS), "trace_instructions": _integer(1),
            "trace_bytes": _integer(1), "cache_bytes": _integer(), "object_dir": _folder, "object_bytes": _integer(0)}
 _READ = {"num_threads": _threads.get_num_threads}                    # those that somebody else holds
 _WRITE = {"executor": _set_executor, "cpu": _set_processor, "num_threads": _threads.set_num_threads,

@@ -1400,3 +1400,41 @@ def test_the_collector_does_not_disturb():
         gc.set_threshold(*before)
         gc.callbacks.remove(count)
     assert replays(compiled) == 2 and gc.isenabled(), compiled.reasons
+
+
+def test_steps_of_usual_models_are_replayed():
+    """What a training script does: modules in modules, norms of gradients clipped, running statistics, dropout."""
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = torch.nn.ModuleList([torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4)])
+            self.head, self.drop = torch.nn.LSTM(16, 5, batch_first=True), torch.nn.Dropout(0.2)
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = F.relu(layer(x), inplace=True)
+            return self.head(self.drop(x.flatten(2)))[0].mean(1)
+
+    def make():
+        torch.manual_seed(1)
+        net = Net()
+        optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+
+        def step(x, y):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(net(x), y)
+            loss.backward()
+            norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+            optimizer.step()
+            return loss, norm
+        return net, step
+    (net, step), (twin, other) = make(), make()
+    compiled = torch.compile(other)
+    for i in range(8):
+        x, y = torch.randn(6, 3, 6, 6), torch.randint(0, 5, (6,))
+        torch.manual_seed(i)
+        a = step(x, y)
+        torch.manual_seed(i)
+        assert near(a, compiled(x, y))
+    assert replays(compiled) >= 5, compiled.explain()
+    assert near(list(net.state_dict().values()), list(twin.state_dict().values()))

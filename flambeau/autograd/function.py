@@ -203,9 +203,16 @@ class Function(metaclass=FunctionMeta):
         ctx.edges = edges
         ctx.plain_at = tuple(nr for nr, o in enumerate(outs) if any(o is t for t in ctx.non_differentiable))
         _check_dirty(cls, ctx, outs, tensors)
-        for nr, o in enumerate(outs):
+        given = list(outs)
+        for nr, o in enumerate(given):
             if isinstance(o, Tensor):
-                outs[nr] = _result(ctx, o, nr, tensors, tracked)
+                first = next(i for i, other in enumerate(given) if other is o)
+                if first == nr:
+                    outs[nr] = _result(ctx, o, nr, tensors, tracked)
+                else:                     # the same result twice is one tensor, whose gradient is the last one's
+                    outs[nr] = outs[first]
+                    if outs[nr]._node is ctx:
+                        outs[nr]._nr = nr
         if tracked:
             ctx.kept = tuple(_keep(ctx, t, out, outs) for t in ctx.to_save)
             ctx.had_kept = any(k is not None for k in ctx.kept)
@@ -250,7 +257,7 @@ def _result(ctx, out, nr, inputs, tracked):
             out = look
             if source is not None and not plain:
                 out._base = source._base if source._base is not None else source
-        if source is not None and not plain:
+        if (source is not None or out._base is not None) and not plain:
             out._view_of = "custom"
             out._seen = out.storage.version
     if plain or not tracked:

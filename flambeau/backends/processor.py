@@ -43,7 +43,8 @@ class Processor(NamedTuple):
 def choose(text, triple, cpu, features):
     """The Processor that `text` names, on a machine whose processor LLVM calls `cpu`, with `features` {name: on}."""
     name, *changes = [word.strip() for word in text.split(",")]
-    has, levels = {f for f, on in features.items() if on}, LEVELS.get(triple.partition("-")[0], {})
+    kind = triple.partition("-")[0]
+    has, levels = {f for f, on in features.items() if on}, LEVELS.get("aarch64" if kind == "arm64" else kind, {})
     if name == "native":
         wanted, known = has, cpu
     elif name in levels:

@@ -188,11 +188,6 @@ class Vectors:
             return w(f"fadd {t} {w(f'fmul {t} {a}, {b}')}, {c}")
         return w(f"call {t} @llvm.fma.{self.short}({t} {a}, {t} {b}, {t} {c})")
 
-    def at_least(self, w, value, floor):
-        """The larger of the two, and nan where `value` is."""
-        below = w(f"fcmp ogt {self.type} {floor}, {value}")
-        return w(f"select <{self.lanes} x i1> {below}, {self.type} {floor}, {self.type} {value}")
-
     def total(self, w, value):
         """The sum of the lanes, halves added to halves."""
         n = self.lanes

@@ -14,6 +14,16 @@ from .ownership import is_unused
 DEVICE_TYPES = ("cpu", "cuda", "mps", "meta")
 
 
+def _device_hint(name):
+    """What somebody may have meant who named a device that there is none of."""
+    if name in ("gpu", "GPU", "nvidia"):
+        return "; a GPU is called cuda"
+    try:
+        return f"; it is a dtype: write torch.{dtypes.named(name.removeprefix('torch.')).name}"
+    except KeyError:
+        return ""
+
+
 class device:
     """Where a tensor lives: `device("cpu")`, `device("cuda", 0)`. As a context, the place of new tensors."""
 
@@ -42,7 +52,7 @@ class device:
             index = int(number)
         if name not in DEVICE_TYPES:
             raise RuntimeError(f"Expected one of {', '.join(DEVICE_TYPES)} device type at start of device string: "
-                               f"{name}")
+                               f"{name}{_device_hint(name)}")
         if index is not None and index < 0:
             raise RuntimeError(f"Device index must not be negative, got {index}")
         made = cls._known.get((name, index))

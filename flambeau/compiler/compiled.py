@@ -5,7 +5,6 @@ it. Otherwise the call is recorded, which is the ordinary call and gives the ord
 it can be replayed, and a reason why not otherwise. After eight calls that could not, the function is left alone.
 """
 import functools
-import sys
 import threading
 import types
 import weakref
@@ -21,6 +20,7 @@ from .parts import REFUSED, Miss
 from .source import Recording
 from .study import Study, Unfit
 from .traced import TRACED
+from .watch import is_profiled
 
 TRIES = 8                     # calls in a row that could not be replayed, until we give up
 KEPT = 8                      # recordings of one function
@@ -94,7 +94,7 @@ class Compiled:
     def _call(self, args, kwargs, misses):
         fn = self._compiles
         if self.gave_up or modes.level >= 0 or modes.anomaly or modes.saved_hooks or modes.autocast is not None \
-                or sys.getprofile() is not None:             # a profiler wants to see the Python run
+                or is_profiled():
             return fn(*args, **kwargs)
         for found, guard in misses:
             if guard == -1 or guard == found.outside:        # refused data; memory that NumPy holds for a while

@@ -24,13 +24,13 @@ import numpy as np
 from ..backends.random import Generator
 from ..base.dtypes import dtype as Dtype
 from ..base.layout import layout as Layout, memory_format as MemoryFormat
-from ..base.op import OpType
+from ..base.op import Op
 from ..base.spec import Spec, device as Device
 from ..tensor.protocol import OURS
 from ..tensor.tensor import Tensor
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
-SAME = (Dtype, Spec, Layout, MemoryFormat, Generator, enum.Enum, OpType, type(...), type(NotImplemented), range, slice,
+SAME = (Dtype, Spec, Layout, MemoryFormat, Generator, enum.Enum, Op, type(...), type(NotImplemented), range, slice,
         types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
         types.GetSetDescriptorType, types.MemberDescriptorType, types.CodeType, types.GenericAlias, types.UnionType,
         re.Pattern, np.dtype, np.ufunc, weakref.ref)
@@ -71,7 +71,7 @@ class Edge:
             return MISSING
 
     def writable(self):
-        return not isinstance(self.holder, tuple) and self.kind not in ("slot", "referent")
+        return not isinstance(self.holder, tuple) and self.kind != "referent"
 
 
 class Journal:

@@ -336,6 +336,10 @@ class Writer:
             self.line("d = {" + ", ".join(f"id({s})" for s in loose) + "}")
             self.guard(f"len(d) != {len(loose)} or not d.isdisjoint({self.const(others)})",
                        "tensors that shared no memory share none")
+        for storage in stored:                               # what is written takes the place of all that was there
+            if storage in self.loose:
+                self.guard(f"{self.cells[storage]}.nbytes != {storage.nbytes}",
+                           f"{self.study.trace.storages[storage]} is all of its memory, or part of as much")
         apart = dict.fromkeys([*stored, *[what for kind, what in sources if kind == "entry"]])
         tests = [f"{self.cells[s]}.exported and {self.cells[s]}.still_exported()" for s in apart]
         tests += [f"{self.cells[s]}.readonly" for s in stored if s in self.loose]
@@ -468,7 +472,8 @@ class Writer:
             text = now._name if type(now) in TRACED else "None" if now is None else \
                 "(" + "".join(word(x) + ", " for x in now) + ")" if type(now) is tuple else \
                 self.fresh(now) if isinstance(now, PLAIN) else self.names[id(now)]
-            after.append(f"setattr({self.holder(edge)}, {edge.key!r}, {text})" if isinstance(edge.holder, type) else
+            set_by_name = isinstance(edge.holder, type) or edge.kind == "slot"
+            after.append(f"setattr({self.holder(edge)}, {edge.key!r}, {text})" if set_by_name else
                          f"{self.item(edge)} = {text}")
             said = self._said(text) if traced_in(now) else short(now) if isinstance(now, PLAIN) else "a tensor"
             words.append(f"puts {said} into {edge.path}")

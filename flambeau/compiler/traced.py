@@ -16,7 +16,7 @@ import operator
 import threading
 from sys import _getframe
 
-from ..base.op import OpType
+from ..base.op import Op
 from ..tensor import dispatch, forms, subclass, write
 
 DOORS = frozenset(module.__file__ for module in (dispatch, forms, subclass, write))
@@ -149,7 +149,7 @@ class Traced:
         """An operation with such a number among its arguments. Where it takes a runtime number, it gets the Traced."""
         kwargs = kwargs or {}
         book = next(a._book for a in (*args, *kwargs.values()) if type(a) in TRACED)
-        op = func if isinstance(func, OpType) else getattr(func, "op", None)
+        op = func if isinstance(func, Op) else getattr(func, "op", None)
         lets_in = book.writes() and op is not None and all(t in TRACED for t in types)
         args = [a if lets_in and keeps(op, at, a) else plain(a) for at, a in enumerate(args)]
         kwargs = {name: a if lets_in and keeps(op, name, a) else plain(a) for name, a in kwargs.items()}

@@ -65,6 +65,18 @@ def is_followed_file(filename):
     return not trusted_numpy(filename)
 
 
+def is_engine_function(f):
+    """Whether a function belongs to the engine, or to NumPy."""
+    f = getattr(f, "__func__", f)
+    code = getattr(f, "__code__", None)
+    return code is not None and not is_followed_file(code.co_filename)
+
+
+def is_ours(module):
+    """Whether a module is one of this package."""
+    return module.__name__.partition(".")[0] == __name__.partition(".")[0]
+
+
 def effect_of(function):
     """What a function or class written in C may do that a replay would not repeat, in words; None for nothing."""
     if isinstance(function, type):
@@ -100,7 +112,15 @@ def effect_of(function):
     return f"{where}.{kind.__qualname__}.{name}()"
 
 
+def is_profiled():
+    """Whether a profiler wants to see the Python run; since Python 3.12 it may be one of sys.monitoring."""
+    monitoring = getattr(sys, "monitoring", None)
+    return sys.getprofile() is not None or \
+        monitoring is not None and monitoring.get_tool(monitoring.PROFILER_ID) is not None
+
+
 OURS = "ours"
+UPDATES = os.path.join(PACKAGE, "optim", "_update.py")      # operations, which the engine calls
 _kinds: dict = {}             # id of a code object → (it, kept alive; whose it is)
 
 
@@ -109,7 +129,7 @@ def kind_of(code):
     filename = code.co_filename
     if id(code) in SEEDS:
         kind = "seed"
-    elif is_copy(code) or filename.startswith(PACKAGE) and not is_followed_file(filename):
+    elif is_copy(code) or filename.startswith(PACKAGE) and not is_followed_file(filename) or filename == UPDATES:
         kind = OURS
     elif code.co_name == "<module>" or filename == "<string>":          # an import; what a dataclass is made with
         kind = "once"

@@ -45,6 +45,7 @@ class relu(Pointwise):
     tensor([0., 2.])
     """
 
+    forms = "function method inplace"
     refuses = "complex"
 
     def check(dtype, input): need(dtype is not dtypes.bool, "Boolean inputs not supported for relu")
@@ -57,7 +58,7 @@ class _relu(Composite):
     """`input` where it is positive, else zero."""
 
     names = "nn.functional.relu"
-    forms = "function inplace out"
+    forms = "function inplace"
 
     def of(input, inplace=False): return run(relu, inplace, input)
 
@@ -119,7 +120,7 @@ class _hardtanh_front(Composite):
     """`input` held between `min_val` and `max_val`."""
 
     names = "nn.functional.hardtanh"
-    forms = "function inplace out"
+    forms = "function inplace"
 
     def of(input, min_val=-1.0, max_val=1.0, inplace=False):
         need(not min_val > max_val, f"min_val cannot be greater than max_val, got {min_val} and {max_val}", ValueError)
@@ -182,6 +183,7 @@ class _softshrink_front(Composite):
     """`input` moved towards zero by `lambd`, stopping there."""
 
     names = "nn.functional.softshrink"
+    forms = "function method out"
 
     def of(input, lambd=0.5):
         refuse(_softshrink, input.dtype)
@@ -209,7 +211,7 @@ class _leaky_relu_front(Composite):
     """`input` where it is positive, else `negative_slope` times it."""
 
     names = "nn.functional.leaky_relu"
-    forms = "function inplace out"
+    forms = "function inplace"
 
     def of(input, negative_slope=0.01, inplace=False): return run(_leaky_relu, inplace, input, negative_slope)
 
@@ -263,7 +265,7 @@ class _hardsigmoid_front(Composite):
     """`input / 6 + 1/2`, held between 0 and 1."""
 
     names = "nn.functional.hardsigmoid"
-    forms = "function inplace out"
+    forms = "function inplace"
 
     def of(input, inplace=False): return run(_hardsigmoid, inplace, input)
 
@@ -286,7 +288,7 @@ class _hardswish_front(Composite):
     """`input` times its hard sigmoid."""
 
     names = "nn.functional.hardswish"
-    forms = "function inplace out"
+    forms = "function inplace"
 
     def of(input, inplace=False): return run(_hardswish, inplace, input)
 
@@ -317,7 +319,7 @@ class _elu_front(Composite):
     """`input` where it is positive, else `alpha (exp(input) - 1)`."""
 
     names = "nn.functional.elu"
-    forms = "function inplace out"
+    forms = "function inplace"
 
     def of(input, alpha=1.0, inplace=False): return run(_elu, inplace, input, alpha, 1, 1)
 
@@ -326,7 +328,7 @@ class _selu_front(Composite):
     """The self-normalising exponential unit."""
 
     names = "nn.functional.selu selu"
-    forms = "function inplace out"
+    forms = "function inplace"
 
     def of(input, inplace=False): return run(_elu, inplace, input, SELU_ALPHA, SELU_SCALE, 1)
 
@@ -346,7 +348,7 @@ class _celu_front(Composite):
     """`input` where it is positive, else `alpha (exp(input / alpha) - 1)`."""
 
     names = "nn.functional.celu celu"
-    forms = "function inplace out"
+    forms = "function inplace"
 
     def of(input, alpha=1.0, inplace=False):
         need(alpha != 0, "ZeroDivisionError: alpha cannot be 0 for CELU")
@@ -414,7 +416,7 @@ class _silu_front(Composite):
     """`input` times its sigmoid."""
 
     names = "nn.functional.silu"
-    forms = "function inplace out"
+    forms = "function inplace"
 
     def of(input, inplace=False): return run(_silu, inplace, input)
 
@@ -440,7 +442,7 @@ class _mish_front(Composite):
     """`input` times the tanh of its softplus."""
 
     names = "nn.functional.mish"
-    forms = "function inplace out"
+    forms = "function inplace"
 
     def of(input, inplace=False): return run(_mish, inplace, input)
 

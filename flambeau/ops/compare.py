@@ -449,7 +449,7 @@ class where(Composite):
     tensor([1, 0])
     """
 
-    forms = "function"
+    forms = "function out"
     strict_out = True
     apart = True
 
@@ -466,7 +466,11 @@ class where(Composite):
 
 
 class _where_method(Composite):
-    """This tensor where `condition` holds, `other` elsewhere."""
+    """This tensor where `condition` holds, `other` elsewhere.
+
+    >>> torch.tensor([1, -2]).where(torch.tensor([True, False]), torch.tensor(0))
+    tensor([1, 0])
+    """
 
     names, forms = "where", "method"
 

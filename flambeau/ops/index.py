@@ -400,6 +400,7 @@ def slot(array, dim, index):
 class index_select(Op):
     """The slices of `input` along `dim` at the positions in the vector `index`, in that order."""
 
+    forms = "function method out"
     strict_out = True
     exact = True
     out_apart = True
@@ -449,7 +450,7 @@ class index_add(Op):
     """`input` with the slices of `alpha * source` along `dim` added at the positions in `index`, repeated or not."""
 
     strict_out = True
-    forms = "function method inplace"
+    forms = "function method inplace out"
     apart = "index source"
     scalars = ("alpha",)
 
@@ -510,7 +511,7 @@ class index_copy(Op):
     """`input` with its slices along `dim` at the positions in `index` replaced by those of `source`."""
 
     strict_out = True
-    forms = "function method inplace"
+    forms = "function method inplace out"
     apart = "index source"
     exact = True
     overwrites = True
@@ -634,6 +635,7 @@ def places_within(index, input):
 class take(Op):
     """The elements of `input`, seen as a vector, at the places in `index`, in the shape of `index`."""
 
+    forms = "function method out"
     strict_out = True
     out_apart = True
     exact = True
@@ -712,6 +714,7 @@ def put_spec(input, index, source):
 class take_along_dim(Composite):
     """The elements of `input` at `indices` along `dim`, the rest broadcast; without `dim`, of the flattened input."""
 
+    forms = "function method out"
     strict_out = True
 
     def of(input, indices, dim=None):

@@ -107,6 +107,7 @@ class masked_scatter(Op):
 class masked_select(Op):
     """The elements of `input` where `mask` is true, as a vector."""
 
+    forms = "function method out"
     strict_out = True
     out_apart = True
     exact = True

@@ -49,6 +49,7 @@ class sort(Op):
     indices=tensor([0, 2, 1]))
     """
 
+    forms = "function method out"
     returns = "sort values indices"
     strict_out = True
 
@@ -70,6 +71,7 @@ class sort(Op):
 class argsort(Composite):
     """The positions along `dim` that put `input` in order."""
 
+    forms = "function method out"
     strict_out = True
 
     def of(input, dim=-1, descending=False, *, stable=False): return sort(input, dim, descending, stable=stable).indices
@@ -78,6 +80,7 @@ class argsort(Composite):
 class msort(Composite):
     """`input` in order along its first dimension."""
 
+    forms = "function method out"
     strict_out = True
 
     def of(input): return sort(input, 0).values
@@ -86,6 +89,7 @@ class msort(Composite):
 class topk(Op):
     """The `k` largest elements along `dim` (or the smallest, if not `largest`), and where they were."""
 
+    forms = "function method out"
     returns = "topk values indices"
     strict_out = True
 
@@ -117,6 +121,7 @@ class topk(Op):
 class kthvalue(Op):
     """The `k`-th smallest element along `dim` (counted from 1), and where it was."""
 
+    forms = "function method out"
     returns = "kthvalue values indices"
     strict_out = True
     out_apart = True
@@ -147,6 +152,7 @@ class median(Composite):
     tensor(2.)
     """
 
+    forms = "function method out"
     returns = "median values indices"
     strict_out = "several"
     out_apart = True
@@ -158,6 +164,7 @@ class median(Composite):
 class nanmedian(Composite):
     """The middle element of those that are not NaN, of all, or with `dim` (values, indices) along it."""
 
+    forms = "function method out"
     returns = "nanmedian values indices"
     strict_out = "several"
     out_apart = True
@@ -259,6 +266,7 @@ class _nanmedian_dim(Op):
 class mode(Op):
     """The most frequent element along `dim`, the smallest of several, and where it is last."""
 
+    forms = "function method out"
     returns = "mode values indices"
     strict_out = True
     out_apart = True
@@ -290,6 +298,7 @@ class quantile(Composite):
     tensor(1.5000)
     """
 
+    forms = "function method out"
     strict_out = True
 
     def of(input, q, dim=None, keepdim=False, *, interpolation="linear"):
@@ -299,6 +308,7 @@ class quantile(Composite):
 class nanquantile(Composite):
     """The `q`-quantiles of the elements that are not NaN, of all or along `dim`."""
 
+    forms = "function method out"
     strict_out = True
 
     def of(input, q, dim=None, keepdim=False, *, interpolation="linear"):
@@ -368,7 +378,7 @@ def scanned(input, dtype, kernel):
 class cumsum(Op):
     """The sum of the elements so far along `dim`."""
 
-    forms = "function method inplace"
+    forms = "function method inplace out"
     creates = True                                    # `out` says the dtype, if no argument does
     apart = True
 
@@ -391,7 +401,7 @@ class cumsum(Op):
 class cumprod(Op):
     """The product of the elements so far along `dim`; its gradient is exact where some are zero."""
 
-    forms = "function method inplace"
+    forms = "function method inplace out"
     creates = True                                    # `out` says the dtype, if no argument does
     apart = True
 
@@ -432,6 +442,7 @@ def recur_back(g, factor, dim):
 class cummax(Op):
     """The largest element so far along `dim`, and where it was last."""
 
+    forms = "function method out"
     returns = "cummax values indices"
     strict_out = True
 
@@ -447,6 +458,7 @@ class cummax(Op):
 class cummin(Op):
     """The smallest element so far along `dim`, and where it was last."""
 
+    forms = "function method out"
     returns = "cummin values indices"
     strict_out = True
 
@@ -478,6 +490,7 @@ def d_running(g, index, input, dim):
 class logcumsumexp(Op):
     """The logarithm of the summed exponentials of the elements so far along `dim`."""
 
+    forms = "function method out"
     strict_out = True
     apart = True
 
@@ -520,6 +533,7 @@ class diff(Composite):
     tensor([3, 5])
     """
 
+    forms = "function method out"
     apart = True
 
     def strict_out(input, n=1, *rest): return n == 0          # which is a copy
@@ -557,7 +571,8 @@ class trapezoid(Composite):
     names = "trapz"
     forms = "function"
 
-    def of(y, x=None, *, dx=1, dim=-1):
+    def of(y, x=None, *, dx=None, dim=-1):
+        dx = distance(x, dx)
         d = shapes.wrap_dim(dim, y.ndim, scalar_ok=False)
         if not y.shape[d]:
             return y.new_zeros(shapes.reduced(y.shape, (d,), False))
@@ -573,13 +588,24 @@ class cumulative_trapezoid(Composite):
 
     forms = "function"
 
-    def of(y, x=None, *, dx=1, dim=-1):
+    def of(y, x=None, *, dx=None, dim=-1):
+        dx = distance(x, dx)
         d = shapes.wrap_dim(dim, y.ndim, scalar_ok=False)
         left, right = neighbours(y, d)
         if x is not None:
             return ((left + right) * steps(x, y, d, "cumulative_trapezoid")).cumsum(d) / 2
         refuse_bool("cumulative_trapezoid", y=y)
         return (dx / 2 * (left + right)).cumsum(d)
+
+
+def distance(x, dx):
+    """How far apart the samples of an integral are, where no points `x` say it."""
+    need(x is None or isinstance(x, door.tensor), f"argument 'x' (position 2) must be Tensor, not {type(x).__name__}",
+         TypeError)
+    need(x is None or dx is None, "received an invalid combination of arguments: give the points `x` or their distance "
+                                  "`dx`, not both", TypeError)
+    need(not isinstance(dx, (bool, complex)), f"Currently, we only support dx as a real number, got {dx!r}")
+    return 1 if dx is None else dx
 
 
 def refuse_bool(name, **given):
@@ -607,6 +633,7 @@ def steps(x, y, dim, name):
 class histc(Op):
     """How many elements fall into each of `bins` equal parts from `min` to `max` (of the data, if both are equal)."""
 
+    forms = "function method out"
     eager = True                                      # the range is refused if the data makes it infinite
     strict_out = True
 
@@ -629,6 +656,7 @@ class histogram(Op):
     `bins` is a number of equal parts of `range` (of the data without one), or the edges themselves.
     """
 
+    forms = "function method out"
     returns = "histogram hist bin_edges"
     strict_out = True
     eager = True

@@ -174,6 +174,7 @@ class sum_(Composite):
     tensor([4, 6])
     """
 
+    forms = "function method out"
     creates = True                                    # `out` says the dtype, if no argument does
 
     def of(input, dim=None, keepdim=False, *, dtype=None):
@@ -207,6 +208,7 @@ class _sum_dim(_sum):
 class nansum(Op):
     """The sum over `dim` with NaN counted as zero."""
 
+    forms = "function method out"
     creates = True                                    # `out` says the dtype, if no argument does
 
     def meta(input, dim=None, keepdim=False, *, dtype=None):
@@ -232,6 +234,8 @@ class nansum(Op):
 
 class mean(Composite):
     """The mean of the elements of `input` over `dim` (all of them without one)."""
+
+    forms = "function method out"
 
     def of(input, dim=None, keepdim=False, *, dtype=None):
         return (_mean if dim is None and not keepdim else _mean_dim)(input, dim, keepdim, dtype)
@@ -269,6 +273,7 @@ class _mean_dim(_mean):
 class nanmean(Composite):
     """The mean over `dim` of the elements that are not NaN."""
 
+    forms = "function method out"
     creates = True
 
     def of(input, dim=None, keepdim=False, *, dtype=None):
@@ -281,6 +286,7 @@ class nanmean(Composite):
 class prod(Composite):
     """The product of the elements of `input`, all of them or along `dim`; its gradient is exact where some are zero."""
 
+    forms = "function method out"
     creates = True                                    # `out` says the dtype, if no argument does
 
     def of(input, dim=None, keepdim=False, *, dtype=None):
@@ -356,6 +362,7 @@ def after(x, dim, first):
 class amax(Op):
     """The largest element over `dim`; equal ones share the gradient evenly."""
 
+    forms = "function method out"
     strict_out = True
 
     def meta(input, dim=(), keepdim=False):
@@ -371,6 +378,7 @@ class amax(Op):
 class amin(Op):
     """The smallest element over `dim`; equal ones share the gradient evenly."""
 
+    forms = "function method out"
     strict_out = True
 
     def meta(input, dim=(), keepdim=False):
@@ -392,6 +400,7 @@ def to_extremes(g, input, out, dim, keepdim):
 class aminmax(Op):
     """The smallest and the largest element, of all or along `dim`."""
 
+    forms = "function method out"
     returns = "aminmax min max"
     strict_out = True
 
@@ -428,6 +437,7 @@ class max_(Composite):
     indices=tensor([1, 0]))
     """
 
+    forms = "function method out"
     returns = "max values indices"
     strict_out = "several"
     apart = True
@@ -439,6 +449,7 @@ class max_(Composite):
 class min_(Composite):
     """The smallest element; with `dim` (values, indices) along it; with `other` the smaller ones, elementwise."""
 
+    forms = "function method out"
     returns = "min values indices"
     strict_out = "several"
     apart = True
@@ -550,6 +561,7 @@ class _min_dim(Op):
 class argmax(Op):
     """Where the largest element is, along `dim` or (without one) counted through all elements."""
 
+    forms = "function method out"
     strict_out = True
 
     def meta(input, dim=None, keepdim=False):          return place_spec(input, dim, keepdim, "argmax")
@@ -560,6 +572,7 @@ class argmax(Op):
 class argmin(Op):
     """Where the smallest element is, along `dim` or (without one) counted through all elements."""
 
+    forms = "function method out"
     strict_out = True
 
     def meta(input, dim=None, keepdim=False):          return place_spec(input, dim, keepdim, "argmin")
@@ -593,6 +606,7 @@ def place_body(k, search, input, dim):
 class all_(Op):
     """Whether all elements over `dim` are nonzero."""
 
+    forms = "function method out"
     strict_out = "truth"
 
     def meta(input, dim=None, keepdim=False):     return truth(input, dim, keepdim)
@@ -603,6 +617,7 @@ class all_(Op):
 class any_(Op):
     """Whether any element over `dim` is nonzero."""
 
+    forms = "function method out"
     strict_out = "truth"
 
     def meta(input, dim=None, keepdim=False):     return truth(input, dim, keepdim)
@@ -647,12 +662,16 @@ class var(Composite):
     (tensor(2.), tensor(1.))
     """
 
+    forms = "function method out"
+
     def of(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
         return _var(input, *spread_arguments(input, dim, unbiased, keepdim, correction, "var"))
 
 
 class std(Composite):
     """The standard deviation over `dim`: the square root of `var`."""
+
+    forms = "function method out"
 
     def of(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
         return _std(input, *spread_arguments(input, dim, unbiased, keepdim, correction, "std"))
@@ -792,6 +811,7 @@ class logsumexp(Op):
     """The logarithm of the summed exponentials of `input` over `dim`, without overflowing on the way."""
 
     names = "special.logsumexp"
+    forms = "function method out"
 
     def meta(input, dim, keepdim=False):
         return reduced(input, dim, keepdim, dtypes.default if input.dtype.is_integral else input.dtype)
@@ -824,6 +844,7 @@ class softmax(Composite):
     """
 
     names = "special.softmax"
+    forms = "function method out"
     strict_out = True
 
     def of(input, dim, dtype=None): return _softmax(input if dtype is None else input.to(dtype), dim)
@@ -833,6 +854,7 @@ class log_softmax(Composite):
     """The logarithm of `softmax` along `dim`, without its rounding."""
 
     names = "special.log_softmax"
+    forms = "function method out"
     strict_out = True
 
     def of(input, dim, dtype=None): return _log_softmax(input if dtype is None else input.to(dtype), dim)
@@ -980,6 +1002,7 @@ class _log_softmax_backward(Op):
 class norm(Composite):
     """The `p`-norm of the elements over `dim`, or with p="fro" and p="nuc" a matrix norm."""
 
+    forms = "function method out"
     strict_out = True
 
     def of(input, p="fro", dim=None, keepdim=False, dtype=None):
@@ -1003,7 +1026,7 @@ class dist(Composite):
 class renorm(Composite):
     """`input` with each slice along `dim` scaled down so that its `p`-norm is at most `maxnorm`."""
 
-    forms = "function method inplace"
+    forms = "function method inplace out"
     strict_out = True
 
     def of(input, p, dim, maxnorm):

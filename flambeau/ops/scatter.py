@@ -88,6 +88,7 @@ class gather(Op):
             [4, 3]])
     """
 
+    forms = "function method out"
     strict_out = True
     out_apart = True
     exact = True
@@ -140,7 +141,7 @@ class scatter(Composite):
     """
 
     strict_out = True
-    forms = "function method inplace"
+    forms = "function method inplace out"
     apart = "index src"
 
     def of(input, dim, index, src=None, *, value=None, reduce=None):
@@ -233,7 +234,7 @@ class scatter_add(Op):
     """`input` with the elements of `src` added where `index` points along `dim`; all that meet there count."""
 
     strict_out = True
-    forms = "function method inplace"
+    forms = "function method inplace out"
     apart = "index src"
 
     def meta(input, dim, index, src):
@@ -268,7 +269,7 @@ class scatter_reduce(Op):
     """
 
     strict_out = True
-    forms = "function method inplace"
+    forms = "function method inplace out"
     apart = "index src"
 
     def meta(input, dim, index, src, reduce, *, include_self=True):
@@ -312,7 +313,7 @@ class index_reduce(Op):
     """
 
     strict_out = True
-    forms = "function method inplace"
+    forms = "function method inplace out"
     apart = "index source"
 
     def meta(input, dim, index, source, reduce, *, include_self=True):

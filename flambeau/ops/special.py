@@ -132,14 +132,18 @@ class digamma(Pointwise):
 class polygamma(Composite):
     """The derivative of order `n` of `digamma` at `input`, elementwise."""
 
-    names, forms = "special.polygamma", "function"
+    names, forms = "special.polygamma", "function out"
     apart = True
 
     def of(n, input): return _polygamma(input, n)
 
 
 class _polygamma(Pointwise):
-    """The derivative of order `n` of `digamma` at this tensor, elementwise."""
+    """The derivative of order `n` of `digamma` at this tensor, elementwise.
+
+    >>> torch.tensor([1.0, 2.0]).polygamma(1)
+    tensor([1.6449, 0.6449])
+    """
 
     names, forms, node = "polygamma", "method inplace", "PolygammaBackward0"
     operands = "input"

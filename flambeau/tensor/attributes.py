@@ -91,9 +91,8 @@ def in_place_view(name, number):
             if self._retains:
                 self.retain_grad()
         return self
-    form.__name__, form.__qualname__, form.op = name + "_", f"Tensor.{name}_", op
-    form.__doc__ = f"In-place form of `{name}`: the tensor itself is seen so from now on; its memory stays."
-    return form
+    words = f"In-place form of `{name}`: the tensor itself is seen so from now on; its memory stays."
+    return forms.dressed(form, op, name + "_", words)
 
 
 for _name, _number in {"t": 1, "transpose": 1, "swapaxes": 1, "swapdims": 1, "unsqueeze": 1, "squeeze": 3,

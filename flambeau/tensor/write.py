@@ -373,6 +373,9 @@ def _write_changed(target, incoming):
 
 def into(op, args, kwargs, out):
     """`out=`: compute, check, resize an empty out, write."""
+    if "out" not in op.forms.split():
+        raise TypeError(f"{op.__name__}() got an unexpected keyword argument 'out'; its arguments are "
+                        f"({', '.join(op.arg_names)}). Use copy_ to write its result into a tensor.")
     outs = out if isinstance(out, (tuple, list)) else (out,)
     for o in outs:
         if not isinstance(o, Tensor):

@@ -4,6 +4,7 @@ No kernel may call a function of a library but those on a short list: where LLVM
 a function that the process may not have (`__truncdfhf2`) or that takes a hundred times as long (`fmaf`). Which words do
 that depends on the processor, so every word goes through every one of them.
 """
+import functools
 import os
 import struct
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import pytest
 
 llvm = pytest.importorskip("llvmlite.binding")
 
+import flambeau as torch
 from flambeau.backends import kernels, pools, runtime, taps
 from flambeau.backends.processor import LEVELS
 from flambeau.loops import scalar
@@ -93,7 +95,7 @@ def undefined(code):
 
 # --- every word -------------------------------------------------------------------------------------------------------
 
-FLOATS, INTS = ("f32", "f64"), ("i8", "u8", "i16", "i32", "i64")
+FLOATS, INTS = ("f32", "f64"), ("u8", "i32", "i64")            # lesser integers take long, and are no other
 ARGUMENTS = {"neg": 1, "abs": 1, "not": 1, "fma": 3, "fma_exact": 3, "pow": 2, "atan2": 2, "copysign": 2, "where": 3}
 ONLY_FLOATS = {"div", "fma", "fma_exact", "fmin", "fmax"} | ROUNDING | FUNCTIONS
 ON_BOOLS = {"and", "or", "xor", "not"}
@@ -194,3 +196,30 @@ def test_without_care_there_would_be_calls():
     code = emitter.object(render(some[word], word, Emitter("x86-64-v3").target)
                           for word in ("cast_f16_f32", "cast_f32_f16", "floor_f32", "fma_f64"))
     assert undefined(code) == {"__extendhfsf2", "__truncsfhf2", "floorf", "fma"}
+
+
+# --- whole kernels ----------------------------------------------------------------------------------------------------
+
+@functools.cache
+def kernels_of_programs():
+    """Kernels as programs have them: several words together."""
+    functional, seen = torch.nn.functional, {}
+    with torch.config.using(executor="native"):
+        for dtype in (torch.float16, torch.float64):
+            x, w = torch.ones(40, 300, dtype=dtype), torch.ones(300, dtype=dtype)
+            label = torch.arange(40)
+            torch.cpu.synchronize()
+            for made in (torch.softmax(x * 2, 1), functional.layer_norm(x, (300,), w, w), functional.gelu(x).sum(0),
+                         functional.cross_entropy(x, label), torch.special.ndtr(x), x.std(0), x.argmax(1),
+                         x.t().contiguous(), x.long().half(), (x[:, ::2] % 3).floor(), torch.special.logit(x, 0.1),
+                         ((x[:, None, :16] - x[None, :, :16]) ** 2).sum(-1).sqrt()):
+                for step in torch.plans.of(made).kernels:
+                    seen[str(step.loop)] = step.code
+    return list(seen.values())
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_no_kernel_of_a_program_calls_a_library(name):
+    emitter = Emitter(name)
+    code = emitter.object(render(kernel, f"k{i}", emitter.target) for i, kernel in enumerate(kernels_of_programs()))
+    assert undefined(code) <= ALLOWED | (set() if emitter.target.fma else WITHOUT_FMA)

@@ -166,3 +166,13 @@ def test_warnings(name):
             WARNS[name](lib)
         counts.append([str(w.message)[:50] for w in said])
     assert counts[0] == counts[1] and counts[0]
+
+
+# ---- integrals -------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("name", ["trapezoid", "cumulative_trapezoid"])
+@pytest.mark.parametrize("how", [
+    lambda t: {"dx": 1 + 1j}, lambda t: {"dx": True}, lambda t: {"dx": 3}, lambda t: {"x": 2.0},
+    lambda t: {"x": t.arange(4.0), "dx": 3}, lambda t: {"x": t.arange(4.0)}, lambda t: {"x": t.arange(2.0)}])
+def test_points_or_their_distance(name, how):
+    same(lambda t: getattr(t, name)(x(t), **how(t)))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import flambeau
-from flambeau.base.op import OpType
+from flambeau.base.op import Op
 
 # ---- names ---------------------------------------------------------------------------------------------------------
 
@@ -42,8 +42,8 @@ def test_every_name_of_an_argument(space):
     missing = []
     for name in dir(module):
         op = getattr(ours(space), name, None)
-        op = op if isinstance(op, OpType) or inspect.ismodule(op) else getattr(op, "op", None)
-        if name.startswith("_") or not isinstance(op, OpType) or inspect.isfunction(getattr(module, name)):
+        op = op if isinstance(op, Op) or inspect.ismodule(op) else getattr(op, "op", None)
+        if name.startswith("_") or not isinstance(op, Op) or inspect.isfunction(getattr(module, name)):
             continue
         if not op.prepared:
             op.prepare()
