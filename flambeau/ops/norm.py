@@ -510,6 +510,7 @@ class _normalize(Layer):
     """`input` divided by its p-norm over `dim`, at least `eps`."""
 
     names = "nn.functional.normalize"
+    forms = "function out"
 
     def of(input, p=2.0, dim=1, eps=1e-12, out=None):
         return input / input.norm(p, dim, keepdim=True).clamp_min(eps).expand_as(input)

@@ -24,7 +24,9 @@ INTO = [torch.bool, torch.uint8, torch.int64, torch.float16, torch.float32, torc
 OPERATIONS = {op.full_name: op for op, _ in everything("out")}
 
 # (operation, dtype of the input): PyTorch takes or refuses what its other kernels do not
-QUIRKS = {("logsumexp", torch.complex64), ("std", torch.float16), ("var", torch.float16)}
+QUIRKS = {("logsumexp", torch.complex64), ("std", torch.float16), ("var", torch.float16),
+          # into whole numbers it refuses through `out`, and sums by `dtype`
+          *[(name, dtype) for name in ("nansum", "nanmean") for dtype in FROM]}
 
 
 SEVERAL_WRITES = {"normal"}                          # the numbers, times the deviation, plus the mean
