@@ -1,4 +1,5 @@
 """Linear algebra, through LAPACK; each function is declared in `ops/linalg.py`."""
+from .base.errors import LinAlgError as LinAlgError
 from .base.names import attribute_error
 from .tensor.forms import namespace
 

@@ -260,6 +260,10 @@ def _summed(g, shape, wanted):
 
 def _accumulate(node, g, create_graph):
     leaf = node.variable
+    if leaf._node is not None:
+        raise RuntimeError("leaf variable has been moved into the graph interior: it was written in place by "
+                           f"{leaf._node.name()} at {line_of(leaf._node.site)}, after the forward pass had read it as "
+                           "a leaf. Write to a clone() of it, or under torch.no_grad().")
     if not requires(leaf):                            # no longer: requires_grad_(False) after the forward pass
         return
     with _accumulate_lock:

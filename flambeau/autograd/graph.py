@@ -60,6 +60,8 @@ def increment_version(tensor):
     """Count a write that Flambeau could not see."""
     for t in (tensor,) if isinstance(tensor, door.tensor) else tensor:
         t.storage.version += 1
+        if t._data_version is not None:
+            door.hide_write(t)
 
 
 def register_multi_grad_hook(tensors, fn, *, mode="all"):

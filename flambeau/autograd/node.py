@@ -163,6 +163,11 @@ def requires(tensor):
 def refresh(view):
     """Give a view whose base was written in place its history anew: a strided look at the base as it is now."""
     base = view._base
+    if view._node is None and base._node is None and not base._requires_grad:
+        return                                # and should the base require grad later, its history is to be taken then
+    if view.storage.hidden and view.storage.only_hidden(view._seen):
+        view._seen = view.storage.version     # see Note [Writes through .data] in value.py
+        return
     if view._view_of is not None and (view._node is not None or base._node is not None or base._requires_grad):
         door.refuse_view(view, "its base or another view of its base has been modified inplace")
     view._seen = view.storage.version
@@ -211,7 +216,8 @@ class Kept:
         if self.packed is not None:
             return unpack_hooked(self, owner)
         storage = self.storage
-        if storage.version != self.version:
+        if storage.version != self.version and not (
+                storage.hidden and storage.only_hidden(self.version, (self.spec, self.offset))):
             raise written_error(self, owner)
         if self.check is not None and checksum(storage) != self.check:
             raise outside_error(self, owner)
@@ -316,8 +322,10 @@ def written_error(kept, owner):
     storage, spec = kept.storage, kept.spec
     source = owner if kept.own else kept.node
     origin = f", which is output {kept.nr} of {source.name()}," if source is not None else ""
+    unseen = storage.hidden and storage.only_hidden(kept.version)
     message = ("one of the variables needed for gradient computation has been modified by an inplace operation: "
-               f"{_type_words(spec)}{origin} is at version {storage.version}; expected version {kept.version} instead.")
+               f"{_type_words(spec)}{origin} " + ("was written through .data, which raises no version." if unseen else
+               f"is at version {storage.version}; expected version {kept.version} instead."))
     if storage.writer is not None:
         site, what = storage.writer
         message += (f"\n  {_name(kept)} was written last by {what} at {line_of(site)}, and is needed by "
@@ -438,11 +446,11 @@ class OpNode(Node):
         All are of one class as long as nobody looks, since the engine reads the attributes of one class faster.
         """
         if self.__class__ is OpNode:
-            self.__class__ = node_type(self.plan.name)
+            self.__class__ = node_type(self.plan.name.rpartition("::")[2])
         return self
 
     def __repr__(self):
-        return f"<{self.plan.name} object at {hex(id(self))}>"
+        return f"<{self.plan.name.rpartition('::')[2]} object at {hex(id(self))}>"
 
     @property
     def next_functions(self):

@@ -43,6 +43,32 @@ class CopySlices(Node):
         return rest, None if self.edges[1] is None else look(g, view, self.start)
 
 
+class SharedCells(Node):
+    """Where a write read the old contents of a view whose elements share cells: the gradient of these, for the base.
+
+    Elements of one cell have one gradient between them, nothing if any of them was overwritten. The node of the view
+    itself would add them up.
+    """
+
+    def __init__(self, base, view):
+        super().__init__()
+        self.edges = (edge_of(base),)
+        self.kinds = (base.spec,)
+        self.view, self.start = view.spec, start_in(base, view)
+        self.site = here()
+
+    def name(self):
+        return "AsStridedBackward0"
+
+    def backward(self, grads):
+        g, base = grads[0], self.kinds[0]
+        made = g.new_empty_strided(base.shape, base.strides).zero_()
+        cells, there = look(made, self.view, self.start), g != 0
+        cells.index_put_((there,), g[there])
+        cells.masked_fill_(there.logical_not(), 0)
+        return (made,)
+
+
 def laid_like(base, tensor):
     """A copy of `tensor` with the strides of the spec `base`, gaps included: looks at a base fit it too."""
     return tensor.new_empty_strided(base.shape, base.strides).copy_(tensor)

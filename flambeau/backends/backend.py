@@ -50,8 +50,14 @@ def arguments(entry, arrays, params):
     """The argument list of `ref`: arrays, lists of arrays and parameters in their places."""
     argv: list = list(entry.template)
     for at, param in zip(entry.param_at, params, strict=True):
-        if entry.wrap is not None and param.__class__ is int:
-            param = wrapped(param, entry.wrap)
+        if param.__class__ is int:
+            if entry.wrap is not None:
+                param = wrapped(param, entry.wrap)
+            elif entry.compute is not None:
+                if entry.compute.category == 0:
+                    param = param != 0
+                elif not -2**63 <= param < 2**63:            # NumPy would take it for an object
+                    param = float(param)
         argv[at] = param
     for at, slot in enumerate(entry.template):
         if slot.__class__ is int:

@@ -67,8 +67,24 @@ C_NAMES = {"uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "i
            "complex64": "c10::complex<float>", "complex128": "c10::complex<double>"}
 
 
+# Note [A number enters a dtype]: Python's numbers are wide, a tensor's elements are not. `fits` says which number may
+# become an element. Where PyTorch reads an argument as a number of the tensor's dtype (`clamp`, `alpha`, `fill_`), what
+# does not fit is refused: an operation names such arguments in its heading `must_fit`, and `tensor/dispatch.py` asks at
+# every call; where there is no heading, `fitting` is called. Where PyTorch makes a tensor of the number first
+# (`x + 300` of bytes), it wraps around as C's numbers do: `wrapped` and `as_scalar`. An int beyond 64 bits is refused
+# everywhere.
+
+LEAST_INT, MOST_INT = -2**63, 2**64 - 1        # what PyTorch reads as an integer
+
+
+def beyond_64_bits(number):
+    """Refuse an int that no integer of the machine holds, as PyTorch does."""
+    said = "int too big to convert" if number > 0 else "can't convert negative int to unsigned"
+    raise OverflowError(f"{said}: {number} has more than 64 bits. Write a float, as in {float(number)!r}.")
+
+
 def fits(number, dtype):
-    """Whether `number` can become `dtype`: fractions may be cut and negatives may wrap, but nothing may overflow."""
+    """Whether `number` can become `dtype`: fractions may be cut, negative integers may wrap, nothing may overflow."""
     if dtype is dtypes.bool:
         return True
     if isinstance(number, complex):
@@ -77,18 +93,40 @@ def fits(number, dtype):
         return number.imag == 0 and fits(number.real, dtype)
     if dtype.category >= 2:
         return abs(number) <= 65504 or not math.isfinite(number) or abs(number) <= dtypes.finfo(dtype).max
-    if isinstance(number, float) and not math.isfinite(number):
-        return False
     info = np.iinfo(dtype.np)
-    low = info.min if info.min else -info.max             # a negative wraps into an unsigned dtype
-    return low <= int(number) <= info.max
+    if isinstance(number, float):
+        return int(info.min) <= number <= int(info.max)    # and nan is not
+    low = info.min if info.min else -info.max              # a negative integer wraps into an unsigned dtype
+    return low <= number <= info.max
 
 
 def fitting(number, dtype):
     """`number`, refused in PyTorch's words if `dtype` cannot hold it."""
-    need(fits(number, dtype), f"value cannot be converted to type {C_NAMES.get(dtype.name)} without overflow: "
-                              f"{number!r}")
-    return number
+    if number.__class__ is int and not LEAST_INT <= number <= MOST_INT:
+        beyond_64_bits(number)
+    if not fits(number, dtype):                  # only then is the number written: writing it would fix one that is
+        need(False, f"value cannot be converted to type {C_NAMES.get(dtype.name)} without overflow: {number!r}")
+    return number                                # recorded
+
+
+# word in `must_fit` → the dtype that a number has to fit, from the dtype of the computation; None for any number
+FITTED_DTYPES = {
+    "dtype": lambda dtype: dtype,
+    "compute": lambda dtype: dtypes.float32 if dtype.category == 2 and dtype.itemsize == 2 else dtype,
+    "unless half": lambda dtype: None if dtype.category == 2 and dtype.itemsize == 2 else dtype,
+    "unless wide": lambda dtype: None if dtype.category == 3 or dtype.category == 2 and dtype.itemsize > 2 else dtype,
+}
+
+
+def fitted_places(op, args, dtype):
+    """(position, dtype) of each number among `args` (numbers by their types) that `op` wants to fit, or None."""
+    places = []
+    for name, word in op.must_fit.items():
+        at = op.arg_names.index(name)
+        held = FITTED_DTYPES[word](dtype)
+        if args[at].__class__ is type and held is not None and held is not dtypes.bool:
+            places.append((at, held))
+    return tuple(places) or None
 
 
 def as_scalar(number, dtype):

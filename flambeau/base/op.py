@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from . import dtypes, shapes
-from .errors import need
+from .errors import need, warn
 from .spec import CPU, Spec, spec
 
 
@@ -54,6 +54,8 @@ class _Door:
     sum_dim: Any = None
     view: Any = None
     look_again: Any = None    # a view of a base, anew, with its history
+    resize: Any = None        # give a tensor another size and strides, its memory kept as far as it goes
+    hide_write: Any = None    # a write was counted that came through `.data`
     tangents_of: Any = None   # forward mode's side of a custom Function
     set_tangents: Any = None
     tangent_of: Any = None    # the tangent that a tensor carries in forward mode
@@ -72,11 +74,14 @@ RENAMED = {"axis": "dim", "axes": "dim", "keepdims": "keepdim", "self": "input",
            "x1": "input", "x2": "other"}
 
 
+FACTORS = ("alpha", "beta", "value")         # the numbers that PyTorch once took before the tensors
+
+
 class Facts:
     """What every call asks of an operation, in slots, which are quicker to read than the declaration's headings."""
 
     __slots__ = ("composite", "pointwise", "typed", "typed_names", "lists", "of", "ruled", "several", "defaults",
-                 "in_place", "apart", "blind", "overlap_ok", "pickers")
+                 "in_place", "apart", "blind", "overlap_ok", "pickers", "fits_by_name")
 
     def __init__(self, op):
         self.composite, self.pointwise, self.lists = op.composite, op.pointwise, op.lists
@@ -89,6 +94,7 @@ class Facts:
         self.defaults = op.defaults
         self.in_place = op.__name__ + "_"
         self.apart, self.blind, self.overlap_ok = op.apart, op.blind, op.overlap_ok
+        self.fits_by_name = all(name in op.kwonly for name in op.must_fit)
         self.pickers: dict = {}           # (number of positional arguments, names of the others) → what orders them
 
 
@@ -99,7 +105,7 @@ class Entry:
     """All that is known about one call before it runs; found again by its key (operation, specs, parameters)."""
 
     __slots__ = ("op", "outs", "many", "casts", "template", "simple", "param_at", "pick", "wrap", "kinds", "zeros",
-                 "deltas", "look", "nbytes", "device", "plans", "quick", "compute")
+                 "deltas", "look", "nbytes", "device", "plans", "quick", "compute", "fits")
 
 
 class Page:
@@ -170,19 +176,25 @@ class Op(metaclass=Kind):
     exact = False
     eager = False
     scalars = ()
+    must_fit: dict = {}       # number argument → what it must fit; see Note [A number enters a dtype] in arguments.py
+    renamed: dict = {}        # another name of PyTorch's for an argument → ours
+    deprecated = ()           # old orders of the arguments, numbers first: "input alpha other"
+    refused: dict = {}        # argument of PyTorch's that is not taken → what to do instead
     returns = None
     lists = False             # whether an argument may be a list of tensors
     overwrites = False        # whether `ref` writes into its first array: it is given one that nobody else needs
     creates = False           # with `out=`, that tensor says the dtype and device of the result; "floating": but an
                               # integer one for a floating input only beside `dtype=`
     blind = False             # whether the in-place form overwrites its tensor without reading it
-    overlap_ok = False        # whether the in-place form may write to an expanded tensor; "deprecated": with a warning
+    overlap_ok = False        # whether the in-place form may write to an expanded tensor; "deprecated": with a warning;
+                              # or a function of the arguments that says
     apart = False             # which operands may not overlap the tensor that is written, in place or as `out=`: True:
                               # none in part, but the very same look may be read and written; names of arguments: those
                               # not at all, and others of `out=` not in part; or a function of the arguments that says
                               # the names
     strict_out = False        # whether `out=` must have the dtype of the result; "several": if there are several;
-                              # "tensors": if all arguments are tensors; or a function of the arguments that says
+                              # "tensors": if all arguments are tensors; "truth": it may be bytes for bools too;
+                              # or a function of the arguments that says
     out_apart = False         # whether `out=` must not overlap an argument in memory
     out_error = RuntimeError  # how an `out=` is refused whose dtype cannot hold the result
     operands = ()
@@ -279,8 +291,10 @@ class Op(metaclass=Kind):
         sources = [*range(n), *range(n + len(kwargs) + n, n + len(kwargs) + len(op.defaults))]
         for i, (name, given) in enumerate(kwargs.items()):
             if name not in op.arg_names:
-                name = RENAMED.get(name, name)
+                name = op.given_name(name)
             if name not in op.arg_names:
+                if name in op.refused:
+                    raise NotImplementedError(f"{op.__name__}({name}=): {op.refused[name]}")
                 raise TypeError(f"{op.__name__}() got an unexpected keyword argument '{name}'; its arguments are "
                                 f"({', '.join(op.arg_names)})")
             at = op.arg_names.index(name)
@@ -295,6 +309,23 @@ class Op(metaclass=Kind):
         if len(sources) > 1:
             known[op].pickers[(n, *kwargs)] = itemgetter(*sources)       # for the next call of this form
         return tuple(full)
+
+    @classmethod
+    def given_name(op, name):
+        """Our name for the argument that the caller calls `name`."""
+        return op.renamed.get(name) or RENAMED.get(name, name)
+
+    @classmethod
+    def modern(op, args):
+        """The arguments by name, of a call in an old order; None if it is in no order at all."""
+        for order in op.deprecated:
+            names = order.split()
+            if len(names) == len(args) and all(isinstance(a, door.tensor) == (name not in FACTORS) or name == "other"
+                                               for name, a in zip(names, args, strict=True)):
+                warn(f"This overload of {op.__name__} is deprecated: {op.__name__}({', '.join(names)}). Give "
+                     f"{' and '.join(n for n in names if n in FACTORS)} by name, at the end.")
+                return dict(zip(names, args, strict=True))
+        return None
 
     @classmethod
     def check_flags(op, args):

@@ -104,9 +104,12 @@ def default_device():
     return _default_devices[-1]
 
 
-def set_default_device(where):
-    """Make `where` the device of new tensors from now on."""
-    _default_devices[0] = CPU if where is None else device(where)
+_named_device = device         # where an argument has that name
+
+
+def set_default_device(device):
+    """Make `device` that of new tensors from now on."""
+    _default_devices[0] = CPU if device is None else _named_device(device)
 
 
 def place(where):

@@ -22,15 +22,17 @@ class Taps:
 
     @property
     def steps(self):
-        """A list of (outputs, inputs, weights): slices where positions are evenly spaced, None for weights of one."""
+        """A list of (outputs, inputs, weights): slices where positions are evenly spaced, None for weights of one.
+
+        Only what is read is in it: nothing times an infinity is not nothing.
+        """
         if self._steps is None:
             self._steps = []
             for row, weight in zip(self.index, self.weight, strict=True):
                 used = np.flatnonzero(weight)
                 if used.size:
-                    start, end = int(used[0]), int(used[-1]) + 1
-                    w = weight[start:end]
-                    self._steps.append((slice(start, end), evenly(row[start:end]), None if (w == 1).all() else w))
+                    w = weight[used]
+                    self._steps.append((evenly(used), evenly(row[used]), None if (w == 1).all() else w))
         return self._steps
 
     @property
@@ -84,13 +86,18 @@ def weighted_sum(xp, x, axis, taps):
         part = read(xp, x, axis, inputs)
         if weight is not None:
             part = part * along(xp, weight, axis, x.dtype)
-        if out is None and outputs == slice(0, size):
+        if out is None and everything(outputs, size):
             out = part.copy() if part.base is not None else part
             continue
         if out is None:
             out = blank(xp, x, axis, size)
         out[at(axis, outputs)] += part
     return blank(xp, x, axis, size) if out is None else out
+
+
+def everything(outputs, size):
+    """Whether the outputs of a step are all there are."""
+    return outputs.__class__ is slice and outputs == slice(0, size, 1)
 
 
 def blank(xp, x, axis, size):
@@ -111,14 +118,14 @@ def maximum(xp, x, label, axis, taps):
     best = read(xp, x, axis, evenly(first)).copy()
     chosen = xp.broadcast_to(read(xp, label, axis, evenly(first)), best.shape).copy()
     nans = x.dtype.kind not in "iub" and bool(xp.isnan(x.max(initial=0)))
-    done = taps.steps[:1] if taps.steps and taps.steps[0][0] == slice(0, size) else []      # what `best` started from
+    done = taps.steps[:1] if taps.steps and everything(taps.steps[0][0], size) else []      # what `best` started from
     for outputs, inputs, _ in taps.steps[len(done):]:
         part, where = read(xp, x, axis, inputs), at(axis, outputs)
         better = part > best[where]
         if nans:
             better |= part != part
-        xp.maximum(best[where], part, out=best[where])
-        xp.copyto(chosen[where], read(xp, label, axis, inputs), where=better)
+        best[where] = xp.maximum(best[where], part)
+        chosen[where] = xp.where(better, read(xp, label, axis, inputs), chosen[where])
     return best, chosen
 
 

@@ -5,8 +5,9 @@ Each primitive has its closed-form derivative; the public function in front of i
 import math
 
 from ..base import dtypes, special
+from ..base.arguments import fitting
 from ..base.errors import need
-from ..base.op import Composite, Op, Pointwise, door
+from ..base.op import Composite, Op, Pointwise, door, refuse
 from ..base.shapes import wrap_dim
 from ..base.spec import spec
 
@@ -80,6 +81,7 @@ class _threshold(Activation):
 
     refuses = "bool complex"
     node = "ThresholdBackward0"
+    must_fit = {"threshold": "compute", "value": "dtype"}
 
     def ref(xp, input, threshold, value): return xp.where(input <= threshold, number(xp, value, input), input)
     def d_input(g, input, threshold):     return _threshold_backward(g, input, threshold)
@@ -102,6 +104,7 @@ class _hardtanh(Activation):
 
     refuses = "complex"
     node = "HardtanhBackward0"
+    must_fit = {"min_val": "dtype", "max_val": "dtype"}
 
     def check(dtype, *args):
         need(dtype is not dtypes.bool, "Bool inputs not supported for hardtanh")
@@ -120,7 +123,7 @@ class _hardtanh_front(Composite):
     forms = "function inplace"
 
     def of(input, min_val=-1.0, max_val=1.0, inplace=False):
-        need(min_val <= max_val, f"min_val cannot be greater than max_val, got {min_val} and {max_val}", ValueError)
+        need(not min_val > max_val, f"min_val cannot be greater than max_val, got {min_val} and {max_val}", ValueError)
         need(input.dtype.is_signed or input.dtype is dtypes.bool or min_val >= 0,
              f"cannot do hardtanh on an unsigned type with negative limits, got {min_val}")
         return run(_hardtanh, inplace, input, min_val, max_val)
@@ -143,6 +146,7 @@ class hardshrink(Composite):
 
     def of(input, lambd=0.5):
         if isinstance(input, door.tensor) and input.dtype.is_floating_point and input.dtype.itemsize == 2:
+            fitting(lambd, input.dtype)
             lambd = float(input.dtype.np.type(lambd))            # so that an element can be equal to it
         return _hardshrink(input, lambd)
 
@@ -151,6 +155,7 @@ class _hardshrink(Activation):
     """`hardshrink` at a number that the dtype has."""
 
     node = "HardshrinkBackward0"
+    must_fit = {"lambd": "dtype"}
 
     def ref(xp, input, lambd):
         return xp.where((input >= -lambd) & (input <= lambd), xp.zeros((), input.dtype), input)
@@ -181,7 +186,10 @@ class _softshrink_front(Composite):
     forms = "function method out"
 
     def of(input, lambd=0.5):
-        need(lambd >= 0, f"lambda must be greater or equal to 0, but found to be {lambd}.")
+        refuse(_softshrink, input.dtype)
+        top = dtypes.finfo(input.dtype).max
+        need(0 <= fitting(lambd, dtypes.float64).real <= top, f"lambda must be in range [0, {top:g}] for input dtype "
+             f"{input.dtype.cname}, but found {lambd}.")
         return _softshrink(input, lambd)
 
 
@@ -192,6 +200,7 @@ class _leaky_relu(Activation):
     """`input` where it is positive, else `negative_slope` times it."""
 
     node = "LeakyReluBackward0"
+    must_fit = {"negative_slope": "compute"}
 
     def ref(xp, input, negative_slope):    return xp.where(input > 0, input, input * negative_slope)
     def d_input(g, input, negative_slope): return g.where(input > 0, g * negative_slope)
@@ -291,10 +300,11 @@ class _elu(Activation):
     """`scale` times: `input` where positive, else `alpha (exp(input * input_scale) - 1)`."""
 
     node = "EluBackward0"
+    must_fit = {"alpha": "compute", "scale": "compute", "input_scale": "compute"}
 
     def ref(xp, input, alpha, scale, input_scale):
         low = alpha * scale * xp.expm1(xp.minimum(input, 0) * input_scale)
-        return xp.where(input > 0, input * scale, low).astype(input.dtype)
+        return xp.where(input < 0, low, input * scale).astype(input.dtype)
 
     def d_input(g, input, alpha, scale, input_scale):
         low = g * (input.clamp(max=0) * input_scale).exp() * (alpha * scale * input_scale)
@@ -302,7 +312,7 @@ class _elu(Activation):
 
     def body(k, input, alpha, scale, input_scale):
         low = alpha * scale * k.expm1(k.minimum(input, 0) * input_scale)
-        return k.where(input > 0, input * scale, low)
+        return k.where(input < 0, low, input * scale)
 
 
 class _elu_front(Composite):
@@ -327,6 +337,7 @@ class _celu(Activation):
     """`input` where it is positive, else `alpha (exp(input / alpha) - 1)`."""
 
     node = "CeluBackward0"
+    must_fit = {"alpha": "compute"}
 
     def ref(xp, input, alpha):    return _elu.ref(xp, input, alpha, 1, 1 / alpha)
     def d_input(g, input, alpha): return _elu.d_input(g, input, alpha, 1, 1 / alpha)
@@ -354,6 +365,7 @@ class _softplus(Activation):
 
     node = "SoftplusBackward0"
     names = "nn.functional.softplus"
+    must_fit = {"beta": "compute", "threshold": "compute"}
     forms = "function out"
     strict_out = True
 

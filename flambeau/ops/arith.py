@@ -5,7 +5,7 @@ import numpy as np
 
 from ..base import dtypes
 from ..base.errors import need
-from ..base.op import NUMBERS, Composite, Pointwise, door, must_be_tensor
+from ..base.op import NUMBERS, Composite, Pointwise, door, must_be_tensor, wrapped
 from ..base.spec import Spec
 
 
@@ -64,6 +64,8 @@ class add(Pointwise):
     """
 
     alone = True
+    deprecated = ("input alpha other",)
+    must_fit = {"alpha": "dtype"}
 
     def check(dtype, input, other, alpha): check_alpha(dtype, alpha)
     def ref(xp, input, other, *, alpha=1): return xp.add(input, other if alpha == 1 else xp.multiply(alpha, other))
@@ -88,6 +90,8 @@ class sub(Pointwise):
     names = "subtract"
     check = check_sub
     alone = True
+    deprecated = ("input alpha other",)
+    must_fit = {"alpha": "dtype"}
 
     def ref(xp, input, other, *, alpha=1): return xp.subtract(input, other if alpha == 1 else xp.multiply(alpha, other))
     def d_input(g):         return g
@@ -100,6 +104,7 @@ class rsub(Pointwise):
 
     forms = "function"
     number_nodes = {"other": "RsubBackward1"}
+    must_fit = {"alpha": "dtype"}
 
     @classmethod
     def infer(op, args):
@@ -286,7 +291,9 @@ class _integer_division(Pointwise):
         kernel = f"div_{part}" if part in ROUNDED else part
         need(dtype is not dtypes.bool, f"\"{kernel}_cpu\" not implemented for 'Bool'", NotImplementedError)
 
-    def verify(other):
+    def verify(input_spec, other):
+        if other.__class__ is int and input_spec is not None and input_spec.dtype.category == 1:
+            other = wrapped(other, input_spec.dtype.np)              # 256 is no byte but 0
         need(np.all(other != 0), "ZeroDivisionError: an integer divided by zero")
 
     def ref(xp, input, other, part): return INTEGER[part](xp, input, other)
@@ -399,10 +406,8 @@ class addcmul(Pointwise):
     numbers = ""
     refuses = "bool"
     cname = "addcmul"
-
-    def check(dtype, input, tensor1, tensor2, value):
-        need(dtype.is_complex or value is not complex,
-             f"value cannot be converted to type {dtype.name} without overflow: it is complex")
+    deprecated = ("input value tensor1 tensor2",)
+    must_fit = {"value": "compute"}
 
     def ref(xp, input, tensor1, tensor2, *, value=1):
         value = value if input.dtype.kind in "fc" else int(value)          # integers take the whole part of it
@@ -418,6 +423,8 @@ class addcdiv(Pointwise):
     """`input` plus `value` times `tensor1` over `tensor2`, elementwise."""
 
     numbers = ""
+    deprecated = ("input value tensor1 tensor2",)
+    must_fit = {"value": "compute"}
 
     def check(dtype, input, tensor1, tensor2, value):
         need(tensor1.dtype.category > 1 or tensor2.dtype.category > 1,
@@ -425,8 +432,6 @@ class addcdiv(Pointwise):
              "true division of tensor1 and tensor2. The historic addcdiv behavior can be implemented as (input + value "
              "* torch.trunc(tensor1 / tensor2)).to(input.dtype) for integer inputs and as (input + value * tensor1 / "
              "tensor2) for float inputs.")
-        need(dtype.is_complex or value is not complex,
-             f"value cannot be converted to type {dtype.name} without overflow: it is complex")
 
     def ref(xp, input, tensor1, tensor2, *, value=1): return input + value * tensor1 / tensor2
 
@@ -443,6 +448,7 @@ class lerp(Pointwise):
     number_nodes = {"weight": "LerpBackward0"}
     operands, numbers = "input end", ""
     refuses, cname = "bool int", "lerp_kernel_scalar"
+    must_fit = {"weight": "compute"}
     strict_out = "tensors"
 
     def check(dtype, input, end, weight):
@@ -450,7 +456,6 @@ class lerp(Pointwise):
             alike = given.__class__ is not Spec or given.dtype is input.dtype or (name == "weight" and not given.ndim)
             need(alike, f"expected dtype {input.dtype.cname.lower()} for `{name}` but got dtype "
                  f"{dtype_of(given).cname.lower()}")
-        need(dtype.is_complex or weight is not complex, f"weight is complex, and the tensors are {dtype.name}")
 
     def ref(xp, input, end, weight):
         way = end - input                       # from the nearer end, so that weight 0 gives `input` and 1 gives `end`
@@ -483,6 +488,8 @@ class pow_(Composite):
     def of(input, exponent):
         if is_tensor(exponent):
             return _pow(input, exponent) if is_tensor(input) else _pow_of_number(input, exponent)
+        if is_tensor(input) and input.dtype is dtypes.bool and exponent.__class__ is bool:
+            return input.clone() if exponent else input.new_ones(input.shape)
         need(not is_integral(input, exponent) or exponent >= 0, "Integers to negative integer powers are not allowed.")
         if is_tensor(input) and exponent.__class__ in NUMBERS and exponent in PRODUCTS \
                 and input.dtype.category >= dtypes.of_number(exponent.__class__).category:
@@ -584,6 +591,7 @@ class _pow_number(Pointwise):
 
     node = "PowBackward0"
     numbers = "exponent"
+    must_fit = {"exponent": "unless wide"}
     refuses = "bool"
     cname = "pow"
 

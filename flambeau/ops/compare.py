@@ -7,6 +7,7 @@ import numpy as np
 from ..base import dtypes
 from ..base.errors import need, warn
 from ..base.op import NUMBERS, Composite, Pointwise
+from ..base.spec import Spec
 from .arith import is_tensor, no_derivative, widened
 
 
@@ -340,6 +341,13 @@ class clamp(Composite):
         return _clamp_tensor(input, min, max) if tensors[0] else _clamp(input, min, max)
 
 
+def number_order(dtype, input, bound):
+    """`no_order`, and a bool has no bound but a tensor."""
+    no_order(dtype)
+    need(dtype is not dtypes.bool or bound.__class__ is Spec, "\"clamp_scalar_cpu\" not implemented for 'Bool'",
+         NotImplementedError)
+
+
 def no_order(dtype, *args):
     need(not dtype.is_complex, "clamp is not supported for complex types", NotImplementedError)
 
@@ -363,6 +371,7 @@ class _clamp(Pointwise):
     node = "ClampBackward1"
     operands, numbers = "input min max", "min max"
     refuses, cname = "bool", "clamp_scalar"
+    must_fit = {"min": "dtype", "max": "dtype"}
     check = no_order
 
     def ref(xp, input, min=None, max=None): return clamped(xp, input, min, max)
@@ -390,7 +399,8 @@ class clamp_min(Pointwise):
     node = "ClampMinBackward1"
     number_nodes = {"min": "ClampMinBackward0"}
     numbers = "min"
-    check = no_order
+    must_fit = {"min": "dtype"}
+    check = number_order
 
     def ref(xp, input, min):     return xp.maximum(input, min)
     def d_input(g, input, min):  return g.where(input >= min, 0)
@@ -404,7 +414,8 @@ class clamp_max(Pointwise):
     node = "ClampMaxBackward1"
     number_nodes = {"max": "ClampMaxBackward0"}
     numbers = "max"
-    check = no_order
+    must_fit = {"max": "dtype"}
+    check = number_order
 
     def ref(xp, input, max):     return xp.minimum(input, max)
     def d_input(g, input, max):  return g.where(input <= max, 0)
@@ -471,6 +482,7 @@ class _where(Pointwise):
 
     node = "WhereBackward0"
     operands = "input other"
+    must_fit = {"input": "unless half", "other": "unless half"}
     exact = True
 
     @classmethod

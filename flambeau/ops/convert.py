@@ -1,9 +1,9 @@
 """Copies and conversions: the same elements in other memory, another dtype, another layout."""
-import math
 
 import numpy as np
 
 from ..base import dtypes, layout, shapes
+from ..base.arguments import fitting
 from ..base.errors import argument_error, need, warn
 from ..base.op import NUMBERS, Composite, Op, door
 from ..base.spec import place, spec
@@ -234,7 +234,9 @@ class _cuda(Composite):
     names = "Tensor.cuda"
 
     def of(input, device=None, non_blocking=False, memory_format=None):
-        device = place("cuda" if device is None else f"cuda:{device}" if isinstance(device, int) else device)
+        need(not isinstance(device, int), "Cannot access accelerator device when none is available: "
+             f"cuda({device}) asks for one by its number. Check torch.cuda.is_available() first.")
+        device = place("cuda" if device is None else device)
         return _convert(input, input.dtype, device, False, memory_format)
 
 
@@ -269,7 +271,7 @@ def copied(input, src):
 class _copy(Composite):
     """What `input` holds after `src` was copied into it: all of the gradient is that of `src`."""
 
-    node = "CopyBackwards"
+    node = "torch::autograd::CopyBackwards"
 
     def of(input, src):  return copied(input, src)
     def d_input(g):      return zeros(g, g.spec.shape)
@@ -371,27 +373,16 @@ def number_for(value, dtype):
         if not isinstance(value, np.generic):
             raise argument_error(f"argument 'value' must be Number, not {type(value).__name__}")
         value = value.item()
-    if dtype.is_complex:
-        return complex(value)
     if dtype.is_floating_point and not isinstance(value, complex) and abs(value) < 65504:      # what any float can hold
         return value if value.__class__ is float else float(value)     # float() would fix a number that is recorded
-    said = f"value cannot be converted to type {C_NAMES[dtype]} without overflow: {value}"
-    if isinstance(value, complex):
-        need(value.imag == 0, said)
-        value = value.real
+    fitting(value, dtype)
     if dtype is dtypes.bool:
-        return bool(value)
+        return value != 0
+    if dtype.is_complex:
+        return complex(value)
+    value = value.real                                     # an int's is itself
     if dtype.is_floating_point:
-        need(not math.isfinite(value) or abs(value) <= dtypes.finfo(dtype).max, said)
         return float(value)
-    info = np.iinfo(dtype.np)
-    low = info.min or -info.max                            # a negative number wraps around in an unsigned dtype
-    need(math.isfinite(value) and low <= value <= info.max, said)
     value = int(value)
+    info = np.iinfo(dtype.np)
     return value if value >= info.min else value + info.max + 1
-
-
-C_NAMES = {dtypes.bool: "bool", dtypes.uint8: "uint8_t", dtypes.int8: "int8_t", dtypes.int16: "int16_t",
-           dtypes.int32: "int", dtypes.int64: "int64_t", dtypes.float16: "c10::Half",
-           dtypes.bfloat16: "c10::BFloat16", dtypes.float32: "float", dtypes.float64: "double",
-           dtypes.complex64: "c10::complex<float>", dtypes.complex128: "c10::complex<double>"}

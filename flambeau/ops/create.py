@@ -395,7 +395,10 @@ class scalar_tensor(Composite):
 
     def of(s, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
         dtype, where = options(dtype, dtypes.get_default_dtype(), device, layout, pin_memory)
-        return asked(_full((), fitting(number(s, "s"), dtype), dtype, where), requires_grad)
+        s = number(s, "s")
+        half = dtype.category == 2 and dtype.itemsize == 2
+        fitting(s, dtypes.float64 if half else dtype)         # what a half type cannot hold becomes infinite here
+        return asked(_full((), s, dtype, where), requires_grad)
 
 
 # --- rows of numbers --------------------------------------------------

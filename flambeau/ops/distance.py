@@ -190,7 +190,7 @@ class _pairwise_distance(Composite):
 
     def of(x1, x2, p=2.0, eps=1e-6, keepdim=False):
         only_tensors(x1=x1, x2=x2)
-        return _norm_of_rows(x1 - x2 + eps, p, max(x1.ndim, x2.ndim) - 1, keepdim)
+        return _norm_of_rows(x1 - x2 + float(eps), p, max(x1.ndim, x2.ndim) - 1, keepdim)
 
 
 class _cosine_similarity(Composite):

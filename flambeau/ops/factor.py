@@ -44,6 +44,7 @@ class _eigh(Op):
 
     names = "linalg.eigh"
     forms = "function out"
+    renamed = {"input": "A"}
     node = "LinalgEighBackward0"
     returns = "linalg_eigh eigenvalues eigenvectors"
     eager = True
@@ -68,6 +69,7 @@ class _eigvalsh(Op):
 
     names = "linalg.eigvalsh"
     forms = "function out"
+    renamed = {"input": "A"}
     node = "LinalgEighBackward0"
     eager = True
     strict_out = True

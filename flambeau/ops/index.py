@@ -271,7 +271,9 @@ class index_put(Composite):
     """
 
     forms = "function method inplace"
-    overlap_ok = "deprecated"
+
+    def overlap_ok(input, indices=(), values=None, accumulate=False):
+        return not accumulate and "deprecated"             # of two sums into one cell one would be lost
 
     def apart(input, indices, values, accumulate=False):
         fill = not accumulate and values.numel() == 1 and any(i is not None and i.dtype in MASKS for i in indices)
@@ -474,9 +476,9 @@ class index_add(Op):
             return NotImplemented
         width = max(input.numel // max(input.shape[0], 1), 1)
         at = k.reshape(k.cast(index, dtypes.int64), (index.numel,))
-        made = k.library("add_rows", (k.reshape(source, (index.numel, width)), at),
+        made = k.library("add_rows", (k.reshape(source * alpha, (index.numel, width)), at),
                          [(input.dtype, (input.shape[0], width))], (-1,))
-        return NotImplemented if made is None else input + k.reshape(made[0], input.shape) * alpha
+        return NotImplemented if made is None else input + k.reshape(made[0], input.shape)
 
     def d_input(g): return g
 

@@ -56,6 +56,13 @@ class Loss(Composite):
 # --- regression -------------------------------------------------------------------------------------------------------
 
 
+def as_floats(kernel, input, target):
+    """Both in their common dtype, refused as PyTorch's kernel does if that is no floating one."""
+    dtype = dtypes.promote_types(input.dtype, target.dtype)
+    need(dtype.is_floating_point, f"\"{kernel}\" not implemented for '{dtype.cname}'", NotImplementedError)
+    return [t if t.dtype is dtype else t.to(dtype) for t in (input, target)]
+
+
 class _mse(Composite):
     """Squared differences."""
 
@@ -83,6 +90,7 @@ class _mse_loss(Loss):
     def of(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
         warn_sizes(input, target)
         reduction = reduction_of(reduction, size_average, reduce)
+        input, target = as_floats("mse_cpu", input, target)
         if weight is not None:
             loss = weight * _mse(input, target, "none")
             return loss.sum() / weight.expand_as(loss).sum() if reduction == "mean" else reduced(loss, reduction)
@@ -129,6 +137,7 @@ class _smooth_l1_loss(Loss):
         need(beta >= 0, f"smooth_l1_loss does not support negative values for beta, got {beta}.")
         if beta == 0.0:
             return _l1_loss(input, target, size_average, reduce, reduction)
+        input, target = as_floats("smooth_l1_cpu", input, target)
         return _smooth_l1(input, target, reduction_of(reduction, size_average, reduce), beta)
 
 
@@ -155,11 +164,16 @@ class _huber_loss(Loss):
     def of(input, target, reduction="mean", delta=1.0, weight=None):
         warn_sizes(input, target)
         need(delta > 0, f"huber_loss does not support non-positive values for delta, got {delta}.")
+        given = input.dtype
+        input, target = as_floats("huber_cpu", input, target)
+        need(given.is_floating_point, f"result type {input.dtype.cname} can't be cast to the desired output type "
+             f"{given.cname}: the input is {given.name}; use input.to(target.dtype)")
         reduction = reduction_of(reduction)
         if weight is not None:
             loss = weight * _huber(input, target, "none", delta)
             return loss.sum() / weight.expand_as(loss).sum() if reduction == "mean" else reduced(loss, reduction)
-        return _huber(input, target, reduction, delta)
+        made = _huber(input, target, reduction, delta)
+        return made if made.dtype is given else made.to(given)
 
 
 class _poisson_nll_loss(Loss):
@@ -266,6 +280,7 @@ class _binary_cross_entropy(Loss):
                                                         f"the input size ({input.shape}) is deprecated. Please ensure "
                                                         "they have the same size.", ValueError)
         need(target.dtype is input.dtype, f"Found dtype {target.dtype.cname} but expected {input.dtype.cname}")
+        as_floats("binary_cross_entropy", input, target)
         if weight is not None:
             weight = weight.expand(shapes.broadcast(tuple(target.shape), tuple(weight.shape)))
         if not input.is_meta:
@@ -314,6 +329,11 @@ class _binary_cross_entropy_with_logits(Loss):
     def of(input, target, weight=None, size_average=None, reduce=None, reduction="mean", pos_weight=None):
         need(tuple(target.shape) == tuple(input.shape), f"Target size ({target.shape}) must be the same as input size "
              f"({input.shape})", ValueError)
+        need(input.dtype.category >= 2, f"\"log_sigmoid_cpu\" not implemented for '{input.dtype.cname}'",
+             NotImplementedError)
+        need(target.dtype.category >= 2, f"result type {input.dtype.cname} can't be cast to the desired output type "
+             f"{target.dtype.cname}: the target is {target.dtype.name}, and {input.dtype.name} is wanted; use "
+             "target.to(input.dtype)")
         return _bce_logits(input, target, weight, pos_weight, reduction_of(reduction, size_average, reduce))
 
 
@@ -327,6 +347,9 @@ class _kl_div(Loss):
         if reduction == "mean" and not flagged:
             warn("reduction: 'mean' divides the total loss by both the batch size and the support size. 'batchmean' "
                  "divides only by the batch size, and aligns with the KL div math definition.")
+        for t in (input, target):
+            need(t.dtype.category > 1, f"kl_div: Integral inputs not supported. Got {t.dtype.name}; use .float()")
+            need(not t.dtype.is_complex, f"kl_div: Complex inputs not supported. Got {t.dtype.name}")
         mean = reduction == "batchmean" and not flagged
         reduction = "sum" if mean else reduction_of(reduction, size_average, reduce)
         loss = target.exp() * (target - input) if log_target else target.xlogy(target) - target * input
@@ -652,11 +675,11 @@ class _soft_margin(Composite):
 
     node = "SoftMarginLossBackward0"
 
-    def of(input, target, reduction): return reduced((-target * input).exp().log1p(), reduction)
+    def of(input, target, reduction): return reduced((target * -input).exp().log1p(), reduction)
 
     def d_input(g, input, target, reduction):
-        z = (-target * input).exp()
-        return -target * z / (1 + z) * spread(g, input.spec, reduction)
+        z = (target * -input).exp()
+        return target * -z / (1 + z) * spread(g, input.spec, reduction)
 
 
 class _soft_margin_loss(Loss):
@@ -665,7 +688,11 @@ class _soft_margin_loss(Loss):
     names = "nn.functional.soft_margin_loss"
 
     def of(input, target, size_average=None, reduce=None, reduction="mean"):
-        return _soft_margin(input, target, reduction_of(reduction, size_average, reduce))
+        made = dtypes.promote_types(dtypes.promote_types(input.dtype, dtypes.default), target.dtype)
+        need(input.dtype is dtypes.bool or dtypes.can_cast(made, input.dtype), f"result type {made.cname} can't be "
+             f"cast to the desired output type {input.dtype.cname}; use input.to(torch.{made.name})")
+        loss = _soft_margin(input, target, reduction_of(reduction, size_average, reduce))
+        return loss if loss.dtype is input.dtype else loss.to(input.dtype)
 
 
 class _hinge_embedding_loss(Loss):

@@ -5,6 +5,7 @@ of our own (backends/gemm.py); there `dot` is a sum like any other. `matmul` and
 call those, with the same steps as PyTorch, so that they leave the same graph behind.
 """
 from ..base import dtypes, shapes
+from ..base.arguments import as_scalar
 from ..base.errors import need
 from ..base.op import Composite, Op, View, door
 from ..base.spec import Spec, spec
@@ -72,12 +73,6 @@ def need_expandable(input, shape):
                                     f"sizes: {list(input.shape)}")
 
 
-def need_real(dtype, *numbers):
-    """Refuse a complex factor on real tensors; `numbers` are the factors' types."""
-    need(dtype.is_complex or complex not in numbers, f"value cannot be converted to type {C_WORDS[dtype.name]} without "
-         f"overflow: a complex factor on {dtype.name} tensors")
-
-
 # --- the products -----------------------------------------------------------------------------------------------------
 
 
@@ -111,6 +106,9 @@ def product(k, left, right):
     return k.matmul(left, right) if left.dtype.is_floating_point else NotImplemented
 
 
+OUT_DTYPE = {"out_dtype": "PyTorch has it on CUDA only; convert the arguments first, as in mm(a.float(), b.float())"}
+
+
 class mm(Op):
     """The matrix product of two matrices.
 
@@ -120,6 +118,7 @@ class mm(Op):
     """
 
     forms = "function method out"
+    refused = OUT_DTYPE
     strict_out = True
 
     def meta(input, mat2):
@@ -142,6 +141,7 @@ class bmm(Op):
     """The matrix products of two batches of matrices, pair by pair."""
 
     forms = "function method out"
+    refused = OUT_DTYPE
     strict_out = True
 
     def meta(input, mat2):
@@ -249,18 +249,24 @@ class outer(Composite):
 
 def plus(xp, input, beta, product, alpha):
     """`beta` times `input` plus `alpha` times `product`. A beta of zero leaves `input` out, whatever it holds."""
-    if product.dtype.kind in "iu":
-        beta, alpha = int(beta), int(alpha)
+    dtype = dtypes.from_numpy(product.dtype)
+    beta, alpha = as_scalar(beta, dtype), as_scalar(alpha, dtype)
     if alpha != 1:
-        product = product * xp.asarray(alpha, product.dtype)
+        product = product * alpha
     if beta == 0:
         return product
-    return product + (input if beta == 1 else input * xp.asarray(beta, product.dtype))
+    return product + (input if beta == 1 else input * beta)
 
 
 def added(k, input, beta, made, alpha):
     """`plus` in a body."""
     return made if made is NotImplemented else made * alpha + k.where(beta == 0, 0, input * beta)
+
+
+def old_orders(left, right):
+    """The orders in which PyTorch once took the arguments of a product that is added, as function and as method."""
+    tail = f"{left} {right}"
+    return f"beta input alpha {tail}", f"beta input {tail}", f"input beta alpha {tail}", f"input beta {tail}"
 
 
 def times(g, factor):
@@ -272,7 +278,10 @@ class addmm(Op):
     """`beta` times `input` plus `alpha` times the matrix product of `mat1` and `mat2`."""
 
     forms = "function method inplace out"
+    deprecated = old_orders("mat1", "mat2")
+    refused = OUT_DTYPE
     scalars = ("beta", "alpha")
+    must_fit = {"beta": "compute", "alpha": "compute"}
     strict_out = True
 
     def meta(input, mat1, mat2, *, beta=1, alpha=1):
@@ -287,7 +296,6 @@ class addmm(Op):
         need(mat1.dtype is mat2.dtype, "expected m1 and m2 to have the same dtype, but got: "
              f"{C_WORDS[mat1.dtype.name]} != {C_WORDS[mat2.dtype.name]}")
         refuse_dtype(mat1.dtype, "addmm_impl_cpu_")
-        need_real(mat1.dtype, beta, alpha)
         return spec(mat1.dtype, shape, None, mat1.device)
 
     def ref(xp, input, mat1, mat2, *, beta=1, alpha=1): return plus(xp, input, beta, xp.matmul(mat1, mat2), alpha)
@@ -318,7 +326,9 @@ class addmv(Op):
     """`beta` times `input` plus `alpha` times the product of the matrix `mat` and the vector `vec`."""
 
     forms = "function method inplace out"
+    deprecated = old_orders("mat", "vec")
     scalars = ("beta", "alpha")
+    must_fit = {"beta": "dtype", "alpha": "dtype"}
     strict_out = True
 
     def meta(input, mat, vec, *, beta=1, alpha=1):
@@ -332,7 +342,6 @@ class addmv(Op):
         need(input.dtype is mat.dtype and mat.dtype is vec.dtype, "addmv input tensors must have the same dtype, but "
              f"got {input.dtype.cname}, {mat.dtype.cname}, and {vec.dtype.cname}")
         refuse_dtype(mat.dtype, "addmv_impl_cpu")
-        need_real(mat.dtype, beta, alpha)
         return spec(mat.dtype, (n,), None, mat.device)
 
     def ref(xp, input, mat, vec, *, beta=1, alpha=1): return plus(xp, input, beta, xp.matmul(mat, vec), alpha)
@@ -350,7 +359,10 @@ class baddbmm(Op):
     """`beta` times `input` plus `alpha` times the matrix products of two batches of matrices."""
 
     forms = "function method inplace out"
+    deprecated = old_orders("batch1", "batch2")
+    refused = OUT_DTYPE
     scalars = ("beta", "alpha")
+    must_fit = {"beta": "compute", "alpha": "compute"}
     strict_out = True
 
     def meta(input, batch1, batch2, *, beta=1, alpha=1):
@@ -361,7 +373,6 @@ class baddbmm(Op):
         need(input.dtype is batch1.dtype and batch1.dtype is batch2.dtype, "Input dtypes must be the same, got: input "
              f"{C_WORDS[input.dtype.name]}, batch1: {C_WORDS[batch1.dtype.name]}, batch2: {C_WORDS[batch2.dtype.name]}")
         refuse_dtype(batch1.dtype, "baddbmm")
-        need_real(batch1.dtype, beta, alpha)
         return spec(batch1.dtype, shape, None, batch1.device)
 
     def ref(xp, input, batch1, batch2, *, beta=1, alpha=1):
@@ -379,7 +390,9 @@ class addbmm(Op):
     """`beta` times `input` plus `alpha` times the sum of the matrix products of two batches of matrices."""
 
     forms = "function method inplace out"
+    deprecated = old_orders("batch1", "batch2")
     scalars = ("beta", "alpha")
+    must_fit = {"beta": "compute", "alpha": "compute"}
     strict_out = True
 
     def meta(input, batch1, batch2, *, beta=1, alpha=1):
@@ -395,7 +408,6 @@ class addbmm(Op):
         need(batch1.dtype is batch2.dtype, "expected m1 and m2 to have the same dtype, but got: "
              f"{C_WORDS[batch1.dtype.name]} != {C_WORDS[batch2.dtype.name]}")
         refuse_dtype(batch1.dtype, "addmm_impl_cpu_")
-        need_real(batch1.dtype, beta, alpha)
         return spec(batch1.dtype, (n, p), None, batch1.device)
 
     def ref(xp, input, batch1, batch2, *, beta=1, alpha=1):
@@ -415,6 +427,7 @@ class addr(Composite):
     """`beta` times `input` plus `alpha` times the outer product of `vec1` and `vec2`."""
 
     forms = "function method inplace out"
+    deprecated = old_orders("vec1", "vec2")
     apart = True
 
     def of(input, vec1, vec2, *, beta=1, alpha=1):
@@ -426,9 +439,8 @@ class addr(Composite):
         for name, number in (("beta", beta), ("alpha", alpha)):
             need(not isinstance(number, bool) or dtype is dtypes.bool, f"Boolean {name} only supported for Boolean "
                  "results.")
-            need(dtype.category >= 2 or isinstance(number, int) or dtype is dtypes.bool,
+            need(dtype.category >= 2 or isinstance(number, int),
                  f"For integral input tensors, argument {name} must not be a floating point number, got {number}.")
-        need_real(dtype, type(beta), type(alpha))
         return _addr(*[x if x.dtype is dtype else x.to(dtype) for x in (input, vec1, vec2)], beta, alpha)
 
 
@@ -436,6 +448,7 @@ class _addr(Op):
     """`beta` times `input` plus `alpha` times the outer product of two vectors of its dtype."""
 
     scalars = ("beta", "alpha")
+    must_fit = {"beta": "dtype", "alpha": "dtype"}
 
     def meta(input, vec1, vec2, beta, alpha):
         return spec(input.dtype, (vec1.shape[0], vec2.shape[0]), None, input.device)

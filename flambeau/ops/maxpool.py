@@ -11,7 +11,7 @@ from ..base import dtypes
 from ..base.errors import need
 from ..base.op import Composite, Op
 from ..base.spec import spec
-from ..base.taps import along, maximum, taps_of
+from ..base.taps import along, at, maximum, taps_of
 from .pool import (
     adaptive_sizes,
     kept_layout,
@@ -26,6 +26,7 @@ from .pool import (
     windows,
 )
 
+NOWHERE = -1                  # the place of the largest of no elements
 BLOCK = 1 << 16               # elements that are looked at together, so that they stay in the cache
 
 
@@ -79,7 +80,17 @@ def largest(xp, x, maps):
         step *= maps[axis][1]
         if axis > -len(maps):
             label += along(xp, xp.arange(maps[axis - 1][1]) * step, axis - 1, label.dtype)
+    for axis, m in enumerate(maps, -len(maps)):
+        holds = taps_of(m).weight.any(0)
+        if not holds.all():                                  # a window that dilation spreads over padding only
+            x[at(axis, ~holds)] = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+            label[at(axis, ~holds)] = NOWHERE
     return x, label
+
+
+def has_empty(maps):
+    """Whether some window holds padding only."""
+    return not all(taps_of(m).weight.any(0).all() for m in maps)
 
 
 class _max_pool(Op):
@@ -102,10 +113,14 @@ class _max_pool(Op):
 
     def d_input(g, out1, input_spec, maps):
         g, n = g[0], len(maps)
+        if has_empty(maps):
+            g, out1 = g.masked_fill(out1 < 0, 0), out1.clamp(min=0)
         places = _drop(g.flatten(-n), out1.flatten(-n), math.prod(input_spec.shape[-n:]))
         return places.reshape(input_spec.shape)
 
     def body(k, input, maps):
+        if has_empty(maps):
+            return NotImplemented
         shape = (*input.shape[:-len(maps)], *[m[2] for m in maps])
         made = k.library("max_pool", (input,), [(input.dtype, shape), (dtypes.int64, shape)], (maps,))
         return NotImplemented if made is None else made
@@ -123,13 +138,15 @@ def max_pool(op, n, input, kernel_size, stride, padding, dilation, ceil_mode):
     name = f"max_pool{n}d"
     kernel = per_window(kernel_size, n, "kernel_size", name)
     stride, padding = stride_or(stride, kernel, n, name), per_window(padding, n, "padding", name)
+    need(all(p <= k // 2 for p, k in zip(padding, kernel, strict=True)), "pad should be smaller than or equal to half "
+         f"of kernel size, but got padding={padding} and kernel_size={kernel}")
     maps = windows(input.spec, kernel, stride, padding, per_window(dilation, n, "dilation", name), ceil_mode)
     need_dtype(input.dtype, input.dtype.category in (1, 2), name)
     return op(input, maps)
 
 
-def max_pool_row(input, kernel_size, stride, padding, dilation, ceil_mode):
-    """(values, indices) of max_pool1d."""
+def max_pool_row(input, kernel_size, stride, padding, dilation, ceil_mode, indices=False):
+    """(values, indices) of max_pool1d; `indices` says whether they are asked for."""
     need_tensor(input)
     need(input.dim() in (2, 3) and 0 not in input.shape[-2:], "max_pool1d: Expected 2D or 3D (batch mode) tensor with "
          f"optional 0 dim batch size for input, but got:{list(input.shape)}")
@@ -140,9 +157,9 @@ def max_pool_row(input, kernel_size, stride, padding, dilation, ceil_mode):
     dilation = one_int(dilation, "dilation", "max_pool1d", kind)
     for what, given in (("kernel_size", kernel), ("stride", stride), ("dilation", dilation)):
         need(given > 0, f"max_pool1d() {what} must be greater than zero, but got {given}")
-    need_dtype(input.dtype, input.dtype.category == 2, "max_pool1d_impl")
     made = max_pool(_max_pool2d_largest, 2, input.unsqueeze(-2), (1, kernel), (1, stride), (0, padding), (1, dilation),
                     ceil_mode)
+    need_dtype(input.dtype, input.dtype.category == 2 or indices, "max_pool1d_impl")
     return made[0].squeeze(-2), made[1].squeeze(-2)
 
 
@@ -162,7 +179,7 @@ class _max_pool1d_front(Composite):
     forms = "function"
 
     def of(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
-        made = max_pool_row(input, kernel_size, stride, padding, dilation, ceil_mode)
+        made = max_pool_row(input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
         return made if return_indices else made[0]
 
 
@@ -173,7 +190,7 @@ class max_pool1d_with_indices(Composite):
     forms = "function"
 
     def of(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
-        return max_pool_row(input, kernel_size, stride, padding, dilation, ceil_mode)
+        return max_pool_row(input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 
 class max_pool2d(Composite):

@@ -367,6 +367,14 @@ def double(x):
     return np.complex128 if x.dtype.kind == "c" else np.float64 if x.dtype.kind == "f" else np.int64
 
 
+def scanned(input, dtype, kernel):
+    """The dtype of running sums or products; there are none of bools."""
+    made = integral_sum(input, dtype)
+    if input.numel:
+        not_for(made, "bool", kernel)
+    return made
+
+
 class cumsum(Op):
     """The sum of the elements so far along `dim`."""
 
@@ -374,7 +382,7 @@ class cumsum(Op):
     creates = True                                    # `out` says the dtype, if no argument does
     apart = True
 
-    def meta(input, dim, *, dtype=None): return scan_spec(input, dim, integral_sum(input, dtype))
+    def meta(input, dim, *, dtype=None): return scan_spec(input, dim, scanned(input, dtype, "cumsum_out_cpu"))
 
     def ref(xp, input, dim, *, dtype=None):
         x = settled(xp, input, dtypes.given(dtype))
@@ -397,7 +405,7 @@ class cumprod(Op):
     creates = True                                    # `out` says the dtype, if no argument does
     apart = True
 
-    def meta(input, dim, *, dtype=None): return scan_spec(input, dim, integral_sum(input, dtype))
+    def meta(input, dim, *, dtype=None): return scan_spec(input, dim, scanned(input, dtype, "cumprod_out_cpu"))
 
     def ref(xp, input, dim, *, dtype=None):
         x = settled(xp, input, dtypes.given(dtype))
@@ -439,7 +447,8 @@ class cummax(Op):
     strict_out = True
 
     def meta(input, dim):
-        not_for(input.dtype, "complex", "cummax_cpu")
+        if input.numel:
+            not_for(input.dtype, "complex", "cummax_cpu")
         return scan_spec(input, dim), scan_spec(input, dim, dtypes.int64)
 
     def ref(xp, input, dim):          return running(xp, xp.maximum, input, dim)
@@ -454,7 +463,8 @@ class cummin(Op):
     strict_out = True
 
     def meta(input, dim):
-        not_for(input.dtype, "complex", "cummin_cpu")
+        if input.numel:
+            not_for(input.dtype, "complex", "cummin_cpu")
         return scan_spec(input, dim), scan_spec(input, dim, dtypes.int64)
 
     def ref(xp, input, dim):          return running(xp, xp.minimum, input, dim)

@@ -4,6 +4,7 @@
 with an input's own elements here, interpolation in resample.py. Its gradient is the same tables transposed.
 """
 from ..base import dtypes
+from ..base.arguments import as_scalar
 from ..base.errors import need
 from ..base.op import Composite, Op
 from ..base.spec import spec
@@ -50,6 +51,7 @@ class constant_pad_nd(Op):
     forms = "function"
     exact = True
     scalars = ("value",)
+    must_fit = {"value": "dtype"}
 
     def meta(input, pad, value=0):
         pad = ints((pad,), "pad")
@@ -75,7 +77,7 @@ class constant_pad_nd(Op):
             shape[at] = size + before + after
             source[at] = slice(max(-before, 0), max(size - max(-after, 0), 0))
             target[at] = slice(max(before, 0), max(shape[at] - max(after, 0), 0))
-        out = xp.full(shape, value, input.dtype)
+        out = xp.full(shape, as_scalar(value, dtypes.from_numpy(input.dtype)), input.dtype)
         if all(s.stop is None or s.start < s.stop for s in source):
             out[tuple(target)] = input[tuple(source)]
         return out
@@ -162,7 +164,8 @@ class _pad(Composite):
              f"dimension but got padding length {len(pad)} and input of dimension {input.dim()}")
         if mode == "constant":
             need(not isinstance(value, complex), "argument 'value' (position 4) must be float, not complex", TypeError)
-            return constant_pad_nd(input, pad, number_for(value or 0, input.dtype))
+            value = 0.0 if value is None else value if isinstance(value, float) else float(value)
+            return constant_pad_nd(input, pad, number_for(value, input.dtype))
         need(value is None or value == 0, f"Padding mode \"{mode}\" doesn't take in value argument, got {value}")
         need(mode in MIRRORED, f"Unrecognised padding mode {mode}", NotImplementedError)
         return mirrored(input, pad, mode)

@@ -175,6 +175,7 @@ class sum_(Composite):
     """
 
     forms = "function method out"
+    creates = True                                    # `out` says the dtype, if no argument does
 
     def of(input, dim=None, keepdim=False, *, dtype=None):
         return (_sum if dim is None and not keepdim else _sum_dim)(input, dim, keepdim, dtype)
@@ -289,6 +290,7 @@ class prod(Composite):
     """The product of the elements of `input`, all of them or along `dim`; its gradient is exact where some are zero."""
 
     forms = "function method out"
+    creates = True                                    # `out` says the dtype, if no argument does
 
     def of(input, dim=None, keepdim=False, *, dtype=None):
         if dim is None:
@@ -608,7 +610,7 @@ class all_(Op):
     """Whether all elements over `dim` are nonzero."""
 
     forms = "function method out"
-    strict_out = True
+    strict_out = "truth"
 
     def meta(input, dim=None, keepdim=False):     return truth(input, dim, keepdim)
     def ref(xp, input, dim=None, keepdim=False):  return xp.all(input, truth_axes(dim, input.ndim), keepdims=keepdim)
@@ -619,7 +621,7 @@ class any_(Op):
     """Whether any element over `dim` is nonzero."""
 
     forms = "function method out"
-    strict_out = True
+    strict_out = "truth"
 
     def meta(input, dim=None, keepdim=False):     return truth(input, dim, keepdim)
     def ref(xp, input, dim=None, keepdim=False):  return xp.any(input, truth_axes(dim, input.ndim), keepdims=keepdim)
@@ -902,10 +904,13 @@ class _softmax(Op):
 
     def meta(input, dim):
         shapes.wrap_dim(only(dim), input.ndim)
-        not_for(input.dtype, "bool int complex", "softmax_lastdim_kernel_impl")
+        if input.numel:
+            not_for(input.dtype, "bool int complex", "softmax_lastdim_kernel_impl")
         return spec(input.dtype, input.shape, None, input.device)
 
     def ref(xp, input, dim):
+        if not input.size:
+            return input
         over = axes(dim, input.ndim)
         e = xp.asarray(input - xp.max(input, axis=over, keepdims=True, initial=-math.inf))
         xp.exp(e, out=e)                              # in its own memory: fresh pages cost more than the arithmetic
@@ -962,10 +967,13 @@ class _log_softmax(Op):
 
     def meta(input, dim):
         shapes.wrap_dim(only(dim), input.ndim)
-        not_for(input.dtype, "bool int complex", "log_softmax_lastdim_kernel_impl")
+        if input.numel:
+            not_for(input.dtype, "bool int complex", "log_softmax_lastdim_kernel_impl")
         return spec(input.dtype, input.shape, None, input.device)
 
     def ref(xp, input, dim):
+        if not input.size:
+            return input
         over = axes(dim, input.ndim)
         x = xp.asarray(input - xp.max(input, axis=over, keepdims=True, initial=-math.inf))
         x -= xp.log(total(xp, xp.exp(x), over, True))

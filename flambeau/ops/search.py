@@ -81,6 +81,8 @@ class isin(Composite):
     strict_out = True
     forms = "function out"
 
+    renamed = {"element": "elements", "test_element": "test_elements"}
+
     def of(elements, test_elements, *, assume_unique=False, invert=False):
         tensors = [t for t in (elements, test_elements) if isinstance(t, door.tensor)]
         if not tensors:

@@ -153,7 +153,7 @@ class Clock(Count):
 
 def version_of(tensor):
     """How often a tensor was written to; inference tensors do not know."""
-    return -1 if tensor.storage.inference else tensor._version
+    return -1 if tensor.storage.inference else tensor._version + tensor.storage.hidden
 
 
 def count_in(step):

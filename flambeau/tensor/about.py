@@ -110,14 +110,14 @@ def get_device(input):
     return the(input).get_device()
 
 
-def result_type(tensor1, tensor2):
+def result_type(tensor, other):
     """The dtype that an arithmetic operation on the two (tensors or numbers) has.
 
     >>> torch.result_type(torch.tensor([1, 2]), 1.5)
     torch.float32
     """
     operands = []
-    for given in (tensor1, tensor2):
+    for given in (tensor, other):
         if isinstance(given, np.generic):
             given = given.item()
         if isinstance(given, Tensor):

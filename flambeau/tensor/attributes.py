@@ -8,13 +8,14 @@ from ..autograd.modes import modes
 from ..autograd.node import requires
 from ..base import dtypes, layout, shapes
 from ..base.errors import need, warn
+from ..base.op import door
 from ..base.spec import CPU, spec
 from ..trace.value import Storage, Value
 from . import forms
 from .dispatch import call
 from .messages import said
 from .tensor import Tensor
-from .write import before_write
+from .write import before_write, hide_write
 
 # --- properties ---------------------------------------------------------------------------------------------
 
@@ -79,8 +80,11 @@ def in_place_view(name, number):
         before_write(self, name + "_", bytes=False)
         seen = call(op, (self, *args), kwargs)
         self.storage.version += 1
-        self.spec, self.offset, self._seen = seen.spec, seen.offset, self.storage.version
+        if self._data_version is not None:
+            hide_write(self)
+        self.spec, self.offset = seen.spec, seen.offset
         if seen._node is not None:
+            self._seen = self.storage.version        # else a view takes its history anew, in its new geometry
             said = seen._node.name()
             seen._node.name = lambda: said[:-1] + str(int(said[-1]) + number)
             self._node, self._nr = seen._node, seen._nr
@@ -115,12 +119,23 @@ def resize_(self, *sizes, memory_format=None):
         strides = memory_format.strides(size)
     elif size == kind.shape:
         return self
+    resized(self, size, strides)
+    self.storage.version += 1
+    if self._data_version is not None:
+        hide_write(self)
+    return self
+
+
+def resized(self, size, strides):
+    """Give the tensor that size and those strides, and its storage the memory for them."""
+    kind = self.spec
     wanted = spec(kind.dtype, size, strides, kind.device)
     if wanted.numel:
         _reserve(self.storage, (self.offset + shapes.extent(size, strides)) * kind.dtype.itemsize)
     self.spec = wanted
-    self.storage.version += 1
-    return self
+
+
+door.resize = resized
 
 
 def _reserve(storage, nbytes):

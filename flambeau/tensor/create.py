@@ -6,10 +6,10 @@ import numpy as np
 
 from ..autograd.modes import modes
 from ..base import dtypes
-from ..base.arguments import asked
+from ..base.arguments import asked, fits
 from ..base.errors import here, warn
 from ..base.op import door
-from ..base.spec import META, Size, of_array, place, spec
+from ..base.spec import META, Size, device, of_array, place, spec
 from ..trace import value as values
 from ..trace.value import Storage, Value
 from .dispatch import wrap
@@ -256,10 +256,10 @@ def unwrapped(flat, dtype):
     for held in flat:
         if isinstance(held, Tensor):
             if held.spec.numel != 1:
-                raise TypeError("only integer tensors of a single element can be converted to an index"
-                                if held.spec.dtype.category < 2 else "only one element tensors can be converted to "
-                                                                     "Python scalars"
-                                ) from ValueError("a list of tensors is put together by torch.stack")
+                instead = ": a list of tensors is put together by torch.stack"
+                if held.spec.dtype.category < 2:
+                    raise TypeError("only integer tensors of a single element can be converted to an index" + instead)
+                raise ValueError("only one element tensors can be converted to Python scalars" + instead)
             kind, held = held.spec.dtype, held.item()
         elif isinstance(held, (np.generic, np.ndarray)):
             kind, held = dtypes.from_numpy(held.dtype), held.item()
@@ -315,6 +315,8 @@ def elements(flat, dtype):
         top = int(np.iinfo(dtype.np).max)
         low = int(np.iinfo(dtype.np).min) or -top         # negatives wrap into an unsigned dtype, as in PyTorch
         wrong = (made > top) | (made < low)
+        if any(type(n) is float for n in flat):
+            wrong |= [type(n) is float and not fits(n, dtype) for n in flat]
         if wrong.any():
             raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow: "
                                f"{flat[int(wrong.argmax())]!r}")
@@ -328,9 +330,9 @@ def legacy(dtype, args, kwargs, what="new"):
     """What `Tensor(2, 3)`, `Tensor([…])`, `FloatTensor(…)`, `tensor.new(…)` make. A dtype of None is free."""
     from .storage import UntypedStorage
     where = kwargs.pop("device", None)
-    if where is not None and place(where) is META:
-        raise RuntimeError("legacy constructor expects device type: cpu but device type: meta was passed; use "
-                           "torch.empty or torch.tensor with device='meta'")
+    if where is not None and (where if isinstance(where, device) else device(where)).type != "cpu":
+        raise RuntimeError(f"legacy constructor expects device type: cpu but device type: {where} was passed; use "
+                           f"torch.empty or torch.tensor with device='{where}'")
     for name in ("size", "data", "other", "storage"):
         if name in kwargs:
             args = (*args, Size(kwargs.pop(name)) if name == "size" else kwargs.pop(name))

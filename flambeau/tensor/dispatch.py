@@ -15,8 +15,9 @@ from ..autograd.node import NUMBER, TENSOR, OpNode, Plan, _count, edge_of, keep,
 from ..backends.backend import execute
 from ..backends.memory import explained as out_of_memory
 from ..base import dtypes, shapes
+from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits, fitted_places, fitting
 from ..base.errors import here
-from ..base.op import NUMBERS, RENAMED, Entry, check_devices, door, known
+from ..base.op import NUMBERS, Entry, check_devices, door, known
 from ..base.spec import META, Spec, device, forget_unused, of_array, spec
 from ..trace.record import _local, current
 from ..trace.value import Storage, Value
@@ -69,6 +70,8 @@ def call(op, args, kwargs, public=None):
     if not facts.composite:
         key, entry, full, inputs = seen(op, facts, args, kwargs)
         if entry is not None:
+            if entry.fits is not None and (kwargs or not facts.fits_by_name):
+                check_fits(entry, full)
             params = entry.pick(full) if entry.pick is not None else ()
             if entry.quick:
                 return record_one(entry, full, inputs, params, 4)
@@ -81,6 +84,10 @@ def call(op, args, kwargs, public=None):
             return _overridden(op, args, kwargs, out, public)
     if out is not None:
         return door.into(op, args, kwargs, out)
+    if op.deprecated and len(args) > op.n_positional:
+        named = op.modern(args)
+        if named is not None:
+            return call(op, (), {**named, **kwargs}, public)
     if facts.composite:
         return _composite(op, facts, args, kwargs)
     full = op.bind(args, kwargs)
@@ -126,6 +133,8 @@ def seen(op, facts, args, kwargs):
             key.append(c)
             if not typed[at]:
                 key.append(a)
+            elif c is int and not LEAST_INT <= a <= MOST_INT:
+                beyond_64_bits(a)
         elif c in _plain_types or c is tuple and not facts.lists:
             key.append(a)
         else:
@@ -141,6 +150,8 @@ def seen(op, facts, args, kwargs):
             key.append(c)
             if name not in facts.typed_names or c not in _number_types:
                 key.append(a)
+            elif c is int and not LEAST_INT <= a <= MOST_INT:
+                beyond_64_bits(a)
     key = tuple(key)
     found = _calls.get(key)
     if found is None:
@@ -168,6 +179,8 @@ def dispatch(op, args, given=None, binder=None):
             key.append(a.spec)
         elif c in _number_types:
             if scalars or op.scalar_at[at]:
+                if c is int and not LEAST_INT <= a <= MOST_INT:
+                    beyond_64_bits(a)
                 key.append(c)
             else:
                 key.append(a)
@@ -204,10 +217,26 @@ def dispatch(op, args, given=None, binder=None):
         if len(_calls) > 100_000:
             _calls.clear()
         _calls[given] = (entry, binder)
+    if entry.fits is not None:
+        check_fits(entry, args)
     params = entry.pick(args) if entry.pick is not None else ()
     if entry.quick:
         return record_one(entry, args, inputs, params, 5)
     return record(entry, op, args, inputs, params, 5)
+
+
+def check_fits(entry, args):
+    """Refuse a number that the dtype of the computation cannot hold, where the operation asks for it."""
+    for at, dtype in entry.fits:
+        n = args[at]
+        if n.__class__ is not int or not -129 < n < 128:             # these are in every dtype
+            try:
+                # The kernels of real dtypes take no complex number, even one without an imaginary part.
+                fitting(n if n.__class__ is not complex or dtype.is_complex else 1j, dtype)
+            except Exception as error:
+                if getattr(error, "refusal", False):
+                    raise explained(error, entry.op, args) from None
+                raise
 
 
 def _number_in(tensor, name, at):
@@ -368,7 +397,7 @@ def _entry(op, args, key):
     entry.simple = not param_at and not op.kwonly and not any(t.__class__ is tuple for t in template)
     entry.wrap = None
     entry.quick = False
-    entry.deltas = entry.look = None
+    entry.deltas = entry.look = entry.fits = None
     entry.plans = {}
     try:
         op.check_flags(args)
@@ -393,6 +422,8 @@ def _entry(op, args, key):
             casts = None
     entry.casts = casts
     entry.compute = common
+    if op.must_fit:
+        entry.fits = fitted_places(op, seen, common or entry.outs[0].dtype)
     if common is not None and common.category == 1:
         entry.wrap = common.np
     entry.nbytes = sum(s.nbytes for s in entry.outs) if entry.outs is not None else 0
@@ -453,6 +484,8 @@ def view_one(entry, args, source, moved, inside):
     tensor._requires_grad = False
     tensor._seen = storage.version
     tensor.site = site = trace.site or here(inside)
+    if source._data_version is not None:
+        tensor._data_version = source._data_version
     if base is None:
         tensor._base = source
         why = None
@@ -485,6 +518,8 @@ def _view(entry, op, args, source, moved, inside):
         scale = kind.dtype.itemsize
         tensor.offset = (source.offset if scale == itemsize else source.offset * itemsize // scale) + delta + moved
         tensor.site = site
+        if source._data_version is not None:
+            tensor._data_version = source._data_version
         outs.append(tensor)
     if op.differentiable and not storage.inference:      # memory read as another dtype has no history, so no base
         base = source._base if source._base is not None else source
@@ -535,7 +570,7 @@ def _verify(op, args):
     read = array_of if trace.reader is None else trace.reader(op, asked, args)
     for name in asked:
         if name.endswith("_spec"):
-            given.append(args[op.arg_names.index(name.removesuffix("_spec"))].spec)
+            given.append(getattr(args[op.arg_names.index(name.removesuffix("_spec"))], "spec", None))
             continue
         a = args[op.arg_names.index(name)]
         if isinstance(a, Tensor):
@@ -701,7 +736,7 @@ def _composite(op, facts, args, kwargs):
 def _unruled(op, facts, args, kwargs):
     """A composite whose inner operations make the graph."""
     if kwargs and not facts.of.__code__.co_flags & 8:                # 8: it takes ** itself
-        kwargs = {k if k in op.arg_names else RENAMED.get(k, k): v for k, v in kwargs.items()}
+        kwargs = {k if k in op.arg_names else op.given_name(k): v for k, v in kwargs.items()}
     try:
         made = facts.of(*args, **kwargs)
         return _named(op, made) if facts.several and made.__class__ is tuple else made

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 
+from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits
 from ..base.op import Op, _snake_to_camel, door
 from .autocast import listed, note
 from .dispatch import (
@@ -124,6 +125,8 @@ def operator(op, name, reverse):
         args = (other, self) if reverse else (self, other)
         if plain:
             return record_one(entry, args + tail if tail else args, args, tail, 3)
+        if c is int and not LEAST_INT <= other <= MOST_INT:
+            beyond_64_bits(other)
         return record_one(entry, args + tail if tail else args, (self,), (other, *tail), 3)
 
     def general(self, other, c):

@@ -75,7 +75,7 @@ def row(source, number):
     found = _rows.get(source.spec)
     trace, storage = _local.trace, source.storage
     if found is None or trace.special or storage.inference or source._node is not None or source._requires_grad \
-            or source._cut is not None or not 0 <= number < found[1]:
+            or source._cut is not None or source._data_version is not None or not 0 <= number < found[1]:
         made = at(source, 0, number, 0)
         _rows[source.spec] = (made.spec, source.spec.shape[0], source.spec.strides[0])
         return made
@@ -277,6 +277,8 @@ def assignable(self, value):
         value = value.item()
     if isinstance(value, NUMBERS):
         kind = self.spec.dtype
+        if value.__class__ is int and not -2**63 <= value < 2**63:
+            raise ValueError(f"Overflow when unpacking long long: {value} does not fit into int64" + said(self))
         if kind.is_floating_point and kind.itemsize == 2 and not isinstance(value, complex):
             return float(kind.np.type(value))              # too large for a half type becomes infinite here
         return value

@@ -130,8 +130,9 @@ def text(self, *, tensor_contents=None):
         if kept is not None and 0 not in kind.shape:
             array = array[np.ix_(*kept)]
     return format_tensor(array, kind.dtype.name, dtypes.get_default_dtype().name, str(kind.device), requires(self),
-                         None if node is None else node.name(), kind.device is META, kind.shape, prefix,
-                         parameter=parameter, marked=not parameter and getattr(self, "_is_param", False), extras=extras)
+                         None if node is None else node.name().rpartition("::")[2], kind.device is META, kind.shape,
+                         prefix, parameter=parameter,
+                         marked=not parameter and getattr(self, "_is_param", False), extras=extras)
 
 
 def formatted(self, spec):

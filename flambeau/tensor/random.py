@@ -15,6 +15,7 @@ from ..backends.memory import explained as out_of_memory
 from ..base import dtypes, shapes
 from ..base.arguments import C_NAMES, asked, fitting, like, number, options, shape_of
 from ..base.errors import argument_error, need
+from ..base.op import door
 from ..base.spec import CPU, META, device as Device, spec
 from ..trace import value as values
 from ..trace.value import Storage
@@ -217,7 +218,7 @@ def resized(out, shape):
                            "arguments requires grad." + said(out))
     if tuple(out.shape) != tuple(shape):
         before_write(out, "out=")
-        out.resize_(shape)
+        door.resize(out, tuple(shape), shapes.contiguous_strides(shape))
     return out
 
 

@@ -56,6 +56,7 @@ class Tensor(metaclass=TensorType):
     _retains = None           # the node that will put its gradient into `.grad`
     _tangent = None           # (level, tangent) in forward mode
     _dual_of = None           # the dual tensor that it is a view of
+    _data_version = None      # of `.data` and its views: their own count; see Note [Writes through .data] in value.py
     __array_priority__ = 1000
 
     def __new__(cls, *args, **kwargs):
@@ -196,7 +197,10 @@ class Tensor(metaclass=TensorType):
     def _version(self):
         if self.storage.inference:
             raise RuntimeError("Inference tensors do not track version counter.")
-        return self.storage.version if values.watching is None else values.watching.version(self.storage)
+        if self._data_version is not None:
+            return self._data_version.count
+        version = self.storage.version if values.watching is None else values.watching.version(self.storage)
+        return version - self.storage.hidden if self.storage.hidden else version
 
     def _is_view(self):
         return self._base is not None
@@ -246,7 +250,7 @@ class Tensor(metaclass=TensorType):
             if self._node is None:
                 self._requires_grad = True
                 self._cut = None
-        elif not self.is_leaf:
+        elif self._node is not None:
             raise RuntimeError("you can only change requires_grad flags of leaf variables. If you want to use a "
                                "computed variable in a subgraph that doesn't require differentiation use var_no_grad = "
                                "var.detach()." + _who(self))
@@ -371,6 +375,8 @@ class Tensor(metaclass=TensorType):
 
     def detach_(self):
         """Forget this tensor's history."""
+        if modes.inference:                  # autograd takes no part there, as in PyTorch: nothing is forgotten
+            return self
         if self._base is not None:
             raise RuntimeError("Can't detach views in-place. Use detach() instead. If you are using "
                                "DistributedDataParallel (DDP) for training, and gradient_as_bucket_view is set as "
@@ -386,8 +392,9 @@ class Tensor(metaclass=TensorType):
 
     @property
     def data(self):
-        """The tensor without its history, over the same memory."""
+        """The tensor without its history, over the same memory; `_version` does not count what is written to it."""
         out = self.detach()
+        out._data_version = values.DataVersion()
         if requires(self):
             out._cut = (".data", out.site)
         return out
@@ -401,6 +408,8 @@ class Tensor(metaclass=TensorType):
                                f"and this is {other.spec.dtype}")
         self.storage, self.spec, self.offset = other.storage, other.spec, other.offset
         self._seen = other.storage.version
+        if self._data_version is not None:
+            self._data_version = None
 
     @staticmethod
     def _make_subclass(cls, data, require_grad=False):
@@ -415,6 +424,8 @@ def _look(tensor):
     out = object.__new__(Tensor)
     out.storage, out.spec, out.offset = tensor.storage, tensor.spec, tensor.offset
     out.site = here()
+    if tensor._data_version is not None:
+        out._data_version = tensor._data_version
     return out
 
 

@@ -14,7 +14,7 @@ from .dispatch import array_of
 from .forms import namespace
 from .interop import exported, who
 from .tensor import Tensor
-from .write import before_write
+from .write import before_write, hide_write
 
 # NumPy's ufunc → our function, where the names differ; all others below go by their own name.
 RENAMED = {
@@ -151,6 +151,8 @@ def by_numpy(ufunc, method, inputs, kwargs):
         before_write(inputs[0], f"numpy.{ufunc.__name__}.at")
         arrays[0] = exported(inputs[0])
         inputs[0].storage.version += 1
+        if inputs[0]._data_version is not None:
+            hide_write(inputs[0])
     made = getattr(ufunc, method)(*arrays, **as_arrays(kwargs))
     if isinstance(made, tuple):
         return tuple(from_array(copy_of(part)) for part in made)

@@ -8,7 +8,7 @@ import numpy as np
 from ..autograd.forward_ad import tangent_of, write_tangent
 from ..autograd.modes import modes
 from ..autograd.node import OpNode, edge_of, requires
-from ..autograd.slices import rebase
+from ..autograd.slices import SharedCells, rebase
 from ..base import dtypes, shapes
 from ..base.errors import here, line_of, name_of, user_frame, warn
 from ..base.op import door, known
@@ -23,6 +23,7 @@ from .dispatch import (
     _tensors,
     array_of,
     call_as_is,
+    check_fits,
     overrides_off,
     prepared,
     seen,
@@ -42,14 +43,17 @@ def inplace(op, args, kwargs, public=None):
         for a in args:
             if a.__class__ is not Tensor and _overrides(a.__class__) and not overrides_off():
                 return _overridden(op, args, kwargs, None, public)
-    before_write(self, facts.in_place, True, facts.overlap_ok)
-    if facts.overlap_ok == "deprecated" and any(s == 0 and n > 1 for n, s in zip(self.spec.shape, self.spec.strides)):
-        if _adds(op, args, kwargs):
-            before_write(self, facts.in_place)             # one cell cannot take several sums: refused
+    overlap_ok = facts.overlap_ok
+    if callable(overlap_ok):
+        overlap_ok = overlap_ok(*args, **kwargs)
+    before_write(self, facts.in_place, True, overlap_ok)
+    if overlap_ok == "deprecated" and any(s == 0 and n > 1 for n, s in zip(self.spec.shape, self.spec.strides)):
         warn(f"Use of {facts.in_place} on expanded tensors is deprecated. Please clone() the tensor before performing "
              "this operation. This also applies to advanced indexing e.g. tensor[indices] = tensor")
     if facts.apart:
         refuse_overlap(op, self, args[1:], kwargs, 1)
+    if op.creates and not (kwargs and kwargs.get("dtype") is not None):
+        kwargs = {**(kwargs or {}), "dtype": self.spec.dtype}        # the tensor that is written says the dtype
     asked = kwargs.get("dtype") if kwargs else None
     if asked is not None and dtypes.given(asked) is not self.spec.dtype:
         raise RuntimeError(f"Bad in-place call: input tensor dtype {self.spec.dtype.name} and output tensor dtype "
@@ -68,12 +72,6 @@ def inplace(op, args, kwargs, public=None):
     return assign(self, result, facts.in_place)
 
 
-def _adds(op, args, kwargs):
-    """Whether a call adds to what its tensor holds, by its argument `accumulate`."""
-    at = op.arg_names.index("accumulate") if "accumulate" in op.arg_names else len(args)
-    return kwargs.get("accumulate", at < len(args) and args[at])
-
-
 def written_whole(op, facts, self, args, kwargs):
     """The common case, short: the result takes the place of all that the storage holds, and nobody wants a gradient.
 
@@ -82,6 +80,8 @@ def written_whole(op, facts, self, args, kwargs):
     _, entry, full, inputs = seen(op, facts, args, kwargs)
     if entry is None or not entry.quick or entry.outs[0] is not self.spec:
         return False
+    if entry.fits is not None and (kwargs or not facts.fits_by_name):
+        check_fits(entry, full)
     storage, trace = self.storage, _local.trace
     if storage.nbytes != entry.nbytes or self.offset or storage.readonly or storage.inference or trace.special:
         return False
@@ -94,9 +94,17 @@ def written_whole(op, facts, self, args, kwargs):
         values.watching.wrote(storage)
     value = trace.append(entry, inputs, entry.pick(full) if entry.pick is not None else ())
     storage.version += 1
+    if self._data_version is not None:
+        hide_write(self)
     storage.writer = (trace.site or here(4), facts.in_place)
     storage.value = value
     return True
+
+
+def hide_write(self):
+    """The write that was just counted came through `.data`; see Note [Writes through .data] in value.py."""
+    self._data_version.count += 1
+    self.storage.hide_write(self.spec, self.offset)
 
 
 def update(op, written, args):
@@ -118,6 +126,8 @@ def update(op, written, args):
     for t, value in zip(written, made):
         storage = t.storage
         storage.version += 1
+        if t._data_version is not None:
+            hide_write(t)
         storage.writer = (site, op.__name__)
         storage.value = value
 
@@ -142,7 +152,9 @@ def _fill(written, entry, inputs):
 def _as_it_was(self):
     """`self` before it is written, in a storage of its own, so that what autograd keeps of it outlives the write."""
     edge = edge_of(self)
-    storage = self.storage
+    storage, kind = self.storage, self.spec
+    if edge is not None and self._base is not None and not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
+        edge = (SharedCells(self._base, self), 0)
     value = storage.value
     if storage.exported and storage.still_exported():     # written in place: see Note [Exported storages] in value.py
         value = Value.of(value.ready().memory.copy(), spec(dtypes.uint8, (storage.nbytes,)))
@@ -209,20 +221,20 @@ def before_write(self, what, bytes=True, overlap=False):
     if modes.grad:
         if self._view_of is not None:
             _view_checks(self, self)
+        base = self._base
+        if base is not None and base._node is None and requires(self):
+            # The leaf is the base, or another view of it, perhaps the written one: no history of the base can be made
+            # that leads to it.
+            of = said(self)[:-1] + f": a view of {name_of(base, user_frame()) or 'a leaf'}, made at " \
+                                   f"{line_of(base.site)}."
+            raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation." +
+                               of + "\n  Writing to it would overwrite the leaf. Use with torch.no_grad(): for an "
+                               "update, or clone() the leaf first.")
         if self._node is None and self._requires_grad:
             raise RuntimeError("a leaf Variable that requires grad is being used in an in-place "
                                "operation." + said(self) +
                                f"\n  {what} would overwrite a leaf. Use with torch.no_grad(): for an update, or the "
                                "out-of-place form.")
-        base = self._base
-        if base is not None:
-            if base._node is None and base._requires_grad:
-                raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place "
-                                   "operation." +
-                                   said(self)[:-1] + f": a view of {name_of(base, user_frame()) or 'a leaf'}, made at "
-                                                      f"{line_of(base.site)}.\n  Writing to it would overwrite the "
-                                                      "leaf. Use with torch.no_grad(): for an update, or clone() the "
-                                                      "leaf first.")
 
 
 def _view_checks(self, result):
@@ -318,6 +330,8 @@ def put(self, result, what):
     if values.watching is not None:
         values.watching.wrote(storage)
     storage.version += 1
+    if self._data_version is not None:
+        hide_write(self)
     storage.writer = (current().site or here(4), what)
     if kind.device is META:
         return
@@ -411,7 +425,7 @@ def into(op, args, kwargs, out):
             if o.spec.shape != r.spec.shape:
                 if o.spec.numel:
                     warn_of_resize(o.spec.shape, r.spec.shape)
-                o.resize_(r.spec.shape)
+                door.resize(o, r.spec.shape, r.spec.strides)     # the write that follows is counted, and this is not
         for o, r in zip(outs, results, strict=True):
             assign(o, r, f"{op.__name__}(out=)", check_cast=False)
     finally:
@@ -447,6 +461,8 @@ def _strict_out(op, args, outs):
     how = op.strict_out
     if callable(how):
         return how(*args)
+    if how == "truth":
+        return any(o.spec.dtype not in (dtypes.bool, dtypes.uint8) for o in outs)
     return how is True or (how == "several" and len(outs) > 1) \
         or (how == "tensors" and all(isinstance(a, Tensor) for a in args))
 
@@ -469,3 +485,4 @@ door.inplace = inplace
 door.into = into
 door.before_write = before_write
 door.refuse_view = refuse_view
+door.hide_write = hide_write

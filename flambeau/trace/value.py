@@ -6,6 +6,12 @@ recording needs no analysis of aliases. Two storages may hold one Value: copying
 Note [Exported storages]: once NumPy (or DLPack) holds the memory, Values of that storage are no longer immutable.
 Every operation that reads or writes it runs at the call and writes in place, so that both sides see the same
 bytes at the same moment. It ends when the last outside array is gone.
+
+Note [Writes through .data]: `x.data` looks at the memory of `x` and counts its own writes, so that `x._version` stays,
+as in PyTorch; programs write parameters that way on purpose. A gradient must not be computed with what was overwritten,
+all the same. So `version` counts every write, and what autograd keeps it keeps with that count; a storage notes which
+of the writes came through `.data`, and which cells they touched. Where only such writes were made since, and none of
+them to the cells that were kept, backward goes on. `_version` is `version` without them.
 """
 import ctypes
 import weakref
@@ -15,6 +21,7 @@ import numpy as np
 
 from ..base import dtypes
 from ..base.ownership import outside_holds_keeper, shares_value
+from ..base.shapes import extent
 from ..base.spec import spec as make_spec
 
 watching = None               # told who looks at contents and who changes them, while a call is recorded to be replayed
@@ -73,6 +80,46 @@ class Value:
         return np.ndarray(spec.shape, spec.dtype.np, self.memory, offset * spec.dtype.itemsize, spec.np_strides)
 
 
+class HiddenWrites:
+    """Writes through `.data` in a row: numbers `start` to `end` of a storage's writes, and the cells they touched."""
+
+    __slots__ = ("start", "end", "cells")
+
+    def __init__(self, start, cells):
+        self.start, self.end, self.cells = start, start + 1, {cells}
+
+
+class DataVersion:
+    """The count of writes that a `.data` tensor shares with its views."""
+
+    count = 0
+
+
+def overlap(nbytes, a, b):
+    """Whether two looks, each (spec, offset), at a storage of `nbytes` have a cell in common."""
+    spans = []
+    for kind, offset in (a, b):
+        if not kind.numel:
+            return False
+        start = offset * kind.dtype.itemsize
+        spans.append((start, start + extent(kind.shape, kind.strides) * kind.dtype.itemsize))
+    if spans[0][0] >= spans[1][1] or spans[1][0] >= spans[0][1]:
+        return False
+    if a[0].dense and b[0].dense:
+        return True
+    memory = np.empty(nbytes, np.uint8)                      # asked for its addresses only
+    looks = [np.ndarray(kind.shape, kind.dtype.np, memory, offset * kind.dtype.itemsize, kind.np_strides)
+             for kind, offset in (a, b)]
+    try:
+        return np.shares_memory(*looks, max_work=OVERLAP_WORK)
+    except np.exceptions.TooHardError:
+        return True
+
+
+OVERLAP_WORK = 1_000_000      # steps that are spent on finding a common cell before one is supposed
+HIDDEN_STRETCHES = 1000       # how many a storage remembers; what was kept before them counts as overwritten
+
+
 class Storage:
     """A mutable cell: the current Value, and a version that every in-place write raises and all views share."""
 
@@ -83,6 +130,8 @@ class Storage:
     inference = False
     saved_at = -1             # the version that autograd last kept for a backward
     print_at = None           # (version, checksum) of exported memory when autograd kept it
+    hidden = 0                # how many of the writes came through `.data`; see Note [Writes through .data]
+    hidden_writes = None      # where they were: a list of HiddenWrites
     _keeper = None            # the outside array whose memory this is
     _export = None            # weak reference to what our own exports stand on
     _pinned = False           # somebody knows the address
@@ -98,6 +147,31 @@ class Storage:
         self.exported = self.inference = False
         self.print_at = None
         return self
+
+    def hide_write(self, kind, offset):
+        """The write that was counted last came through `.data`, to the cells of that look."""
+        self.hidden += 1
+        if self.hidden_writes is None:
+            self.hidden_writes = []
+        before, log = self.version - 1, self.hidden_writes
+        if log and log[-1].end == before and self.saved_at < before:         # and nothing was kept in between
+            log[-1].end = self.version
+            log[-1].cells.add((kind, offset))
+            return
+        log.append(HiddenWrites(before, (kind, offset)))
+        if len(log) > HIDDEN_STRETCHES:
+            del log[:HIDDEN_STRETCHES // 2]
+
+    def only_hidden(self, since, look=None):
+        """Whether all writes after number `since` came through `.data`, and none touched `look`, a (spec, offset)."""
+        count = 0
+        for writes in reversed(self.hidden_writes or ()):
+            if writes.end <= since:
+                break
+            count += writes.end - max(writes.start, since)
+            if look is not None and any(overlap(self.nbytes, look, cells) for cells in writes.cells):
+                return False
+        return count == self.version - since
 
     def pin(self):
         """Keep the memory where it is from now on: its address was asked for."""

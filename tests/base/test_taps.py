@@ -58,7 +58,7 @@ def test_maximum_of_nothing_but_minus_infinity_is_inside():
 def test_regular_windows_are_views():
     steps = taps.taps_of(("window", 8, 4, 2, 2, 0, 1, True)).steps
     assert [(outputs, inputs, weight) for outputs, inputs, weight in steps] == [
-        (slice(0, 4), slice(0, 7, 2), None), (slice(0, 4), slice(1, 8, 2), None)]
+        (slice(0, 4, 1), slice(0, 7, 2), None), (slice(0, 4, 1), slice(1, 8, 2), None)]
 
 
 def test_bytes_round_to_nearest():
