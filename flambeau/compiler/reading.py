@@ -159,8 +159,8 @@ class Reading:
         kind = type(found)
         if name == "__class__":
             return cls
-        if name == "__dict__" and kind is types.GetSetDescriptorType or name == "__dict__" and found is MISSING:
-            held = thing.__dict__
+        held = attributes_of(thing) if name == "__dict__" and kind is not property else None
+        if isinstance(held, dict):
             if id(thing) in journal.loose:
                 self.refuse(f"all attributes of {path} are asked for, and it is another object at every call")
             elif seen:
