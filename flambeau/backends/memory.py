@@ -16,14 +16,13 @@ import functools
 import itertools
 import math
 import mmap
-import os
-import threading
 from bisect import bisect_right
 from collections import Counter
 
 import numpy as np
 
 from ..base import settings
+from ..base.locks import new_lock
 from .machine import available, held, limit
 
 PAGE = mmap.PAGESIZE
@@ -36,7 +35,7 @@ POPULATE = 23                   # Linux's MADV_POPULATE_WRITE, which Python does
 
 _addressof = ctypes.addressof
 _array = np.ndarray
-_lock = threading.RLock()
+_lock = new_lock()
 _clock = itertools.count()
 
 
@@ -259,6 +258,20 @@ def make_room(nbytes):
     return nbytes <= limit() - max(held(), allocated())
 
 
+def has_room(nbytes):
+    """Whether `nbytes` could be had now, by somebody who ends the process if they cannot; gives back what is idle."""
+    if not make_room(nbytes):
+        return False
+    for last in (False, True):
+        try:
+            _map(nbytes).close()
+            return True
+        except (OSError, MemoryError):
+            if not last:
+                empty_cache()
+    return False
+
+
 def _map(size):
     """An anonymous mapping of our own."""
     size = -(-size // PAGE) * PAGE
@@ -448,13 +461,3 @@ def words(nbytes):
             return f"{nbytes:.4g} {unit}"
         nbytes /= 1024
     return f"{nbytes:.4g} TiB"
-
-
-def _new_lock():
-    """In a child that was forked nobody holds the lock."""
-    global _lock
-    _lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_new_lock)

@@ -16,6 +16,7 @@ import operator
 import threading
 from sys import _getframe
 
+from ..base.locks import new_lock
 from ..base.op import OpType
 from ..tensor import dispatch, forms, subclass, write
 
@@ -264,7 +265,7 @@ def aware(name):
 
 
 AWARE = {name: (getattr(math, name), aware(name)) for name in FUNCTIONS}
-_patches = threading.Lock()
+_patches = new_lock()
 _patched = 0
 
 

@@ -5,7 +5,6 @@ instruction, wrap the results, and, where gradients are on, make the autograd no
 call, with the user's names and lines.
 """
 from operator import itemgetter
-from threading import Lock
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from ..backends.backend import execute
 from ..backends.memory import explained as out_of_memory
 from ..base import dtypes
 from ..base.errors import here
+from ..base.locks import new_lock
 from ..base.op import NUMBERS, RENAMED, Entry, check_devices, door, known
 from ..base.spec import META, Spec, device, forget_unused, of_array, spec
 from ..trace.record import _local, current
@@ -31,7 +31,7 @@ _number_types = frozenset(NUMBERS)
 _plain_types = {*NUMBERS, type(None), str, dtypes.dtype, device}
 _tensor_types = {Tensor}      # and the subclasses that take no part in `__torch_function__`
 regions = 0                   # how often autocast is on in some thread; see count_region
-_counting = Lock()
+_counting = new_lock()
 UNSEEN = (None, None, None, None)
 
 

@@ -4,7 +4,6 @@ Each thread writes its own trace. An instruction names its inputs by slot; the t
 thing that holds them, so what nobody else holds is known when the trace runs and need not be computed.
 """
 import contextvars
-import os
 import sys
 import threading
 import time
@@ -15,6 +14,7 @@ import numpy as np
 from ..backends.backend import execute
 from ..backends.memory import explained
 from ..base import settings
+from ..base.locks import in_child, new_lock
 from . import value as values_module
 from .value import Value
 
@@ -22,7 +22,7 @@ _refs = sys.getrefcount
 HELD = 8                      # how often a byte of an input that only the trace holds counts: results may never be
 LATER = 1 << 60               # the last reader of what an instruction that failed reads
 _traces = weakref.WeakSet()
-_registry = threading.RLock()
+_registry = new_lock()
 
 
 class Trace:
@@ -39,7 +39,7 @@ class Trace:
     reader = None             # reader(op, names, args): how a check reads data, where it will have to be repeated
 
     def __init__(self):
-        self.lock = threading.RLock()
+        self.lock = new_lock()
         self.owner = threading.get_ident()
         self.quiet = contextvars.Context()          # where NumPy does not warn: entered, not switched, at every run
         self.quiet.run(np.seterr, all="ignore")
@@ -395,16 +395,10 @@ def run_all():
         trace.run()
 
 
+@in_child
 def _after_fork():
-    """In the child: other threads did not come along, and whatever they held or were about to do is let go."""
-    global _registry
-    _registry = threading.RLock()
+    """Other threads did not come along, and whatever they were about to do is let go."""
     for trace in list(_traces):
-        trace.lock = threading.RLock()
         if trace.owner != threading.get_ident():
             trace.busy = trace.sealed = False
             trace._mend()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -222,6 +222,71 @@ def test_a_folder_of_somebody_else_is_not_used(process, tmp_path, monkeypatch):
     assert not any(tmp_path.iterdir())
 
 
+def as_link(file, good):
+    """To a whole file elsewhere."""
+    elsewhere = file.parent.parent / "elsewhere"
+    elsewhere.write_bytes(good)
+    elsewhere.chmod(0o600)
+    file.symlink_to(elsewhere)
+
+
+def of_another(file, good):
+    file.write_bytes(good)
+    file.chmod(0o600)
+    os.chown(file, 12345, -1)
+
+
+def open_to_others(file, good):
+    file.write_bytes(good)
+    file.chmod(0o620)
+
+
+def endless(file, good):
+    """A terabyte, were it read."""
+    file.write_bytes(good)
+    os.truncate(file, 1 << 40)
+
+
+@posix
+@pytest.mark.parametrize("put", [lambda file, good: os.mkfifo(file), as_link, of_another, open_to_others, endless],
+                         ids="fifo link owner mode endless".split())
+def test_an_entry_that_may_not_be_run_is_compiled_anew(process, put):
+    """What is found is run, so it has to be a plain file that this user alone can write; and nobody waits for it."""
+    if put is of_another and os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    folder = process()
+    cpu.function("mine", adding("mine", 3))
+    file, = folder.iterdir()
+    good = file.read_bytes()
+    file.unlink()
+    put(file, good)
+    process()
+    with pytest.warns(UserWarning, match="compiled anew|cannot be read"):
+        assert call(cpu.function("mine", adding("mine", 3)), 1) == 4
+    assert counts() == (1, 0) and file.read_bytes() == good and not file.is_symlink()
+    process()
+    with warnings.catch_warnings(action="error"):
+        cpu.function("mine", adding("mine", 3))
+    assert counts() == (0, 1)
+
+
+@pytest.mark.parametrize("meant", [b"../secret", b"/etc/passwd", b"\xff\xfe", b"", b"0" * 63, b"0" * 64 + b"\n",
+                                   b"0" * 64, b"itself"])
+def test_an_entry_that_refers_elsewhere_is_compiled_anew(process, tmp_path, meant):
+    """`see` means an object in the same folder; one that is not there, or only refers on, is no object."""
+    folder = process()
+    cpu.function("mine", adding("mine", 3))
+    file, = folder.iterdir()
+    good = file.read_bytes()
+    disk = cpu._the_host().disk
+    (tmp_path / "secret").write_bytes(good)
+    disk.write(file.name, cpu.SEE + (file.name.encode() if meant == b"itself" else meant))
+    process()
+    with warnings.catch_warnings(action="ignore"):
+        assert call(cpu.function("mine", adding("mine", 3)), 1) == 4
+    assert counts() == (1, 0) and file.read_bytes() == good
+
+
 def test_a_folder_that_cannot_be_made(process, tmp_path):
     tmp_path.joinpath("file").touch()
     refused(process, tmp_path / "file" / "objects", "cannot be made")

@@ -2,6 +2,7 @@
 import gc
 import mmap
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -339,25 +340,29 @@ def test_a_collection_may_come_in_the_middle_of_an_allocation(monkeypatch):
     assert grown["allocated_bytes.all.current"] < 704
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_forked_child_can_allocate():
     array, _ = over(300_000)
     array[...] = 1
-    with memory._lock:                                        # as if another thread held it
-        child = os.fork() if hasattr(os, "fork") else None
-        if child == 0:
-            done = []
+    held, done = threading.Event(), threading.Event()
 
-            def work():
-                made, _ = over(400_000)
-                made[...] = 2
-                array[...] = 2
-                done.append(made.max())
-            thread = threading.Thread(target=work, daemon=True)
-            thread.start()
-            thread.join(20)
-            os._exit(0 if done == [2] else 1)
-    if child is not None:
-        assert os.waitpid(child, 0)[1] == 0 and array.max() == 1
+    def hold():
+        with memory._lock:
+            held.set()
+            done.wait(60)
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(60)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        made, _ = over(400_000)
+        made[...] = 2
+        array[...] = 2
+        os._exit(0 if made.max() == 2 else 1)
+    done.set()
+    holder.join()
+    assert os.waitpid(child, 0)[1] == 0 and array.max() == 1
 
 
 def test_the_end_of_the_interpreter_is_quiet():
