@@ -152,6 +152,8 @@ class Archive:
         self.source = source
         start, size, count = self._find_directory()
         self.records = self._directory(start, size, count)
+        if not self.records:
+            raise self._broken("it has no records")
         self._check_headers(start)
         self._check_inflation()
         # PyTorch writes zeros where it was told not to compute them (set_crc32_options).

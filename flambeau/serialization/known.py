@@ -192,7 +192,7 @@ class UnknownGlobal(FileError):
 # those Python and NumPy ask an object what it is (`__array_interface__` is an address that NumPy reads and writes,
 # `__setstate__` and `__class__` choose what runs). On a tensor or an OrderedDict, names that mean nothing to the class.
 # On an object of a class that the user trusts, any other name in its `__dict__`, so that no property is called; and of
-# its slots, those that it has. What a class is asked, it is asked by its type, never by what a file has put in an object.
+# its slots, those that it has. Whether it has a `__setstate__` is asked of its class, not of what a file put into it.
 
 
 def set_attributes(machine, made, state, base):
@@ -205,7 +205,7 @@ def set_attributes(machine, made, state, base):
             raise machine.broken(f"the state of a {type(made).__name__} is a {type(held).__name__}")
     if base is not None and (state is None or slots):
         raise machine.broken(f"the state of a {type(made).__name__} has slots, or nothing in it")
-    machine.burn(8 * (len(state or ()) + len(slots or ())))
+    machine.burn(32 * (len(state or ()) + len(slots or ())))
     for name in (*(state or ()), *(slots or ())):
         if type(name) is not str or name.startswith("__") and name.endswith("__") \
                 or base is not None and (not name.isidentifier() or hasattr(base, name)) \

@@ -20,8 +20,8 @@ from .strangers import explain
 MAGIC = 0x1950A86A20F9469CFC6C
 VERSION = 1001
 HEAD = (                                            # (what it is, what it has to be, what is said if it is not)
-    ("the magic number", MAGIC, "Invalid magic number; corrupt file? torch.save has not written the pickle that it starts "
-                                "with"),
+    ("the magic number", MAGIC, "Invalid magic number; corrupt file? torch.save has not written the pickle that it "
+                                "starts with"),
     ("the version", VERSION, "Invalid protocol version"), ("what machine wrote it", None, ""))
 OTHERS = (                                          # (where, what is there, what that is)
     (0, b"\x89HDF", "an HDF5 file"),

@@ -48,7 +48,8 @@ def test_a_file_stays_in_its_folder(weights, tmp_path, name):
         hub.load_state_dict_from_url(url, model_dir=tmp_path / "cache", file_name=name, progress=False)
     with pytest.raises(ValueError, match="is not a file in"):
         hub.load_state_dict_from_url("https://nowhere.invalid/..", model_dir=tmp_path / "cache", progress=False)
-    assert sorted(tmp_path.iterdir()) == sorted([*before, tmp_path / "cache"]) and not any((tmp_path / "cache").iterdir())
+    assert sorted(tmp_path.iterdir()) == sorted([*before, tmp_path / "cache"])
+    assert not any((tmp_path / "cache").iterdir())
 
 
 def test_a_link_in_the_folder_is_followed(weights, tmp_path):
