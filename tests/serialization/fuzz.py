@@ -89,10 +89,11 @@ SOURCES = {"zip": checkpoint, "deflated": deflated, "older": older, "script": sc
            "programs": programs,
            "safetensors": lambda: safetensors.save({"a": torch.ones(2, 3), "b": torch.ones(4), "c": torch.zeros(0)})}
 TOKENS = [*(bytes([code]) for code in b"(t]})eusaRbQN02.\x81\x85\x86\x87\x88\x8f\x90\x91\x92\x93\x94"),
-          b"h\0", b"h\1", b"q\0", b"q\1", TRUSTED, build.REBUILD, build.STORAGE, build.HOOKS, build.tensor(), build.storage(), b"ctorch\nTensor\n",
-          b"ctorch._tensor\n_rebuild_from_type_v2\n", b"ctorch._utils\n_rebuild_parameter\n", b"ctorch\nSize\n",
-          b"c__builtin__\nset\n", b"c_codecs\nencode\n", b"cposix\nsystem\n", build.text("__array_interface__"),
-          build.text("__setstate__"), build.text("__class__"), build.number(1 << 62), build.number(-1), b"\xff\xff\xff\xff"]
+          b"h\0", b"h\1", b"q\0", b"q\1", b"\xff\xff\xff\xff", TRUSTED, build.REBUILD, build.STORAGE, build.HOOKS,
+          build.tensor(), build.storage(), *(b"c" + name + b"\n" for name in (
+              b"torch\nTensor", b"torch\nSize", b"torch._tensor\n_rebuild_from_type_v2", b"__builtin__\nset",
+              b"torch._utils\n_rebuild_parameter", b"_codecs\nencode", b"posix\nsystem")),
+          *map(build.text, ("__array_interface__", "__setstate__", "__class__")), *map(build.number, (1 << 62, -1))]
 
 
 def changed(data, draw):
@@ -132,6 +133,9 @@ def inside(data, draw):
     return out.getvalue()
 
 
+NUMBERS = (b"0", b"7", b"2147483648", b"9223372036854775807", b"-1", b"1e9", b"9" * 5000)
+
+
 def header(data, draw):
     """A safetensors file with a changed header, whose length is right."""
     size = int.from_bytes(data[:8], "little")
@@ -140,7 +144,7 @@ def header(data, draw):
         digits = [at for at, byte in enumerate(raw) if 48 <= byte < 58]
         if digits:
             at = draw.choice(digits)
-            raw[at:at + 1] = draw.choice((b"0", b"7", b"2147483648", b"%d" % ((1 << 63) - 1), b"-1", b"1e9", b"9" * 5000))
+            raw[at:at + 1] = draw.choice(NUMBERS)
     return struct.pack("<Q", len(raw)) + raw + data[8 + size:]
 
 
