@@ -44,7 +44,7 @@ class Generator:
     """A stream of random numbers; the same seed gives the same numbers as `torch.Generator`."""
 
     def __init__(self):
-        self._lock = new_lock()
+        self._lock = new_lock(finish=True)       # NumPy has a lock of its own, which no child could renew
         self.manual_seed(DEFAULT_SEED)
 
     # ------------------------------------------------------------------ seed and state

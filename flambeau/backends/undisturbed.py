@@ -14,12 +14,11 @@ import queue
 import time
 import weakref
 
-from ..base.locks import before_fork, in_child, new_lock
+from ..base.locks import in_child, new_lock
 
 LOOK = 1.0                    # seconds after which to look whether the thread is still there
 
-lock = new_lock()             # held while LLVM works
-before_fork(lock)
+lock = new_lock(finish=True)  # held while LLVM works
 _tasks = None                 # where the thread takes its tasks from
 _alive = None                 # a weak reference that is empty when the thread has ended
 _closed = False               # whether Python is on its way out

@@ -5,21 +5,34 @@ moment stays held there, and whoever wants it waits for ever. So the child first
 was given to `in_child`, in the order in which it was given. A lock that the forking thread itself holds (it forks in a
 signal handler, say) is still its own, and will be released by it.
 
-So all locks are reentrant: only of those it is known who holds them. `tests/base/test_locks.py` reads the package for
-locks that are made elsewhere.
+What some locks are held for cannot be mended afterwards: a compilation, or a run that writes into memory. Nobody forks
+while another thread holds one of those (`new_lock(finish=True)`): whoever forks takes them all first. Their holders may
+need one another's, so he gives them all back and tries again if one is not to be had; and goes on without after a while,
+since somebody may hold one and wait for him.
+
+All locks are reentrant: only of those it is known who holds them. `tests/base/test_locks.py` reads the package for locks
+that are made elsewhere.
 """
 import os
 import threading
+import time
 import weakref
 
+TRY = 0.05                    # seconds to wait for one lock before a fork,
+PATIENCE = 10.0               # and for all of them
+
 _locks: weakref.WeakSet = weakref.WeakSet()
+_finish: weakref.WeakSet = weakref.WeakSet()
+_taken: list = []             # what was taken for the fork that goes on
 _in_child: list = []
 
 
-def new_lock():
-    """A reentrant lock that is free in a forked child."""
+def new_lock(finish=False):
+    """A reentrant lock that is free in a forked child; `finish`: nobody forks while another thread holds it."""
     made = threading.RLock()
     _locks.add(made)
+    if finish:
+        _finish.add(made)
     return made
 
 
@@ -29,19 +42,39 @@ def in_child(function):
     return function
 
 
-def before_fork(held):
-    """Let nobody fork while another thread holds the lock `held`: a child could not finish what it is held for."""
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=held.acquire, after_in_parent=held.release, after_in_child=held.release)
+def _before():
+    until = time.monotonic() + PATIENCE
+    try:
+        while not all(_take(held) for held in list(_finish)):
+            _give_back()
+            if time.monotonic() > until:
+                return
+            time.sleep(TRY / 10)
+    except BaseException:                           # an interrupt
+        _give_back()
+        raise
+
+
+def _take(held):
+    if not held.acquire(timeout=TRY):
+        return False
+    _taken.append(held)
+    return True
+
+
+def _give_back():
+    while _taken:
+        _taken.pop().release()
 
 
 def _renew():
     for held in list(_locks):
         if not held._is_owned():
             held._at_fork_reinit()
+    _give_back()
     for function in _in_child:
         function()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
+    os.register_at_fork(before=_before, after_in_parent=_give_back, after_in_child=_renew)

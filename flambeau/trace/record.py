@@ -39,10 +39,9 @@ class Trace:
     reader = None             # reader(op, names, args): how a check reads data, where it will have to be repeated
 
     def __init__(self):
-        self.lock = new_lock()
+        self.lock = new_lock(finish=True)
         self.owner = threading.get_ident()
-        self.quiet = contextvars.Context()          # where NumPy does not warn: entered, not switched, at every run
-        self.quiet.run(np.seterr, all="ignore")
+        self.quiet = _quiet()
         self.busy = self.sealed = False
         self.failure = None   # what the run now going on has failed with
         self.ran = None       # the plan of the last run; None: the reference executor's
@@ -323,6 +322,13 @@ class Trace:
         return "\n".join(lines)
 
 
+def _quiet():
+    """A context where NumPy does not warn: entered, not switched, at every run."""
+    made = contextvars.Context()
+    made.run(np.seterr, all="ignore")
+    return made
+
+
 def _at(memory, view, offset):
     """What a tensor of spec `view`, `offset` elements in, sees of `memory`."""
     if not view.numel:
@@ -399,6 +405,8 @@ def run_all():
 def _after_fork():
     """Other threads did not come along, and whatever they were about to do is let go."""
     for trace in list(_traces):
+        if not trace.lock._is_owned():              # this thread does not run it, further up
+            trace.sealed, trace.quiet = False, _quiet()
         if trace.owner != threading.get_ident():
-            trace.busy = trace.sealed = False
+            trace.busy = False
             trace._mend()
