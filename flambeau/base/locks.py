@@ -6,12 +6,12 @@ was given to `in_child`, in the order in which it was given. A lock that the for
 signal handler, say) is still its own, and will be released by it.
 
 What some locks are held for cannot be mended afterwards: a compilation, or a run that writes into memory. Nobody forks
-while another thread holds one of those (`new_lock(finish=True)`): whoever forks takes them all first. Their holders may
-need one another's, so he gives them all back and tries again if one is not to be had; and goes on without after a while,
-since somebody may hold one and wait for him.
+while another thread holds one of those (`new_lock(finish=True)`): the forking thread takes them all first. Their
+holders may need one another's, so it gives them all back and tries again if one is not to be had; and goes on without
+after a while, since somebody may hold one and wait for it.
 
-All locks are reentrant: only of those it is known who holds them. `tests/base/test_locks.py` reads the package for locks
-that are made elsewhere.
+All locks are reentrant: only of those it is known who holds them. `tests/base/test_locks.py` reads the package for
+locks that are made elsewhere.
 """
 import os
 import threading

@@ -36,14 +36,13 @@ def nothing_else():
 @pytest.fixture(autouse=True)
 def clean():
     """Each test starts with tables of its own, an empty cache and peaks of now: tensors of other tests may be alive."""
-    since, tables = memory._since, pytest.MonkeyPatch()      # not the tests' own, which they may undo half-way
-    for name in ("_homes", "_ways", "_slabs", "_regions", "_since"):
+    tables = pytest.MonkeyPatch()                             # not the tests' own, which they may undo half-way
+    for name in ("_homes", "_ways", "_slabs", "_regions"):
         tables.setattr(memory, name, {})
         OTHERS.append(getattr(memory, name))
     memory.reset_peaks()
     yield
     memory.empty_cache()
-    since.update(memory._since)                               # of blocks that were there before and came back meanwhile
     tables.undo()
     memory.reset_peaks()
 
@@ -281,6 +280,7 @@ def test_threads_do_not_get_the_same_memory():
         thread.join()
     assert not wrong
     assert grown["allocated_bytes.all.current"] == 0 and grown["allocation.all.current"] == 0
+    memory.reset_peaks()
     assert memory._counts.allocated == torch.cpu.memory_allocated()
     assert grown["allocation.all.allocated"] == grown["allocation.all.freed"] == 6 * 400
 
@@ -444,7 +444,7 @@ def test_numpy_gets_the_idle_memory_when_it_has_none():
         if len(tries) == 1:
             raise MemoryError
         return given + 1
-    op = SimpleNamespace(ref=ref, overwrites=False, kwonly=())
+    op = SimpleNamespace(ref=ref, overwrites=False, kwonly=(), __module__="nobody")
     entry = SimpleNamespace(op=op, nbytes=12, casts=None, simple=True, outs=(kind,), many=False)
     idle = block(5 * MIB)
     del idle

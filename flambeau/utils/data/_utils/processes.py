@@ -31,10 +31,10 @@ LOOK = 1.0                    # seconds after which to look whether the other si
 class Processes:
     """The workers of one iteration.
 
-    Note [Held until closed]: an iterator may end as part of a cycle, and Python finalises the parts of one in any order.
-    A pipe that is finalised first has closed its descriptor and not forgotten it, which may by then be somebody else's.
-    So this object, and with it the pipes and processes, are held here until `close`: what a cycle cannot reach is whole
-    when the iterator's finaliser runs.
+    Note [Held until closed]: an iterator may end as part of a cycle, and Python finalises the parts of one in any
+    order. A pipe that is finalised first has closed its descriptor and not forgotten it, which may by then be somebody
+    else's. So this object, and with it the pipes and processes, is held in `_open` until `close`: what somebody holds
+    is no part of a cycle that ends.
     """
 
     method = "multiprocessing"
