@@ -9,7 +9,6 @@ import faulthandler
 import gc
 import os
 import random
-import resource
 import signal
 import subprocess
 import sys
@@ -252,7 +251,6 @@ def main():
     if asked.limits:
         print(f"{asked.limits} limits of address space", flush=True)
         limits(asked.limits)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 if __name__ == "__main__":

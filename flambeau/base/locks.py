@@ -16,13 +16,14 @@ locks that are made elsewhere.
 import os
 import threading
 import time
-import weakref
+
+from .weakbag import WeakBag
 
 TRY = 0.05                    # seconds to wait for one lock before a fork,
 PATIENCE = 10.0               # and for all of them
 
-_locks: weakref.WeakSet = weakref.WeakSet()
-_finish: weakref.WeakSet = weakref.WeakSet()
+_locks = WeakBag()
+_finish = WeakBag()
 _taken: list = []             # what was taken for the fork that goes on
 _in_child: list = []
 
@@ -45,7 +46,7 @@ def in_child(function):
 def _before():
     until = time.monotonic() + PATIENCE
     try:
-        while not all(_take(held) for held in list(_finish)):
+        while not all(_take(held) for held in _finish):
             _give_back()
             if time.monotonic() > until:
                 return
@@ -68,7 +69,7 @@ def _give_back():
 
 
 def _renew():
-    for held in list(_locks):
+    for held in _locks:
         if not held._is_owned():
             held._at_fork_reinit()
     _give_back()

@@ -7,7 +7,6 @@ import contextvars
 import sys
 import threading
 import time
-import weakref
 
 import numpy as np
 
@@ -15,13 +14,14 @@ from ..backends.backend import execute
 from ..backends.memory import explained
 from ..base import settings
 from ..base.locks import in_child, new_lock
+from ..base.weakbag import WeakBag
 from . import value as values_module
 from .value import Value
 
 _refs = sys.getrefcount
 HELD = 8                      # how often a byte of an input that only the trace holds counts: results may never be
 LATER = 1 << 60               # the last reader of what an instruction that failed reads
-_traces = weakref.WeakSet()
+_traces = WeakBag()
 _registry = new_lock()
 
 
@@ -404,7 +404,7 @@ def run_all():
 @in_child
 def _after_fork():
     """Other threads did not come along, and whatever they were about to do is let go."""
-    for trace in list(_traces):
+    for trace in _traces:
         if not trace.lock._is_owned():              # this thread does not run it, further up
             trace.sealed, trace.quiet = False, _quiet()
         if trace.owner != threading.get_ident():

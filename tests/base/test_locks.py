@@ -12,6 +12,7 @@ import flambeau as torch
 from flambeau.autograd import engine
 from flambeau.backends import memory, random, threads, undisturbed
 from flambeau.base import locks
+from flambeau.base.weakbag import WeakBag
 from flambeau.tensor import dispatch
 from flambeau.trace import record
 
@@ -117,3 +118,17 @@ def test_nobody_forks_while_llvm_works():
     assert in_a_child(lambda: ended == [True] and undisturbed.undisturbed(threading.get_ident) != threading.get_ident()
                       and undisturbed.undisturbed(lambda a: a + 1, 2) == 3) == 0
     thread.join()
+
+
+def test_a_bag_forgets_the_dead():
+    class Thing:
+        pass
+    bag, kept = WeakBag(), [Thing() for _ in range(5)]
+    for thing in kept:
+        bag.add(thing)
+    for _ in range(1000):
+        bag.add(Thing())
+    assert list(bag) == kept and len(bag._held) < 200
+    kept.clear()
+    del thing
+    assert list(bag) == []
