@@ -20,12 +20,14 @@ LOOK = 1.0                    # seconds after which to look whether the thread i
 
 lock = new_lock(finish=True)  # held while LLVM works
 _tasks = None                 # where the thread takes its tasks from
-_alive = None                 # a weak reference that is empty when the thread has ended
+_life = None                  # a weak reference to its Life
 _closed = False               # whether Python is on its way out
 
 
-class Alive:
-    """Held by the thread alone, so that it goes with it."""
+class Life:
+    """Held by the thread, and by errors from it. It is gone, or over, when the thread has ended."""
+
+    over = False
 
 
 def undisturbed(work, *args):
@@ -35,14 +37,14 @@ def undisturbed(work, *args):
     if not _started():                                            # no more threads, or Python is on its way out
         with lock:
             return work(*args)
-    answers, alive = queue.SimpleQueue(), _alive
+    answers, life = queue.SimpleQueue(), _life
     _tasks.put((work, args, answers))
     while True:
         try:
             made, error = answers.get(timeout=LOOK)
             break
         except queue.Empty:
-            if alive() is None and answers.empty():
+            if not _lives(life) and answers.empty():
                 raise MemoryError("the thread on which LLVM works has ended for want of memory") from None
     try:
         if error is not None:
@@ -54,33 +56,41 @@ def undisturbed(work, *args):
 
 def _started():
     """Whether the thread is there; starts it if it is not."""
-    global _tasks, _alive
-    if _alive is not None and _alive() is not None:
+    global _tasks, _life
+    if _lives(_life):
         return True
     with lock:
-        if _alive is None or _alive() is None:
+        if not _lives(_life):
             if _closed:
                 return False
-            tasks, alive = queue.SimpleQueue(), Alive()
+            tasks, life = queue.SimpleQueue(), Life()
             try:
-                _thread.start_new_thread(_serve, (tasks, alive))
+                _thread.start_new_thread(_serve, (tasks, life))
             except (RuntimeError, MemoryError):
                 return False
-            _tasks, _alive = tasks, weakref.ref(alive)
+            _tasks, _life = tasks, weakref.ref(life)
     return True
 
 
-def _serve(tasks, alive):
-    """The life of the thread."""
-    while (task := tasks.get()) is not None:
-        work, args, answers = task
-        try:
-            with lock:
-                answer = work(*args), None
-        except BaseException as error:                            # raised again in the thread that asked
-            answer = None, error
-        answers.put(answer)
-        task = work = args = answers = answer = None              # not while waiting: they may be large
+def _lives(life):
+    found = life() if life is not None else None
+    return found is not None and not found.over
+
+
+def _serve(tasks, life):
+    """What the thread does."""
+    try:
+        while (task := tasks.get()) is not None:
+            work, args, answers = task
+            try:
+                with lock:
+                    answer = work(*args), None
+            except BaseException as error:                        # raised again in the thread that asked
+                answer = None, error
+            answers.put(answer)
+            task = work = args = answers = answer = None          # not while waiting: they may be large
+    finally:
+        life.over = True
 
 
 @atexit.register
@@ -88,14 +98,14 @@ def _close():
     """Let the thread end before Python does, after what it is doing."""
     global _closed
     _closed = True
-    if _alive is not None and _alive() is not None:
+    if _lives(_life):
         _tasks.put(None)
-        while _alive is not None and _alive() is not None:
+        while _lives(_life):
             time.sleep(0.001)
 
 
 @in_child
 def _forget():
     """The thread did not come along."""
-    global _alive
-    _alive = None
+    global _life
+    _life = None

@@ -5,14 +5,17 @@ import os
 import runpy
 import subprocess
 import sys
+import threading
 import warnings
 
 import pytest
 
 pytest.importorskip("llvmlite")
 
-from flambeau.backends import cpu
+import flambeau as torch
+from flambeau.backends import cpu, undisturbed as thread
 from flambeau.base import settings
+from flambeau.trace import plan
 
 HELPER = "define internal i64 @helper(i64 %x) {\n  %y = add i64 %x, NUMBER\n  ret i64 %y\n}\n"
 ADD = HELPER + "define i64 @NAME(i64 %x) {\n  %y = call i64 @helper(i64 %x)\n  ret i64 %y\n}\n"
@@ -334,7 +337,8 @@ def test_the_oldest_are_dropped(process):
 def test_two_processes_at_once(tmp_path):
     code = f"""
 import ctypes
-from flambeau.backends import cpu
+import flambeau as torch
+from flambeau.backends import cpu, undisturbed as thread
 for n in range(8):
     name = f"f{{n}}"
     text = {ADD!r}.replace("NAME", name).replace("NUMBER", str(n))
@@ -387,3 +391,54 @@ else:
     env = {**os.environ, "FLAMBEAU_EXECUTOR": "auto"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=env)
     assert done.returncode == 0, done.stderr
+
+
+# --- the thread on which LLVM works ---
+
+
+def test_a_program_ends_while_an_error_of_the_thread_is_held():
+    code = """
+from flambeau.backends.undisturbed import undisturbed
+try:
+    undisturbed(int, "x")
+except ValueError as error:
+    held = error                                              # and with it the frames of the thread
+assert undisturbed(lambda: 3) == 3
+print("ends")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ends\n", "")
+
+
+def test_a_thread_that_cannot_be_started_or_ends_is_done_without(monkeypatch):
+    """As it is where there is no memory for one: the work is done by whoever asks, or fails, and nobody waits."""
+    monkeypatch.setattr(thread, "LOOK", 0.05)
+    monkeypatch.setattr(thread, "_life", None)
+    monkeypatch.setattr(thread, "_tasks", None)
+
+    def refuse(*args):
+        raise RuntimeError("can't start new thread")
+    with monkeypatch.context() as patch:
+        patch.setattr(thread._thread, "start_new_thread", refuse)
+        assert thread.undisturbed(threading.get_ident) == threading.get_ident()
+    with monkeypatch.context() as patch:
+        patch.setattr(thread, "_serve", lambda tasks, life: None)              # it ends before it begins
+        with pytest.raises(MemoryError, match="has ended for want of memory"):
+            thread.undisturbed(threading.get_ident)
+    assert thread.undisturbed(threading.get_ident) != threading.get_ident()
+    thread._tasks.put(None)
+
+
+def test_llvm_is_not_asked_where_there_is_no_room(process, monkeypatch):
+    process()
+    with monkeypatch.context() as patch:
+        patch.setattr(cpu, "has_room", lambda nbytes: False)
+        with pytest.raises(MemoryError, match="LLVM needs up to 32.* MiB to compile a kernel, and there is less"):
+            cpu.function("plus5", adding("plus5", 5))
+        with torch.config.using(executor="native"):
+            monkeypatch.setattr(plan, "_plans", {})
+            monkeypatch.setattr(plan, "_kernels", {})
+            monkeypatch.setattr(plan, "_tight", [])
+            with pytest.warns(UserWarning, match="no memory to compile with.*reference executor"):
+                assert (torch.arange(3.0) * 1.375 + 2.5).tolist() == [2.5, 3.875, 5.25]
+    assert call(cpu.function("plus5", adding("plus5", 5)), 37) == 42
