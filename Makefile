@@ -1,9 +1,9 @@
-# Everything needs python3, make and git; the rest goes into .venv. A second run finds it there.
+# Everything needs python3 with its venv module, and make; the rest goes into .venv. A second run finds it there.
 PYTHON ?= python3
 VENV   ?= .venv
 PY     := $(VENV)/bin/python
 
-.PHONY: run test executors conformance check docs bench clean
+.PHONY: run test executors processors conformance check docs bench clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -16,6 +16,9 @@ test: $(VENV)/.has-test               ## every test that does not need PyTorch
 executors: $(VENV)/.has-test          ## the same tests with each executor pinned
 	FLAMBEAU_EXECUTOR=native $(PY) -m pytest -n 2 -q --ignore=tests/torch
 	FLAMBEAU_EXECUTOR=reference $(PY) -m pytest -n 2 -q --ignore=tests/torch
+
+processors: $(VENV)/.has-test         ## the tests of native code, compiled for each processor that this one can stand for
+	$(PY) -m tests.processors -n 2
 
 conformance: $(VENV)/.has-conformance ## the same samples through PyTorch
 	$(PY) -m pytest -n 2 -q tests/torch
@@ -34,7 +37,10 @@ bench: $(VENV)/.has-conformance       ## one file per question, each prints its 
 clean:
 	rm -rf $(VENV) site examples/out build *.egg-info
 
+# Debian and Ubuntu have venv in a package of its own. Without it, `python3 -m venv` would leave half a folder behind.
 $(PY):
+	@command -v $(PYTHON) >/dev/null || { echo "There is no $(PYTHON): install Python, or name one: make PYTHON=python3.13" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) has no venv module: on Debian and Ubuntu, apt install python3-venv" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
 # .has-NAME says that the package is installed, in place, with the extra NAME of this pyproject.toml.

@@ -19,7 +19,7 @@ import flambeau
 
 HERE = Path(__file__).parent
 NAV = ["index", "training", "porting", "data", "saving", "amp", "distributions", "compile", "design", "native",
-       "operations", "autograd", "numpy", "random", "errors", "differences", "conformance", "speed"]
+       "processors", "operations", "autograd", "numpy", "random", "errors", "differences", "conformance", "speed"]
 API = ["flambeau", "flambeau.Tensor", "flambeau.nn", "flambeau.nn.functional", "flambeau.nn.init",
        "flambeau.nn.utils", "flambeau.optim", "flambeau.optim.lr_scheduler", "flambeau.utils.data", "flambeau.amp",
        "flambeau.distributions", "flambeau.func", "flambeau.serialization", "flambeau.linalg", "flambeau.special",
@@ -78,11 +78,6 @@ def signature_of(found, method):
     """The arguments of a function, method or operation, as text; nothing for a property."""
     if isinstance(found, property):
         return ""
-    op = getattr(found, "op", found)            # an operation's signature is that of its meaning
-    for heading, first in (("ref", 1), ("of", 0), ("view", 0), ("meta", 0)):
-        meaning = getattr(op, heading, None) if isinstance(op, type) else None
-        if inspect.isfunction(meaning):
-            return str(inspect.Signature(list(inspect.signature(meaning).parameters.values())[first + method:]))
     try:
         given = inspect.signature(found)
         bound = method and next(iter(given.parameters), "") in ("self", "input")

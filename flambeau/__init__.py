@@ -13,7 +13,7 @@ from .autograd.modes import (
 )
 from .backends import threads as _threads
 from .backends.memory import OutOfMemoryError
-from .base import dtypes as _dtypes, layout as _layout
+from .base import dtypes as _dtypes, layout as _layout, tracebacks as _tracebacks
 from .base.dtypes import can_cast, dtype, finfo, get_default_dtype, iinfo, promote_types, set_default_dtype
 from .base.layout import layout, memory_format
 from .base.spec import Size, device, set_default_device
@@ -30,6 +30,7 @@ from .tensor.storage import UntypedStorage
 from .tensor.subclass import DisableTorchFunctionSubclass
 from .tensor.tensor import Tensor
 
+_tracebacks.install()
 _forms.attach_all()
 from .tensor import (
     about as _about,

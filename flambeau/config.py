@@ -46,6 +46,25 @@ def _folder(name, given):
     return text and _os.path.abspath(_os.path.expanduser(text))
 
 
+def _processor(name, given):
+    if not isinstance(given, str):
+        raise ValueError(f"config.{name} = {given!r}: must be a string such as 'native'")
+    from .backends import cpu
+    cpu.check_processor(given)
+    return given
+
+
+def _set_processor(given):
+    from .backends import cpu
+    from .trace import plan
+    try:
+        _record.run_all()                      # see Note [Run before the switch]
+    finally:
+        _settings.cpu = given
+        cpu.renew_processor()
+        plan.forget()
+
+
 def _set_executor(given):
     try:
         _record.run_all()                      # see Note [Run before the switch]
@@ -61,10 +80,11 @@ def _set_objects(name):
     return put
 
 
-_CHECKS = {"executor": _one_of(_settings.EXECUTORS), "num_threads": _integer(1), "trace_instructions": _integer(1),
+_CHECKS = {"executor": _one_of(_settings.EXECUTORS), "num_threads": _integer(1), "cpu": _processor,
+           "tracebacks": _one_of(_settings.TRACEBACKS), "trace_instructions": _integer(1),
            "trace_bytes": _integer(1), "cache_bytes": _integer(), "object_dir": _folder, "object_bytes": _integer(0)}
 _READ = {"num_threads": _threads.get_num_threads}                    # those that somebody else holds
-_WRITE = {"executor": _set_executor, "num_threads": _threads.set_num_threads,
+_WRITE = {"executor": _set_executor, "cpu": _set_processor, "num_threads": _threads.set_num_threads,
           "object_dir": _set_objects("object_dir"), "object_bytes": _set_objects("object_bytes")}
 
 
@@ -144,3 +164,5 @@ class Config(_types.ModuleType):
 
 _config = _sys.modules[__name__]
 _config.__class__ = Config
+if _settings.cpu != "native":                  # said at import, as with every other variable that makes no sense
+    _processor("cpu", _settings.cpu)

@@ -7,9 +7,12 @@ for an attribute. A name that is missing from a module that is there (`torch.stf
 `hasattr` says the truth.
 """
 import functools
+from importlib import import_module
 from types import ModuleType
 
 from .base.errors import here, line_of
+from .base.names import attribute_error
+from .tensor.forms import namespace
 
 _EXPORT = "save the state_dict and export with PyTorch"
 _QUANTISE = "quantise with PyTorch from the same state_dict"
@@ -98,9 +101,15 @@ def hint_for(name):
 
 def no_attribute(module, name):
     """The error of asking a module that is there for something that is not; `module` by the name PyTorch has for it."""
+    def names():
+        try:
+            return dir(import_module(f"{__package__}{module.removeprefix('torch')}"))
+        except ImportError:
+            return ()
     hint = hint_for(f"{module}.{name}")
-    return AttributeError(f"module {module!r} has no attribute {name!r}: Flambeau has no {module}.{name}"
-                          + (f"; {hint}" if hint else ""), name=name)
+    if module == "torch" and not hint and name in namespace["nn.functional"]:
+        hint = f"use torch.nn.functional.{name}"
+    return attribute_error(module, name, names, hint)
 
 
 class Missing:

@@ -1,4 +1,10 @@
 """Special functions; each is declared in `ops/special.py` or `ops/math.py`."""
+from .base.names import attribute_error
 from .tensor.forms import namespace
 
 globals().update(namespace["special"])
+__all__ = list(namespace["special"])                 # what `help` of the module lists
+
+
+def __getattr__(name):
+    raise attribute_error("torch.special", name, globals().keys)

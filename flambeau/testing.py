@@ -2,6 +2,7 @@
 import numpy as np
 
 from .base import dtypes
+from .base.names import attribute_error
 from .tensor.dispatch import array_of
 from .tensor.tensor import Tensor
 
@@ -69,3 +70,7 @@ def _compare_tensors(a, b, where, rtol, atol, equal_nan, check_device, check_dty
 def _fail(words, where, msg):
     words += f"\n\nThe failure occurred for item {where}" if where else ""
     raise AssertionError(msg(words) if callable(msg) else msg or words)
+
+
+def __getattr__(name):
+    raise attribute_error("torch.testing", name, globals().keys)

@@ -82,6 +82,16 @@ def test_the_page_on_native_execution_is_complete():
     assert not missing, f"docs/native.md says nothing about {', '.join(sorted(missing))}"
 
 
+def test_the_page_on_contributing_names_the_commands_as_they_are():
+    """Every target of the Makefile that is for people has a row, and what `.ci/run` runs comes first, in its order."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `make (\w+)` \|", text, re.MULTILINE)
+    targets = re.findall(r"^(\w+):.*##", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    checked = re.findall(r"^make (\w+)$", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(rows) == sorted(targets) and rows[:len(checked)] == checked
+    assert f"it is the first\n{['one', 'two', 'three', 'four', 'five', 'six'][len(checked) - 1]}," in text
+
+
 def sessions(source):
     """(name, docstring, line) of each docstring in `source` that shows a session."""
     for node in ast.walk(ast.parse(source)):

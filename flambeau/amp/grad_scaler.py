@@ -173,11 +173,20 @@ class GradScaler:
         return state["found_inf_per_device"]
 
     def _hand_over(self, optimizer, state, args, kwargs):
-        """Step an optimizer that unscales by itself, from its attributes `grad_scale` and `found_inf`."""
+        """Step an optimizer that unscales by itself: from its attributes `grad_scale` and `found_inf`, or, the older
+        way, from the scaler itself, which a `step` with an argument `grad_scaler` is given."""
+        from inspect import signature
         if state["stage"] is OptState.READY:
             self._check_inf_per_device(optimizer)
         self._check_seen(state)
         unscaled = state["stage"] is OptState.UNSCALED
+        if "grad_scaler" in signature(optimizer.step).parameters:
+            warn("GradScaler is going to stop passing itself as a keyword argument to the passed optimizer. In the "
+                 "near future GradScaler registers `grad_scale: Tensor` and `found_inf: Tensor` to the passed "
+                 "optimizer and let the optimizer use them directly.", FutureWarning)
+            made = optimizer.step(*args, **{**kwargs, "grad_scaler": self})
+            state["stage"] = OptState.STEPPED
+            return made
         found = [seen.to(self._scale.device) for seen in state["found_inf_per_device"].values()]
         optimizer.grad_scale = None if unscaled else self._scale
         optimizer.found_inf = sum(found[1:], found[0])

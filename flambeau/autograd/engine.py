@@ -3,11 +3,12 @@
 Nodes run in the order of their making, latest first, as in PyTorch; nothing recurses, so a graph of any depth will
 do. Broadcasting and dtype promotion are undone here, once, for every rule.
 """
+import functools
 import heapq
 import itertools
 
 from ..base import settings
-from ..base.errors import here, line_of, name_of, user_frame
+from ..base.errors import here, line_of, name_of, user_frame, warn
 from ..base.layout import contiguous_format
 from ..base.locks import new_lock
 from ..base.op import door
@@ -431,7 +432,7 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     if inputs is not None:
         inputs = _ends(inputs)
         if not inputs:
-            raise RuntimeError("`inputs` argument to `backward` cannot be empty.")
+            raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
     grads = _root_grads(tensors, given)
     roots = _roots(tensors)
     wanted = None
@@ -440,14 +441,27 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
         for t in inputs:
             t.retain_grad()                                        # which gives a non-leaf its .grad
     retain = create_graph if retain_graph is None else retain_graph
+    if create_graph:
+        warn_of_cycle()
     execute(roots, grads, retain, create_graph, wanted)
     milestone(settings.trace_instructions // 4)
+
+
+@functools.cache                           # once in a process, as in PyTorch
+def warn_of_cycle():
+    """Say what `create_graph=True` does to the leaves' `.grad`."""
+    warn("Using backward() with create_graph=True will create a reference cycle between the parameter and its gradient "
+         "which can cause a memory leak. We recommend using autograd.grad when creating the graph to avoid this. If "
+         "you have to use this function, make sure to reset the .grad fields of your parameters to None after use to "
+         "break the cycle and avoid the leak.")
 
 
 def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, only_inputs=True,
          allow_unused=None, is_grads_batched=False, materialize_grads=False):
     """The gradients of `outputs` for each of `inputs`, without touching any `.grad`."""
     outputs, inputs = _ends(outputs), _ends(inputs)
+    if not inputs:
+        raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
     given = _as_tuple(grad_outputs) if grad_outputs is not None else (None,) * len(outputs)
     if len(given) != len(outputs):
         raise RuntimeError(f"got {len(outputs)} tensors and {len(given)} gradients")
@@ -470,7 +484,7 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
             if materialize_grads:
                 if isinstance(t, _End):
                     raise RuntimeError("materialize_grads cannot be used when the given input is a GradientEdge")
-                g = door.zeros_like(t)
+                g = door.zeros_like(t).requires_grad_()        # so that it can be differentiated again
             elif not allow_unused:
                 raise RuntimeError(f"The differentiated Tensor at index {len(made)} appears to not have been used in "
                                    "the graph. Set allow_unused=True if this is the desired behavior." + _about(t))

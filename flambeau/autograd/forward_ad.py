@@ -85,6 +85,7 @@ def unpack_dual(tensor, *, level=None):
         primal = tensor.view_as(tensor)
     finally:
         modes.level = before
+    primal._dual_of = dual_itself                  # a view that does not look at the tangent
     return UnpackedDualTensor(primal, t)
 
 
@@ -155,6 +156,8 @@ def set_tangents(outs, tangents):
             level, modes.level = modes.level, -1
             try:
                 out._tangent = (level, _laid(t, out.spec))
+                if out._base is not None and out._dual_of is None:
+                    out._dual_of = dual_itself         # what jvp says is its tangent, not that of what it looks at
             finally:
                 modes.level = level
 

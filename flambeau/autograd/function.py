@@ -17,6 +17,8 @@ class FunctionCtx(Node):
 
     takes_none = True             # backward runs even where no gradient came, with zeros in its place
     materialize = True
+    _materialize_non_diff_grads = True
+    plain_at: tuple = ()          # the results that are marked non-differentiable, by number
     to_save: tuple = ()
     to_save_forward: tuple = ()
     dirty: tuple = ()
@@ -77,12 +79,17 @@ class FunctionCtx(Node):
         if self.kept is None and self.had_kept:
             raise second_error(self)
         if self.materialize:
-            grads = tuple(g if g is not None or kind is None else door.full(kind.shape, 0, kind.dtype, kind.device)
-                          for g, kind in zip(grads, self.outs, strict=True))
-        rule = self.function.backward
+            left = () if self._materialize_non_diff_grads else self.plain_at
+            grads = tuple(g if g is not None or kind is None or nr in left
+                          else door.full(kind.shape, 0, kind.dtype, kind.device)
+                          for nr, (g, kind) in enumerate(zip(grads, self.outs, strict=True)))
+        rule, other = self.function.backward, self.function.vjp
         if rule is Function.backward:
-            rule = self.function.vjp
-        made = rule(self, *grads)
+            rule = other
+        elif other is not Function.vjp:
+            raise RuntimeError("Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You "
+                               "should only implement one of them.")
+        made = rule(self, list(grads)) if self.function.boxed_grads_call else rule(self, *grads)
         made = made if isinstance(made, tuple) else tuple(made) if isinstance(made, list) else (made,)
         wanted = len(self.is_tensor)
         if len(made) > wanted and all(g is None for g in made[wanted:]):
@@ -113,6 +120,8 @@ class FunctionMeta(type):
 
 class Function(metaclass=FunctionMeta):
     """Subclass it, write `forward` and `backward` as static methods, and call `apply`."""
+
+    boxed_grads_call = False      # whether backward takes its gradients in one list, which it may empty
 
     def __init__(self, *args, **kwargs):
         raise RuntimeError(f"{type(self)} should not be instantiated. Methods on autograd functions are all static, so "
@@ -148,9 +157,25 @@ class Function(metaclass=FunctionMeta):
                                   "forward mode AD.")
 
     @classmethod
+    def _in_order(cls, args, kwargs, defaults):
+        """The arguments in `forward`'s order, so that a tensor given by name has its gradient; (args, keyword-only).
+
+        With `defaults` those are filled in, since `setup_context` sees all of its inputs.
+        """
+        from inspect import signature
+        given = signature(cls.forward).bind(*args, **kwargs) if defaults else \
+            signature(cls.forward).bind(None, *args, **kwargs)                # None stands for ctx
+        if defaults:
+            given.apply_defaults()
+        return given.args if defaults else given.args[1:], given.kwargs
+
+    @classmethod
     def apply(cls, *args, **kwargs):
         """Run the operation on `args` and record it."""
         Tensor = door.tensor
+        separate = cls.setup_context is not Function.setup_context
+        if kwargs or separate:
+            args, kwargs = cls._in_order(args, kwargs, separate)
         ctx = cls._node_class()
         tensors = [a for a in args if isinstance(a, Tensor)]
         ctx.is_tensor = tuple(isinstance(a, Tensor) for a in args)
@@ -158,7 +183,6 @@ class Function(metaclass=FunctionMeta):
         ctx.needs_input_grad = tuple(isinstance(a, Tensor) and modes.grad and requires(a) for a in args)
         edges = tuple(edge_of(t) if requires(t) else None for t in tensors) if tracked else ()
         ctx.seq = next(_count)            # after the nodes that the edges may have made
-        separate = cls.setup_context is not Function.setup_context
         tangents = door.tangents_of(args) if modes.level >= 0 else None
         before, modes.grad = modes.grad, False
         level, modes.level = modes.level, -1
@@ -177,14 +201,25 @@ class Function(metaclass=FunctionMeta):
         ctx.n_outputs = len(outs)
         ctx.kinds = tuple(t.spec for t in tensors)
         ctx.edges = edges
-        _check_dirty(cls, ctx, outs)
-        for nr, o in enumerate(outs):
+        ctx.plain_at = tuple(nr for nr, o in enumerate(outs) if any(o is t for t in ctx.non_differentiable))
+        _check_dirty(cls, ctx, outs, tensors)
+        given = list(outs)
+        for nr, o in enumerate(given):
             if isinstance(o, Tensor):
-                outs[nr] = _result(ctx, o, nr, tensors, tracked)
+                first = next(i for i, other in enumerate(given) if other is o)
+                if first == nr:
+                    outs[nr] = _result(ctx, o, nr, tensors, tracked)
+                else:                     # the same result twice is one tensor, whose gradient is the last one's
+                    outs[nr] = outs[first]
+                    if outs[nr]._node is ctx:
+                        outs[nr]._nr = nr
         if tracked:
             ctx.kept = tuple(_keep(ctx, t, out, outs) for t in ctx.to_save)
             ctx.had_kept = any(k is not None for k in ctx.kept)
         if tangents is not None:
+            if ctx.materialize:
+                tangents = [door.zeros_like(a).detach() if t is None and isinstance(a, Tensor) and
+                            a.spec.dtype.category >= 2 else t for a, t in zip(args, tangents, strict=True)]
             door.set_tangents(outs, cls.jvp(ctx, *tangents))
         # a result among these would hold itself
         ctx.to_save = ctx.to_save_forward = ctx.dirty = ctx.non_differentiable = ()
@@ -198,8 +233,11 @@ class InplaceFunction(Function):
         super().__init__(inplace)
 
 
-def _check_dirty(cls, ctx, outs):
+def _check_dirty(cls, ctx, outs, inputs):
     for t in ctx.dirty:
+        if t._base is not None and not any(t is given for given in inputs):
+            raise RuntimeError("mark_dirty received a tensor that was not an input. It is a view of a tensor that "
+                               f"{cls.__name__}.forward made; only inputs that were modified in place are dirty.")
         door.before_write(t, cls.__name__, bytes=False)
         if not any(o is t for o in outs):
             raise RuntimeError("Some elements marked as dirty during the forward method were not returned as output. "
@@ -219,7 +257,7 @@ def _result(ctx, out, nr, inputs, tracked):
             out = look
             if source is not None and not plain:
                 out._base = source._base if source._base is not None else source
-        if source is not None and not plain:
+        if (source is not None or out._base is not None) and not plain:
             out._view_of = "custom"
             out._seen = out.storage.version
     if plain or not tracked:

@@ -7,6 +7,7 @@ from .modes import modes, tell
 from .node import Node, accumulator, edge_of, requires
 
 # The last field keeps PyTorch's graph alive where only its C++ side holds it; a node of ours is held by the edge.
+BACKWARDS_AT_ONCE = 10_000        # how many may have started since one that is still running
 GradientEdge = namedtuple("GradientEdge", ["node", "output_nr", "ownership_token"], defaults=(None,))
 
 
@@ -66,11 +67,13 @@ def register_multi_grad_hook(tensors, fn, *, mode="all"):
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
     if mode == "any":
-        last = [None]                     # the backward that it was called in
+        called: set = set()               # the backwards that it was called in; several may run, in threads or nested
 
         def first(g):
-            if last[0] != modes.walk[0]:
-                last[0] = modes.walk[0]
+            number = modes.walk[0]
+            if number not in called:
+                called.difference_update([n for n in called if n < number - BACKWARDS_AT_ONCE])
+                called.add(number)
                 fn(g)
         return _Handles([t.register_hook(first) for t in tensors if requires(t)])
 

@@ -73,7 +73,15 @@ class _Switch:
 
 
 class no_grad(_Switch):
-    """Record no gradients inside."""
+    """Record no gradients inside.
+
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> with torch.no_grad():
+    ...     y = x * 2
+    ...
+    >>> y.requires_grad
+    False
+    """
 
     def __new__(cls, orig_func=None):
         made = object.__new__(cls)

@@ -11,7 +11,7 @@ import itertools
 import weakref
 import zlib
 
-from ..base.errors import line_of, name_of
+from ..base.errors import here, line_of, name_of
 from ..base.op import door
 from .modes import modes
 
@@ -80,6 +80,8 @@ class Node:
         return Handle(self.tensor_hooks.setdefault(nr, {}), fn)
 
     def __call__(self, *grads):
+        if len(grads) != self.n_outputs:
+            raise TypeError(f"expected {self.n_outputs} arguments, got {len(grads)} instead")
         return self.backward(grads)
 
     def backward(self, grads):
@@ -564,10 +566,20 @@ def flat(kept):
 
 
 def second_error(node):
-    """PyTorch's second-backward error, and after it the line of the first."""
+    """PyTorch's second-backward error, and after it the line of the first, and what is most likely meant.
+
+    Where both are one line, it is a loop, and the graph of an earlier step hangs on something that was carried over.
+    """
+    again = line_of(node.released) == line_of(here())
+    if again:
+        way_out = "Something is carried from one step to the next, as a hidden state or a sum of losses: detach() it " \
+                  "before it is used again (of losses, add up loss.item()). Or run the forward pass anew in every step."
+    else:
+        way_out = "Run the forward pass again, or add the losses up and run one backward. A second one over the same " \
+                  "graph needs backward(retain_graph=True) there."
     return RuntimeError(
         "Trying to backward through the graph a second time (or directly access saved tensors after they have already "
         "been freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). "
         "Specify retain_graph=True if you need to backward through the graph a second time or if you need to access "
-        f"saved tensors after calling backward.\n  The first backward was at {line_of(node.released)}; {node.name()} "
-        f"was made at {line_of(node.site)}.\n  Write backward(retain_graph=True) there, or run the forward pass again.")
+        f"saved tensors after calling backward.\n  The first backward was at {line_of(node.released)}"
+        f"{' too, in an earlier step' if again else ''}; {node.name()} was made at {line_of(node.site)}.\n  {way_out}")

@@ -39,12 +39,12 @@ def host(dtype):
     return any_host(dtype, TapKernels)
 
 
-def convolve(dtype, x, weight, y, stride, padding, dilation, groups=1, transposed=False, bias=False, relu=False):
-    """Steps for y = the convolution of x with weight (or the transposed one), plus a bias per channel, and relu.
+def convolve(dtype, x, weight, y, stride, padding, dilation, groups=1, transposed=False):
+    """Steps for y = the convolution of x with weight (or the transposed one).
 
     `x`, `weight` and `y` are (shape, strides in elements): [N, C, *size], [O, C / groups, *kernel] and [N, O, *out];
-    transposed, x has the O channels and y the C. The buffers are x, weight, y and, if there is one, the bias, which is
-    contiguous. The steps write disjoint parts of y. None where there is no native way.
+    transposed, x has the O channels and y the C. The buffers are x, weight and y. The steps write disjoint parts of y.
+    None where there is no native way.
     """
     dtype = getattr(dtype, "name", dtype)
     n = len(x[0]) - 2
@@ -55,14 +55,14 @@ def convolve(dtype, x, weight, y, stride, padding, dilation, groups=1, transpose
                                  for fill, given in ((1, stride), (0, padding), (1, dilation))]
     O, C = weight.size[0] // groups, weight.size[1]
     if weight.size[2:] == stride == (1, 1, 1) and not any(padding):
-        found = pointwise(dtype, x, weight, y, groups, transposed, bias, relu)
+        found = pointwise(dtype, x, weight, y, groups, transposed)
         if found:
             return [found]
     if not transposed:
         reach = [[(k, k * d - p) for k in range(size)]
                  for size, d, p in zip(weight.size[2:], dilation, padding, strict=True)]
         job = Job(dtype, x, taps_of(reach, weight), y, 0, stride, O, C, weight.step[0], weight.step[1],
-                  O * weight.step[0], groups, int(bias), int(relu))
+                  O * weight.step[0], groups)
         return whole([plan(job)])
     steps = []
     for residue in product(*map(range, stride)):
@@ -74,11 +74,11 @@ def convolve(dtype, x, weight, y, stride, padding, dilation, groups=1, transpose
         part = Layout((*y.size[:2], *size), (*y.step[:2], *[t * s for t, s in zip(y.step[2:], stride, strict=True)]))
         start = sum(r * t for r, t in zip(residue, y.step[2:], strict=True))
         steps.append(plan(Job(dtype, x, taps_of(reach, weight), part, start, (1, 1, 1), C, O, weight.step[1],
-                              weight.step[0], O * weight.step[0], groups, int(bias), int(relu))))
+                              weight.step[0], O * weight.step[0], groups)))
     return whole(steps)
 
 
-def pointwise(dtype, x, weight, y, groups, transposed, bias, relu):
+def pointwise(dtype, x, weight, y, groups, transposed):
     """The step of a convolution of one tap: a product of matrices. None where positions do not lie evenly."""
     m, k = weight.size[0] // groups, weight.size[1]
     a, each = (weight.step[0], weight.step[1]), m * weight.step[0]
@@ -88,8 +88,7 @@ def pointwise(dtype, x, weight, y, groups, transposed, bias, relu):
     if None in across:
         return None
     found = gemm(m, math.prod(y.size[2:]), k, dtype, (*a, 0, each), (x.step[1], across[0], x.step[0], k * x.step[1]),
-                 (y.step[1], across[1], y.step[0], m * y.step[1]), (x.size[0], groups), beta=float(bias),
-                 add=(1, 0, 0, m) if bias else None, relu=relu)
+                 (y.step[1], across[1], y.step[0], m * y.step[1]), (x.size[0], groups))
     if found:
         found.ints[FIELDS.index("turned")] ^= 1              # here the weight is the second buffer, and the left factor
     return found
@@ -97,7 +96,7 @@ def pointwise(dtype, x, weight, y, groups, transposed, bias, relu):
 
 # What is asked of one step: y at `start`, of `m` channels from `channels` in each group, along `taps`; the weight's
 # strides by output channel, input channel and group.
-Job = namedtuple("Job", "dtype x taps y start stride m channels a_m a_c a_g groups bias relu")
+Job = namedtuple("Job", "dtype x taps y start stride m channels a_m a_c a_g groups")
 
 
 def whole(steps):
@@ -184,8 +183,7 @@ def plan_forth(machine, job):
              m_tiles=-(-m // m_tile), channels=channels, block=block, a_m=job.a_m, a_c=job.a_c, a_g=job.a_g,
              exact=int(exact), even=int(even), y_row=max(vectors) * lanes,
              x_room=block * len(depths) * f["plane"] + 2 * lanes, y_room=1 if exact else m_tile * max(vectors) * lanes,
-             height=height, width=width, relu=job.relu, has_bias=job.bias, depth_at=len(FORTH),
-             table_at=len(FORTH) + len(depths), **target(job))
+             height=height, width=width, depth_at=len(FORTH), table_at=len(FORTH) + len(depths), **target(job))
     if (f["x_room"] + f["y_room"]) * machine.size > STACK:
         return None
     tiles = images * f["row_blocks"] * f["col_blocks"] * f["m_tiles"]
@@ -228,7 +226,7 @@ def plan_spots(machine, job):
              flat=int(flat), m_wide=m_wide, z_row=up(rows * cols, lanes),
              x_room=block * len(depths) * f["plane"] + 2 * lanes, a_room=(block * len(taps) + lanes) * m_wide,
              y_room=pieces * rows * cols * m_wide, z_room=m_wide * up(rows * cols, lanes), height=height, width=width,
-             relu=job.relu, has_bias=job.bias, depth_at=len(SPOTS), table_at=len(SPOTS) + len(depths),
+             depth_at=len(SPOTS), table_at=len(SPOTS) + len(depths),
              rows_at=len(SPOTS) + len(depths) + 2 * block * len(taps) + 2,
              weights_at=len(SPOTS) + len(depths) + 2 * block * len(taps) + 2 + rows * cols, **target(job))
     if (f["x_room"] + f["a_room"] + f["y_room"] + f["z_room"]) * machine.size > STACK:

@@ -20,6 +20,7 @@ from ..base import settings
 from ..base.errors import warn
 from .disk import SEE, Disk, referred, warnings
 from .memory import has_room, words
+from .processor import choose
 from .undisturbed import lock as _lock, undisturbed
 
 PIPELINE = 1                  # part of every object's key: raise it when the way of compiling below changes
@@ -47,33 +48,59 @@ def function(name, text, symbols=None):
 def functions(texts, symbols=None):
     """{name: text} to {name: address}. Texts that have to be compiled are compiled together, which is quicker.
 
-    So what a text defines beside its function has to be internal or private.
+    So what a text defines beside its function has to be internal or private. Where some cannot be compiled or linked,
+    all others are, and NotCompiled says which.
     """
     host = _the_host()
     keys = {name: host.key(text) for name, text in texts.items()}
     if any((key, name) not in _addresses for name, key in keys.items()):
-        undisturbed(_place, texts, keys, symbols)
+        failed = undisturbed(_place, texts, keys, symbols)
         while warnings:
             warn(warnings.pop(0))
+        if failed:
+            raise NotCompiled(failed)
     return {name: _addresses[key, name] for name, key in keys.items()}
 
 
 def _place(texts, keys, symbols):
-    """Put the machine code of `texts` in memory, and note the addresses."""
-    global compiled
-    host = _the_host()
-    missing = {keys[name]: text for name, text in texts.items() if not _find(keys[name], symbols)}
-    if missing:
-        code = host.compile(missing.values())
-        compiled += len(missing)
-        whole = hashlib.sha256("".join(missing).encode()).hexdigest() if len(missing) > 1 else next(iter(missing))
-        _libraries.update(dict.fromkeys([whole, *missing], host.place(code, symbols)))
-        host.disk.write(whole, code)
-        for key in missing if len(missing) > 1 else ():
-            host.disk.write(key, SEE + whole.encode())
+    """Put the machine code of `texts` in memory, and note the addresses. Gives {name: why} of those that failed.
+
+    Nothing is noted, in memory or on the disk, before its symbols were looked up: that is when LLVM links an object,
+    and finds that it calls something which is not there. A batch with such a text in it is compiled one by one.
+    """
+    missing, failed = {}, {}
     for name, key in keys.items():
-        if (key, name) not in _addresses:
-            _addresses[key, name] = host.address(_libraries[key], name)
+        if (key, name) not in _addresses and not _find(key, name, symbols):
+            missing[name] = key
+    if len(missing) > 1:
+        failed = _compile(missing, texts, symbols)
+    if failed or len(missing) == 1:
+        failed = {}
+        for name, key in missing.items():
+            failed |= _compile({name: key}, texts, symbols)
+    return failed
+
+
+def _compile(missing, texts, symbols):
+    """Compile the texts of `missing`, {name: key}, as one object and note it; or give {name: why} for all of them."""
+    global compiled
+    host, names = _the_host(), {}
+    for name, key in missing.items():
+        names.setdefault(key, []).append(name)                    # a text may be asked for by several names
+    try:
+        code = host.compile([texts[some[0]] for some in names.values()])
+        library = host.place(code, symbols)
+        addresses = {(key, name): host.address(library, name) for name, key in missing.items()}
+    except (RuntimeError, OSError) as error:                      # LLVM's; what is out of memory goes on
+        return dict.fromkeys(missing, str(error))
+    compiled += len(names)
+    whole = hashlib.sha256("".join(names).encode()).hexdigest() if len(names) > 1 else next(iter(names))
+    _libraries.update(dict.fromkeys([whole, *names], library))
+    _addresses.update(addresses)
+    host.disk.write(whole, code)
+    for key in names if len(names) > 1 else ():
+        host.disk.write(key, SEE + whole.encode())
+    return {}
 
 
 def assembly(text):
@@ -82,10 +109,36 @@ def assembly(text):
     return undisturbed(lambda: host.machine.emit_assembly(host.parse(text, host.llvm.create_context())))
 
 
+def processor():
+    """What code is compiled for (see processor.py)."""
+    return _the_host().processor
+
+
+def target():
+    """What the text of a kernel has to know of it."""
+    return _the_host().target
+
+
+def llvm_version():
+    """Which LLVM compiles."""
+    return ".".join(map(str, _the_host().llvm.llvm_version_info))
+
+
 def vector_bytes():
-    """The bytes of this machine's widest vectors."""
-    features = _the_host().features
-    return 64 if features.get("avx512f") else 32 if features.get("avx2") else 16
+    """The bytes of the widest vectors."""
+    return _the_host().target.vector_bytes
+
+
+def check_processor(text):
+    """Refuse, with a ValueError, a processor that kernels cannot be compiled for here."""
+    _the_host().chosen(text)
+
+
+def renew_processor():
+    """Look again at which processor code is compiled for; what was compiled stays as it is."""
+    with _lock:
+        if _host is not None:
+            _host.aim(settings.cpu)
 
 
 def renew_disk():
@@ -97,20 +150,29 @@ def renew_disk():
         warn(warnings.pop(0))
 
 
-def _find(key, symbols):
-    """Whether the object of `key` is in memory, if need be from the disk."""
+def _find(key, name, symbols):
+    """Whether `name` of the object of `key` is in memory, if need be from the disk; then its address is noted."""
     global loaded
-    if key not in _libraries:
-        code, whole = _host.disk.read(key), key
+    library, whole, code = _libraries.get(key), key, None
+    if library is None:
+        code = _host.disk.read(key)
         if code and code.startswith(SEE):                         # compiled together with others
             whole = referred(code)
-            code = None if whole in _libraries else _host.disk.read(whole)
+            library = _libraries.get(whole)
+            code = _host.disk.read(whole) if library is None else None
+    try:
         if code and not code.startswith(SEE):
-            _libraries[whole] = _host.place(code, symbols)
-        if whole in _libraries:
-            _libraries[key] = _libraries[whole]
-            loaded += 1
-    return key in _libraries
+            library = _host.place(code, symbols)
+        if library is None:
+            return False
+        address = _host.address(library, name)
+    except (RuntimeError, OSError) as error:
+        _host.disk.distrust(key, error)
+        return False
+    loaded += key not in _libraries
+    _libraries[whole] = _libraries[key] = library
+    _addresses[key, name] = address
+    return True
 
 
 def _the_host():
@@ -134,6 +196,14 @@ class NoCompiler(ImportError):
     """There is no LLVM here that could be loaded."""
 
 
+class NotCompiled(RuntimeError):
+    """Some texts could not be compiled, or linked; `failed` is {name: what LLVM says}."""
+
+    def __init__(self, failed):
+        self.failed = failed
+        super().__init__("\n".join(dict.fromkeys(failed.values())))
+
+
 class Host:
     """LLVM, set up for the machine that this process runs on."""
 
@@ -148,16 +218,26 @@ class Host:
         self.llvm = llvm
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        target, cpu = llvm.Target.from_default_triple(), llvm.get_host_cpu_name()
+        self.version = f"{PIPELINE} {llvmlite.__version__} {llvm.llvm_version_info}"
         self.features = llvm.get_host_cpu_features()
-        flat = self.features.flatten()
-        # small and position-independent: an object's parts lie side by side, what it calls is reached through a table
-        self.machine = target.create_target_machine(cpu=cpu, features=flat, opt=2, reloc="pic", codemodel="small")
-        self.head = f'target triple = "{target.triple}"\ntarget datalayout = "{self.machine.target_data}"\n'
-        self.kind = "\0".join((f"{PIPELINE} {llvmlite.__version__} {llvm.llvm_version_info}", target.triple, cpu, flat))
+        self.aim(settings.cpu)
         self.jit = llvm.create_lljit_compiler(self.machine, use_jit_link=os.name != "nt")
         self.disk = Disk(settings.object_dir, settings.object_bytes)
         self.numbers = itertools.count()
+
+    def chosen(self, text):
+        """The Processor that `text` names, on this machine."""
+        return choose(text, self.llvm.get_default_triple(), self.llvm.get_host_cpu_name(), self.features)
+
+    def aim(self, text):
+        """Compile for the processor that `text` names from now on."""
+        self.processor = goal = self.chosen(text)
+        self.target = goal.target
+        # small and position-independent: an object's parts lie side by side, what it calls is reached through a table
+        self.machine = self.llvm.Target.from_triple(goal.triple).create_target_machine(
+            cpu=goal.cpu, features=goal.flags, opt=2, reloc="pic", codemodel="small")
+        self.head = f'target triple = "{goal.triple}"\ntarget datalayout = "{self.machine.target_data}"\n'
+        self.kind = "\0".join((self.version, goal.triple, goal.cpu, goal.flags))
 
     def key(self, text):
         """Under which name the object of `text` is kept."""

@@ -96,6 +96,10 @@ class Disk:
             self._remove(beside)
             self._say("write", f"cannot be written ({error.strerror})")
 
+    def distrust(self, key, error):
+        """The object that was kept under `key` cannot be used."""
+        self._say("link", f"holds a file that cannot be used, {key}, which is compiled anew ({error})")
+
     def _header(self, code):
         return self.HEADER.pack(self.MAGIC, len(code), hashlib.sha256(code).digest())
 

@@ -1,7 +1,7 @@
 """Products of matrices as native steps, for float32 and float64 (the step's form: see threads.py).
 
-`gemm` plans one step that computes, for every matrix of a batch, alpha * A @ B + beta * E, with E and a final relu left
-out at will. A and B may have any strides, C must be contiguous along its rows or along its columns.
+`gemm` plans one step that computes C = A @ B for every matrix of a batch. A and B may have any strides, C must be
+contiguous along its rows or along its columns.
 
 The product is cut the way BLIS does it. A tile is a block of rows and columns of one result; it goes through k in
 blocks, through the rows a strip of a few at a time, and along each strip through the columns in panels of a few
@@ -17,7 +17,6 @@ Where there are few rows, and both operands are contiguous along k, another way 
 lanes added up at the end ("dots").
 """
 import math
-import struct
 from collections import namedtuple
 
 from .kernels import COPY, DIRECT, ELEMENTS, FIELDS, GATHER, PART, TURN, host
@@ -42,43 +41,37 @@ def up(n, to):
     return -(-n // to) * to
 
 
-def gemm(M, N, K, dtype, a, b, c, batch=(), alpha=1.0, beta=0.0, add=None, relu=False, runtime=False):
-    """A Step (fn, tiles, grain, ints) for C = alpha * A @ B + beta * E of [*batch] matrices; None where there is none.
+def gemm(M, N, K, dtype, a, b, c, batch=()):
+    """A Step (fn, tiles, grain, ints) for C = A @ B of [*batch] matrices; None where there is none.
 
-    `a`, `b` and `c` are strides in elements: (row, column, *batch), 0 where a batch is shared. So is `add`, those of E:
-    C itself, a matrix, a row (0, 1) or a column (1, 0); without it there is no E. The buffers are A, B, C and E if
-    there is one. With `runtime`, alpha and beta are the step's two scalars, floats, and what is given here is not used.
+    `a`, `b` and `c` are strides in elements: (row, column, *batch), 0 where a batch is shared. The buffers are A, B, C.
     """
     dtype = getattr(dtype, "name", dtype)
     if dtype not in ELEMENTS:
         return None
-    e = add
-    merged = merge(batch, [a[2:], b[2:], c[2:], e[2:] if e else (0,) * len(batch)])
+    merged = merge(batch, [a[2:], b[2:], c[2:]])
     if merged is None or not M or not N or 0 in batch:
         return None
-    batch, (a_batch, b_batch, c_batch, e_batch) = merged
-    a, b, c, e = a[:2], b[:2], c[:2], e[:2] if e else None
+    batch, (a_batch, b_batch, c_batch) = merged
     machine = host(dtype)
     # strides along a dimension of one are free: let them say what suits
-    a, b, c = tidy(a, M, K), tidy(b, K, N), tidy(c, M, N)
-    e = tidy(e, M, N, c) if e else None
+    a, b, c = tidy(a[:2], M, K), tidy(b[:2], K, N), tidy(c[:2], M, N)
     if few(M, N, K) and a[1] == 1 and b[0] == 1:
         turn = M > N
     else:
         turn = c[1] != 1 or c[0] == 1 and M > N
     if turn:
-        M, N, a, b, c, e = N, M, b[::-1], a[::-1], c[::-1], e[::-1] if e else None
+        M, N, a, b, c = N, M, b[::-1], a[::-1], c[::-1]
         a_batch, b_batch = b_batch, a_batch
     f = dict.fromkeys(FIELDS, 0)
-    f.update(M=M, N=N, K=K, a_row=a[0], a_col=a[1], b_row=b[0], b_col=b[1], c_row=c[0], c_col=c[1],
-             e_row=e[0] if e else 0, e_col=e[1] if e else -1, alpha=bits(alpha), beta=bits(beta), relu=int(relu),
-             runtime=int(runtime), turned=int(turn), size1=batch[1], size2=batch[2])
-    for name, strides in (("a", a_batch), ("b", b_batch), ("c", c_batch), ("e", e_batch)):
+    f.update(M=M, N=N, K=K, a_row=a[0], a_col=a[1], b_row=b[0], b_col=b[1], c_row=c[0], c_col=c[1], turned=int(turn),
+             size1=batch[1], size2=batch[2])
+    for name, strides in (("a", a_batch), ("b", b_batch), ("c", c_batch)):
         f.update({f"{name}{d}": s for d, s in enumerate(strides)})
     count = math.prod(batch)
     if few(M, N, K) and a[1] == 1 and b[0] == 1:
         fn = plan_dots(machine, f, count)
-    elif c[1] == 1 and (not e or e[1] in (0, 1)):
+    elif c[1] == 1:
         fn = plan_gemm(machine, f, count)
     else:
         return None
@@ -105,13 +98,13 @@ def merge(batch, strides):
     return sizes, by
 
 
-def tidy(strides, rows, cols, like=None):
-    """The strides, with those along a dimension of one as if it were contiguous (or as those of `like`)."""
+def tidy(strides, rows, cols):
+    """The strides, with those along a dimension of one as if it were contiguous."""
     row, col = strides
     if cols == 1:
-        col = like[1] if like else 1 if row != 1 or rows == 1 else rows
+        col = 1 if row != 1 or rows == 1 else rows
     if rows == 1:
-        row = like[0] if like else max(cols, 1) if col == 1 else 1
+        row = max(cols, 1) if col == 1 else 1
     return row, col
 
 
@@ -120,11 +113,6 @@ def evenly(size, step):
     dims = [(n, t) for n, t in zip(size, step, strict=True) if n > 1] or [(1, 1)]
     even = all(outer == n * inner for (_, outer), (n, inner) in zip(dims, dims[1:], strict=False))
     return dims[-1][1] if even else None
-
-
-def bits(number):
-    """A float as the integer with the same bits."""
-    return struct.unpack("q", struct.pack("d", number))[0]
 
 
 def few(M, N, K):
@@ -176,9 +164,7 @@ def plan_gemm(machine, f, count):
     f["group"] = max(1, min(GROUP // (depth * across * size), -(-n // across)))
     f["b_room"] = up(depth, 16) * (f["group"] * across + machine.lanes) + 4 * machine.lanes
     f["a_room"] = (m + 2 * rows) * (depth + 4 * machine.lanes) if f["a_pack"] else 1
-    as_is = f["e_col"] == -1 and f["alpha"] == bits(1.0) and not f["relu"] and not f["runtime"]
-    plain = as_is and K <= min(block, PART)
-    f["kernels"] = machine.micro([(rows, n + 1) for n in range(width)], plain)
+    f["kernels"] = machine.micro([(rows, n + 1) for n in range(width)], K <= min(block, PART))
     return machine.function("gemm")
 
 

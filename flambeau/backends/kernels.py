@@ -15,9 +15,8 @@ PART = 384                    # k that is added up in one go: a longer sum is on
 TOGETHER = 8                  # rows of B, or strips of A, that are copied together
 DIRECT, COPY, TURN, GATHER = range(4)      # how an operand is packed: not, row by row, transposed, element by element
 
-FIELDS = ("M N K tile_m tile_n tiles_m tiles_n block rows width a_row a_col b_row b_col c_row c_col e_row e_col a_pack "
-          "b_pack a_room b_room group alpha beta relu runtime turned kernels size1 size2 a0 a1 a2 b0 b1 b2 c0 c1 c2 "
-          "e0 e1 e2").split()
+FIELDS = ("M N K tile_m tile_n tiles_m tiles_n block rows width a_row a_col b_row b_col c_row c_col a_pack b_pack "
+          "a_room b_room group turned kernels size1 size2 a0 a1 a2 b0 b1 b2 c0 c1 c2").split()
 
 
 class Kernels:
@@ -25,21 +24,20 @@ class Kernels:
 
     word = "product"              # in the names of the functions
 
-    def __init__(self, element, vector_bytes):
-        self.v = Vectors(element, vector_bytes)
+    def __init__(self, element, target):
+        self.v = Vectors(element, target)
         self.element, self.lanes = element, self.v.lanes
 
     def micro(self, name, rows, width, plain):
         """The innermost kernel: a block of `rows` times `width` vectors of C, held in registers along k.
 
         It does %panels such blocks, side by side; the last vector of the last has %last elements. Of the rows only
-        %height are there: the last is read again in the place of the others, and those are not stored. A `plain` one
-        stores the sums as they are (no alpha, no E, no floor), and its k is at most PART."""
+        %height are there: the last is read again in the place of the others, and those are not stored. The sums are
+        added to E, which is C after the first block of k, and zeros before. A `plain` one stores them as they are, and
+        its k is at most PART."""
         v, elt = self.v, self.element
         w = Writer(f"define void @{name}(i64 %panels, i64 %height, i64 %k, ptr %a, i64 %a.row, i64 %a.col, ptr %b, "
-                   f"i64 %b.row, i64 %b.step, ptr %c, i64 %c.row, ptr %e, i64 %e.row, i64 %e.step, i64 %last, "
-                   f"{elt} %alpha, {elt} %beta, {elt} %floor)")
-        alpha, beta, floor = [v.spread(w, x) for x in ("%alpha", "%beta", "%floor")]
+                   "i64 %b.row, i64 %b.step, ptr %c, i64 %c.row, ptr %e, i64 %e.row, i64 %e.step, i64 %last)")
         spare = plain or w(f"alloca [{rows * width} x {v.type}], align 64")      # what earlier parts of k added up to
         lowest = w.sub("%height", 1)
         starts = [w.at(elt, "%a", w.mul(w.least(i, lowest), "%a.row")) for i in range(rows)]
@@ -62,8 +60,7 @@ class Kernels:
                         edge, total = j == width - 1, sums[i * width + j]
                         if not plain:
                             old = v.load_some(w, old, some) if edge else v.load(w, old)
-                            total = v.fma(w, beta, old, w(f"fmul {v.type} {alpha}, {total}"))
-                            total = v.at_least(w, total, floor)
+                            total = w(f"fadd {v.type} {old}, {total}")
                         v.store_some(w, total, to, some) if edge else v.store(w, total, to)
             panel.next = [w.at(elt, b, "%b.step"), w.at(elt, c, width * self.lanes), w.at(elt, e, "%e.step")]
         return v.declarations() + w.text()
@@ -208,18 +205,11 @@ class Kernels:
         """The step: tiles one by one, their blocks of k, panels of columns, rows."""
         elt, n = self.element, self.lanes
         w = Writer(f"define void @{name}(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end)")
-        f = {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(FIELDS)
-             if field not in ("alpha", "beta")}
-        alpha, beta = self.numbers(w, f["runtime"])
-        # times zero means left out, whatever is in it
-        has_e = w.both(w.is_("ne", f["e_col"], -1), w(f"fcmp une {elt} {beta}, 0.0"))
+        f = {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(FIELDS)}
         A, B, C = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in (f["turned"], w.sub(1, f["turned"]), 2)]
-        E = w.load("ptr", w.at("ptr", "%buffers", w.pick(has_e, 3, 2)))
-        relu = w.is_("ne", f["relu"], 0)
         a_pack = w(f"alloca {elt}, i64 {f['a_room']}, align 64")
         b_pack = w(f"alloca {elt}, i64 {f['b_room']}, align 64")
-        zeros = w(f"alloca {elt}, i64 {WIDTH * n}, align 64")            # E where there is none
-        ebuf = w(f"alloca {elt}, i64 {ROWS * WIDTH * n}, align 64")      # E where it has one column for all
+        zeros = w(f"alloca {elt}, i64 {WIDTH * n}, align 64")            # what the first block of k is added to
         for j in range(WIDTH):
             self.v.store(w, "zeroinitializer", w.at(elt, zeros, j * n))
         with w.loop("%begin", "%end") as t:
@@ -230,21 +220,10 @@ class Kernels:
             a = w.at(elt, w.at(elt, A, at["a"]), w.mul(top, f["a_row"]))
             b = w.at(elt, w.at(elt, B, at["b"]), w.mul(left, f["b_col"]))
             c = w.at(elt, w.at(elt, C, at["c"]), w.add(w.mul(top, f["c_row"]), left))
-            e = w.at(elt, w.at(elt, E, at["e"]), w.add(w.mul(top, f["e_row"]), w.mul(left, f["e_col"])))
             with w.loop(0, w.most(f["K"], 1), f["block"]) as k:          # no k at all: once, with nothing to add
-                self.block(w, f, k.i, m, cols, a, b, c, e, has_e, relu, alpha, beta, a_pack, b_pack, zeros, ebuf)
+                self.block(w, f, k.i, m, cols, a, b, c, a_pack, b_pack, zeros)
         texts = [self.v.declarations(), self.strips(), self.gather(), self.turn(), self.panels(), w.text()]
         return "\n".join(texts)
-
-    def numbers(self, w, runtime):
-        """alpha and beta, from the ints or, for those of a run, from the scalars."""
-        given = []
-        for i, field in enumerate(("alpha", "beta")):
-            place = w.at("double", "%ints", FIELDS.index(field))
-            place = w.pick(w.is_("ne", runtime, 0), w.at("double", "%scalars", i), place, "ptr")
-            number = w.load("double", place)
-            given.append(w(f"fptrunc double {number} to float") if self.element == "float" else number)
-        return given
 
     def tile(self, w, f, t):
         """Tile `t`: its row and column among the tiles of a matrix, and where the matrices of that batch start."""
@@ -252,21 +231,15 @@ class Kernels:
         batch, rest = w.div(t, each), w.rem(t, each)
         outer, z = w.div(batch, f["size2"]), w.rem(batch, f["size2"])
         x, y = w.div(outer, f["size1"]), w.rem(outer, f["size1"])
-        at = {m: w.add(w.add(w.mul(x, f[m + "0"]), w.mul(y, f[m + "1"])), w.mul(z, f[m + "2"])) for m in "abce"}
+        at = {m: w.add(w.add(w.mul(x, f[m + "0"]), w.mul(y, f[m + "1"])), w.mul(z, f[m + "2"])) for m in "abc"}
         return w.div(rest, f["tiles_n"]), w.rem(rest, f["tiles_n"]), at
 
-    def block(self, w, f, k, m, cols, a, b, c, e, has_e, relu, alpha, beta, a_pack, b_pack, zeros, ebuf):
+    def block(self, w, f, k, m, cols, a, b, c, a_pack, b_pack, zeros):
         """One block of k of a tile: later blocks add to what earlier ones left in C."""
         elt, n = self.element, self.lanes
         size = w.least(f["block"], w.sub(f["K"], k))
-        first, final = w.is_("eq", k, 0), w.is_("sge", w.add(k, f["block"]), f["K"])
-        none = w.both(first, w(f"xor i1 {has_e}, true"))
-        single = w.both(w.both(first, has_e), w.is_("eq", f["e_col"], 0))      # one column of E for all
-        e = w.pick(none, zeros, w.pick(first, e, c, "ptr"), "ptr")
-        e_row = w.pick(none, 0, w.pick(first, f["e_row"], f["c_row"]))
-        e_col = w.pick(w(f"or i1 {none}, {single}"), 0, 1)
-        beta = w.pick(first, beta, "1.0", elt)
-        floor = w.pick(w.both(final, relu), "0.0", "0xFFF0000000000000", elt)
+        first = w.is_("eq", k, 0)
+        e, e_row, e_col = w.pick(first, zeros, c, "ptr"), w.pick(first, 0, f["c_row"]), w.pick(first, 0, 1)
         a, b = w.at(elt, a, w.mul(k, f["a_col"])), w.at(elt, b, w.mul(k, f["b_row"]))
         vectors = w.count_of(cols, n)
         panels, strips = w.count_of(vectors, f["width"]), w.count_of(m, f["rows"])
@@ -322,7 +295,7 @@ class Kernels:
             right = start(until)
             further = w.least(start(w.least(w.add(until, f["group"]), panels)), cols)
 
-            def part(first, end, more, packed, height, a_s, a_row, a_col, row, e_s, e_r):
+            def part(first, end, more, packed, height, a_s, a_row, a_col, row, e_s):
                 """The panels from `first` to `end` of one strip of rows, `more` (0 or 1) vectors wider than thin."""
                 with w.when(w.is_("slt", first, end)):
                     width, column = w.add(thin, more), start(first)
@@ -335,8 +308,8 @@ class Kernels:
                          f"i64 {a_row}, i64 {a_col}, ptr {panel}, i64 {w.pick(packed, wide, f['b_row'])}, "
                          f"i64 {w.mul(wide, w.pick(packed, size, 1))}, "
                          f"ptr {w.at(elt, w.at(elt, c, column), w.mul(row, f['c_row']))}, i64 {f['c_row']}, "
-                         f"ptr {w.at(elt, e_s, w.mul(column, e_col))}, i64 {e_r}, i64 {w.mul(wide, e_col)}, "
-                         f"i64 {last}, {elt} {alpha}, {elt} {beta}, {elt} {floor})")
+                         f"ptr {w.at(elt, e_s, w.mul(column, e_col))}, i64 {e_row}, i64 {w.mul(wide, e_col)}, "
+                         f"i64 {last})")
 
             with w.loop(0, m, f["rows"], [("i64", 0)]) as s:
                 row, strip, height = s.i, s.values[0], w.least(f["rows"], w.sub(m, s.i))
@@ -345,12 +318,6 @@ class Kernels:
                     with w.loop(right, further, line) as j:
                         nearer(w.at(elt, place, j.i))
                 e_s = w.at(elt, e, w.mul(row, e_row))
-                with w.when(single):
-                    with w.loop(0, height) as r:
-                        one = self.v.spread(w, w.load(elt, w.at(elt, e_s, w.mul(r.i, e_row))))
-                        for j in range(WIDTH):
-                            self.v.store(w, one, w.at(elt, ebuf, w.add(w.mul(r.i, WIDTH * n), j * n)))
-                e_s, e_r = w.pick(single, ebuf, e_s, "ptr"), w.pick(single, WIDTH * n, e_row)
                 packed = w.add(w.mul(row, size), w.mul(strip, n))
                 a_s = w.at(elt, a, w.pick(upright, packed, w.mul(row, a_row)))
                 next_a = w.at(elt, a_s, w.mul(height, a_row))                # the next strip comes nearer
@@ -358,7 +325,7 @@ class Kernels:
                     place = w.at(elt, next_a, w.mul(r.i, a_row))
                     with w.loop(0, size, line) as j:
                         nearer(w.at(elt, place, j.i))
-                given = height, a_s, a_row, w.pick(upright, height, a_col), row, e_s, e_r
+                given = height, a_s, a_row, w.pick(upright, height, a_col), row, e_s
                 copies = w("xor i1 " + as_is + ", true")
                 part(g.i, middle, 1, copies, *given)
                 part(middle, copied, 0, copies, *given)
@@ -440,14 +407,8 @@ class Kernels:
         """The step for few rows: a block of `rows` times `cols` sums at a time, each by vectors along k."""
         v, elt, n = self.v, self.element, self.lanes
         w = Writer(f"define void @{name}(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end)")
-        f = {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(FIELDS)
-             if field not in ("alpha", "beta")}
-        alpha, beta = self.numbers(w, f["runtime"])
-        # times zero means left out, whatever is in it
-        has_e = w.both(w.is_("ne", f["e_col"], -1), w(f"fcmp une {elt} {beta}, 0.0"))
+        f = {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(FIELDS)}
         A, B, C = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in (f["turned"], w.sub(1, f["turned"]), 2)]
-        E = w.load("ptr", w.at("ptr", "%buffers", w.pick(has_e, 3, 2)))
-        floor = w.pick(w.is_("ne", f["relu"], 0), "0.0", "0xFFF0000000000000", elt)
         whole = w.down(f["K"], n)
         rest = v.mask(w, w.sub(f["K"], whole))
         last_row, last_col = w.sub(f["M"], 1), w.sub(f["N"], 1)
@@ -456,7 +417,7 @@ class Kernels:
             top, left = w.mul(i, f["tile_m"]), w.mul(j, f["tile_n"])
             bottom = w.least(w.add(top, f["tile_m"]), f["M"])
             right = w.least(w.add(left, f["tile_n"]), f["N"])
-            a, b, c, e = [w.at(elt, base, at[which]) for base, which in ((A, "a"), (B, "b"), (C, "c"), (E, "e"))]
+            a, b, c = [w.at(elt, base, at[which]) for base, which in ((A, "a"), (B, "b"), (C, "c"))]
             with w.loop(top, bottom, rows) as r, w.loop(left, right, cols) as q:
                 # beyond the edge the last row or column is read again, and its sum is not stored
                 left_of = [w.at(elt, a, w.mul(w.least(w.add(r.i, x), last_row), f["a_row"])) for x in range(rows)]
@@ -474,23 +435,8 @@ class Kernels:
                         total = v.total(w, v.fma(w, one, many[y], k.values[x * cols + y]))
                         row, col = w.add(r.i, x), w.add(q.i, y)
                         with w.when(w.both(w.is_("slt", row, bottom), w.is_("slt", col, right))):
-                            self.put(w, f, total, row, col, c, e, has_e, alpha, beta, floor)
+                            w.store(elt, total, w.at(elt, c, w.add(w.mul(row, f["c_row"]), w.mul(col, f["c_col"]))))
         return v.declarations() + w.text()
-
-    def put(self, w, f, total, row, col, c, e, has_e, alpha, beta, floor):
-        """Store one element: alpha times `total`, plus beta times E where there is one, at least `floor`."""
-        elt = self.element
-        total = w(f"fmul {elt} {alpha}, {total}")
-        yes, done, before = w.name("yes"), w.name("end"), w.block
-        w.do(f"br i1 {has_e}, label %{yes}, label %{done}")
-        w.label(yes)
-        old = w.load(elt, w.at(elt, e, w.add(w.mul(row, f["e_row"]), w.mul(col, f["e_col"]))))
-        sum = w(f"fadd {elt} {total}, {w(f'fmul {elt} {beta}, {old}')}")
-        w.do(f"br label %{done}")
-        w.label(done)
-        total = w(f"phi {elt} [ {total}, %{before} ], [ {sum}, %{yes} ]")
-        total = w(f"select i1 {w(f'fcmp ogt {elt} {floor}, {total}')}, {elt} {floor}, {elt} {total}")
-        w.store(elt, total, w.at(elt, c, w.add(w.mul(row, f["c_row"]), w.mul(col, f["c_col"]))))
 
 
 # --- the machine ------------------------------------------------------------------------------------------------------
@@ -502,10 +448,10 @@ class Host:
     def __init__(self, dtype, kind):
         from . import cpu
         self.size = {"float32": 4, "float64": 8}[dtype]
-        wide = cpu.vector_bytes()
-        self.kernels = kind(ELEMENTS[dtype], wide)
+        target = cpu.target()
+        self.kernels = kind(ELEMENTS[dtype], target)
         self.tail = f"_{kind.word}_f{8 * self.size}"
-        self.lanes, self.registers = self.kernels.lanes, 32 if wide == 64 or not X86 else 16
+        self.lanes, self.registers = self.kernels.lanes, 32 if target.vector_bytes == 64 or not X86 else 16
         # addresses of the innermost kernels that were made, by variant
         self.tables = [(ctypes.c_int64 * (ROWS * WIDTH))() for _ in range(2)]
         self.compile, self.made = cpu.functions, {}
@@ -546,8 +492,10 @@ _hosts: dict = {}             # never emptied: steps that were planned have the 
 
 
 def host(dtype, kind=Kernels):
-    """The compiled functions of `kind` for `dtype`; made at first use."""
-    return _hosts.get((dtype, kind)) or _hosts.setdefault((dtype, kind), Host(dtype, kind))
+    """The compiled functions of `kind` for `dtype`, and for the processor in use; made at first use."""
+    from . import cpu
+    key = dtype, kind, cpu.processor()
+    return _hosts.get(key) or _hosts.setdefault(key, Host(dtype, kind))
 
 
 def texts_of(address):

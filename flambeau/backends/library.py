@@ -3,11 +3,11 @@
 A plan asks here for a `Step`, (fn, tiles, grain, ints), to put in its program (see threads.py); it gets None, and takes
 the reference, where there is none: integers, complex numbers, layouts that no kernel takes.
 
-    gemm(M, N, K, dtype, a, b, c, batch, alpha, beta, add, relu, runtime)                        a Step; gemm.py
-    convolve(dtype, x, weight, y, stride, padding, dilation, groups, transposed, bias, relu)     Steps; convolve.py
-    convolve_weight(dtype, x, g, weight, stride, padding, dilation, groups)                      Steps; convolve.py
-    max_pool(dtype, x, y, maps), drop(dtype, rows, count, size, shared)                          a Step; pools.py
-    add_rows(dtype, count, cols, size, skip), scan(dtype, shape, dim)                            a Step; pools.py
+    gemm(M, N, K, dtype, a, b, c, batch)                                               a Step; gemm.py
+    convolve(dtype, x, weight, y, stride, padding, dilation, groups, transposed)       Steps; convolve.py
+    convolve_weight(dtype, x, g, weight, stride, padding, dilation, groups)            Steps; convolve.py
+    max_pool(dtype, x, y, maps), drop(dtype, rows, count, size, shared)                a Step; pools.py
+    add_rows(dtype, count, cols, size, skip), scan(dtype, shape, dim)                  a Step; pools.py
 
 Note [Own kernels]: these are kernels of our own, in LLVM's language, and not calls of the OpenBLAS inside NumPy. What
 was compared, in microseconds, float32, on two cores of a Sapphire Rapids processor with AVX-512, side by side, the best
@@ -28,11 +28,11 @@ of many runs; NumPy's column is the reference executor: OpenBLAS, im2col with it
 
 Each figure of ours has some 15 in it for a call. Sorting is left to NumPy.
 
-"Tiles" is OpenBLAS on one thread of its own, called for blocks of rows by our threads. For that it has to be told so
+OpenBLAS could also be called on one thread of its own, for blocks of rows, by our threads. It has to be told so
 around every program, and a user's setting put back: `openblas_set_num_threads` takes 0.1 µs, but holds for the whole
 process (so does `openblas_set_num_threads_local` in NumPy's build). NumPy may also come with another BLAS, or with one
-that we cannot find. Our kernels are the same everywhere, their results do not depend on the
-number of threads, and any strides, a bias, a residual and a relu cost nothing more.
+that we cannot find. Our kernels are the same everywhere, their results do not depend on the number of threads, and any
+strides cost nothing more.
 """
 import math
 

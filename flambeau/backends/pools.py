@@ -24,8 +24,8 @@ class PoolKernels:
 
     word = "pool"
 
-    def __init__(self, element, vector_bytes):
-        self.v = Vectors(element, vector_bytes)
+    def __init__(self, element, target):
+        self.v = Vectors(element, target)
         self.element, self.lanes = element, self.v.lanes
 
     def open(self, name, fields):

@@ -7,8 +7,8 @@ from .writer import Writer
 
 FORTH = ("batch groups depth out_h out_w rows row_blocks cols col_blocks m m_tile m_tiles channels block depths taps "
          "x_n x_c x_d x_h x_w size_d size_h size_w step_d step_h step_w low_h low_w span_w pitch phase plane high "
-         "y_0 y_n y_m y_d y_h y_w a_m a_c a_g exact even y_row x_room y_room height width relu has_bias "
-         "kernels depth_at table_at").split()
+         "y_0 y_n y_m y_d y_h y_w a_m a_c a_g exact even y_row x_room y_room height width kernels depth_at "
+         "table_at").split()
 BACK = ("batch depth out_h out_w rows row_blocks cols col_blocks m m_tile m_tiles channels block blocks depths taps "
         "x_n x_c x_d x_h x_w size_d size_h size_w step_d step_h step_w low_h low_w span_w pitch phase plane high "
         "g_n g_m g_d g_h g_w flat w_m m_wide x_room g_room y_room height width kernels depth_at table_at "
@@ -16,8 +16,7 @@ BACK = ("batch depth out_h out_w rows row_blocks cols col_blocks m m_tile m_tile
 SPOTS = ("all pieces places depth out_h out_w rows row_blocks cols col_blocks m m_tile m_tiles tiles channels block "
          "depths taps x_n x_c x_d x_h x_w size_d size_h size_w step_d step_h step_w low_h low_w span_w pitch phase "
          "plane high y_0 y_n y_m y_d y_h y_w a_m a_c a_g flat m_wide z_row x_room a_room y_room z_room height width "
-         "relu has_bias kernels depth_at table_at rows_at weights_at").split()
-LEAST = "0xFFF0000000000000"               # minus infinity: no floor
+         "kernels depth_at table_at rows_at weights_at").split()
 
 
 class TapKernels(Kernels):
@@ -33,7 +32,7 @@ class TapKernels(Kernels):
         """
         v, elt = self.v, self.element
         w = Writer(f"define void @{name}(i64 %k, ptr %table, ptr %a, ptr %a.rows, ptr %b, ptr %b.cols, ptr %c, "
-                   f"i64 %c.row, ptr %c.cols, ptr %e, i64 %e.row, ptr %e.cols, {elt} %floor)")
+                   "i64 %c.row, ptr %c.cols, ptr %e, i64 %e.row, ptr %e.cols)")
         to = [w.at(elt, "%c", w.load("i64", w.at("i64", "%c.cols", j))) for j in range(width)]
         place = to
         for i in range(rows):                      # what will be written comes nearer while we compute
@@ -55,12 +54,11 @@ class TapKernels(Kernels):
             later = w.at("i64", table, 2)
             k.next = [later, w.load("i64", later), w.load("i64", w.at("i64", later, 1)), *made]
         sums = k.values[3:]
-        floor = v.spread(w, "%floor")
         old = [w.at(elt, "%e", w.load("i64", w.at("i64", "%e.cols", j))) for j in range(width)]
         for i in range(rows):
             for j in range(width):
                 total = w(f"fadd {v.type} {v.load(w, old[j])}, {sums[i * width + j]}")
-                v.store(w, v.at_least(w, total, floor), to[j])
+                v.store(w, total, to[j])
             if i < rows - 1:
                 to, old = [w.at(elt, p, "%c.row") for p in to], [w.at(elt, p, "%e.row") for p in old]
         return v.declarations() + w.text()
@@ -151,22 +149,19 @@ class TapKernels(Kernels):
         return w.load("ptr", w.at("ptr", table, w.add(w.mul(w.sub(rows, 1), WIDTH), w.sub(width, 1))))
 
     def forth(self, name):
-        """The step of a convolution: buffers x, weight, y and, if there is one, bias."""
+        """The step of a convolution: buffers x, weight and y."""
         elt, n = self.element, self.lanes
         w, f = self.open(name, FORTH)
         X, A, Y = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
-        has_bias = w.is_("ne", f["has_bias"], 0)
-        bias = w.load("ptr", w.at("ptr", "%buffers", w.pick(has_bias, 3, 2)))
         x_room, y_room = self.room(w, f["x_room"]), self.room(w, f["y_room"])
-        ebuf = self.room(w, ROWS * n)
+        zeros = self.room(w, ROWS * n)                                # what the first channels are added to
         a_rows, b_cols, c_cols, e_cols = [w(f"alloca i64, i64 {ROWS}") for _ in range(4)]
         with w.loop(0, ROWS) as i:
-            self.v.store(w, "zeroinitializer", w.at(elt, ebuf, w.mul(i.i, n)))
+            self.v.store(w, "zeroinitializer", w.at(elt, zeros, w.mul(i.i, n)))
             w.store("i64", w.mul(i.i, f["a_m"]), w.at("i64", a_rows, i.i))
             w.store("i64", 0, w.at("i64", e_cols, i.i))
         table = w.at("i64", "%ints", f["table_at"])
         exact, even = w.is_("ne", f["exact"], 0), w.is_("ne", f["even"], 0)
-        relu = w.is_("ne", f["relu"], 0)
         with w.loop("%begin", "%end") as t:
             rest, tile_m = w.div(t.i, f["m_tiles"]), w.rem(t.i, f["m_tiles"])
             rest, across = w.div(rest, f["col_blocks"]), w.rem(rest, f["col_blocks"])
@@ -182,7 +177,6 @@ class TapKernels(Kernels):
             y = w.at(elt, Y, w.add(w.add(w.mul(batch, f["y_n"]), w.mul(out_m, f["y_m"])),
                                    w.add(w.mul(depth, f["y_d"]), w.add(w.mul(row, f["y_h"]), f["y_0"]))))
             y = w.at(elt, y, w.mul(col, f["y_w"]))
-            e = w.at(elt, bias, out_m)
             # either whole rows of vectors, or one run of vectors over the rows as they lie in the copy
             run = w.count_of(w.add(w.mul(w.sub(rows, 1), f["pitch"]), cols), n)
             per_row = w.count_of(cols, n)
@@ -194,8 +188,7 @@ class TapKernels(Kernels):
             with w.loop(0, f["channels"], f["block"]) as c:
                 count = w.least(f["block"], w.sub(f["channels"], c.i))
                 self.copy_input(w, f, x, c.i, count, depth, row, rows, col, cols, x_room)
-                first, final = w.is_("eq", c.i, 0), w.is_("eq", w.add(c.i, count), f["channels"])
-                floor = w.pick(w.both(exact, w.both(relu, final)), "0.0", LEAST, elt)
+                first = w.is_("eq", c.i, 0)
                 weight = w.at(elt, a, w.mul(c.i, f["a_c"]))
                 with w.loop(0, panels, 1, [("i64", 0)]) as p:
                     start = p.values[0]
@@ -211,54 +204,39 @@ class TapKernels(Kernels):
                         strip = s.values[0]
                         height = w.add(low, w.one_if(w.is_("slt", s.i, taller)))
                         c_s = w.at(elt, to, w.mul(strip, to_row))
-                        with w.when(w.both(first, exact)):
-                            with w.loop(0, height) as r:
-                                place = w.pick(has_bias, w.at(elt, e, w.add(strip, r.i)), ebuf, "ptr")
-                                one = w.pick(has_bias, w.load(elt, place), "0.0", elt)
-                                self.v.store(w, self.v.spread(w, one), w.at(elt, ebuf, w.mul(r.i, n)))
-                        e_s, e_row = w.pick(first, ebuf, c_s, "ptr"), w.pick(first, n, to_row)
+                        e_s, e_row = w.pick(first, zeros, c_s, "ptr"), w.pick(first, n, to_row)
                         e_c = w.pick(first, e_cols, c_cols, "ptr")
                         k = w.mul(count, f["taps"])
                         w.do(f"call void {self.kernel(w, f, height, width)}(i64 {k}, ptr {table}, "
                              f"ptr {w.at(elt, weight, w.mul(strip, f['a_m']))}, ptr {a_rows}, ptr {x_room}, "
-                             f"ptr {b_cols}, ptr {c_s}, i64 {to_row}, ptr {c_cols}, ptr {e_s}, i64 {e_row}, ptr {e_c}, "
-                             f"{elt} {floor})")
+                             f"ptr {b_cols}, ptr {c_s}, i64 {to_row}, ptr {c_cols}, ptr {e_s}, i64 {e_row}, ptr {e_c})")
                         s.next = [w.add(strip, height)]
                     p.next = [w.add(start, width)]
             with w.when(w(f"xor i1 {exact}, true")):
                 step = w.pick(even, f["pitch"], w.mul(per_row, n))
-                floor = w.pick(relu, "0.0", LEAST, elt)
                 with w.loop(0, m) as i:
-                    place = w.pick(has_bias, w.at(elt, e, i.i), ebuf, "ptr")
-                    one = w.pick(has_bias, w.load(elt, place), "0.0", elt)
                     with w.loop(0, rows) as r:
                         source = w.at(elt, y_room, w.add(w.mul(i.i, f["y_row"]), w.mul(r.i, step)))
                         into = w.at(elt, y, w.add(w.mul(i.i, f["y_m"]), w.mul(r.i, f["y_h"])))
-                        w.do(f"call void @finish(ptr {into}, i64 {f['y_w']}, ptr {source}, i64 {cols}, {elt} {one}, "
-                             f"{elt} {floor})")
+                        w.do(f"call void @finish(ptr {into}, i64 {f['y_w']}, ptr {source}, i64 {cols})")
         return "\n".join([self.v.declarations(), self.plane(), self.finish(), w.text()])
 
     def finish(self):
-        """A row of sums to where it belongs: plus the bias, at least `floor`."""
+        """A row of sums to where it belongs."""
         v, elt, n = self.v, self.element, self.lanes
-        w = Writer(f"define internal void @finish(ptr %to, i64 %col, ptr %from, i64 %count, {elt} %bias, {elt} %floor)")
-        bias, floor = v.spread(w, "%bias"), v.spread(w, "%floor")
+        w = Writer("define internal void @finish(ptr %to, i64 %col, ptr %from, i64 %count)")
 
         def by_vectors():
             whole = w.down("%count", n)
             some = v.mask(w, w.sub("%count", whole))
             with w.loop(0, whole, n) as i:
-                total = w(f"fadd {v.type} {bias}, {v.load(w, w.at(elt, '%from', i.i))}")
-                v.store(w, v.at_least(w, total, floor), w.at(elt, "%to", i.i))
+                v.store(w, v.load(w, w.at(elt, "%from", i.i)), w.at(elt, "%to", i.i))
             with w.when(w.is_("slt", whole, "%count")):
-                total = w(f"fadd {v.type} {bias}, {v.load_some(w, w.at(elt, '%from', whole), some)}")
-                v.store_some(w, v.at_least(w, total, floor), w.at(elt, "%to", whole), some)
+                v.store_some(w, v.load_some(w, w.at(elt, "%from", whole), some), w.at(elt, "%to", whole), some)
 
         def one_by_one():
             with w.loop(0, "%count") as i:
-                total = w(f"fadd {elt} %bias, {w.load(elt, w.at(elt, '%from', i.i))}")
-                below = w(f"fcmp ogt {elt} %floor, {total}")
-                w.store(elt, w.pick(below, "%floor", total, elt), w.at(elt, "%to", w.mul(i.i, "%col")))
+                w.store(elt, w.load(elt, w.at(elt, "%from", i.i)), w.at(elt, "%to", w.mul(i.i, "%col")))
 
         w.switch(w.one_if(w.is_("eq", "%col", 1)), {1: by_vectors, 0: one_by_one})
         return w.text()
@@ -320,7 +298,7 @@ class TapKernels(Kernels):
                         w.do(f"call void {self.kernel(w, f, height, width)}(i64 {places}, ptr {table}, ptr {x_room}, "
                              f"ptr {w.at('i64', a_rows, strip)}, ptr {w.at(elt, g_room, w.mul(start, n))}, "
                              f"ptr {steps}, ptr {c}, i64 {f['m_wide']}, ptr {steps}, ptr {c}, i64 {f['m_wide']}, "
-                             f"ptr {steps}, {elt} {LEAST})")
+                             f"ptr {steps})")
                         s.next = [w.add(strip, height)]
                     p.next = [w.add(start, width)]
             into = w.at(elt, W, w.add(w.mul(out_m, f["w_m"]), w.mul(channel, f["taps"])))
@@ -333,8 +311,6 @@ class TapKernels(Kernels):
         elt, n = self.element, self.lanes
         w, f = self.open(name, SPOTS)
         X, A, Y = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
-        has_bias = w.is_("ne", f["has_bias"], 0)
-        bias = w.load("ptr", w.at("ptr", "%buffers", w.pick(has_bias, 3, 2)))
         x_room, a_room, y_room, z_room = [self.room(w, f[r]) for r in ("x_room", "a_room", "y_room", "z_room")]
         zeros = self.room(w, WIDTH * n)
         steps, nowhere = [w(f"alloca i64, i64 {WIDTH}") for _ in range(2)]
@@ -343,7 +319,6 @@ class TapKernels(Kernels):
             w.store("i64", j * n, w.at("i64", steps, j))
             w.store("i64", 0, w.at("i64", nowhere, j))
         table, lines, weights = [w.at("i64", "%ints", f[at]) for at in ("table_at", "rows_at", "weights_at")]
-        floor = w.pick(w.is_("ne", f["relu"], 0), "0.0", LEAST, elt)
         with w.loop("%begin", "%end") as t:
             rest, tile = w.div(t.i, f["tiles"]), w.rem(t.i, f["tiles"])
             group, tile_m = w.div(rest, f["m_tiles"]), w.rem(rest, f["m_tiles"])
@@ -391,7 +366,7 @@ class TapKernels(Kernels):
                                  f"ptr {w.at('i64', lines, strip)}, ptr {w.at(elt, a_room, w.mul(start, n))}, "
                                  f"ptr {steps}, ptr {to}, i64 {f['m_wide']}, ptr {steps}, "
                                  f"ptr {w.pick(first, zeros, to, 'ptr')}, i64 {w.pick(first, 0, f['m_wide'])}, "
-                                 f"ptr {w.pick(first, nowhere, steps, 'ptr')}, {elt} {LEAST})")
+                                 f"ptr {w.pick(first, nowhere, steps, 'ptr')})")
                             s.next = [w.add(strip, height)]
                         p.next = [w.add(start, width)]
             with w.loop(first_p, last_p) as q:               # back to channels down and positions across
@@ -402,13 +377,10 @@ class TapKernels(Kernels):
                 y = w.at(elt, Y, w.add(w.add(w.mul(batch, f["y_n"]), w.mul(out_m, f["y_m"])), f["y_0"]))
                 y = w.at(elt, y, w.add(w.mul(depth, f["y_d"]), w.add(w.mul(row, f["y_h"]), w.mul(col, f["y_w"]))))
                 with w.loop(0, m) as i:
-                    place = w.pick(has_bias, w.at(elt, bias, w.add(out_m, i.i)), zeros, "ptr")
-                    one = w.load(elt, place)
                     with w.loop(0, rows) as r:
                         source = w.at(elt, z_room, w.add(w.mul(i.i, f["z_row"]), w.mul(r.i, cols)))
                         into = w.at(elt, y, w.add(w.mul(i.i, f["y_m"]), w.mul(r.i, f["y_h"])))
-                        w.do(f"call void @finish(ptr {into}, i64 {f['y_w']}, ptr {source}, i64 {cols}, {elt} {one}, "
-                             f"{elt} {floor})")
+                        w.do(f"call void @finish(ptr {into}, i64 {f['y_w']}, ptr {source}, i64 {cols})")
         return "\n".join([self.v.declarations(), self.plane(), self.turn(), self.gather(), self.finish(), w.text()])
 
     def piece(self, w, f, number):

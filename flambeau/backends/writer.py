@@ -128,11 +128,11 @@ def _numbers(a, b):
 
 
 class Vectors:
-    """Vectors of `element` ("float" or "double") of so many bytes, for a Writer: what the kernels do with them."""
+    """Vectors of `element` ("float" or "double") of a Target, for a Writer: what the kernels do with them."""
 
-    def __init__(self, element, vector_bytes):
-        self.element, self.bytes = element, {"float": 4, "double": 8}[element]
-        self.lanes = vector_bytes // self.bytes
+    def __init__(self, element, target):
+        self.element, self.bytes, self.target = element, {"float": 4, "double": 8}[element], target
+        self.lanes = target.vector_bytes // self.bytes
         self.type = f"<{self.lanes} x {element}>"
         self.short = f"v{self.lanes}f{8 * self.bytes}"
 
@@ -182,13 +182,11 @@ class Vectors:
         return w(f"shufflevector {self.type} {one}, {self.type} poison, <{self.lanes} x i32> zeroinitializer")
 
     def fma(self, w, a, b, c):
+        """`a * b + c`, rounded once where the processor has an instruction for it."""
         t = self.type
+        if not self.target.fma:
+            return w(f"fadd {t} {w(f'fmul {t} {a}, {b}')}, {c}")
         return w(f"call {t} @llvm.fma.{self.short}({t} {a}, {t} {b}, {t} {c})")
-
-    def at_least(self, w, value, floor):
-        """The larger of the two, and nan where `value` is."""
-        below = w(f"fcmp ogt {self.type} {floor}, {value}")
-        return w(f"select <{self.lanes} x i1> {below}, {self.type} {floor}, {self.type} {value}")
 
     def total(self, w, value):
         """The sum of the lanes, halves added to halves."""

@@ -5,7 +5,7 @@ import operator
 import numpy as np
 
 from . import dtypes, layout as layouts
-from .errors import need
+from .errors import argument_error, need
 from .op import door, wrapped
 from .shapes import preserved_strides
 from .spec import Spec, place, spec
@@ -15,7 +15,7 @@ def options(dtype, fallback, device, layout, pin_memory=False):
     """(dtype, device) of a new tensor from the arguments that every creating function takes."""
     if layout is not None and layout is not layouts.strided:
         if layout.__class__ is not layouts.layout:
-            raise TypeError(f"argument 'layout' must be torch.layout, not {type(layout).__name__}")
+            raise argument_error(f"argument 'layout' must be torch.layout, not {type(layout).__name__}")
         raise NotImplementedError(f"layout={layout!r}: Flambeau has dense tensors only, layout=torch.strided")
     need(not pin_memory, "pin_memory=True requires a CUDA or other accelerator backend; no pinned memory allocator is "
                          "available on this system.")
@@ -30,7 +30,7 @@ def whole(number, what, position=1, kind="int"):
     if usable and isinstance(number, door.tensor):
         usable = number.spec.ndim == 0 and number.spec.dtype.category == 1
     if not usable:
-        raise TypeError(f"argument '{what}' (position {position}) must be {kind}, not {type(number).__name__}")
+        raise argument_error(f"argument '{what}' (position {position}) must be {kind}, not {type(number).__name__}")
     return operator.index(number)
 
 
@@ -59,7 +59,7 @@ def number(given, what):
         return given.item()
     if isinstance(given, (int, float, complex)):
         return given
-    raise TypeError(f"argument '{what}' must be Number, not {type(given).__name__}")
+    raise argument_error(f"argument '{what}' must be Number, not {type(given).__name__}")
 
 
 C_NAMES = {"uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int32_t", "int64": "int64_t",
@@ -117,7 +117,7 @@ def asked(tensor, requires_grad):
 def like(input, dtype, device, layout, memory_format, pin_memory=False) -> Spec:
     """The spec of a new tensor shaped (and, where nothing else is said, laid out) like `input`."""
     if not isinstance(input, door.tensor):
-        raise TypeError(f"argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+        raise argument_error(f"argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
     kind = input.spec
     dtype, where = options(dtype, kind.dtype, kind.device if device is None else device, layout, pin_memory)
     if memory_format is None or memory_format is layouts.preserve_format:

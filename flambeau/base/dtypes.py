@@ -7,6 +7,8 @@ dimensions, zero-dimensional tensors, Python numbers. A lower rank decides the r
 import ml_dtypes
 import numpy as np
 
+from .errors import argument_error
+
 
 class dtype:
     """The kind of number a tensor holds, for example `flambeau.float32`."""
@@ -88,8 +90,23 @@ def given(d, fallback=None):
         return d
     found = _by_python.get(d) if isinstance(d, type) else None
     if found is None:
-        raise TypeError(f"argument 'dtype' must be torch.dtype, not {type(d).__name__}: got {d!r}")
+        raise argument_error(f"argument 'dtype' must be torch.dtype, not {type(d).__name__}{_meant(d)}")
     return found
+
+
+def _meant(d):
+    """Which dtype a name or a NumPy type stands for, as the end of a sentence that refuses it."""
+    try:
+        found = named(d.removeprefix("torch.")) if isinstance(d, str) else from_numpy(np.dtype(d))
+    except (KeyError, TypeError):
+        return f": got {d!r}"
+    return f": write torch.{found.name} instead of {d!r}"
+
+
+def converter(dtype):
+    """The method that converts to `dtype`, as one writes it: `float()`."""
+    short = {"float32": "float", "float64": "double", "float16": "half", "bfloat16": "bfloat16", "int64": "long"}
+    return f"{short[dtype.name]}()" if dtype.name in short else f"to(torch.{dtype.name})"
 
 
 def from_numpy(np_dtype):
@@ -115,7 +132,11 @@ default = float32
 
 
 def get_default_dtype():
-    """The floating dtype that Python floats become."""
+    """The floating dtype that Python floats become.
+
+    >>> torch.get_default_dtype()
+    torch.float32
+    """
     return default
 
 
@@ -153,7 +174,11 @@ _table = {(a, b): _promote(a, b) for a in ALL for b in ALL}
 
 
 def promote_types(type1, type2):
-    """The smallest dtype that holds both."""
+    """The smallest dtype that holds both.
+
+    >>> torch.promote_types(torch.int64, torch.float32)
+    torch.float32
+    """
     try:
         return _table[type1, type2]
     except KeyError:
@@ -181,12 +206,20 @@ def result_of(operands):
 
 
 def can_cast(from_, to):
-    """Whether a result of dtype `from_` may be written into `to` (PyTorch's rule: not to a lower category)."""
+    """Whether a result of dtype `from_` may be written into `to` (PyTorch's rule: not to a lower category).
+
+    >>> torch.can_cast(torch.float32, torch.int64)
+    False
+    """
     return from_.category <= to.category
 
 
 class finfo:
-    """Numerical limits of a floating dtype (the default one if none is given)."""
+    """Numerical limits of a floating dtype (the default one if none is given).
+
+    >>> torch.finfo(torch.float32).eps
+    1.1920928955078125e-07
+    """
 
     def __init__(self, type=None):
         d = default if type is None else type
@@ -211,7 +244,11 @@ class finfo:
 
 
 class iinfo:
-    """Numerical limits of an integer dtype."""
+    """Numerical limits of an integer dtype.
+
+    >>> torch.iinfo(torch.int8).max
+    127
+    """
 
     def __init__(self, type):
         if type.category != 1:

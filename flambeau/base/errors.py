@@ -84,6 +84,24 @@ def name_of(tensor, frame=None, same=None):
     return None
 
 
+def called():
+    """The function of ours that the user called, by name; found among the frames, so only for errors."""
+    names = []
+    frame = _getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        op = frame.f_locals.get("op")
+        names.append((frame.f_code.co_name, getattr(op, "called", None) or getattr(op, "__name__", None)))
+        frame = frame.f_back
+    operation = next((op for _, op in reversed(names) if op), None)
+    outermost = next((name for name, _ in reversed(names) if name not in ("form", "__call__")), "the function")
+    return (operation or outermost).strip("_")
+
+
+def argument_error(words):
+    """A TypeError about an argument, with the name of the function in front, as PyTorch has it."""
+    return TypeError(f"{called()}(): {words}")
+
+
 def warn(message, kind=UserWarning):
     """Warn with `message`, at the innermost line of the user's."""
     frame, level = _getframe(0), 1

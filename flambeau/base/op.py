@@ -1,7 +1,9 @@
 """The form of an operation: what a declaration in `ops/` may say, and how its result is inferred.
 
-A declaration is a class that is never instantiated; calling it is calling the operation, through the one door
-that the tensor layer opens (`door.call`). The headings:
+A declaration is written as a class, and what its name then stands for is the operation itself: one object, a function
+to whoever asks (`help`, `inspect`, `callable`). Calling it goes through the one door that the tensor layer opens
+(`door.call`). The functions in a declaration are plain, without `self`; a `@classmethod` receives the operation. The
+headings:
 
     names       further public names: "nn.functional.relu", "absolute"; a name starting with "Tensor." is a method only
     forms       which forms exist: "function", "method", "inplace" (name_), "out" (out=), separated by blanks
@@ -25,6 +27,7 @@ that the tensor layer opens (`door.call`). The headings:
 A derivative receives tensors and computes with their methods, so nothing here imports the layers above.
 """
 from operator import itemgetter
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -56,18 +59,21 @@ class _Door:
     tangent_of: Any = None    # the tangent that a tensor carries in forward mode
     before_write: Any = None  # refuse a write that must not be
     refuse_view: Any = None   # refuse a write to one of several views
+    page: Any = None          # page(op): what `help` shows of an operation
 
 
 door = _Door()
 NUMBERS = (bool, int, float, complex)
 REQUIRED = object()
+COUNTS = frozenset("k n diagonal offset size step chunks minlength".split())      # parameters that are whole numbers
+DIMS = frozenset("dim dim0 dim1 dim2 start_dim end_dim dimension".split())
 RENAMED = {"axis": "dim", "axes": "dim", "keepdims": "keepdim", "self": "input", "x": "input", "a": "input",
            "A": "input",
            "x1": "input", "x2": "other"}
 
 
 class Facts:
-    """What every call asks of an operation. Reading it off the declaration itself, a class, takes ten times as long."""
+    """What every call asks of an operation, in slots, which are quicker to read than the declaration's headings."""
 
     __slots__ = ("composite", "pointwise", "typed", "typed_names", "lists", "of", "ruled", "several", "defaults",
                  "in_place", "apart", "blind", "overlap_ok", "pickers")
@@ -96,32 +102,67 @@ class Entry:
                  "deltas", "look", "nbytes", "device", "plans", "quick", "compute")
 
 
-class OpType(type):
-    """Makes `name(args)` call the operation instead of making an instance."""
+class Page:
+    """The `__doc__` of an operation: its docstring, with what the tensor layer knows to add (`door.page`)."""
 
-    def __call__(op, *args, **kwargs):
-        return door.call(op, args, kwargs)
+    def __get__(self, op, kind=None):
+        return None if op is None else door.page(op) if door.page else op.docstring
 
-    def __repr__(op):
-        return f"<operation {op.__name__}>"
+    def __set__(self, op, text):
+        op.docstring = text
 
-    @property
-    def __signature__(op):
-        """For `inspect.signature` and `help`: the arguments by name, with their defaults."""
-        from inspect import Parameter, Signature
-        if not op.prepared:
-            op.prepare()
-        return Signature([
-            Parameter(name, Parameter.POSITIONAL_OR_KEYWORD if at < op.n_positional else Parameter.KEYWORD_ONLY,
-                      default=Parameter.empty if default is REQUIRED else default)
-            for at, (name, default) in enumerate(zip(op.arg_names, op.defaults, strict=True))])
+
+class Arguments:
+    """The `__signature__` of an operation, for `inspect.signature` and `help`; read off the declaration when asked.
+
+    Asked of the declaration's class, it is that of the method: the tensor comes first, and there is no `out=`.
+    """
+
+    def __get__(self, op, kind):
+        from inspect import Parameter, signature
+        method = op is None
+        op = kind.operation if method else op
+        meaning, skipped = op.meaning()
+        found = signature(meaning)
+        given = [p.replace(annotation=Parameter.empty) for p in found.parameters.values()][skipped:]
+        if method and given and given[0].kind is Parameter.POSITIONAL_OR_KEYWORD:
+            given[0] = given[0].replace(name="self")
+        if not method and "out" in op.forms.split() and all(p.name != "out" for p in given):
+            at = next((i for i, p in enumerate(given) if p.kind is Parameter.VAR_KEYWORD), len(given))
+            given.insert(at, Parameter("out", Parameter.KEYWORD_ONLY, default=None))
+        return found.replace(parameters=given, return_annotation=Parameter.empty)
+
+
+PAGE = Page()
+
+
+class Kind(type):
+    """Makes a declaration's class, and gives the operation in its place. A name with a capital is a kind of them.
+
+    An operation is no class, although it is written as one, because `help` would show a class by its members.
+    """
+
+    def __new__(meta, name, bases, body):
+        for heading, held in body.items():
+            if isinstance(held, FunctionType) and not heading.startswith("__"):
+                body[heading] = staticmethod(held)
+            elif isinstance(held, classmethod):
+                body[heading] = held.__func__
+        if name.strip("_")[0].isupper():
+            return super().__new__(meta, name, bases, body)
+        docstring, body["__doc__"] = body.get("__doc__"), PAGE
+        made = super().__new__(meta, name, bases, body)
+        op = object.__new__(made)
+        op.__name__, op.__qualname__, op.docstring = name, made.__qualname__, docstring
+        made.operation = op
+        return op
 
 
 def _snake_to_camel(name):
     return "".join(part[:1].upper() + part[1:] for part in name.strip("_").split("_"))
 
 
-class Op(metaclass=OpType):
+class Op(metaclass=Kind):
     """One operation, recorded as one instruction."""
 
     names = ""
@@ -134,8 +175,11 @@ class Op(metaclass=OpType):
     overwrites = False        # whether `ref` writes into its first array: it is given one that nobody else needs
     creates = False           # with `out=`, that tensor says the dtype and device of the result
     blind = False             # whether the in-place form overwrites its tensor without reading it
-    overlap_ok = False        # whether the in-place form may write to an expanded tensor
-    apart = False             # whether the in-place form refuses operands that overlap the written tensor in part
+    overlap_ok = False        # whether the in-place form may write to an expanded tensor; "deprecated": with a warning
+    apart = False             # which operands may not overlap the tensor that is written, in place or as `out=`: True:
+                              # none in part, but the very same look may be read and written; names of arguments: those
+                              # not at all, and others of `out=` not in part; or a function of the arguments that says
+                              # the names
     strict_out = False        # whether `out=` must have the dtype of the result; "several": if there are several;
                               # "tensors": if all arguments are tensors; or a function of the arguments that says
     out_apart = False         # whether `out=` must not overlap an argument in memory
@@ -148,15 +192,36 @@ class Op(metaclass=OpType):
     nondiff = ()              # results that carry no gradient although they are floating
     is_view = pointwise = composite = False
 
-    def __init_subclass__(op):
-        op.prepared = False               # a declaration derived from another reads its own headings
+    prepared = False
+
+    def __call__(op, *args, **kwargs):
+        return door.call(op, args, kwargs)
+
+    def __get__(op, owner, kind=None):
+        return op                         # kept in a class it is no method: as PyTorch's functions, it binds nothing
+
+    def __mro_entries__(op, bases):
+        return (type(op),)                # a declaration may derive from another
+
+    def __repr__(op):
+        return f"<operation {op.__name__}>"
+
+    def __reduce__(op):
+        return op.__qualname__            # pickled and copied as functions are, by name
+
+    __signature__ = Arguments()
+
+    @classmethod
+    def meaning(op):
+        """The function whose parameters are the operation's, and how many of them are not: `ref` starts with xp."""
+        ref = getattr(op, "ref", None)
+        return (ref, 1) if ref else (getattr(op, "view", None) or getattr(op, "of", None) or op.meta, 0)
 
     @classmethod
     def prepare(op):
         """Read the signature and the derivative rules off the declaration, at the first call."""
-        ref = getattr(op, "ref", None)
-        main = ref or getattr(op, "view", None) or getattr(op, "of", None) or op.meta
-        code, skip = main.__code__, 1 if main is ref else 0            # `ref` starts with xp
+        main, skip = op.meaning()
+        code = main.__code__
         positional = code.co_varnames[skip:code.co_argcount]
         kwonly = code.co_varnames[code.co_argcount:code.co_argcount + code.co_kwonlyargcount]
         given = main.__defaults__ or ()
@@ -184,13 +249,14 @@ class Op(metaclass=OpType):
         elif isinstance(op.operands, str):
             op.operands = tuple(op.operands.split())
         op.operand_at = tuple(name in op.operands for name in op.arg_names)
+        op.flag_at = tuple(i for i, d in enumerate(defaults) if d.__class__ is bool)
+        op.count_at = tuple(i for i, name in enumerate(op.arg_names) if name in COUNTS and name not in op.scalars)
+        op.number_at = tuple(i for i, name in enumerate(op.arg_names) if name in COUNTS or name in DIMS)
         # what a binary operator adds to its two operands: the other arguments, and how they stand in the key
         op.tail = op.defaults[2:]
         op.tail_key = tuple(d.__class__ if d.__class__ in NUMBERS else d for d in op.tail)
         op.prepared = True
         known[op] = Facts(op)
-
-    prepared = False
 
     @classmethod
     def bind(op, args, kwargs):
@@ -228,6 +294,19 @@ class Op(metaclass=OpType):
         if len(sources) > 1:
             known[op].pickers[(n, *kwargs)] = itemgetter(*sources)       # for the next call of this form
         return tuple(full)
+
+    @classmethod
+    def check_flags(op, args):
+        """Refuse a number where True or False should stand, and the other way round: `x.sort(True)` means no dimension.
+
+        They are kept apart as PyTorch keeps them; to Python, True is a number.
+        """
+        for at in op.flag_at:
+            need(args[at].__class__ not in (int, float), f"argument '{op.arg_names[at]}' (position {at + 1}) must be "
+                 f"bool, not {type(args[at]).__name__}: got {args[at]}", TypeError)
+        for at in op.count_at:
+            need(args[at].__class__ not in (bool, float), f"argument '{op.arg_names[at]}' (position {at + 1}) must be "
+                 f"int, not {type(args[at]).__name__}: got {args[at]}", TypeError)
 
     @classmethod
     def infer(op, args):

@@ -20,6 +20,12 @@ executor = os.environ.get("FLAMBEAU_EXECUTOR", "auto")
 if executor not in EXECUTORS:
     raise ValueError(f"FLAMBEAU_EXECUTOR={executor!r}: known executors are {', '.join(EXECUTORS)}")
 
+# What the traceback of an error that ends the program shows: the program's lines alone where it is a refusal, or all.
+TRACEBACKS = ("short", "full")
+tracebacks = os.environ.get("FLAMBEAU_TRACEBACKS", "short")
+if tracebacks not in TRACEBACKS:
+    raise ValueError(f"FLAMBEAU_TRACEBACKS={tracebacks!r}: must be one of {', '.join(TRACEBACKS)}")
+
 # A trace runs when it holds this many instructions, or its results would be this many bytes, whichever comes first.
 # Most results of a fused trace are never written to memory, so there may be more of them than memory has room for.
 trace_instructions = _integer("FLAMBEAU_TRACE_INSTRUCTIONS", 2000)
@@ -38,6 +44,9 @@ if object_dir is None:
 object_dir = object_dir and os.path.abspath(os.path.expanduser(object_dir))
 object_bytes = 256 << 20
 
+# Which processor kernels are compiled for; backends/processor.py has the words.
+cpu = os.environ.get("FLAMBEAU_CPU", "").strip() or "native"
+
 # How many threads to use at most; 0: as many as there are processors.
 num_threads = os.environ.get("FLAMBEAU_NUM_THREADS", "")
 if num_threads and not (num_threads.isdecimal() and int(num_threads)):
@@ -51,6 +60,10 @@ SWITCHES = {
                                       "small traces seen for the first time"),
     "num_threads": ("FLAMBEAU_NUM_THREADS", "how many threads a large step runs on; never more than the quota of the "
                                             "control group"),
+    "tracebacks": ("FLAMBEAU_TRACEBACKS", "what an error that ends the program prints: 'short', without Flambeau's "
+                                          "frames where it refused something, or 'full'"),
+    "cpu": ("FLAMBEAU_CPU", "which processor kernels are compiled for: 'native', or one that this can stand for, such "
+                            "as 'x86-64-v3', or 'native,-fma'"),
     "trace_instructions": ("FLAMBEAU_TRACE_INSTRUCTIONS", "a trace runs when it has so many instructions"),
     "trace_bytes": ("FLAMBEAU_TRACE_BYTES", "a trace runs when its results would be so many bytes"),
     "cache_bytes": ("FLAMBEAU_CACHE_BYTES", "how many bytes of memory may lie idle in the allocator's cache; negative: "

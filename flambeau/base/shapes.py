@@ -109,6 +109,8 @@ def extent(shape, strides):
 
 def wrap_dim(dim, ndim, scalar_ok=True):
     """`dim` counted from the front; a zero-dimensional tensor has dimension 0 by courtesy."""
+    need(dim.__class__ not in (bool, float), f"argument 'dim' must be int, not {type(dim).__name__}: got {dim}",
+         TypeError)                                 # True would be taken for dimension 1, in sort(True) for one
     span = ndim if ndim or not scalar_ok else 1
     if -span <= dim < span:
         return dim + span if dim < 0 else dim

@@ -2,15 +2,26 @@
 
 A Spec (dtype, shape, strides, device) is interned, so that caches can key on its identity.
 """
-import sys
 from collections import Counter
+from operator import index
 
 import numpy as np
 
 from . import dtypes, shapes
 from .errors import need
+from .ownership import is_unused
 
 DEVICE_TYPES = ("cpu", "cuda", "mps", "meta")
+
+
+def _device_hint(name):
+    """What somebody may have meant who named a device that there is none of."""
+    if name in ("gpu", "GPU", "nvidia"):
+        return "; a GPU is called cuda"
+    try:
+        return f"; it is a dtype: write torch.{dtypes.named(name.removeprefix('torch.')).name}"
+    except KeyError:
+        return ""
 
 
 class device:
@@ -41,7 +52,7 @@ class device:
             index = int(number)
         if name not in DEVICE_TYPES:
             raise RuntimeError(f"Expected one of {', '.join(DEVICE_TYPES)} device type at start of device string: "
-                               f"{name}")
+                               f"{name}{_device_hint(name)}")
         if index is not None and index < 0:
             raise RuntimeError(f"Device index must not be negative, got {index}")
         made = cls._known.get((name, index))
@@ -113,10 +124,25 @@ def place(where):
     raise RuntimeError(f"The {found.type} backend is not available here; use device='cpu'")
 
 
+def _whole(at, n):
+    """One of the sizes that a Size is made of, as an int."""
+    try:
+        return index(n)
+    except TypeError:
+        raise TypeError(f"torch.Size() takes an iterable of 'int' (item {at} is '{type(n).__name__}')") from None
+
+
 class Size(tuple):
     """A tensor's shape: a tuple of ints that knows its number of elements."""
 
     __slots__ = ()
+
+    def __new__(cls, sizes=()):
+        made = tuple.__new__(cls, sizes)
+        for n in made:
+            if n.__class__ is not int:
+                return tuple.__new__(cls, [_whole(at, n) for at, n in enumerate(made)])
+        return made
 
     def numel(self):
         """How many elements a tensor of this size has."""
@@ -132,10 +158,14 @@ class Size(tuple):
         return Size(got) if isinstance(index, slice) else got
 
     def __add__(self, other):
-        return Size(tuple.__add__(self, tuple(other)))
+        if isinstance(other, tuple):
+            return Size(tuple.__add__(self, tuple(other)))
+        if hasattr(type(other), "__radd__"):
+            return NotImplemented
+        raise TypeError(f"can only concatenate tuple (not {type(other).__name__}) to torch.Size")
 
     def __radd__(self, other):
-        return Size(tuple(other) + tuple(self))
+        return Size(tuple(other) + tuple(self)) if isinstance(other, tuple) else NotImplemented
 
     def __mul__(self, times):
         return Size(tuple.__mul__(self, times))
@@ -200,8 +230,7 @@ def forget_unused():
     table = dict(_interned)                                          # other threads go on adding
     entries = Counter(map(id, table.values()))                       # some stand under two keys
     for key in table:
-        held = table[key]
-        if sys.getrefcount(held) <= 2 + 2 * entries[id(held)]:       # the name, the argument; both tables
+        if is_unused(table, key, 2 * entries[id(table[key])]):       # this table, and the one it was copied from
             _interned.pop(key, None)
 
 

@@ -107,7 +107,14 @@ class Loader(importlib.abc.Loader):
         return None                       # a fresh one, which is thrown away: ours keeps its own name and spec
 
     def exec_module(self, module):
-        sys.modules[module.__spec__.name] = self.module
+        name, ours = module.__spec__.name, self.module
+        sys.modules[name] = ours
+        # A module that is imported for the first time is put into its package. Where that has something else of the
+        # name (torch.autograd.gradcheck is a function and a module), the module must look imported already.
+        for child, held in list(vars(ours).items()):
+            below = sys.modules.get(f"{ours.__name__}.{child}")
+            if below is not None and below is not held and not isinstance(held, ModuleType):
+                sys.modules[f"{name}.{child}"] = below
 
 
 def named(fullname):

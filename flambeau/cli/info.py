@@ -6,7 +6,7 @@ import sys
 
 import flambeau
 
-from ..backends import machine
+from ..backends import cpu, machine
 from ..base import settings
 
 
@@ -16,7 +16,7 @@ def report():
              ("speaks", f"PyTorch {flambeau.version.__version__.partition('+')[0]}"),
              ("Python", f"{platform.python_version()} ({platform.python_implementation()}), {sys.executable}")]
     lines += [(name, _version(name)) for name in ("numpy", "ml_dtypes", "llvmlite", "scipy", "torch")]
-    lines += [("system", platform.platform()), ("processor", _processor()),
+    lines += [("system", platform.platform()), ("processor", _processor()), *_compiled_for(),
               ("threads", f"{flambeau.get_num_threads()} of {os.cpu_count()} processors"),
               ("memory", f"{machine.available() / 2**30:.1f} of {machine.limit() / 2**30:.1f} GiB can be had"),
               ("executor", settings.executor), ("cache directory", settings.object_dir or "none")]
@@ -28,6 +28,19 @@ def _version(name):
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return "not installed" if name not in ("scipy", "torch") else "not installed (not needed)"
+
+
+def _compiled_for():
+    """What kernels are compiled for, as LLVM calls it."""
+    try:
+        goal = cpu.processor()
+    except cpu.NoCompiler as error:
+        return [("compiles for", str(error))]
+    target = goal.target
+    own = [word for has, word in ((target.fma, "fma"), (target.half, "float16"), (target.rounding, "rounding")) if has]
+    return [("compiles for", f"{goal.cpu} (cpu = {settings.cpu!r}), {goal.triple}, LLVM {cpu.llvm_version()}"),
+            ("vectors", f"{target.vector_bytes} bytes; instructions for {', '.join(own) or 'neither fma nor float16'}"),
+            ("features", " ".join(sorted(goal.on)) or "none")]
 
 
 def _processor():

@@ -5,6 +5,7 @@ from which storage, the numbers that instructions read, the checks of data that 
 numbers that were drawn, and the first thing that cannot be repeated: somebody looked at a value half-way.
 """
 import contextlib
+import os
 import sys
 import threading
 
@@ -14,16 +15,17 @@ from ..autograd.modes import modes
 from ..autograd.node import checksum
 from ..backends.backend import execute
 from ..base import settings
-from ..base.errors import PACKAGE, here, line_of
+from ..base.errors import PACKAGE, here, line_of, warn
 from ..base.locks import new_lock
 from ..tensor.dispatch import _calls, _entries
 from ..tensor.tensor import Tensor
 from ..trace import plan as plans, value as values
 from ..trace.record import Trace, _at, _local, current, update
 from ..trace.value import Value
+from .follow import Follower
 from .gradient import Differentiated, is_live, tensors_in
-from .see import is_ours
-from .traced import AWARE, TRACED, Book, patch, plain, traced_in, unpatch
+from .journal import MISSING, name_of
+from .traced import TRACED, Book, plain
 from .watch import Watch
 
 # The functions of ours that look at contents, as the user would call them.
@@ -33,8 +35,7 @@ LOOKS = {"item": ".item()", "tolist": ".tolist()", "truth": "bool()", "to_float"
          "reduce": "pickling", "deep": "deepcopy()", "is_nonzero": ".is_nonzero()", "export": ".numpy()"}
 
 
-# Where code names one of these, numbers stay as they are: only a true float will do there.
-EXACT = frozenset("type id json dumps marshal Decimal timedelta sleep".split())
+COMPILER = os.path.join(PACKAGE, "compiler") + os.sep
 
 
 class Recorder(Trace):
@@ -43,11 +44,11 @@ class Recorder(Trace):
     __slots__ = ("storages", "entry", "born", "numbers", "checks", "draws", "reason", "again", "strict",
                  "fixed_entries", "book", "versions", "entered")
 
-    def __init__(self, like, storages, strict, book):
+    def __init__(self, like, strict, book):
         super().__init__()
         self.special = like.special
-        self.storages = storages      # Storage that was there before → how it is called
-        self.entry = {s.value: s for s in storages if s.value is not None}
+        self.storages = {}            # Storage that was there before → how it is called
+        self.entry = {}               # its Value when it was met → the Storage
         self.born = {}                # ready Value made during the call → True
         self.numbers = {}             # (instruction, parameter) → name of the line that gives it
         self.checks = []              # (operation, arguments of its check as (Value, spec, offset), Spec or plain)
@@ -55,7 +56,7 @@ class Recorder(Trace):
         self.fixed_entries = []       # entries that were made with a Traced in their key
         self.reason, self.again = None, False
         self.strict, self.book = strict, book
-        self.entered = {s: s.version for s in storages}
+        self.entered = {}             # Storage that was there before → its version when it was met
         self.versions = {}            # storage whose version was asked for → the Traced that it was at first
 
     def stop(self, reason, again=False):
@@ -64,11 +65,33 @@ class Recorder(Trace):
         if self.strict and not again:
             raise RuntimeError(f"compile(fullgraph=True): {reason}")
 
+    def meet(self, storage, path):
+        """A storage that was there before the call is met for the first time: it is known by a Value of its own."""
+        if storage in self.storages or storage.value is None:
+            return
+        value = storage.value
+        if value.trace is self:                              # written before we were told of it
+            self.stop(f"{path} was written to before it could be found from the function", again=True)
+            return
+        while (trace := value.trace) is not None:            # Value.ready() would take us for somebody who looks
+            trace.run(value)
+        if value in self.entry or value in self.born:        # two that share their contents until one is written to
+            other = self.entry.get(value)
+            if storage.exported and other is not None and not other.exported and value not in self.slots:
+                del self.entry[value]
+                other.value = Value.of(value.array.copy(order="K"), value.spec)
+                self.entry[other.value] = other
+            else:
+                value = storage.value = Value.of(value.array.copy(order="K"), value.spec)
+        self.storages[storage], self.entry[value], self.entered[storage] = path, storage, storage.version
+
     # --- what a trace does -------------------------------------------------------------------------------------------
 
     def append(self, entry, inputs, params):
         if any(type(p) in TRACED for p in params):
             params = self._numbers(entry, params)
+        if any(type(t.offset) in TRACED for t in inputs):
+            raise AssertionError(f"a number that may change is an offset in {entry.op.__name__}")
         return super().append(entry, inputs, params)
 
     def _numbers(self, entry, params):
@@ -219,7 +242,9 @@ def look_words(frame):
     """Who looked, and where: `.item() at train.py:12`."""
     last = frame
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
-        last, frame = frame, frame.f_back
+        if not frame.f_code.co_filename.startswith(COMPILER):
+            last = frame
+        frame = frame.f_back
     form = last.f_locals.get("op") or last.f_locals.get("function")       # that the frame's function is made for
     name = getattr(form, "__name__", None) or last.f_code.co_name.strip("_")
     what = LOOKS.get(last.f_code.co_name) or name + "()"
@@ -247,85 +272,70 @@ def recording():
 
 
 class Capture:
-    """One recorded call: `out`, and beside it the Recorder, the Book of its numbers, and what ran."""
+    """One recorded call: `out`, and beside it the Journal, the Recorder, the Book of its numbers, and what ran."""
 
-    def __init__(self, fn, scene, varying, strict):
-        self.fn, self.scene = fn, scene
+    def __init__(self, fn, journal, varying, strict):
+        self.fn, self.journal = fn, journal
         self.book = Book()
-        self.proxies = {}             # edge → the Traced, or tuple with some, that stands there during the call
-        self.moved = []               # (edge, Traced or tuple): numbers that the call has put somewhere
-        self.watch = Watch(scene.opaque)
+        self.watch = Watch()
+        self.follower = follower = Follower(journal, self.book, varying)
+        self.proxies = follower.proxies
+        self.tensors_before = []      # (tensor, path, storage, what must not change about it, its history)
         before = current()
         before.run()
-        self.recorder = Recorder(before, prepared(scene), strict, self.book)
-        self._take_stock()
+        self.recorder = recorder = Recorder(before, strict, self.book)
+        self.versions = recorder.entered
+        journal.known = self._known
+        self.modes_before, self.drawn_before = mode_state(), numpy_state()
         with watching():
-            _local.trace = self.recorder
-            patch()
+            _local.trace = recorder
             try:
-                self._dress(varying)
+                journal.take_arguments()
+                journal.see(fn, "self")
+                args = [follower.dress(journal.find("item", journal.args, i), a) for i, a in enumerate(journal.args)]
+                kwargs = {name: follower.dress(journal.find("item", journal.kwargs, name), a)
+                          for name, a in journal.kwargs.items()}
                 self.watch.start()
                 try:
-                    self.out = fn(*scene.args, **scene.kwargs)
-                    self._differentiate()
+                    self.out = follower.call(fn, args, kwargs)
+                    self.differentiated = None
+                    try:
+                        self._differentiate()
+                    except Exception as error:               # ours: the call itself is through, and its result is good
+                        journal.refuse(f"compile itself failed with {type(error).__name__}: {error}")
+                        warn(f"{name_of(fn)}: {journal.refusal}. This is a mistake in Flambeau; the function runs as "
+                             "ordinary code.")
                 except BaseException:
-                    self.recorder.forget()
+                    recorder.forget()
                     raise
                 finally:
                     self.watch.stop()
             finally:
                 self.book.close()
-                unpatch()
-                self._undress()
+                follower.close()
+                self._forget_entries()
                 _local.trace = before
-                before.special = self.recorder.special
+                before.special = recorder.special
                 self.modes_after, self.drawn_after = mode_state(), numpy_state()
+        journal.known = None
+        self.moved = [(edge, now) for edge, now in follower.stored.items() if edge.read() is not MISSING]
+
+    def _known(self, tensor, path):
+        """A tensor that was there before the call is met for the first time."""
+        self.recorder.meet(tensor.storage, path)
+        self.tensors_before.append((tensor, path, tensor.storage, tensor_state(tensor), history(tensor)))
 
     def _differentiate(self):
         """Record the backward of results whose graph is still there."""
-        known = self.scene.tensors
-        found = tensors_in(self.out) + [t for t in (edge.read() for edge in self.scene.edges) if isinstance(t, Tensor)]
+        known = self.journal.tensors
+        places = [edge.read() for edge in self.journal.edges]
+        found = tensors_in(self.out) + [t for t in places if isinstance(t, Tensor)]
         live = {id(t): t for t in found if id(t) not in known and t.grad_fn is not None and is_live(t)}
-        self.differentiated = None
         if live and self.recorder.reason is None:
             self.differentiated = Differentiated(list(live.values()), known.values(), self.recorder)
 
-    def _take_stock(self):
-        self.modes_before, self.drawn_before = mode_state(), numpy_state()
-        self.tensors_before = [(t, path, t.storage, tensor_state(t)) for t, path in self.scene.tensors.values()]
-        self.versions = self.recorder.entered
-
-    def _dress(self, varying):
-        """Put Traced numbers in the places of the numbers that the function can see."""
-        named = {name for function in self.scene.functions for name in function.__code__.co_names}
-        inexact, known = named.isdisjoint(EXACT), dict(AWARE.values())
-        for edge in self.scene.edges:
-            child, kind = edge.child, type(edge.child)
-            if not edge.writable():
-                continue
-            if kind is float and inexact or kind is int and edge.path in varying \
-                    and (inexact or is_ours(type(edge.holder))):         # counts of our own nobody asks for their type
-                self.proxies[edge] = self.book.leaf(f"n{len(self.proxies)}", child)
-                edge.write(self.proxies[edge])
-            elif kind is tuple and is_floats(child) and inexact:
-                self.proxies[edge] = tuple([self.book.leaf(f"n{len(self.proxies)}_{i}", x) if type(x) is float else x
-                                            for i, x in enumerate(child)])
-                edge.write(self.proxies[edge])
-            elif kind is type(len) and child in known:       # from math import sqrt
-                self.proxies[edge] = known[child]
-                edge.write(known[child])
-
-    def _undress(self):
-        """Put the numbers back; what the call itself has put in their places becomes a plain number too."""
-        for edge in self.scene.edges:
-            now, mine = edge.read(), self.proxies.get(edge)
-            if mine is not None and now is mine:
-                edge.write(edge.child)
-            elif traced_in(now) and edge.writable():
-                self.moved.append((edge, now))
-                edge.write(undressed(now))
-        for held, _, _ in (*self.scene.sizes, *self.scene.spaces):
-            undress(held)
+    def _forget_entries(self):
+        """Entries that were made with a Traced in their key are of no use to anybody else."""
         for entry in self.recorder.fixed_entries:
             for key in [key for key, found in list(_entries.items()) if found is entry]:
                 del _entries[key]
@@ -333,42 +343,10 @@ class Capture:
                 del _calls[key]
 
 
-def undress(held):
-    """Make the Traced numbers that a container was given plain ones."""
-    if isinstance(held, dict):
-        for key, child in held.items():
-            if traced_in(child):
-                held[key] = undressed(child)
-    elif isinstance(held, list):
-        for i, child in enumerate(held):
-            if traced_in(child):
-                held[i] = undressed(child)
-
-
-def undressed(x):
-    """A Traced number, or a tuple with some, as plain numbers."""
-    return x._value if type(x) in TRACED else tuple([part._value if type(part) in TRACED else part for part in x])
-
-
-def is_floats(x):
-    """Whether a tuple holds numbers and nothing else, some of them floats: the decay rates of an optimizer."""
-    return all(type(part) in (int, float) for part in x) and any(type(part) is float for part in x)
-
-
-def prepared(scene):
-    """The storages that the tensors of a scene look at, contents ready and each with a Value of its own."""
-    found, holders = {}, {}
-    for tensor, path in scene.tensors.values():
-        storage = tensor.storage
-        if storage in found or storage.value is None:
-            continue
-        found[storage] = path
-        holders.setdefault(storage.value.ready(), []).append(storage)
-    for value, sharing in holders.items():                   # an input is known by its Value, so two must not share one
-        sharing.sort(key=lambda s: not s.exported)
-        for storage in sharing[1:]:
-            storage.value = Value.of(value.array.copy(order="K"), value.spec)
-    return found
+def history(t):
+    """The node that a tensor came from, and that of what it is a view of: a write gives it another one."""
+    base = t._base
+    return t._node, None if base is None else base._node
 
 
 def tensor_state(t):

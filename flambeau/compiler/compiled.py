@@ -5,7 +5,6 @@ it. Otherwise the call is recorded, which is the ordinary call and gives the ord
 it can be replayed, and a reason why not otherwise. After eight calls that could not, the function is left alone.
 """
 import functools
-import sys
 import types
 import weakref
 
@@ -16,11 +15,12 @@ from ..base.locks import new_lock
 from ..trace import value as values
 from ..trace.record import Trace, current
 from .capture import Capture, Recorder, recording
+from .journal import Journal, name_of
 from .parts import REFUSED, Miss
-from .see import Refused, Scene, name_of
 from .source import Recording
 from .study import Study, Unfit
 from .traced import TRACED
+from .watch import is_profiled
 
 TRIES = 8                     # calls in a row that could not be replayed, until we give up
 KEPT = 8                      # recordings of one function
@@ -40,7 +40,7 @@ class Compiled:
         self.gave_up = None           # the reason for which it is left alone
         self._fullgraph = fullgraph
         self._lock = new_lock()
-        self._varying, self._others = set(), []
+        self._varying = set()         # paths of whole numbers that were another at a later call
         self._failures = self._since = 0
         self._said = False
         if hasattr(fn, "__name__"):
@@ -94,7 +94,7 @@ class Compiled:
     def _call(self, args, kwargs, misses):
         fn = self._compiles
         if self.gave_up or modes.level >= 0 or modes.anomaly or modes.saved_hooks or modes.autocast is not None \
-                or sys.getprofile() is not None:             # a profiler wants to see the Python run
+                or is_profiled():
             return fn(*args, **kwargs)
         for found, guard in misses:
             if guard == -1 or guard == found.outside:        # refused data; memory that NumPy holds for a while
@@ -116,23 +116,18 @@ class Compiled:
 
     def _record(self, args, kwargs):
         fn, made = self._compiles, None
-        try:
-            scene = Scene(fn, list(args), dict(kwargs), self._others)
-        except Refused as refused:
-            self._failed(str(refused), False)
-            return fn(*args, **kwargs)
-        capture = Capture(fn, scene, self._varying, self._fullgraph)
+        capture = Capture(fn, Journal(fn, list(args), dict(kwargs)), self._varying, self._fullgraph)
         try:
             made = Recording(Study(capture), functools.partial(drop, weakref.ref(self)))
         except Unfit as unfit:
             reason, again = str(unfit), unfit.again
             self._varying.update(unfit.varying)
-            self._others += [f for f in unfit.others if f not in self._others]
         except Exception as error:                           # ours; the call itself is through, and its result is good
             reason, again = f"compile itself failed with {type(error).__name__}: {error}", False
             warn(f"{name_of(fn)}: {reason}. This is a mistake in Flambeau; the function runs as ordinary code.")
         out, recorder = undressed(capture.out), capture.recorder
-        del capture, scene
+        capture.follower.forget()                            # functions that were made inside may live on
+        del capture
         recorder.finish(None if made is None else made.runner)
         if made is None:
             self._failed(reason, again)

@@ -49,10 +49,13 @@ class Differentiated:
         self.live, self.reason = live, None
         self.split = len(recorder.code)           # where the backward begins
         self.first = len(recorder.values)
-        self.bounds = [t for t, _ in known if requires(t)]
+        self.bounds = [t for t, _ in known if requires(t) and edge_of(t) is not None]
         before = len(recorder.draws)
         bounds = {edge_of(t)[0] for t in self.bounds}
+        self._leave_those_behind_others(bounds)
         hooked = next((node for node in graph_of(live, bounds) if node.hooked), None)
+        if self.reason is not None:
+            return
         if hooked is not None:
             self.reason = f"there is a hook on {hooked.name()}, made at {line_of(hooked.site)}"
             return
@@ -73,6 +76,20 @@ class Differentiated:
         del recorder.checks[checks:]              # of positions that the call itself has checked
         if len(recorder.draws) != before:
             self.reason = "its backward draws random numbers"
+
+    def _leave_those_behind_others(self, bounds):
+        """Keep the bounds that the results reach by themselves; one that only others reach gets its gradient by them.
+
+        A gradient that came to one bound through another would be counted again by the history of that other one.
+        """
+        reached = {edge for node in graph_of(self.live, bounds) for edge in node.edges if edge is not None}
+        reached |= {edge_of(t) for t in self.live}
+        self.bounds = [t for t in self.bounds if edge_of(t) in reached]
+        edges = {edge_of(t) for t in self.bounds}
+        for t in self.bounds:
+            behind = {edge for node in graph_of([t]) for edge in node.edges} & edges
+            if behind - {edge_of(t)}:
+                self.reason = "it is computed from two tensors of which one was computed from the other"
 
     def held(self, trace):
         """The slots of results that the graph itself holds."""

@@ -50,7 +50,7 @@ def new_tensor(storage, facts):
 
 
 def new_record(kind, fields):
-    made = _new(kind)
+    made = kind.__new__(kind)
     made.__dict__.update(fields)
     return made
 

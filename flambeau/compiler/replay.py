@@ -5,20 +5,18 @@ Otherwise a second plan runs that leaves all inputs alone. Gradients of the last
 over as well. Where there is no plan (the reference executor, an operation
 that none can be made for), the instructions themselves are put into a trace and run as always.
 """
-import sys
 from array import array
 
 from ..backends import memory, threads
 from ..base import settings
 from ..base.locks import new_lock
+from ..base.ownership import may_donate, may_recycle_grad
 from ..trace import plan as plans
 from ..trace.fuse import Unfusable
 from ..trace.lower import cell
 from ..trace.plan import Plan
 from ..trace.record import Trace
 from ..trace.value import Value
-
-_refs = sys.getrefcount
 
 
 class Runner:
@@ -141,7 +139,7 @@ class Bound:
                 if value.trace is not None:
                     value.ready()
             value = None
-            if self.free and not self._alone(values):
+            if self.free and not may_donate([values[at] for at in self.free]):
                 return False
             table = self.table
             for at, index in self.read:
@@ -175,22 +173,13 @@ class Bound:
         finally:
             self.lock.release()
 
-    def _alone(self, values):
-        """Whether nobody but its storage and the caller's tuple holds what is donated."""
-        for at in self.free:
-            value = values[at]
-            # a Value: the storage, the tuple, the local name, the argument; its array: the Value, the argument
-            if _refs(value) > 4 or _refs(value.array) > 2:
-                return False
-        return True
-
     def _slowly(self, values, numbers, made):
         """With steps of the reference executor between the native ones, or while another thread replays this too."""
         runner = self.runner
         for value in values:
             value.ready()
         value = None
-        if self.free and not self._alone(values):
+        if self.free and not may_donate([values[at] for at in self.free]):
             return False
         held, code = runner.held(values), runner.with_numbers(numbers)
         made[:] = [None] * len(made)
@@ -215,12 +204,13 @@ def taken(old, spec):
     return Value.of(old.look(spec, 0), spec)
 
 
-def recycled(tensor, storage):
-    """The contents of a gradient that is about to be replaced, if nobody else can see them; else None."""
-    value = storage.value
-    # held by the parameter or the tensor, the caller's name, ours, the argument; by the storage, the name, the argument
-    if _refs(tensor) > 4 or _refs(storage) > 4 or value.trace is not None or _refs(value) > 3 or storage.exported \
-            or value.spec is not tensor.spec or value._memory is not None or _refs(value.array) > 2 or storage.readonly:
+def recycled(tensor):
+    """The contents of a tensor's gradient that is about to be replaced, if nobody else can see them; else None."""
+    if tensor._grad.storage.value.trace is not None or not may_recycle_grad(tensor):
+        return None
+    grad = tensor._grad
+    value, storage = grad.storage.value, grad.storage
+    if value.spec is not grad.spec or value._memory is not None or storage.exported or storage.readonly:
         return None
     value.address()
     return value

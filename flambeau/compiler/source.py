@@ -13,9 +13,9 @@ from ..base import dtypes
 from ..base.spec import place
 from ..tensor.tensor import Tensor
 from .capture import mode_state
+from .journal import EQUAL, MISSING, PLAIN, content, has_plain_keys, short
 from .parts import REFUSED, Checks, Draws, Miss, facts_of, new_record, new_storage, new_tensor
 from .replay import Runner, recycled
-from .see import EQUAL, MISSING, PLAIN, content, has_plain_keys, short
 from .traced import TRACED, traced_in, word
 
 
@@ -50,7 +50,7 @@ class Writer:
 
     def __init__(self, study, recording, dropped, numbers):
         self.study, self.recording, self.dropped, self.numbers = study, recording, dropped, numbers
-        self.scene, self.book, self.capture = study.scene, study.capture.book, study.capture
+        self.journal, self.book, self.capture = study.journal, study.capture.book, study.capture
         self.space = {"modes": modes, "requires": requires, "content": content, "MISSING": MISSING, "place": place,
                       "dtypes": dtypes, "cell": new_storage, "tensor": new_tensor, "record": new_record,
                       "recycled": recycled, "math": math, "inf": math.inf, "nan": math.nan, "copysign": math.copysign}
@@ -58,26 +58,29 @@ class Writer:
         self.cells = {}               # storage → its name
         self.loose = []               # storages that are others at every call
         self.paths = {}               # name of a number → where it stands
-        self.bare = {id(edge.holder) for edge in self.scene.edges if edge.kind == "grad" and edge.child is None}
-        self.things = {id(thing) for thing, _ in self.scene.things}
+        self.bare = {id(edge.holder) for edge in self.journal.edges if edge.kind == "grad" and edge.child is None}
+        self.things = set(self.journal.things)
         self.lines = ["def replay(args, kwargs):", "  try:"]
         self.indent = "    "
         self._modes()
         unseen = self._unseen_grads()
         tuples = {id(edge.child) for edge, proxy in self.capture.proxies.items() if type(proxy) is tuple}
-        for edge in self.scene.edges:
-            if edge not in unseen and id(edge.holder) not in tuples:         # parts are read with their tuple
+        for edge in self.journal.edges:
+            if edge not in unseen and id(edge.holder) not in tuples and edge.asked and not edge.blind:
                 self._edge(edge)
         hidden = {id(edge.child) for edge in unseen}
-        for tensor, path in self.scene.tensors.values():
+        for tensor, path in self.journal.tensors.values():
             if id(tensor) not in self.names and id(tensor) not in hidden:    # held by what cannot change, as a tuple
                 self._same_tensor(tensor, path)
-        for held, path, keys in self.scene.sizes:
+        for held, path, keys in self.journal.sizes:
             self._size(held, path, keys)
-        for function in self.scene.functions:
+        self._classes()
+        self._absent()
+        for function in self.journal.functions.values():
             name = self.const(function)
             self.guard(f"{name}.__code__ is not {self.const(function.__code__)} or "
-                       f"{name}.__defaults__ is not {self.const(function.__defaults__)}",
+                       f"{name}.__defaults__ is not {self.const(function.__defaults__)} or "
+                       f"{name}.__kwdefaults__ is not {self.const(function.__kwdefaults__)}",
                        f"{function.__qualname__} has the same code")
         self._apart()
         self._numbers()
@@ -111,8 +114,8 @@ class Writer:
 
     def holder(self, edge):
         thing = edge.holder
-        if thing is self.scene.args or thing is self.scene.kwargs:
-            return "args" if thing is self.scene.args else "kwargs"
+        if thing is self.journal.args or thing is self.journal.kwargs:
+            return "args" if thing is self.journal.args else "kwargs"
         if isinstance(thing, Tensor) and id(thing) not in self.names:
             self._same_tensor(thing, edge.path)
         return self.const(thing)
@@ -122,7 +125,7 @@ class Writer:
         held, key = self.holder(edge), edge.key
         if edge.kind == "item":
             if isinstance(key, Tensor) and id(key) not in self.names:
-                self._same_tensor(key, self.scene.tensors[id(key)][1])
+                self._same_tensor(key, self.journal.tensors[id(key)][1])
             return f"{held}[{key!r}]" if type(key) in (int, str) else f"{held}[{self.const(key)}]"
         return f"{held}.cell_contents" if edge.kind == "cell" else f"{held}._grad" if edge.kind == "grad" else \
             f"{held}.__dict__[{key!r}]"
@@ -131,6 +134,8 @@ class Writer:
         """The expression that reads an edge; an attribute as such where nothing else can come of it."""
         if edge.kind == "slot":
             return f"{self.holder(edge)}.{edge.key}"
+        if edge.kind == "referent":
+            return f"{self.holder(edge)}()"
         cls = type(edge.holder)
         if edge.kind == "attribute" and edge.key.isidentifier() and not hasattr(cls, edge.key) \
                 and not hasattr(cls, "__getattr__") and cls.__getattribute__ is object.__getattribute__:
@@ -142,21 +147,24 @@ class Writer:
     def _unseen_grads(self):
         """The `.grad` of tensors that nobody asks for, and that the call leaves alone: no matter for a replay."""
         study = self.study
-        if self.scene.asks_grad:
+        if self.journal.asks_grad:
             return set()
         used = {s for _, s in study.read} | {s for s, *_ in study.stored}
         used |= {tensor.storage for tensor in study.new_tensors.values()} | study.trace.versions.keys()
         moved = {id(edge) for edge, _ in study.moves}
-        found = {edge for edge in self.scene.edges if edge.kind == "grad" and id(edge) not in moved
+        found = {edge for edge in self.journal.edges if edge.kind == "grad" and id(edge) not in moved
                  and (edge.child is None or edge.child.storage not in used)}
         self.bare -= {id(edge.holder) for edge in found}
         inside = {id(edge.child) for edge in found if edge.child is not None}
-        return found | {edge for edge in self.scene.edges if edge.kind == "grad" and id(edge.holder) in inside}
+        return found | {edge for edge in self.journal.edges if edge.kind == "grad" and id(edge.holder) in inside}
 
     def _modes(self):
-        scene = self.scene
-        self.guard(f"len(args) != {len(scene.args)} or len(kwargs) != {len(scene.kwargs)}",
-                   f"{len(scene.args)} arguments by position, {len(scene.kwargs)} by name")
+        journal = self.journal
+        self.guard(f"len(args) != {len(journal.args)} or len(kwargs) != {len(journal.kwargs)}",
+                   f"{len(journal.args)} arguments by position, {len(journal.kwargs)} by name")
+        if len(journal.kwargs) > 1:
+            self.guard(f"(*kwargs,) != {self.fresh(tuple(journal.kwargs))}",
+                       f"the names come in the order {', '.join(journal.kwargs)}")
         grad, inference, default, where = mode_state()
         self.guard(f"modes.grad is not {grad} or modes.inference is not {inference} or modes.level >= 0 or "
                    "modes.anomaly or modes.saved_hooks or modes.autocast is not None or "
@@ -169,8 +177,10 @@ class Writer:
             self.holder(edge)                                # asked with what the tensor looks like
             return
         if child is MISSING:
-            self.guard(f"content({self.holder(edge)}) is not MISSING" if edge.kind == "cell" else
-                       f"{edge.key!r} in {self.holder(edge)}", f"{path} is not there")
+            held = self.holder(edge)
+            self.guard(f"content({held}) is not MISSING" if edge.kind == "cell" else
+                       f"hasattr({held}, {edge.key!r})" if edge.kind == "slot" else
+                       f"{edge.key!r} in {held}" + ".__dict__" * (edge.kind == "attribute"), f"{path} is not there")
             return
         text = self.reading(edge)
         if type(proxy) in TRACED:                            # what was asked about it follows below
@@ -206,6 +216,28 @@ class Writer:
             self._container(edge, child, text)
         else:
             self.guard(f"{text} is not {self.const(child)}", f"{path} is the same {type(child).__name__} as before")
+
+    def _classes(self):
+        """The classes of objects that were asked for attributes, and what these classes gave."""
+        for thing, cls in self.journal.classes.values():
+            if id(thing) not in self.journal.loose:
+                self.guard(f"{self.const(thing)}.__class__ is not {self.const(cls)}",
+                           f"{self.journal.path(thing)} is a {cls.__name__}")
+        for cls in dict.fromkeys((*self.journal.mros, *[cls for cls, _ in self.journal.lookups])):
+            self.guard(f"{self.const(cls)}.__mro__ is not {self.fresh(cls.__mro__)}",
+                       f"{cls.__name__} has the same bases")
+        for (cls, name), found in self.journal.lookups.items():
+            more = "" if getattr(cls, name) is found else ".__func__"
+            self.guard(f"{self.const(cls)}.{name}{more} is not {self.const(found)}",
+                       f"{cls.__name__}.{name} is the same {type(found).__name__} as before")
+
+    def _absent(self):
+        """Names that were asked for and not found."""
+        for held, has_attributes, path, names in self.journal.absent.values():
+            place = self.const(held) + ".__dict__" * has_attributes
+            texts = [repr(key) if type(key) in (str, int) else self.const(key) for key in names]
+            self.guard(" or ".join(f"{text} in {place}" for text in texts),
+                       f"{path} has no {', '.join(short(key) for key in names)}")
 
     def _plain(self, child, text, path):
         words = f"{path} == {short(child)}"
@@ -304,6 +336,10 @@ class Writer:
             self.line("d = {" + ", ".join(f"id({s})" for s in loose) + "}")
             self.guard(f"len(d) != {len(loose)} or not d.isdisjoint({self.const(others)})",
                        "tensors that shared no memory share none")
+        for storage in stored:                               # what is written takes the place of all that was there
+            if storage in self.loose:
+                self.guard(f"{self.cells[storage]}.nbytes != {storage.nbytes}",
+                           f"{self.study.trace.storages[storage]} is all of its memory, or part of as much")
         apart = dict.fromkeys([*stored, *[what for kind, what in sources if kind == "entry"]])
         tests = [f"{self.cells[s]}.exported and {self.cells[s]}.still_exported()" for s in apart]
         tests += [f"{self.cells[s]}.readonly" for s in stored if s in self.loose]
@@ -410,11 +446,12 @@ class Writer:
             if storage not in alone:
                 after.append(f"y{number} = cell({contents(*source)}, {facts})")
                 continue
-            # A gradient that takes the place of one that nobody else can see: the old tensor, with new contents.
+            # A gradient that takes the place of one that nobody else can see: the old tensor, with new contents. The
+            # replay lets go of it first, since its own variables would be somebody else.
             edge, now = alone[storage]
             held, cell, new = self.names[id(edge.child)], self.cells[edge.child.storage], contents(*source)
-            self.recycling.append(f"{new} = recycled({held}, {cell})")
-            after.append(f"if {new} is not {cell}.value: {self.item(edge)} = "
+            self.recycling += [f"del {held}, {cell}", f"{new} = q{number} = recycled({self.holder(edge)})"]
+            after.append(f"if {new} is not q{number}: {self.item(edge)} = "
                          f"tensor(cell({new}, {facts}), {self.fresh(facts_of(now))})")
             words.append(f"puts a tensor into {edge.path}")
         rest = [tensor for tensor in study.new_tensors.values() if tensor.storage not in alone]
@@ -424,7 +461,7 @@ class Writer:
                          f"{self.fresh(facts_of(tensor))})")
         for tensor in rest:
             base = tensor._base
-            if base is not None and (id(base) in study.new_tensors or id(base) in self.scene.tensors):
+            if base is not None and (id(base) in study.new_tensors or id(base) in self.journal.tensors):
                 name = self.names[id(tensor)]
                 after += [f"{name}._base = {self.names[id(base)]}", f"{name}._seen = {name}.storage.version"]
         if study.gradient is not None:
@@ -433,10 +470,12 @@ class Writer:
             if isinstance(now, Tensor) and now.storage in alone:
                 continue
             text = now._name if type(now) in TRACED else "None" if now is None else \
-                "(" + "".join(word(x) + ", " for x in now) + ")" if type(now) is tuple else self.names[id(now)]
-            after.append(f"setattr({self.holder(edge)}, {edge.key!r}, {text})" if isinstance(edge.holder, type) else
+                "(" + "".join(word(x) + ", " for x in now) + ")" if type(now) is tuple else \
+                self.fresh(now) if isinstance(now, PLAIN) else self.names[id(now)]
+            set_by_name = isinstance(edge.holder, type) or edge.kind == "slot"
+            after.append(f"setattr({self.holder(edge)}, {edge.key!r}, {text})" if set_by_name else
                          f"{self.item(edge)} = {text}")
-            said = self._said(text) if traced_in(now) else "None" if now is None else "a tensor"
+            said = self._said(text) if traced_in(now) else short(now) if isinstance(now, PLAIN) else "a tensor"
             words.append(f"puts {said} into {edge.path}")
         return after
 
@@ -452,7 +491,10 @@ class Writer:
                                       f"{len(gradient.runner.code)} operations")
 
     def _alone(self):
-        """{storage: (edge, tensor)} of new gradients that stand in one place only, where another one stood before."""
+        """{storage: (edge, tensor)} of new gradients that stand in one place only, where another one stood before.
+
+        That one has no use after the call: not as a result or part of one, nor in another place or for a backward.
+        """
         study, places = self.study, {}
         used = {storage for _, storage in study.read} | {storage for storage, *_ in study.stored}
         sources = list(study.new_storages.values()) + [source for _, source, *_ in study.stored]
@@ -460,12 +502,18 @@ class Writer:
         bases = {id(tensor._base) for tensor in study.new_tensors.values()}
         for tensor in study.new_tensors.values():
             places.setdefault(tensor.storage, []).append(tensor)
+        kept = returned | bases | {id(now) for _, now in study.moves}
+        if study.gradient is not None:
+            kept |= {id(tensor) for tensor in (*study.gradient.bounds, *study.gradient.live)}
+            used |= {what for _, (kind, what) in study.gradient.takes if kind == "entry"}
         found = {}
         for edge, now in study.moves:
             old = edge.child
             if edge.kind == "grad" and isinstance(now, Tensor) and isinstance(old, Tensor) and now.spec is old.spec \
                     and id(now) in study.new_tensors and len(places[now.storage]) == 1 and id(now) not in returned \
                     and id(now) not in bases and now._base is None and old.storage not in used \
+                    and id(old) not in kept and old.storage not in places and self.names[id(old)][0] == "v" \
+                    and self.cells[old.storage][0] == "s" \
                     and study.new_storages.get(now.storage, "")[:1] == ("made",) \
                     and sources.count(study.new_storages[now.storage]) == 1 \
                     and sum(other is now for _, other in study.moves) == 1 \

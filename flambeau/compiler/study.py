@@ -5,36 +5,34 @@ which storages got which contents, which places hold other tensors or numbers, w
 the instructions read, and which checks of data go with them.
 """
 import gc
-import sys
 import types
 from collections import deque
 
 from ..base import dtypes
+from ..base.ownership import RESULT, counts
 from ..base.spec import Size
 from ..tensor.dispatch import _overrides
 from ..tensor.protocol import own_state
 from ..tensor.tensor import Tensor
-from .capture import Noted, tensor_state
+from .capture import Noted, history, tensor_state
 from .gradient import Gradient, is_live
-from .see import EQUAL, PLAIN, is_record, keys_of, short
+from .journal import EQUAL, PLAIN, is_record, keys_of, short
 from .traced import TRACED
-
-_refs = sys.getrefcount
 
 
 class Unfit(Exception):
     """Why a recorded call cannot be replayed. `again`: whether the next call may do better, and what to know then."""
 
-    def __init__(self, reason, again=False, varying=(), others=()):
+    def __init__(self, reason, again=False, varying=()):
         super().__init__(reason)
-        self.again, self.varying, self.others = again, varying, others
+        self.again, self.varying = again, varying
 
 
 class Study:
     """What one recorded call did."""
 
     def __init__(self, capture):
-        self.capture, self.scene, self.trace = capture, capture.scene, capture.recorder
+        self.capture, self.journal, self.trace = capture, capture.journal, capture.recorder
         self.needs = {}               # slots that a replay has to compute
         self.moves = []               # (edge, Tensor, None, Traced or tuple of numbers): what the call has put where
         self.stored = []              # (storage, source of its contents, by how much its version rose, path)
@@ -61,21 +59,22 @@ class Study:
         capture = self.capture
         if self.trace.reason is not None and not self.trace.again:
             raise Unfit(self.trace.reason)
-        if capture.watch.reason is not None:
-            raise Unfit(f"{capture.watch.reason} would not be repeated")
-        unknown = [code for key, code in capture.watch.codes.items() if key not in self.scene.codes]
-        if self.trace.reason is not None and not unknown:
+        if self.journal.refusal is not None:
+            raise Unfit(self.journal.refusal)
+        effect = capture.follower.effect or capture.watch.reason
+        if effect is not None:
+            raise Unfit(f"{effect} would not be repeated")
+        if capture.watch.unknown is not None:
+            raise Unfit(capture.watch.unknown)
+        if self.trace.reason is not None:
             raise Unfit(self.trace.reason, again=True)
-        if unknown:
-            others = [f for code in unknown for f in capture.watch.functions(code)]
-            raise Unfit(f"{unknown[0].co_name} was found only when it ran", again=True, others=others)
         if capture.drawn_before != capture.drawn_after:
             raise Unfit("the call drew from NumPy's random state, and a replay would not: draw with flambeau")
         if capture.modes_before != capture.modes_after:
             raise Unfit("the call changed the gradient mode or a default, and left it changed")
 
     def _containers(self):
-        for held, path, before in (*self.scene.sizes, *self.scene.spaces):
+        for held, path, before in self.journal.sizes:
             now = size_of(held, before)
             if now != before:
                 old, new = (n if n.__class__ is int else len(n) for n in (before, now))
@@ -85,14 +84,19 @@ class Study:
     def _edges(self):
         numbers, varying = dict(self.capture.moved), []
         places = {}
-        for edge in self.scene.edges:
+        for edge in self.journal.edges:
             places[id(edge.child)] = places.get(id(edge.child), 0) + 1
-        for edge in self.scene.edges:
+        for edge in self.journal.edges:
             now, before = edge.read(), edge.child
+            reason = f"the call changed {edge.path} from {short(before)} to {short(now)}"
             if edge in numbers:
                 self.moves.append((edge, numbers[edge]))
-                if type(before) is int and edge not in self.capture.proxies:     # it was taken for a size
-                    varying.append((edge.path, f"the call changed {edge.path} from {short(before)} to {short(now)}"))
+                if type(before) is int and edge not in self.capture.proxies and not edge.blind:
+                    varying.append((edge.path, reason))      # it was taken for a size
+            elif edge.blind:
+                if not edge.writable() or not isinstance(now, (Tensor, *PLAIN)):
+                    raise Unfit(reason, again=True)
+                self.moves.append((edge, now))
             elif now is before or type(now) is type(before) and isinstance(now, PLAIN) \
                     and (now == before or now != now):
                 continue
@@ -100,20 +104,22 @@ class Study:
                     and edge.writable() and (edge.kind == "grad" or before is None or places[id(before)] == 1):
                 edge.loose = True                            # another tensor at every call: see Note [Loose]
                 self.moves.append((edge, now))
-            else:
-                reason = f"the call changed {edge.path} from {short(before)} to {short(now)}"
-                if not type(now) is type(before) is int:
-                    raise Unfit(reason, again=True)
+            elif type(now) is type(before) is int:
                 varying.append((edge.path, reason))
+            else:
+                raise Unfit(reason, again=True)
         if varying:
             raise Unfit(varying[0][1], again=True, varying=[path for path, _ in varying])
 
     def _tensors(self):
-        for tensor, path, storage, before in self.capture.tensors_before:
+        for tensor, path, storage, before, came_from in self.capture.tensors_before:
             if tensor.storage is not storage:
                 raise Unfit(f"the call gave {path} other memory")
             if tensor_state(tensor) != before:
                 raise Unfit(f"the call changed {path}: its shape, its hooks, or whether it requires grad", again=True)
+            if any(now is not then for now, then in zip(history(tensor), came_from, strict=True)):
+                raise Unfit(f"the call writes to {path}, which was computed from something that requires grad: its new "
+                            "history would have to be made again; write to a clone(), or outside")
 
     def _stores(self):
         entry = {storage: value for value, storage in self.trace.entry.items()}
@@ -148,7 +154,7 @@ class Study:
 
     def _result(self, tensor, path):
         """See that a replay can make this tensor, if it was not there before."""
-        if id(tensor) in self.scene.tensors or id(tensor) in self.new_tensors:
+        if id(tensor) in self.journal.tensors or id(tensor) in self.new_tensors:
             return
         if _overrides(type(tensor)) or own_state(tensor):
             raise Unfit(f"{path} is a {type(tensor).__name__} with something of its own: only plain tensors are made "
@@ -173,7 +179,7 @@ class Study:
             return "tensor", out, ()
         if type(out) in TRACED:
             return "number", out._name, ()
-        if id(out) in self.scene.seen:
+        if id(out) in self.journal.seen:
             return "known", out, ()
         if isinstance(out, (*PLAIN, *EQUAL, dtypes.dtype, type, types.FunctionType, types.ModuleType)):
             return "known", out, ()
@@ -253,8 +259,9 @@ class Study:
         code, values = trace.code, trace.values
         fine = self.needs.keys() | (done.held(trace) if done is not None else set())
         for attempt in range(2):
+            holders = counts(values)
             held = [(entry, slot) for entry, _, _, _, first in code for slot in range(first, first + len(entry.outs))
-                    if slot not in fine and _refs(values[slot]) > 2]
+                    if slot not in fine and holders[slot] > RESULT]
             if not held:
                 return
             if not attempt:

@@ -1,9 +1,9 @@
 """Numbers that remember where they came from, while a call is recorded.
 
-A recording must read a learning rate again at every replay, so `Traced` objects stand in the places of the numbers that
-a function can see while it is recorded. Arithmetic with them is written down as lines of Python; a comparison gives
-its answer, and the replay will ask whether the answer is still the same; whatever else looks at the number (`float()`,
-a dictionary, C code) fixes its value for this recording.
+A recording must read a learning rate again at every replay, so the copy of a function that runs while it is recorded
+(follow.py) is given `Traced` objects for the numbers it reads. Arithmetic with them is written down as lines of Python;
+a comparison gives its answer, and the replay will ask whether the answer is still the same; whatever else looks at the
+number (`int()`, a dictionary, C code) fixes its value for this recording.
 
 Note [Traced is no float]: C code reads the digits of a float, or of a subclass of it, without asking. An object that
 is no float has to be asked (`__float__`, `__index__`), and so we know. `isinstance` asks for `__class__`, which says
@@ -16,8 +16,7 @@ import operator
 import threading
 from sys import _getframe
 
-from ..base.locks import new_lock
-from ..base.op import OpType
+from ..base.op import Op
 from ..tensor import dispatch, forms, subclass, write
 
 DOORS = frozenset(module.__file__ for module in (dispatch, forms, subclass, write))
@@ -150,7 +149,7 @@ class Traced:
         """An operation with such a number among its arguments. Where it takes a runtime number, it gets the Traced."""
         kwargs = kwargs or {}
         book = next(a._book for a in (*args, *kwargs.values()) if type(a) in TRACED)
-        op = func if isinstance(func, OpType) else getattr(func, "op", None)
+        op = func if isinstance(func, Op) else getattr(func, "op", None)
         lets_in = book.writes() and op is not None and all(t in TRACED for t in types)
         args = [a if lets_in and keeps(op, at, a) else plain(a) for at, a in enumerate(args)]
         kwargs = {name: a if lets_in and keeps(op, name, a) else plain(a) for name, a in kwargs.items()}
@@ -247,41 +246,17 @@ def keeps(op, at, a):
     return at < len(op.scalar_at) and op.scalar_at[at]
 
 
-# --- math, for as long as something is recorded ----------------------------------------------------------------------
+# --- math ------------------------------------------------------------------------------------------------------------
 
 
-def aware(name):
-    """The function `math.name` that writes down what it does with a Traced."""
-    function = getattr(math, name)
-
+def aware(function):
+    """A function of `math` that writes down what it does with Traced numbers."""
     def form(*args):
-        if not any(type(a) in TRACED for a in args):
-            return function(*args)
         value = function(*(a._value if type(a) in TRACED else a for a in args))
         book = next(a._book for a in args if type(a) in TRACED)
-        return book.made(value, f"math.{name}({', '.join(map(word, args))})", args) if book.writes() else value
-    form.__name__ = name
+        text = f"math.{function.__name__}({', '.join(map(word, args))})"
+        return book.made(value, text, args) if book.writes() else value
     return form
 
 
-AWARE = {name: (getattr(math, name), aware(name)) for name in FUNCTIONS}
-_patches = new_lock()
-_patched = 0
-
-
-def patch():
-    """Let `math` know about Traced numbers until `unpatch`."""
-    global _patched
-    with _patches:
-        _patched += 1
-        for name, (_, form) in AWARE.items():
-            setattr(math, name, form)
-
-
-def unpatch():
-    global _patched
-    with _patches:
-        _patched -= 1
-        if not _patched:
-            for name, (function, _) in AWARE.items():
-                setattr(math, name, function)
+MATH = {getattr(math, name): aware(getattr(math, name)) for name in FUNCTIONS}

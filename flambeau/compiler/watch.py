@@ -1,59 +1,151 @@
-"""Watch what a call does besides computing: which functions run, and what reaches outside.
+"""Watch what a call does besides computing: which functions run without being followed, and what reaches outside.
 
-While a call is recorded, Python tells us of every function that is called. A Python function of the user's that was not
-found by looking (see.py) is noted, to be looked at before the next try; a call that does something a replay would not
-repeat (printing, reading a clock, drawing from somebody else's generator) is a reason not to replay.
+While a call is recorded, Python tells us of every function that is called. Everything that a copy calls goes through
+follow.py; what is seen here besides was called by C code or by the engine. The engine, NumPy and the standard library
+may do so. A function of the user's that runs so has read things that nobody noted, which is a reason not to replay; and
+so is a call that does something a replay would not repeat (printing, reading a clock, drawing from a generator).
 """
 import gc
 import os
 import sys
 import sysconfig
-from types import CellType, FunctionType, ModuleType
+import types
+from types import ModuleType
 
 import numpy as np
 
 from ..backends.random import Generator
 from ..base.errors import PACKAGE, line_of
 from ..tensor import random
+from .rewrite import copy_of, is_copy
 
+REWRITE = copy_of.__code__.co_filename
 STDLIB = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
 SITES = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-packages"))
 LIBRARIES = ("ml_dtypes", "llvmlite", "scipy", "cupy")
 NUMPY = os.path.dirname(np.__file__) + os.sep
+# Functions written in C that give the same for the same arguments, by the module they are in.
+PURE_MODULES = frozenset("builtins math cmath operator _operator itertools functools _functools collections "
+                         "_collections _struct _bisect _heapq _sre re _string _abc _weakref weakref _statistics _json "
+                         "_typing typing types _stat stat binascii zlib _codecs unicodedata numpy ml_dtypes _decimal "
+                         "decimal fractions numbers abc copyreg enum string _types dataclasses contextlib gc".split())
+FOLLOWED_PARTS = ("nn", "optim", "distributions", "amp", "utils", "func")      # of this package: modules hold state
 # What has effects, or gives something else every time. Of the standard library's modules in Python, all functions.
 MODULES = frozenset("logging random secrets subprocess socket threading multiprocessing queue tempfile shutil uuid "
-                    "concurrent asyncio select selectors sqlite3 urllib http time datetime".split())
-BUILTIN_MODULES = frozenset("time posix nt _random _io _socket _thread _signal select _ssl _sqlite3".split())
-BUILTINS = frozenset("print input open breakpoint exit quit".split())
-HARMLESS = frozenset("fspath get_ident RLock allocate_lock".split())
-METHODS = frozenset("now utcnow today".split())                  # of datetime's classes
+                    "concurrent asyncio select selectors sqlite3 urllib http time datetime warnings".split())
+BUILTINS = frozenset("print input open breakpoint exit quit __import__".split())
+HARMLESS = frozenset("fspath get_ident RLock allocate_lock _getframe".split())
 # The state of a generator is read or set: a replay only draws.
 SEEDS = {id(getattr(kind, name).__code__): None for kind in (Generator, random.Generator)
          for name in ("manual_seed", "seed", "set_state", "get_state")}
-EMPTY = CellType()
 _trusted: dict = {}           # file name → whether its functions are taken to read nothing but their arguments
 
 
 def trusted(filename):
-    """Whether code of this file is ours, that of a library we use, or the standard library's: not looked into."""
+    """Whether code of this file is ours, that of a library we use, or the standard library's."""
     known = _trusted.get(filename)
     if known is None:
         inside = filename.startswith(STDLIB) and not any(site in filename for site in SITES)
-        known = inside or filename.startswith((PACKAGE, NUMPY, "<frozen", "<flambeau")) \
-            or any(site + name + os.sep in filename for site in SITES for name in LIBRARIES)
+        known = inside or filename.startswith((PACKAGE, "<frozen", "<flambeau")) or trusted_numpy(filename)
         if len(_trusted) > 10_000:
             _trusted.clear()
         _trusted[filename] = known
     return known
 
 
-class Watch:
-    """The functions that a call runs, and the first thing it does that a replay could not repeat."""
+def trusted_numpy(filename):
+    """Whether code of this file belongs to NumPy or a library of its kind, which is not followed."""
+    return filename.startswith(NUMPY) or any(site + name + os.sep in filename for site in SITES for name in LIBRARIES)
 
-    def __init__(self, opaque):
-        self.opaque = opaque      # id → (object, path) of reachable objects whose methods may do anything
-        self.codes = {}           # id of a code object of the user's → the object
-        self.closures = {}        # id of such a code object → [[globals, contents of cells...] of what ran it, ...]
+
+def is_followed_file(filename):
+    """Whether the functions of a file are followed: all but the engine's and NumPy's."""
+    if filename.startswith(PACKAGE):
+        return filename[len(PACKAGE):].partition(os.sep)[0] in FOLLOWED_PARTS
+    return not trusted_numpy(filename)
+
+
+def is_engine_function(f):
+    """Whether a function belongs to the engine, or to NumPy."""
+    f = getattr(f, "__func__", f)
+    code = getattr(f, "__code__", None)
+    return code is not None and not is_followed_file(code.co_filename)
+
+
+def is_ours(module):
+    """Whether a module is one of this package."""
+    return module.__name__.partition(".")[0] == __name__.partition(".")[0]
+
+
+def effect_of(function):
+    """What a function or class written in C may do that a replay would not repeat, in words; None for nothing."""
+    if isinstance(function, type):
+        root = (function.__module__ or "").partition(".")[0]
+        pure = root in PURE_MODULES and not function.__module__.startswith("numpy.random") or \
+            isinstance(vars(function).get("__init__"), types.FunctionType) or issubclass(function, BaseException) or \
+            root == __name__.partition(".")[0] or issubclass(function, (tuple, list, dict, set, str, int, float)) or \
+            "__dict__" in vars(function) or function.__flags__ & (1 << 9)    # made by a `class` statement
+        return None if pure else f"{function.__module__}.{function.__qualname__}()"
+    owner, name = getattr(function, "__self__", None), getattr(function, "__name__", type(function).__name__)
+    if type(function).__name__ == "_lru_cache_wrapper":
+        return f"{name}(), whose results are kept in a cache that may be cleared,"
+    if owner.__class__ is ModuleType or owner is None:
+        where = (owner.__name__ if owner is not None else getattr(function, "__module__", None)) or \
+            getattr(getattr(function, "__objclass__", None), "__module__", None) or type(function).__module__
+        if where == "builtins":
+            return f"{name}()" if name in BUILTINS else None
+        root = where.partition(".")[0]
+        if root in PURE_MODULES and not where.startswith("numpy.random") or name in HARMLESS:
+            return None
+        return f"{where}.{name}()"
+    kind = owner if isinstance(owner, type) else type(owner)
+    where = kind.__module__ or ""
+    if where.startswith("numpy.random.mtrand") and owner is getattr(sys.modules.get("numpy.random.mtrand"), "_rand", 0):
+        return None                                          # how far it was drawn is compared
+    if where.partition(".")[0] in PURE_MODULES and not where.startswith("numpy.random") \
+            or where.partition(".")[0] == __name__.partition(".")[0] or name in HARMLESS or name.startswith("__"):
+        return None
+    for base in kind.__mro__:                                # a class of the user's: a method that it inherits
+        if base is not object and name in vars(base):
+            return None if (base.__module__ or "").partition(".")[0] in PURE_MODULES else \
+                f"{base.__module__}.{base.__qualname__}.{name}()"
+    return f"{where}.{kind.__qualname__}.{name}()"
+
+
+def is_profiled():
+    """Whether a profiler wants to see the Python run; since Python 3.12 it may be one of sys.monitoring."""
+    monitoring = getattr(sys, "monitoring", None)
+    return sys.getprofile() is not None or \
+        monitoring is not None and monitoring.get_tool(monitoring.PROFILER_ID) is not None
+
+
+OURS = "ours"
+UPDATES = os.path.join(PACKAGE, "optim", "_update.py")      # operations, which the engine calls
+_kinds: dict = {}             # id of a code object → (it, kept alive; whose it is)
+
+
+def kind_of(code):
+    """Whose code this is: `ours` (the engine's, or a copy), `seed`, `library`, `user`, or `once` (an import)."""
+    filename = code.co_filename
+    if id(code) in SEEDS:
+        kind = "seed"
+    elif is_copy(code) or filename.startswith(PACKAGE) and not is_followed_file(filename) or filename == UPDATES:
+        kind = OURS
+    elif code.co_name == "<module>" or filename == "<string>":          # an import; what a dataclass is made with
+        kind = "once"
+    else:
+        kind = "library" if trusted(filename) and not filename.startswith(PACKAGE) else "user"
+    if len(_kinds) > 20_000:
+        _kinds.clear()
+    _kinds[id(code)] = code, kind
+    return kind
+
+
+class Watch:
+    """The first function that ran without being followed, and the first thing done that a replay could not repeat."""
+
+    def __init__(self):
+        self.unknown = None       # in words
         self.reason = None
 
     def start(self):
@@ -70,63 +162,40 @@ class Watch:
     def _event(self, frame, event, arg):
         if event == "call":
             code = frame.f_code
-            if id(code) in SEEDS and self.reason is None:
+            known = _kinds.get(id(code))
+            kind = known[1] if known is not None and known[0] is code else kind_of(code)
+            if kind is OURS:
+                return
+            if kind == "seed" and self.reason is None:
                 caller = frame
                 while caller.f_back is not None and caller.f_code.co_filename.startswith(PACKAGE):
                     caller = caller.f_back
                 self._say(f"{code.co_name}() of a random generator", caller)
-            if id(code) in self.codes:
-                if code.co_freevars:
-                    self._closure(frame)
-                return
-            if code.co_filename.startswith(PACKAGE) or code.co_name == "<module>":
-                return
-            if not trusted(code.co_filename):
+            elif kind == "user" and self.unknown is None:
                 if not frame.f_globals.get("__name__", "").startswith("namedtuple_"):
-                    self.codes[id(code)] = code
-                    self._closure(frame)
-            elif self.reason is None and frame.f_globals.get("__name__", "").partition(".")[0] in MODULES:
+                    self.unknown = f"{code.co_name} ran where it could not be followed: it was called by " \
+                                   f"{self._caller(frame)}"
+            elif kind == "library" and self.reason is None \
+                    and frame.f_globals.get("__name__", "").partition(".")[0] in MODULES:
                 caller = self._user(frame)
                 if caller is not None:
                     self._say(f"{frame.f_globals['__name__']}.{code.co_name}()", caller)
         elif event == "c_call" and self.reason is None:
-            caller = frame.f_code.co_filename
-            if not caller.startswith((PACKAGE, NUMPY)):
-                what = self._outside(arg)
-                if what is not None:
-                    caller = self._user(frame)
-                    if caller is not None:
-                        self._say(what, caller)
+            code = frame.f_code
+            known = _kinds.get(id(code))
+            kind = known[1] if known is not None and known[0] is code else kind_of(code)
+            if kind is OURS or code.co_filename.startswith(NUMPY):
+                return
+            what = effect_of(arg)
+            if what is not None:
+                caller = self._user(frame)
+                if caller is not None:
+                    self._say(what, caller)
 
-    def _closure(self, frame):
-        """Note what the function that runs sees outside of itself: others may have the same code."""
-        held, found = frame.f_locals, self.closures.setdefault(id(frame.f_code), [])
-        outside = [frame.f_globals, *[held.get(name) for name in frame.f_code.co_freevars]]
-        if not any(all(a is b for a, b in zip(outside, other)) for other in found):
-            found.append(outside)
-
-    def functions(self, code):
-        """The functions with this code that ran; all that have it where none is left as it was."""
-        every = [f for f in gc.get_referrers(code) if isinstance(f, FunctionType) and f.__code__ is code]
-        return [f for f in every if any(_sees(f, outside) for outside in self.closures[id(code)])] or every
-
-    def _outside(self, function):
-        """What a function written in C does that a replay would not repeat, in words; None for nothing."""
-        owner = getattr(function, "__self__", None)
-        if owner is None:                                          # a method descriptor: `list.append(x, 1)`
-            return None
-        name = function.__name__
-        if owner.__class__ is ModuleType:
-            if owner.__name__ == "builtins":
-                return f"{name}()" if name in BUILTINS else None
-            return f"{owner.__name__}.{name}()" if owner.__name__ in BUILTIN_MODULES and name not in HARMLESS else None
-        if id(owner) in self.opaque:
-            return f"{self.opaque[id(owner)][1]}.{name}()"
-        kind = owner if isinstance(owner, type) else type(owner)
-        root = (kind.__module__ or "").partition(".")[0]
-        if root in ("_io", "random", "_random") or root == "datetime" and name in METHODS:
-            return f"{kind.__module__}.{kind.__qualname__}.{name}()"
-        return None
+    @staticmethod
+    def _caller(frame):
+        last = frame.f_back
+        return "C code" if last is None else f"{last.f_code.co_name} in {os.path.basename(last.f_code.co_filename)}"
 
     def _user(self, frame):
         """The innermost frame of the user's, or None if all of this is our own doing."""
@@ -134,17 +203,12 @@ class Watch:
             filename = frame.f_code.co_filename
             if not trusted(filename):
                 return frame
-            if filename.startswith((PACKAGE, "<frozen importlib")):      # an import happens once
+            if filename.startswith("<frozen importlib") or filename == REWRITE:      # it happens once
+                return None
+            if filename.startswith(PACKAGE) and os.sep + "compiler" + os.sep not in filename:
                 return None
             frame = frame.f_back
         return None
 
     def _say(self, what, frame):
         self.reason = f"{what} at {line_of((frame.f_code, frame.f_lasti))}"
-
-
-
-def _sees(function, outside):
-    """Whether these are the globals of a function and what its cells hold; numbers may be others by now."""
-    cells = [None if cell == EMPTY else cell.cell_contents for cell in function.__closure__ or ()]
-    return all(a is b or isinstance(b, (int, float)) for a, b in zip([function.__globals__, *cells], outside))

@@ -6,7 +6,10 @@ look like ordinary arithmetic: `x * y + 1.0`, `e.where(x < 0.0, a, b)`.
 import math
 import struct
 
-LLVM = {"f16": "half", "bf16": "i16", "f32": "float", "f64": "double", "i8": "i8", "u8": "i8", "i16": "i16",
+from .target import Target
+
+# 16-bit floats are their bits: a processor without instructions for them may not even hold them as numbers.
+LLVM = {"f16": "i16", "bf16": "i16", "f32": "float", "f64": "double", "i8": "i8", "u8": "i8", "i16": "i16",
         "i32": "i32", "i64": "i64", "b1": "i1"}
 WIDTH = {"i8": 8, "u8": 8, "i16": 16, "i32": 32, "i64": 64, "f32": 32, "f64": 64, "b1": 1, "f16": 16, "bf16": 16}
 SAME_SIZE = {"f32": "i32", "f64": "i64"}
@@ -45,10 +48,13 @@ class Term:
 
 
 class Emit:
-    """Writes LLVM text line by line into `lines`; names are numbered by `names`, shared by a function's writers."""
+    """Writes LLVM text line by line into `lines`; names are numbered by `names`, shared by a function's writers.
 
-    def __init__(self, lines, names, declared, defined=None, label=None):
-        self.lines, self.names, self.declared = lines, names, declared
+    `target` says what the processor can do, and so how an operation is written (loops/target.py).
+    """
+
+    def __init__(self, lines, names, declared, defined=None, label=None, target=Target()):  # noqa: B008
+        self.lines, self.names, self.declared, self.target = lines, names, declared, target
         self.defined = {} if defined is None else defined     # name → text of a function that the lines call
         self.label = label                                    # of the block that the lines end in
 
@@ -140,16 +146,104 @@ class Emit:
         return self.put(a.type, lanes, f"select {shape('b1', lanes)} {c.text}, {kind} {a.text}, {kind} {b.text}")
 
     def fma(self, a, b, c):
-        """`a * b + c`, rounded once. Any but one may be Python numbers."""
-        like = next(t for t in (a, b, c) if isinstance(t, Term))
-        a, b, c = (t if isinstance(t, Term) else self.const(t, like.type) for t in (a, b, c))
-        return self.call("fma", like.type, a, b, c)
+        """`a * b + c`, rounded once where the processor does that, else twice. Any but one may be Python numbers."""
+        a, b, c = self._three(a, b, c)
+        return self.call("fma", c.type, a, b, c) if self.target.fma else a * b + c
+
+    def fma_exact(self, a, b, c):
+        """`a * b + c`, rounded once on every processor."""
+        a, b, c = self._three(a, b, c)
+        if self.target.fma:
+            return self.call("fma", c.type, a, b, c)
+        return self._fma_by_f64(a, b, c) if c.type == "f32" else self._fma_in_parts(a, b, c)
+
+    def _three(self, *terms):
+        like = next(t for t in terms if isinstance(t, Term))
+        lanes = max(t.lanes for t in terms if isinstance(t, Term))
+        return [self.spread(t, lanes) if isinstance(t, Term) else self.const(t, like.type, lanes) for t in terms]
+
+    def _fma_by_f64(self, a, b, c):
+        """Of float32: the product is exact in float64, and the sum, rounded to odd, does not mind another rounding."""
+        a, b, c = (self.cast(t, "f64") for t in (a, b, c))
+        total, left = self.two_sum(a * b, c)
+        return self.cast(self._to_odd(total, left), "f32")
+
+    def _fma_in_parts(self, a, b, c):
+        """Of float64: the exact product and sum in three parts, whose lesser two are added rounding to odd.
+
+        (Boldo and Melquiond, Emulation of FMA and correctly rounded sums.) Numbers whose parts would overflow or be
+        denormal are left to the function `fma`, which every C library has.
+        """
+        product = a * b
+        high, low = self.two_sum(c, self.product_error(a, b, product))
+        total, left = self.two_sum(product, high)
+        usual = total + self._to_odd(*self.two_sum(low, left))
+        size, least = self.abs(product), 2.0**-900
+        plain = (size < 2.0**990) & (self.abs(c) < 2.0**990) & (self.abs(a) < 2.0**990) & (self.abs(b) < 2.0**990) \
+            & ((size > least) | (a == 0.0) | (b == 0.0))
+        self.declared.add("declare double @fma(double, double, double)")
+        return self.rare(~plain, usual, lambda: self.by_lane("fma", a, b, c))
+
+    def two_sum(self, a, b):
+        """The sum of two numbers, and what its rounding left out."""
+        total = a + b
+        back = total - a
+        return total, (a - (total - back)) + (b - back)
+
+    def product_error(self, a, b, product):
+        """What rounding left out of `product`, which is `a * b`."""
+        if self.target.fma:
+            return self.fma(a, b, -product)
+        if product.type == "f32":
+            a, b, product = (self.cast(t, "f64") for t in (a, b, product))
+            return self.cast(a * b - product, "f32")
+        (a_high, a_low), (b_high, b_low) = self._halves(a), self._halves(b)
+        return a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
+
+    def _halves(self, a):
+        """A float64 as two of at most 26 bits (Veltkamp), whose products are exact."""
+        scaled = a * (2.0**27 + 1)
+        high = scaled - (scaled - a)
+        return high, a - high
+
+    def _to_odd(self, total, left):
+        """A float64 sum rounded to odd: `total` is the nearest, `left` what its rounding left out."""
+        raw = self.bits(total)
+        up = (left > 0.0) == (total > 0.0)
+        even = (raw & 1) == 0
+        some = (left > 0.0) | (left < 0.0)                        # neither 0 nor NaN
+        return self.from_bits(self.where(some & even, self.where(up, raw + 1, raw - 1), raw), "f64")
 
     def sqrt(self, a):        return self.call("sqrt", a.type, a)
-    def floor(self, a):       return self.call("floor", a.type, a)
-    def ceil(self, a):        return self.call("ceil", a.type, a)
-    def trunc(self, a):       return self.call("trunc", a.type, a)
-    def rint(self, a):        return self.call("nearbyint", a.type, a)      # half to even
+
+    def floor(self, a):
+        """The greatest integer that is not greater."""
+        if self.target.rounding:
+            return self.call("floor", a.type, a)
+        near = self.rint(a)
+        return self.copysign(self.where(near > a, near - 1.0, near), a)
+
+    def ceil(self, a):
+        """The least integer that is not less."""
+        if self.target.rounding:
+            return self.call("ceil", a.type, a)
+        near = self.rint(a)
+        return self.copysign(self.where(near < a, near + 1.0, near), a)
+
+    def trunc(self, a):
+        """The integer part."""
+        if self.target.rounding:
+            return self.call("trunc", a.type, a)
+        return self.copysign(self.floor(self.abs(a)), a)
+
+    def rint(self, a):
+        """The nearest integer, half to even."""
+        if self.target.rounding:
+            return self.call("nearbyint", a.type, a)
+        whole = {"f32": 2.0**23, "f64": 2.0**52}[a.type]          # from here on there are only integers
+        size = self.abs(a)
+        return self.copysign(self.where(size < whole, (size + whole) - whole, size), a)
+
     def copysign(self, a, b): return self.call("copysign", a.type, *self.pair(a, b))
 
     def abs(self, a):
@@ -252,14 +346,14 @@ class Emit:
             return self.cast(self.from_bits(wide << 16, "f32"), type)
         if type == "bf16":
             return self._to_bf16(self.cast(x, "f32"))
-        if x.type == "f16" and type != "f32":
-            return self.cast(self.cast(x, "f32"), type)
-        if type == "f16" and x.type not in ("f32", "f64"):
-            return self.cast(self.cast(x, "f32"), "f16")
+        if x.type == "f16":
+            return self.cast(self._from_f16(x), type)
+        if type == "f16":
+            return self._to_f16(self._to_odd_f32(x) if x.type == "f64" else self.cast(x, "f32"))
         source, target = shape(x.type, x.lanes), shape(type, x.lanes)
         if type == "b1":
             return x != 0
-        if x.type in ("f16", "f32", "f64") and type in ("f16", "f32", "f64"):
+        if x.type in ("f32", "f64") and type in ("f32", "f64"):
             word = "fpext" if WIDTH[x.type] < WIDTH[type] else "fptrunc"
         elif x.type in ("f32", "f64"):
             return self._to_int(x, type)
@@ -281,6 +375,44 @@ class Emit:
         bound = 2.0 ** (WIDTH[wide] - 1)
         return self.cast(self.where((x >= -bound) & (x < bound), near, -(1 << WIDTH[wide] - 1)), type)
 
+    def _from_f16(self, x):
+        """A half as a float32."""
+        if self.target.half:
+            half = self.new()
+            self.lines.append(f"  {half} = bitcast {shape('f16', x.lanes)} {x.text} to {_halves_of(x.lanes)}")
+            return self.put("f32", x.lanes, f"fpext {_halves_of(x.lanes)} {half} to {shape('f32', x.lanes)}")
+        raw = self.put("i32", x.lanes, f"zext {shape('f16', x.lanes)} {x.text} to {shape('i32', x.lanes)}")
+        size = raw & 0x7FFF
+        # A denormal number is its bits times 2^-24, which are the last bits of 1/2. Others get another bias, and what
+        # is infinite or NaN that of float32, by as much once more.
+        tiny = self.bits(self.from_bits(size + 0x3F000000, "f32") - 0.5)
+        wide = (size << 13) + (112 << 23)
+        wide = self.where(size < 0x400, tiny, self.where(size >= 0x7C00, wide + (112 << 23), wide))
+        return self.from_bits(wide | (raw & 0x8000) << 16, "f32")
+
+    def _to_f16(self, x):
+        """A float32 as a half: the nearest, half to even; NaN stays NaN."""
+        if self.target.half:
+            half = self.put("f16", x.lanes, f"fptrunc {shape('f32', x.lanes)} {x.text} to {_halves_of(x.lanes)}")
+            return self.put("f16", x.lanes, f"bitcast {_halves_of(x.lanes)} {half.text} to {shape('f16', x.lanes)}")
+        raw = self.bits(x)
+        size = raw & 0x7FFFFFFF
+        odd = (size >> 13) & 1
+        near = ((size + (odd + 0xFFF)) >> 13) - (112 << 10)
+        near = self.where(size >= 0x47800000, 0x7C00, near)                      # 2^16; half less rounds up to it
+        tiny = self.bits(self.from_bits(size, "f32") + 0.5) - 0x3F000000         # below 2^-14: rounded by the addition
+        near = self.where(size < 0x38800000, tiny, near)
+        near = self.where(size > 0x7F800000, (size >> 13 & 0x3FF) | 0x7E00, near)
+        near = near | (self.logical_shr(raw, 16) & 0x8000)
+        return self.put("f16", x.lanes, f"trunc {shape('i32', x.lanes)} {near.text} to {shape('f16', x.lanes)}")
+
+    def _to_odd_f32(self, x):
+        """A float64 as a float32 that may be rounded once more: what is cut off stays as a last bit that is odd."""
+        raw = self.bits(x)
+        cut = (1 << 29) - 1
+        kept = (raw & ~cut) | self.where((raw & cut) == 0, 0, self.const(1 << 29, "i64"))
+        return self.cast(self.from_bits(kept, "f64"), "f32")
+
     def _to_bf16(self, x):
         """Round to the nearest, half to even; NaN stays NaN."""
         raw = self.bits(x)
@@ -295,36 +427,47 @@ def shape(type, lanes):
     return LLVM[type] if lanes == 1 else f"<{lanes} x {LLVM[type]}>"
 
 
+def _halves_of(lanes):
+    return "half" if lanes == 1 else f"<{lanes} x half>"
+
+
 def mangled(type, lanes):
     """A type's name inside an intrinsic's."""
-    word = {"f16": "f16", "f32": "f32", "f64": "f64", "b1": "i1", "u8": "i8", "bf16": "i16"}.get(type, type)
+    word = {"f16": "i16", "f32": "f32", "f64": "f64", "b1": "i1", "u8": "i8", "bf16": "i16"}.get(type, type)
     return word if lanes == 1 else f"v{lanes}{word}"
 
 
 def literal(value, type, lanes=1):
     """A constant in LLVM's spelling."""
-    if type in ("f16", "f32", "f64"):
-        value = float(value)
-        if type == "f32":
-            value = rounded(value)
-        if type == "f16":
-            text = "0xH" + struct.pack(">e", value).hex().upper()
-        elif math.isnan(value):
-            text = "0x7FF8000000000000"
-        else:
-            text = "0x" + struct.pack(">d", value).hex().upper()
+    if type in ("f32", "f64"):
+        value = rounded(value) if type == "f32" else float(value)
+        text = "0x7FF8000000000000" if math.isnan(value) else "0x" + struct.pack(">d", value).hex().upper()
     elif type == "b1":
         text = "true" if value else "false"
     else:
         width = WIDTH[type]
-        value = int(value) & ((1 << width) - 1)
+        value = (half_bits(value, type) if type in ("f16", "bf16") else int(value)) & ((1 << width) - 1)
         text = str(value - (1 << width) if value >> (width - 1) else value)
     return text if lanes == 1 else f"splat ({LLVM[type]} {text})"
 
 
 def rounded(value):
     """`value` as the nearest float32."""
+    value = float(value)
     try:
         return struct.unpack("f", struct.pack("f", value))[0]
     except OverflowError:
         return math.copysign(math.inf, value)
+
+
+def half_bits(value, type):
+    """The bits of the float16 or bfloat16 nearest to `value`; of a bfloat16 by way of float32, as everywhere."""
+    if math.isnan(value):
+        return {"f16": 0x7E00, "bf16": 0x7FC0}[type]
+    if type == "bf16":
+        raw, = struct.unpack("I", struct.pack("f", rounded(value)))
+        return raw + (0x7FFF + (raw >> 16 & 1)) >> 16
+    try:
+        return struct.unpack("H", struct.pack("e", value))[0]
+    except OverflowError:
+        return 0x7C00 if value > 0 else 0xFC00

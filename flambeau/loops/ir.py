@@ -17,7 +17,7 @@ TYPES = (*FLOATS, *INTS, "b1")
 BYTES = {"b1": 1, "i8": 1, "u8": 1, "i16": 2, "f16": 2, "bf16": 2, "i32": 4, "f32": 4, "i64": 8, "f64": 8}
 
 # What an expression may do: name → (kinds of operands accepted, type of the result: "same" as the operands, or "b1").
-ARITHMETIC = {"add", "sub", "mul", "div", "neg", "fma", "abs", "min", "max", "fmin", "fmax"}
+ARITHMETIC = {"add", "sub", "mul", "div", "neg", "fma", "fma_exact", "abs", "min", "max", "fmin", "fmax"}
 ROUNDING = {"sqrt", "floor", "ceil", "trunc", "rint", "copysign"}
 COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
 BITS = {"and", "or", "xor", "not", "shl", "shr", "idiv", "irem"}

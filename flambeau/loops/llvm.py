@@ -14,7 +14,8 @@ from .ir import BYTES, FUNCTIONS
 METHODS = {"add": "arith", "sub": "arith", "mul": "arith", "div": "arith", "and": "arith", "or": "arith",
            "xor": "arith", "shl": "arith", "shr": "arith", "lt": "compare", "le": "compare", "gt": "compare",
            "ge": "compare", "eq": "compare", "ne": "compare"}
-DIRECT = {"neg": "neg", "fma": "fma", "abs": "abs", "min": "minimum", "max": "maximum", "fmin": "fmin", "fmax": "fmax",
+DIRECT = {"neg": "neg", "fma": "fma", "fma_exact": "fma_exact", "abs": "abs", "min": "minimum", "max": "maximum",
+          "fmin": "fmin", "fmax": "fmax",
           "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "rint", "copysign": "copysign",
           "where": "where", "isnan": "isnan", "idiv": "idiv", "irem": "irem", "bits": "bits"}
 TRUTHS = ("any", "all")       # held as integers: machines have few vectors of single bits
@@ -22,9 +23,9 @@ LEAST = {"i8": -128, "u8": 0, "i16": -(1 << 15), "i32": -(1 << 31), "i64": -(1 <
 MOST = {"i8": 127, "u8": 255, "i16": (1 << 15) - 1, "i32": (1 << 31) - 1, "i64": (1 << 63) - 1, "b1": 1}
 
 
-def render(kernel, name, vector_bytes=64):
-    """The LLVM text of `kernel` as a function called `name`, for vectors of so many bytes."""
-    return _Writer(kernel, name, vector_bytes).text()
+def render(kernel, name, target):
+    """The LLVM text of `kernel` as a function called `name`, for a processor (see loops/target.py)."""
+    return _Writer(kernel, name, target).text()
 
 
 def _in(e, x):
@@ -37,12 +38,12 @@ class _Scope:
 
     def __init__(self, writer, label):
         self.lines, self.known = [], {}
-        self.emit = Emit(self.lines, writer.names, writer.declared, writer.defined, label)
+        self.emit = Emit(self.lines, writer.names, writer.declared, writer.defined, label, writer.target)
 
 
 class _Writer:
-    def __init__(self, kernel, name, vector_bytes):
-        self.kernel, self.name = kernel, name
+    def __init__(self, kernel, name, target):
+        self.kernel, self.name, self.target = kernel, name, target
         self.names, self.declared, self.defined = count(), set(), {}
         k = kernel
         self.vector = k.vector_dim()
@@ -54,7 +55,7 @@ class _Writer:
         self.deps = self._dependencies()
         # along a reduced dimension every pass has lanes of its own; else all are inside one loop over the lanes
         alone = kernel.lanes == "reduced"
-        self.widths = [self._width(vector_bytes, [one] if alone else kernel.passes) for one in kernel.passes]
+        self.widths = [self._width([one] if alone else kernel.passes) for one in kernel.passes]
         self.wide = max(self.widths, default=1)
         self.lanes = 1
         self.mask = None                          # which lanes count, in the vector that has more than there is left
@@ -106,7 +107,7 @@ class _Writer:
                 deps[e] = bits
         return deps
 
-    def _width(self, vector_bytes, passes):
+    def _width(self, passes):
         """How many lanes: several machine vectors at once where the work is light, to hide latencies."""
         if self.vector is None:
             return 1
@@ -122,7 +123,7 @@ class _Writer:
         many = 1 if cost > 40 or arg else 2 if cost > 14 else 4
         if self.kernel.lanes == "kept" and self.kernel.reduced and cost <= 10:
             many = 16 if cost <= 3 else 8             # down the columns: the wider, the more of each row at once
-        return vector_bytes // size * min(self.kernel.vectors, many)
+        return self.target.vector_bytes // size * min(self.kernel.vectors, many)
 
     def level(self, bits):
         """The innermost loop among those that walk the dimensions `bits`."""
@@ -491,7 +492,7 @@ class _Writer:
         memory = "i8" if access.type == "b1" else shape(access.type, 1)
         lanes_move = self.vector is not None and access.steps[self.vector] != 0 and self.lanes > 1
         if access.at is None:
-            pointer = self._pointer(number, level, skip_vector=lanes_move and access.steps[self.vector] == "s")
+            pointer = self._pointer(number, level)
         else:
             pointer = self.pointers[number]
         e = self.scopes[level].emit
@@ -499,7 +500,7 @@ class _Writer:
         if access.at is not None:
             offset = self._reached(e, access.at) * self.ints[f"stride {number} at"]
             for d, step in enumerate(access.steps):
-                if step and not (d == self.vector and step == "s" and lanes_move):
+                if step:
                     move = _in(e, self.at[d])
                     offset = offset + (move * self.ints[f"stride {number} {d}"] if step == "s" else move)
             if offset.lanes > 1 and lanes_move and access.steps[self.vector] == 1:
@@ -507,8 +508,7 @@ class _Writer:
                 ramp = ", ".join(f"i64 {i}" for i in range(self.lanes))
                 offset = offset + Term(e, "i64", self.lanes, f"<{ramp}>")
         if lanes_move and access.steps[self.vector] == "s":
-            here = self._lane_positions(e, _in(e, self.at[self.vector]))
-            move = here * self.ints[f"stride {number} {self.vector}"]
+            move = _in(e, self._spread_lanes(number))
             offset = move if offset is None else offset + move
         if offset is not None:
             kind = "ptr" if offset.lanes == 1 else f"<{offset.lanes} x ptr>"
@@ -518,10 +518,20 @@ class _Writer:
             return name, kind
         return pointer, "ptr"
 
+    def _spread_lanes(self, number):
+        """How far each lane of an access with a stride stands from the first; written once, outside of all loops."""
+        outside = self.scopes[0]
+        if ("lanes", number, self.lanes) not in outside.known:
+            e = outside.emit
+            ramp = ", ".join(f"i64 {i}" for i in range(self.lanes))
+            outside.known["lanes", number, self.lanes] = Term(e, "i64", self.lanes, f"<{ramp}>") \
+                * self.ints[f"stride {number} {self.vector}"]
+        return outside.known["lanes", number, self.lanes]
+
     def _reached(self, e, expr):
         return _in(e, self.value(expr))
 
-    def _pointer(self, number, level, skip_vector):
+    def _pointer(self, number, level):
         """The pointer of an access at a loop: from the pointer one loop further out. Known once per loop."""
         access = self.kernel.accesses[number]
         memory = "i8" if access.type == "b1" else shape(access.type, 1)
@@ -532,7 +542,7 @@ class _Writer:
         for depth in range(known + 1, level + 1):
             e, offset = self.scopes[depth].emit, None
             for d, step in enumerate(access.steps):
-                if step and self.level_of[d] == depth and not (d == self.vector and skip_vector):
+                if step and self.level_of[d] == depth:
                     move = _in(e, self.at[d])
                     move = move * self.ints[f"stride {number} {d}"] if step == "s" else move
                     offset = move if offset is None else offset + move

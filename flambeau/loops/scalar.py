@@ -11,12 +11,18 @@ Where the polynomials come from: they are our own minimax fits (Remez exchange i
 rounded to the type, for float32 with a search among their neighbours). Beside each stands what is fitted, where, and
 the greatest relative error that it adds to the result. Coefficients start at the lowest power. Constants in several
 parts are the number rounded, then what is left of it rounded.
+
+Note [Without fma]: `e.fma` rounds twice on a processor that has no such instruction, which costs a polynomial a
+fraction of a unit. Where a result hangs on the one rounding, the constant's first part is short enough that its product
+is exact, or it is said which exact thing is meant: `e.product_error`, `residue`, `minus_multiple`, `e.fma_exact`.
 """
 import functools
 import math
 import struct
+from fractions import Fraction
+from itertools import count
 
-from .emit import literal
+from .emit import Emit, Term, literal
 
 F32, F64 = "f32", "f64"
 INF, NAN = math.inf, math.nan
@@ -78,6 +84,40 @@ def fast_two_sum(a, b):
     return total, b - (total - a)
 
 
+def residue(e, c, a, b):
+    """c - a b, exactly, where the product is near to c."""
+    if e.target.fma:
+        return e.fma(-a, b, c)
+    product = a * b
+    return (c - product) - e.product_error(a, b, product)
+
+
+def minus_multiple(e, x, k, parts, digits):
+    """x - k c for an integer k of at most so many binary `digits`, c in parts; good to the last bit even near 0."""
+    if e.target.fma:
+        for part in parts:
+            x = e.fma(k, -part, x)
+        return x
+    if x.type == F32:                              # c, to the bits of float64, in two parts with an exact first product
+        first, second = pieces(parts, 53 - digits, 2)
+        k = e.cast(k, F64)
+        return e.cast((e.cast(x, F64) - k * first) - k * second, F32)
+    for piece in pieces(parts, 53 - digits, -(-120 // (53 - digits))):
+        x = x - k * piece
+    return x
+
+
+@functools.cache
+def pieces(parts, digits, count):
+    """The sum of `parts` in so many pieces of at most so many binary digits each; the last is rounded, not cut."""
+    left, out = sum(map(Fraction, parts)), []
+    for i in range(count):
+        scale = Fraction(2) ** (digits - math.frexp(float(left))[1])
+        out.append(float(left if i == count - 1 else Fraction(math.floor(left * scale)) / scale))
+        left -= Fraction(out[-1])
+    return tuple(out)
+
+
 def wide(function):
     """The function for float32 too, by way of float64."""
     @functools.wraps(function)
@@ -91,7 +131,8 @@ def wide(function):
 # --- exponentials -----------------------------------------------------------------------------------------------------
 
 LOG2E = 1 / math.log(2)
-LN2 = {F32: numbers("1.62e43p-1 -1.05c61p-29"), F64: numbers("1.62e42fefa39efp-1 1.abc9e3b39803fp-56")}
+# in a first part short enough that its product with an exponent is exact, and the rest
+LN2 = {F32: numbers("1.62e4p-1 1.7f7d1cp-20"), F64: numbers("1.62e42fefa38p-1 1.ef35793c7673p-45")}
 # exp(r), |r| <= ln 2. float32: 2^-26.0, float64: 2^-55.4
 EXP = {F32: numbers("1 1 1.00000cp-1 1.55551p-3 1.5549f4p-5 1.11282ap-7 1.71be46p-10 1.9b473p-13"),
        F64: numbers("1 1 1.ffffffffffff3p-2 1.55555555555b7p-3 1.5555555556941p-5 1.1111111108263p-7 "
@@ -164,7 +205,8 @@ def tanh(e, x):
     end = {F32: 9.25, F64: 20.0}[x.type]                         # 1 after
     x = clamp(e, x, -end, end)
     k, t = round_to_int(e, x, 2 * LOG2E, BIAS[x.type])
-    r = e.fma(k, -math.log(2) / 2, x)                            # what the constant leaves out is less with greater k
+    high, low = (part / 2 for part in LN2[x.type])
+    r = e.fma(k, -low, e.fma(k, -high, x))
     z = r * r
     u = r * e.fma(z, poly(e, z, TANH[x.type]), 1.0)
     s = power_of_two(e, t)
@@ -207,8 +249,6 @@ LOG_F32 = numbers("-1.fffff8p-2 1.55555p-2 -1.000428p-2 1.99a3fap-3 -1.54278p-3 
 # (2 atanh(s) / s - 2) / s^2 in s^2 with s = f / (2 + f), the same f. 2^-61.5
 LOG_F64 = numbers("1.5555555555555p-1 1.9999999999dfcp-2 1.249249242b801p-2 1.c71c7258b9222p-3 1.745cde499640dp-3 "
                   "1.3b20a85e1ac3ap-3 1.0f5d0cbbe9883p-3 1.0f60cc8620d34p-3")
-# in a first part short enough that its product with an exponent is exact, and the rest
-LN2_SHORT = numbers("1.62e42fefa38p-1 1.ef35793c7673p-45")
 LOG10_2 = {F32: numbers("1.3442p-2 -1.95ec1p-19"), F64: numbers("1.34413509f78p-2 1.fef311f12b358p-46")}
 LOG2_E = {F32: numbers("1.715476p+0 1.4ae0cp-26"), F64: numbers("1.71547652b82fep+0 1.777d0ffda0d24p-56")}
 LOG10_E = {F32: numbers("1.bcb7b2p-2 -1.5b235ep-27"), F64: numbers("1.bcb7b1526e50ep-2 1.95355baaafad3p-57")}
@@ -251,7 +291,7 @@ def log_of(e, k, f):
     if f.type == F32:
         return e.fma(k, math.log(2), e.fma(f * f, poly(e, f, LOG_F32), f))
     high, low = log1p_parts(e, f)
-    ln2, rest = LN2_SHORT
+    ln2, rest = LN2[F64]
     return e.fma(k, ln2, high) + e.fma(k, rest, low)
 
 
@@ -292,7 +332,7 @@ def _log_in_base(e, high, low, f, factor):
         return high + e.fma(f, first, e.fma(f, second, e.fma(f * f, poly(e, f, [c * first for c in LOG_F32]), low)))
     a, b = log1p_parts(e, f)
     product = a * first
-    rest = e.fma(a, first, -product)
+    rest = e.product_error(a, e.const(first, F64), product)
     rest = e.fma(b, first, e.fma(a, second, rest)) + low
     total, left = fast_two_sum(high, product)
     return total + (left + rest)
@@ -379,14 +419,14 @@ def _erfc_far(e, a):
     back = d - 4.0
     left = (a - back) + (4.0 - (d - back))
     q = 1.0 / d
-    q_low = q * (e.fma(-q, d, 1.0) - q * left)
+    q_low = q * (residue(e, e.const(1.0, F64), q, d) - q * left)
     t = e.fma(q_low, -8.0, e.fma(q, -8.0, 1.0))
     first, *rest = ERFC
     p, p_low = fast_two_sum(e.const(first, F64, a.lanes), e.fma(t, poly(e, t, rest[1:]), rest[0]))
     g = p * q
-    g_low = e.fma(p, q_low, e.fma(p_low, q, e.fma(p, q, -g)))
+    g_low = e.fma(p, q_low, e.fma(p_low, q, e.product_error(p, q, g)))
     square = a * a
-    w, t = exp_parts(e, -square, BIAS[F64], -e.fma(a, a, -square))
+    w, t = exp_parts(e, -square, BIAS[F64], -e.product_error(a, a, square))
     return times_power_of_two(e, g + e.fma(g, w, e.fma(g_low, w, g_low)), t)
 
 
@@ -425,6 +465,7 @@ def erfinv(e, x):
 PI = {F32: numbers("1.921fb4p+1 1.4442dp-23 1.846988p-47"),
       F64: numbers("1.921fb54442d18p+1 1.1a62633145c06p-53 1.c1cd129024e08p-106")}
 NEAR = {F32: 2.0**17, F64: 2.0**30}                              # how far reduction by PI in three parts is good
+NEAR_DIGITS = {F32: 17, F64: 30}                                 # of a multiple of pi so far, or of it and a half
 # (sin(r) / r - 1) / r^2 in r^2, |r| <= pi/2 (float32 a hundredth more). float32: 2^-26.3, float64: 2^-57.8
 SIN = {F32: numbers("-1.55554cp-3 1.110eb6p-7 -1.9f68eap-13 1.5d56b8p-19"),
        F64: numbers("-1.5555555555555p-3 1.11111111110c0p-7 -1.a01a01a0147abp-13 1.71de3a52803e3p-19 "
@@ -444,9 +485,7 @@ def cos(e, x):
 
 
 def _sin_of_rest(e, x, k, t, name):
-    r = x
-    for part in PI[x.type]:
-        r = e.fma(k, -part, r)
+    r = minus_multiple(e, x, k, PI[x.type], NEAR_DIGITS[x.type])
     r = e.from_bits(e.bits(r) ^ e.bits(t) << {F32: 31, F64: 63}[x.type], x.type)
     r = e.rare(e.abs(x) > NEAR[x.type], r, lambda: far_rest(e, name, x, r))
     z = r * r
@@ -465,10 +504,10 @@ def tan(e, x):
     """sin(r) / cos(r), or -cos(r) / sin(r) for odd k, x = k pi/2 + r."""
     k, t = round_to_int(e, x, 2 / math.pi)
     high, middle, low = (part / 2 for part in PI[F64])
-    exact = e.fma(k, -high, x)
-    r0 = e.fma(k, -middle, exact)
-    r = e.fma(k, -low, r0)
-    left = e.fma(k, -middle, exact - r0) + e.fma(k, -low, r0 - r)          # what the two roundings left out
+    exact = e.fma_exact(k, -high, x)
+    r0 = e.fma_exact(k, -middle, exact)
+    r = e.fma_exact(k, -low, r0)
+    left = e.fma_exact(k, -middle, exact - r0) + e.fma_exact(k, -low, r0 - r)        # what the two roundings left out
     odd = e.cast(e.bits(t) & 1, F64)
     far = e.abs(x) > NEAR[F64]
     r, left, odd = (e.rare(far, near, lambda near=near, name=name: far_rest(e, name, x, near))
@@ -529,10 +568,10 @@ reduce:
   %a = sitofp i64 %most to double
   %b = sitofp i64 %some to double
   %c = uitofp i64 %low to double
-  %bc = call double @llvm.fma.f64(double %c, double {two_minus_64}, double %b)
+  %bc = call double @{fma}(double %c, double {two_minus_64}, double %b)
   %t0 = fmul double %bc, {pi}
-  %t1 = call double @llvm.fma.f64(double %a, double {pi_low}, double %t0)
-  %t2 = call double @llvm.fma.f64(double %a, double {pi}, double %t1)
+  %t1 = call double @{fma}(double %a, double {pi_low}, double %t0)
+  %t2 = call double @{fma}(double %a, double {pi}, double %t1)
   %minus = fneg double %t2
 {result}
   %out = select i1 %finite, double %r, double 0x7FF8000000000000
@@ -546,7 +585,7 @@ FAR_RESULT = {
     "cos": "  %r = select i1 %odd, double %minus, double %t2",
     "tan": """  %negative = fcmp olt double %x, 0.0
   %r = select i1 %negative, double %minus, double %t2""",
-    "tan_left": """  %t2.left = call double @llvm.fma.f64(double %a, double {pi}, double %minus)
+    "tan_left": """  %t2.left = call double @{fma}(double %a, double {pi}, double %minus)
   %left = fadd double %t2.left, %t1
   %left.minus = fneg double %left
   %negative = fcmp olt double %x, 0.0
@@ -568,10 +607,23 @@ def far_rest(e, name, x, near):
     function = f"far_{name}_{x.type}"
     e.defined[function] = (FAR.replace("{result}", FAR_RESULT[name])).format(
         name=function, limit=literal(NEAR[x.type], F64), room=64 if quarter else 63,
-        turn=2**254 if name == "cos" else 0, two_minus_64=literal(2.0**-64, F64), pi=literal(pi, F64),
+        turn=2**254 if name == "cos" else 0, fma=exact_fma(e), two_minus_64=literal(2.0**-64, F64), pi=literal(pi, F64),
         pi_low=literal(low, F64))
-    e.declared.update(("declare double @llvm.fabs.f64(double)", "declare double @llvm.fma.f64(double, double, double)"))
+    e.declared.add("declare double @llvm.fabs.f64(double)")
     return e.by_lane(function, x, near)
+
+
+def exact_fma(e):
+    """The name of a function of three doubles that rounds a b + c once."""
+    if e.target.fma:
+        e.declared.add("declare double @llvm.fma.f64(double, double, double)")
+        return "llvm.fma.f64"
+    if "fma_exact" not in e.defined:
+        inner = Emit([], count(), e.declared, e.defined, "entry", e.target)
+        out = inner.fma_exact(*(Term(inner, F64, 1, name) for name in ("%a", "%b", "%c")))
+        e.defined["fma_exact"] = "\n".join(["define internal double @fma_exact(double %a, double %b, double %c) {",
+                                            "entry:", *inner.lines, f"  ret double {out.text}", "}"])
+    return "fma_exact"
 
 
 # --- inverse trigonometric functions ----------------------------------------------------------------------------------
@@ -698,25 +750,25 @@ def _pow_f64(e, x, y):
     d, d_low = fast_two_sum(e.const(2.0, F64), f)
     q = 1.0 / d
     s = f * q
-    s_low = q * e.fma(-s, d_low, e.fma(-s, d, f))
+    s_low = q * e.fma(-s, d_low, residue(e, f, s, d))
     z = s * s
-    z_low = e.fma(s + s, s_low, e.fma(s, s, -z))
+    z_low = e.fma(s + s, s_low, e.product_error(s, s, z))
     # log(1 + f) = s (2 + z (2/3 + z P))
     c, c_low = fast_two_sum(e.const(2 / 3, F64), z * poly(e, z, POW_LOG_F64))
     c_low = c_low + (2 / 3) * 2.0**-54
     w = z * c
-    w_low = e.fma(z, c_low, e.fma(z_low, c, e.fma(z, c, -w)))
+    w_low = e.fma(z, c_low, e.fma(z_low, c, e.product_error(z, c, w)))
     u, u_low = fast_two_sum(e.const(2.0, F64), w)
     u_low = u_low + w_low
     high = s * u
-    low = e.fma(s, u_low, e.fma(s_low, u, e.fma(s, u, -high)))
-    ln2, rest = LN2_SHORT
+    low = e.fma(s, u_low, e.fma(s_low, u, e.product_error(s, u, high)))
+    ln2, rest = LN2[F64]
     high, left = fast_two_sum(k * ln2, high)
     low = e.fma(k, rest, left + low)
     high = e.where(x == 0.0, -INF, e.where(x < INF, high, x))
     low = e.where((x == 0.0) | ~(x < INF), 0.0, low)
     p = y * high
-    p_low = e.fma(y, low, e.fma(y, high, -p))
+    p_low = e.fma(y, low, e.product_error(y, high, p))
     inside = e.abs(p) < 800.0
     p_low = e.where(inside, p_low, 0.0)
     w, t = exp_parts(e, clamp(e, p, *EXP_ENDS[F64]), BIAS[F64], p_low)
@@ -769,7 +821,7 @@ def _lgamma_positive(e, x):
     tiny, far = x < 0.5, x > 3.0
     k, f = log_parts(e, x)
     high, low = log1p_parts(e, f)
-    ln2, rest = LN2_SHORT
+    ln2, rest = LN2[F64]
     high, left = fast_two_sum(k * ln2, high)
     low = e.fma(k, rest, low + left)
     y = e.where(tiny, x, x - 1.0)

@@ -1,4 +1,5 @@
 """Neural networks: modules, their parameters, the functions they call, and how weights are initialised."""
+from ..base.names import attribute_error
 from . import attention, common_types, functional, init, modules, parallel, parameter, utils
 from .modules import *
 from .parallel import DataParallel
@@ -23,3 +24,7 @@ def factory_kwargs(kwargs):
             raise TypeError(f"{name} specified twice, in **kwargs and in factory_kwargs")
         made[name] = value
     return made
+
+
+def __getattr__(name):
+    raise attribute_error("torch.nn", name, globals().keys)

@@ -44,6 +44,7 @@ class relu(Pointwise):
     tensor([0., 2.])
     """
 
+    forms = "function method inplace"
     refuses = "complex"
 
     def check(dtype, input): need(dtype is not dtypes.bool, "Boolean inputs not supported for relu")
@@ -56,7 +57,7 @@ class _relu(Composite):
     """`input` where it is positive, else zero."""
 
     names = "nn.functional.relu"
-    forms = "function inplace out"
+    forms = "function inplace"
 
     def of(input, inplace=False): return run(relu, inplace, input)
 
@@ -116,7 +117,7 @@ class _hardtanh_front(Composite):
     """`input` held between `min_val` and `max_val`."""
 
     names = "nn.functional.hardtanh"
-    forms = "function inplace out"
+    forms = "function inplace"
 
     def of(input, min_val=-1.0, max_val=1.0, inplace=False):
         need(min_val <= max_val, f"min_val cannot be greater than max_val, got {min_val} and {max_val}", ValueError)
@@ -133,13 +134,25 @@ class _relu6(Composite):
     def of(input, inplace=False): return run(_hardtanh, inplace, input, 0, 6)
 
 
-class hardshrink(Activation):
+class hardshrink(Composite):
     """`input` where it lies outside [-lambd, lambd], else zero."""
 
     names = "nn.functional.hardshrink"
     forms = "function method out"
+    apart = True
 
-    def ref(xp, input, lambd=0.5):
+    def of(input, lambd=0.5):
+        if isinstance(input, door.tensor) and input.dtype.is_floating_point and input.dtype.itemsize == 2:
+            lambd = float(input.dtype.np.type(lambd))            # so that an element can be equal to it
+        return _hardshrink(input, lambd)
+
+
+class _hardshrink(Activation):
+    """`hardshrink` at a number that the dtype has."""
+
+    node = "HardshrinkBackward0"
+
+    def ref(xp, input, lambd):
         return xp.where((input >= -lambd) & (input <= lambd), xp.zeros((), input.dtype), input)
 
     def d_input(g, input, lambd):  return g.masked_fill((input >= -lambd) & (input <= lambd), 0)
@@ -152,21 +165,20 @@ class _softshrink(Activation):
     node = "SoftshrinkBackward0"
 
     def ref(xp, input, lambd):
-        low = xp.where(input < -lambd, input + lambd, xp.zeros((), input.dtype))
-        moved = xp.where(input > lambd, input - lambd, low)
-        return xp.where(xp.isnan(input), input, moved)
+        low = xp.where(input < -lambd, input + lambd, input * 0)             # which keeps the sign, and NaN
+        return xp.where(input > lambd, input - lambd, low)
 
     def d_input(g, input, lambd): return g.masked_fill((input >= -lambd) & (input <= lambd), 0)
 
     def body(k, input, lambd):
-        moved = k.where(input > lambd, input - lambd, k.where(input < -lambd, input + lambd, 0))
-        return k.where(k.isnan(input), input, moved)
+        return k.where(input > lambd, input - lambd, k.where(input < -lambd, input + lambd, input * 0))
 
 
 class _softshrink_front(Composite):
     """`input` moved towards zero by `lambd`, stopping there."""
 
     names = "nn.functional.softshrink"
+    forms = "function method out"
 
     def of(input, lambd=0.5):
         need(lambd >= 0, f"lambda must be greater or equal to 0, but found to be {lambd}.")
@@ -190,7 +202,7 @@ class _leaky_relu_front(Composite):
     """`input` where it is positive, else `negative_slope` times it."""
 
     names = "nn.functional.leaky_relu"
-    forms = "function inplace out"
+    forms = "function inplace"
 
     def of(input, negative_slope=0.01, inplace=False): return run(_leaky_relu, inplace, input, negative_slope)
 
@@ -244,7 +256,7 @@ class _hardsigmoid_front(Composite):
     """`input / 6 + 1/2`, held between 0 and 1."""
 
     names = "nn.functional.hardsigmoid"
-    forms = "function inplace out"
+    forms = "function inplace"
 
     def of(input, inplace=False): return run(_hardsigmoid, inplace, input)
 
@@ -267,7 +279,7 @@ class _hardswish_front(Composite):
     """`input` times its hard sigmoid."""
 
     names = "nn.functional.hardswish"
-    forms = "function inplace out"
+    forms = "function inplace"
 
     def of(input, inplace=False): return run(_hardswish, inplace, input)
 
@@ -297,7 +309,7 @@ class _elu_front(Composite):
     """`input` where it is positive, else `alpha (exp(input) - 1)`."""
 
     names = "nn.functional.elu"
-    forms = "function inplace out"
+    forms = "function inplace"
 
     def of(input, alpha=1.0, inplace=False): return run(_elu, inplace, input, alpha, 1, 1)
 
@@ -306,7 +318,7 @@ class _selu_front(Composite):
     """The self-normalising exponential unit."""
 
     names = "nn.functional.selu selu"
-    forms = "function inplace out"
+    forms = "function inplace"
 
     def of(input, inplace=False): return run(_elu, inplace, input, SELU_ALPHA, SELU_SCALE, 1)
 
@@ -325,7 +337,7 @@ class _celu_front(Composite):
     """`input` where it is positive, else `alpha (exp(input / alpha) - 1)`."""
 
     names = "nn.functional.celu celu"
-    forms = "function inplace out"
+    forms = "function inplace"
 
     def of(input, alpha=1.0, inplace=False):
         need(alpha != 0, "ZeroDivisionError: alpha cannot be 0 for CELU")
@@ -365,6 +377,7 @@ class _logsigmoid(Activation):
     names = "nn.functional.logsigmoid"
     forms = "function out"
     strict_out = row_major = True
+    apart = False
 
     def ref(xp, input):     return -xp.logaddexp(-input, 0)
     def d_input(g, input):  return g * (-input).sigmoid()
@@ -391,7 +404,7 @@ class _silu_front(Composite):
     """`input` times its sigmoid."""
 
     names = "nn.functional.silu"
-    forms = "function inplace out"
+    forms = "function inplace"
 
     def of(input, inplace=False): return run(_silu, inplace, input)
 
@@ -417,7 +430,7 @@ class _mish_front(Composite):
     """`input` times the tanh of its softplus."""
 
     names = "nn.functional.mish"
-    forms = "function inplace out"
+    forms = "function inplace"
 
     def of(input, inplace=False): return run(_mish, inplace, input)
 
@@ -463,7 +476,7 @@ class _gelu_front(Composite):
 
     names = "nn.functional.gelu"
     forms = "function out"
-    strict_out = True
+    strict_out = apart = True
 
     def of(input, approximate="none"):
         need(approximate in ("none", "tanh"), f"approximate argument must be either none or tanh, got {approximate!r}.")

@@ -175,6 +175,7 @@ class div(Composite):
 
     names = "divide"
     forms = "function method inplace out"
+    apart = True
 
     def of(input, other, *, rounding_mode=None):
         if rounding_mode is None:
@@ -190,6 +191,7 @@ class floor_divide(Composite):
     """`input` divided by `other`, rounded down, elementwise. It has no gradient."""
 
     forms = "function method inplace out"
+    apart = True
 
     def of(input, other):
         if is_integral(input, other):
@@ -205,6 +207,7 @@ class remainder(Composite):
     """
 
     forms = "function method inplace out"
+    apart = True
 
     def of(input, other):
         if is_integral(input, other) and (is_tensor(input) or is_tensor(other)):
@@ -216,6 +219,7 @@ class fmod(Composite):
     """What is left of `input` after whole multiples of `other`, elementwise, with the sign of `input`."""
 
     forms = "function method inplace out"
+    apart = True
 
     def of(input, other):
         if is_integral(input, other) and is_tensor(input):
@@ -255,7 +259,7 @@ def rest_of(k, a, b):
     top, by = k.cast(a, dtypes.float64), k.cast(b, dtypes.float64)
     rest = top
     for _ in range(6):
-        rest = k.fma(-k.trunc(rest / by), by, rest)
+        rest = k.fma_exact(-k.trunc(rest / by), by, rest)
     rest = k.where(rest * top < 0, rest + k.copysign(by, top), rest)
     rest = k.where((k.abs(by) == math.inf) & (k.abs(top) < math.inf), top, k.copysign(rest, top))
     return k.cast(rest, a.dtype)
@@ -474,6 +478,7 @@ class pow_(Composite):
     """
 
     forms = "function method inplace out"
+    apart = True
 
     def of(input, exponent):
         if is_tensor(exponent):
@@ -489,6 +494,7 @@ class square(Composite):
     """`input` times itself, elementwise."""
 
     forms = "function method inplace out"
+    apart = True
 
     def of(input): return pow_(input, 2)
 
@@ -498,6 +504,7 @@ class float_power(Composite):
 
     forms = "function method out"
     strict_out = True
+    apart = True
 
     def of(input, exponent):
         base, power = widest(input, exponent)

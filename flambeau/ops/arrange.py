@@ -46,8 +46,9 @@ from .shape import (
 class hstack(Composite):
     """`tensors` joined along their second dimension, vectors along their only one."""
 
-    forms = "function"
+    forms = "function out"
     out_error = TypeError
+    out_apart = True
 
     def of(tensors):
         need_list(tensors, "hstack expects a non-empty TensorList")
@@ -59,8 +60,9 @@ class vstack(Composite):
     """`tensors` joined along their first dimension, vectors as rows."""
 
     names = "row_stack"
-    forms = "function"
+    forms = "function out"
     out_error = TypeError
+    out_apart = True
 
     def of(tensors):
         need_list(tensors, "vstack expects a non-empty TensorList")
@@ -70,8 +72,9 @@ class vstack(Composite):
 class dstack(Composite):
     """`tensors` joined along their third dimension."""
 
-    forms = "function"
+    forms = "function out"
     out_error = TypeError
+    out_apart = True
 
     def of(tensors):
         need_list(tensors, "dstack expects a non-empty TensorList")
@@ -81,8 +84,9 @@ class dstack(Composite):
 class column_stack(Composite):
     """`tensors` joined along their second dimension, vectors as columns."""
 
-    forms = "function"
+    forms = "function out"
     out_error = TypeError
+    out_apart = True
 
     def of(tensors):
         need_list(tensors, "column_stack expects a non-empty TensorList")
@@ -459,6 +463,7 @@ def diagonal_of(k, x):
 class diag(Composite):
     """The diagonal of a matrix, or the matrix with the vector `input` on its diagonal."""
 
+    forms = "function method out"
     strict_out = True
 
     def of(input, diagonal=0):
@@ -543,6 +548,7 @@ class select_scatter(Op):
 class slice_scatter(Op):
     """A copy of `input` with `src` in the places `start` to `end` by `step` of dimension `dim`."""
 
+    forms = "function method out"
     exact = True
     strict_out = True
 

@@ -329,6 +329,7 @@ class clamp(Composite):
 
     names = "clip"
     forms = "function method inplace out"
+    apart = True
 
     def of(input, min=None, max=None):
         given = [bound for bound in (min, max) if bound is not None]
@@ -437,8 +438,9 @@ class where(Composite):
     tensor([1, 0])
     """
 
-    forms = "function"
+    forms = "function out"
     strict_out = True
+    apart = True
 
     def of(condition, input=None, other=None):
         if not is_tensor(condition):
@@ -453,7 +455,11 @@ class where(Composite):
 
 
 class _where_method(Composite):
-    """This tensor where `condition` holds, `other` elsewhere."""
+    """This tensor where `condition` holds, `other` elsewhere.
+
+    >>> torch.tensor([1, -2]).where(torch.tensor([True, False]), torch.tensor(0))
+    tensor([1, 0])
+    """
 
     names, forms = "where", "method"
 

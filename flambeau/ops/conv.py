@@ -146,7 +146,7 @@ def need_sizes(input, weight, bias, stride, padding, dilation, transposed, outpu
     need(bias is None or bias.shape == (made,), f"Given {'transposed=1, ' * transposed}weight of size "
          f"{list(weight.shape)}, expected bias to be 1-dimensional with {made} elements, but got bias of size "
          f"{list(bias.shape) if bias else ()} instead")
-    for name, other in (("weight", weight), ("bias", bias)):
+    for name, other in (("bias", bias), ("weight", weight)):
         need(other is None or other.dtype is input.dtype, f"Input type ({C_NAMES[input.dtype.name]}) and {name} type "
              f"({C_NAMES[other.dtype.name] if other else ''}) should be the same")
 

@@ -4,7 +4,7 @@ import math
 import numpy as np
 
 from ..base import dtypes, layout, shapes
-from ..base.errors import need, warn
+from ..base.errors import argument_error, need, warn
 from ..base.op import NUMBERS, Composite, Op, door
 from ..base.spec import place, spec
 from .create import _full
@@ -31,7 +31,11 @@ def format_strides(input, memory_format):
 
 
 class contiguous(Composite):
-    """`input` itself if its elements lie in row-major order (or that of `memory_format`), else such a copy."""
+    """`input` itself if its elements lie in row-major order (or that of `memory_format`), else such a copy.
+
+    >>> torch.ones(2, 3).t().contiguous().stride()
+    (2, 1)
+    """
 
     forms = "method"
 
@@ -155,7 +159,8 @@ def conversion(name, dtype):
     """The declaration of the method `name`, a short name of `to(dtype)`."""
     def of(input, memory_format=None):
         return _convert(input, dtype, input.device, False, memory_format)
-    said = {"__doc__": f"`input` as {dtype.name}.", "__module__": __name__, "names": f"Tensor.{name}", "of": of}
+    docstring = f"`input` as {dtype.name}.\n\n>>> torch.tensor([0, 1]).{name}().dtype\ntorch.{dtype.name}"
+    said = {"__doc__": docstring, "__module__": __name__, "names": f"Tensor.{name}", "of": of}
     return type(Composite)("_" + name, (Composite,), said)
 
 
@@ -167,7 +172,11 @@ globals().update({"_" + name: conversion(name, dtype) for name, dtype in SHORT_N
 
 
 class type_as(Composite):
-    """`input` with the dtype and on the device of `other`."""
+    """`input` with the dtype and on the device of `other`.
+
+    >>> torch.tensor([1, 2]).type_as(torch.tensor(0.5))
+    tensor([1., 2.])
+    """
 
     forms = "method"
 
@@ -178,7 +187,11 @@ class type_as(Composite):
 
 
 class _type(Composite):
-    """The name of `input`'s type, "torch.FloatTensor", or `input` as a dtype or a type of such a name."""
+    """The name of `input`'s type, "torch.FloatTensor", or `input` as a dtype or a type of such a name.
+
+    >>> torch.tensor([1, 2]).type()
+    'torch.LongTensor'
+    """
 
     names = "Tensor.type"
 
@@ -204,7 +217,11 @@ _by_tensor_name = {f"{d.cname}Tensor": d for d in dtypes.ALL}
 
 
 class _cpu(Composite):
-    """`input` on the CPU; itself if it is there."""
+    """`input` on the CPU; itself if it is there.
+
+    >>> torch.tensor([1, 2]).cpu()
+    tensor([1, 2])
+    """
 
     names = "Tensor.cpu"
 
@@ -352,7 +369,7 @@ def number_for(value, dtype):
     """`value` as a number that an element of `dtype` can hold; refused where it would overflow."""
     if not isinstance(value, (bool, int, float, complex)):
         if not isinstance(value, np.generic):
-            raise TypeError(f"argument 'value' must be Number, not {type(value).__name__}")
+            raise argument_error(f"argument 'value' must be Number, not {type(value).__name__}")
         value = value.item()
     if dtype.is_complex:
         return complex(value)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..base import dtypes
 from ..base.arguments import as_scalar, asked, fitting, like, number, options, shape_of, whole
-from ..base.errors import need, warn
+from ..base.errors import argument_error, need, warn
 from ..base.op import Composite, Op, door
 from ..base.shapes import contiguous_strides, extent, is_dense
 from ..base.spec import spec
@@ -63,7 +63,7 @@ class _arange(Op):
             return at * k.cast(step, dtypes.int64) + k.cast(start, dtypes.int64)
         if start.dtype is not dtypes.float64:
             return NotImplemented                              # rounded to the dtype, the step adds up to another row
-        return k.fma(k.cast(at, dtypes.float64), step, start)
+        return k.fma_exact(k.cast(at, dtypes.float64), step, start)
 
 
 class _linspace(Op):
@@ -97,7 +97,7 @@ class _linspace(Op):
         back = (steps - 1) - count
         if dtype.category == 1:                                # cut off, not rounded: every bit counts
             return k.where(at < steps // 2, low + step * count, high - step * back)
-        return k.where(at < steps // 2, k.fma(step, count, low), k.fma(-step, back, high))
+        return k.where(at < steps // 2, k.fma_exact(step, count, low), k.fma_exact(-step, back, high))
 
 
 WIDER = {dtypes.float32: np.float64, dtypes.float64: np.longdouble}
@@ -165,7 +165,7 @@ class zeros(Composite):
             [0., 0., 0.]])
     """
 
-    forms = "function"
+    forms = "function out"
     creates = True
 
     def of(*sizes, size=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
@@ -177,7 +177,7 @@ class zeros(Composite):
 class ones(Composite):
     """A tensor of the given size filled with ones."""
 
-    forms = "function"
+    forms = "function out"
     creates = True
 
     def of(*sizes, size=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
@@ -193,12 +193,12 @@ class full(Composite):
     tensor([7, 7])
     """
 
-    forms = "function"
+    forms = "function out"
     creates = True
 
     def of(size, fill_value, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
         if not isinstance(size, (tuple, list)):
-            raise TypeError(f"argument 'size' (position 1) must be tuple of ints, not {type(size).__name__}")
+            raise argument_error(f"argument 'size' (position 1) must be tuple of ints, not {type(size).__name__}")
         value = number(fill_value, "fill_value")
         dtype, where = options(dtype, dtypes.of_number(type(value)), device, layout, pin_memory)
         return asked(_full(shape_of((size,)), fitting(value, dtype), dtype, where), requires_grad)
@@ -207,7 +207,7 @@ class full(Composite):
 class empty(Composite):
     """A tensor of the given size whose elements are whatever the memory held before."""
 
-    forms = "function"
+    forms = "function out"
     creates = True
 
     def of(*sizes, size=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
@@ -315,7 +315,11 @@ def options_of(input, dtype, device, layout, pin_memory):
 
 
 class _new_zeros(Composite):
-    """Zeros of another size, in the dtype and on the device of this tensor."""
+    """Zeros of another size, in the dtype and on the device of this tensor.
+
+    >>> torch.ones(2, dtype=torch.int64).new_zeros(3)
+    tensor([0, 0, 0])
+    """
 
     names = "Tensor.new_zeros"
 
@@ -326,7 +330,11 @@ class _new_zeros(Composite):
 
 
 class _new_ones(Composite):
-    """Ones of another size, in the dtype and on the device of this tensor."""
+    """Ones of another size, in the dtype and on the device of this tensor.
+
+    >>> torch.zeros(2, dtype=torch.int64).new_ones(3)
+    tensor([1, 1, 1])
+    """
 
     names = "Tensor.new_ones"
 
@@ -337,7 +345,11 @@ class _new_ones(Composite):
 
 
 class _new_empty(Composite):
-    """An uninitialised tensor of another size, in the dtype and on the device of this tensor."""
+    """An uninitialised tensor of another size, in the dtype and on the device of this tensor.
+
+    >>> torch.ones(2).new_empty((3, 4)).shape
+    torch.Size([3, 4])
+    """
 
     names = "Tensor.new_empty"
 
@@ -348,7 +360,11 @@ class _new_empty(Composite):
 
 
 class _new_full(Composite):
-    """`fill_value` in another size, in the dtype and on the device of this tensor."""
+    """`fill_value` in another size, in the dtype and on the device of this tensor.
+
+    >>> torch.ones(2).new_full((3,), 7)
+    tensor([7., 7., 7.])
+    """
 
     names = "Tensor.new_full"
 
@@ -359,7 +375,11 @@ class _new_full(Composite):
 
 
 class _new_empty_strided(Composite):
-    """An uninitialised tensor of another size and strides, in the dtype and on the device of this tensor."""
+    """An uninitialised tensor of another size and strides, in the dtype and on the device of this tensor.
+
+    >>> torch.ones(2).new_empty_strided((2, 3), (1, 2)).stride()
+    (1, 2)
+    """
 
     names = "Tensor.new_empty_strided"
 
@@ -388,7 +408,7 @@ class arange(Composite):
     tensor([1, 2, 3])
     """
 
-    forms = "function"
+    forms = "function out"
     creates = True
 
     def of(*bounds, start=0, end=None, step=None, dtype=None, layout=None, device=None, pin_memory=False,
@@ -421,7 +441,7 @@ class arange(Composite):
 class range_(Composite):
     """The numbers from `start` to `end`, both included, by `step`. Deprecated in PyTorch: use `arange`."""
 
-    forms = "function"
+    forms = "function out"
     creates = True
 
     def of(start=0, end=None, step=1, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
@@ -459,7 +479,7 @@ class linspace(Composite):
     tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
     """
 
-    forms = "function"
+    forms = "function out"
     creates = True
 
     def of(start, end, steps, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
@@ -474,7 +494,7 @@ class logspace(Composite):
     tensor([  1.,  10., 100.])
     """
 
-    forms = "function"
+    forms = "function out"
     creates = True
 
     def of(start, end, steps, base=10.0, *, dtype=None, layout=None, device=None, pin_memory=False,
@@ -515,7 +535,7 @@ class eye(Composite):
             [0., 1.]])
     """
 
-    forms = "function"
+    forms = "function out"
     creates = True
 
     def of(n, m=None, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):

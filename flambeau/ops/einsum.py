@@ -14,6 +14,8 @@ from .matmul import _unfolded, bmm, dot, mm, only_tensors, owned
 class inner(Composite):
     """The sums of products over the last dimensions of `input` and `other`."""
 
+    forms = "function method out"
+
     def strict_out(input, other): return input.ndim and other.ndim
 
     def of(input, other):
@@ -28,7 +30,7 @@ class inner(Composite):
 class tensordot(Composite):
     """The sums of products over `dims`: a number of dimensions (last of `a`, first of `b`), or a list for each."""
 
-    forms = "function"
+    forms = "function out"
     strict_out = True
 
     def of(a, b, dims=2):
@@ -77,6 +79,9 @@ def contracted(a, b, dims):
 class kron(Composite):
     """The Kronecker product: each element of `input` times the whole of `other`, laid out as blocks."""
 
+    forms = "function method out"
+    apart = True
+
     def of(input, other):
         only_tensors(input=input, other=other)
         ndim = max(input.ndim, other.ndim)
@@ -91,7 +96,7 @@ class _multi_dot(Composite):
     """The product of a chain of matrices (the first and last may be vectors), in the order that costs least."""
 
     names = "linalg.multi_dot"
-    forms = "function"
+    forms = "function out"
     strict_out = True
 
     def of(tensors):
@@ -153,7 +158,7 @@ def chain_product(chain, cut):
 class chain_matmul(Composite):
     """The product of matrices in the order that costs least (deprecated: use `linalg.multi_dot`)."""
 
-    forms = "function"
+    forms = "function out"
 
     def of(*matrices):
         warn("torch.chain_matmul is deprecated and will be removed in a future PyTorch release. Use "

@@ -10,7 +10,7 @@ from .index import INDICES, half_widened, reduce_at, rows_at, within
 def indices_given(weight, indices):
     need(weight.ndim == 2, f"'weight' must be 2-D, got {weight.ndim} dimensions")
     need(indices.dtype in INDICES, "Expected tensor for argument 'indices' to have one of the following scalar types: "
-                                   f"Long, Int; but got torch.{indices.dtype.cname}Tensor instead")
+                                   f"Long, Int; but got torch.{indices.dtype.cname}Tensor instead; .long() converts it")
 
 
 class embedding(Op):

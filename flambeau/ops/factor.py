@@ -43,7 +43,7 @@ class _eigh(Op):
     """
 
     names = "linalg.eigh"
-    forms = "function"
+    forms = "function out"
     node = "LinalgEighBackward0"
     returns = "linalg_eigh eigenvalues eigenvectors"
     eager = True
@@ -67,7 +67,7 @@ class _eigvalsh(Op):
     """The eigenvalues of Hermitian matrices in rising order."""
 
     names = "linalg.eigvalsh"
-    forms = "function"
+    forms = "function out"
     node = "LinalgEighBackward0"
     eager = True
     strict_out = True
@@ -87,7 +87,7 @@ class _eig(Op):
     """The (complex) eigenvalues of square matrices, and their eigenvectors as columns."""
 
     names = "linalg.eig"
-    forms = "function"
+    forms = "function out"
     node = "LinalgEigBackward0"
     returns = "linalg_eig eigenvalues eigenvectors"
     eager = True
@@ -115,7 +115,7 @@ class _eigvals(Op):
     """The (complex) eigenvalues of square matrices."""
 
     names = "linalg.eigvals"
-    forms = "function"
+    forms = "function out"
     node = "LinalgEigBackward0"
     eager = True
 
@@ -207,7 +207,7 @@ class _linalg_svd(Composite):
     """U, S and V^H with A = U diag(S) V^H, the singular values S in falling order."""
 
     names = "linalg.svd"
-    forms = "function"
+    forms = "function out"
     returns = "linalg_svd U S Vh"
     strict_out = True
 
@@ -219,6 +219,7 @@ class _linalg_svd(Composite):
 class svd(Composite):
     """The older form of `linalg.svd`: U, S and V (not its conjugate transpose)."""
 
+    forms = "function method out"
     returns = "svd U S V"
     strict_out = True
 
@@ -237,7 +238,7 @@ class _svdvals(Op):
     """The singular values of each matrix, in falling order."""
 
     names = "linalg.svdvals"
-    forms = "function"
+    forms = "function out"
     node = "LinalgSvdBackward0"
     eager = True
     strict_out = True
@@ -282,7 +283,7 @@ class _linalg_matrix_rank(Composite):
     """How many singular values of each matrix are larger than the tolerance."""
 
     names = "linalg.matrix_rank"
-    forms = "function"
+    forms = "function out"
 
     def of(input, tol=None, hermitian=False, *, atol=None, rtol=None):
         if tol is not None:
@@ -310,7 +311,7 @@ class _linalg_pinv(Composite):
     """The pseudoinverse: singular values up to the tolerance count as zero."""
 
     names = "linalg.pinv"
-    forms = "function"
+    forms = "function out"
 
     def of(input, rcond=None, hermitian=False, *, atol=None, rtol=None):
         if rcond is not None:
@@ -371,7 +372,7 @@ class _qr(Op):
     """Q with orthonormal columns and upper triangular R with A = Q R."""
 
     names = "linalg.qr"
-    forms = "function"
+    forms = "function out"
     node = "LinalgQrBackward0"
     returns = "linalg_qr Q R"
     strict_out = True
@@ -427,6 +428,7 @@ def d_qr(gQ, gR, Q, R):
 class qr(Composite):
     """The older form of `linalg.qr`."""
 
+    forms = "function method out"
     returns = "qr Q R"
     strict_out = True
 
@@ -523,7 +525,7 @@ class _lu_factor_ex(Composite):
     """L and U in one matrix, the row exchanges, and an info per matrix (0: U can be inverted)."""
 
     names = "linalg.lu_factor_ex"
-    forms = "function"
+    forms = "function out"
     returns = "linalg_lu_factor_ex LU pivots info"
     strict_out = True
 
@@ -536,7 +538,7 @@ class _lu_factor(Composite):
     """L and U in one matrix, and the row exchanges."""
 
     names = "linalg.lu_factor"
-    forms = "function"
+    forms = "function out"
     returns = "linalg_lu_factor LU pivots"
     strict_out = True
 
@@ -549,7 +551,7 @@ class _linalg_lu(Composite):
     """P, L and U with A = P L U: a permutation, a unit lower and an upper triangular matrix."""
 
     names = "linalg.lu"
-    forms = "function"
+    forms = "function out"
     returns = "linalg_lu P L U"
     strict_out = True
 
@@ -562,7 +564,7 @@ class _linalg_lu(Composite):
 class lu_unpack(Composite):
     """P, L and U from what `linalg.lu_factor` gives."""
 
-    forms = "function"
+    forms = "function out"
     returns = "lu_unpack P L U"
 
     def of(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
@@ -577,7 +579,7 @@ class _lu_solve(Composite):
     """The X with A X = B (or X A = B, or with A^H), from what `linalg.lu_factor` gives for A."""
 
     names = "linalg.lu_solve"
-    forms = "function"
+    forms = "function out"
     strict_out = True
 
     def of(LU, pivots, B, *, left=True, adjoint=False):
@@ -597,8 +599,9 @@ turn = adjoint                                         # where an argument is ca
 
 
 class lu_solve(Composite):
-    """The older form of `linalg.lu_solve`."""
+    """The older form of `linalg.lu_solve`: the right-hand side `input` comes first."""
 
+    forms = "function method out"
     strict_out = True
 
-    def of(b, LU_data, LU_pivots): return _lu_solve(LU_data, LU_pivots, b)
+    def of(input, LU_data, LU_pivots): return _lu_solve(LU_data, LU_pivots, input)

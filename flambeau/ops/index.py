@@ -114,7 +114,9 @@ def verify_positions(shape, indices):
     selected, _, block = landing(shape, parts)
     for i, (_, width) in zip(indices, parts, strict=True):
         if i is not None and not is_mask(i) and 0 not in (block if not shape[at] else selected):
-            within(i, shape[at], at)
+            within(i, shape[at], at, words=None if shape[at] else "index is out of bounds for dimension with size 0")
+        if i is not None and i.dtype == "u1":
+            warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.")
         at += width
     return selected
 
@@ -235,8 +237,6 @@ class index(Op):
 
     def verify(input_spec, indices):
         verify_positions(input_spec.shape, indices)
-        if any(i is not None and i.dtype == "u1" for i in indices):
-            warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.")
 
     def ref(xp, input, indices):
         shape = landing(input.shape, positions_of(indices))[0]
@@ -271,7 +271,11 @@ class index_put(Composite):
     """
 
     forms = "function method inplace"
-    overlap_ok = True
+    overlap_ok = "deprecated"
+
+    def apart(input, indices, values, accumulate=False):
+        fill = not accumulate and values.numel() == 1 and any(i is not None and i.dtype in MASKS for i in indices)
+        return "indices" if fill else "indices values"     # one number at a mask is read before anything is written
 
     def of(input, indices, values, accumulate=False):
         need(isinstance(indices, (tuple, list)), "argument 'indices' (position 2) must be tuple of Tensors, not "
@@ -394,8 +398,10 @@ def slot(array, dim, index):
 class index_select(Op):
     """The slices of `input` along `dim` at the positions in the vector `index`, in that order."""
 
+    forms = "function method out"
     strict_out = True
     exact = True
+    out_apart = True
 
     def meta(input, dim, index):
         d = vector_index(input, dim, index)
@@ -442,7 +448,8 @@ class index_add(Op):
     """`input` with the slices of `alpha * source` along `dim` added at the positions in `index`, repeated or not."""
 
     strict_out = True
-    forms = "function method inplace"
+    forms = "function method inplace out"
+    apart = "index source"
     scalars = ("alpha",)
 
     def meta(input, dim, index, source, *, alpha=1):
@@ -502,7 +509,8 @@ class index_copy(Op):
     """`input` with its slices along `dim` at the positions in `index` replaced by those of `source`."""
 
     strict_out = True
-    forms = "function method inplace"
+    forms = "function method inplace out"
+    apart = "index source"
     exact = True
     overwrites = True
 
@@ -537,6 +545,8 @@ class index_fill(Composite):
     """`input` with its slices along `dim` at `index` filled with `value`, a number or zero-dimensional tensor."""
 
     forms = "function method inplace"
+    overlap_ok = "deprecated"
+    apart = "index"
 
     def of(input, dim, index, value):
         return (_index_fill if isinstance(value, NUMBERS) else _index_fill_tensor)(input, dim, index, value)
@@ -623,6 +633,7 @@ def places_within(index, input):
 class take(Op):
     """The elements of `input`, seen as a vector, at the places in `index`, in the shape of `index`."""
 
+    forms = "function method out"
     strict_out = True
     out_apart = True
     exact = True
@@ -644,6 +655,7 @@ class put(Composite):
     """`input` with `source` written (with `accumulate`: added) at the places in `index`, counted in a vector."""
 
     forms = "function method inplace"
+    apart = "index source"
 
     def of(input, index, source, accumulate=False):
         return (_put_add if accumulate else _put)(input, index, source)
@@ -700,7 +712,9 @@ def put_spec(input, index, source):
 class take_along_dim(Composite):
     """The elements of `input` at `indices` along `dim`, the rest broadcast; without `dim`, of the flattened input."""
 
+    forms = "function method out"
     strict_out = True
+
     def of(input, indices, dim=None):
         need(indices.dtype is dtypes.int64, f"dtype of indices should be Long but got {indices.dtype.cname}")
         if dim is None:

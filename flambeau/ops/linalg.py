@@ -26,6 +26,7 @@ class det(Op):
     """
 
     names = "linalg.det"
+    forms = "function method out"
     node = "LinalgDetBackward0"
     strict_out = True
 
@@ -60,7 +61,7 @@ class _slogdet(Op):
     """The sign of the determinant and the logarithm of its absolute value."""
 
     names = "linalg.slogdet"
-    forms = "function"
+    forms = "function out"
     node = "LinalgSlogdetBackward0"
     returns = "linalg_slogdet sign logabsdet"
     strict_out = True
@@ -84,6 +85,7 @@ class _slogdet(Op):
 class slogdet(Composite):
     """The sign of the determinant and the logarithm of its absolute value."""
 
+    forms = "function method out"
     returns = "slogdet sign logabsdet"
     strict_out = True
 
@@ -171,7 +173,7 @@ class _linalg_lstsq(Composite):
     """The X that makes ||`input` X - `b`|| smallest; residuals, rank and singular values as the driver gives them."""
 
     names = "linalg.lstsq"
-    forms = "function"
+    forms = "function out"
     returns = "linalg_lstsq solution residuals rank singular_values"
 
     def of(input, b, rcond=None, *, driver=None):
@@ -189,7 +191,7 @@ class _vector_norm(Op):
     """The `ord`-norm of the elements over `dim`: (Σ|x|^ord)^(1/ord), or a largest or smallest size, or a count."""
 
     names = "linalg.vector_norm"
-    forms = "function"
+    forms = "function out"
     node = "LinalgVectorNormBackward0"
     strict_out = True
 
@@ -270,7 +272,7 @@ class _matrix_norm(Composite):
     """A norm of each matrix: "fro", "nuc" (sum of singular values), ±2 (extreme ones), ±1, ±inf (of columns, rows)."""
 
     names = "linalg.matrix_norm"
-    forms = "function"
+    forms = "function out"
     strict_out = True
 
     def of(input, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
@@ -313,7 +315,7 @@ class _linalg_norm(Composite):
     """A matrix norm over two dimensions (or of a matrix with `ord` given), else a vector norm."""
 
     names = "linalg.norm"
-    forms = "function"
+    forms = "function out"
     strict_out = True
 
     def of(input, ord=None, dim=None, keepdim=False, *, dtype=None):
@@ -337,7 +339,7 @@ class _cond(Composite):
     """The condition number: the norm `p` of the matrix times that of its inverse (without p: by singular values)."""
 
     names = "linalg.cond"
-    forms = "function"
+    forms = "function out"
 
     def of(input, p=None):
         check(input, "linalg.cond", square=False)
@@ -367,9 +369,10 @@ class _cross(Op):
     """The vector product along `dim`, which has size 3."""
 
     names = "linalg.cross"
-    forms = "function"
+    forms = "function out"
     node = "LinalgCrossBackward0"
     strict_out = True
+    out_apart = True
 
     def meta(input, other, *, dim=-1):
         only_tensors(input=input, other=other)
@@ -397,7 +400,9 @@ class _cross(Op):
 class cross(Composite):
     """The vector product along `dim`, or along the first dimension of size 3."""
 
+    forms = "function method out"
     strict_out = True
+    apart = True
 
     def of(input, other, dim=None):
         only_tensors(input=input, other=other)
@@ -411,7 +416,7 @@ class _vecdot(Composite):
     """The sum of the products of `x` (conjugated) and `y` along `dim`."""
 
     names = "linalg.vecdot"
-    forms = "function"
+    forms = "function out"
     strict_out = True
 
     def of(x, y, *, dim=-1):
@@ -428,6 +433,7 @@ class matrix_power(Composite):
     """Each matrix multiplied by itself `n` times; its inverse where `n` is negative."""
 
     names = "linalg.matrix_power"
+    forms = "function method out"
 
     def strict_out(input, n=2): return n not in (0, 1)
 
@@ -551,7 +557,7 @@ class _tensorinv(Composite):
     """The tensor that undoes tensordot with `input`, whose first `ind` dimensions are the rows of a square matrix."""
 
     names = "linalg.tensorinv"
-    forms = "function"
+    forms = "function out"
 
     def of(input, ind=2):
         need(ind > 0, f"Expected a strictly positive integer for 'ind', but got {ind}")
@@ -567,7 +573,7 @@ class _tensorsolve(Composite):
     """The X with tensordot(`input`, X) = `other`; `dims` of `input` are moved to the end first."""
 
     names = "linalg.tensorsolve"
-    forms = "function"
+    forms = "function out"
 
     def of(input, other, dims=None):
         if dims is not None:

@@ -349,7 +349,7 @@ class _nll(Op):
             need(weight.dtype is input.dtype, f"expected scalar type {input.dtype.cname} but found "
                                               f"{weight.dtype.cname}")
         need(target.dtype in (dtypes.int64, dtypes.uint8), "expected target dtype to be Long or Byte, but got "
-                                                           f"{target.dtype.cname}")
+                                                           f"{target.dtype.cname}; .long() converts class numbers")
         need(input.dtype.is_floating_point, f"\"nll_loss_out_frame\" not implemented for '{input.dtype.cname}'",
              NotImplementedError)
         return spec(input.dtype, target.shape if reduction == "none" else (), None, input.device), total
@@ -936,7 +936,7 @@ def alignments(log_probs, labels, blank):
 class _ctc_loss(Loss):
     """The connectionist temporal classification loss of log-probabilities [T, N, C] and target sequences."""
 
-    names = "nn.functional.ctc_loss ctc_loss"
+    names = "nn.functional.ctc_loss"
 
     def of(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False):
         need(log_probs.dim() in (2, 3), f"log_probs must have 2 or 3 dimensions, got {list(log_probs.shape)}")
@@ -964,6 +964,17 @@ class _ctc_loss(Loss):
         if reduction == "sum":
             return loss.sum()
         return loss.squeeze(0) if single else loss
+
+
+class ctc_loss(Composite):
+    """The same as `nn.functional.ctc_loss`, with `reduction` as a number: 0 for "none", 1 for "mean", 2 for "sum"."""
+
+    forms = "function"
+
+    def of(log_probs, targets, input_lengths, target_lengths, blank=0, reduction=0, zero_infinity=False):
+        need(reduction in (0, 1, 2), f"reduction must be 0, 1 or 2 here, got {reduction!r}", TypeError)
+        return _ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, ("none", "mean", "sum")[reduction],
+                         zero_infinity)
 
 
 def lengths(given, name):

@@ -25,7 +25,8 @@ class masked_fill(Composite):
     """
 
     forms = "function method inplace"
-    overlap_ok = True
+    overlap_ok = "deprecated"
+    apart = True
 
     def of(input, mask, value):
         return (_masked_fill if isinstance(value, NUMBERS) else _masked_fill_tensor)(input, mask, value)
@@ -106,6 +107,7 @@ class masked_scatter(Op):
 class masked_select(Op):
     """The elements of `input` where `mask` is true, as a vector."""
 
+    forms = "function method out"
     strict_out = True
     out_apart = True
     exact = True

@@ -58,7 +58,14 @@ class exp2(Pointwise):
     names = "special.exp2"
     result = "float"
 
-    def ref(xp, input):     return xp.exp(math.log(2) * input) if input.dtype.kind == "c" else xp.exp2(input)
+    def ref(xp, input):
+        if input.dtype.kind != "c":
+            return xp.exp2(input)
+        scaled = input.copy()                             # part by part: infinity times a complex number is NaN
+        scaled.real *= math.log(2)
+        scaled.imag *= math.log(2)
+        return xp.exp(scaled)
+
     def d_input(g, out):    return g * conj(out * math.log(2))
     def body(k, input):     return k.exp2(input)
 
@@ -111,9 +118,20 @@ class log1p(Pointwise):
     node = "Log1PBackward0"
     result = "float"
 
-    def ref(xp, input):     return xp.log1p(input)
+    def ref(xp, input):     return complex_log1p(xp, input) if input.dtype.kind == "c" else xp.log1p(input)
     def d_input(g, input):  return g / conj(input + 1)
     def body(k, input):     return k.log1p(input)
+
+
+def complex_log1p(xp, z):
+    """The logarithm of one plus `z`, exact near zero, where NumPy's is not."""
+    x, y = z.real, z.imag
+    above = x * (2 + x) + y * y                            # by how much the square of |1 + z| is more than one
+    near = xp.where(above == 0, x, xp.log1p(above) / 2)
+    out = xp.empty(z.shape, z.dtype)
+    out.real = xp.where(xp.abs(z) < 0.5, near, xp.log(xp.hypot(x + 1, y)))
+    out.imag = xp.arctan2(y, x + 1)
+    return out
 
 
 class logaddexp(Pointwise):
@@ -127,7 +145,8 @@ class logaddexp(Pointwise):
         if input.dtype.kind == "c":
             larger = input.real >= other.real
             top, low = xp.where(larger, input, other), xp.where(larger, other, input)
-            return xp.where((top == low) & ~xp.isfinite(top.real), top, top + xp.log1p(xp.exp(low - top)))
+            return xp.where((top == low) & ~xp.isfinite(top.real), top,
+                            top + complex_log1p(xp, xp.exp(low - top)))
         return xp.logaddexp(input, other)
 
     def d_input(g, input, other): return g / conj(1 + (other - input).exp())
@@ -469,7 +488,7 @@ class round_(Composite):
 
     names = "special.round"
     forms = "function method inplace out"
-    strict_out = True
+    strict_out = apart = True
 
     def of(input, *, decimals=0): return _round_decimals(input, decimals) if decimals else _round(input)
 
@@ -750,6 +769,7 @@ class conj_physical(Composite):
 
     forms = "function method inplace out"
     strict_out = True
+    apart = True
 
     def of(input): return _conj_physical(input) if input.is_complex() else input
 

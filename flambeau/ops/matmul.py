@@ -1,6 +1,7 @@
 """Products of vectors, matrices and batches of matrices.
 
-The products themselves (`mm`, `bmm`, `mv`, `dot`) go to NumPy's BLAS. `matmul` and `linear` arrange their operands and
+The products themselves (`mm`, `bmm`, `mv`) the reference takes from NumPy's BLAS, and the native executor from kernels
+of our own (backends/gemm.py); there `dot` is a sum like any other. `matmul` and `linear` arrange their operands and
 call those, with the same steps as PyTorch, so that they leave the same graph behind.
 """
 from ..base import dtypes, shapes
@@ -118,6 +119,7 @@ class mm(Op):
             [4, 3]])
     """
 
+    forms = "function method out"
     strict_out = True
 
     def meta(input, mat2):
@@ -139,6 +141,7 @@ class mm(Op):
 class bmm(Op):
     """The matrix products of two batches of matrices, pair by pair."""
 
+    forms = "function method out"
     strict_out = True
 
     def meta(input, mat2):
@@ -169,6 +172,7 @@ class _bmm_as_it_lies(Op):
 class mv(Op):
     """The product of a matrix and a vector."""
 
+    forms = "function method out"
     strict_out = True
 
     def meta(input, vec):
@@ -203,6 +207,7 @@ def check_dot(name, input, other):
 class dot(Op):
     """The sum of the products of two vectors' elements."""
 
+    forms = "function method out"
     strict_out = True
 
     def meta(input, tensor):     return check_dot("dot", input, tensor)
@@ -215,6 +220,7 @@ class dot(Op):
 class vdot(Op):
     """Like `dot`, with the first vector conjugated."""
 
+    forms = "function method out"
     strict_out = True
 
     def meta(input, other):     return check_dot("vdot", input, other)
@@ -228,6 +234,8 @@ class outer(Composite):
     """The products of each element of `input` with each of `vec2`, as a matrix."""
 
     names = "ger"
+    forms = "function method out"
+    apart = True
 
     def of(input, vec2):
         only_tensors(input=input, vec2=vec2)
@@ -263,7 +271,7 @@ def times(g, factor):
 class addmm(Op):
     """`beta` times `input` plus `alpha` times the matrix product of `mat1` and `mat2`."""
 
-    forms = "function method inplace"
+    forms = "function method inplace out"
     scalars = ("beta", "alpha")
     strict_out = True
 
@@ -309,7 +317,7 @@ class _affine(Op):
 class addmv(Op):
     """`beta` times `input` plus `alpha` times the product of the matrix `mat` and the vector `vec`."""
 
-    forms = "function method inplace"
+    forms = "function method inplace out"
     scalars = ("beta", "alpha")
     strict_out = True
 
@@ -341,7 +349,7 @@ class addmv(Op):
 class baddbmm(Op):
     """`beta` times `input` plus `alpha` times the matrix products of two batches of matrices."""
 
-    forms = "function method inplace"
+    forms = "function method inplace out"
     scalars = ("beta", "alpha")
     strict_out = True
 
@@ -370,7 +378,7 @@ class baddbmm(Op):
 class addbmm(Op):
     """`beta` times `input` plus `alpha` times the sum of the matrix products of two batches of matrices."""
 
-    forms = "function method inplace"
+    forms = "function method inplace out"
     scalars = ("beta", "alpha")
     strict_out = True
 
@@ -406,7 +414,8 @@ class addbmm(Op):
 class addr(Composite):
     """`beta` times `input` plus `alpha` times the outer product of `vec1` and `vec2`."""
 
-    forms = "function method inplace"
+    forms = "function method inplace out"
+    apart = True
 
     def of(input, vec1, vec2, *, beta=1, alpha=1):
         only_tensors(input=input, vec1=vec1, vec2=vec2)
@@ -502,6 +511,7 @@ class matmul(Composite):
     """
 
     names = "linalg.matmul"
+    forms = "function method out"
     strict_out = True
 
     def of(input, other):
@@ -564,7 +574,7 @@ class _linear(Composite):
     """`input` times the transposed `weight`, plus `bias`: the last dimension goes from `in` to `out` features."""
 
     names = "nn.functional.linear"
-    forms = "function"
+    forms = "function out"
     strict_out = True
 
     def of(input, weight, bias=None):
@@ -580,6 +590,8 @@ class _linear(Composite):
                  + (f"; weight.T would fit: {[l, p]}" if k == p else ""))
         if bias is None:
             return matmul(input, weight.t())
+        need(input.dtype is weight.dtype, "mat1 and mat2 must have the same dtype, but got "
+             f"{input.dtype.cname} and {weight.dtype.cname}")
         if n == 2:
             return _affine(bias, input, weight.t())
         if weight.ndim == 2 and bias.ndim == 1 and input.is_contiguous():

@@ -213,6 +213,19 @@ def real_only(input):
     refuse(_layer_norm, input.dtype, "bool int complex")
 
 
+def same_dtypes(input, *parameters):
+    """Refuse parameters of another dtype than the input's; those of a 16-bit input may all be float32."""
+    kind = input.dtype
+    if all(p is None or p.dtype is kind for p in parameters):
+        return
+    given = [p.dtype for p in parameters if p is not None]
+    if given[0] is kind:
+        other = next(d for d in given if d is not kind)
+        need(False, f"expected scalar type {kind.cname} but found {other.cname}")
+    need(all(d is dtypes.float32 for d in given), "mixed dtype (CPU): expect parameter to have scalar type of Float")
+    need(kind.itemsize == 2 and kind.is_floating_point, "mixed dtype (CPU): all inputs must share same datatype.")
+
+
 # --- layer norm -------------------------------------------------------------------------------------------------------
 
 
@@ -234,8 +247,7 @@ class _layer_norm(Op):
                                                                   f"normalized_shape, but got {what} of shape "
                                                                   f"{list(t.shape) if t is not None else None} and "
                                                                   f"normalized_shape = {list(normalized_shape)}")
-            need(t is None or t.dtype is input.dtype or t.dtype is dtypes.float32,
-                 f"expected scalar type {input.dtype.cname} but found {t.dtype.cname if t is not None else None}")
+        same_dtypes(input, weight, bias)
         real_only(input)
         return standard_specs(input, row_view(input.shape, n))
 
@@ -370,6 +382,8 @@ class _batch_norm_front(Layer):
             need(False, f"running_mean should contain {channels} elements not {running_mean.numel()}")
         if running_var is not None and running_var.spec.numel != channels:
             need(False, f"running_var should contain {channels} elements not {running_var.numel()}")
+        if input.is_floating_point():
+            same_dtypes(input, weight, bias, running_mean, running_var)
         if not eps > 0:
             wanted = "positive during training" if training else "non-negative"
             need(eps == 0 and not training, f"batch_norm eps must be {wanted}, but got {eps}", ValueError)
@@ -415,6 +429,8 @@ class _instance_norm(Layer):
         for what, t in (("weight", weight), ("bias", bias)):
             need(t is None or t.numel() == c, f"{what} should contain {c} elements not "
                                               f"{t.numel() if t is not None else None}")
+        if input.is_floating_point():
+            same_dtypes(input, weight, bias, running_mean, running_var)
         repeat = lambda t: None if t is None else t.repeat(n)
         mean, var = repeat(running_mean), repeat(running_var)
         rows = input.contiguous().view(1, n * c, *input.shape[2:])
@@ -469,6 +485,7 @@ class _group_norm_front(Layer):
         if input.numel() == num_groups and input.shape[0] == 1:
             need(False, f"Expected more than 1 value per channel when training, got input size {list(input.shape)}",
                  ValueError)
+        same_dtypes(input, weight, bias)
         return _group_norm(input, num_groups, weight, bias, eps)[0]
 
 

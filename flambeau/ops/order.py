@@ -11,6 +11,7 @@ from ..base.errors import need
 from ..base.op import Composite, Op, door
 from ..base.spec import spec
 from .convert import cast
+from .math import complex_log1p
 from .reduce import (
     _put_along,
     _take_along,
@@ -48,6 +49,7 @@ class sort(Op):
     indices=tensor([0, 2, 1]))
     """
 
+    forms = "function method out"
     returns = "sort values indices"
     strict_out = True
 
@@ -69,6 +71,7 @@ class sort(Op):
 class argsort(Composite):
     """The positions along `dim` that put `input` in order."""
 
+    forms = "function method out"
     strict_out = True
 
     def of(input, dim=-1, descending=False, *, stable=False): return sort(input, dim, descending, stable=stable).indices
@@ -77,6 +80,7 @@ class argsort(Composite):
 class msort(Composite):
     """`input` in order along its first dimension."""
 
+    forms = "function method out"
     strict_out = True
 
     def of(input): return sort(input, 0).values
@@ -85,6 +89,7 @@ class msort(Composite):
 class topk(Op):
     """The `k` largest elements along `dim` (or the smallest, if not `largest`), and where they were."""
 
+    forms = "function method out"
     returns = "topk values indices"
     strict_out = True
 
@@ -116,6 +121,7 @@ class topk(Op):
 class kthvalue(Op):
     """The `k`-th smallest element along `dim` (counted from 1), and where it was."""
 
+    forms = "function method out"
     returns = "kthvalue values indices"
     strict_out = True
     out_apart = True
@@ -146,6 +152,7 @@ class median(Composite):
     tensor(2.)
     """
 
+    forms = "function method out"
     returns = "median values indices"
     strict_out = "several"
     out_apart = True
@@ -157,6 +164,7 @@ class median(Composite):
 class nanmedian(Composite):
     """The middle element of those that are not NaN, of all, or with `dim` (values, indices) along it."""
 
+    forms = "function method out"
     returns = "nanmedian values indices"
     strict_out = "several"
     out_apart = True
@@ -220,7 +228,11 @@ class _median_dim(Op):
         if not input.ndim:
             return input, xp.zeros((), np.int64)
         mid = (input.shape[dim] - 1) // 2
-        at = xp.take(xp.argpartition(input, mid, axis=dim), [mid], axis=dim)
+        value = xp.take(xp.partition(input, mid, axis=dim), [mid], axis=dim)
+        # Of equal elements it is the one that a stable sort puts in the middle.
+        nth = mid + 1 - xp.count_nonzero(input < value, axis=dim, keepdims=True)
+        same = input == value
+        at = (same & (xp.cumsum(same, axis=dim) == nth)).argmax(axis=dim, keepdims=True)
         if input.dtype.kind == "f":
             bad = xp.isnan(input)
             at = xp.where(bad.any(axis=dim, keepdims=True), bad.argmax(axis=dim, keepdims=True), at)
@@ -254,6 +266,7 @@ class _nanmedian_dim(Op):
 class mode(Op):
     """The most frequent element along `dim`, the smallest of several, and where it is last."""
 
+    forms = "function method out"
     returns = "mode values indices"
     strict_out = True
     out_apart = True
@@ -285,6 +298,7 @@ class quantile(Composite):
     tensor(1.5000)
     """
 
+    forms = "function method out"
     strict_out = True
 
     def of(input, q, dim=None, keepdim=False, *, interpolation="linear"):
@@ -294,6 +308,7 @@ class quantile(Composite):
 class nanquantile(Composite):
     """The `q`-quantiles of the elements that are not NaN, of all or along `dim`."""
 
+    forms = "function method out"
     strict_out = True
 
     def of(input, q, dim=None, keepdim=False, *, interpolation="linear"):
@@ -355,8 +370,9 @@ def double(x):
 class cumsum(Op):
     """The sum of the elements so far along `dim`."""
 
-    forms = "function method inplace"
+    forms = "function method inplace out"
     creates = True                                    # `out` says the dtype, if no argument does
+    apart = True
 
     def meta(input, dim, *, dtype=None): return scan_spec(input, dim, integral_sum(input, dtype))
 
@@ -377,8 +393,9 @@ class cumsum(Op):
 class cumprod(Op):
     """The product of the elements so far along `dim`; its gradient is exact where some are zero."""
 
-    forms = "function method inplace"
+    forms = "function method inplace out"
     creates = True                                    # `out` says the dtype, if no argument does
+    apart = True
 
     def meta(input, dim, *, dtype=None): return scan_spec(input, dim, integral_sum(input, dtype))
 
@@ -417,6 +434,7 @@ def recur_back(g, factor, dim):
 class cummax(Op):
     """The largest element so far along `dim`, and where it was last."""
 
+    forms = "function method out"
     returns = "cummax values indices"
     strict_out = True
 
@@ -431,6 +449,7 @@ class cummax(Op):
 class cummin(Op):
     """The smallest element so far along `dim`, and where it was last."""
 
+    forms = "function method out"
     returns = "cummin values indices"
     strict_out = True
 
@@ -461,7 +480,9 @@ def d_running(g, index, input, dim):
 class logcumsumexp(Op):
     """The logarithm of the summed exponentials of the elements so far along `dim`."""
 
+    forms = "function method out"
     strict_out = True
+    apart = True
 
     def meta(input, dim):
         not_for(input.dtype, "bool int", "logcumsumexp_out_cpu")
@@ -473,11 +494,13 @@ class logcumsumexp(Op):
         if input.dtype.kind != "c":
             return xp.logaddexp.accumulate(input, axis=dim)
         out = xp.moveaxis(input.copy(), dim, 0)
-        for i in range(1, len(out)):
-            a, b = out[i - 1], out[i]
-            low, high = xp.where(a.real < b.real, a, b), xp.where(a.real < b.real, b, a)
-            empty = xp.isneginf(high.real)            # nothing but e to minus infinity so far
-            out[i] = xp.where(empty, low, high + xp.log1p(xp.exp(low - high)))
+        total = xp.full_like(out[0], -xp.inf) if len(out) else out
+        for i, new in enumerate(out):
+            low, high = xp.where(new.real < total.real, new, total), xp.where(new.real < total.real, total, new)
+            ends = xp.isinf(low.real) & (low.real == high.real)       # two infinities have no difference
+            sums = xp.where(low.real < 0, low, xp.log(xp.exp(low) + xp.exp(high)))
+            sums = xp.where(ends, sums, high + complex_log1p(xp, xp.exp(low - high)))
+            out[i] = total = xp.where(xp.isnan(new) | xp.isnan(total), complex(xp.nan, xp.nan), sums)
         return xp.moveaxis(out, 0, dim)
 
     def d_input(g, input, out, dim):
@@ -499,6 +522,9 @@ class diff(Composite):
     >>> torch.tensor([1, 4, 9]).diff()
     tensor([3, 5])
     """
+
+    forms = "function method out"
+    apart = True
 
     def strict_out(input, n=1, *rest): return n == 0          # which is a copy
 
@@ -535,7 +561,8 @@ class trapezoid(Composite):
     names = "trapz"
     forms = "function"
 
-    def of(y, x=None, *, dx=1, dim=-1):
+    def of(y, x=None, *, dx=None, dim=-1):
+        dx = distance(x, dx)
         d = shapes.wrap_dim(dim, y.ndim, scalar_ok=False)
         if not y.shape[d]:
             return y.new_zeros(shapes.reduced(y.shape, (d,), False))
@@ -551,13 +578,24 @@ class cumulative_trapezoid(Composite):
 
     forms = "function"
 
-    def of(y, x=None, *, dx=1, dim=-1):
+    def of(y, x=None, *, dx=None, dim=-1):
+        dx = distance(x, dx)
         d = shapes.wrap_dim(dim, y.ndim, scalar_ok=False)
         left, right = neighbours(y, d)
         if x is not None:
             return ((left + right) * steps(x, y, d, "cumulative_trapezoid")).cumsum(d) / 2
         refuse_bool("cumulative_trapezoid", y=y)
         return (dx / 2 * (left + right)).cumsum(d)
+
+
+def distance(x, dx):
+    """How far apart the samples of an integral are, where no points `x` say it."""
+    need(x is None or isinstance(x, door.tensor), f"argument 'x' (position 2) must be Tensor, not {type(x).__name__}",
+         TypeError)
+    need(x is None or dx is None, "received an invalid combination of arguments: give the points `x` or their distance "
+                                  "`dx`, not both", TypeError)
+    need(not isinstance(dx, (bool, complex)), f"Currently, we only support dx as a real number, got {dx!r}")
+    return 1 if dx is None else dx
 
 
 def refuse_bool(name, **given):
@@ -585,6 +623,7 @@ def steps(x, y, dim, name):
 class histc(Op):
     """How many elements fall into each of `bins` equal parts from `min` to `max` (of the data, if both are equal)."""
 
+    forms = "function method out"
     eager = True                                      # the range is refused if the data makes it infinite
     strict_out = True
 
@@ -607,6 +646,7 @@ class histogram(Op):
     `bins` is a number of equal parts of `range` (of the data without one), or the edges themselves.
     """
 
+    forms = "function method out"
     returns = "histogram hist bin_edges"
     strict_out = True
     eager = True

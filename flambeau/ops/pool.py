@@ -172,7 +172,7 @@ class _avg_pool2d(Composite):
     """
 
     names = "nn.functional.avg_pool2d"
-    forms = "function"
+    forms = "function out"
     strict_out = True
 
     def of(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
@@ -187,7 +187,7 @@ class _avg_pool3d(Composite):
     """The mean over each window of `input` [N, C, D, H, W] (or [C, D, H, W])."""
 
     names = "nn.functional.avg_pool3d"
-    forms = "function"
+    forms = "function out"
     strict_out = True
 
     def of(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):

@@ -174,6 +174,8 @@ class sum_(Composite):
     tensor([4, 6])
     """
 
+    forms = "function method out"
+
     def of(input, dim=None, keepdim=False, *, dtype=None):
         return (_sum if dim is None and not keepdim else _sum_dim)(input, dim, keepdim, dtype)
 
@@ -205,31 +207,34 @@ class _sum_dim(_sum):
 class nansum(Op):
     """The sum over `dim` with NaN counted as zero."""
 
+    forms = "function method out"
     creates = True                                    # `out` says the dtype, if no argument does
 
     def meta(input, dim=None, keepdim=False, *, dtype=None):
         need(not input.dtype.is_complex, "nansum on CPU does not support complex inputs")
         out = integral_sum(input, dtype)
-        if not input.dtype.is_integral:
-            not_for(out, "bool int complex", "nansum_cpu")
+        not_for(out, "complex", "nansum_cpu")
         return reduced(input, dim, keepdim, out)
 
     def ref(xp, input, dim=None, keepdim=False, *, dtype=None):
-        x = settled(xp, input, dtypes.given(dtype))
-        if x.dtype.kind == "f":
-            x = xp.where(xp.isnan(x), x.dtype.type(0), x)
-        return total(xp, x, axes(dim, input.ndim), keepdim)
+        if input.dtype.kind == "f":
+            input = xp.where(xp.isnan(input), input.dtype.type(0), input)
+        return total(xp, settled(xp, input, dtypes.given(dtype)), axes(dim, input.ndim), keepdim)
 
     def d_input(g, input, dim, keepdim):
         return lift(g, input.spec, dim, keepdim).expand(input.shape).masked_fill(input.isnan(), 0)
 
     def body(k, input, dim=None, keepdim=False, *, dtype=None):
+        if input.dtype.is_floating_point:
+            input = k.where(k.isnan(input), 0, input)
         x = addends(k, input, dtype)
-        return k.sum(k.where(k.isnan(x), 0, x), axes(dim, x.ndim))
+        return k.sum(x, axes(dim, x.ndim))
 
 
 class mean(Composite):
     """The mean of the elements of `input` over `dim` (all of them without one)."""
+
+    forms = "function method out"
 
     def of(input, dim=None, keepdim=False, *, dtype=None):
         return (_mean if dim is None and not keepdim else _mean_dim)(input, dim, keepdim, dtype)
@@ -267,6 +272,7 @@ class _mean_dim(_mean):
 class nanmean(Composite):
     """The mean over `dim` of the elements that are not NaN."""
 
+    forms = "function method out"
     creates = True
 
     def of(input, dim=None, keepdim=False, *, dtype=None):
@@ -278,6 +284,8 @@ class nanmean(Composite):
 
 class prod(Composite):
     """The product of the elements of `input`, all of them or along `dim`; its gradient is exact where some are zero."""
+
+    forms = "function method out"
 
     def of(input, dim=None, keepdim=False, *, dtype=None):
         if dim is None:
@@ -352,6 +360,7 @@ def after(x, dim, first):
 class amax(Op):
     """The largest element over `dim`; equal ones share the gradient evenly."""
 
+    forms = "function method out"
     strict_out = True
 
     def meta(input, dim=(), keepdim=False):
@@ -367,6 +376,7 @@ class amax(Op):
 class amin(Op):
     """The smallest element over `dim`; equal ones share the gradient evenly."""
 
+    forms = "function method out"
     strict_out = True
 
     def meta(input, dim=(), keepdim=False):
@@ -388,6 +398,7 @@ def to_extremes(g, input, out, dim, keepdim):
 class aminmax(Op):
     """The smallest and the largest element, of all or along `dim`."""
 
+    forms = "function method out"
     returns = "aminmax min max"
     strict_out = True
 
@@ -424,8 +435,10 @@ class max_(Composite):
     indices=tensor([1, 0]))
     """
 
+    forms = "function method out"
     returns = "max values indices"
     strict_out = "several"
+    apart = True
 
     def of(input, dim=None, keepdim=False, *, other=None):
         return extreme(input, dim, keepdim, other, (_max, _max_dim, "maximum"))
@@ -434,8 +447,10 @@ class max_(Composite):
 class min_(Composite):
     """The smallest element; with `dim` (values, indices) along it; with `other` the smaller ones, elementwise."""
 
+    forms = "function method out"
     returns = "min values indices"
     strict_out = "several"
+    apart = True
 
     def of(input, dim=None, keepdim=False, *, other=None):
         return extreme(input, dim, keepdim, other, (_min, _min_dim, "minimum"))
@@ -544,6 +559,7 @@ class _min_dim(Op):
 class argmax(Op):
     """Where the largest element is, along `dim` or (without one) counted through all elements."""
 
+    forms = "function method out"
     strict_out = True
 
     def meta(input, dim=None, keepdim=False):          return place_spec(input, dim, keepdim, "argmax")
@@ -554,6 +570,7 @@ class argmax(Op):
 class argmin(Op):
     """Where the smallest element is, along `dim` or (without one) counted through all elements."""
 
+    forms = "function method out"
     strict_out = True
 
     def meta(input, dim=None, keepdim=False):          return place_spec(input, dim, keepdim, "argmin")
@@ -587,6 +604,7 @@ def place_body(k, search, input, dim):
 class all_(Op):
     """Whether all elements over `dim` are nonzero."""
 
+    forms = "function method out"
     strict_out = True
 
     def meta(input, dim=None, keepdim=False):     return truth(input, dim, keepdim)
@@ -597,6 +615,7 @@ class all_(Op):
 class any_(Op):
     """Whether any element over `dim` is nonzero."""
 
+    forms = "function method out"
     strict_out = True
 
     def meta(input, dim=None, keepdim=False):     return truth(input, dim, keepdim)
@@ -641,12 +660,16 @@ class var(Composite):
     (tensor(2.), tensor(1.))
     """
 
+    forms = "function method out"
+
     def of(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
         return _var(input, *spread_arguments(input, dim, unbiased, keepdim, correction, "var"))
 
 
 class std(Composite):
     """The standard deviation over `dim`: the square root of `var`."""
+
+    forms = "function method out"
 
     def of(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
         return _std(input, *spread_arguments(input, dim, unbiased, keepdim, correction, "std"))
@@ -786,6 +809,7 @@ class logsumexp(Op):
     """The logarithm of the summed exponentials of `input` over `dim`, without overflowing on the way."""
 
     names = "special.logsumexp"
+    forms = "function method out"
 
     def meta(input, dim, keepdim=False):
         return reduced(input, dim, keepdim, dtypes.default if input.dtype.is_integral else input.dtype)
@@ -818,6 +842,7 @@ class softmax(Composite):
     """
 
     names = "special.softmax"
+    forms = "function method out"
     strict_out = True
 
     def of(input, dim, dtype=None): return _softmax(input if dtype is None else input.to(dtype), dim)
@@ -827,6 +852,7 @@ class log_softmax(Composite):
     """The logarithm of `softmax` along `dim`, without its rounding."""
 
     names = "special.log_softmax"
+    forms = "function method out"
     strict_out = True
 
     def of(input, dim, dtype=None): return _log_softmax(input if dtype is None else input.to(dtype), dim)
@@ -968,6 +994,7 @@ class _log_softmax_backward(Op):
 class norm(Composite):
     """The `p`-norm of the elements over `dim`, or with p="fro" and p="nuc" a matrix norm."""
 
+    forms = "function method out"
     strict_out = True
 
     def of(input, p="fro", dim=None, keepdim=False, dtype=None):
@@ -991,7 +1018,7 @@ class dist(Composite):
 class renorm(Composite):
     """`input` with each slice along `dim` scaled down so that its `p`-norm is at most `maxnorm`."""
 
-    forms = "function method inplace"
+    forms = "function method inplace out"
     strict_out = True
 
     def of(input, p, dim, maxnorm):
@@ -1060,7 +1087,7 @@ class cov(Composite):
         if bool(free <= 0):
             warn("cov(): degrees of freedom is <= 0. Correction should be strictly less than the number of "
                  "observations.")
-            free = free * 0
+            free = 0.0
         off = rows - (weighted.sum(1) / size).unsqueeze(1)
         products = off.mm((off if w is None else off * w).t().conj())
         return (products / free).squeeze()

@@ -88,6 +88,7 @@ class gather(Op):
             [4, 3]])
     """
 
+    forms = "function method out"
     strict_out = True
     out_apart = True
     exact = True
@@ -140,8 +141,8 @@ class scatter(Composite):
     """
 
     strict_out = True
-    out_apart = True
-    forms = "function method inplace"
+    forms = "function method inplace out"
+    apart = "index src"
 
     def of(input, dim, index, src=None, *, value=None, reduce=None):
         src = value if src is None else src
@@ -233,8 +234,8 @@ class scatter_add(Op):
     """`input` with the elements of `src` added where `index` points along `dim`; all that meet there count."""
 
     strict_out = True
-    out_apart = True
-    forms = "function method inplace"
+    forms = "function method inplace out"
+    apart = "index src"
 
     def meta(input, dim, index, src):
         tensor_given(src, "src", 4)
@@ -268,8 +269,8 @@ class scatter_reduce(Op):
     """
 
     strict_out = True
-    out_apart = True
-    forms = "function method inplace"
+    forms = "function method inplace out"
+    apart = "index src"
 
     def meta(input, dim, index, src, reduce, *, include_self=True):
         need(reduce in ("sum", "prod", "mean", "amax", "amin"),
@@ -312,7 +313,8 @@ class index_reduce(Op):
     """
 
     strict_out = True
-    forms = "function method inplace"
+    forms = "function method inplace out"
+    apart = "index source"
 
     def meta(input, dim, index, source, reduce, *, include_self=True):
         need(reduce in ("prod", "mean", "amax", "amin"), "Expected reduce to be one of prod, mean, amax or amin but "

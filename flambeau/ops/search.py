@@ -42,6 +42,7 @@ class nonzero(Composite):
             [1, 0]])
     """
 
+    forms = "function method out"
     strict_out = True
     def of(input, *, as_tuple=False):
         if not as_tuple:
@@ -58,6 +59,7 @@ class argwhere(Composite):
 class nonzero_static(Op):
     """The first `size` positions of elements that are not zero, one row each; `fill_value` if there are fewer."""
 
+    forms = "function method out"
     exact = True
 
     def meta(input, *, size, fill_value=-1):
@@ -76,7 +78,7 @@ class isin(Composite):
     """For each of `elements`, whether it is among `test_elements`; with `invert`, whether it is not."""
 
     strict_out = True
-    forms = "function"
+    forms = "function out"
 
     def of(elements, test_elements, *, assume_unique=False, invert=False):
         tensors = [t for t in (elements, test_elements) if isinstance(t, door.tensor)]
@@ -124,7 +126,7 @@ class searchsorted(Composite):
     """
 
     strict_out = True
-    forms = "function"
+    forms = "function out"
 
     def of(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
         need(side in (None, "left", "right"), f"side can only be 'left' or 'right' but got {side}")
@@ -205,7 +207,7 @@ class bucketize(Composite):
     """The number of the bucket between `boundaries`, a sorted vector, that each element of `input` falls into."""
 
     strict_out = True
-    forms = "function"
+    forms = "function out"
 
     def of(input, boundaries, *, out_int32=False, right=False):
         need(boundaries.ndim == 1, f"boundaries tensor must be 1 dimension, but got dim({boundaries.ndim})")

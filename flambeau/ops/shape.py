@@ -7,7 +7,7 @@ import itertools
 from operator import index as as_int
 
 from ..base import dtypes, shapes
-from ..base.errors import need
+from ..base.errors import argument_error, need
 from ..base.op import Composite, Op, View, door
 from ..base.spec import Size, Spec, spec
 from .convert import zeros
@@ -25,8 +25,8 @@ def ints(given, what="size"):
         return tuple(given)
     for at, n in enumerate(given):
         if not hasattr(n, "__index__") or isinstance(n, bool):
-            raise TypeError(f"argument '{what}' must be tuple of ints, but found element of type {type(n).__name__} at "
-                            f"pos {at}")
+            raise argument_error(f"argument '{what}' must be tuple of ints, but found element of type "
+                                 f"{type(n).__name__} at pos {at}")
     return tuple([as_int(n) for n in given])
 
 
@@ -209,7 +209,12 @@ class _view_dtype(View):
 
 
 class view_as(Composite):
-    """`input` seen with the shape of `other`."""
+    """`input` seen with the shape of `other`.
+
+    >>> torch.arange(4).view_as(torch.ones(2, 2))
+    tensor([[0, 1],
+            [2, 3]])
+    """
 
     forms = "method"
 
@@ -251,7 +256,12 @@ class _unsafe_view(Op):
 
 
 class reshape_as(Composite):
-    """`input` with the shape of `other`: a view where its strides allow one, else a copy."""
+    """`input` with the shape of `other`: a view where its strides allow one, else a copy.
+
+    >>> torch.arange(4).reshape_as(torch.ones(2, 2))
+    tensor([[0, 1],
+            [2, 3]])
+    """
 
     forms = "method"
 
@@ -301,7 +311,12 @@ class _expand(View):
 
 
 class expand_as(Composite):
-    """`input` expanded to the shape of `other`."""
+    """`input` expanded to the shape of `other`.
+
+    >>> torch.tensor([1, 2]).expand_as(torch.ones(2, 2))
+    tensor([[1, 2],
+            [1, 2]])
+    """
 
     forms = "method"
 
@@ -315,7 +330,11 @@ class broadcast_to(Composite):
 
 
 class sum_to_size(Composite):
-    """`input` summed down to `size`, the opposite of broadcasting from it."""
+    """`input` summed down to `size`, the opposite of broadcasting from it.
+
+    >>> torch.ones(3, 2).sum_to_size(1, 2)
+    tensor([[3., 3.]])
+    """
 
     forms = "method"
 
@@ -736,7 +755,13 @@ def write_diagonal(xp, out, input, offset, dim1, dim2):
 
 
 class unfold(View):
-    """All windows of `size` elements of `dimension`, `step` apart; the window's own dimension comes last."""
+    """All windows of `size` elements of `dimension`, `step` apart; the window's own dimension comes last.
+
+    >>> torch.arange(5).unfold(0, 3, 1)
+    tensor([[0, 1, 2],
+            [1, 2, 3],
+            [2, 3, 4]])
+    """
 
     forms = "method"
 
@@ -1001,11 +1026,11 @@ def need_list(tensors, words, kind=RuntimeError):
     """Refuse what is not a list of tensors, or an empty one."""
     if not isinstance(tensors, (tuple, list)):
         got = "Tensor" if isinstance(tensors, Spec) else type(tensors).__name__
-        raise TypeError(f"argument 'tensors' (position 1) must be tuple of Tensors, not {got}")
+        raise argument_error(f"argument 'tensors' (position 1) must be tuple of Tensors, not {got}")
     need(tensors, words, kind)
     for at, x in enumerate(tensors):
-        if x is None:
-            raise TypeError(f"expected Tensor as element {at} in argument 0, but got NoneType")
+        if not isinstance(x, (Spec, door.tensor)):
+            raise TypeError(f"expected Tensor as element {at} in argument 0, but got {type(x).__name__}")
 
 
 class cat(Op):
@@ -1018,7 +1043,7 @@ class cat(Op):
     """
 
     names = "concat concatenate"
-    forms = "function"
+    forms = "function out"
     out_apart = True
     out_error = TypeError
     lists = True
@@ -1051,7 +1076,7 @@ class cat(Op):
 class stack(Op):
     """`tensors` of one shape put side by side along a new dimension `dim`."""
 
-    forms = "function"
+    forms = "function out"
     out_apart = True
     out_error = TypeError
     lists = True

@@ -151,7 +151,7 @@ class _linalg_cholesky(Composite):
     """
 
     names = "linalg.cholesky"
-    forms = "function"
+    forms = "function out"
     strict_out = True
 
     def of(input, *, upper=False): return _cholesky(input, upper)[0]
@@ -161,7 +161,7 @@ class _cholesky_ex(Composite):
     """Like `linalg.cholesky`, with the order of the first failing minor (0: none) instead of an error."""
 
     names = "linalg.cholesky_ex"
-    forms = "function"
+    forms = "function out"
     returns = "linalg_cholesky_ex L info"
     strict_out = True
 
@@ -171,6 +171,8 @@ class _cholesky_ex(Composite):
 
 class cholesky(Composite):
     """The older name of `linalg.cholesky`."""
+
+    forms = "function method out"
 
     def of(input, upper=False): return _cholesky_old(input, upper, "cholesky")[0]
 
@@ -182,9 +184,12 @@ class _cholesky_old(_cholesky):
 
 
 class cholesky_solve(Composite):
-    """The X with A X = `input`, from the Cholesky factor `L` of A."""
+    """The X with A X = `input`, from the Cholesky factor `input2` of A."""
 
-    def of(input, L, upper=False):
+    forms = "function method out"
+
+    def of(input, input2, upper=False):
+        L = input2
         check(input, "cholesky_solve", False, "b")
         check(L, "cholesky_solve")
         need(L.dtype is input.dtype, "cholesky_solve: Expected b and A to have the same dtype, but found b of type "
@@ -196,7 +201,8 @@ class cholesky_solve(Composite):
         half = _solve_triangular(lower, input, upper=False)
         return _solve_triangular(adjoint(lower), half, upper=True)
 
-    def grads(g, needs, input, L, upper, out):
+    def grads(g, needs, input, input2, upper, out):
+        L = input2
         gB = cholesky_solve(g, L, upper)
         both = matmul(gB, adjoint(out))
         both = both + adjoint(both)
@@ -204,15 +210,17 @@ class cholesky_solve(Composite):
 
 
 class cholesky_inverse(Composite):
-    """The inverse of A from its Cholesky factor `L`."""
+    """The inverse of A from its Cholesky factor `input`."""
 
-    def of(L, upper=False):
-        check(L, "cholesky_inverse")
-        return cholesky_solve(eye_like(L).expand(L.shape), L, upper)
+    forms = "function method out"
 
-    def d_L(g, L, upper, out):
+    def of(input, upper=False):
+        check(input, "cholesky_inverse")
+        return cholesky_solve(eye_like(input).expand(input.shape), input, upper)
+
+    def d_input(g, input, upper, out):
         both = matmul(out, matmul(g + adjoint(g), out))
-        return -(matmul(L, both) if upper else matmul(both, L))
+        return -(matmul(input, both) if upper else matmul(both, input))
 
 
 # --- solving ----------------------------------------------------------------------------------------------------------
@@ -293,7 +301,7 @@ class _linalg_solve(Composite):
     """
 
     names = "linalg.solve"
-    forms = "function"
+    forms = "function out"
     strict_out = True
 
     def of(A, B, *, left=True):
@@ -305,7 +313,7 @@ class _solve_ex(Composite):
     """Like `linalg.solve`, with an info per matrix (0: solved) instead of an error."""
 
     names = "linalg.solve_ex"
-    forms = "function"
+    forms = "function out"
     returns = "linalg_solve_ex result info"
     strict_out = True
 
@@ -350,6 +358,7 @@ class inverse(Composite):
     """The inverse of each matrix; LinAlgError if one is singular."""
 
     names = "linalg.inv"
+    forms = "function method out"
     strict_out = True
 
     def of(input): return _inv(input)[0]
@@ -359,7 +368,7 @@ class _inv_ex(Composite):
     """Like `linalg.inv`, with an info per matrix (0: inverted) instead of an error."""
 
     names = "linalg.inv_ex"
-    forms = "function"
+    forms = "function out"
     returns = "linalg_inv_ex inverse info"
     strict_out = True
 
@@ -370,7 +379,7 @@ class _solve_triangular(Op):
     """The X with A X = B, or with `left=False` X A = B, for triangular A; its other triangle is not read."""
 
     names = "linalg.solve_triangular"
-    forms = "function"
+    forms = "function out"
     node = "LinalgSolveTriangularBackward0"
     strict_out = True
 
@@ -419,6 +428,7 @@ def substituted(xp, A, B, upper, unit):
 class triangular_solve(Composite):
     """The older form of `linalg.solve_triangular`: the X with `A` X = `input`, and `A`."""
 
+    forms = "function method out"
     strict_out = True
     returns = "triangular_solve solution cloned_coefficient"
 

@@ -62,7 +62,7 @@ def normal_tail(k, y):
     """
     y = k.minimum(k.maximum(y, -40), 40)                          # beyond, the result is 0 or 1 anyway
     z = y * ROOT_HALF
-    lost = k.fma(y, ROOT_HALF, -z) + y * ROOT_HALF_REST
+    lost = k.fma_exact(y, ROOT_HALF, -z) + y * ROOT_HALF_REST
     return 0.5 * k.erfc(z) * (1 - 2 * k.maximum(z, 0) * lost)
 
 
@@ -132,13 +132,18 @@ class digamma(Pointwise):
 class polygamma(Composite):
     """The derivative of order `n` of `digamma` at `input`, elementwise."""
 
-    names, forms = "special.polygamma", "function"
+    names, forms = "special.polygamma", "function out"
+    apart = True
 
     def of(n, input): return _polygamma(input, n)
 
 
 class _polygamma(Pointwise):
-    """The derivative of order `n` of `digamma` at this tensor, elementwise."""
+    """The derivative of order `n` of `digamma` at this tensor, elementwise.
+
+    >>> torch.tensor([1.0, 2.0]).polygamma(1)
+    tensor([1.6449, 0.6449])
+    """
 
     names, forms, node = "polygamma", "method inplace", "PolygammaBackward0"
     operands = "input"

@@ -34,6 +34,7 @@ class _weight_norm(Composite):
 class geqrf(Op):
     """The QR decomposition as LAPACK leaves it: R above the diagonal, reflections below it, and their factors."""
 
+    forms = "function method out"
     returns = "geqrf a tau"
 
     def meta(input):
@@ -59,6 +60,7 @@ class _householder_product(Composite):
     """
 
     names = "linalg.householder_product orgqr"
+    forms = "function method out"
 
     def of(input, tau):
         need(input.dim() >= 2, "torch.linalg.householder_product: input must have at least 2 dimensions.")

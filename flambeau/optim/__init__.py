@@ -1,4 +1,5 @@
 """Optimizers, learning-rate schedules and averages of models."""
+from ..base.names import attribute_error
 from . import lr_scheduler, swa_utils
 from ._adafactor import Adafactor
 from ._muon import Muon
@@ -21,3 +22,7 @@ from .sparse_adam import SparseAdam
 __all__ = ["ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "Muon", "NAdam", "Optimizer",
            "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam", "lr_scheduler", "swa_utils",
            "swap_in_optimizer_params_and_state"]
+
+
+def __getattr__(name):
+    raise attribute_error("torch.optim", name, globals().keys)

@@ -1,7 +1,7 @@
 """Learning rates that go up and down in cycles, and momentum that goes the other way."""
 import math
 
-from ._scheduler import LRScheduler, _warn_get_lr_called_within_step, check_optimizer, per_group, put, whole
+from ._scheduler import LRScheduler, _warn_get_lr_called_within_step, check_optimizer, copied, per_group, put, whole
 
 
 class WithMomentum(LRScheduler):
@@ -56,7 +56,7 @@ class CyclicLR(WithMomentum):
                 for high, low, group in zip(self.max_momentums, self.base_momentums, optimizer.param_groups,
                                             strict=True):
                     self._put_momentum(group, high)
-                    group["max_momentum"], group["base_momentum"] = high, low
+                    group["max_momentum"], group["base_momentum"] = copied(high), copied(low)
         super().__init__(optimizer, last_epoch)
         self.base_lrs = base_lrs
 
@@ -125,7 +125,7 @@ class OneCycleLR(WithMomentum):
                 for group, high, low in zip(optimizer.param_groups, per_group("max_momentum", max_momentum, optimizer),
                                             per_group("base_momentum", base_momentum, optimizer), strict=True):
                     self._put_momentum(group, high)
-                    group["max_momentum"], group["base_momentum"] = high, low
+                    group["max_momentum"], group["base_momentum"] = copied(high), copied(low)
         super().__init__(optimizer, last_epoch)
 
     def _between(self, start, end, share):

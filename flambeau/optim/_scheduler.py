@@ -32,23 +32,23 @@ def values_of(optimizer, name):
 
 
 def put(group, name, x):
-    """Set an option; one that is a tensor stays the same tensor."""
+    """Set an option; one that is a tensor stays the same tensor, and is nobody else's."""
     held = group[name]
     if not isinstance(held, Tensor):
-        group[name] = x
+        group[name] = copied(x)
     elif x is not held:
         held.copy_(x) if isinstance(x, Tensor) else held.fill_(x)
 
 
 def per_group(what, x, optimizer):
-    """One `x` for each group: given as a list or tuple, or the same for all."""
+    """One `x` for each group: given as a list or tuple, or the same for all; tensors are copied."""
     count = len(optimizer.param_groups)
     if not isinstance(x, (list, tuple)):
-        return [x] * count
+        return [copied(x) for _ in range(count)]
     if len(x) != count:
         raise ValueError(f"{what} must have the same length as optimizer.param_groups. {what} has {len(x)} values, "
                          f"param_groups has {count}.")
-    return list(x)
+    return [copied(value) for value in x]
 
 
 def check_optimizer(optimizer):

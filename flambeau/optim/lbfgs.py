@@ -76,7 +76,8 @@ class Search:
             else:
                 state["prev_flat_grad"].copy_(grad)
             state["prev_loss"] = before = loss
-            far = min(1.0, 1.0 / grad.abs().sum().item()) * lr if state["n_iter"] == 1 else lr
+            total = grad.abs().sum().item()
+            far = (1.0 / total if total > 1.0 else 1.0) * lr if state["n_iter"] == 1 else lr
             slope = grad.dot(direction).item()
             state["t"] = far
             if slope > -least:

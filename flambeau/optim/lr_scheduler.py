@@ -182,6 +182,9 @@ class LambdaLR(LRScheduler):
             self.lr_lambdas = list(lr_lambda)
         else:
             self.lr_lambdas = [lr_lambda] * count
+        for f in self.lr_lambdas:
+            if not callable(f):
+                raise TypeError(f"lr_lambda should be a function, but got {type(f).__name__}: {f!r}")
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self):
@@ -346,7 +349,7 @@ class SequentialLR(Several):
             stack += getattr(scheduler, "_schedulers", ())
             if not hasattr(scheduler, "_schedulers"):
                 scheduler.last_epoch -= 1
-        self._schedulers[0]._initial_step()
+        self._schedulers[bisect_right(milestones, 0)]._initial_step()
         self._note_rates()
 
     def step(self):

@@ -33,6 +33,52 @@ class _RequiredParameter:
 required = _RequiredParameter()
 
 
+# --- what it is given ------------------------------------------------------------------------------------------------
+
+
+def _module_of(params):
+    """The module whose `parameters()` this is, bare or inside of a generator expression, if nobody went through it."""
+    while getattr(params, "gi_frame", None) is not None:
+        names = params.gi_frame.f_locals
+        if hasattr(names.get("self"), "named_modules"):
+            return names["self"]
+        params = names.get(".0")
+    return None
+
+
+def _why_empty(used_up, module):
+    """Why an optimizer was given no parameters, and what to do, as the rest of a sentence."""
+    if used_up:
+        return ": the iterator over them was used up before. Call parameters() again, or keep a list of them."
+    if module is None:
+        return ""
+    own, count = type(module).__name__, sum(1 for _ in module.parameters())
+    if count:
+        return f": {own} has {count} parameters, and none of them was let through"
+    for path, part in module.named_modules():
+        for name, held in vars(part).items():
+            found = _unseen(held)
+            if found and not name.startswith("_"):
+                return f": {own} {found.format(name=f'{path}.{name}'.lstrip('.'))}"
+    return f": {own} has no parameters"
+
+
+def _unseen(held):
+    """What is wrong with an attribute of a module that holds layers, or parameters, where the module does not look."""
+    from ..nn.modules.module import Module
+    from ..nn.parameter import Parameter
+    if isinstance(held, Tensor) and held.requires_grad:
+        return "holds `{name}` as a plain tensor; make it an nn.Parameter"
+    kind = "Dict" if isinstance(held, dict) else "List"
+    inside = held.values() if isinstance(held, dict) else held if isinstance(held, (list, tuple, set)) else ()
+    for one in inside:
+        if isinstance(one, (Module, Parameter)):
+            what = "layers" if isinstance(one, Module) else "parameters"
+            better = f"nn.{'Module' if isinstance(one, Module) else 'Parameter'}{kind}"
+            return f"holds {what} in a plain Python {type(held).__name__}, `{{name}}`; use {better}"
+    return None
+
+
 # --- hooks -----------------------------------------------------------------------------------------------------------
 
 
@@ -140,10 +186,12 @@ class Optimizer:
                             f"{params.type()}: put it into a list")
         self.state = defaultdict(dict)
         self.param_groups = []
+        if hasattr(params, "parameters") and not isinstance(params, Iterable):
+            raise TypeError(f"{type(params).__name__!r} object is not iterable: give the optimizer its parameters()")
+        used_up, source = getattr(params, "gi_frame", params) is None, _module_of(params)
         groups = list(params)
         if not groups:
-            raise ValueError("optimizer got an empty parameter list: an iterator over parameters can be used up "
-                             "only once")
+            raise ValueError("optimizer got an empty parameter list" + _why_empty(used_up, source))
         if not isinstance(groups[0], dict):
             groups = [{"params": groups}]
         for group in groups:

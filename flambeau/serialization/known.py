@@ -11,7 +11,7 @@ import numpy as np
 
 from ..base import dtypes, layout
 from ..base.errors import here
-from ..base.op import OpType
+from ..base.op import Op
 from ..base.spec import META, Size, device, spec
 from ..tensor.create import LEGACY
 from ..tensor.dispatch import wrap
@@ -90,7 +90,7 @@ def full_names(item):
 
 def operation_names(item):
     """(module, name) of each place where PyTorch has the operation `item`; nothing if it is not one."""
-    if not isinstance(item, OpType):
+    if not isinstance(item, Op):
         return []
     return [(f"torch.{space}".rstrip("."), name) for space, held in namespace.items()
             for name, op in held.items() if op is item]

@@ -2,8 +2,11 @@
 import numpy as np
 
 from ..base import dtypes
+from ..base.errors import argument_error
+from ..base.op import Op
 from ..base.spec import default_device
 from .create import type_name
+from .forms import function_name
 from .storage import UntypedStorage
 from .tensor import Tensor
 
@@ -13,7 +16,11 @@ PUBLIC = ("is_tensor", "is_storage", "is_floating_point", "is_complex", "is_nonz
 
 
 def is_tensor(obj):
-    """Whether `obj` is a tensor."""
+    """Whether `obj` is a tensor.
+
+    >>> torch.is_tensor(torch.ones(2))
+    True
+    """
     return isinstance(obj, Tensor)
 
 
@@ -25,22 +32,34 @@ def is_storage(obj):
 def the(input):
     """`input`, which must be a tensor."""
     if not isinstance(input, Tensor):
-        raise TypeError(f"argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+        raise argument_error(f"argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
     return input
 
 
 def is_floating_point(input):
-    """Whether the dtype is a floating one."""
+    """Whether the dtype is a floating one.
+
+    >>> torch.is_floating_point(torch.ones(2))
+    True
+    """
     return the(input).is_floating_point()
 
 
 def is_complex(input):
-    """Whether the dtype is complex."""
+    """Whether the dtype is complex.
+
+    >>> torch.is_complex(torch.ones(2))
+    False
+    """
     return the(input).is_complex()
 
 
 def is_signed(input):
-    """Whether the dtype can hold negative numbers."""
+    """Whether the dtype can hold negative numbers.
+
+    >>> torch.is_signed(torch.tensor([3]))
+    True
+    """
     return the(input).is_signed()
 
 
@@ -60,17 +79,29 @@ def is_inference(input):
 
 
 def is_nonzero(input):
-    """Whether the only element is not zero."""
+    """Whether the only element is not zero.
+
+    >>> torch.is_nonzero(torch.tensor([3.0]))
+    True
+    """
     return the(input).is_nonzero()
 
 
 def is_same_size(input, other):
-    """Whether both tensors have the same shape."""
+    """Whether both tensors have the same shape.
+
+    >>> torch.is_same_size(torch.ones(2), torch.zeros(2))
+    True
+    """
     return the(input).spec.shape == the(other).spec.shape
 
 
 def numel(input):
-    """The number of elements."""
+    """The number of elements.
+
+    >>> torch.numel(torch.ones(2, 3))
+    6
+    """
     return the(input).spec.numel
 
 
@@ -94,14 +125,20 @@ def result_type(tensor1, tensor2):
         elif isinstance(given, (bool, int, float, complex)):
             operands.append((dtypes.of_number(type(given)), 0))
         else:
-            raise TypeError(f"argument must be Tensor or Number, not {type(given).__name__}")
+            raise argument_error(f"argument must be Tensor or Number, not {type(given).__name__}")
     return dtypes.result_of(operands)
 
 
 def typename(obj):
-    """The name of a tensor's legacy type, or of the type of anything else."""
+    """The name of a tensor's legacy type, of a function, or of the type of anything else.
+
+    >>> torch.typename(torch.ones(2))
+    'torch.FloatTensor'
+    """
     if isinstance(obj, Tensor):
         return type_name(obj.dtype)
+    if isinstance(obj, Op):
+        return function_name(obj)
     kind = obj if hasattr(obj, "__qualname__") else type(obj)
     module = getattr(kind, "__module__", "") or ""
     return kind.__qualname__ if module in ("", "builtins") else f"{module}.{kind.__qualname__}"

@@ -4,6 +4,7 @@ a tensor another geometry (`t_`, `squeeze_`) or other memory (`resize_`, `set_`)
 import numpy as np
 
 from ..autograd.function import Refuse
+from ..autograd.modes import modes
 from ..autograd.node import requires
 from ..base import dtypes, layout, shapes
 from ..base.errors import need, warn
@@ -86,9 +87,8 @@ def in_place_view(name, number):
             if self._retains:
                 self.retain_grad()
         return self
-    form.__name__, form.__qualname__, form.op = name + "_", f"Tensor.{name}_", op
-    form.__doc__ = f"In-place form of `{name}`: the tensor itself is seen so from now on; its memory stays."
-    return form
+    words = f"In-place form of `{name}`: the tensor itself is seen so from now on; its memory stays."
+    return forms.dressed(form, op, name + "_", words)
 
 
 for _name, _number in {"t": 1, "transpose": 1, "swapaxes": 1, "swapdims": 1, "unsqueeze": 1, "squeeze": 3,
@@ -103,7 +103,7 @@ def resize_(self, *sizes, memory_format=None):
     """Give the tensor another size. Memory is kept as far as it goes; what is new is not initialised."""
     size = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
     size = tuple([int(n) for n in size])
-    if requires(self):
+    if requires(self) and not modes.inference:
         raise RuntimeError("cannot resize variables that require grad" + said(self))
     for n in size:
         need(n >= 0, f"Trying to create tensor with negative dimension {n}: {list(size)}")

@@ -69,7 +69,11 @@ def copied(data, dtype, where, requires_grad=False):
 
 
 def as_tensor(data, dtype=None, device=None):
-    """`data` as a tensor, sharing memory and history where it can: a tensor is itself, an array is looked at."""
+    """`data` as a tensor, sharing memory and history where it can: a tensor is itself, an array is looked at.
+
+    >>> torch.as_tensor([1, 2])
+    tensor([1, 2])
+    """
     dtype = dtypes.given(dtype)
     if isinstance(data, Tensor):
         where = data.device if device is None else place(device)
@@ -89,6 +93,9 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=None):
     """`obj` as a tensor: looked at where that is possible (`copy=False` insists on it), copied otherwise.
 
     An object with the buffer protocol is read as elements of `dtype` (the default dtype, if none is given).
+
+    >>> torch.asarray([1, 2])
+    tensor([1, 2])
     """
     wanted, where = dtypes.given(dtype), place(device) if device is not None else None
     if isinstance(obj, Tensor):

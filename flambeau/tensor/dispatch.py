@@ -13,7 +13,7 @@ from ..autograd.modes import modes
 from ..autograd.node import NUMBER, TENSOR, OpNode, Plan, _count, edge_of, keep, refresh, requires
 from ..backends.backend import execute
 from ..backends.memory import explained as out_of_memory
-from ..base import dtypes
+from ..base import dtypes, shapes
 from ..base.errors import here
 from ..base.locks import new_lock
 from ..base.op import NUMBERS, RENAMED, Entry, check_devices, door, known
@@ -196,6 +196,9 @@ def dispatch(op, args, given=None, binder=None):
     except TypeError:
         raise TypeError(call_words(op, args) + ": an argument of a type it cannot take") from None
     if entry is None:
+        for at in op.number_at:                           # a zero-dimensional tensor may stand for a whole number
+            if isinstance(args[at], Tensor):
+                return dispatch(op, (*args[:at], _number_in(args[at], op.arg_names[at], at), *args[at + 1:]))
         entry = _entry(op, args, key)
     if binder is not None:
         if len(_calls) > 100_000:
@@ -205,6 +208,13 @@ def dispatch(op, args, given=None, binder=None):
     if entry.quick:
         return record_one(entry, args, inputs, params, 5)
     return record(entry, op, args, inputs, params, 5)
+
+
+def _number_in(tensor, name, at):
+    """The whole number that a tensor stands for."""
+    if tensor.spec.numel != 1 or tensor.spec.dtype.category > 1:
+        raise TypeError(f"argument '{name}' (position {at + 1}) must be int, not Tensor: it is {tensor.spec}")
+    return int(tensor.item())
 
 
 def record(entry, op, args, inputs, params, inside):
@@ -361,6 +371,7 @@ def _entry(op, args, key):
     entry.deltas = entry.look = None
     entry.plans = {}
     try:
+        op.check_flags(args)
         if op.is_view:
             return _view_entry(op, entry, seen, key)
         entry.device = check_devices(kinds, not op.pointwise)
@@ -372,7 +383,8 @@ def _entry(op, args, key):
     entry.many = out.__class__ is tuple or out.__class__ is list
     # A declared dtype alone says: the shape is known only when the reference has run.
     declared = tuple(out) if entry.many else (out,)
-    entry.outs = declared if all(o.__class__ is Spec for o in declared) else None
+    entry.outs = tuple([o if o.dense else _gapless(o) for o in declared]) \
+        if all(o.__class__ is Spec for o in declared) else None
     if entry.outs is not None and kinds == []:
         entry.device = entry.outs[0].device
     if casts is not None:
@@ -387,6 +399,11 @@ def _entry(op, args, key):
     entry.quick = not entry.many and entry.outs is not None and entry.device is not META and not op.eager \
         and op.verify is None
     return _remembered(key, entry)
+
+
+def _gapless(kind):
+    """The Spec of a result declared like a tensor with gaps: memory of its own has room for the elements alone."""
+    return spec(kind.dtype, kind.shape, shapes.preserved_strides(kind.shape, kind.strides), kind.device)
 
 
 def _picker(positions):
@@ -482,7 +499,8 @@ def _view(entry, op, args, source, moved, inside):
             tensor._seen = version
             if why is not None:
                 tensor._view_of = why
-    _history(op, entry, args, (source,), outs, site)
+    if not storage.inference or modes.inference:         # outside, views of inference tensors have no history
+        _history(op, entry, args, (source,), outs, site)
     return tuple(outs) if entry.many else outs[0]
 
 

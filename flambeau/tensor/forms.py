@@ -3,10 +3,11 @@
 `namespace` maps a dotted prefix ("" for the top, "nn.functional", "linalg", …) to its functions by name.
 """
 import importlib
+import sys
 
 import numpy as np
 
-from ..base.op import OpType, _snake_to_camel, door
+from ..base.op import Op, _snake_to_camel, door
 from .autocast import listed, note
 from .dispatch import (
     _calls as calls,
@@ -61,8 +62,26 @@ def method(op, name):
                 table[self.spec] = entry, tail, tail if entry.pick is not None else ()
             return made
         return call(op, (self, *args), kwargs, form)
-    form.__name__, form.__qualname__, form.__doc__, form.op = name, f"Tensor.{name}", op.__doc__, op
+    return dressed(form, op, name, op.docstring)
+
+
+def dressed(form, op, name, docstring):
+    """A form that `help` and `inspect` take for what it is; through `__wrapped__` they find arguments and source."""
+    function = function_name(op)
+    if docstring and "function" in op.forms.split() and not function.startswith("torch.Tensor."):
+        docstring = f"{docstring.rstrip()}\n\n{INDENT}help({function}) has the arguments and an example."
+    form.__name__, form.__qualname__, form.__doc__ = name, f"Tensor.{name}", docstring
+    form.op, form.__wrapped__ = op, type(op)
     return form
+
+
+INDENT = "" if sys.version_info >= (3, 13) else "    "        # of docstrings, which Python takes away from 3.13 on
+
+
+def function_name(op):
+    """Where the function of `op` is found: `torch.add`, `torch.nn.functional.gelu`."""
+    own = op.__qualname__.removesuffix("_")
+    return f"torch.{own if not own.startswith('_') else op.names.split()[0]}"
 
 
 def attribute(op, name):
@@ -72,16 +91,14 @@ def attribute(op, name):
 
     def put(self, value):
         get(self).copy_(value) if isinstance(value, Tensor) else get(self).fill_(value)
-    return property(get, put, doc=op.__doc__)
+    return property(get, put, doc=op.docstring)
 
 
 def in_place(op, name):
     """The in-place form `name_`."""
     def form(self, *args, **kwargs):
         return inplace(op, (self, *args), kwargs, form)
-    form.__name__, form.__qualname__, form.op = name, f"Tensor.{name}", op
-    form.__doc__ = f"In-place form of `{op.__name__}`: the result replaces this tensor's contents."
-    return form
+    return dressed(form, op, name, f"In-place form of `{op.__name__}`: the result replaces this tensor's contents.")
 
 
 def operator(op, name, reverse):
@@ -170,7 +187,7 @@ def attach(op):
     if own.startswith("_") and op.names:                # from here on it goes by its public name, in messages too
         op.node = op.node or _snake_to_camel(own) + "Backward0"
         own = op.names.split()[0].rpartition(".")[2]
-    op.__name__ = own
+    op.__name__ = type(op).__name__ = own
     for name in (*names, *op.names.split()):
         prefix, _, last = name.rpartition(".")
         if prefix == "Tensor":
@@ -195,9 +212,9 @@ def attach_all():
     package = __name__.rpartition(".")[0].rpartition(".")[0]
     for module in MODULES:
         found = importlib.import_module(f"{package}.ops.{module}")
-        for op in vars(found).values():
-            if isinstance(op, OpType) and op.__module__ == found.__name__ and not op.__name__[0].isupper():    # a kind
-                declared[op.__name__] = op
+        for name, op in vars(found).items():
+            if isinstance(op, Op) and op.__module__ == found.__name__ and op.__qualname__ == name:      # no second name
+                declared[name] = op
                 attach(op)
     top = namespace[""]
     for name, target in BINARY.items():
@@ -216,3 +233,9 @@ def attach_all():
         setattr(Tensor, f"__{name}__", unary(op))
     for name in ("ones_like", "zeros_like", "stack", "_full", "_sum_dim", "_view"):      # for the layers below
         setattr(door, name.removeprefix("_"), declared.get(name))
+    door.page = page
+
+
+def page(op):
+    """What `help` shows of an operation: read when somebody asks."""
+    return importlib.import_module(".help", __package__).page(op)

@@ -9,7 +9,7 @@ import operator
 import numpy as np
 
 from ..autograd.modes import modes
-from ..base.errors import here, warn
+from ..base.errors import here, line_of, name_of, user_frame, warn
 from ..trace.record import _local
 from .create import from_array
 from .dispatch import _entries, _entry, _overrides, _tables, array_of, overrides_off, view_one
@@ -297,8 +297,19 @@ def write(view, value):
     elif not value.spec.ndim:
         view.fill_(value)
     else:
-        view.copy_(value.view(without_leading_ones(value)).expand(view.spec.shape))
+        view.copy_(fitted(value, view.spec))
     noted(view)
+
+
+def fitted(value, part):
+    """`value` broadcast to the part of a tensor that it is assigned to."""
+    try:
+        return value.view(without_leading_ones(value)).expand(part.shape)
+    except RuntimeError as error:
+        name = name_of(value, user_frame()) or "the value"
+        raise RuntimeError(f"{getattr(error, 'refused', error)}\n  in an item assignment: what is indexed has shape "
+                           f"{list(part.shape)}, and {name} does not broadcast to it.\n"
+                           f"  {name} is {value.spec}, made at {line_of(value.site)}.") from None
 
 
 def noted(view):

@@ -24,6 +24,10 @@ def from_numpy(ndarray):
     """A tensor over the memory of `ndarray`: each sees what is written through the other.
 
     A read-only array gives a tensor that refuses every write.
+
+    >>> import numpy as np
+    >>> torch.from_numpy(np.arange(3.0))
+    tensor([0., 1., 2.], dtype=torch.float64)
     """
     look = (ndarray.dtype, ndarray.shape, ndarray.strides) if ndarray.__class__ is np.ndarray else None
     kind = _kinds.get(look)

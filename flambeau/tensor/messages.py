@@ -1,4 +1,5 @@
 """Messages: the one place where a refusal gets its call, the tensors' names in the user's frame, and their lines."""
+from ..base import dtypes
 from ..base.errors import line_of, name_of, user_frame
 from .tensor import Tensor
 
@@ -59,9 +60,30 @@ def explained(error, op, args, kwargs=None, suffix=""):
             if isinstance(b, Tensor):
                 name = name_of(b, frame) or (op.arg_names[at] if at < len(op.arg_names) else "argument")
                 made.append(f"{name} at {line_of(b.site)}")
-    message = f"{refused}\n  in {call_words(op, args, kwargs, suffix)}"
+    name = f"{called_as(op)}{suffix}(): " if isinstance(error, TypeError) and refused.startswith("argument ") else ""
+    message = f"{name}{refused}\n  in {call_words(op, args, kwargs, suffix)}"
     if made:
         message += f"\n  made: {', '.join(dict.fromkeys(made))}"
+    message += _conversions(refused, op, args, kwargs, frame)
     complete = type(error)(message)
     complete.refusal, complete.refused, complete.frame = True, refused, id(frame)
     return complete
+
+
+ABOUT_DTYPES = ("dtype", "scalar type", "should be the same")
+
+
+def _conversions(refused, op, args, kwargs, frame):
+    """Where a refusal is about dtypes that differ: what to convert. A parameter stays, or else what came first."""
+    if not any(word in refused for word in ABOUT_DTYPES):       # the words that PyTorch's refusals have in common
+        return ""
+    given = [*zip(op.arg_names, args, strict=False), *(kwargs or {}).items()]
+    tensors = [(name, a) for name, a in given if isinstance(a, Tensor) and a.spec.dtype.category in (1, 2)]
+    kept = next((pair for pair in tensors if pair[1]._requires_grad), None) \
+        or next((pair for pair in tensors if pair[1].spec.dtype.category == 2), None)
+    others = [(name, a) for name, a in tensors if kept is not None and a.spec.dtype is not kept[1].spec.dtype]
+    if not others:
+        return ""
+    dtype = kept[1].spec.dtype
+    calls = [f"{name_of(a, frame) or name}.{dtypes.converter(dtype)}" for name, a in others]
+    return f"\n  {' and '.join(dict.fromkeys(calls))} would fit: {name_of(kept[1], frame) or kept[0]} is {dtype.name}."

@@ -28,7 +28,8 @@ def item(self):
     """The only element as a Python number."""
     kind = self.spec
     if kind.numel != 1:
-        raise RuntimeError(f"a Tensor with {kind.numel} elements cannot be converted to Scalar" + who(self))
+        raise RuntimeError(f"a Tensor with {kind.numel} elements cannot be converted to Scalar" + who(self)
+                           + "\n  Use .tolist() for all of them, or reduce it first (.sum(), .mean(), .max()).")
     if kind.device is META:
         raise RuntimeError("Tensor.item() cannot be called on meta tensors" + who(self))
     found = array_of(self).item()

@@ -14,7 +14,7 @@ from ..backends import random as streams
 from ..backends.memory import explained as out_of_memory
 from ..base import dtypes, shapes
 from ..base.arguments import C_NAMES, asked, fitting, like, number, options, shape_of
-from ..base.errors import need
+from ..base.errors import argument_error, need
 from ..base.spec import CPU, META, device as Device, spec
 from ..trace import value as values
 from ..trace.value import Storage
@@ -25,7 +25,7 @@ from .forms import declared
 from .messages import said
 from .subclass import handle_torch_function, has_torch_function
 from .tensor import Tensor
-from .write import assign, before_write
+from .write import assign, before_write, warn_of_resize
 
 PUBLIC = ("Generator", "default_generator", "manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state",
           "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "bernoulli",
@@ -74,7 +74,13 @@ default_generator = streams.default_generator = Generator()
 
 
 def manual_seed(seed):
-    """Start the default generator over from `seed`."""
+    """Start the default generator over from `seed`.
+
+    >>> first = torch.manual_seed(1), torch.rand(2)
+    >>> second = torch.manual_seed(1), torch.rand(2)
+    >>> torch.equal(first[1], second[1])
+    True
+    """
     return default_generator.manual_seed(int(seed))
 
 
@@ -114,7 +120,7 @@ def stream(generator):
     if generator is None:
         return default_generator
     if not isinstance(generator, streams.Generator):
-        raise TypeError(f"argument 'generator' must be torch.Generator, not {type(generator).__name__}")
+        raise argument_error(f"argument 'generator' must be torch.Generator, not {type(generator).__name__}")
     return generator
 
 
@@ -200,7 +206,7 @@ def made(out, kind, draw, requires_grad, name):
 
 def the_out(out):
     if not isinstance(out, Tensor):
-        raise TypeError(f"argument 'out' must be Tensor, not {type(out).__name__}")
+        raise argument_error(f"argument 'out' must be Tensor, not {type(out).__name__}")
     return out
 
 
@@ -389,14 +395,22 @@ IN_PLACE = (uniform_, normal_, random_, bernoulli_, exponential_, geometric_, ca
 
 def rand(*sizes, size=None, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False,
          pin_memory=False):
-    """Numbers uniform over [0, 1)."""
+    """Numbers uniform over [0, 1).
+
+    >>> torch.rand(2, 3).shape
+    torch.Size([2, 3])
+    """
     kind = new(shape_of(sizes, size), dtype, layout, device, pin_memory, out)
     return made(out, kind, uniform(kind.dtype, 0.0, 1.0, generator), requires_grad, "_uniform")
 
 
 def randn(*sizes, size=None, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False,
           pin_memory=False):
-    """Normal numbers of mean 0 and standard deviation 1."""
+    """Normal numbers of mean 0 and standard deviation 1.
+
+    >>> torch.randn(2, 3).shape
+    torch.Size([2, 3])
+    """
     return normal(0.0, 1.0, shape_of(sizes, size), generator=generator, out=out, dtype=dtype, layout=layout,
                   device=device, requires_grad=requires_grad, pin_memory=pin_memory)
 
@@ -407,7 +421,7 @@ def integer_range(args, low, high):
     while args and len(numbers) < 2 and not isinstance(args[0], (tuple, list)):
         n = args[0]
         if isinstance(n, float) or not hasattr(n, "__index__"):
-            raise TypeError(f"argument 'high' must be int, not {type(n).__name__}")
+            raise argument_error(f"argument 'high' must be int, not {type(n).__name__}")
         numbers.append(n.__index__())
         args = args[1:]
     if len(numbers) == 2:
@@ -431,14 +445,18 @@ def randint(*args, low=None, high=None, size=None, generator=None, out=None, dty
     if rest and size is None:
         size, rest = rest[0], rest[1:]
     if rest or not isinstance(size, (tuple, list)):
-        raise TypeError("argument 'size' must be tuple of ints, not " + type(rest[0] if rest else size).__name__)
+        raise argument_error("argument 'size' must be tuple of ints, not " + type(rest[0] if rest else size).__name__)
     kind = new(shape_of((size,)), dtype, layout, device, pin_memory, out, dtypes.int64)
     return made(out, kind, integers(kind.dtype, low, high, generator), requires_grad, "_random")
 
 
 def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False,
              pin_memory=False):
-    """The integers from 0 to n - 1 in random order."""
+    """The integers from 0 to n - 1 in random order.
+
+    >>> torch.randperm(4).sort().values
+    tensor([0, 1, 2, 3])
+    """
     kind = new(shape_of((n,)), dtype, layout, device, pin_memory, out, dtypes.int64)
     count, dtype, source = kind.numel, kind.dtype, stream(generator)
     need(dtype.category in (1, 2), f"\"randperm\" not implemented for '{dtype.cname}'", NotImplementedError)
@@ -453,7 +471,11 @@ def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=Non
 @overridable
 def rand_like(input, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False,
               memory_format=None):
-    """Numbers uniform over [0, 1), in the shape, layout and dtype of `input`."""
+    """Numbers uniform over [0, 1), in the shape, layout and dtype of `input`.
+
+    >>> torch.rand_like(torch.ones(2, 3)).shape
+    torch.Size([2, 3])
+    """
     kind = like(input, dtype, device, layout, memory_format, pin_memory)
     return fresh(uniform(kind.dtype, 0.0, 1.0, generator), kind, requires_grad)
 
@@ -461,7 +483,11 @@ def rand_like(input, *, generator=None, dtype=None, layout=None, device=None, re
 @overridable
 def randn_like(input, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False,
                memory_format=None):
-    """Standard normal numbers in the shape, layout and dtype of `input`."""
+    """Standard normal numbers in the shape, layout and dtype of `input`.
+
+    >>> torch.randn_like(torch.ones(2, 3)).shape
+    torch.Size([2, 3])
+    """
     kind = like(input, dtype, device, layout, memory_format, pin_memory)
     return fresh(gaussian(kind.dtype, 0.0, 1.0, kind.contiguous, generator), kind, requires_grad)
 
@@ -469,7 +495,11 @@ def randn_like(input, *, generator=None, dtype=None, layout=None, device=None, r
 @overridable
 def randint_like(input, *args, low=None, high=None, generator=None, dtype=None, layout=None, device=None,
                  requires_grad=False, pin_memory=False, memory_format=None):
-    """Integers uniform over [low, high) in the shape, layout and dtype of `input`."""
+    """Integers uniform over [low, high) in the shape, layout and dtype of `input`.
+
+    >>> torch.randint_like(torch.ones(2), 5).dtype
+    torch.float32
+    """
     low, high, rest = integer_range(args, low, high)
     if rest:
         raise TypeError(f"takes input, low and high by position, got {len(args) + 1} arguments")
@@ -480,7 +510,11 @@ def randint_like(input, *args, low=None, high=None, generator=None, dtype=None, 
 @overridable
 def normal(mean=None, std=None, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None,
            pin_memory=False, requires_grad=False):
-    """Normal numbers: of given `size` for two numbers; of the tensors' shape where `mean` or `std` is a tensor."""
+    """Normal numbers: of given `size` for two numbers; of the tensors' shape where `mean` or `std` is a tensor.
+
+    >>> torch.normal(0.0, torch.ones(3)).shape
+    torch.Size([3])
+    """
     tensors = [t for t in (mean, std) if isinstance(t, Tensor)]
     if not tensors:
         if size is None:
@@ -503,6 +537,8 @@ def normal(mean=None, std=None, size=None, *, generator=None, out=None, dtype=No
         if out is None:
             drawn = fresh(lambda n: np.empty(n, kind.dtype.np), kind)
         else:                                              # PyTorch does not resize for a number and a tensor
+            if len(tensors) == 2 and out.spec.numel and out.spec.shape != kind.shape:
+                warn_of_resize(out.spec.shape, kind.shape)
             drawn = resized(out, kind.shape if len(tensors) == 2 else out.shape)
         if isinstance(std, Tensor):
             drawn = normal_(drawn, 0, 1, generator=generator).mul_(std).add_(0 if mean is None else mean)
@@ -519,7 +555,11 @@ def normal(mean=None, std=None, size=None, *, generator=None, out=None, dtype=No
 
 @overridable
 def bernoulli(input, p=None, *, generator=None, out=None):
-    """Ones with the probabilities in `input` (or all with `p`), else zeros."""
+    """Ones with the probabilities in `input` (or all with `p`), else zeros.
+
+    >>> torch.bernoulli(torch.tensor([0.0, 1.0]))
+    tensor([0., 1.])
+    """
     kind = spec(input.spec.dtype, input.spec.shape, None, input.spec.device)
     if out is not None:
         return bernoulli_(resized(out, kind.shape), input if p is None else p, generator=generator)
@@ -529,7 +569,11 @@ def bernoulli(input, p=None, *, generator=None, out=None):
 
 @overridable
 def poisson(input, generator=None):
-    """A Poisson count for each rate in `input`."""
+    """A Poisson count for each rate in `input`.
+
+    >>> torch.poisson(torch.zeros(3))
+    tensor([0., 0., 0.])
+    """
     kind, source = input.spec, stream(generator)
     need(kind.dtype.category == 2, f"\"poisson_cpu\" not implemented for '{kind.dtype.cname}'", NotImplementedError)
     drawn = fresh(lambda n: source.poisson(np.ascontiguousarray(array_of(input)).reshape(-1)),
@@ -539,7 +583,11 @@ def poisson(input, generator=None):
 
 @overridable
 def binomial(count, prob, generator=None):
-    """The number of successes in `count` trials of probability `prob`, for each pair of the two tensors."""
+    """The number of successes in `count` trials of probability `prob`, for each pair of the two tensors.
+
+    >>> torch.binomial(torch.tensor([3.0]), torch.tensor([1.0]))
+    tensor([3.])
+    """
     kind, source = count.spec, stream(generator)
     need(kind.dtype.category == 2, f"binomial only supports floating-point dtypes for count, got: {kind.dtype.cname}",
          ValueError)
@@ -583,10 +631,14 @@ def real_parameter(input, name):
 
 @overridable
 def multinomial(input, num_samples, replacement=False, *, generator=None, out=None):
-    """`num_samples` indices per row of `input`, drawn in proportion to its weights."""
+    """`num_samples` indices per row of `input`, drawn in proportion to its weights.
+
+    >>> torch.multinomial(torch.tensor([0.0, 1.0, 0.0]), 1)
+    tensor([1])
+    """
     kind, source = input.spec, stream(generator)
     if isinstance(num_samples, float) or not hasattr(num_samples, "__index__"):
-        raise TypeError(f"argument 'num_samples' (position 2) must be int, not {type(num_samples).__name__}")
+        raise argument_error(f"argument 'num_samples' (position 2) must be int, not {type(num_samples).__name__}")
     n = num_samples.__index__()
     need(kind.dtype.category == 2, "multinomial only supports floating-point dtypes for input, got: "
          f"{kind.dtype.cname}")

@@ -5,7 +5,7 @@ A call with a subclass among its arguments goes to that class's `__torch_functio
 and gives the results the subclass's type.
 """
 from ..autograd.modes import modes
-from ..base.op import OpType
+from ..base.op import Op
 from .dispatch import _open, _overrides
 from .tensor import Tensor
 
@@ -32,7 +32,7 @@ def default_torch_function(cls, func, types, args, kwargs):
         made = func(*args, **kwargs)
     if func in nowrap:
         return made
-    ours = isinstance(func, OpType) or hasattr(func, "op") or func is Tensor.detach
+    ours = isinstance(func, Op) or hasattr(func, "op") or func is Tensor.detach
     return converted(made, cls, ours, tuple(_open(args)) if ours else ())
 
 
@@ -118,7 +118,11 @@ plain_detach = Tensor.detach
 
 
 def detach(self):
-    """The same memory without history; writes through either are seen, and noticed at backward."""
+    """The same memory without history; writes through either are seen, and noticed at backward.
+
+    >>> torch.detach(torch.ones(2, requires_grad=True)).requires_grad
+    False
+    """
     if self.__class__ is not Tensor and overloaded((self,)):
         return handle_torch_function(Tensor.detach, (self,), self)
     return plain_detach(self)

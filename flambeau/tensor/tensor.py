@@ -10,6 +10,7 @@ from ..autograd.modes import modes
 from ..autograd.node import Handle, edge_of, refresh, requires
 from ..base import shapes
 from ..base.errors import here, line_of, name_of, user_frame, warn
+from ..base.names import words
 from ..base.spec import META
 from ..trace import value as values
 from ..trace.record import run_all
@@ -23,6 +24,10 @@ class TensorType(type):
             from .create import legacy_tensor
             return legacy_tensor(*args, **kwargs)
         return type.__call__(cls, *args, **kwargs)
+
+    def __getattr__(cls, name):
+        near = words("torch.Tensor", name, lambda: dir(Tensor))
+        raise AttributeError(f"type object '{cls.__name__}' has no attribute '{name}'{near}", name=name)
 
     @property
     def __signature__(cls):
@@ -62,6 +67,13 @@ class Tensor(metaclass=TensorType):
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
+
+    def __getattr__(self, name):
+        """Only where there is no such attribute: the error says which name is near, and whether PyTorch has it."""
+        if any(name in kind.__dict__ for kind in type(self).__mro__):
+            return object.__getattribute__(self, name)       # a property raised AttributeError: let it say so itself
+        near = words("torch.Tensor", name, lambda: dir(Tensor))
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'{near}", name=name)
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
@@ -382,6 +394,9 @@ class Tensor(metaclass=TensorType):
     def data(self, other):
         if not isinstance(other, Tensor):
             raise TypeError(f"Variable data has to be a tensor, but got {type(other).__name__}")
+        if self._requires_grad and other.spec.dtype.category < 2:
+            raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype, "
+                               f"and this is {other.spec.dtype}")
         self.storage, self.spec, self.offset = other.storage, other.spec, other.offset
         self._seen = other.storage.version
 

@@ -43,13 +43,13 @@ def inplace(op, args, kwargs, public=None):
             if a.__class__ is not Tensor and _overrides(a.__class__) and not overrides_off():
                 return _overridden(op, args, kwargs, None, public)
     before_write(self, facts.in_place, True, facts.overlap_ok)
+    if facts.overlap_ok == "deprecated" and any(s == 0 and n > 1 for n, s in zip(self.spec.shape, self.spec.strides)):
+        if _adds(op, args, kwargs):
+            before_write(self, facts.in_place)             # one cell cannot take several sums: refused
+        warn(f"Use of {facts.in_place} on expanded tensors is deprecated. Please clone() the tensor before performing "
+             "this operation. This also applies to advanced indexing e.g. tensor[indices] = tensor")
     if facts.apart:
-        for t in args[1:]:
-            if t.__class__ is Tensor and t.storage is self.storage and partly_overlap(self, t):
-                raise RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor "
-                                   "refer to a single memory location. Please clone() the tensor before performing the "
-                                   "operation."
-                                   + said(self))
+        refuse_overlap(op, self, args[1:], kwargs, 1)
     asked = kwargs.get("dtype") if kwargs else None
     if asked is not None and dtypes.given(asked) is not self.spec.dtype:
         raise RuntimeError(f"Bad in-place call: input tensor dtype {self.spec.dtype.name} and output tensor dtype "
@@ -66,6 +66,12 @@ def inplace(op, args, kwargs, public=None):
             raise explained(error, op, (self, *args[1:]), kwargs, "_") from None
         raise
     return assign(self, result, facts.in_place)
+
+
+def _adds(op, args, kwargs):
+    """Whether a call adds to what its tensor holds, by its argument `accumulate`."""
+    at = op.arg_names.index("accumulate") if "accumulate" in op.arg_names else len(args)
+    return kwargs.get("accumulate", at < len(args) and args[at])
 
 
 def written_whole(op, facts, self, args, kwargs):
@@ -149,11 +155,34 @@ def _as_it_was(self):
     return twin
 
 
+def refuse_overlap(op, written, args, kwargs, at=0):
+    """Refuse operands that overlap the tensor `written` as `op.apart` says; `args` start at its argument `at`."""
+    never = op.apart
+    if never is True:
+        never = ()
+    else:
+        never = (never(written, *args, **kwargs) if callable(never) else never).split()
+    for name, given in (*zip(op.arg_names[at:], args), *kwargs.items()):
+        if name == "value" or at and never and name not in never:      # a value is read before anything is written
+            continue
+        for t in given if given.__class__ in (tuple, list) else (given,):
+            if isinstance(t, Tensor) and t.storage is written.storage \
+                    and (partly_overlap(written, t) or name in never and same_look(written, t)):
+                raise RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor "
+                                   "refer to a single memory location. Please clone() the tensor before performing the "
+                                   "operation." + said(written))
+
+
+def same_look(a, b):
+    """Whether two tensors over one storage look at the same cells in the same way."""
+    return a.offset == b.offset and a.spec.shape == b.spec.shape and a.spec.strides == b.spec.strides
+
+
 def partly_overlap(a, b):
     """Whether two dense looks at one storage share some cells but are not the same look (what PyTorch can decide)."""
     if not (a.spec.dense and b.spec.dense and a.spec.numel and b.spec.numel):
         return False
-    if a.offset == b.offset and a.spec.shape == b.spec.shape and a.spec.strides == b.spec.strides:
+    if same_look(a, b):
         return False
     size_a, size_b = a.spec.dtype.itemsize, b.spec.dtype.itemsize
     start_a, start_b = a.offset * size_a, b.offset * size_b
@@ -330,6 +359,9 @@ def _write_changed(target, incoming):
 
 def into(op, args, kwargs, out):
     """`out=`: compute, check, resize an empty out, write."""
+    if "out" not in op.forms.split():
+        raise TypeError(f"{op.__name__}() got an unexpected keyword argument 'out'; its arguments are "
+                        f"({', '.join(op.arg_names)}). Use copy_ to write its result into a tensor.")
     outs = out if isinstance(out, (tuple, list)) else (out,)
     for o in outs:
         if not isinstance(o, Tensor):
@@ -345,8 +377,13 @@ def into(op, args, kwargs, out):
             raise RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor "
                                "refer to a single memory location. Please clone() the tensor before performing the "
                                "operation." + said(o))
+        if op.apart:
+            refuse_overlap(op, o, args, kwargs)
     if op.creates:
         kwargs = _as_out(op, kwargs, outs[0])
+    elif kwargs.get("dtype") is not None and dtypes.given(kwargs["dtype"]) is not outs[0].spec.dtype:
+        raise RuntimeError(f"Expected out tensor to have dtype {dtypes.given(kwargs['dtype'])}, but got "
+                           f"{outs[0].spec.dtype} instead" + said(outs[0]))
     before, modes.grad = modes.grad, False
     try:
         made = call_as_is(op, args, kwargs)
@@ -369,12 +406,7 @@ def into(op, args, kwargs, out):
         for o, r in sorted(zip(outs, results, strict=True), key=lambda pair: not pair[0].storage.exported):
             if o.spec.shape != r.spec.shape:
                 if o.spec.numel:
-                    warn("An output with one or more elements was resized since it had shape "
-                         f"{list(o.spec.shape)}, which does not match the required output shape "
-                         f"{list(r.spec.shape)}. This behavior is deprecated, and in a future PyTorch release "
-                         "outputs will not be resized unless they have zero elements. You can explicitly "
-                         "reuse an out tensor t by resizing it, inplace, to zero elements with "
-                         "t.resize_(0).")
+                    warn_of_resize(o.spec.shape, r.spec.shape)
                 o.resize_(r.spec.shape)
         for o, r in zip(outs, results, strict=True):
             assign(o, r, f"{op.__name__}(out=)", check_cast=False)
@@ -383,6 +415,14 @@ def into(op, args, kwargs, out):
     if not isinstance(made, (tuple, list)):
         return out
     return _named(op, outs)
+
+
+def warn_of_resize(old, new):
+    """Say that an `out=` of another shape is made to fit."""
+    warn(f"An output with one or more elements was resized since it had shape {list(old)}, which does not match the "
+         f"required output shape {list(new)}. This behavior is deprecated, and in a future PyTorch release outputs "
+         "will not be resized unless they have zero elements. You can explicitly reuse an out tensor t by resizing it, "
+         "inplace, to zero elements with t.resize_(0).")
 
 
 def _overlap(a, b):

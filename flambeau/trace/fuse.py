@@ -512,11 +512,14 @@ def _reduced_dim(arg, d, group, over):
 
 
 class Unfusable(Exception):
-    """A node that cannot be computed as planned: kept `apart` from others it may be, or else by the reference."""
+    """A node that cannot be computed as planned: kept `apart` from others it may be, or else by the reference.
 
-    def __init__(self, words, node=None, apart=False):
+    Or all nodes of a `group`: their instructions are left to the reference.
+    """
+
+    def __init__(self, words, node=None, apart=False, group=None):
         super().__init__(words)
-        self.node, self.apart = node, apart
+        self.node, self.apart, self.group = node, apart, group
 
 
 # --- how nodes are seen through shapes --------------------------------------------------------------------------------

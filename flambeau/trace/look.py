@@ -54,7 +54,7 @@ class Step:
 
     def _texts(self):
         if isinstance(self.code, Kernel):
-            return [render(self.code, name_of(self.loop), cpu.vector_bytes())]
+            return [render(self.code, name_of(self.loop), cpu.target())]
         return texts_of(self.code)
 
     def __str__(self):

@@ -122,10 +122,14 @@ class Words:
         return Node("where", a.dtype, broadcast(c.shape, a.shape, b.shape), (c, a, b))
 
     @staticmethod
-    def fma(a, b, c):
+    def fma(a, b, c, op="fma"):
         like = next(t for t in (a, b, c) if isinstance(t, Node))
         args = tuple(t if isinstance(t, Node) else const(t, like.dtype) for t in (a, b, c))
-        return Node("fma", like.dtype, broadcast(*[t.shape for t in args]), args)
+        return Node(op, like.dtype, broadcast(*[t.shape for t in args]), args)
+
+    @staticmethod
+    def fma_exact(a, b, c):
+        return Words.fma(a, b, c, "fma_exact")
 
     @staticmethod
     def isnan(x):
@@ -265,6 +269,7 @@ class Graph:
             self.begins.append(next(_numbers))
             if needed[index]:
                 self._lower(index, entry, slots, offsets, params, first)
+        self.end = next(_numbers)                         # what comes later is nobody's instruction
 
     def _lower(self, index, entry, slots, offsets, params, first):
         op = entry.op

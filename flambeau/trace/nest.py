@@ -3,15 +3,20 @@
 What a kernel looks like depends on the structure only (which strides are 0 or 1, what is reduced); sizes and strides
 themselves are the integers that go with each use of it.
 """
-from ..loops.ir import FUNCTIONS, Access, Expr, Kernel, Pass
+from ..base.spec import spec as make_spec
+from ..loops.ir import BYTES, FUNCTIONS, Access, Expr, Kernel, Pass
 from .fuse import REDUCING, Unfusable, axes_of, memory, root
-from .lower import TYPE
+from .lower import TYPE, Node
 
 TILE = 8192                   # elements of a map's tile
 COLUMNS = 256                 # lanes of a tile whose reduction walks rows
 ROW = 16384                   # elements that a row of scratch memory may have
 SQUARE = (32, 64)             # a tile of a map that reads across memory
 SHORT = 32                    # a reduction no longer than this is walked by one lane for each of many rows
+BESIDE = 256                  # and one no longer than this, if all that it reads is small and read again and again
+WIDE = 32                     # bytes of vectors whose lanes take long to add up, and that can be loaded in part
+REUSE = 8                     # how often an operand must be read to be worth turning so that it lies along the lanes
+TURNED = 1 << 20              # bytes of such an operand at most: it stays in the second cache
 
 
 class Read:
@@ -28,14 +33,15 @@ class Read:
 class Nest:
     """A group as a kernel: `kernel`, the `ints` it is called with, its `reads` in order, its tiles and their cost."""
 
-    def __init__(self, group):
-        self.group = group
+    def __init__(self, group, vector_bytes=16):
+        self.group, self.vector_bytes = group, vector_bytes
         self.reads, self.known, self.loads, self.made = [], {}, {}, {}
         self.numbers, self.fixed, self.exprs = [], set(), {}
         self.passes, self.finals = [Pass()], []
         self._expressions()
         self._order()
         self._choose_lanes()
+        self._turn()
         self._spill()
         self._write()
 
@@ -289,6 +295,8 @@ class Nest:
         if long <= SHORT and rows >= 64 and kept:
             self.lanes = "kept"
             beside = beside or kept[-1:]
+        elif long <= BESIDE and rows >= 64 and self.vector_bytes >= WIDE and self._all_small():
+            self.lanes, beside = "kept", kept[-1:]
         elif along or not beside:
             self.lanes = "reduced"
             last = along[-1] if along else reduced[-1]
@@ -300,6 +308,45 @@ class Nest:
         if self.lanes == "kept":
             kept.remove(beside[-1])
             kept.append(beside[-1])
+
+    def _all_small(self):
+        """Whether all that a reduction walks are operands that are worth turning, or lie along the lanes anyway.
+
+        Then it computes more than it reads, as distances between all rows of two tables do. Lanes along the results
+        read one operand by vectors and the other by single numbers, and have nothing to add up at the end.
+        """
+        return self.group.cut is None and self.sizes[self.kept[-1]] >= SHORT \
+            and all(not r.store and self._is_small(r) for r in self.reads if r.full)
+
+    def _is_small(self, read):
+        """Whether an operand is small, and read again and again."""
+        positions = 1
+        for n in self.sizes_of_walk():
+            positions *= n
+        extent = self._extent(read)
+        return read.at is None and extent * BYTES[read.type] <= TURNED and extent * REUSE <= positions
+
+    def _turn(self):
+        """Copy small operands that lie across the lanes: `turned` lists (node of the copy, node of what is copied).
+
+        To fetch one lane after the other from places far apart takes as many instructions as there are lanes, at every
+        position; the copy is made once, and then read by vectors.
+        """
+        self.turned = []
+        if not self.reduced or self.lanes == "none":
+            return
+        lane = (self.kept if self.lanes == "kept" else self.reduced)[-1]
+        for read in self.reads:
+            if read.store or read.strides.get(lane, 0) in (0, 1) or not self._is_small(read):
+                continue
+            dims = [d for d in (*self.kept, *self.reduced) if d in read.strides and d != lane] + [lane]
+            shape, node = tuple(self.sizes[d] for d in dims), read.node
+            held = node.args[0] if node.op == "view" else node
+            seen = make_spec(node.dtype, shape, tuple(read.strides[d] for d in dims))
+            source = Node("view", node.dtype, shape, (held,), (seen, read.offset))
+            read.node, read.offset = Node("copy", node.dtype, shape, (source,)), 0
+            read.strides = dict(zip(dims, _row_major(shape), strict=True))
+            self.turned.append((read.node, source))
 
     def _extent(self, read):
         """How many elements an access meets."""
@@ -329,6 +376,8 @@ class Nest:
                 blocks = [COLUMNS if reduced else TILE]
         along = sizes[kept[-1]] if self.lanes == "kept" else sizes[reduced[-1]] if self.lanes == "reduced" else 1
         vectors = 1 if along <= 16 else 2 if along <= 32 else 16 if along >= COLUMNS and reduced else 4
+        if self.turned:                           # what is in the cache need not be fetched so much at a time
+            vectors = min(vectors, 8)
         self.kernel = kernel = Kernel(len(kept), len(reduced), self.lanes, blocked, cut, vectors)
         strides = []
         moved = {}

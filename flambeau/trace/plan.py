@@ -8,8 +8,8 @@ instructions.
 Note [All or nothing]: until a plan is through, no Value changes, so a failure half-way loses nothing: the trace is
 still there. Memory of dead inputs is written over only by the last stretch, which cannot fail.
 """
+import re
 import struct
-import sys
 from array import array
 from bisect import bisect_right
 
@@ -19,6 +19,7 @@ from ..backends import cpu, library, memory, threads
 from ..backends.backend import execute
 from ..base import settings
 from ..base.errors import warn
+from ..base.ownership import INPUT, RESULT, counts, owns_memory
 from ..base.spec import spec as make_spec
 from ..loops.ir import BYTES, verify
 from ..loops.llvm import render
@@ -34,9 +35,9 @@ LITTLE = 1 << 20              # bytes of results below which a trace has to be s
 WORTH = 64                    # once, and once more for so many instructions, since long ones take long to compile
 FEW = 1 << 18                 # bytes for each instruction below which it has to be seen once
 STREAM = 1 << 23              # bytes of a result that is written past the cache
-_refs = sys.getrefcount
 PIECE = 12_000                # nanoseconds of work that are worth handing to another thread
-_kernels: dict = {}           # text of a kernel → address
+_kernels: dict = {}           # text of a kernel → address; None where it could not be compiled
+_said: list = []              # the first that could not be compiled, once it was said
 _plans: dict = {}             # key of a trace → Plan, or False where it is left to the reference
 _sightings: dict = {}         # key of a trace with little data → how often the reference has run it
 _tight: list = []             # whether it was said that there is no memory to compile with
@@ -118,30 +119,46 @@ def _planned(trace, wanted, free):
         return False
 
 
+def _asked(node, function, *args):
+    """What the library gives for `node`; None where its code could not be compiled."""
+    try:
+        return function(*args)
+    except cpu.NotCompiled as error:
+        _say_not_compiled(error, node.op if node.op == "gemm" else node.attr[0])
+        return None
+
+
+def _say_not_compiled(error, what):
+    """Say it once: the results are right, but slow, and somebody should know."""
+    if not _said:
+        _said.append(what)
+        warn(f"code for {what} could not be compiled for this processor, {cpu.processor().cpu}. It runs on the "
+             "reference executor, which is slower; nothing else is affected. This is a mistake in Flambeau: please "
+             f"report it, with what `flambeau info` prints, and what LLVM says: {error}")
+
+
+def forget():
+    """Plan and compile everything anew: another processor was chosen."""
+    _plans.clear()
+    _kernels.clear()
+
+
 def _key(trace):
     """(the key, slots that somebody outside still holds, inputs that nobody else holds)."""
     code, values = trace.code, trace.values
-    wanted, parts = [], []
+    wanted, parts, held = [], [], counts(values)
     for entry, slots, offsets, _, first in code:
         parts.append((entry, slots, offsets))
         for slot in range(first, first + len(entry.outs)) if entry.many else (first,):
-            if _refs(values[slot]) > 2:                      # the list and the argument of getrefcount
+            if held[slot] > RESULT:
                 wanted.append(slot)
     free, kinds = [], []
     for value, slot in trace.slots.items():
         kinds.append(value.spec)
-        if _refs(value) <= 5 and _alone(value):              # the list, the slot table, the loop's name and pair
+        if held[slot] <= INPUT and owns_memory(value):
             free.append(slot)
     wanted, free = tuple(wanted), tuple(free)
     return (tuple(parts), tuple(kinds), wanted, free), wanted, free
-
-
-def _alone(value):
-    """Whether nobody but the Value holds its array, or the bytes behind it, and they may be written."""
-    held, array_ = value._memory, value.array
-    if held is not None and _refs(held) > 3 or not array_.flags.writeable:       # the Value, the name, the argument
-        return False
-    return _refs(array_) <= 3 + (held is not None and held.base is array_)
 
 
 class Buffer:
@@ -158,6 +175,10 @@ class Buffer:
 
 def _avoid(why, graph, code, apart, left):
     """Note what the next try does in another way: a node kept apart, or else an instruction left to the reference."""
+    if why.group is not None:
+        more = {bisect_right(graph.begins, node.number) - 1 for node in why.group if node.number < graph.end} - left
+        left |= more
+        return bool(more) and all(code[index][0].op is not update for index in more)
     if why.node is None:
         return False
     number = why.node.number
@@ -181,14 +202,14 @@ class Plan:
             self.graph = Graph(code, specs, needed, left)
             try:
                 self._cut(apart)
+                self._live()
+                self._share()
+                self._lay_out()
+                self._compile()
                 break
             except Unfusable as why:
                 if not _avoid(why, self.graph, code, apart, left):
                     raise
-        self._live()
-        self._share()
-        self._lay_out()
-        self._compile()
         self._programs()
         self._tidy()
 
@@ -207,8 +228,10 @@ class Plan:
     def _step(self, group):
         node = group.opaque
         if node is None:
-            nest = Nest(group)
+            nest = Nest(group, cpu.vector_bytes())
             if nest.tiles and any(read.store for read in nest.reads):        # all that it made may be made elsewhere
+                for copy, source in nest.turned:
+                    self.steps.append(("native", group, self._copy(source, copy, None, 0)))
                 self._native(group, nest)
         elif node.op == "gemm":
             self._gemm(group, node)
@@ -234,9 +257,9 @@ class Plan:
         (_, a_strides, _), (_, b_strides, _) = seen_memory(a), seen_memory(b)
         batch = node.shape[:-2]
         laid = node.layout.strides if node.layout is not None else make_spec(node.dtype, node.shape).strides
-        found = library.gemm(node.shape[-2], node.shape[-1], a.shape[-1], node.dtype,
-                             _matrix(a.shape, a_strides, batch), _matrix(b.shape, b_strides, batch),
-                             _matrix(node.shape, laid, batch), batch)
+        found = _asked(node, library.gemm, node.shape[-2], node.shape[-1], a.shape[-1], node.dtype,
+                       _matrix(a.shape, a_strides, batch), _matrix(b.shape, b_strides, batch),
+                       _matrix(node.shape, laid, batch), batch)
         if found is None:
             raise Unfusable("a matrix product that the library does not take", node)
         self.steps.append(("library", group, found, (a, b, node)))
@@ -245,7 +268,7 @@ class Plan:
         name, params, parts = node.attr
         laid = [(a.shape, seen_memory(a)[1]) for a in node.args]
         made = [(p.shape, seen_memory(p)[1]) for p in parts]
-        steps = library.ask(name, node.dtype, laid, made, params)
+        steps = _asked(node, library.ask, name, node.dtype, laid, made, params)
         if steps is None:
             raise Unfusable(f"{name} on this layout", node)
         for step in steps:
@@ -283,7 +306,7 @@ class Plan:
         """The buffer that a node in memory stands in."""
         node = root(node)
         if node.op == "view":
-            node = node.args[0]
+            node = root(node.args[0])             # a copy into another shape may have become that shape of a copy
         key = node.attr[0] if node.op == "input" else id(node)
         found = self.of.get(key)
         if found is None:
@@ -428,14 +451,27 @@ class Plan:
                 self.texts[at] = text
                 if text not in _kernels and text not in missing:
                     missing[text] = step[2].kernel
-        threads.start()                                      # not in the middle of a run
+        try:
+            threads.start()                                  # not in the middle of a run
+        except cpu.NotCompiled as error:
+            _say_not_compiled(error, "running several steps")
+            raise Unfusable("no native runtime") from error
         if missing:
-            width = cpu.vector_bytes()
+            target = cpu.target()
             named = {text: name_of(text) for text in missing}
-            made = cpu.functions({named[text]: render(kernel, named[text], width)
-                                  for text, kernel in missing.items()})
+            texts = {named[text]: render(kernel, named[text], target) for text, kernel in missing.items()}
+            try:
+                made = cpu.functions(texts)
+            except cpu.NotCompiled as error:
+                first = next(text for text, name in named.items() if name in error.failed)
+                _say_not_compiled(error, ", ".join(dict.fromkeys(re.findall(r" = (\w+)\.", first))) or "a copy")
+                made = cpu.functions({name: text for name, text in texts.items() if name not in error.failed})
             for text, name in named.items():
-                _kernels[text] = made[name]
+                _kernels[text] = made.get(name)
+        for at, text in self.texts.items():
+            if _kernels[text] is None:
+                group = self.steps[at][1]
+                raise Unfusable("a kernel that could not be compiled", group=group.nodes or [group.opaque])
 
     def _may_stream(self, nest):
         """Whether the results are so large that they would only push other things out of the cache."""

@@ -4,7 +4,6 @@ Each thread writes its own trace. An instruction names its inputs by slot; the t
 thing that holds them, so what nobody else holds is known when the trace runs and need not be computed.
 """
 import contextvars
-import sys
 import threading
 import time
 
@@ -14,11 +13,11 @@ from ..backends.backend import execute
 from ..backends.memory import explained
 from ..base import settings
 from ..base.locks import in_child, new_lock
+from ..base.ownership import INPUT, RESULT, counts, only_traced
 from ..base.weakbag import WeakBag
 from . import value as values_module
 from .value import Value
 
-_refs = sys.getrefcount
 HELD = 8                      # how often a byte of an input that only the trace holds counts: results may never be
 LATER = 1 << 60               # the last reader of what an instruction that failed reads
 _traces = WeakBag()
@@ -159,8 +158,9 @@ class Trace:
     def _weigh(self):
         """Count the inputs that only the trace still holds with what the results would allocate."""
         self.held = 0
-        for value in self.slots:
-            if _refs(value) <= 4:                 # the list, the slot table, the local name, the argument
+        held = counts(self.values)
+        for value, slot in self.slots.items():
+            if held[slot] <= INPUT:
                 self.bytes += HELD * value.spec.nbytes
 
     def _append_beside(self, entry, inputs, params):
@@ -181,11 +181,11 @@ class Trace:
     def wanted(self):
         """For each instruction, whether anybody outside, or a wanted later one, reads its results."""
         values, live, code = self.values, bytearray(len(self.values)), self.code
-        wanted = bytearray(len(code))
+        wanted, held = bytearray(len(code)), counts(values)
         for i in range(len(code) - 1, -1, -1):
             entry, slots, _, _, first = code[i]
             for slot in range(first, first + len(entry.outs)) if entry.many else (first,):
-                if live[slot] or _refs(values[slot]) > 2:            # the list and the argument of getrefcount
+                if live[slot] or held[slot] > RESULT:
                     wanted[i] = 1
                     for s in slots:
                         live[s] = 1
@@ -292,19 +292,18 @@ class Trace:
 
     def _free(self, slots, index):
         """Whether nobody but instruction `index` reads its first input, now or later: its buffer may be written."""
-        value = self.values[slots[0]]
-        reads = 3 + (value in self.slots)              # the list, the local name, the argument; the slot table
-        return self.last[slots[0]] == index and _refs(value) <= reads and slots[0] not in slots[1:] \
-            and value.array.flags.writeable
+        slot = slots[0]
+        return self.last[slot] == index and slot not in slots[1:] and only_traced(self.values, self.slots, slot) \
+            and self.values[slot].array.flags.writeable
 
     def _update(self, entry, slots, offsets, index):
         """Write a source into a view of the old value: in its own buffer when nobody needs the old one any more."""
+        free = self.last[slots[0]] == index and only_traced(self.values, self.slots, slots[0]) \
+            and self.values[slots[0]].array.flags.writeable
         old, source = self.values[slots[0]], self.values[slots[1]]
         view, kind = entry.kinds
         incoming = source.look(kind, offsets[1])
-        reads = 3 + (old in self.slots) + (source is old)      # the list, the local names, the argument; the slot table
         memory = old.memory
-        free = self.last[slots[0]] == index and _refs(old) <= reads and old.array.flags.writeable
         # An interrupt may make us write a second time, so a source that the write changes must not be written over.
         if not free or (source is old and _overlap(_at(memory, view, offsets[0]), incoming)):
             memory = memory.copy()

@@ -8,13 +8,13 @@ Every operation that reads or writes it runs at the call and writes in place, so
 bytes at the same moment. It ends when the last outside array is gone.
 """
 import ctypes
-import sys
 import weakref
 import zlib
 
 import numpy as np
 
 from ..base import dtypes
+from ..base.ownership import outside_holds_keeper, shares_value
 from ..base.spec import spec as make_spec
 
 watching = None               # told who looks at contents and who changes them, while a call is recorded to be replayed
@@ -132,10 +132,11 @@ class Storage:
 
     def _own_memory(self):
         """The bytes of this storage, parted from other storages that may hold the same Value."""
-        value = self.value.ready()
-        if not self.exported and sys.getrefcount(value) > 3:         # this cell, the name, the argument
-            value = self.value = Value.of(value.memory.copy(), make_spec(dtypes.uint8, (value.memory.size,)))
-        return value.memory
+        self.value.ready()
+        if not self.exported and shares_value(self):
+            memory = self.value.memory.copy()
+            self.value = Value.of(memory, make_spec(dtypes.uint8, (memory.size,)))
+        return self.value.memory
 
     def still_exported(self):
         """Whether somebody outside still holds the memory; forgets it when not."""
@@ -151,8 +152,7 @@ class Storage:
         keeper = self._keeper
         if keeper is None:
             return False
-        # Ours are: _keeper, the local name, getrefcount's argument, the Value's array (or what it stands on), and its
-        # bytes. An array that looks at somebody else's memory says nothing about who else looks at it.
-        memory = self.value._memory
-        ours = 4 + (memory is not None and memory is not self.value.array and memory.base is keeper)
-        return keeper.base is not None or sys.getrefcount(keeper) > ours or weakref.getweakrefcount(keeper) > 0
+        if keeper.base is not None or weakref.getweakrefcount(keeper):
+            return True                   # one that looks at somebody else's memory does not say who else looks at it
+        del keeper
+        return outside_holds_keeper(self)

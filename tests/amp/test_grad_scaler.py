@@ -224,3 +224,22 @@ def test_float16_training_keeps_small_gradients():
         if scaled:
             scaler.unscale_(optimizer)
         assert weight.grad.item() == pytest.approx(wanted, rel=1e-2)
+
+
+def test_an_optimizer_that_takes_the_scaler_itself():
+    """The older way to unscale in `step`: an argument `grad_scaler`."""
+    seen = []
+
+    class Own(torch.optim.SGD):
+        _step_supports_amp_scaling = True
+
+        def step(self, closure=None, *, grad_scaler=None):
+            seen.append((grad_scaler, hasattr(self, "grad_scale")))
+
+    weight = torch.ones(2, requires_grad=True)
+    optimizer, scaler = Own([weight], lr=0.1), torch.amp.GradScaler("cpu", init_scale=4.0)
+    scaler.scale(weight.sum()).backward()
+    with pytest.warns(FutureWarning, match="going to stop passing itself"):
+        scaler.step(optimizer)
+    scaler.update()
+    assert seen == [(scaler, False)]

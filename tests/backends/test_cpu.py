@@ -121,6 +121,52 @@ def test_a_text_that_makes_no_sense_is_refused(process, text, what):
     assert call(cpu.function("fine", adding("fine", 1)), 1) == 2
 
 
+# --- what cannot be linked ---
+
+BROKEN = "declare i64 @nobody_has_this(i64)\ndefine i64 @NAME(i64 %x) {\n  %y = call i64 @nobody_has_this(i64 %x)\n" \
+         "  ret i64 %y\n}\n"
+
+
+def broken(name):
+    return BROKEN.replace("NAME", name)
+
+
+def test_a_text_that_cannot_be_linked_takes_no_other_with_it(process):
+    folder = process()
+    texts = {"f0": adding("f0", 0), "bad": broken("bad"), "f1": adding("f1", 1)}
+    for _ in range(2):                                # the second time as the first: it is not remembered as good
+        with pytest.raises(cpu.NotCompiled, match="bad") as error:
+            cpu.functions(texts)
+        assert list(error.value.failed) == ["bad"]
+        assert [call(cpu.function(name, texts[name]), 5) for name in ("f0", "f1")] == [5, 6]
+    assert counts() == (2, 0)
+    process(folder)                                   # nor on the disk
+    assert [call(cpu.function(name, texts[name]), 5) for name in ("f0", "f1")] == [5, 6]
+    assert counts() == (0, 2)
+    with pytest.raises(cpu.NotCompiled, match="bad"):
+        cpu.function("bad", texts["bad"])
+
+
+def test_an_object_that_cannot_be_linked_any_more_is_compiled_anew(process):
+    """Whole and with its checksum, but of no use: it was linked with something that this process does not have."""
+    folder = process()
+    texts = {f"f{n}": adding(f"f{n}", n) for n in range(2)}
+    host = cpu._the_host()
+    useless = host.compile([broken("f0")])
+    cpu.functions(texts)
+    for entry in list(folder.iterdir()):
+        if entry.stat().st_size > 1000:               # the object of both, not what points at it
+            host.disk.write(entry.name, useless)
+    process()
+    with pytest.warns(UserWarning, match="cannot be used") as said:
+        assert [call(address, 5) for address in cpu.functions(texts).values()] == [5, 6]
+    assert len(said) == 1 and counts() == (2, 0)
+    process()
+    with warnings.catch_warnings(action="error"):
+        assert [call(address, 5) for address in cpu.functions(texts).values()] == [5, 6]
+    assert counts() == (0, 2)
+
+
 def test_assembly():
     assert "plus:" in cpu.assembly(adding("plus", 5)).replace("_plus", "plus")
     assert cpu.vector_bytes() in (16, 32, 64)

@@ -10,6 +10,7 @@ pytest.importorskip("llvmlite")
 from flambeau.backends import cpu, kernels, library, threads, writer
 from flambeau.backends.pools import PoolKernels
 from flambeau.backends.taps import TapKernels
+from flambeau.loops.target import Target
 
 PRECISION = {"float32": 2.0 ** -24, "float64": 2.0 ** -53}
 TYPES = ["float32", "float64"]
@@ -45,17 +46,14 @@ def execute(steps, buffers, scalars=()):
     threads.run(words.ctypes.data, len(steps), table.ctypes.data, cells.ctypes.data)
 
 
-def product(a, b, c, e=None, **options):
-    """c = alpha * a @ b + beta * e by a native step; whether there is one."""
+def product(a, b, c):
+    """c = a @ b by a native step; whether there is one."""
     batch = c.shape[:-2]
     a, b = [np.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, b)]
-    add = None if e is None else strides(np.broadcast_to(e, c.shape))
-    step = library.gemm(c.shape[-2], c.shape[-1], a.shape[-1], c.dtype.name, strides(a), strides(b), strides(c), batch,
-                        add=add, **options)
+    step = library.gemm(c.shape[-2], c.shape[-1], a.shape[-1], c.dtype.name, strides(a), strides(b), strides(c), batch)
     if step is None:
         return False
-    scalars = [options["alpha"], options["beta"]] if options.get("runtime") else []
-    execute([step], [x for x in (a, b, c, e) if x is not None], scalars)
+    execute([step], [a, b, c])
     return True
 
 
@@ -130,34 +128,6 @@ def test_batches_that_do_not_merge_into_three_dimensions_are_left():
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("m, n, k", [(5, 40, 9), (1, 40, 40), (40, 3, 60), (30, 70, 1600), (4, 5, 0)])
-def test_alpha_beta_and_what_is_added(rng, dtype, m, n, k):
-    a, b = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((k, n)).astype(dtype)
-    base = 1.5 * (a.astype(float) @ b.astype(float))
-    for shape in ((m, n), (1, n), (m, 1), (1, 1)):
-        e = rng.standard_normal(shape).astype(dtype)
-        for relu, runtime in itertools.product((False, True), repeat=2):
-            c = np.full((m, n), np.nan, dtype)
-            assert product(a, b, c, e, alpha=1.5, beta=-0.5, relu=relu, runtime=runtime)
-            want = base - 0.5 * e
-            check(c, np.maximum(want, 0) if relu else want, k, dtype)
-    c = rng.standard_normal((m, n)).astype(dtype)                # C itself, in its place
-    want = base + 2.0 * c
-    assert product(a, b, c, c, alpha=1.5, beta=2.0)
-    check(c, want, k, dtype)
-
-
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("m, n, k", [(5, 40, 9), (40, 3, 60)])
-def test_times_zero_is_left_out(rng, dtype, m, n, k):
-    a, b = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((k, n)).astype(dtype)
-    for shape, runtime in itertools.product(((m, n), (1, n), (m, 1)), (False, True)):
-        c = np.full((m, n), np.nan, dtype)
-        assert product(a, b, c, np.full(shape, np.nan, dtype), alpha=1.0, beta=0.0, runtime=runtime)
-        check(c, a.astype(float) @ b.astype(float), k, dtype)
-
-
-@pytest.mark.parametrize("dtype", TYPES)
 def test_no_terms_give_zeros(dtype):
     c = np.full((5, 20), np.nan, dtype)
     assert product(np.zeros((5, 0), dtype), np.zeros((0, 20), dtype), c)
@@ -169,15 +139,13 @@ def test_no_terms_give_zeros(dtype):
 def test_nan_and_infinity_stay_where_they_belong(rng, dtype, m, n, k):
     a, b = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((k, n)).astype(dtype)
     a[m // 2, 3], b[k - 1, n // 2] = np.nan, np.inf
-    for relu in (False, True):
-        c = np.full((m, n), np.nan, dtype)
-        assert product(a, b, c, relu=relu)
-        with np.errstate(invalid="ignore"):
-            want = a.astype(float) @ b.astype(float)
-        want = np.where(want < 0, 0, want) if relu else want
-        assert (np.isnan(c) == np.isnan(want)).all() and (np.isinf(c) == np.isinf(want)).all()
-        fine = np.isfinite(want)
-        check(c[fine], want[fine], k, dtype)
+    c = np.full((m, n), np.nan, dtype)
+    assert product(a, b, c)
+    with np.errstate(invalid="ignore"):
+        want = a.astype(float) @ b.astype(float)
+    assert (np.isnan(c) == np.isnan(want)).all() and (np.isinf(c) == np.isinf(want)).all()
+    fine = np.isfinite(want)
+    check(c[fine], want[fine], k, dtype)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -213,10 +181,11 @@ def test_what_has_no_step():
     assert library.gemm(4, 4, 4, "float32", (4, 1), (4, 1), (8, 2)) is None           # C contiguous along neither
 
 
-@pytest.mark.parametrize("element, vector_bytes", [*itertools.product(("float", "double"), (16, 32, 64))])
-def test_the_text_for_other_machines_is_sound(element, vector_bytes):
+@pytest.mark.parametrize("element, width, fma", [*itertools.product(("float", "double"), (16, 32, 64), (False, True))])
+def test_the_text_for_other_machines_is_sound(element, width, fma):
     llvm = pytest.importorskip("llvmlite.binding")
-    products, taps, pool = [kind(element, vector_bytes) for kind in (kernels.Kernels, TapKernels, PoolKernels)]
+    target = Target(width, fma=fma)
+    products, taps, pool = [kind(element, target) for kind in (kernels.Kernels, TapKernels, PoolKernels)]
     for text in (products.micro("f", 3, 2, True), products.micro("f", 3, 2, False), products.gemm("f"),
                  products.dots("f", 2, 3), taps.micro("f", 3, 2), taps.forth("f"), taps.spots("f"), taps.back("f"),
                  pool.max_pool("f"), pool.drop("f"), pool.add_rows("f"), pool.scan("f")):
@@ -228,7 +197,8 @@ def vector_bytes(request, monkeypatch):
     """Kernels for vectors of so many bytes, as on another machine."""
     if request.param > cpu.vector_bytes():
         pytest.skip("this machine has no vectors of that size")
-    monkeypatch.setattr(cpu, "vector_bytes", lambda: request.param)
+    target = cpu.target()._replace(vector_bytes=request.param, fma=request.param > 16 and cpu.target().fma)
+    monkeypatch.setattr(cpu, "target", lambda: target)
     monkeypatch.setattr(kernels, "X86", False if request.param == 16 else kernels.X86)      # 32 registers, or 16
     monkeypatch.setattr(kernels, "_hosts", {})
     KEPT.append(kernels._hosts)                                  # steps that were planned go on using its tables
@@ -314,15 +284,10 @@ def make(rng, dtype, x, weight, stride=None, padding=None, dilation=None, groups
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions(rng, dtype, name):
     x, weight, how = make(rng, dtype, **CONVOLUTIONS[name])
-    bias = rng.standard_normal(weight.shape[0]).astype(dtype)
     want = convolved(x.astype(float), weight.astype(float), *how)
-    k = math.prod(weight.shape[1:])
-    for relu, biased in itertools.product((False, True), repeat=2):
-        y = np.full(want.shape, np.nan, dtype)
-        steps = library.convolve(dtype, layout(x), layout(weight), layout(y), *how, bias=biased, relu=relu)
-        execute(steps, [x, weight, y, bias][:4 if biased else 3])
-        all_ = want + bias.reshape(-1, *[1] * (x.ndim - 2)) if biased else want
-        check(y, np.maximum(all_, 0) if relu else all_, k, dtype)
+    y = np.full(want.shape, np.nan, dtype)
+    execute(library.convolve(dtype, layout(x), layout(weight), layout(y), *how), [x, weight, y])
+    check(y, want, math.prod(weight.shape[1:]), dtype)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -342,18 +307,6 @@ def test_gradients_of_convolutions(rng, dtype, name):
         pairs += [((g * convolved(x.astype(float), other, *how)).sum(), (d_weight * other).sum(), d_weight * other)]
         for want, got, terms in pairs:
             assert abs(want - got) < PRECISION[dtype] * 256 * (np.abs(terms).sum() + 1)
-
-
-@pytest.mark.parametrize("name", ["its second", "many channels", "strided", "grouped", "pointwise"])
-def test_transposed_convolutions_with_a_bias(rng, name):
-    x, weight, how = make(rng, "float64", **CONVOLUTIONS[name])
-    g = rng.standard_normal(convolved(x, weight, *how).shape)
-    bias = rng.standard_normal(x.shape[1])
-    plain, full = np.full(x.shape, np.nan), np.full(x.shape, np.nan)
-    given = "float64", layout(g), layout(weight), layout(x), *how, True
-    execute(library.convolve(*given), [g, weight, plain])
-    execute(library.convolve(*given, bias=True, relu=True), [g, weight, full, bias])
-    np.testing.assert_allclose(full, np.maximum(plain + bias.reshape(-1, *[1] * (x.ndim - 2)), 0), atol=1e-12)
 
 
 def test_each_element_of_the_gradients(rng):

@@ -169,7 +169,8 @@ def test_the_command(capsys):
     assert main(["nonsense"]) == 2 and "'nonsense' is not a command" in capsys.readouterr().err
     assert main(["info"]) == 0
     said = capsys.readouterr().out
-    for word in ("flambeau", "Python", "numpy", "llvmlite", "processor", "threads", "executor", "cache directory"):
+    for word in ("flambeau", "Python", "numpy", "llvmlite", "processor", "compiles for", "vectors", "features",
+                 "threads", "executor", "cache directory"):
         assert re.search(rf"^{word} +\S", said, re.MULTILINE), word
     assert flambeau.__version__ in said
 
@@ -224,3 +225,12 @@ def test_safetensors_for_torch(tmp_path):
     command = [sys.executable, "-m", "flambeau", "run", "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "3.0 True\n"), done.stderr
+
+
+def test_a_module_that_has_the_name_of_a_function():
+    """`torch.autograd.gradcheck` is both; importing the module leaves the function where it is."""
+    done = run("-c", "import torch, torch.autograd.gradcheck\n"
+                     "from torch.autograd.gradcheck import gradcheck\n"
+                     "x = torch.ones(2, dtype=torch.float64, requires_grad=True)\n"
+                     "print(torch.autograd.gradcheck is gradcheck, torch.autograd.gradcheck(torch.sin, (x,)))")
+    assert done.stdout == "True True\n", done.stderr

@@ -6,6 +6,7 @@ import gc
 import glob
 import multiprocessing
 import os
+import pickle
 import random
 import signal
 import subprocess
@@ -33,6 +34,15 @@ from flambeau.utils.data._utils import processes
 
 LIMIT = 30                    # seconds after which a test of this file has failed, whatever it waits for
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked here")
+
+
+@pytest.fixture(autouse=True)
+def forked():
+    """Processes are forked by default, as Python itself does on Linux before 3.14."""
+    before = multiprocessing.get_start_method(allow_none=True)
+    multiprocessing.set_start_method("fork", force=True)
+    yield
+    multiprocessing.set_start_method(before, force=True)
 
 
 class Apply(Dataset):
@@ -86,8 +96,8 @@ def limited():
 
 def program(source, *, wait=True):
     """Run a program of its own; its process, started or (with `wait`) done, with its output."""
-    source = "import flambeau as torch\nfrom flambeau.utils.data import *\nimport os, signal, sys, time\n" \
-             + textwrap.dedent(source)
+    source = "import flambeau as torch\nfrom flambeau.utils.data import *\nimport multiprocessing, os, signal, sys, " \
+             "time\nmultiprocessing.set_start_method('fork')\n" + textwrap.dedent(source)
     started = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                text=True, start_new_session=True)
     if wait:
@@ -176,6 +186,16 @@ def test_spawned_workers():
     got = list(DataLoader(Rows(), 2, num_workers=1, multiprocessing_context="spawn"))
     assert [x[:, 0].tolist() for x, _ in got] == [[0, 1], [2, 3]]
     assert [info["worker"].tolist() for _, info in got] == [[0, 0], [0, 0]]
+
+
+def test_a_dataset_that_cannot_be_sent_to_a_process_that_is_not_forked():
+    """Python starts processes so from 3.14 on, so that what always worked needs a word."""
+    multiprocessing.set_start_method("forkserver", force=True)
+    for context in (None, "spawn"):
+        with pytest.warns(UserWarning, match=r"cannot be pickled.*multiprocessing_context='fork'"), \
+                pytest.raises((pickle.PicklingError, AttributeError)):
+            next(iter(DataLoader(Apply(2, lambda i: i), num_workers=1, multiprocessing_context=context)))
+    assert not multiprocessing.active_children()
 
 
 def test_a_dataset_with_pending_work_is_forked():
@@ -431,7 +451,7 @@ def test_what_cannot_be_unpickled_is_said_on_either_side():
     with pytest.raises(ValueError, match="(?s)in DataLoader worker process 0.*invalid literal"):
         next(batches)
     assert list(batches) == [7]
-    with pytest.raises(AttributeError, match="pickle"):
+    with pytest.raises((AttributeError, pickle.PicklingError), match="pickle"):
         list(DataLoader(Apply(2, lambda i: i), None, sampler=[lambda: 1], num_workers=1))
 
 

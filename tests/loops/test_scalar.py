@@ -1,4 +1,7 @@
-"""The scalar mathematics, compiled and held against NumPy in wider precision: units in the last place, and the ends."""
+"""The scalar mathematics, compiled and held against NumPy in wider precision: units in the last place, and the ends.
+
+Twice: as the processor at hand has it, and as one that lacks fma and rounding has it, in plain arithmetic.
+"""
 import ctypes
 from itertools import count
 
@@ -9,12 +12,22 @@ from flambeau.backends import cpu
 from flambeau.base import special
 from flambeau.loops.emit import Emit, Term, shape
 from flambeau.loops.scalar import FUNCTIONS
+from flambeau.loops.target import Target
 
 DTYPES = {"f32": np.float32, "f64": np.float64}
 LANES = {"f32": 16, "f64": 8}
 TWO = ("pow", "atan2")
 ONE = sorted(set(FUNCTIONS) - set(TWO))
 RNG = np.random.default_rng(7)
+
+
+TARGET = None                 # what the functions are written for; the next fixture sets it
+
+
+@pytest.fixture(autouse=True, params=["native", "plain"])
+def written_for(request):
+    global TARGET
+    TARGET = cpu.target() if request.param == "native" else Target()
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +42,7 @@ def same_numbers():
 def loop(name, type, lanes, whole=(0, 1)):
     """`out[i] = name(in[i], ...)` as LLVM text; an argument that is not in `whole` stays at its first element."""
     lines, declared, defined = [], set(), {}
-    e = Emit(lines, count(), declared, defined, "body")
+    e = Emit(lines, count(), declared, defined, "body", TARGET)
     kind, one, args = shape(type, lanes), shape(type, 1), []
     for a in range(1 + (name in TWO)):
         at, n = ("%i", lanes) if a in whole else ("0", 1)

@@ -130,6 +130,8 @@ class NumpyKernel:
         fine = total + (lost_by_sum(product, c, total) + lost_by_product(a, b, product))
         return Numbers(np.where(np.isfinite(fine) & (fine != 0), fine, total).astype(like.dtype.np), like.dtype)
 
+    fma_exact = fma
+
     @staticmethod
     def isnan(x):
         return Numbers(np.isnan(x.array), dtypes.bool) if x.dtype.is_floating_point else const(False, dtypes.bool)

@@ -72,6 +72,22 @@ def test_muon_makes_steps_orthogonal():
 
 
 @pytest.mark.parametrize("name, options", CASES, ids=IDS)
+def test_parameters_with_gaps_between_their_elements(name, options):
+    """A parameter may be a view that skips elements: it steps as its copy does, and what lies between stays."""
+    around = torch.tensor(draws((4, 3, 2), 1))
+    gapped = around[..., 0].requires_grad_()
+    dense = gapped.detach().clone().requires_grad_()
+    optimizers = [getattr(torch.optim, name)([p], **options) for p in (gapped, dense)]
+    for t in range(4):
+        for p, optimizer in zip((gapped, dense), optimizers):
+            p.grad = torch.tensor(draws((4, 3), 10 + t))
+            optimizer.step()
+    np.testing.assert_allclose(gapped.detach().numpy(), dense.detach().numpy(), 1e-12)
+    assert gapped.stride() == (6, 2)
+    np.testing.assert_array_equal(around[..., 1].numpy(), draws((4, 3, 2), 1)[..., 1])
+
+
+@pytest.mark.parametrize("name, options", CASES, ids=IDS)
 def test_a_step_looks_at_nothing(name, options):
     """All of a step is recorded: nothing has run when it is over."""
     optimizer, params, _, _ = train(name, options, steps=2)

@@ -15,6 +15,12 @@ def test_sizes_are_recorded_not_allocated():
     assert kept[1].tolist() == [3.0] * 10 and kept[2].tolist() == [0, 1, 2, 3, 4]
 
 
+def test_steps_that_are_no_whole_numbers():
+    assert torch.arange(0, 1, 0.25).tolist() == [0.0, 0.25, 0.5, 0.75]
+    assert torch.arange(1, 0, -0.5).tolist() == [1.0, 0.5]
+    assert torch.arange(0.0, 3.0, 1).tolist() == [0.0, 1.0, 2.0]
+
+
 def test_tensor_copies():
     array = np.zeros(2)
     t = torch.tensor(array)

@@ -263,3 +263,13 @@ def test_embedding_bag():
     assert best.tolist() == [[2, 3], [0, 0], [8, 9]]
     best.sum().backward()
     assert table.grad.tolist() == [[0, 0], [1, 1], [0, 0], [0, 0], [1, 1], [0, 0]]
+
+
+def test_adding_to_an_expanded_tensor_is_refused():
+    """Its elements are one cell, which cannot take the sum of each."""
+    x, i = fb.zeros(1).expand(6), fb.tensor([2, 1, 0])
+    for call in (lambda: x.index_put_((i,), fb.ones(3), accumulate=True),
+                 lambda: x.index_put_((i,), fb.ones(3), True)):
+        with pytest.raises(RuntimeError, match="more than one element"):
+            call()
+    assert x.tolist() == [0.0] * 6

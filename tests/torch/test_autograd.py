@@ -784,3 +784,171 @@ def test_how_much_of_a_checkpoint_runs_again():
             module.checkpoint(stretch, x, use_reentrant=False).sum().backward()
         return runs, [round(g, 5) for g in x.grad.tolist()]
     assert seen(flambeau) == seen(torch)
+
+
+def test_arguments_of_a_function_by_name():
+    """A tensor that is given by name has its gradient; `setup_context` sees all inputs, defaults too."""
+    def seen(lib):
+        class Scaled(lib.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, y, scale=1.0):
+                ctx.save_for_backward(x, y)
+                ctx.scale = scale
+                return x * y * scale
+
+            @staticmethod
+            def backward(ctx, g):
+                x, y = ctx.saved_tensors
+                return g * y * ctx.scale, g * x * ctx.scale, None
+
+        class Later(lib.autograd.Function):
+            @staticmethod
+            def forward(x, scale=3.0):
+                return x * scale
+
+            @staticmethod
+            def setup_context(ctx, inputs, output):
+                ctx.scale = inputs[1]
+
+            @staticmethod
+            def backward(ctx, g):
+                return g * ctx.scale, None
+
+        x, y = (lib.tensor([a, b], requires_grad=True) for a, b in ((1.0, 2.0), (3.0, 5.0)))
+        grad = lambda out: plain(lib.autograd.grad(out.sum(), [x, y], allow_unused=True))
+        return [grad(Scaled.apply(x, y)), grad(Scaled.apply(y=y, x=x, scale=2.0)),
+                grad(Scaled.apply(x, scale=4.0, y=y)),
+                Scaled.apply(x, y=y).grad_fn.needs_input_grad, grad(Later.apply(x)), grad(Later.apply(scale=7.0, x=x)),
+                Later.apply(x).grad_fn.needs_input_grad,
+                [refusal(lambda: Scaled.apply(x, **wrong))[0] for wrong in ({"z": 1}, {"x": y}, {})]]
+    assert seen(flambeau) == seen(torch)
+
+
+def test_what_backward_of_a_function_is_given():
+    def seen(lib):
+        story = []
+
+        def two(**attributes):
+            def forward(ctx, x):
+                for name, value in attributes.items():
+                    setattr(ctx, name, value)
+                a, b = x * 2, x * 3
+                ctx.mark_non_differentiable(b)
+                return a, b
+
+            def backward(ctx, *grads):
+                story.append(plain(grads))
+                return grads[0][0] * 2 if isinstance(grads[0], list) else grads[0] * 2
+            return {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+
+        x = lib.ones(2, requires_grad=True)
+        for attributes, more in (({}, {}), ({"_materialize_non_diff_grads": False}, {}),
+                                 ({}, {"boxed_grads_call": True})):
+            made = type("Two", (lib.autograd.Function,), {**two(**attributes), **more})
+            story.append(plain(lib.autograd.grad(made.apply(x)[0].sum(), x)))
+        both = type("Both", (lib.autograd.Function,), {"forward": staticmethod(lambda ctx, x: x * 1),
+                                                       "backward": staticmethod(lambda ctx, g: g),
+                                                       "vjp": staticmethod(lambda ctx, g: g)})
+        return [*story, refusal(lambda: both.apply(x).sum().backward(), "Implementing both")]
+    assert seen(flambeau) == seen(torch)
+
+
+def test_tangents_of_a_function():
+    """jvp gets zeros for a tensor without a tangent, unless it asked for None; the primal of a dual carries none."""
+    def seen(lib):
+        forward_ad, story = lib.autograd.forward_ad, []
+
+        def made(materialize):
+            def forward(ctx, n, x, y):
+                ctx.set_materialize_grads(materialize)
+                return x * n + y
+
+            def jvp(ctx, n, x, y):
+                story.append((n, plain(x), plain(y)))
+                return x * 2
+            return type("F", (lib.autograd.Function,), {"forward": staticmethod(forward), "jvp": staticmethod(jvp)})
+        with forward_ad.dual_level():
+            x, y = forward_ad.make_dual(lib.ones(2), lib.full((2,), 5.0)), lib.ones(2)
+            for materialize in (True, False):
+                story.append(plain(forward_ad.unpack_dual(made(materialize).apply(2, x, y)).tangent))
+            primal = forward_ad.unpack_dual(x * 3).primal
+            story += [forward_ad.unpack_dual(t).tangent for t in (primal, primal * 2, primal[0])]
+        return story
+    assert seen(flambeau) == seen(torch)
+
+
+def test_grad_of_nothing_of_zeros_and_calls_of_a_node():
+    def seen(lib):
+        x = lib.ones(3, requires_grad=True)
+        (zero,) = lib.autograd.grad((x * 2).sum(), lib.ones(2, requires_grad=True), materialize_grads=True)
+        return [refusal(lambda: lib.autograd.grad((x * 2).sum(), []), "cannot be empty"), plain(zero),
+                zero.requires_grad,
+                refusal(lambda: (x * 2).grad_fn(), "expected 1 arguments, got 0"),
+                refusal(lambda: (x * 2).grad_fn(x.detach(), x.detach()), "expected 1 arguments, got 2"),
+                refusal(lambda: x.unbind()[0].grad_fn(lib.tensor(1.0)), "expected 3 arguments, got 1"),
+                refusal(lambda: setattr(x, "data", lib.ones(3).long()), "floating point or complex")]
+    assert seen(flambeau) == seen(torch)
+
+
+def test_tensors_of_inference_mode_outside_of_it():
+    def seen(lib):
+        with lib.inference_mode():
+            x = lib.ones(1, 2, 3, requires_grad=True)
+            x.resize_(1, 2)
+            y = lib.ones(2, 2, requires_grad=True)
+        views = [f(y) for f in (lambda t: t.view(-1), lambda t: t[0], lambda t: t.t())]
+        return x.shape, [(v.requires_grad, v.is_leaf, v._is_view(), lib.is_inference(v)) for v in views]
+    assert seen(flambeau) == seen(torch)
+
+
+def test_a_hook_for_the_first_of_several_gradients_is_called_once_in_each_backward():
+    """Backwards that run in threads at the same time do not count for one another."""
+    import threading
+
+    def seen(lib):
+        x, y, calls = lib.ones(2, requires_grad=True), lib.ones(2, requires_grad=True), []
+        handle = lib.autograd.graph.register_multi_grad_hook((x, y), calls.append, mode="any")
+        out, start = (x * y).sum(), threading.Barrier(5)
+
+        def run():
+            start.wait()
+            out.backward(inputs=(x, y), retain_graph=True)
+        threads = [threading.Thread(target=run) for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        handle.remove()
+        return len(calls)
+    assert seen(flambeau) == seen(torch) == 5
+
+
+def test_results_of_a_function_that_are_one_tensor_or_a_view():
+    """The same result twice is one tensor; a view that was made and written inside may not be written outside; the
+    tangent of a view is what jvp says."""
+    def seen(lib):
+        def function(forward, backward, **more):
+            return type("F", (lib.autograd.Function,), {"forward": staticmethod(forward), **more,
+                                                        "backward": staticmethod(backward)})
+
+        def twice(ctx, x):
+            made = x * 2
+            return made, made
+
+        def local(ctx, x):
+            view = x.clone()[:1]
+            view += 2
+            return view
+        x, forward_ad = lib.tensor([1.0, 2.0], requires_grad=True), lib.autograd.forward_ad
+        a, b = function(twice, lambda ctx, g, h: g * 2 + h * 2).apply(x)
+        made = function(local, lambda ctx, g: lib.cat([g, g * 0])).apply(x)
+        look = function(lambda ctx, x: x.narrow(0, 0, 1), lambda ctx, g: lib.cat([g, g * 0]),
+                        jvp=staticmethod(lambda ctx, t: t.narrow(0, 0, 1)))
+        story = [a is b, plain(lib.autograd.grad((a + 3 * b).sum(), x)), plain(lib.autograd.grad(made.sum(), x)),
+                 refusal(lambda: made.mul_(2), "created inside a custom Function")]
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(lib.ones(2), lib.tensor([5.0, 6.0]))
+            story += [plain(forward_ad.unpack_dual(t).tangent)
+                      for t in (look.apply(dual), look.apply(dual) * 2, look.apply(dual * 3), look.apply(dual)[0:1])]
+        return story
+    assert seen(flambeau) == seen(torch)

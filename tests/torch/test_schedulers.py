@@ -386,3 +386,58 @@ def test_updating_batch_norms():
     mine, theirs = run(flambeau), run(torch)
     np.testing.assert_allclose(mine[0], theirs[0], 1e-5, 1e-6)
     assert mine[1:] == theirs[1:]
+
+
+TENSORS = {
+    "CyclicLR": lambda lib, o, t: lib.lr_scheduler.CyclicLR(o, 0.1, 0.2, base_momentum=t(0.8), max_momentum=t(0.9)),
+    "OneCycleLR": lambda lib, o, t: lib.lr_scheduler.OneCycleLR(o, max_lr=t(0.2), total_steps=9, base_momentum=t(0.8),
+                                                                max_momentum=t(0.9)),
+    "SWALR": lambda lib, o, t: lib.swa_utils.SWALR(o, swa_lr=t(0.05)),
+}
+
+
+@pytest.mark.parametrize("name", TENSORS)
+def test_tensors_that_a_scheduler_was_given_are_copied(name):
+    """Whoever made the tensor may write to it: the schedule stays what it was."""
+    def seen(lib):
+        given = []
+
+        def t(x):
+            given.append(lib.tensor(x))
+            return given[-1]
+        o = lib.optim.SGD([lib.ones(2, requires_grad=True)], lr=0.1, momentum=0.9)
+        s = TENSORS[name](lib.optim, o, t)
+        rows = []
+        for _ in range(4):
+            for x in given:
+                x.mul_(0.5)
+            o.step()
+            s.step()
+            rows.append({k: round(float(v), 5) for k, v in o.param_groups[0].items()
+                         if k in ("lr", "momentum", "max_momentum", "base_momentum", "swa_lr", "max_lr", "initial_lr")})
+        return rows
+    assert seen(flambeau) == seen(torch)
+
+
+@pytest.mark.parametrize("milestones", [[0, 0, 1], [0, 2, 2], [1, 1, 1], [2, 3, 5]])
+def test_one_after_the_other_from_the_first_step_on(milestones):
+    def seen(lib):
+        o = lib.optim.SGD([lib.ones(2, requires_grad=True)], lr=1.0)
+        L = lib.optim.lr_scheduler
+        parts = [L.LinearLR(o, start_factor=f, end_factor=f, total_iters=10) for f in (0.1, 0.2, 0.3, 0.4)]
+        s = L.SequentialLR(o, parts, milestones)
+        rates = []
+        for _ in range(7):
+            rates.append(round(o.param_groups[0]["lr"], 6))
+            o.step()
+            s.step()
+        return rates
+    assert seen(flambeau) == seen(torch)
+
+
+@pytest.mark.parametrize("kind", ["LambdaLR", "MultiplicativeLR"])
+def test_a_factor_that_is_no_function(kind):
+    for lib in (flambeau, torch):
+        o = lib.optim.SGD([lib.ones(2, requires_grad=True)], lr=1.0)
+        with pytest.raises(TypeError):
+            getattr(lib.optim.lr_scheduler, kind)(o, 0.95)

@@ -123,6 +123,15 @@ def test_a_result_takes_over_an_operand_that_nobody_holds():
     assert address(x) != at and address(held) == at
 
 
+def test_a_write_into_what_was_copied_to_be_seen_in_another_shape():
+    x = torch.arange(12)
+    for first in range(3):                                   # the copy that a reshape makes is the memory written to
+        y = x.reshape(2, 6).t().reshape(12)
+        y[0] = first - 5
+        y[3:5].add_(1)
+        assert y.tolist() == [first - 5, 6, 1, 8, 3, 8, 3, 9, 4, 10, 5, 11] and x.tolist() == list(range(12))
+
+
 def test_what_somebody_holds_is_not_written_over():
     x = ready(1000)
     before, view, outside = x.tolist(), x[1:5], x.numpy()

@@ -9,6 +9,7 @@ from importlib import import_module
 from ...autograd.modes import no_grad
 from ...base import dtypes
 from ...base.errors import warn
+from ...base.names import near
 from ...base.spec import device as device_type
 from ...tensor.about import typename
 from ...tensor.functions import empty_like
@@ -110,7 +111,9 @@ class Module(Hooked, Stateful):
 
     def forward(self, *input):
         """What a call of the module does; every subclass has its own."""
-        raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
+        meant = near("forward", [name for name in vars(type(self)) if callable(getattr(self, name))])
+        raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function'
+                                  + (f"; it has `{meant}`, which is near" if meant else ""))
 
     def _call_impl(self, *args, **kwargs):
         if "_has_hooks" in self.__dict__ and self._hooks_left() or _global_forward_hooks or _global_forward_pre_hooks \
@@ -151,7 +154,7 @@ class Module(Hooked, Stateful):
             group = own["_buffers"]
             if name in group:
                 return group[name]
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self)
 
     def __setattr__(self, name, value):
         own = self.__dict__
@@ -270,7 +273,10 @@ class Module(Hooked, Stateful):
     def add_module(self, name, module):
         """Make `module` a submodule under `name`; None keeps the place."""
         if module is not None and not isinstance(module, Module):
-            raise TypeError(f"{typename(module)} is not a Module subclass")
+            fix = (f"; make one: {module.__name__}(…)" if isinstance(module, type) and issubclass(module, Module) else
+                   "; a function is called in forward(), or there is a Module for it, as nn.ReLU() is for relu"
+                   if callable(module) else "")
+            raise TypeError(f"{typename(module)} is not a Module subclass{fix}")
         self._check_name(name, "module", "_modules")
         self._modules[name] = registered(_global_module_registration_hooks, self, name, module)
 

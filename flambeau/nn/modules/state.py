@@ -3,6 +3,7 @@
 Both walk the tree of modules by the methods `_save_to_state_dict` and `_load_from_state_dict`, which a module that
 keeps its state in another way overrides.
 """
+import os
 from collections import OrderedDict, namedtuple
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -194,7 +195,9 @@ class Stateful:
         <All keys matched successfully>
         """
         if not isinstance(state_dict, Mapping):
-            raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
+            fix = f" Read the file first: load_state_dict(torch.load({str(state_dict)!r}))."
+            raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}."
+                            + (fix if isinstance(state_dict, (str, os.PathLike)) else ""))
         found = _IncompatibleKeys([], [])
         error_msgs: list[str] = []
         metadata = getattr(state_dict, "_metadata", None)
@@ -207,10 +210,22 @@ class Stateful:
                 if keys:
                     names = ", ".join(f'"{key}"' for key in keys)
                     error_msgs.insert(0, f"{words} key(s) in state_dict: {names}. ")
+            error_msgs += prefix_hint(*found)
         if error_msgs:
             raise RuntimeError(f"Error(s) in loading state_dict for {type(self).__name__}:\n\t"
                                + "\n\t".join(error_msgs))
         return found
+
+
+def prefix_hint(missing, unexpected):
+    """What to do where the keys differ by one prefix only, as those of a model that was saved inside of another do."""
+    if missing and len(missing) == len(unexpected):
+        for longer, shorter, words in ((unexpected, missing, "without it"), (missing, unexpected, "with it")):
+            prefix = longer[0].removesuffix(shorter[0])
+            if prefix.endswith(".") and sorted(longer) == sorted(prefix + key for key in shorter):
+                owner = "those of the state_dict" if words == "without it" else "those of the module"
+                return [f'The keys differ by "{prefix}", which {owner} begin with: {words}, the state_dict would fit. ']
+    return []
 
 
 def _load(module, state_dict, prefix, metadata, assign, found, error_msgs):

@@ -4,6 +4,7 @@
     dataloader                       the loader, and the iterators over it
     _utils                           samples to batches (collate, gather, fetch), and workers that make them
 """
+from ...base.names import attribute_error
 from .dataloader import DataLoader, _DatasetKind, default_collate, default_convert, get_worker_info
 from .dataset import (
     ChainDataset,
@@ -38,4 +39,4 @@ def __getattr__(name):
     if name in _PIPES:
         raise AttributeError(f"torch.utils.data.{name} belongs to DataPipes, which are not in Flambeau; write a "
                              "Dataset or an IterableDataset instead")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise attribute_error("torch.utils.data", name, globals().keys)

@@ -114,7 +114,14 @@ def collate_tensor_fn(batch, *, collate_fn_map=None):
             stacked = from_one_storage(batch)
         if stacked is None:
             stacked = from_many(batch)
-    return namespace[""]["stack"](batch, 0) if stacked is None else stacked
+    if stacked is not None:
+        return stacked
+    try:
+        return namespace[""]["stack"](batch, 0)
+    except RuntimeError as error:
+        error.add_note("in default_collate, which stacks the samples of a batch: bring them to one shape (pad or crop "
+                       "them), or give the DataLoader a collate_fn")
+        raise
 
 
 def from_one_storage(batch):

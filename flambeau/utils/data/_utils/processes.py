@@ -19,6 +19,7 @@ from multiprocessing import connection
 import numpy as np
 
 from ....backends import threads
+from ....base.errors import warn
 from ....tensor.random import manual_seed
 from ....trace.record import run_all
 from . import wire, worker as workers
@@ -51,7 +52,15 @@ class Processes:
                 self._pipes.append(ours)
                 inherited = tuple(self._pipes) if forks else ()
                 process = context.Process(target=work, args=(job, worker, theirs, inherited), daemon=True)
-                process.start()
+                try:
+                    process.start()
+                except (TypeError, AttributeError, pickle.PicklingError):
+                    if not forks:
+                        warn(f"a DataLoader worker cannot be started by {context.get_start_method()!r}, the way of "
+                             "Python on Linux since 3.14: something in the loader cannot be pickled, say a lambda, or "
+                             "a class or a function made inside another. Define it at the top of a module, or ask for "
+                             "multiprocessing_context='fork'.")
+                    raise
                 self.workers.append(process)
                 theirs.close()
         except BaseException:

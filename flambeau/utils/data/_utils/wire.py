@@ -8,6 +8,7 @@ import io
 import mmap
 import os
 import pickle
+import socket
 from multiprocessing import reduction
 
 import numpy as np
@@ -56,9 +57,16 @@ def send(pipe, number, packed):
                 pipe.send_bytes(buffer)
         return
     try:
-        reduction.send_handle(pipe, file, None)
+        with door(pipe) as way:
+            socket.send_fds(way, [b"F"], [file])
     finally:
         os.close(file)
+
+
+def door(pipe):
+    """The socket that a pipe is. (multiprocessing's send_handle waits, from Python 3.14 on, for an answer on the same
+    pipe, where the thread that listens for tasks would take it.)"""
+    return socket.fromfd(pipe.fileno(), socket.AF_UNIX, socket.SOCK_STREAM)
 
 
 def shared(buffers, sizes):
@@ -96,7 +104,11 @@ def receive(pipe):
     number, data, sizes, in_file = pipe.recv()
     if in_file:
         places, total = layout(sizes)
-        file = reduction.recv_handle(pipe)
+        with door(pipe) as way:
+            found, files, *_ = socket.recv_fds(way, 1, 1)
+        if not found:
+            raise EOFError
+        file, = files
         try:
             memory = memoryview(mmap.mmap(file, total, mmap.MAP_SHARED | POPULATE))
         finally:

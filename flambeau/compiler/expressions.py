@@ -1,0 +1,153 @@
+"""How a copy computes: operators, comparisons, truth. See follow.py."""
+import operator
+import types
+
+from ..tensor.tensor import Tensor
+from .journal import MAPPINGS, SEQUENCES, is_engine
+from .traced import NUMBERS, TRACED, plain as fixed
+
+BINARY = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
+          "%": operator.mod, "**": operator.pow, "@": operator.matmul, "&": operator.and_, "|": operator.or_,
+          "^": operator.xor, "<<": operator.lshift, ">>": operator.rshift}
+INPLACE = {"+": operator.iadd, "-": operator.isub, "*": operator.imul, "/": operator.itruediv, "//": operator.ifloordiv,
+           "%": operator.imod, "**": operator.ipow, "@": operator.imatmul, "&": operator.iand, "|": operator.ior,
+           "^": operator.ixor, "<<": operator.ilshift, ">>": operator.irshift}
+COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq,
+           "!=": operator.ne}
+UNARY = {"-": operator.neg, "+": operator.pos, "~": operator.invert}
+SPECIAL = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow", "@": "matmul",
+           "&": "and", "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift", "<": "lt", "<=": "le", ">": "gt",
+           ">=": "ge", "==": "eq", "!=": "ne"}
+UNARY_SPECIAL = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}
+MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+JOINABLE = (list, tuple, int, bool, *TRACED)
+FUNCTION_TYPES = (types.FunctionType, types.MethodType)
+
+
+class Expressions:
+    """The part of a Follower that computes."""
+
+    def _simple(self, x):
+        kind = type(x)
+        return kind in NUMBERS or kind is str or isinstance(x, Tensor) or x is None
+
+    def binary(self, sign, a, b):
+        if not self.live() or self._simple(a) and self._simple(b):
+            return BINARY[sign](a, b)
+        if sign in "+*" and type(a) in JOINABLE and type(b) in JOINABLE:         # their elements are handed on
+            return BINARY[sign](self._joined(a), self._joined(b))
+        found = self._special(f"__{SPECIAL[sign]}__", a, b, f"__r{SPECIAL[sign]}__")
+        return BINARY[sign](self.escape(a), self.escape(b)) if found is NotImplemented else found
+
+    def _joined(self, x):
+        if type(x) in (list, tuple):
+            return type(x)(self.iterate(x)) if self._sees(x) else x
+        return fixed(x)
+
+    def inplace(self, sign, a, b):
+        if not self.live() or self._simple(a) and self._simple(b):
+            return INPLACE[sign](a, b)
+        if sign in "+*" and type(a) is tuple and type(b) in JOINABLE:
+            return BINARY[sign](self._joined(a), self._joined(b))
+        if sign == "+" and type(a) is list and type(b) in (list, tuple) and not self._sees(a) \
+                and id(a) not in self.published:
+            return INPLACE[sign](a, self._joined(b))
+        found = NotImplemented
+        method = getattr(type(a), f"__i{SPECIAL[sign]}__", None)
+        if isinstance(method, types.FunctionType) and not isinstance(a, Tensor):
+            self._guard_lookup(type(a), f"__i{SPECIAL[sign]}__")
+            found = self.call(method, (a, b))
+        if found is NotImplemented:
+            found = self._special(f"__{SPECIAL[sign]}__", a, b, f"__r{SPECIAL[sign]}__")
+        return INPLACE[sign](self.escape(a), self.escape(b)) if found is NotImplemented else found
+
+    def _special(self, name, a, b, reflected):
+        """The result of a special method written in Python; NotImplemented where there is none."""
+        pairs = [(a, b, name), (b, a, reflected)]
+        if type(b) is not type(a) and isinstance(b, type(a)):
+            pairs.reverse()
+        for left, right, word in pairs:
+            kind = type(left)
+            method = getattr(kind, word, None)
+            if isinstance(method, types.FunctionType) and not isinstance(left, Tensor) and not is_engine(kind):
+                self._guard_lookup(kind, word)
+                self.journal.typed(left)
+                found = self.call(method, (left, right))
+                if found is not NotImplemented:
+                    return found
+        return NotImplemented
+
+    def unary(self, sign, a):
+        if not self.live() or self._simple(a):
+            return UNARY[sign](a)
+        method = getattr(type(a), UNARY_SPECIAL[sign], None)
+        if isinstance(method, types.FunctionType):
+            self._guard_lookup(type(a), UNARY_SPECIAL[sign])
+            return self.call(method, (a,))
+        return UNARY[sign](self.escape(a))
+
+    def compare(self, sign, a, b):
+        if not self.live():
+            return a in b if sign == "in" else a not in b if sign == "not in" else COMPARE[sign](a, b)
+        if sign in ("in", "not in"):
+            return self._contains(b, a) is (sign == "in")
+        if self._simple(a) and self._simple(b):
+            return COMPARE[sign](a, b)
+        found = self._special(f"__{SPECIAL[sign]}__", a, b, f"__{SPECIAL[MIRRORED[sign]]}__")
+        if found is not NotImplemented:
+            return found
+        if sign in ("==", "!=") and isinstance(a, type) and isinstance(b, type):
+            return COMPARE[sign](a, b)
+        return COMPARE[sign](self.escape(a), self.escape(b))
+
+    def _contains(self, held, x):
+        kind = type(held)
+        if kind in MAPPINGS and self._sees(held):
+            x = self.plain(x)
+            found = x in held
+            if found:
+                self._entry(held, x)
+            else:
+                self.journal.missing(held, x)
+            return found
+        method = getattr(kind, "__contains__", None)
+        if isinstance(method, types.FunctionType) and not isinstance(held, Tensor):
+            self._guard_lookup(kind, "__contains__")
+            return bool(self.call(method, (held, x)))
+        if self._sees(held):
+            return self.escape(x) in self.escape(held)
+        return x in held
+
+    def same(self, a, b):
+        """`a is b`."""
+        if type(a) in TRACED and type(b) in TRACED:
+            return a._value is b._value and fixed(a) is fixed(b)
+        if type(a) in TRACED or type(b) in TRACED:
+            number, other = (a, b) if type(a) in TRACED else (b, a)
+            return type(other) in (int, float) and fixed(number) is other
+        return a is b
+
+    def truth(self, x):
+        """Something whose truth Python asks for."""
+        if not self.live() or self._simple(x) or isinstance(x, (type, *FUNCTION_TYPES)):
+            return x
+        kind = type(x)
+        for name in ("__bool__", "__len__"):
+            method = getattr(kind, name, None)
+            if isinstance(method, types.FunctionType) and not is_engine(kind):
+                self._guard_lookup(kind, name)
+                return bool(self.call(method, (x,)))
+            if method is not None:
+                break
+        if self._sees(x) and isinstance(x, (*SEQUENCES, *MAPPINGS, set, frozenset)):
+            self.journal.size(x, self.journal.path(x))
+        return x
+
+    def tested(self, x):
+        """An operand of `and` or `or`, as it is."""
+        if self.live() and self._sees(x) and isinstance(x, (*SEQUENCES, *MAPPINGS, set, frozenset)):
+            self.journal.size(x, self.journal.path(x))
+        return x
+
+    def formatted(self, x):
+        return self.escape(x) if self.live() else x

@@ -1,0 +1,353 @@
+"""How a copy reads: attributes, items, and what a loop goes through. See follow.py."""
+import operator
+import threading
+import types
+
+from ..tensor.protocol import OURS
+from ..tensor.tensor import Tensor
+from .journal import MAPPINGS, MISSING, SEQUENCES, is_engine, short
+from .traced import TRACED, plain as fixed
+from .watch import is_engine_function, is_followed_file, is_ours
+
+FUNCTION_TYPES = (types.FunctionType, types.MethodType)
+
+
+class Reading:
+    """The part of a Follower that reads."""
+
+    def attr(self, thing, name):
+        """`thing.name`."""
+        if type(thing) in TRACED:
+            return thing if name == "real" else getattr(fixed(thing), name)
+        if not self.live():
+            return getattr(thing, name)
+        if isinstance(thing, Tensor):
+            return self._tensor_attr(thing, name)
+        if isinstance(thing, types.ModuleType):
+            return self._module_attr(thing, name)
+        if isinstance(thing, type):
+            return self._class_attr(thing, name)
+        cls = type(thing)
+        if is_engine(cls) or cls.__module__ == "builtins" and cls not in (types.FunctionType, super):
+            return getattr(thing, name)
+        if cls is types.FunctionType:
+            if not self._sees(thing) or is_engine_function(thing):
+                return getattr(thing, name)
+            path = f"{self.journal.path(thing)}.{name}"
+            if name == "__dict__":
+                self.journal.own(vars(thing), thing)
+                return vars(thing)
+            if name in vars(thing):
+                return self.place("attribute", thing, name, path, vars(thing)[name])
+            if hasattr(types.FunctionType, name):
+                return self.place("slot", thing, name, path, getattr(thing, name))
+            self.journal.missing(vars(thing), name, thing)
+            return getattr(thing, name)
+        return self._instance_attr(thing, cls, name)
+
+    def _tensor_attr(self, tensor, name):
+        journal = self.journal
+        if name in ("grad", "_grad") and self._sees(tensor):
+            journal.asks_grad = True
+            return getattr(tensor, name)
+        held = vars(tensor)
+        if name in held and name not in OURS and self._sees(tensor):
+            return self.place("attribute", tensor, name, f"{journal.path(tensor)}.{name}", held[name])
+        cls = type(tensor)
+        if not is_engine(cls) and cls.__module__.partition(".")[0] != __name__.partition(".")[0]:
+            found = self._lookup(cls, name)
+            if isinstance(found, property) and isinstance(found.fget, types.FunctionType):
+                self._guard_lookup(cls, name)
+                return self.call(found.fget, (tensor,))
+            if found is not MISSING:
+                self._guard_lookup(cls, name)
+        if self._sees(tensor) and name not in held and not hasattr(cls, name):
+            journal.missing(held, name, tensor)
+        return getattr(tensor, name)
+
+    def _module_attr(self, module, name):
+        held = vars(module)
+        if name in held:
+            self.journal.see(module, module.__name__)
+            return self.place("item", held, name, f"{self.journal.path(module)}.{name}", held[name])
+        found = held.get("__getattr__")
+        if isinstance(found, types.FunctionType) and is_followed_file(found.__code__.co_filename) \
+                and not is_ours(module):
+            self.journal.missing(held, name)
+            return self.call(found, (name,))
+        return getattr(module, name)
+
+    @staticmethod
+    def _lookup(cls, name):
+        """What a class, by itself or a base, holds under a name; MISSING for nothing."""
+        for kind in cls.__mro__:
+            if name in vars(kind):
+                return vars(kind)[name]
+        return MISSING
+
+    def _guard_lookup(self, cls, name):
+        if is_engine(cls):
+            return
+        if (cls, name) not in self.journal.lookups:
+            found = getattr(cls, name)
+            self.journal.lookups[cls, name] = getattr(found, "__func__", found)
+
+    def _class_attr(self, cls, name):
+        """An attribute of a class: numbers and tensors stand in a place, functions are looked up."""
+        if is_engine(cls) or cls.__module__ == "builtins":
+            return getattr(cls, name)
+        self.journal.mros[cls] = None
+        meta = type(cls)
+        if name in vars(type):                               # __name__, __doc__, __dict__, ...
+            found = getattr(cls, name)
+            if getattr(cls, name) is not found and not isinstance(found, (types.MethodType, types.MethodWrapperType,
+                                                                          types.BuiltinMethodType)):
+                self.refuse(f"{cls.__name__}.{name} at {self._line()} shows all of a class")
+            elif getattr(cls, name) is found:
+                self.journal.see(cls, cls.__name__)
+                return self.place("slot", cls, name, f"{cls.__name__}.{name}", found)
+            return found
+        found = MISSING if meta is type else self._lookup(meta, name)
+        if isinstance(found, property) and isinstance(found.fget, types.FunctionType):
+            self._guard_lookup(meta, name)
+            return self.call(found.fget, (cls,))
+        for kind in cls.__mro__:
+            held = vars(kind)
+            if name not in held:
+                if not is_engine(kind) and kind.__module__ != "builtins":
+                    self.journal.see(kind, kind.__name__)
+                    self.journal.missing(held, name, kind)
+                continue
+            child = held[name]
+            if hasattr(type(child), "__get__") and not isinstance(child, type):
+                self._guard_lookup(cls, name)
+                return getattr(cls, name)
+            if is_engine(kind):
+                return getattr(cls, name)
+            self.journal.see(kind, kind.__name__)
+            return self.place("attribute", kind, name, f"{kind.__name__}.{name}", child)
+        if isinstance(found, types.FunctionType):
+            self._guard_lookup(meta, name)
+        elif found is not MISSING:
+            return self._class_attr(meta, name)
+        return getattr(cls, name)
+
+    def _instance_attr(self, thing, cls, name):
+        journal, seen = self.journal, self._sees(thing)
+        if cls.__getattribute__ is not object.__getattribute__ and not isinstance(thing, super):
+            if isinstance(cls.__getattribute__, types.FunctionType):
+                return self.call(cls.__getattribute__, (thing, name))
+            if not issubclass(cls, (types.SimpleNamespace, threading.local)):
+                self.escape(thing)
+                return getattr(thing, name)
+        if isinstance(thing, super):
+            found = getattr(thing, name)
+            function = getattr(found, "__func__", None)
+            for kind in type(thing.__self__).__mro__ if thing.__self__ is not None else ():
+                if function is not None and vars(kind).get(name) is function:
+                    self._guard_lookup(kind, name)
+            return found
+        if seen:
+            journal.typed(thing)
+            journal.mros[cls] = None
+        found, path = self._lookup(cls, name), journal.path(thing)
+        kind = type(found)
+        if name == "__class__":
+            return cls
+        if name == "__dict__" and kind is types.GetSetDescriptorType or name == "__dict__" and found is MISSING:
+            held = thing.__dict__
+            if id(thing) in journal.loose:
+                self.refuse(f"all attributes of {path} are asked for, and it is another object at every call")
+            elif seen:
+                journal.own(held, thing)
+            return held
+        if found is not MISSING and (hasattr(kind, "__set__") or hasattr(kind, "__delete__")):
+            if kind is property and isinstance(found.fget, FUNCTION_TYPES):
+                self._guard_lookup(cls, name)
+                return self.call(found.fget, (thing,))
+            if kind is types.MemberDescriptorType:
+                child = getattr(thing, name, MISSING)
+                if seen:
+                    child = self.place("slot", thing, name, f"{path}.{name}", child)
+                return getattr(thing, name) if child is MISSING else child
+            if isinstance(getattr(kind, "__get__", None), types.FunctionType):
+                self._guard_lookup_static(cls, name, found)
+                return self.call(kind.__get__, (found, thing, cls))
+            return getattr(thing, name)
+        held = getattr(thing, "__dict__", None)
+        if isinstance(held, dict):
+            if name in held:
+                return self.place("attribute", thing, name, f"{path}.{name}", held[name]) if seen else held[name]
+            if seen:
+                journal.missing(held, name, thing)
+        if found is not MISSING:
+            if isinstance(found, (types.FunctionType, staticmethod, classmethod)):
+                self._guard_lookup(cls, name)
+                return getattr(thing, name)
+            get = getattr(kind, "__get__", None)
+            if get is None or isinstance(found, type):
+                return self._class_attr(cls, name)
+            self._guard_lookup_static(cls, name, found)
+            if isinstance(get, types.FunctionType):
+                return self.call(get, (found, thing, cls))
+            return getattr(thing, name)
+        getter = self._lookup(cls, "__getattr__")
+        if isinstance(getter, types.FunctionType):
+            self._guard_lookup(cls, "__getattr__")
+            return self.call(getter, (thing, name))
+        return getattr(thing, name)
+
+    def _guard_lookup_static(self, cls, name, found):
+        """A descriptor, which `getattr` of the class would ask for something."""
+        for kind in cls.__mro__:
+            if vars(kind).get(name) is found and not is_engine(kind):
+                self.journal.see(kind, kind.__name__)
+                self.journal.edge("attribute", kind, name, found, f"{kind.__name__}.{name}")
+                return
+
+    def item(self, thing, key):
+        """`thing[key]`."""
+        if not self.live():
+            return thing[key]
+        if isinstance(thing, Tensor):
+            return thing[self._index(key)]
+        kind, journal = type(thing), self.journal
+        if kind in SEQUENCES and type(key) in (int, bool, *TRACED):
+            if not self._sees(thing):
+                return thing[self.plain(key)]
+            key = operator.index(self.plain(key))
+            if key < 0:
+                journal.size(thing, journal.path(thing))
+                key += len(thing)
+            if not 0 <= key < len(thing):
+                journal.size(thing, journal.path(thing))
+                return thing[key]
+            return self._element(thing, key)
+        if kind in (list, tuple) and type(key) is slice:
+            if not self._sees(thing):
+                return thing[key]
+            journal.size(thing, journal.path(thing))
+            return kind([self._element(thing, i) for i in range(*key.indices(len(thing)))])
+        if kind in MAPPINGS:
+            key = self.plain(key)
+            if not self._sees(thing):
+                return thing[key]
+            if key in thing:
+                return self._entry(thing, key)
+            if kind is MAPPINGS[2]:
+                self.escape(thing)
+            else:
+                journal.missing(thing, key)
+            return thing[key]
+        getter = getattr(kind, "__getitem__", None)
+        if isinstance(getter, types.FunctionType):
+            self._guard_lookup(kind, "__getitem__")
+            journal.typed(thing)
+            return self.call(getter, (thing, key))
+        if isinstance(thing, type):
+            return thing[self.plain(key)]                    # list[int], Generic[T]
+        return self.escape(thing)[self.escape(key)]
+
+    def _index(self, key):
+        """An index into a tensor; a list in it is looked into by the engine."""
+        if type(key) is tuple:
+            return tuple([self._index(part) for part in key])
+        return key if isinstance(key, Tensor) or key is None or key is ... else self.escape(key)
+
+    def _element(self, thing, index):
+        """An element of a seen list or tuple."""
+        path, child = f"{self.journal.path(thing)}[{index}]", thing[index]
+        if isinstance(thing, tuple) and self.journal.find("item", thing, index) is None:
+            self.journal.see(child, path)                    # a tuple holds the same for as long as it lives
+            return child
+        return self.place("item", thing, index, path, child)
+
+    def _entry(self, thing, key):
+        """What a seen dictionary holds under a key that it has."""
+        return self.place("item", thing, key, f"{self.journal.path(thing)}[{short(key)}]", dict.__getitem__(thing, key))
+
+    def slice(self, start, stop, step):
+        return slice(self.plain(start), self.plain(stop), self.plain(step))
+
+    # --- going through -----------------------------------------------------------------------------------------------
+
+    def iterate(self, thing):
+        """What a loop goes through."""
+        if not self.live() or isinstance(thing, Tensor):
+            return thing
+        kind, journal = type(thing), self.journal
+        if self._sees(thing) or kind in MAPPINGS:
+            if kind in SEQUENCES:
+                journal.size(thing, journal.path(thing))
+                return self._elements(thing)
+            if kind in MAPPINGS:
+                if self._sees(thing):
+                    journal.size(thing, journal.path(thing))
+                    for key in thing:
+                        journal.see(key, f"a key of {journal.path(thing)}")
+                return thing
+        method = getattr(kind, "__iter__", None)
+        if isinstance(method, types.FunctionType) and not is_engine(kind):
+            self._guard_lookup(kind, "__iter__")
+            journal.typed(thing)
+            thing = self.call(method, (thing,))
+            kind = type(thing)
+        if isinstance(getattr(kind, "__next__", None), types.FunctionType):
+            self._guard_lookup(kind, "__next__")
+            return self._steps(thing, kind.__next__)
+        if self._sees(thing) and not isinstance(thing, (str, range)):
+            self.escape(thing)
+        return thing
+
+    def _elements(self, thing):
+        index = 0
+        while index < len(thing):
+            yield self._element(thing, index) if self.live() else thing[index]
+            index += 1
+
+    def _steps(self, thing, step):
+        while True:
+            try:
+                found = self.call(step, (thing,))
+            except StopIteration:
+                return
+            yield found
+
+    def pairs(self, thing):
+        for part in thing:
+            yield self.unpacked(part)
+
+    def plained(self, thing):
+        for part in thing:
+            yield self.plain(part)
+
+    def unpacked(self, thing):
+        """What is unpacked into names."""
+        if type(thing) is tuple and not self._sees(thing):
+            return thing
+        return self.iterate(thing)
+
+    @staticmethod
+    def tuple(*parts):
+        return parts
+
+    def mapping(self, thing):
+        """What is unpacked by `**`."""
+        if not self.live() or not self._sees(thing):
+            return thing
+        if type(thing) in MAPPINGS:
+            self.journal.size(thing, self.journal.path(thing))
+            return {key: self._entry(thing, key) for key in thing}
+        return self.escape(thing)
+
+    @staticmethod
+    def keywords(*pairs):
+        """The keyword arguments of a call, from pairs and, without a name, from mappings."""
+        found = {}
+        for name, value in pairs:
+            new = {name: value} if name is not None else {key: value[key] for key in value.keys()}
+            for key in new:
+                if key in found:
+                    raise TypeError(f"got multiple values for keyword argument '{key}'")
+            found.update(new)
+        return found

@@ -1,0 +1,33 @@
+"""What the text of a kernel depends on in the processor that it is written for.
+
+Everything here exists so that no kernel calls a function of a library. Where LLVM has no instruction for an operation
+it writes a call instead (`fmaf`, `floorf`, `__truncsfhf2`), once for every lane, of a function that the process may
+not even have. So the renderer asks here first, and writes such an operation in plain arithmetic.
+"""
+from typing import NamedTuple
+
+
+class Target(NamedTuple):
+    """A processor as the renderer sees it."""
+
+    vector_bytes: int = 16        # of its widest vectors
+    fma: bool = False             # multiplies and adds in one instruction, rounding once
+    half: bool = False            # converts between float16 and float32 in one instruction
+    rounding: bool = False        # floor, ceil, trunc and rint in one instruction each
+
+
+def target_of(triple, features):
+    """The Target of a processor: LLVM's triple, and the set of its features' names that are on.
+
+    A kind of processor that is not known here gets by with what all of them have.
+    """
+    kind = triple.partition("-")[0]
+    if kind in ("x86_64", "amd64", "i386", "i686"):
+        return Target(64 if "avx512f" in features else 32 if "avx2" in features else 16,
+                      "fma" in features, "f16c" in features, "sse4.1" in features)
+    if kind.startswith(("aarch64", "arm64")):
+        return Target(16, fma=True, half=True, rounding=True)         # part of the architecture
+    if kind.startswith("riscv64"):                                    # vectors and single numbers have to have it
+        half = "zfhmin" in features and ("v" not in features or "zvfhmin" in features)
+        return Target(16, "d" in features, half)
+    return Target()

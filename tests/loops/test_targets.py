@@ -1,0 +1,225 @@
+"""Every word of the loop language, and every step of the library, emitted for processors that are not here.
+
+No kernel may call a function of a library but those on a short list: where LLVM has no instruction it writes a call, of
+a function that the process may not have (`__truncdfhf2`) or that takes a hundred times as long (`fmaf`). Which words do
+that depends on the processor, so every word goes through every one of them.
+"""
+import functools
+import os
+import struct
+from types import SimpleNamespace
+
+import pytest
+
+llvm = pytest.importorskip("llvmlite.binding")
+
+import flambeau as torch
+from flambeau.backends import kernels, pools, runtime, taps
+from flambeau.backends.processor import LEVELS
+from flambeau.loops import scalar
+from flambeau.loops.ir import (
+    BITS,
+    COMPARISONS,
+    FUNCTIONS,
+    LEAVES,
+    OPS,
+    REDUCTIONS,
+    ROUNDING,
+    TYPES,
+    Access,
+    Expr,
+    Kernel,
+    Pass,
+    verify,
+)
+from flambeau.loops.llvm import render
+from flambeau.loops.target import target_of
+
+X86, ARM, RISCV = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "riscv64-unknown-linux-gnu"
+RV64 = "64bit m a f d c"
+# name → (triple, LLVM's name of the processor, features)
+TARGETS = {**{level: (X86, level, LEVELS["x86_64"][level]) for level in ("x86-64", "x86-64-v3", "x86-64-v4")},
+           "sapphirerapids": (X86, "sapphirerapids", LEVELS["x86_64"]["x86-64-v4"] + " avx512fp16 avx512bf16"),
+           "neoverse-n1": (ARM, "neoverse-n1", "fp-armv8 neon lse"), "apple-m1": (ARM, "apple-m1", "fp-armv8 neon lse"),
+           "rv64gc": (RISCV, "generic-rv64", RV64), "rv64gcv": (RISCV, "generic-rv64", RV64 + " v")}
+
+ALLOWED = {"memcpy", "memset"}                                # every process has them, and they are quick
+WITHOUT_FMA = {"fma"}                                         # for numbers near the ends of float64 alone
+OF_THE_RUNTIME = {"clock_gettime", "pthread_create", "pthread_detach", "pthread_sigmask", "pthread_attr_init",
+                  "pthread_attr_setstacksize", "pthread_attr_destroy", "pthread_mutex_lock", "pthread_mutex_unlock",
+                  "pthread_cond_wait", "pthread_cond_signal", "pthread_cond_broadcast"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def all_targets():
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+class Emitter:
+    """Objects for one of TARGETS."""
+
+    def __init__(self, name):
+        self.triple, cpu, features = TARGETS[name]
+        self.on = set(features.split())
+        self.target = target_of(self.triple, self.on)
+        flags = ",".join(f"+{feature}" for feature in sorted(self.on))
+        self.machine = llvm.Target.from_triple(self.triple).create_target_machine(
+            cpu=cpu, features=flags, opt=2, reloc="pic", codemodel="small")
+        self.head = f'target triple = "{self.triple}"\ntarget datalayout = "{self.machine.target_data}"\n'
+
+    def object(self, texts):
+        context = llvm.create_context()
+        first, *others = [llvm.parse_assembly(self.head + text, context) for text in texts]
+        for other in others:
+            first.link_in(other)
+        first.verify()
+        return self.machine.emit_object(first)
+
+
+def undefined(code):
+    """The symbols that an object, an ELF file of 64 bits, looks for elsewhere."""
+    start, = struct.unpack_from("<Q", code, 40)
+    size, count = struct.unpack_from("<HH", code, 58)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", code, start + size * i) for i in range(count)]
+    out = set()
+    for _, kind, _, _, offset, length, link, *_ in sections:
+        if kind == 2:                                         # a table of symbols; `link` is that of its names
+            names = sections[link][4]
+            for at in range(offset + 24, offset + length, 24):
+                name, _, _, section = struct.unpack_from("<IBBH", code, at)
+                if section == 0:
+                    out.add(code[names + name:code.index(b"\0", names + name)].decode())
+    return out
+
+
+# --- every word -------------------------------------------------------------------------------------------------------
+
+FLOATS, INTS = ("f32", "f64"), ("u8", "i32", "i64")            # lesser integers take long, and are no other
+ARGUMENTS = {"neg": 1, "abs": 1, "not": 1, "fma": 3, "fma_exact": 3, "pow": 2, "atan2": 2, "copysign": 2, "where": 3}
+ONLY_FLOATS = {"div", "fma", "fma_exact", "fmin", "fmax"} | ROUNDING | FUNCTIONS
+ON_BOOLS = {"and", "or", "xor", "not"}
+
+
+def of(kinds, write, result):
+    """A kernel that computes `write` of operands of `kinds`."""
+    kernel = Kernel(1, 0, "kept", (0,), vectors=1)
+    kernel.accesses = [Access(kind, [1]) for kind in (*kinds, result)]
+    one = Pass()
+    one.stores = [(len(kinds), write(*(Expr("load", kind, (), i) for i, kind in enumerate(kinds))))]
+    kernel.passes = [one]
+    return kernel
+
+
+def reducing(how, kind):
+    kernel, result = Kernel(1, 1, "reduced", vectors=1), "i64" if how.startswith("arg") else kind
+    kernel.accesses = [Access(kind, ["s", "s"]), Access(result, [1, 0])]
+    one = Pass()
+    one.accs = [(how, Expr("load", kind, (), 0))]
+    kernel.passes, kernel.finals = [one], [(1, Expr("acc", result, (), (0, 0)))]
+    return kernel
+
+
+def words():
+    """{name: kernel} with every word in every type that it takes, one to a kernel."""
+    out = {}
+    for op in sorted(OPS - LEAVES - {"where", "isnan", "cast", "bits", "from_bits"}):
+        takes = FLOATS if op in ONLY_FLOATS else (*INTS, *("b1",) * (op in ON_BOOLS)) if op in BITS else FLOATS + INTS
+        count = ARGUMENTS.get(op, 1 if op in FUNCTIONS | ROUNDING else 2)
+        if hasattr(scalar.FUNCTIONS.get(op), "__wrapped__"):          # float32 by way of float64
+            takes = ("f64",)
+        for kind in takes:
+            result = "b1" if op in COMPARISONS else kind
+            out[f"{op}_{kind}"] = of([kind] * count, lambda *a, op=op, result=result: Expr(op, result, a), result)
+    for kind in TYPES:
+        out[f"where_{kind}"] = of(["b1", kind, kind], lambda *a, kind=kind: Expr("where", kind, a), kind)
+        for to in TYPES:
+            out[f"cast_{kind}_{to}"] = of([kind], lambda a, to=to: Expr("cast", to, (a,)), to)
+    for kind, bits in (("f32", "i32"), ("f64", "i64")):
+        out[f"isnan_{kind}"] = of([kind], lambda a: Expr("isnan", "b1", (a,)), "b1")
+        out[f"bits_{kind}"] = of([kind], lambda a, bits=bits: Expr("bits", bits, (a,)), bits)
+        out[f"from_bits_{kind}"] = of([bits], lambda a, kind=kind: Expr("from_bits", kind, (a,)), kind)
+    for how in REDUCTIONS:
+        for kind in (*FLOATS, *INTS, "b1"):
+            if (kind == "b1") == (how in ("any", "all")):
+                out[f"{how}_{kind}"] = reducing(how, kind)
+    return out
+
+
+def test_every_word_is_among_them():
+    made = {name.rpartition("_")[0] for name in words() if not name.startswith("cast")}
+    assert made == OPS - LEAVES - {"cast"} | set(REDUCTIONS)
+    for kernel in words().values():
+        verify(kernel)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_no_word_calls_a_library(name):
+    emitter = Emitter(name)
+    code = emitter.object(render(kernel, word, emitter.target) for word, kernel in words().items())
+    assert undefined(code) <= ALLOWED | (set() if emitter.target.fma else WITHOUT_FMA)
+
+
+def steps_of_the_library(target):
+    """The text of every kind of step that is written by hand, and of the innermost kernels that they call."""
+    for element in ("float", "double"):
+        gemm, tap, pool = (kind(element, target) for kind in (kernels.Kernels, taps.TapKernels, pools.PoolKernels))
+        yield gemm.gemm(f"gemm_{element}")
+        yield gemm.dots(f"dots_{element}", 2, 3)
+        yield gemm.micro(f"micro_{element}_0", 3, 2, False)
+        yield gemm.micro(f"micro_{element}_1", 3, 2, True)
+        yield tap.micro(f"taps_{element}", 3, 2)
+        for what in ("forth", "back", "spots"):
+            yield getattr(tap, what)(f"{what}_{element}")
+        for what in ("max_pool", "drop", "add_rows", "scan"):
+            yield getattr(pool, what)(f"{what}_{element}")
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_no_step_of_the_library_calls_another(name):
+    emitter = Emitter(name)
+    assert undefined(emitter.object(steps_of_the_library(emitter.target))) <= ALLOWED
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the runtime's threads are those of POSIX")
+@pytest.mark.parametrize("name", TARGETS)
+def test_the_runtime_calls_the_system_only(name, monkeypatch):
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine=TARGETS[name][0].partition("-")[0]))
+    assert undefined(Emitter(name).object([runtime.text()])) <= ALLOWED | OF_THE_RUNTIME
+
+
+# --- what the test looks for is what LLVM does ------------------------------------------------------------------------
+
+def test_without_care_there_would_be_calls():
+    """The same words written for a processor that has everything: LLVM falls back on functions, and it shows."""
+    emitter, some = Emitter("x86-64"), words()
+    code = emitter.object(render(some[word], word, Emitter("x86-64-v3").target)
+                          for word in ("cast_f16_f32", "cast_f32_f16", "floor_f32", "fma_f64"))
+    assert undefined(code) == {"__extendhfsf2", "__truncsfhf2", "floorf", "fma"}
+
+
+# --- whole kernels ----------------------------------------------------------------------------------------------------
+
+@functools.cache
+def kernels_of_programs():
+    """Kernels as programs have them: several words together."""
+    functional, seen = torch.nn.functional, {}
+    with torch.config.using(executor="native"):
+        for dtype in (torch.float16, torch.float64):
+            x, w = torch.ones(40, 300, dtype=dtype), torch.ones(300, dtype=dtype)
+            label = torch.arange(40)
+            torch.cpu.synchronize()
+            for made in (torch.softmax(x * 2, 1), functional.layer_norm(x, (300,), w, w), functional.gelu(x).sum(0),
+                         functional.cross_entropy(x, label), torch.special.ndtr(x), x.std(0), x.argmax(1),
+                         x.t().contiguous(), x.long().half(), (x[:, ::2] % 3).floor(), torch.special.logit(x, 0.1),
+                         ((x[:, None, :16] - x[None, :, :16]) ** 2).sum(-1).sqrt()):
+                for step in torch.plans.of(made).kernels:
+                    seen[str(step.loop)] = step.code
+    return list(seen.values())
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_no_kernel_of_a_program_calls_a_library(name):
+    emitter = Emitter(name)
+    code = emitter.object(render(kernel, f"k{i}", emitter.target) for i, kernel in enumerate(kernels_of_programs()))
+    assert undefined(code) <= ALLOWED | (set() if emitter.target.fma else WITHOUT_FMA)
