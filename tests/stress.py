@@ -43,7 +43,7 @@ def program(size, seed):
         out.append(loss.item())
     y = x.clone()
     y[1:3].mul_(2)
-    y.index_add_(0, torch.tensor([0, 1]), y[2:4])
+    y.index_add_(0, torch.tensor([0, 1]), y[2:4].clone())
     return [*out, round(y.sum().item(), 3), round(w.detach().abs().sum().item(), 2)]
 
 

@@ -208,7 +208,7 @@ def set_attributes(machine, made, state, base):
     machine.burn(32 * (len(state or ()) + len(slots or ())))
     for name in (*(state or ()), *(slots or ())):
         if type(name) is not str or name.startswith("__") and name.endswith("__") \
-                or base is not None and (not name.isidentifier() or hasattr(base, name)) \
+                or base is not None and (not name.isidentifier() or defines(base, name)) \
                 or base is Tensor and name in OURS:
             raise machine.broken(f"it sets {shown(name)} of a {type(made).__name__}")
         machine.burn_bytes(name)
@@ -222,7 +222,12 @@ def set_attributes(machine, made, state, base):
 
 def has_setstate(made):
     """Whether the class of `made` has a way of its own to take a state."""
-    return hasattr(type(made), "__setstate__")
+    return defines(type(made), "__setstate__")
+
+
+def defines(cls, name):
+    """Whether a class, or one that it comes from, has `name`; `hasattr` would look for names that are near."""
+    return any(name in vars(kind) for kind in cls.__mro__)
 
 
 # --- the table --------------------------------------------------
