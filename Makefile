@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 PY     := $(VENV)/bin/python
 
-.PHONY: run test executors processors conformance check docs bench clean
+.PHONY: run test executors processors pythons conformance check docs bench clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -20,6 +20,9 @@ executors: $(VENV)/.has-test          ## the same tests with each executor pinne
 processors: $(VENV)/.has-test         ## the tests of native code, compiled for each processor that this one can stand for
 	$(PY) -m tests.processors -n 2
 
+pythons: $(VENV)/.has-test            ## the tests that an interpreter can break, on the other Pythons of this machine
+	.ci/pythons $(VENV)
+
 conformance: $(VENV)/.has-conformance ## the same samples through PyTorch
 	$(PY) -m pytest -n 2 -q tests/torch
 
@@ -35,7 +38,7 @@ bench: $(VENV)/.has-conformance       ## one file per question, each prints its 
 	@set -e; for question in overhead speed scaling memory data curves; do echo "bench/$$question.py"; $(PY) bench/$$question.py; done
 
 clean:
-	rm -rf $(VENV) site examples/out build *.egg-info
+	rm -rf $(VENV) .venv-3.* site examples/out build *.egg-info
 
 # Debian and Ubuntu have venv in a package of its own. Without it, `python3 -m venv` would leave half a folder behind.
 $(PY):

@@ -10,7 +10,8 @@ _deterministic, _warn_only, _warn_always, _precision = False, False, False, "hig
 
 
 def use_deterministic_algorithms(mode, *, warn_only=False):
-    """Ask for results that are the same in every run. They are so here anyway: no operation depends on timing."""
+    """Ask for results that are the same every time. They are so here anyway: no operation depends on timing, on the
+    number of threads, or on what it is computed together with."""
     global _deterministic, _warn_only
     if not isinstance(mode, bool):
         raise TypeError(f"use_deterministic_algorithms(): argument 'mode' must be bool, not {type(mode).__name__}")

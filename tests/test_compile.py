@@ -1191,6 +1191,27 @@ def test_memory_that_numpy_holds_is_not_kept():
         y.sum().backward()
 
 
+@pytest.mark.parametrize("where", ["returned", "kept", "part of the result", "seen by a new view"])
+def test_an_old_gradient_that_is_still_seen_is_not_written_over(where):
+    weight, kept = torch.zeros(3, requires_grad=True), {"old": None}
+    weight.grad = torch.full((3,), -1.0)
+
+    def swap(x):
+        old, weight.grad = weight.grad, None
+        (weight * x).sum().backward()
+        if where == "kept":
+            kept["old"] = old
+        return {"returned": old, "kept": None, "part of the result": {"old": [old]},
+                "seen by a new view": old[:2]}[where]
+
+    compiled, seen = torch.compile(swap), []
+    for i in range(6):
+        out = compiled(torch.full((3,), float(i)))
+        seen.append(kept["old"] if where == "kept" else out["old"][0] if isinstance(out, dict) else out)
+        assert weight.grad.tolist() == [float(i)] * 3
+    assert [old[0].item() for old in seen] == [-1.0, 0.0, 1.0, 2.0, 3.0, 4.0]
+
+
 def test_under_a_profiler():
     import cProfile
 

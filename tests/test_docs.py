@@ -15,6 +15,8 @@ import ast
 import doctest
 import importlib
 import linecache
+import multiprocessing
+import os
 import re
 from pathlib import Path
 
@@ -29,6 +31,16 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 BLOCK = re.compile(r"^(?:<!-- *(?P<mark>[\w ./]+?) *-->\n+)?"
                    r"```(?P<kind>\w+)(?: (?P<file>\S+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+@pytest.fixture(autouse=True)
+def forked():
+    """The classes of a page are in no module that another process could import, so workers are forked."""
+    before = multiprocessing.get_start_method(allow_none=True)
+    if hasattr(os, "fork"):
+        multiprocessing.set_start_method("fork", force=True)
+    yield
+    multiprocessing.set_start_method(before, force=True)
 
 
 def doctest_of(text, name, path, line, namespace):

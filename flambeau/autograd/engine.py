@@ -274,10 +274,21 @@ def _accumulate(node, g, create_graph):
             modes.grad = before
     if leaf._post_hooks:
         for hook in list(leaf._post_hooks.values()):
-            hook(leaf)
+            given = hook(leaf)
+            if given is not None:
+                _refuse_given(given)
     if node.hooks:
         for hook in list(node.hooks.values()):
             hook((), (g,))
+
+
+def _refuse_given(given):
+    """A hook that runs after the gradient was added cannot change it any more."""
+    if isinstance(given, door.tensor):
+        raise RuntimeError("Tensor post accumulate grad hooks should return None. To change a gradient before it is "
+                           "added, use register_hook(); afterwards, write to tensor.grad inside of the hook.")
+    raise TypeError(f"expected Variable, but hook returned '{type(given).__name__}': a post accumulate grad hook "
+                    "returns None")
 
 
 def _apart(g, like):

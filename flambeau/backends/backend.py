@@ -114,8 +114,8 @@ def fresh(result, inputs):
 
 
 def owned(result, inputs):
-    """A contiguous array in memory of its own."""
-    if result.flags.c_contiguous and fresh(result, inputs):
+    """An array without holes in memory of its own."""
+    if result.flags.forc and fresh(result, inputs):
         return result
     return np.array(result, order="C", copy=True)
 

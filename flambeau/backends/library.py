@@ -41,7 +41,20 @@ from .convolve import convolve, convolve_weight
 from .gemm import Step, gemm
 from .pools import add_rows, drop, max_pool, scan
 
-__all__ = ["Step", "add_rows", "ask", "convolve", "convolve_weight", "drop", "gemm", "max_pool", "scan"]
+__all__ = ["Step", "add_rows", "ask", "convolve", "convolve_weight", "drop", "gemm", "max_pool", "product", "scan"]
+
+
+def product(dtype, a, b, c):
+    """The Step of c = a @ b, over operands and a result as (shape, strides), with leading dimensions that broadcast."""
+    batch = c[0][:-2]
+
+    def strides(shape, strides):
+        """(row stride, column stride, *strides of the batch dimensions)."""
+        lead = len(batch) - (len(shape) - 2)
+        outer = [0 if n == 1 else s for n, s in zip(shape[:-2], strides[:-2], strict=True)]
+        return strides[-2], strides[-1], *(0,) * lead, *outer
+
+    return gemm(*c[0][-2:], a[0][-1], dtype, strides(*a), strides(*b), strides(*c), batch)
 
 
 def ask(name, dtype, args, outs, params):

@@ -13,6 +13,13 @@ _ours: dict = {}                      # id of a code object → (the object, kep
 _user = None                          # the user's code object that was found last
 
 
+class Ended(Exception):
+    """Raised by a hook on what autograd keeps, to end the call that it came in the middle of.
+
+    The call then leaves behind what it would have written: PyTorch's hooks come after the operation.
+    """
+
+
 def here(inside=1):
     """The innermost line of the user's: (code, offset), or None. At least `inside` frames are known to be ours."""
     global _user

@@ -173,7 +173,8 @@ class Op(metaclass=Kind):
     returns = None
     lists = False             # whether an argument may be a list of tensors
     overwrites = False        # whether `ref` writes into its first array: it is given one that nobody else needs
-    creates = False           # with `out=`, that tensor says the dtype and device of the result
+    creates = False           # with `out=`, that tensor says the dtype and device of the result; "floating": but an
+                              # integer one for a floating input only beside `dtype=`
     blind = False             # whether the in-place form overwrites its tensor without reading it
     overlap_ok = False        # whether the in-place form may write to an expanded tensor; "deprecated": with a warning
     apart = False             # which operands may not overlap the tensor that is written, in place or as `out=`: True:

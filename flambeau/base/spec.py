@@ -234,6 +234,7 @@ def forget_unused():
             _interned.pop(key, None)
 
 
-def of_array(array):
-    """The contiguous spec of a NumPy array's dtype and shape."""
-    return spec(dtypes.from_numpy(np.dtype(array.dtype)), array.shape)
+def of_array(array, laid=False):
+    """The contiguous spec of a NumPy array's dtype and shape; `laid`: with its strides, where it has no holes."""
+    strides = tuple([s // array.itemsize for s in array.strides]) if laid and array.size else None
+    return spec(dtypes.from_numpy(np.dtype(array.dtype)), array.shape, strides)

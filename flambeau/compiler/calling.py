@@ -20,7 +20,7 @@ MAXIMUM_DEPTH = 60            # calls inside each other that are followed
 # Of C functions, those that ask an object for nothing but its identity or class.
 BY_IDENTITY = frozenset((isinstance, issubclass, id, callable, type))
 # Those that only hand on what they are given: what they give may hold Traced numbers.
-HANDING_ON = frozenset((zip, enumerate, reversed, list, tuple, iter, next, min, max, sum, abs, sorted, divmod, pow, map,
+HANDING_ON = frozenset((zip, enumerate, reversed, list, tuple, iter, next, min, max, sum, abs, sorted, divmod, map,
                         filter, functools.reduce, any, all))
 # Methods of containers that hand over, or hand on, what they are given, without looking at it.
 KEEPING = frozenset("append appendleft insert setdefault get pop popleft items keys values clear copy reverse sort "

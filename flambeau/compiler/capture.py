@@ -13,13 +13,13 @@ import numpy as np
 
 from ..autograd.modes import modes
 from ..autograd.node import checksum
-from ..backends.backend import execute
 from ..base import settings
 from ..base.errors import PACKAGE, here, line_of, warn
 from ..base.locks import new_lock
 from ..tensor.dispatch import _calls, _entries
 from ..tensor.tensor import Tensor
 from ..trace import plan as plans, value as values
+from ..trace.interpret import execute
 from ..trace.record import Trace, _at, _local, current, update
 from ..trace.value import Value
 from .follow import Follower

@@ -32,7 +32,8 @@ class Follower(Reading, Writing, Expressions, Calling):
         self.journal, self.book, self.varying = journal, book, varying
         self.proxies = {}             # edge → the Traced, or tuple with some, that copies see there
         self.stored = {}              # edge → the Traced, or tuple with some, that the call has put there
-        self.written = set()          # edges that the call has written to
+        self.put = set()              # edges that the call has written to
+        self.written = set()          # these, and those that somebody else may have written to
         self.bare = set()             # edges of numbers that somebody else can see: guarded by value
         self.published = {}           # id → container that the call has made and put where others see it
         self.effect = None            # the first thing that a replay would not repeat, in words
@@ -51,7 +52,7 @@ class Follower(Reading, Writing, Expressions, Calling):
         """Let go of everything: copies that live on hold the Follower."""
         self.journal = self.book = None
         self.proxies, self.stored, self.published, self._classes = {}, {}, {}, {}
-        self.bare, self.written = set(), set()
+        self.bare, self.written, self.put = set(), set(), set()
 
     def refuse(self, why):
         self.journal.refuse(why)

@@ -103,7 +103,10 @@ class Journal:
         self.refusal = self.refusal or why
 
     def path(self, thing):
-        return self.paths.get(id(thing)) or getattr(thing, "__name__", None) or type(thing).__name__
+        found = self.paths.get(id(thing))
+        if found is None and isinstance(thing, (type, types.ModuleType, types.FunctionType)):
+            found = thing.__name__
+        return found or type(thing).__name__
 
     # --- what is seen ------------------------------------------------------------------------------------------------
 
@@ -252,7 +255,7 @@ class Journal:
             yield None, thing, None, thing.__self__, f"{path}.__self__"
         elif isinstance(thing, types.SimpleNamespace) or not isinstance(thing, (type, types.ModuleType,
                                                                                 types.FunctionType)):
-            held = getattr(thing, "__dict__", None)
+            held = attributes_of(thing)
             if isinstance(held, dict) and not is_engine(type(thing)):
                 if id(thing) in self.loose:
                     self.refuse(f"{path} is handed to a function that is not followed, and may be asked for anything")
@@ -283,6 +286,17 @@ class Journal:
             self.refuse(f"{path} is an iterator, which gives something else every time; take from it outside")
         elif hasattr(cls, "__getitem__") or hasattr(cls, "__iter__"):
             self.refuse(f"{path} is a {cls.__name__}, and nobody would notice if its contents changed")
+
+
+def attributes_of(thing):
+    """The dictionary of an object's attributes; None if it has none. Asked so that no code of its class runs."""
+    get = type(thing).__getattribute__
+    if isinstance(get, types.FunctionType):
+        get = object.__getattribute__
+    try:
+        return get(thing, "__dict__")
+    except AttributeError:
+        return None
 
 
 def place_key(key):

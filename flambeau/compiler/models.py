@@ -72,6 +72,13 @@ def _number(kind):
     return model
 
 
+def _pow(follower, base, exponent, *modulus, **more):
+    if modulus or more:
+        return pow(*[follower.escape(a) for a in (base, exponent, *modulus)],
+                   **{name: follower.escape(a) for name, a in more.items()})
+    return follower.binary("**", base, exponent)
+
+
 def _bool(follower, *args):
     return bool(*[follower.truth(a) for a in args])
 
@@ -118,7 +125,7 @@ def _object_setattr(follower, thing, name, value):
 
 MODELS = {
     getattr: _getattr, hasattr: _hasattr, len: _len, type: _type, vars: _vars, dir: _dir, bool: _bool, dict: _dict,
-    float: _number(float), int: _number(int),
+    pow: _pow, float: _number(float), int: _number(int),
     setattr: lambda follower, thing, name, value: follower.store_attr(value, thing, follower.plain(name)),
     delattr: lambda follower, thing, name: follower.delete_attr(thing, follower.plain(name)),
     object.__setattr__: _object_setattr,

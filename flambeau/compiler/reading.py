@@ -5,11 +5,12 @@ import types
 
 from ..tensor.protocol import OURS
 from ..tensor.tensor import Tensor
-from .journal import MAPPINGS, MISSING, SEQUENCES, is_engine, short
+from .journal import MAPPINGS, MISSING, PLAIN, SEQUENCES, attributes_of, is_engine, short
 from .traced import TRACED, plain as fixed
 from .watch import is_engine_function, is_followed_file, is_ours
 
 FUNCTION_TYPES = (types.FunctionType, types.MethodType)
+LOOKED_UP = (types.FunctionType, staticmethod, classmethod, property)
 
 
 class Reading:
@@ -89,6 +90,10 @@ class Reading:
         if is_engine(cls):
             return
         if (cls, name) not in self.journal.lookups:
+            found = self._lookup(cls, name)
+            if not isinstance(found, LOOKED_UP):             # a descriptor, which getattr() of the class would ask
+                self._guard_lookup_static(cls, name, found)
+                return
             found = getattr(cls, name)
             self.journal.lookups[cls, name] = getattr(found, "__func__", found)
 
@@ -173,8 +178,10 @@ class Reading:
             if isinstance(getattr(kind, "__get__", None), types.FunctionType):
                 self._guard_lookup_static(cls, name, found)
                 return self.call(kind.__get__, (found, thing, cls))
-            return getattr(thing, name)
-        held = getattr(thing, "__dict__", None)
+            child = getattr(thing, name)                     # what C code computes
+            return self.place("slot", thing, name, f"{path}.{name}", child) if seen and isinstance(child, PLAIN) \
+                else child
+        held = attributes_of(thing)
         if isinstance(held, dict):
             if name in held:
                 return self.place("attribute", thing, name, f"{path}.{name}", held[name]) if seen else held[name]
@@ -191,11 +198,19 @@ class Reading:
             if isinstance(get, types.FunctionType):
                 return self.call(get, (found, thing, cls))
             return getattr(thing, name)
+        if seen:
+            for base in cls.__mro__:                         # one of these may get it later
+                if base.__module__ != "builtins" and not is_ours(base):
+                    journal.see(base, base.__name__)
+                    journal.missing(vars(base), name, base)
         getter = self._lookup(cls, "__getattr__")
         if isinstance(getter, types.FunctionType):
             self._guard_lookup(cls, "__getattr__")
             return self.call(getter, (thing, name))
-        return getattr(thing, name)
+        child = getattr(thing, name)
+        if seen:
+            self.refuse(f"where {path}.{name} stands cannot be seen")
+        return child
 
     def _guard_lookup_static(self, cls, name, found):
         """A descriptor, which `getattr` of the class would ask for something."""

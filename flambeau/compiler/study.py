@@ -99,7 +99,8 @@ class Study:
                 self.moves.append((edge, now))
             elif now is before or type(now) is type(before) and isinstance(now, PLAIN) \
                     and (now == before or now != now):
-                continue
+                if edge in self.capture.follower.put and isinstance(now, PLAIN) and edge.writable():
+                    self.moves.append((edge, now))           # a replay may find another number there
             elif isinstance(now, (Tensor, type(None))) and isinstance(before, (Tensor, type(None))) \
                     and edge.writable() and (edge.kind == "grad" or before is None or places[id(before)] == 1):
                 edge.loose = True                            # another tensor at every call: see Note [Loose]

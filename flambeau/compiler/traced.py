@@ -88,6 +88,16 @@ def plain(x):
     return x._value
 
 
+def computed(function, args):
+    """What `function` gives for the plain numbers; if it raises, they have to be these again for a replay."""
+    try:
+        return function(*(x._value if type(x) in TRACED else x for x in args))
+    except Exception:
+        for x in args:
+            plain(x)
+        raise
+
+
 def binary(sign, function, swapped=False):
     def method(self, other, *more):
         book = self._book
@@ -97,7 +107,7 @@ def binary(sign, function, swapped=False):
                 return function(*(plain(x) for x in ((other, self) if swapped else (self, other, *more))))
             return NotImplemented
         pair = (other, self) if swapped else (self, other)
-        value = function(*(x._value if type(x) in TRACED else x for x in pair))
+        value = computed(function, pair)
         if not book.writes():
             return value
         return book.made(value, f"{word(pair[0])} {sign} {word(pair[1])}", pair)
@@ -106,7 +116,7 @@ def binary(sign, function, swapped=False):
 
 def unary(text, function):
     def method(self):
-        value = function(self._value)
+        value = computed(function, (self,))
         return self._book.made(value, text.format(self._name), (self,)) if self._book.writes() else value
     return method
 
@@ -252,7 +262,7 @@ def keeps(op, at, a):
 def aware(function):
     """A function of `math` that writes down what it does with Traced numbers."""
     def form(*args):
-        value = function(*(a._value if type(a) in TRACED else a for a in args))
+        value = computed(function, args)
         book = next(a._book for a in args if type(a) in TRACED)
         text = f"math.{function.__name__}({', '.join(map(word, args))})"
         return book.made(value, text, args) if book.writes() else value

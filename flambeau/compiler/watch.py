@@ -72,9 +72,10 @@ def is_engine_function(f):
     return code is not None and not is_followed_file(code.co_filename)
 
 
-def is_ours(module):
-    """Whether a module is one of this package."""
-    return module.__name__.partition(".")[0] == __name__.partition(".")[0]
+def is_ours(thing):
+    """Whether a module, or a class, is one of this package."""
+    name = thing.__module__ if isinstance(thing, type) else thing.__name__
+    return name.partition(".")[0] == __name__.partition(".")[0]
 
 
 def effect_of(function):

@@ -3,7 +3,7 @@ import types
 
 from ..tensor.protocol import OURS
 from ..tensor.tensor import Tensor
-from .journal import MAPPINGS, MISSING, is_engine, short
+from .journal import MAPPINGS, MISSING, attributes_of, is_engine, short
 from .traced import NUMBERS, TRACED
 
 FUNCTION_TYPES = (types.FunctionType, types.MethodType)
@@ -17,8 +17,11 @@ class Writing:
         edge = self.journal.find(kind, holder, key)
         if edge is None:
             edge = self.journal.edge(kind, holder, key, before, path, blind=before is not MISSING)
+        elif not edge.asked:                                 # an argument's, which nobody has read
+            edge.blind = edge.asked = True
         self.stored.pop(edge, None)
         self.written.add(edge)
+        self.put.add(edge)
         if self._is_bare(edge):
             write(self.plain(value))
         elif type(value) in TRACED:
@@ -72,7 +75,7 @@ class Writing:
             return setattr(thing, name, self.plain(value))
         if not self._sees(thing):
             return write(thing, name, self.plain(value))
-        held = getattr(thing, "__dict__", None)
+        held = attributes_of(thing)
         if not isinstance(held, dict):
             return write(self.escape(thing), name, self.plain(value))
         if isinstance(thing, types.ModuleType):

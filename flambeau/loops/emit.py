@@ -254,13 +254,13 @@ class Emit:
         return self.call("abs", a.type, a, extra=", i1 false")
 
     def minimum(self, a, b):
-        """The lesser; NaN if either is NaN."""
+        """The lesser; NaN if either is NaN. Of two zeros the first, as LLVM has it where the second is a constant."""
         a, b = self.pair(a, b)
-        least = self.where(a < b, a, b)
-        return self.where(self.isnan(a), a, least) if a.type in ("f32", "f64") else least
+        least = self.where(b < a, b, a)
+        return self.where(self.isnan(b), b, least) if a.type in ("f32", "f64") else least
 
     def maximum(self, a, b):
-        """The greater; NaN if either is NaN."""
+        """The greater; NaN if either is NaN. Of two zeros the second."""
         a, b = self.pair(a, b)
         most = self.where(a > b, a, b)
         return self.where(self.isnan(a), a, most) if a.type in ("f32", "f64") else most
@@ -268,8 +268,8 @@ class Emit:
     def fmin(self, a, b):
         """The lesser; what is NaN does not count."""
         a, b = self.pair(a, b)
-        least = self.where(a < b, a, b)
-        return self.where(self.isnan(b), a, least) if a.type in ("f32", "f64") else least
+        least = self.where(b < a, b, a)
+        return self.where(self.isnan(a), b, least) if a.type in ("f32", "f64") else least
 
     def fmax(self, a, b):
         """The greater; what is NaN does not count."""

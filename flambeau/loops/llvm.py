@@ -117,7 +117,8 @@ class _Writer:
             if self.deps[e] >> self.vector & 1 and e not in inside:
                 inside.add(e)
                 todo.extend(e.args)
-        size = max([BYTES[e.type] for e in inside if e.op != "index"], default=4)
+        held = [e for one in passes for _, e in one.accs] if self.kernel.lanes == "reduced" else []
+        size = max([BYTES[e.type] for e in (*inside, *held) if e.op != "index"], default=4)
         cost = sum(20 if e.op in FUNCTIONS else 1 for e in inside)
         arg = any(kind.startswith("arg") for one in passes for kind, _ in one.accs)
         many = 1 if cost > 40 or arg else 2 if cost > 14 else 4
@@ -279,10 +280,18 @@ class _Writer:
     def _passes(self):
         k = self.kernel
         for number, one in enumerate(k.passes):
-            if k.lanes == "reduced":
-                self.wide = self.widths[number]
-            accs = [part for kind, e in one.accs for part in self._identity(kind, e, self._acc_lanes())]
+            along_rows = k.lanes == "reduced"
+            if along_rows:
+                self.wide = self.lanes = self.widths[number]
+            self.turns = [self._turns(kind, e) for kind, e in one.accs]
+            self.parts = [1 + kind.startswith("arg") for kind, _ in one.accs]      # a place beside the value
+            accs = [part for (kind, e), turns in zip(one.accs, self.turns, strict=True)
+                    for part in self._identity(kind, e, self.lanes) * turns]
+            if along_rows:
+                self.lanes = 1
             accs = self._walk(list(range(k.kept, k.kept + k.reduced)), one, accs)
+            if along_rows:
+                accs = self._folded(one, accs)
             known, i = self.scopes[-1].known, 0
             for j, (kind, _) in enumerate(one.accs):
                 arg = kind.startswith("arg")
@@ -290,8 +299,16 @@ class _Writer:
                 i += 1 + arg
         self._stores(k.finals)
 
-    def _acc_lanes(self):
-        return self.lanes if self.kernel.lanes == "kept" else 1
+    def _turns(self, kind, e):
+        """How many vectors an accumulator has that take turns.
+
+        The lanes of a reduction along rows are as many as its kernel's `vectors` say, so that its order is the same in
+        every kernel (see Note [One order] in trace/order.py). Where the work allows fewer at a time, the vectors that
+        make them up take turns: each step adds to the first and puts it at the end of the line.
+        """
+        if self.kernel.lanes != "reduced" or e.type not in ("f32", "f64") or kind.startswith("arg"):
+            return 1
+        return self.target.vector_bytes // BYTES[e.type] * self.kernel.vectors // self.wide
 
     def _identity(self, kind, e, lanes):
         """What an accumulator starts with; for the place of an extreme also a place."""
@@ -321,18 +338,39 @@ class _Writer:
         if d != self.vector:
             return self._reduced_loop(d, rest, one, accs, start, stop, 1)
         middle = start + ((stop - start) & e.const(-self.wide, "i64"))
-        wide = []
-        for kind, value in one.accs:
-            wide.extend(self._identity(kind, value, self.wide))
         self.lanes = self.wide
-        wide = self._reduced_loop(d, rest, one, wide, start, middle, self.wide)
-        wide = self._reduced_loop(d, rest, one, wide, middle, stop, self.wide, masked=True)
+        accs = self._reduced_loop(d, rest, one, accs, start, middle, self.wide)
+        accs = self._reduced_loop(d, rest, one, accs, middle, stop, self.wide, masked=True)
         self.lanes = 1
+        return self._in_turn_again(accs, start, stop)
+
+    def _in_turn_again(self, accs, start, stop):
+        """The accumulators after a row, the vector whose turn was first at the first place again."""
+        most = max(self.turns, default=1)
+        if most == 1:
+            return accs
+        e = self.scopes[-1].emit
+        done = e.idiv(stop - start + (self.wide - 1), e.const(self.wide, "i64"))
+        back = (0 - done) & (most - 1)
+        return self._loop(e.const(0, "i64"), back, 1, accs, lambda _, carried: self._turned(carried))
+
+    def _turned(self, accs):
+        """Every accumulator with the next vector's turn."""
+        out, i = [], 0
+        for turns, parts in zip(self.turns, self.parts, strict=True):
+            out += [*accs[i + 1:i + turns], accs[i]] if turns > 1 else accs[i:i + parts]
+            i += turns * parts
+        return out
+
+    def _folded(self, one, accs):
+        """All lanes of every accumulator made one; its vectors side by side first."""
         i, out = 0, []
-        for kind, _ in one.accs:
-            n = 1 + kind.startswith("arg")
-            out.extend(self._combine(kind, accs[i:i + n], self._fold(kind, wide[i:i + n])))
-            i += n
+        for (kind, _), turns, parts in zip(one.accs, self.turns, self.parts, strict=True):
+            mine, i = accs[i:i + turns * parts], i + turns * parts
+            while len(mine) > parts:
+                half = len(mine) // 2
+                mine = [x for a, b in zip(mine[:half], mine[half:], strict=True) for x in self._combine(kind, [a], [b])]
+            out.extend(self._fold(kind, mine))
         return out
 
     def _reduced_loop(self, d, rest, one, accs, start, stop, step, masked=False):
@@ -349,7 +387,7 @@ class _Writer:
 
     def _body(self, one, accs):
         i, out = 0, []
-        for kind, e in one.accs:
+        for j, (kind, e) in enumerate(one.accs):
             value = self.value(e)
             emit = self.scopes[-1].emit
             lanes = accs[i].lanes
@@ -363,8 +401,9 @@ class _Writer:
                 out.extend(self._combine(kind, accs[i:i + 2], [value, place]))
                 i += 2
             else:
-                out.extend(self._combine(kind, accs[i:i + 1], [value]))
-                i += 1
+                turns = self.turns[j]
+                out.extend([*accs[i + 1:i + turns], *self._combine(kind, accs[i:i + 1], [value])])
+                i += turns
         self._stores(one.stores)
         return out
 

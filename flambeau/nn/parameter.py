@@ -78,8 +78,8 @@ class Buffer(Tensor, metaclass=MarkedType):
 
     >>> net = torch.nn.Module()
     >>> net.mean = torch.nn.Buffer(torch.zeros(2))
-    >>> net.state_dict()
-    OrderedDict([('mean', tensor([0., 0.]))])
+    >>> dict(net.state_dict())
+    {'mean': tensor([0., 0.])}
     """
 
     _marked_by = "_is_buffer"
@@ -138,7 +138,8 @@ class UninitializedTensorMixin:
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
-        if getattr(func, "__name__", "").strip("_") not in {name.strip("_") for name in cls._allowed}:
+        attribute = func.__class__.__name__ == "method-wrapper"
+        if not attribute and getattr(func, "__name__", "").strip("_") not in {name.strip("_") for name in cls._allowed}:
             raise _unusable(cls, func)
         with DisableTorchFunctionSubclass():
             made = func(*args, **(kwargs or {}))
@@ -153,18 +154,6 @@ def _unusable(cls, func):
                       f"`LazyModule` or explicitly manipulating `torch.nn.parameter.{cls.__name__}` objects. When "
                       "using LazyModules Call `forward` with a dummy batch to initialize the parameters before calling "
                       "torch functions")
-
-
-def _refusing(name):
-    def refused(self, *args, **kwargs):
-        raise _unusable(type(self), getattr(Tensor, name))
-    return refused
-
-
-# Methods of Tensor itself, which no `__torch_function__` comes to see.
-for _name in ("numel", "nelement", "dim", "ndimension", "stride", "requires_grad_", "backward", "__len__", "item",
-              "tolist"):
-    setattr(UninitializedTensorMixin, _name, _refusing(_name))
 
 
 class UninitializedParameter(UninitializedTensorMixin, Parameter):  # type: ignore[misc]

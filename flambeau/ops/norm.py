@@ -8,7 +8,7 @@ A view (seen, over, lay) says where: the shape that the input is seen in, the di
 the weight lies beside it.
 """
 from ..base import dtypes, shapes
-from ..base.errors import need
+from ..base.errors import Ended, need
 from ..base.op import Composite, Op, refuse
 from ..base.spec import spec
 from .reduce import mean_of
@@ -395,13 +395,22 @@ def normalised(input, weight, bias, mean, var, training, momentum, eps):
     if not training:
         need(mean is not None and var is not None, "running_mean and running_var must be defined in evaluation mode")
         return _fixed_norm(input, weight, bias, mean, var, eps)
-    out, batch_mean, batch_var = _batch_norm(input, weight, bias, eps)
+    try:
+        out, batch_mean, batch_var = _batch_norm(input, weight, bias, eps)
+    except Ended:
+        update_running(mean, var, input, *_batch_norm(input.detach(), None, None, eps)[1:], momentum)
+        raise
+    update_running(mean, var, input, batch_mean, batch_var, momentum)
+    return out
+
+
+def update_running(mean, var, input, batch_mean, batch_var, momentum):
+    """Move the running statistics, where there are any, toward those of the batch."""
     if mean is not None:
         toward(mean, batch_mean, momentum)
     if var is not None:
         count = input.numel() // max(input.spec.shape[1], 1)
         toward(var, batch_var.detach() * (count / max(count - 1, 1)), momentum)
-    return out
 
 
 def toward(running, batch, momentum):
@@ -510,6 +519,7 @@ class _normalize(Layer):
     """`input` divided by its p-norm over `dim`, at least `eps`."""
 
     names = "nn.functional.normalize"
+    forms = "function out"
 
     def of(input, p=2.0, dim=1, eps=1e-12, out=None):
         return input / input.norm(p, dim, keepdim=True).clamp_min(eps).expand_as(input)

@@ -687,6 +687,10 @@ class histogram(Op):
         hist = xp.bincount(at, weights, minlength=size)[:size].astype(input.dtype)
         return hist / (hist.sum() * xp.diff(edges)) if density else hist, edges
 
+    def d_input(g):  raise NotImplementedError("derivative for aten::histogram is not implemented")
+    def d_bins(g):   raise NotImplementedError("derivative for aten::histogram is not implemented")
+    def d_weight(g): raise NotImplementedError("derivative for aten::histogram is not implemented")
+
 
 def outer_edges(xp, x, low, high, widen, name, given=False):
     """The range of a histogram: as given, of the data if it is empty, widened if that is a single point."""

@@ -58,10 +58,13 @@ class constant_pad_nd(Op):
              f"input. Pad length is {len(pad)} while the input has {input.ndim} dimensions.")
         shape = list(input.shape)
         for d in range(len(pad) // 2):
+            cut = min(pad[2 * d], 0) + min(pad[2 * d + 1], 0)
             shape[-1 - d] += pad[2 * d] + pad[2 * d + 1]
             need(shape[-1 - d] >= 0, f"The input size {input.shape[-1 - d]}, plus negative padding {pad[2 * d]} and "
                                      f"{pad[2 * d + 1]} resulted in a negative output size, which is invalid. Check "
                                      f"dimension {input.ndim - 1 - d} of your input.")
+            need(input.shape[-1 - d] + cut >= 0, f"narrow(): length must be non-negative: padding of {pad[2 * d]} and "
+                 f"{pad[2 * d + 1]} cuts {-cut} from dimension {input.ndim - 1 - d} of size {input.shape[-1 - d]}.")
         return spec(input.dtype, tuple(shape), kept_layout(input, shape), input.device)
 
     def ref(xp, input, pad, value=0):
@@ -134,6 +137,7 @@ def mirrored(input, pad, mode):
                  f"({before}, {after}) at dimension {input.dim() - 1 - d} of input {list(input.shape)}")
         need(out >= 0 and (mode != "circular" or out == 0 or size + min(before, 0) + min(after, 0) > 0),
              f"Negative padding value is resulting in an empty dimension: {size} plus {before} and {after}")
+        need(out > 0 or n > 1 or mode == "circular", f"input (W: {size}) is too small. Calculated output W: {out}")
         maps.insert(0, (mode, size, out, before, *[after] * (mode == "circular")))
     return MIRRORED[mode][n - 1](input, tuple(maps))
 

@@ -17,6 +17,11 @@ def suited(x, *given):
     return [t if t is None or t.spec.dtype is x.spec.dtype else t.to(x.spec.dtype) for t in given]
 
 
+def in_wider(x, state):
+    """`x` in the dtype of the state it is added to, where that is wider: autocast lowers products, and no sums."""
+    return x.to(state.spec.dtype) if state.spec.dtype.itemsize > x.spec.dtype.itemsize else x
+
+
 def own(states):
     """A copy where backward needs the states as they are, since what a function gives may be written to."""
     return states.clone() if states.requires_grad else states
@@ -30,19 +35,29 @@ def rnn_layer(relu, rows, state, weights, sizes, reverse):
 
 def gru_layer(rows, state, weights, sizes, reverse):
     w_ih, w_hh, b_ih, b_hh = weights
-    x = linear(rows, w_ih, b_ih)
+    x = in_wider(linear(rows, w_ih, b_ih), state[0])
     return _gru_layer(x, *suited(x, *state, w_hh, b_hh), sizes, reverse)[:1]
 
 
 def lstm_layer(rows, state, weights, sizes, reverse):
     w_ih, w_hh, b_ih, b_hh, project = weights
     x = linear(rows, w_ih, None if b_ih is None else b_ih + b_hh)
-    return _lstm_layer(x, *suited(x, *state, w_hh, project), sizes, reverse)[:2]
+    if project is None:                           # a whole layer: in PyTorch one operation, in the lower precision
+        return _lstm_layer(x, *suited(x, *state, w_hh, project), sizes, reverse)[:2]
+    wide = in_wider(x, state[1])
+    states, cells, _ = _lstm_layer(wide, *suited(wide, *state, w_hh, project), sizes, reverse)
+    return *suited(x, states), cells
+
+
+def lstm_step(rows, state, weights, sizes, reverse):
+    w_ih, w_hh, b_ih, b_hh = weights
+    x = in_wider(linear(rows, w_ih, None if b_ih is None else b_ih + b_hh), state[1])
+    return _lstm_layer(x, *suited(x, *state, w_hh), None, sizes, reverse)[:2]
 
 
 LAYERS = {
     "rnn_tanh": lambda *given: rnn_layer(False, *given), "rnn_relu": lambda *given: rnn_layer(True, *given),
-    "gru": gru_layer, "lstm": lstm_layer,
+    "gru": gru_layer, "lstm": lstm_layer, "lstm_cell": lstm_step,
 }
 
 
@@ -183,4 +198,4 @@ class lstm_cell(Composite):
     lists = True
 
     def of(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
-        return cell("lstm", 4, input, tuple(hx), w_ih, w_hh, b_ih, b_hh, None)
+        return cell("lstm_cell", 4, input, tuple(hx), w_ih, w_hh, b_ih, b_hh)

@@ -208,12 +208,13 @@ class nansum(Op):
     """The sum over `dim` with NaN counted as zero."""
 
     forms = "function method out"
-    creates = True                                    # `out` says the dtype, if no argument does
+    creates = "floating"                              # `out` says the dtype, if no argument does
 
     def meta(input, dim=None, keepdim=False, *, dtype=None):
         need(not input.dtype.is_complex, "nansum on CPU does not support complex inputs")
         out = integral_sum(input, dtype)
-        not_for(out, "complex", "nansum_cpu")
+        if not input.dtype.is_integral:
+            not_for(out, "complex", "nansum_cpu")
         return reduced(input, dim, keepdim, out)
 
     def ref(xp, input, dim=None, keepdim=False, *, dtype=None):
@@ -273,11 +274,13 @@ class nanmean(Composite):
     """The mean over `dim` of the elements that are not NaN."""
 
     forms = "function method out"
-    creates = True
+    creates = "floating"
 
     def of(input, dim=None, keepdim=False, *, dtype=None):
         need(input.dtype.category >= 2, "nanmean(): expected input to have floating point or complex dtype but got "
              f"{input.dtype.cname}")
+        need(dtype is None or not dtypes.given(dtype).is_integral, "nanmean(): a mean is no whole number; expected "
+             f"dtype to be floating point or complex, got {dtype}")
         held = input.detach().isnan().logical_not().sum(dim, keepdim)
         return nansum(input, dim, keepdim, dtype=dtype) / held
 

@@ -19,7 +19,8 @@ class _nonzero(Op):
     def meta(input): return None
 
     def ref(xp, input):
-        return xp.stack(xp.nonzero(input), axis=1) if input.ndim else xp.zeros((int(input != 0), 0), xp.int64)
+        # one dimension after the other in memory, as PyTorch has it: strides (1, n)
+        return xp.stack(xp.nonzero(input)).T if input.ndim else xp.zeros((int(input != 0), 0), xp.int64)
 
 
 class _nonzero_tuple(Op):

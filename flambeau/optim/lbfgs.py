@@ -87,7 +87,8 @@ class Search:
                     raise RuntimeError(f"only 'strong_wolfe' is supported as line_search_fn, got {search!r}")
                 start = [p.clone() for p in self.params]
                 point = strong_wolfe(lambda t, d=direction, x=start: self._probe(x, t, d), float(far),
-                                     Point(0.0, loss, grad, slope), largest(direction))
+                                     Point(0.0, loss, grad, slope), largest(direction),
+                                     most=group["max_eval"] - self.evaluations)
                 loss, grad, far = point.loss, point.grad, point.at
                 state["t"] = far
                 self._move(direction, far)

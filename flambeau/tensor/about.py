@@ -102,7 +102,7 @@ def numel(input):
     >>> torch.numel(torch.ones(2, 3))
     6
     """
-    return the(input).spec.numel
+    return the(input).numel()
 
 
 def get_device(input):

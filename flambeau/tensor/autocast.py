@@ -42,9 +42,11 @@ FLOAT32 = """
     fft.hfft fft.ihfft stft
 """.split()
 WIDEST = "cat stack index_copy".split()
+AS_IS = ["_trilinear"]        # a kernel of PyTorch's own; here it is made of products, which are not to be cast
 
-_KIND = {**dict.fromkeys(LOWER, "lower"), **dict.fromkeys(FLOAT32, "float32"), **dict.fromkeys(WIDEST, "widest")}
-listed: dict = {}             # operation → "lower", "float32" or "widest"
+_KIND = {**dict.fromkeys(LOWER, "lower"), **dict.fromkeys(FLOAT32, "float32"), **dict.fromkeys(WIDEST, "widest"),
+         **dict.fromkeys(AS_IS, "as is")}
+listed: dict = {}             # operation → "lower", "float32", "widest" or "as is"
 
 
 def note(op, names):
@@ -100,6 +102,8 @@ class resumed:
 
 def arguments(kind, args, kwargs):
     """The arguments of a call as autocast hands them on."""
+    if kind == "as is":
+        return args, kwargs
     if kind == "lower":
         target = modes.autocast
     elif kind == "float32":

@@ -519,7 +519,7 @@ def _run_now(entry, op, args, inputs, params):
         raise
     storages = []
     for i, array in enumerate(made):
-        kind = entry.outs[i] if entry.outs is not None else of_array(array)
+        kind = entry.outs[i] if entry.outs is not None else of_array(array, laid=True)
         storages.append(Storage.of(Value.of(array, kind), kind.nbytes, kind.device))
     return storages
 

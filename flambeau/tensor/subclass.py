@@ -4,6 +4,10 @@ A call with a subclass among its arguments goes to that class's `__torch_functio
 `func` is the public function or method. The one that every subclass inherits runs `func` with the overrides set aside
 and gives the results the subclass's type.
 """
+import functools
+import inspect
+import types
+
 from ..autograd.modes import modes
 from ..base.op import Op
 from .dispatch import _open, _overrides
@@ -36,7 +40,7 @@ def default_torch_function(cls, func, types, args, kwargs):
     return converted(made, cls, ours, tuple(_open(args)) if ours else ())
 
 
-nowrap: set = set()           # functions whose results stay as they are
+nowrap: set = {Tensor.grad.__get__}      # functions whose results stay as they are
 
 
 def converted(made, cls, fresh, args):
@@ -75,6 +79,62 @@ def opted_out(func, types, args=(), kwargs=None):
 opted_out.opted_out = True
 
 
+# --- what is no operation --------------------------------------------------
+
+
+# Left alone by PyTorch too: how an object is made, told from others, and kept.
+UNASKED = frozenset("""__new__ __init__ __init_subclass__ __torch_function__ __hash__ __class__ __dict__ __doc__
+    __module__ __weakref__ __getattr__ __getattribute__ __setattr__ __delattr__ __array_priority__
+    as_subclass""".split())
+
+
+FORMS = f"{__package__}.forms"            # the module of operations' methods and operators, which ask for themselves
+
+
+def ask(cls):
+    """Have a class with a `__torch_function__` of its own asked about Tensor's attributes and methods, too.
+
+    Operations ask for themselves. `shape`, `size()` or `len()` would pay for the question on every plain tensor, so it
+    is the class that gets forms which ask, in the place of all that it has from Tensor.
+    """
+    handler = getattr(cls.__torch_function__, "__func__", cls.__torch_function__)
+    if handler is Tensor.__torch_function__.__func__ or not _overrides(cls):
+        return
+    for name, plain in vars(Tensor).items():
+        ours = name.startswith("_") and not name.endswith("__") and name not in ("_version", "_is_view")
+        if ours or name in UNASKED or getattr(plain, "__module__", None) == FORMS:
+            continue
+        if inspect.getattr_static(cls, name) is plain:
+            if isinstance(plain, property):
+                setattr(cls, name, _asking_property(plain))
+            elif isinstance(plain, types.FunctionType):
+                setattr(cls, name, _asking_method(plain))
+
+
+def _asking_method(plain):
+    @functools.wraps(plain)
+    def method(self, *args, **kwargs):
+        if not overloaded((self,)):
+            return plain(self, *args, **kwargs)
+        return handle_torch_function(plain, (self, *args), self, *args, **kwargs)
+    return method
+
+
+def _asking_property(plain):
+    """`func` is then `Tensor.shape.__get__`, or `__set__`, as in PyTorch."""
+    def get(self):
+        if not overloaded((self,)):
+            return plain.__get__(self)
+        return handle_torch_function(plain.__get__, (self,), self)
+
+    def set(self, value):
+        if not overloaded((self,)):
+            return plain.__set__(self, value)
+        return handle_torch_function(plain.__set__, (self,), self, value)
+
+    return property(get, set if plain.fset is not None else None, plain.fdel, plain.__doc__)
+
+
 # --- for functions written outside --------------------------------------------------
 
 
@@ -104,7 +164,7 @@ def handle_torch_function(public_api, relevant_args, *args, **kwargs):
         got = type(a).__torch_function__(public_api, types, args, kwargs)
         if got is not NotImplemented:
             return got
-    name = f"{public_api.__module__}.{getattr(public_api, '__name__', public_api)}"
+    name = f"{getattr(public_api, '__module__', 'torch')}.{getattr(public_api, '__name__', public_api)}"
     raise TypeError(f"no implementation found for '{name}' on types that implement __torch_function__: "
                     f"{[t.__name__ for t in types]}")
 

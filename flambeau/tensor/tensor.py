@@ -67,6 +67,8 @@ class Tensor(metaclass=TensorType):
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
+        from .subclass import ask
+        ask(cls)
 
     def __getattr__(self, name):
         """Only where there is no such attribute: the error says which name is near, and whether PyTorch has it."""
@@ -400,8 +402,9 @@ class Tensor(metaclass=TensorType):
         self.storage, self.spec, self.offset = other.storage, other.spec, other.offset
         self._seen = other.storage.version
 
-    @classmethod
+    @staticmethod
     def _make_subclass(cls, data, require_grad=False):
+        """`data` without its history as an object of class `cls`, as a leaf; PyTorch's name, which programs use."""
         made = data.detach().as_subclass(cls)
         made._requires_grad = require_grad
         return made

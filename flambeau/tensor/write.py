@@ -380,6 +380,10 @@ def into(op, args, kwargs, out):
         if op.apart:
             refuse_overlap(op, o, args, kwargs)
     if op.creates:
+        if op.creates == "floating" and kwargs.get("dtype") is None and outs[0].spec.dtype.is_integral \
+                and not args[0].spec.dtype.is_integral:
+            raise NotImplementedError(f"\"{op.__name__}_cpu\" not implemented for '{outs[0].spec.dtype.cname}'"
+                                      + said(outs[0]))
         kwargs = _as_out(op, kwargs, outs[0])
     elif kwargs.get("dtype") is not None and dtypes.given(kwargs["dtype"]) is not outs[0].spec.dtype:
         raise RuntimeError(f"Expected out tensor to have dtype {dtypes.given(kwargs['dtype'])}, but got "

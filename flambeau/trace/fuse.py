@@ -6,8 +6,10 @@ walks the same positions; else it starts a group of its own and finds its argume
 of their ranks, and read memory only of groups of lower rank.
 """
 from ..base.shapes import contiguous_strides, view_strides
+from ..base.spec import spec as make_spec
 from ..loops.ir import FUNCTIONS
-from .lower import Node
+from .lower import Node, lies
+from .order import order_of, walk_of
 
 LEAVES = frozenset(("input", "number", "const", "index"))
 SEEN = frozenset(("reshape", "expand", "permute"))
@@ -17,18 +19,18 @@ APART = frozenset(("opaque", "gemm", "update", "concat", "library"))  # a step o
 GIVEN = frozenset(("result", "output"))          # one of several things that such a step makes
 MANY_NODES = 600              # a group is closed when it has so many
 FEW_NUMBERS = 16              # a single number made of no more operations than this is not kept but computed again
-LONG = 1 << 16                # a reduction is cut into blocks of about so many elements where there are few of them
 
 
 class Group:
     """Nodes that run as one kernel; or, with `opaque`, one operation that reads and writes memory."""
 
-    __slots__ = ("rank", "dims", "reduced", "nodes", "deps", "users", "held", "opaque", "closed", "cut")
+    __slots__ = ("rank", "dims", "reduced", "walk", "nodes", "deps", "users", "held", "opaque", "closed", "cut")
 
     def __init__(self, rank, opaque=None):
         self.rank, self.opaque = rank, opaque
         self.dims = {}            # dimension → size; dimensions are numbered as they come
         self.reduced = None       # the set of dimensions reduced over, once there is a reduction
+        self.walk = None          # in which order: see Note [One order] in order.py
         self.nodes = []
         self.deps, self.users = set(), set()
         self.held = set()         # groups whose results must stand in memory before this one starts
@@ -49,6 +51,7 @@ class Group:
             node.axes = [_replaced(axis, dim, (a, b)) for axis in node.axes]
         if self.reduced is not None and dim in self.reduced:
             self.reduced = (self.reduced - {dim}) | {a, b}
+            self.walk = self.walk.split(dim, (a, b))
         return a, b
 
     @property
@@ -71,7 +74,7 @@ class Fuser:
         self.apart = {graph.start + number for number in apart}      # nodes that stand in memory, nobody after them
         self.rank = 0
         self.cuts = {}            # (shape, dimensions, blocks) of a reduction that was cut → its group and axes
-        nodes = self._needed(graph, wanted)
+        nodes = self.needed(graph, wanted)
         self.viewed = {id(node.args[0]) for node in nodes if node.op == "view"}
         for slot in wanted:
             node = graph.slots.get(slot)
@@ -83,7 +86,7 @@ class Fuser:
         self.groups.sort(key=lambda g: g.rank)
 
     @staticmethod
-    def _needed(graph, wanted):
+    def needed(graph, wanted):
         """All nodes that the wanted slots come from, arguments first."""
         seen, todo = {}, [graph.slots[s] for s in wanted if s in graph.slots]
         while todo:
@@ -111,6 +114,8 @@ class Fuser:
         elif op in GIVEN:
             node.group, node.stored = node.args[0].group, True
         elif node.number in self.apart:
+            if op == "reduce":
+                self._lay_down(node.args[0])
             self._start(node)
             node.stored = True
             if node.group is not None:
@@ -130,6 +135,14 @@ class Fuser:
             self._store(root(node))
         elif node.op not in LEAVES and node.op != "view":
             node.stored = True
+
+    def _lay_down(self, arg):
+        """Have what a reduction reads kept in memory, in the order that it goes through it."""
+        base = root(arg)
+        if base.op not in LEAVES and base.op != "view" and base.op not in APART and base.op not in GIVEN:
+            base.stored = True
+            if base.layout is None:
+                base.layout = make_spec(base.dtype, base.shape, lies(base))
 
     def _store_seen(self, arg, reader):
         """An operand that must stand in memory; numbers are written there first."""
@@ -237,6 +250,8 @@ class Fuser:
         covered = {d for axis in axes for d in axis}
         if covered != group.dims.keys() and (group.reduced is None or covered != group.kept):
             return False
+        if group.walk is not None and not _follow(group, group.walk, [(node, axes)]):
+            return False
         node.axes, node.group = axes, group
         group.nodes.append(node)
         self._note_reads(group, node)
@@ -307,15 +322,17 @@ class Fuser:
             return
         to = {axis[0]: mine[0] for axis, mine in zip(theirs, node.axes, strict=True) if axis}
         if other.reduced is not None:
-            if group.reduced is None or {to[d] for d in other.reduced} != group.reduced:
+            if group.reduced is None or other.walk.renamed(to) != group.walk:
                 return
         for one in group.nodes:               # what was read from memory in its own way must be met in the same place
             for arg in one.args:
                 if root(arg).group is other and not same_place(walk(one, arg), axes_of(arg, other), to):
                     return
-        for one in other.nodes:
-            one.axes = [tuple(to[a] for a in axis) for axis in one.axes]
-            one.group = group
+        renamed = [(one, [tuple(to[a] for a in axis) for axis in one.axes]) for one in other.nodes]
+        if group.walk is not None and not _follow(group, group.walk, renamed):
+            return
+        for one, axes in renamed:
+            one.axes, one.group = axes, group
         group.nodes = other.nodes + group.nodes
         group.deps |= other.deps
         group.deps -= {other, group}
@@ -389,6 +406,8 @@ class Fuser:
             copy.group, copy.axes = group, list(walked)
             made[id(node)] = copy
             order.append(copy)
+        if group.walk is not None and not _follow(group, group.walk, [(copy, copy.axes) for copy in order]):
+            return None
         for copy in order:
             group.nodes.append(copy)
             self._note_reads(group, copy)
@@ -430,10 +449,13 @@ class Fuser:
             return False
         if {d for axis in axes for d in axis} != group.dims.keys():
             return False
-        over = {d for at in node.attr[1] for d in axes[at]}
-        if group.reduced is not None and group.reduced != over:
+        if group.reduced is not None and group.reduced != {d for at in node.attr[1] for d in axes[at]}:
             return False
         if group.reduced is None and any(n.stored and n.op == "reduce" for n in group.nodes):
+            return False
+        walk = walk_of(node.order, axes)
+        if group.walk is not None and group.walk != walk \
+                or group.walk is None and not _follow(group, walk, [(one, one.axes) for one in group.nodes]):
             return False
         self._reduce(node, group, axes)
         return True
@@ -441,21 +463,22 @@ class Fuser:
     def _reduce(self, node, group, axes):
         """Put a reduction into the group whose dimensions `axes` its argument walks; cut it if it is long and few."""
         kind, dims = node.attr
-        over = {d for at in dims for d in axes[at]}
-        blocks = self._blocks(node, group, over)
-        if blocks and group.reduced is None:
-            twin = self.cuts.get((node.args[0].shape, dims, blocks))
-            if twin is not None and not group.nodes and self._ranks_allow(node, twin[0]):
+        blocks = node.order.blocks
+        if blocks:
+            twin = self.cuts.get((node.args[0].shape, dims, node.order))
+            if twin is not None and not group.nodes and self._ranks_allow(node, twin[0]) \
+                    and _follow(twin[0], twin[0].walk, [(node, twin[1])]):
                 self.groups.remove(group)                # another one over the same positions: walk them once
                 group, axes = twin
-                over = group.reduced
-            self.cuts[node.args[0].shape, dims, blocks] = group, axes
+            self.cuts[node.args[0].shape, dims, node.order] = group, axes
             part = Node("partial", node.dtype, (*node.shape, blocks), node.args, (kind, dims))
             last = Node("reduce", node.dtype, (*node.shape, 1), (part,), (kind, (node.ndim,)))
             seen = Node("reshape", node.dtype, node.shape, (last,))
             part.number, last.number = node.number - 0.4, node.number - 0.2     # before all that reads the node
+            last.order = order_of(part.shape, (node.ndim,), contiguous_strides(part.shape))
             node.op, node.args, node.attr = "copy", (seen,), None
-            group.reduced, group.cut, group.closed = over, blocks, True
+            group.reduced, group.walk = {d for at in dims for d in axes[at]}, walk_of(node.order, axes)
+            group.cut, group.closed = blocks, True
             part.axes = axes
             part.group, part.stored = group, True
             group.nodes.append(part)
@@ -464,51 +487,35 @@ class Fuser:
             self._start(last)
             self._join_or_open(node)
             return
-        group.reduced = over
+        group.reduced, group.walk = {d for at in dims for d in axes[at]}, walk_of(node.order, axes)
         node.axes = axes
         node.group = group
         group.nodes.append(node)
         self._note_reads(group, node)
         self._settle_reads(group, node)
 
-    @staticmethod
-    def _blocks(node, group, over):
-        """Into how many blocks to cut a reduction, by sizes alone, so that all threads have work; 0 for not at all."""
-        if node.attr[0].startswith("arg"):
-            return 0
-        long, few = 1, 1
-        for d, n in group.dims.items():
-            if d in over:
-                long *= n
-            else:
-                few *= n
-        if lanes_along(node, group, over) == "reduced":
-            return min(-(-long // LONG), 256) if few < 16 and long >= 2 * LONG else 0
-        return min(-(-long * few // LONG), 64) if few <= 1024 and long * few >= 4 * LONG and long >= 256 else 0
 
-
-def lanes_along(node, group, over):
-    """Whether memory runs along the reduced dimensions or the kept ones, by the first full-sized memory read."""
-    arg = node.args[0]
-    todo, looked = [arg], 0
-    while todo and looked < 50:
-        node, looked = todo.pop(), looked + 1
-        if node.numel == arg.numel:
-            seen = memory(node) if not (node.group is group and node.op not in MEMORY) else None
-            if seen is not None and node.shape == arg.shape:
-                strides = seen[1]
-                dims = [d for d, s in enumerate(strides) if s == 1 and node.shape[d] != 1]
-                return "reduced" if dims and _reduced_dim(arg, dims[-1], group, over) else "kept"
-        todo.extend(node.args)
-    return "reduced" if _reduced_dim(arg, arg.ndim - 1, group, over) else "kept"
-
-
-def _reduced_dim(arg, d, group, over):
-    axes = axes_of(arg, group)
-    if axes is None or axes[d] is None:                      # a group being started: its dims are the argument's
-        moving = [i for i, n in enumerate(arg.shape) if n != 1]
-        return d in moving and sorted(group.dims)[moving.index(d)] in over
-    return any(a in over for a in axes[d])
+def _follow(group, walk, nodes):
+    """Whether loops that go through memory as `nodes`, with their axes, read it can keep the order `walk`."""
+    reads = []
+    for node, axes in nodes:
+        for number, arg in enumerate(node.args):
+            base = root(arg)
+            if base.op == "index":
+                reads.append({d: 0.5 for axis in axes for d in axis})           # counted in every dimension by itself
+                continue
+            seen = memory(arg) if base.group is not group else None
+            if seen is None:
+                continue
+            at = node.attr if node.op == "gather" and not number else None
+            lead, strides = len(axes) - arg.ndim, {}
+            for d, (n, stride) in enumerate(zip(arg.shape, seen[1], strict=True)):
+                if n != 1 and d != at:
+                    for dim in reversed(axes[lead + d]):
+                        strides[dim] = stride
+                        stride *= group.dims[dim]
+            reads.append(strides)
+    return walk.follows(group.dims, walk.pieces(group.dims, reads))
 
 
 class Unfusable(Exception):

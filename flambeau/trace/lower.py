@@ -9,8 +9,9 @@ from itertools import count
 from ..backends import library
 from ..base import dtypes
 from ..base.op import wrapped
-from ..base.shapes import contiguous_strides
+from ..base.shapes import contiguous_strides, view_strides
 from ..loops.ir import FUNCTIONS
+from .order import dense, order_of
 from .record import update
 
 TYPE = {dtypes.bool: "b1", dtypes.uint8: "u8", dtypes.int8: "i8", dtypes.int16: "i16", dtypes.int32: "i32",
@@ -27,7 +28,7 @@ class Node:
     """One expression of the graph. `attr` says what `op` alone does not."""
 
     __slots__ = ("op", "dtype", "shape", "args", "attr", "numel", "number", "group", "axes", "stored", "layout",
-                 "inline")
+                 "inline", "lies", "order")
 
     def __init__(self, op, dtype, shape, args=(), attr=None):
         self.op, self.dtype, self.shape, self.args, self.attr = op, dtype, shape, args, attr
@@ -39,6 +40,8 @@ class Node:
         self.group = self.axes = self.layout = None
         self.stored = None        # None: not a slot's; False: a slot's; True: kept in memory
         self.inline = 0           # how many operations it takes to compute this number again; 0: it is not
+        self.lies = None          # strides that an array of it would have by rule; see `lies` below
+        self.order = None         # of a reduction: see Note [One order] in order.py
 
     @property
     def ndim(self):
@@ -90,6 +93,31 @@ def binary(op, a, b, dtype=None):
     return Node(op, dtype or a.dtype, broadcast(a.shape, b.shape), (a, b))
 
 
+def lies(node):
+    """The strides of `node`, were it in memory: those of its Spec, or of the first operand of its own shape.
+
+    They follow from the operation that the node belongs to alone, since what an operation is given has a Spec.
+    """
+    chain = []
+    while node.lies is None:
+        chain.append(node)
+        source = next((a for a in node.args if a.shape == node.shape or node.op in ("permute", "reshape")), None)
+        if node.op == "expand" or source is None:
+            node.lies = contiguous_strides(node.shape)
+        else:
+            node = source
+    for reader in reversed(chain):
+        if reader.lies is None:
+            if reader.op == "permute":
+                reader.lies = tuple(node.lies[d] for d in reader.attr)
+            elif reader.op == "reshape":
+                reader.lies = view_strides(node.shape, node.lies, reader.shape) or contiguous_strides(reader.shape)
+            else:
+                reader.lies = dense(reader.shape, node.lies)
+        node = reader
+    return node.lies
+
+
 def broadcast(*shapes):
     """The shape that operands of these shapes make together."""
     first = shapes[0]
@@ -102,6 +130,11 @@ def broadcast(*shapes):
             if size != 1:
                 out[d] = size
     return tuple(out)
+
+
+def _number_last(a, b):
+    """The operands of a minimum or maximum, where the order shows in the sign of a zero alone; see emit.py."""
+    return (a, b) if isinstance(a, Node) else (b, a)
 
 
 class Words:
@@ -143,10 +176,10 @@ class Words:
     def from_bits(x, dtype):
         return Node("from_bits", dtype, x.shape, (x,))
 
-    def minimum(self, a, b): return binary("min", a, b)
-    def maximum(self, a, b): return binary("max", a, b)
-    def fmin(self, a, b):    return binary("fmin", a, b)
-    def fmax(self, a, b):    return binary("fmax", a, b)
+    def minimum(self, a, b): return binary("min", *_number_last(a, b))
+    def maximum(self, a, b): return binary("max", *_number_last(a, b))
+    def fmin(self, a, b):    return binary("fmin", *_number_last(a, b))
+    def fmax(self, a, b):    return binary("fmax", *_number_last(a, b))
     def idiv(self, a, b):    return binary("idiv", a, b)
     def irem(self, a, b):    return binary("irem", a, b)
     def copysign(self, a, b): return binary("copysign", a, b)
@@ -182,6 +215,7 @@ class Words:
             out = Words.expand(const(0, dtype), shape) if kind.startswith("arg") else x
             return out if keepdim else Words.reshape(out, tuple(n for d, n in enumerate(shape) if d not in dims))
         out = Node("reduce", dtype or x.dtype, shape, (x,), (kind, dims))
+        out.order = order_of(x.shape, dims, lies(x), not kind.startswith("arg"))
         if not keepdim:
             out = Words.reshape(out, tuple(n for d, n in enumerate(shape) if d not in dims))
         return out
@@ -296,6 +330,7 @@ class Graph:
     def _give(self, slot, node):
         node.stored = False
         node.layout = self.specs[slot]
+        node.lies = node.layout.strides
         self.slots[slot] = node
 
     def _body(self, index, entry, operands, params):
@@ -359,6 +394,7 @@ class Graph:
             leaf = self.inputs.get(key)
             if leaf is None:
                 leaf = self.inputs[key] = Node("input", kind.dtype, kind.shape, (), key)
+                leaf.lies = kind.strides
             return leaf
         base = self.specs[slot]
         if kind is base and not offset:
@@ -366,8 +402,12 @@ class Graph:
         if not offset and kind.dtype is base.dtype:
             seen = seen_as(node, base, kind)
             if seen is not None:
+                if seen is not node:
+                    seen.lies = kind.strides
                 return seen
-        return Node("view", kind.dtype, kind.shape, (node,), (kind, offset))
+        seen = Node("view", kind.dtype, kind.shape, (node,), (kind, offset))
+        seen.lies = kind.strides
+        return seen
 
 
 def seen_as(node, base, kind):

@@ -12,9 +12,6 @@ TILE = 8192                   # elements of a map's tile
 COLUMNS = 256                 # lanes of a tile whose reduction walks rows
 ROW = 16384                   # elements that a row of scratch memory may have
 SQUARE = (32, 64)             # a tile of a map that reads across memory
-SHORT = 32                    # a reduction no longer than this is walked by one lane for each of many rows
-BESIDE = 256                  # and one no longer than this, if all that it reads is small and read again and again
-WIDE = 32                     # bytes of vectors whose lanes take long to add up, and that can be loaded in part
 REUSE = 8                     # how often an operand must be read to be worth turning so that it lies along the lanes
 TURNED = 1 << 20              # bytes of such an operand at most: it stays in the second cache
 
@@ -33,8 +30,8 @@ class Read:
 class Nest:
     """A group as a kernel: `kernel`, the `ints` it is called with, its `reads` in order, its tiles and their cost."""
 
-    def __init__(self, group, vector_bytes=16):
-        self.group, self.vector_bytes = group, vector_bytes
+    def __init__(self, group):
+        self.group = group
         self.reads, self.known, self.loads, self.made = [], {}, {}, {}
         self.numbers, self.fixed, self.exprs = [], set(), {}
         self.passes, self.finals = [Pass()], []
@@ -234,34 +231,43 @@ class Nest:
 
     def _order(self):
         """Kept and reduced dimensions, outermost first, with those melted that are walked as one."""
-        group, reduced = self.group, self.group.reduced or set()
+        group, reduced, walk = self.group, self.group.reduced or set(), self.group.walk
         for read in self.reads:
             read.full = not reduced or any(d in reduced for d in read.strides)
         by_weight = sorted(self.reads, key=lambda r: (not r.store, not r.full))
-        loads_first = sorted(self.reads, key=lambda r: (not r.full, r.store))
-
-        def order(dims, reads):
-            return sorted(dims, key=lambda d: tuple(-r.strides.get(d, 0) for r in reads))
-
-        self.kept = order(group.dims.keys() - reduced, by_weight)
-        self.reduced = order(reduced, loads_first)
+        self.kept = sorted(group.dims.keys() - reduced, key=lambda d: tuple(-r.strides.get(d, 0) for r in by_weight))
         self.sizes = dict(group.dims)
         if group.cut is not None:
             self.sizes["cut"] = group.cut
-        for dims in (self.kept, self.reduced):
-            at = 0
-            while at + 1 < len(dims):
-                outer, inner = dims[at], dims[at + 1]
-                n = self.sizes[inner]
-                if outer in self.fixed or inner in self.fixed or any(
-                        r.strides.get(outer, 0) != r.strides.get(inner, 0) * n for r in self.reads):
-                    at += 1
-                    continue
-                self.sizes[inner] = n * self.sizes[outer]
-                for r in self.reads:
-                    r.strides.pop(outer, None)
-                dims.pop(at)
-                at = max(at - 1, 0)
+        at = 0
+        while at + 1 < len(self.kept):
+            outer, inner = self.kept[at], self.kept[at + 1]
+            if outer in self.fixed or inner in self.fixed or any(
+                    r.strides.get(outer, 0) != r.strides.get(inner, 0) * self.sizes[inner] for r in self.reads):
+                at += 1
+                continue
+            self._melt(outer, inner)
+            self.kept.pop(at)
+            at = max(at - 1, 0)
+        self.reduced = []
+        if walk is not None:                      # in an order that is not ours to choose: see Note [One order]
+            pieces = walk.pieces(self.sizes, [r.strides for r in self.reads], self.fixed)
+            if not walk.follows(self.sizes, pieces):
+                raise Unfusable("a reduction in another order than its own", self._reductions()[0], apart=True)
+            self.block = walk.blocks and walk.first_block(self.sizes, pieces)
+            for *outer, inner in pieces:
+                for d in reversed(outer):
+                    self._melt(d, inner)
+                self.reduced.append(inner)
+
+    def _melt(self, outer, inner):
+        """Have two dimensions walked as one, the inner."""
+        self.sizes[inner] *= self.sizes[outer]
+        for r in self.reads:
+            r.strides.pop(outer, None)
+
+    def _reductions(self):
+        return [n for n in self.group.nodes if n.op in REDUCING]
 
     def _choose_lanes(self):
         kept, reduced = self.kept, self.reduced
@@ -281,42 +287,16 @@ class Nest:
         args = any(kind.startswith("arg") for one in self.passes for kind, _ in one.accs)
         if args and len(reduced) != 1:
             raise Unfusable("the place of an extreme over several dimensions", self.group.nodes[-1])
+        if self.group.walk.along_rows:
+            self.lanes = "reduced"
+            return
         # memory runs along the dimension where most of what is read lies side by side
         most = max((self._extent(r) for r in full), default=0)
         full = [r for r in full if self._extent(r) == most]
-        along = [d for d in reduced if any(r.strides.get(d) == 1 for r in full)]
-        beside = [d for d in kept if any(r.strides.get(d) == 1 for r in full)]
-        rows = 1
-        for d in kept:
-            rows *= self.sizes[d]
-        long = 1
-        for d in reduced:
-            long *= self.sizes[d]
-        if long <= SHORT and rows >= 64 and kept:
-            self.lanes = "kept"
-            beside = beside or kept[-1:]
-        elif long <= BESIDE and rows >= 64 and self.vector_bytes >= WIDE and self._all_small():
-            self.lanes, beside = "kept", kept[-1:]
-        elif along or not beside:
-            self.lanes = "reduced"
-            last = along[-1] if along else reduced[-1]
-            if self.group.cut is None or last != reduced[0] or len(reduced) == 1:
-                reduced.remove(last)
-                reduced.append(last)
-        else:
-            self.lanes = "kept"
-        if self.lanes == "kept":
-            kept.remove(beside[-1])
-            kept.append(beside[-1])
-
-    def _all_small(self):
-        """Whether all that a reduction walks are operands that are worth turning, or lie along the lanes anyway.
-
-        Then it computes more than it reads, as distances between all rows of two tables do. Lanes along the results
-        read one operand by vectors and the other by single numbers, and have nothing to add up at the end.
-        """
-        return self.group.cut is None and self.sizes[self.kept[-1]] >= SHORT \
-            and all(not r.store and self._is_small(r) for r in self.reads if r.full)
+        beside = [d for d in kept if any(r.strides.get(d) == 1 for r in full)] or kept[-1:]
+        self.lanes = "kept"
+        kept.remove(beside[-1])
+        kept.append(beside[-1])
 
     def _is_small(self, read):
         """Whether an operand is small, and read again and again."""
@@ -378,6 +358,8 @@ class Nest:
         vectors = 1 if along <= 16 else 2 if along <= 32 else 16 if along >= COLUMNS and reduced else 4
         if self.turned:                           # what is in the cache need not be fetched so much at a time
             vectors = min(vectors, 8)
+        if self.lanes == "reduced":
+            vectors = self.group.walk.vectors
         self.kernel = kernel = Kernel(len(kept), len(reduced), self.lanes, blocked, cut, vectors)
         strides = []
         moved = {}
@@ -401,8 +383,7 @@ class Nest:
             counts[d] = -(-counts[d] // block)
         self.ints += counts + blocks
         if cut is not None:
-            block = -(-sizes[reduced[0]] // self.group.cut)
-            self.ints.append(block + 63 & ~63 if len(reduced) == 1 else block)       # every block starts aligned
+            self.ints.append(self.block)
         self.ints += strides
         self.tiles = 1
         for n in counts:

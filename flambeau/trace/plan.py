@@ -12,11 +12,11 @@ import re
 import struct
 from array import array
 from bisect import bisect_right
+from math import ceil
 
 import numpy as np
 
 from ..backends import cpu, library, memory, threads
-from ..backends.backend import execute
 from ..base import settings
 from ..base.errors import warn
 from ..base.ownership import INPUT, RESULT, counts, owns_memory
@@ -24,6 +24,7 @@ from ..base.spec import spec as make_spec
 from ..loops.ir import BYTES, verify
 from ..loops.llvm import render
 from .fuse import REDUCING, Fuser, Group, Unfusable, memory as seen_memory, root
+from .interpret import do_without, execute, forget_programs, say_not_compiled
 from .look import Step, name_of
 from .lower import TYPE, Graph, Node, cell
 from .nest import Nest
@@ -37,9 +38,8 @@ FEW = 1 << 18                 # bytes for each instruction below which it has to
 STREAM = 1 << 23              # bytes of a result that is written past the cache
 PIECE = 12_000                # nanoseconds of work that are worth handing to another thread
 _kernels: dict = {}           # text of a kernel → address; None where it could not be compiled
-_said: list = []              # the first that could not be compiled, once it was said
 _plans: dict = {}             # key of a trace → Plan, or False where it is left to the reference
-_sightings: dict = {}         # key of a trace with little data → how often the reference has run it
+_sightings: dict = {}         # key of a trace with little data → how often it was run without a plan
 _tight: list = []             # whether it was said that there is no memory to compile with
 
 
@@ -48,9 +48,10 @@ class Failed(Exception):
 
 
 def attempt(trace):
-    """Run `trace` by a plan and empty it; False where it is left to the reference executor.
+    """Run `trace` by a plan and empty it; False where it is to be run instruction by instruction.
 
-    Whether a trace is planned depends on how much data it has and how often it was seen, never on time.
+    Whether a trace is planned depends on how much data it has and how often it was seen, never on time. The bits are
+    the same: see interpret.py.
     """
     key, wanted, free = _key(trace)
     plan = _plans.get(key)
@@ -85,7 +86,7 @@ def attempt(trace):
 
 
 def _patience(trace):
-    """How often the reference executor runs a trace before it is planned, which takes about a millisecond for each
+    """How often a trace is run without a plan before it gets one, which takes about a millisecond for each
     instruction: sentences of ever new lengths, say, would never earn it."""
     if trace.bytes < LITTLE:
         return 1 + len(trace.code) // WORTH
@@ -111,11 +112,7 @@ def _planned(trace, wanted, free):
                  "needs little; what was compiled before still runs natively.")
         return None
     except cpu.NoCompiler as error:
-        if settings.executor == "native":
-            raise
-        settings.executor = "reference"
-        warn(f"{error}. Everything runs on the reference executor, which is slower: reinstall llvmlite, or set "
-             "FLAMBEAU_EXECUTOR=reference to say that this is fine.")
+        do_without(error)
         return False
 
 
@@ -124,23 +121,15 @@ def _asked(node, function, *args):
     try:
         return function(*args)
     except cpu.NotCompiled as error:
-        _say_not_compiled(error, node.op if node.op == "gemm" else node.attr[0])
+        say_not_compiled(error, node.op if node.op == "gemm" else node.attr[0])
         return None
-
-
-def _say_not_compiled(error, what):
-    """Say it once: the results are right, but slow, and somebody should know."""
-    if not _said:
-        _said.append(what)
-        warn(f"code for {what} could not be compiled for this processor, {cpu.processor().cpu}. It runs on the "
-             "reference executor, which is slower; nothing else is affected. This is a mistake in Flambeau: please "
-             f"report it, with what `flambeau info` prints, and what LLVM says: {error}")
 
 
 def forget():
     """Plan and compile everything anew: another processor was chosen."""
     _plans.clear()
     _kernels.clear()
+    forget_programs()
 
 
 def _key(trace):
@@ -181,7 +170,7 @@ def _avoid(why, graph, code, apart, left):
         return bool(more) and all(code[index][0].op is not update for index in more)
     if why.node is None:
         return False
-    number = why.node.number
+    number = ceil(why.node.number)                # what was made for a node has a number shortly before its own
     if why.apart and number - graph.start not in apart and len(apart) < 8:
         apart.add(number - graph.start)
         return True
@@ -228,7 +217,7 @@ class Plan:
     def _step(self, group):
         node = group.opaque
         if node is None:
-            nest = Nest(group, cpu.vector_bytes())
+            nest = Nest(group)
             if nest.tiles and any(read.store for read in nest.reads):        # all that it made may be made elsewhere
                 for copy, source in nest.turned:
                     self.steps.append(("native", group, self._copy(source, copy, None, 0)))
@@ -253,16 +242,11 @@ class Plan:
         self.steps.append(("native", group, nest))
 
     def _gemm(self, group, node):
-        a, b = node.args
-        (_, a_strides, _), (_, b_strides, _) = seen_memory(a), seen_memory(b)
-        batch = node.shape[:-2]
-        laid = node.layout.strides if node.layout is not None else make_spec(node.dtype, node.shape).strides
-        found = _asked(node, library.gemm, node.shape[-2], node.shape[-1], a.shape[-1], node.dtype,
-                       _matrix(a.shape, a_strides, batch), _matrix(b.shape, b_strides, batch),
-                       _matrix(node.shape, laid, batch), batch)
+        touched = (*node.args, node)
+        found = _asked(node, library.product, node.dtype, *[(x.shape, seen_memory(x)[1]) for x in touched])
         if found is None:
             raise Unfusable("a matrix product that the library does not take", node)
-        self.steps.append(("library", group, found, (a, b, node)))
+        self.steps.append(("library", group, found, touched))
 
     def _library(self, group, node):
         name, params, parts = node.attr
@@ -454,7 +438,7 @@ class Plan:
         try:
             threads.start()                                  # not in the middle of a run
         except cpu.NotCompiled as error:
-            _say_not_compiled(error, "running several steps")
+            say_not_compiled(error, "running several steps")
             raise Unfusable("no native runtime") from error
         if missing:
             target = cpu.target()
@@ -464,7 +448,7 @@ class Plan:
                 made = cpu.functions(texts)
             except cpu.NotCompiled as error:
                 first = next(text for text, name in named.items() if name in error.failed)
-                _say_not_compiled(error, ", ".join(dict.fromkeys(re.findall(r" = (\w+)\.", first))) or "a copy")
+                say_not_compiled(error, ", ".join(dict.fromkeys(re.findall(r" = (\w+)\.", first))) or "a copy")
                 made = cpu.functions({name: text for name, text in texts.items() if name not in error.failed})
             for text, name in named.items():
                 _kernels[text] = made.get(name)
@@ -735,13 +719,6 @@ def _apart(source, view, offset):
     end = start + sum(s * (n - 1) for s, n in zip(strides, source.shape, strict=True))
     stop = offset + sum(s * (n - 1) for s, n in zip(view.strides, view.shape, strict=True))
     return end < offset or stop < start
-
-
-def _matrix(shape, strides, batch):
-    """(row stride, column stride, *strides of the batch dimensions) of matrices."""
-    lead = len(batch) - (len(shape) - 2)
-    outer = [0 if n == 1 else s for n, s in zip(shape[:-2], strides[:-2], strict=True)]
-    return strides[-2], strides[-1], *(0,) * lead, *outer
 
 
 def _owner(buffer):

@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 
-from ..backends.backend import execute
+from ..backends import backend
 from ..backends.memory import explained
 from ..base import settings
 from ..base.locks import in_child, new_lock
@@ -43,7 +43,7 @@ class Trace:
         self.quiet = _quiet()
         self.busy = self.sealed = False
         self.failure = None   # what the run now going on has failed with
-        self.ran = None       # the plan of the last run; None: the reference executor's
+        self.ran = None       # the plan of the last run; None: it had none
         self.site = None      # the line that everything recorded now belongs to, while a backward runs
         self.special = False  # whether a mode is on in this thread that recording must ask about; see autograd.modes
         self.clear()
@@ -326,6 +326,19 @@ def _quiet():
     made = contextvars.Context()
     made.run(np.seterr, all="ignore")
     return made
+
+
+def execute(entry, arrays, params, own=False):
+    """The result arrays of one instruction: with the bits of a plan, or by the reference where that is pinned."""
+    global _by_body
+    if settings.executor == "reference":
+        return backend.execute(entry, arrays, params, own)
+    if _by_body is None:
+        from .interpret import execute as _by_body  # and with it what compiles, which the reference never needs
+    return _by_body(entry, arrays, params, own)
+
+
+_by_body = None
 
 
 def _at(memory, view, offset):

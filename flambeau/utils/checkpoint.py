@@ -11,7 +11,7 @@ from ..autograd.function import Function
 from ..autograd.graph import saved_tensors_hooks
 from ..autograd.modes import enable_grad, modes, no_grad
 from ..backends.random import default_generator
-from ..base.errors import here, line_of, warn
+from ..base.errors import Ended, here, line_of, warn
 from ..tensor.autocast import resumed
 from ..tensor.tensor import Tensor
 
@@ -20,8 +20,22 @@ class CheckpointError(RuntimeError):
     """Raised where running the stretch again did not do the same as the first time."""
 
 
-class _Done(Exception):
+class _Done(Ended):
     """Ends the second run once everything that was asked for has been collected."""
+
+
+@contextmanager
+def _drawing(rng):
+    """A context in which random numbers are drawn from the state `rng` on; from where they were, if it is None."""
+    if rng is None:
+        yield
+        return
+    after = default_generator.get_state()
+    default_generator.set_state(rng)
+    try:
+        yield
+    finally:
+        default_generator.set_state(after)
 
 
 class _Stretch:
@@ -32,6 +46,7 @@ class _Stretch:
         self.contexts = contexts
         self.check, self.early_stop = check, early_stop
         self.casting = modes.autocast
+        self.versions = [a._version if isinstance(a, Tensor) and not a.is_inference() else None for a in args]
         self.specs = []               # what the first run kept, in order
         self.found = None             # what the second run kept
 
@@ -49,7 +64,18 @@ class _Stretch:
                                   "only once. Otherwise please open an issue with details on your use case.")
         return held
 
+    def refuse_written(self):
+        """The second run would start from other numbers than the first where an argument has been written since."""
+        for i, (a, version) in enumerate(zip(self.args, self.versions, strict=True)):
+            if version is not None and a._version != version:
+                raise RuntimeError("one of the variables needed for gradient computation has been modified by an "
+                                   f"inplace operation: [torch.{a.dtype.cname}Tensor {list(a.shape)}] is at version "
+                                   f"{a._version}; expected version {version} instead.\n  It is argument {i} of the "
+                                   f"checkpoint made at {line_of(self.site)}, which is run again for its gradient: "
+                                   "write to a clone() inside of the function, or run backward before.")
+
     def run_again(self):
+        self.refuse_written()
         found = []
 
         def collect(tensor):
@@ -58,16 +84,12 @@ class _Stretch:
                 raise _Done
             return found[-1]
 
-        after = default_generator.get_state()
         try:
-            if self.rng is not None:
-                default_generator.set_state(self.rng)
-            with enable_grad(), resumed(self.casting), saved_tensors_hooks(collect, lambda held: held), self.contexts:
+            with _drawing(self.rng), enable_grad(), resumed(self.casting), \
+                    saved_tensors_hooks(collect, lambda held: held), self.contexts:
                 self.fn(*self.args, **self.kwargs)
         except _Done:
             pass
-        finally:
-            default_generator.set_state(after)
         if len(found) != len(self.specs):
             raise CheckpointError("torch.utils.checkpoint: A different number of tensors was saved during the original "
                                   "forward and recomputation.\nNumber of tensors saved during forward: "
@@ -156,14 +178,8 @@ class _Reentrant(Function):
         args = list(ctx.plain)
         for i, t in zip(ctx.places, ctx.saved_tensors, strict=True):
             args[i] = t.detach().requires_grad_(t.requires_grad)
-        after = default_generator.get_state()
-        try:
-            if ctx.rng is not None:
-                default_generator.set_state(ctx.rng)
-            with enable_grad(), resumed(ctx.casting):
-                outs = ctx.function_(*args)
-        finally:
-            default_generator.set_state(after)
+        with _drawing(ctx.rng), enable_grad(), resumed(ctx.casting):
+            outs = ctx.function_(*args)
         outs = outs if isinstance(outs, tuple) else (outs,)
         live = [(o, g) for o, g in zip(outs, grads, strict=True) if isinstance(o, Tensor) and o.requires_grad]
         if not live:

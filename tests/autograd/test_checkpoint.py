@@ -101,3 +101,42 @@ def test_without_gradients_it_runs_once():
 def test_use_reentrant_should_be_given():
     with pytest.warns(UserWarning, match="use_reentrant parameter should be passed explicitly"):
         checkpoint(torch.exp, leaf(1.0))
+
+
+def test_an_argument_that_was_written_is_refused():
+    """The second run would start from the written numbers: a wrong gradient otherwise."""
+    w = leaf(1.0, 1.0)
+
+    def writes(a):
+        return (a.mul_(2) * w).sum()
+    for given in (w * 3, leaf(3.0, 3.0).detach()):
+        y = checkpoint(writes, given, use_reentrant=False)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation.* at version 1; expected version 0"):
+            y.backward()
+    given = w * 3
+    y = checkpoint(lambda a: (a * a * w).sum(), given, use_reentrant=False)
+    given.add_(1)
+    with pytest.raises(RuntimeError, match="argument 0 of the checkpoint made at .*test_checkpoint.py"):
+        y.backward()
+
+
+@BOTH
+def test_without_preserving_the_second_run_draws_on(reentrant):
+    x = torch.ones(4, requires_grad=True)
+    torch.manual_seed(3)
+    checkpoint(lambda a: (a * a * torch.rand(4)).sum(), x, use_reentrant=reentrant, preserve_rng_state=False).backward()
+    after = torch.rand(1).item()
+    torch.manual_seed(3)
+    torch.rand(4), torch.rand(4)
+    assert torch.rand(1).item() == after
+
+
+@pytest.mark.parametrize("rest", [[], [torch.nn.ReLU()]], ids=["alone", "with a layer behind it"])
+def test_the_second_run_moves_running_statistics_too(rest):
+    """As in PyTorch, where the hook that ends the run comes after the operation."""
+    norm = torch.nn.BatchNorm1d(2)
+    x = torch.tensor([[1.0, 2.0], [3.0, 6.0]], requires_grad=True)
+    checkpoint(torch.nn.Sequential(norm, *rest), x, use_reentrant=False).sum().backward()
+    assert norm.num_batches_tracked.item() == 2
+    torch.testing.assert_close(norm.running_mean, torch.tensor([2.0, 4.0]) * (1 - 0.9 ** 2))
+    torch.testing.assert_close(norm.running_var, 0.9 ** 2 + torch.tensor([2.0, 8.0]) * (1 - 0.9 ** 2))

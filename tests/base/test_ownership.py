@@ -2,6 +2,7 @@
 import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -134,6 +135,20 @@ def test_free_threaded_builds_are_refused_at_import():
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert said.startswith("Flambeau cannot run on this Python, cpython 3.14.0 free-threading build: this is a "
                            "free-threaded build") and "use the ordinary build" in said
+
+
+def test_the_versions_that_are_tested_are_those_that_are_promised():
+    root = PACKAGE.parent
+    if not (root / "pyproject.toml").exists():
+        pytest.skip("an installed package has no project around it")
+    first, last = ownership.TESTED.split(" to ")
+    minors = range(int(first.split(".")[1]), int(last.split(".")[1]) + 1)
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["requires-python"] == f">={first},<3.{minors[-1] + 1}"
+    assert [c.rpartition(" ")[2] for c in project["classifiers"] if " 3." in c] == [f"3.{minor}" for minor in minors]
+    assert " ".join(f"3.{minor}" for minor in minors) in (root / ".ci/pythons").read_text(encoding="utf-8")
+    assert all(f"({ownership.TESTED})" in (root / page).read_text(encoding="utf-8")
+               for page in ("README.md", "CONTRIBUTING.md"))
 
 
 def test_no_other_module_counts_references():

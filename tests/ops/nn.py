@@ -286,6 +286,7 @@ for _name, _oracle in {
         "selu": lambda x: SCALE * np.where(x > 0, x, ALPHA * np.expm1(x)), "celu": lambda x: np.where(x > 0, x, np.expm1(x)),
         "silu": lambda x: x * sigmoid(x), "mish": lambda x: x * np.tanh(softplus(x)), "softsign": lambda x: x / (1 + abs(x)),
         "tanhshrink": lambda x: x - np.tanh(x), "sigmoid": sigmoid, "tanh": np.tanh,
+        "hardshrink": lambda x: np.where(np.abs(x) > 0.5, x, 0),
         "softshrink": lambda x: np.sign(x) * np.maximum(np.abs(x) - 0.5, 0), "rrelu": lambda x: np.where(x > 0, x, x * (1 / 8 + 1 / 3) / 2),
         }.items():
     row(_name, lambda x, name=_name: getattr(F, name)(x), _oracle, X)

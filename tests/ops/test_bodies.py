@@ -389,7 +389,7 @@ PATHS = {
     "_isclose": [{"rtol": 1e-5, "atol": 1e-8, "equal_nan": False}, {"rtol": 0.3, "atol": 0.0, "equal_nan": True}],
     "_threshold": [{"threshold": 0.5, "value": 7.0}, {"threshold": -1, "value": 3}], "_threshold_backward": [{"threshold": 0}],
     "_hardtanh": [{"min_val": -1.0, "max_val": 1.0}, {"min_val": 0, "max_val": 6}],
-    "hardshrink": [{}, {"lambd": 1.0}], "_softshrink": [{"lambd": 0.5}, {"lambd": 0}],
+    "_hardshrink": [{"lambd": 0.5}, {"lambd": 1.0}], "_softshrink": [{"lambd": 0.5}, {"lambd": 0}],
     "_elu": [{"alpha": 1.0, "scale": 1, "input_scale": 1}, {"alpha": 1.5, "scale": 2, "input_scale": 0.5}],
     "_celu": [{"alpha": 1.0}, {"alpha": -2.0}, {"alpha": 0.7}], "_softplus": [{}, {"beta": 2, "threshold": 5}],
     "_gelu": [{}, {"approximate": "tanh"}], "_leaky_relu": [{"negative_slope": 0.25}],
@@ -438,6 +438,8 @@ def calls(name):
         for path in PATHS.get(name, [GIVEN.get(name, {})]):
             if path.get("exponent", 0) < 0 and dtype.category < 2:
                 continue                                            # refused at the call
+            if dtype is dtypes.uint8 and path.get("min_val", 0) < 0:
+                continue                                            # refused in front: as a byte, -1.0 is the processor's
             if path.get("alpha") == 3 and dtype.category == 2:
                 continue                                            # rounded once, not twice as the reference
             tensors = [n for n, d in zip(op.arg_names, op.defaults)

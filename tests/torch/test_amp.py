@@ -6,8 +6,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.testing._internal.common_modules import module_db
+
 from flambeau.tensor.autocast import FLOAT32, LOWER, WIDEST
 from tests.torch.harness import OPS, Mismatch, Unsupported, attempt, fb, function, to_fb, to_torch, torch_function
+from tests.torch.test_modules import built, carried, described
 
 # PyTorch's matrix products after a decomposition are in the lower precision, ours is one operation in float32; and a
 # determinant of bfloat16, which it refuses elsewhere, is refused here too.
@@ -127,6 +130,24 @@ NETS = {
             "nn.Linear(36, 2))", (3, 2, 8, 8)),
     "transposed": ("nn.Sequential(nn.ConvTranspose1d(2, 3, 4, stride=2), nn.PReLU())", (2, 2, 5)),
 }
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("info", module_db, ids=lambda info: info.name)
+def test_every_module_gives_the_dtypes_of_pytorch(info, training):
+    samples = info.module_inputs_func(info, device="cpu", dtype=torch.float32, requires_grad=False, training=training)
+    wrong = []
+    for sample in itertools.islice((s for s in samples if s.forward_input is not None), 12):
+        mine, theirs = (net.train(training) for net in built(info.module_cls, sample.constructor_input))
+        given = sample.forward_input
+        memo = {}
+        args, kwargs = carried(given.args, memo), carried(given.kwargs, memo)
+        with warnings.catch_warnings(), torch.autocast("cpu"), fb.autocast("cpu"):
+            warnings.simplefilter("ignore")
+            want = attempt(theirs, *given.args, **given.kwargs)
+            if not hasattr(want, "error") and kinds(got := mine(*args, **kwargs)) != kinds(want):
+                wrong.append(f"{described(sample)} gives {kinds(got)}, torch {kinds(want)}")
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize("name", NETS)

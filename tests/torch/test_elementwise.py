@@ -197,3 +197,31 @@ def test_wrong_types_are_refused_at_the_call():
                  lambda: fb.add(x, x, alpha="2")):
         with pytest.raises(TypeError, match="must be (Tensor|Number), not"):
             call()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("lambd", [0.1, 0.3, 1 / 3, 0.7])
+def test_shrinking_at_its_own_threshold(lambd, dtype):
+    """A 16-bit element that is as near to the threshold as it can be is shrunk; zeros keep their sign."""
+    def seen(lib):
+        numbers = [sign * lambd * f for f in (1, 1.01, 0.99) for sign in (1, -1)]
+        x = lib.tensor([*numbers, float("nan")], dtype=getattr(lib, dtype))
+        made = [lib.nn.functional.hardshrink(x, lambd), x.hardshrink(lambd), lib.nn.functional.softshrink(x, lambd)]
+        return [(t.tolist(), lib.signbit(t).tolist()) for t in made]
+    assert repr(seen(fb)) == repr(seen(torch))
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_log1p_of_small_complex_numbers(dtype):
+    numbers = [1e-19 + 1e-18j, 1e-18 + 1e-19j, 1e-19j, 1e-19, 0.1 + 0.2j, -0.5 + 0.1j, 3 + 4j, 1e30 + 1e30j]
+    given, expected = (lib.log1p(lib.tensor(numbers, dtype=getattr(lib, dtype))) for lib in (fb, torch))
+    for part in ("real", "imag"):
+        np.testing.assert_allclose(getattr(given, part).numpy(), getattr(expected, part).numpy(), 1e-5, 0)
+
+
+def test_exp2_of_complex_infinities():
+    ends = (0.0, 1.0, -1.0, float("inf"), float("-inf"), float("nan"))
+    numbers = [complex(a, b) for a in ends for b in ends]
+    given, expected = (lib.exp2(lib.tensor(numbers)) for lib in (fb, torch))
+    for part in ("real", "imag"):
+        np.testing.assert_allclose(getattr(given, part).numpy(), getattr(expected, part).numpy(), 1e-5)

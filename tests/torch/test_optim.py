@@ -195,7 +195,9 @@ def test_parameters_without_gradients_rest():
 
 
 NEWTON = [{}, {"lr": 0.01}, {"lr": torch.tensor(0.001)}, {"tolerance_grad": 1e-6}, {"line_search_fn": "strong_wolfe"},
-          {"history_size": 2, "line_search_fn": "strong_wolfe", "lr": 0.5}, {"max_eval": 3}, {"tolerance_change": 0.1}]
+          {"history_size": 2, "line_search_fn": "strong_wolfe", "lr": 0.5}, {"max_eval": 3}, {"tolerance_change": 0.1},
+          *[{"line_search_fn": "strong_wolfe", **few}                # the search has the evaluations that are left
+            for few in ({"max_iter": 1}, {"max_iter": 2}, {"max_eval": 1}, {"max_iter": 10, "max_eval": 3})]]
 
 
 class Newton:

@@ -15,7 +15,7 @@ pytest.importorskip("llvmlite")
 import flambeau as torch
 from flambeau.backends import cpu, memory, threads
 from flambeau.base import settings
-from flambeau.trace import fuse, nest, plan as planning, record
+from flambeau.trace import lower, nest, order, plan as planning, record
 from flambeau.trace.record import current
 
 F = torch.nn.functional
@@ -202,8 +202,10 @@ def test_results_do_not_depend_on_the_number_of_threads(shape):
 
 def test_sums_are_right_however_they_are_cut(monkeypatch):
     """Blocks, tails and empty blocks: every size from nothing to some blocks of a reduction cut very small."""
-    for module, name, value in ((nest, "TILE", 64), (nest, "COLUMNS", 32), (fuse, "LONG", 128), (planning, "PIECE", 1)):
+    for module, name, value in ((nest, "TILE", 64), (nest, "COLUMNS", 32), (order, "LONG", 128),
+                                (planning, "PIECE", 1)):
         monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(lower, "order_of", order.order_of.__wrapped__)             # nothing remembered of longer blocks
     monkeypatch.setattr(planning, "_plans", {})
     for n in (*range(40), 127, 128, 255, 256, 257, 300, 511, 512, 640, 1000, 1025, 5000):
         x = torch.arange(float(n))

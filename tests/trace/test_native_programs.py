@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings as tuned
 import flambeau
 from flambeau.backends import threads
 from flambeau.base import settings
-from flambeau.trace import fuse, nest, plan
+from flambeau.trace import lower, nest, order, plan
 from flambeau.trace.record import current
 
 from .programs import differ, leaves, run, scale_of, steps
@@ -24,10 +24,11 @@ def small_tiles():
     """Tiles so small that little data makes many, and work so little that threads share it."""
     patch = pytest.MonkeyPatch()
     for module, name, value in ((nest, "TILE", 64), (nest, "COLUMNS", 32), (nest, "SQUARE", (4, 8)),
-                                (fuse, "LONG", 256),
+                                (order, "LONG", 256),
                                 (plan, "PIECE", 1)):
         assert hasattr(module, name)
         patch.setattr(module, name, value)
+    patch.setattr(lower, "order_of", order.order_of.__wrapped__)               # nothing remembered of longer blocks
     before = threads.get_num_threads()
     plan._plans.clear()
     yield

@@ -14,7 +14,7 @@ pytest.importorskip("llvmlite")
 
 import flambeau as torch
 from flambeau.backends import cpu, library
-from flambeau.trace import plan
+from flambeau.trace import interpret, plan
 
 CALL = "  call void @nobody_has_this()\n  ret void"
 
@@ -27,7 +27,7 @@ def breaks(kernel, op):
 def breaking(monkeypatch):
     """`breaking(op)`: kernels with the word `op` in them cannot be linked."""
     plan.forget()
-    monkeypatch.setattr(plan, "_said", [])
+    monkeypatch.setattr(interpret, "_said", [])
     real = plan.render
 
     def begin(op):
@@ -37,6 +37,7 @@ def breaking(monkeypatch):
                 return text
             return text.replace("  ret void", CALL, 1) + "declare void @nobody_has_this()\n"
         monkeypatch.setattr(plan, "render", render)
+        monkeypatch.setattr(interpret, "render", render)
     with torch.config.using(executor="native"):
         yield begin
     plan.forget()
@@ -93,7 +94,7 @@ PROGRAM = """
 import warnings
 import flambeau as torch
 from flambeau.backends import cpu
-from flambeau.trace import plan
+from flambeau.trace import interpret, plan
 real = plan.render
 def render(kernel, name, target):
     text = real(kernel, name, target)
@@ -101,7 +102,7 @@ def render(kernel, name, target):
         text = text.replace("  ret void", "  call void @nobody_has_this()\\n  ret void", 1)
         text += "declare void @nobody_has_this()\\n"
     return text
-plan.render = render
+plan.render = interpret.render = render
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     x = torch.ones(100)

@@ -1,0 +1,431 @@
+"""Run one instruction over arrays, with the bits that the native executor gives.
+
+A trace that is seen for the first time is not worth a plan, and NumPy would do; but a program that repeats an
+expression must see one answer. So an operation that has a `body` is run by it here too: the graph that a plan would be
+made of is gone through node by node. NumPy and the machine agree on what is rounded correctly (sums, products,
+quotients, roots, conversions); reductions follow their own order (see Note [One order] in order.py); and what has a
+rounding of its own (exp and its kin, fused multiply-adds, products of matrices, convolutions) is the compiled function
+that a plan calls. Those are few, and compiled once; what would take long, a kernel for every new expression, is not
+needed.
+"""
+from array import array
+from functools import partial
+from itertools import accumulate
+from math import prod
+
+import numpy as np
+
+from ..backends import backend, cpu, library, threads
+from ..base import dtypes, settings
+from ..base.errors import warn
+from ..base.shapes import contiguous_strides
+from ..base.spec import spec as make_spec
+from ..loops.ir import Access, Expr, Kernel, Pass
+from ..loops.llvm import render
+from .fuse import Fuser, Unfusable, memory
+from .look import name_of
+from .lower import HALVES, TYPE, Graph, cell
+from .order import order_of
+
+KNOWN = 8192                  # how many entries are remembered
+TILE = 8192                   # elements that a compiled function does at a time
+_programs: dict = {}          # entry → its steps; None where it has no body
+_functions: dict = {}         # (word, type) → address of a compiled function over arrays
+_said: list = []              # the first that could not be compiled, once it was said
+
+
+def execute(entry, arrays, params, own=False):
+    """What `backends.backend.execute` gives, but with the native executor's bits."""
+    try:
+        program = _programs.get(entry, False)
+        if program is False:
+            if len(_programs) >= KNOWN:
+                _programs.clear()
+            program = _programs[entry] = _program(entry, params)
+        if program is not None and settings.executor != "reference":
+            made = program.run(arrays, params)
+            theirs, outs = [*arrays, *program.constants], []         # not to be handed out, or not once more
+            for array, spec in zip(made, entry.outs, strict=True):
+                outs.append(backend.fit(array, spec, theirs))
+                theirs.append(outs[-1])
+            return outs
+    except cpu.NoCompiler as error:
+        do_without(error)
+    except cpu.NotCompiled as error:
+        say_not_compiled(error, entry.op.__name__)
+        _programs[entry] = None
+    return backend.execute(entry, arrays, params, own)
+
+
+def do_without(error):
+    """There is no compiler: say so, and leave everything to the reference executor from now on."""
+    if settings.executor == "native":
+        raise error
+    settings.executor = "reference"
+    warn(f"{error}. Everything runs on the reference executor, which is slower: reinstall llvmlite, or set "
+         "FLAMBEAU_EXECUTOR=reference to say that this is fine.")
+
+
+def say_not_compiled(error, what):
+    """Say it once: the results are right, but slow, and somebody should know."""
+    if not _said:
+        _said.append(what)
+        warn(f"code for {what} could not be compiled for this processor, {cpu.processor().cpu}. It runs on the "
+             "reference executor, which is slower; nothing else is affected. This is a mistake in Flambeau: please "
+             f"report it, with what `flambeau info` prints, and what LLVM says: {error}")
+
+
+def forget_programs():
+    """Compile everything anew: another processor was chosen."""
+    _programs.clear()
+    _functions.clear()
+
+
+class Program:
+    """The nodes of a body in order: what is there from the start, and for each other a function of its arguments."""
+
+    def __init__(self, graph, first, count):
+        nodes = Fuser.needed(graph, range(first, first + count))
+        place = {id(node): i for i, node in enumerate(nodes)}
+        self.start, self.inputs, self.numbers, self.steps = [None] * len(nodes), [], [], []
+        for i, node in enumerate(nodes):
+            if node.op == "input":
+                self.inputs.append((i, node.attr[0]))
+            elif node.op == "number":
+                _, number, dtype = graph.numbers[node.attr]
+                self.numbers.append((i, number, dtype))
+            elif node.op == "const":
+                self.start[i] = _number(node.attr, node.dtype)
+            elif node.op == "index":
+                self.start[i] = np.arange(node.numel).reshape(node.shape)
+            else:
+                self.steps.append((i, _step(node), tuple(place[id(a)] for a in _read(node))))
+        self.outs = [place[id(graph.slots[slot])] for slot in range(first, first + count)]
+        self.constants = [array for array in self.start if array is not None]
+
+    def run(self, arrays, params):
+        """The arrays of the results."""
+        held = self.start.copy()
+        for i, slot in self.inputs:
+            held[i] = arrays[slot]
+        for i, number, dtype in self.numbers:
+            held[i] = _number(params[number], dtype)
+        for i, step, args in self.steps:
+            if len(args) == 1:
+                held[i] = step(held[args[0]])
+            elif len(args) == 2:
+                held[i] = step(held[args[0]], held[args[1]])
+            else:
+                held[i] = step(*[held[a] for a in args])
+        return [held[i] for i in self.outs]
+
+
+def _number(value, dtype):
+    """A number as an array without dimensions."""
+    return np.array(cell(value, dtype), dtype.np)
+
+
+def _program(entry, params):
+    n = len(entry.kinds)
+    if entry.outs is None or not hasattr(entry.op, "body"):
+        return None
+    code = [(entry, tuple(range(n)), (0,) * n, params, n)]
+    try:
+        graph = Graph(code, [*entry.kinds, *entry.outs], [True])
+        return None if any(node.op == "result" for node in graph.slots.values()) else Program(graph, n, len(entry.outs))
+    except Unfusable:                             # a product of matrices, say, on a layout that no kernel takes
+        return None
+
+
+def _read(node):
+    """The nodes whose arrays a step is given; a step of the library finds what it reads in memory."""
+    if node.op == "output":
+        return node.args
+    if node.op in ("gemm", "library"):
+        return [_lying(a)[0] for a in node.args]
+    return node.args
+
+
+def _step(node):
+    """The function that makes a node's array of those of its arguments."""
+    op, shape, attr = node.op, node.shape, node.attr
+    if op == "fma":
+        return _fma(node)
+    if op == "cast":
+        return partial(_cast, source=node.args[0].dtype, target=node.dtype)
+    if op == "reduce":
+        return _reduction(node.args[0], *attr, node.order, shape)
+    if op == "gather":
+        return partial(_gather, attr, shape)
+    if op == "library":
+        return _library(node)
+    if op == "gemm":
+        return _gemm(node)
+    if op == "output":
+        return lambda made: made[attr]
+    if op == "reshape":
+        return lambda x: x.reshape(shape)
+    if op == "expand":
+        return lambda x: np.broadcast_to(x, shape)
+    if op == "permute":
+        return lambda x: np.transpose(x, attr)
+    if op == "concat":
+        return lambda *parts: np.concatenate(parts, attr)
+    if op == "from_bits":
+        return lambda x, kind=node.dtype.np: np.asarray(x).view(kind)
+    table = TRUTHS if node.args[0].dtype is dtypes.bool else FLOATS if node.args[0].dtype.is_floating_point else INTS
+    return table.get(op) or WORDS.get(op) or _compiled(op, TYPE[node.dtype], shape, len(node.args))
+
+
+# --- what NumPy and the machine agree on ------------------------------------------------------------------------------
+
+
+def _min(a, b):    return np.where(b < a, b, a)
+def _max(a, b):    return np.where(a > b, a, b)
+def _idiv(a, b):   return (a - np.fmod(a, b)) // b
+def _bits(x):      return np.asarray(x).view(np.int32 if x.dtype == np.float32 else np.int64)
+
+
+WORDS = {"copy": lambda x: x, "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
+         "neg": np.negative, "abs": np.abs, "sqrt": np.sqrt, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc,
+         "rint": np.rint, "copysign": np.copysign, "lt": np.less, "le": np.less_equal, "gt": np.greater,
+         "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal, "and": np.bitwise_and, "or": np.bitwise_or,
+         "xor": np.bitwise_xor, "not": np.invert, "shl": np.left_shift, "shr": np.right_shift, "idiv": _idiv,
+         "irem": np.fmod, "where": np.where, "isnan": np.isnan, "bits": _bits}
+# which of two zeros is taken: as in emit.py
+FLOATS = {"min": lambda a, b: np.where(np.isnan(b), b, _min(a, b)),
+          "max": lambda a, b: np.where(np.isnan(a), a, _max(a, b)),
+          "fmin": lambda a, b: np.where(np.isnan(a), b, _min(a, b)),
+          "fmax": lambda a, b: np.where(np.isnan(b), a, _max(a, b))}
+INTS = {"min": _min, "max": _max, "fmin": _min, "fmax": _max}
+TRUTHS = {**INTS, "add": np.bitwise_xor, "sub": np.bitwise_xor, "mul": np.bitwise_and,
+          "neg": lambda x: x, "abs": lambda x: x}                               # whole numbers of one bit
+
+
+def _cast(x, source, target):
+    """`x` converted as emit.py does it."""
+    if target is dtypes.bool:
+        return x != 0
+    if target in HALVES and not (target is dtypes.float16 and source is dtypes.float64):
+        x = x.astype(np.float32)                              # what is not a float is one first, and bfloat16 rounds it
+    if source.is_floating_point and not target.is_floating_point:
+        wide = np.int64 if target in (dtypes.int64, dtypes.uint8) else np.int32
+        x = x.astype(np.float32) if source in HALVES else x
+        bound = -float(np.iinfo(wide).min)
+        fits = (x >= -bound) & (x < bound)
+        x = np.where(fits, np.where(fits, x, 0).astype(wide), np.iinfo(wide).min)
+    return x.astype(target.np)
+
+
+def _gather(dim, shape, source, index):
+    index = np.broadcast_to(index, shape)
+    wide = tuple(n if d != dim else source.shape[dim] for d, n in enumerate(shape))
+    return np.take_along_axis(np.broadcast_to(source, wide), index, dim)
+
+
+# --- reductions -------------------------------------------------------------------------------------------------------
+
+
+STARTS = {"sum": 0.0, "prod": 1.0, "max": -np.inf, "top": -np.inf, "min": np.inf}
+JOINS = {"sum": np.add, "prod": np.multiply, "max": FLOATS["max"], "min": FLOATS["min"],
+         "top": lambda a, b: np.where(b > a, b, a)}
+QUICK = {"max": np.max, "min": np.min, "top": partial(np.fmax.reduce, initial=-np.inf)}
+
+
+def _reduction(arg, kind, dims, order, shape):
+    """A function that reduces an array like that of the node `arg`."""
+    dtype = arg.dtype
+    if kind in ("any", "all"):
+        return partial(getattr(np, kind), axis=dims, keepdims=True)
+    if kind.startswith("arg"):
+        return partial(getattr(np, kind), axis=dims[0], keepdims=True)
+    if dtype is dtypes.bool:
+        return partial(np.any if kind in ("sum", "max", "top") else np.all, axis=dims, keepdims=True)
+    if not dtype.is_floating_point:
+        if kind in ("sum", "prod"):
+            return partial(getattr(np, kind), axis=dims, dtype=dtype.np, keepdims=True)
+        return partial(np.min if kind == "min" else np.max, axis=dims, keepdims=True)
+    in_order = _in_order(kind, order, arg.shape, shape, dtype.np)
+    if kind not in QUICK:
+        return in_order
+
+    def quickly(x):                               # no rounding: the order shows in the sign of a zero alone
+        out = QUICK[kind](x, axis=dims, keepdims=True)
+        return out if out.all() else in_order(x)
+
+    return quickly
+
+
+def _in_order(kind, order, given, shape, dtype):
+    """A function that reduces floats of the shape `given` to `shape` as `order` says."""
+    turn = [*(d for d in range(len(given)) if d not in order.dims), *order.dims]
+    turn = None if turn == list(range(len(given))) else turn
+    sizes = [given[d] for d in order.dims]
+    long, first, inner = prod(sizes), prod(sizes[:order.first]), prod(sizes[len(sizes) - order.inner:])
+    count, step = prod(given) // long, order.block * (long // first)
+    alone = order.first == len(order.dims)        # a block is a part of the only run, or goes through whole ones
+
+    def walked(rows, inner):
+        lanes = cpu.vector_bytes() // dtype.itemsize * order.vectors if order.along_rows else 0
+        return _walked(kind, rows, inner, lanes)
+
+    def whole(x):
+        x = x if turn is None else np.transpose(x, turn)
+        return walked(x.reshape(count, long), inner).reshape(shape)
+
+    if not order.blocks:
+        return whole
+    parts = (*shape, order.blocks)
+    last = _in_order(kind, order_of(parts, (len(shape),), contiguous_strides(parts)), parts, shape, dtype)
+
+    def by_blocks(x):
+        rows = (x if turn is None else np.transpose(x, turn)).reshape(count, long)
+        made = [walked(rows[:, i * step:(i + 1) * step], 0 if alone else inner) for i in range(order.blocks)]
+        return last(np.stack(made, 1).reshape(parts))
+
+    return by_blocks
+
+
+def _walked(kind, rows, inner, lanes):
+    """Every row reduced, in the order of its elements: by lanes along runs of `inner` (0: of all), or singly."""
+    count, long = rows.shape
+    start = STARTS[kind]
+    if not long:
+        return np.full(count, start, rows.dtype)
+    if not lanes:
+        return _in_turn(kind, np.ascontiguousarray(rows.T)[None], start)[0]
+    inner = inner or long
+    padded = -(-inner // lanes) * lanes
+    runs = rows.reshape(count, -1, inner)
+    if padded != inner:
+        wide = np.full((*runs.shape[:2], padded), start, rows.dtype)
+        wide[:, :, :inner] = runs
+        runs = wide
+    out = _in_turn(kind, np.ascontiguousarray(runs).reshape(count, -1, lanes), start)
+    while out.shape[1] > 1:
+        half = out.shape[1] // 2
+        out = JOINS[kind](out[:, :half], out[:, half:])
+    return out[:, 0]
+
+
+def _in_turn(kind, steps, start):
+    """[row, step, lane], contiguous, reduced over the steps, one after the other."""
+    join = JOINS[kind]
+    if isinstance(join, np.ufunc) and steps.shape[2] > 1:     # NumPy goes along the lanes, which lie side by side
+        return join.reduce(steps, 1, initial=start)
+    *_, out = accumulate((steps[:, i] for i in range(steps.shape[1])), join, initial=np.full((), start, steps.dtype))
+    return out
+
+
+# --- compiled functions -----------------------------------------------------------------------------------------------
+
+
+def _compiled(word, type, shape, count):
+    """A function of the loop language over `count` arrays, which broadcast to `shape`."""
+    size = prod(shape)
+    tiles = -(-size // TILE)
+    words = []
+
+    def function(*args):
+        args = [np.asarray(a if a.shape == shape else np.broadcast_to(a, shape), order="C") for a in args]
+        out = np.empty(shape, args[0].dtype)
+        if not words:
+            address = _functions.get((word, type)) or _function(word, type, count)
+            words.append(_words([(address, tiles, tiles, (size, tiles, TILE))], [0] * (count + 1)))
+        _run(words[0], 1, [*args, out])
+        return out
+
+    return function
+
+
+def _function(word, type, count):
+    """The address of a step that computes `word` of `count` arrays, element by element."""
+    kernel = Kernel(1, 0, "kept", (0,))
+    kernel.accesses = [Access(type, [1]) for _ in range(count + 1)]
+    one = Pass()
+    one.stores.append((count, Expr(word, type, tuple(Expr("load", type, (), i) for i in range(count)))))
+    kernel.passes.append(one)
+    name = name_of(str(kernel))
+    found = _functions[word, type] = cpu.function(name, render(kernel, name, cpu.target()))
+    return found
+
+
+def _fma(node):
+    """`a * b + c`, rounded once: a sum where one factor is one, as in `input + alpha * other`."""
+    compiled = _compiled("fma", TYPE[node.dtype], node.shape, 3)
+
+    def fused(a, b, c):
+        if a.ndim == 0 or b.ndim == 0:
+            x, y = (a, b) if a.ndim == 0 else (b, a)
+            x = float(x)
+            if x == 1:
+                return c + y
+            if x == -1:
+                return c - y
+        return compiled(a, b, c)
+
+    return fused
+
+
+def _words(steps, offsets):
+    """A program of (address, tiles, grain, ints) over buffers at `offsets` in bytes; see backends/threads.py."""
+    words = array("q")
+    for address, tiles, grain, ints in steps:
+        words.extend([address, tiles, grain, len(offsets), 0, len(ints)])
+        for i, offset in enumerate(offsets):
+            words.extend([i, offset])
+        words.extend(ints)
+    return words
+
+
+def _run(words, steps, buffers):
+    table = array("q", [b.__array_interface__["data"][0] for b in buffers])
+    threads.run(words.buffer_info()[0], steps, table.buffer_info()[0], 0)
+
+
+def _lying(arg):
+    """(the node, strides, offset) of an operand in memory, as the fuser would have it; whole and in order where it
+    would be copied."""
+    seen = memory(arg)
+    return seen if seen is not None else (arg, contiguous_strides(arg.shape), 0)
+
+
+def _in_memory(node, held):
+    """The array of a node as it would stand in working memory; an operand of the instruction stands where it is."""
+    return held if node.op == "input" else np.asarray(held, order="C")
+
+
+def _gemm(node):
+    spec = make_spec(node.dtype, node.shape, node.layout.strides if node.layout is not None else None)
+    lying = [_lying(a) for a in node.args]
+    found = library.product(node.dtype, *[(a.shape, at[1]) for a, at in zip(node.args, lying, strict=True)],
+                            (spec.shape, spec.strides))
+    if found is None:
+        raise Unfusable("a matrix product that the library does not take")
+    return _called([found], lying, [spec], lambda made: made[0])
+
+
+def _library(node):
+    name, params, parts = node.attr
+    lying = [_lying(a) for a in node.args]
+    specs = [make_spec(p.dtype, p.shape, p.layout.strides if p.layout is not None else None) for p in parts]
+    steps = library.ask(name, node.dtype, [(a.shape, at[1]) for a, at in zip(node.args, lying, strict=True)],
+                        [(s.shape, s.strides) for s in specs], params)
+    if steps is None:
+        raise Unfusable(f"{name} on this layout")
+    return _called(steps, lying, specs, lambda made: made)
+
+
+def _called(steps, lying, specs, given):
+    """A step that calls library functions on what `lying` says, and makes results as `specs` say."""
+    nodes = [node for node, _, _ in lying]
+    offsets = [offset * node.dtype.itemsize for node, _, offset in lying] + [0] * len(specs)
+    words = _words(steps, offsets)
+
+    def step(*held):
+        read = [_in_memory(node, x) for node, x in zip(nodes, held, strict=True)]
+        made = [backend.blank(spec) for spec in specs]
+        _run(words, len(steps), [*read, *made])
+        return given(made)
+
+    return step
