@@ -116,6 +116,7 @@ def interrupts(count, seed=0):
     """Interrupt a program `count` times, anywhere; (how many reached it, what was swallowed, bytes that were lost)."""
     expected = [program(8, n) for n in range(4)]
     big = torch.ones(300, 300)
+    big.numpy()                                             # it is in memory from now on
     outcomes: collections.Counter = collections.Counter()
     swallowed: list = []
     draw, sent = random.Random(seed), [0]
