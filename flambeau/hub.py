@@ -41,7 +41,7 @@ def load_state_dict_from_url(url, model_dir=None, map_location=None, progress=Tr
     model_dir = model_dir if model_dir is not None else os.path.join(get_dir(), "checkpoints")
     os.makedirs(model_dir, exist_ok=True)
     name = file_name if file_name is not None else os.path.basename(urlparse(url).path)
-    path = os.path.join(model_dir, name)
+    path = _inside(model_dir, name)
     if not os.path.exists(path):
         found = HASH_REGEX.search(name) if check_hash else None
         if progress:
@@ -50,37 +50,43 @@ def load_state_dict_from_url(url, model_dir=None, map_location=None, progress=Tr
     return read(path, map_location=map_location, weights_only=weights_only)
 
 
+def _inside(folder, name):
+    """The path of the file `name` in `folder`, which it may not leave: names come from addresses, and from others.
+
+    A link that lies there is somebody's own wish, and is followed.
+    """
+    top = os.path.abspath(folder)
+    path = os.path.abspath(os.path.join(top, name))
+    if path == top or os.path.commonpath([top, path]) != top:
+        raise ValueError(f"file_name={name!r} would be {path}, which is not a file in {top}; give the folder as "
+                         "model_dir=, and the file's name alone as file_name=")
+    return path
+
+
 def download_url_to_file(url, dst, hash_prefix=None, progress=True):
     """Save what is at `url` as the file `dst`; refused if its SHA-256 does not start with `hash_prefix`.
 
     The file appears whole or not at all.
     """
     import hashlib
-    import tempfile
     from urllib.request import Request, urlopen
 
+    from .serialization.atomic import replacing
     dst = os.path.expanduser(dst)
     digest = hashlib.sha256()
     with urlopen(Request(url, headers={"User-Agent": "flambeau.hub"})) as source:
-        folder, name = os.path.split(os.path.abspath(dst))
-        part = tempfile.NamedTemporaryFile(dir=folder, prefix=f"{name}.", suffix=".partial", delete=False)
-        try:
-            with part:
-                size, read = source.headers.get("Content-Length"), 0
-                while block := source.read(CHUNK):
-                    part.write(block)
-                    digest.update(block)
-                    read += len(block)
-                    if progress:
-                        _show(read, size)
+        size, read = source.headers.get("Content-Length"), 0
+        with replacing(dst) as part:
+            while block := source.read(CHUNK):
+                part.write(block)
+                digest.update(block)
+                read += len(block)
+                if progress:
+                    _show(read, size)
             if size is not None and read != int(size):
                 raise RuntimeError(f"the download of {url} ended after {read} of {size} bytes; try again")
             if hash_prefix is not None and not digest.hexdigest().startswith(hash_prefix):
                 raise RuntimeError(f'invalid hash value (expected "{hash_prefix}", got "{digest.hexdigest()}"): {url}')
-            os.replace(part.name, dst)
-        except BaseException:
-            os.unlink(part.name)
-            raise
 
 
 def _show(read, size):

@@ -6,11 +6,11 @@ do. Broadcasting and dtype promotion are undone here, once, for every rule.
 import functools
 import heapq
 import itertools
-import threading
 
 from ..base import settings
 from ..base.errors import here, line_of, name_of, user_frame, warn
 from ..base.layout import contiguous_format
+from ..base.locks import new_lock
 from ..base.op import door
 from ..base.spec import Size
 from ..trace.record import current, milestone
@@ -19,7 +19,7 @@ from .graph import GradientEdge
 from .modes import modes
 from .node import AccumulateGrad, OpNode, edge_of, requires
 
-_accumulate_lock = threading.RLock()
+_accumulate_lock = new_lock()
 _walks = itertools.count()
 
 

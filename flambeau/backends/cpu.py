@@ -9,36 +9,31 @@ level 1, 2 or 3 alike; 1.8 at level 0, which leaves everything on the stack), an
 pipeline of -O1 12 more. Placing an object: 0.1 with ORC, 1.7 with an MCJIT engine. Kernels compiled together save 0.9
 each.
 
-Note [Undisturbed]: an interrupt between two calls of LLVM would leave a library half made, or free one that is in use,
-and a signal handler may compute. So LLVM works on a thread of its own, where neither comes: whoever asked waits, and if
-an interrupt ends the waiting, the work is finished all the same and found by the next who asks.
+LLVM works on a thread of its own; see Note [Undisturbed] in undisturbed.py. It ends the process when it is refused
+memory, so room is looked for before it is asked.
 """
-import errno
 import hashlib
 import itertools
 import os
-import stat
-import struct
-import threading
-import time
 
 from ..base import settings
 from ..base.errors import warn
+from .disk import SEE, Disk, referred, warnings
+from .memory import has_room, words
 from .processor import choose
+from .undisturbed import lock as _lock, undisturbed
 
 PIPELINE = 1                  # part of every object's key: raise it when the way of compiling below changes
+START_BYTES = 64 << 20        # room for LLVM to set itself up: measured 23 MiB with the first kernel
+COMPILE_BYTES = 32 << 20      # room for a kernel, and for each of its characters: measured 3 MiB for 79,000
+BYTES_PER_CHARACTER = 256
 
 compiled = 0                  # texts that LLVM compiled in this process
 loaded = 0                    # texts whose object came from the disk
 
-_lock = threading.RLock()     # one thread at a time asks LLVM
 _host = None                  # LLVM, once somebody asked
 _libraries: dict = {}         # key of a text (or of several) → the library in memory that its object became
 _addresses: dict = {}         # (key of a text, name) → address
-_said: list = []              # what is to be warned of, by whoever asked
-
-if hasattr(os, "register_at_fork"):       # no fork in the middle of a compilation: the child could not finish it
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 def function(name, text, symbols=None):
@@ -60,40 +55,11 @@ def functions(texts, symbols=None):
     keys = {name: host.key(text) for name, text in texts.items()}
     if any((key, name) not in _addresses for name, key in keys.items()):
         failed = undisturbed(_place, texts, keys, symbols)
-        while _said:
-            warn(_said.pop(0))
+        while warnings:
+            warn(warnings.pop(0))
         if failed:
             raise NotCompiled(failed)
     return {name: _addresses[key, name] for name, key in keys.items()}
-
-
-def undisturbed(work, *args):
-    """What `work(*args)` gives. No interrupt and no signal handler comes in the middle; see Note [Undisturbed]."""
-    if _lock._is_owned():                                         # a finaliser, in the middle of such work
-        return work(*args)
-    done: list = []
-
-    def body():
-        try:
-            with _lock:
-                done.append((work(*args), None))
-        except BaseException as error:                            # raised again below, in the thread that asked
-            done.append((None, error))
-
-    thread = threading.Thread(target=body, name="flambeau-llvm")
-    try:
-        thread.start()
-    except RuntimeError:                                          # no more threads, or Python is on its way out
-        body()
-    else:
-        thread.join()
-    made, error = done.pop()
-    try:
-        if error is not None:
-            raise error
-    finally:
-        error = None                          # a frame that holds its own error would keep the tensors in it alive
-    return made
 
 
 def _place(texts, keys, symbols):
@@ -180,8 +146,8 @@ def renew_disk():
     with _lock:
         if _host is not None:
             _host.disk = Disk(settings.object_dir, settings.object_bytes)
-    while _said:
-        warn(_said.pop(0))
+    while warnings:
+        warn(warnings.pop(0))
 
 
 def _find(key, name, symbols):
@@ -191,11 +157,11 @@ def _find(key, name, symbols):
     if library is None:
         code = _host.disk.read(key)
         if code and code.startswith(SEE):                         # compiled together with others
-            whole = code[len(SEE):].decode()
+            whole = referred(code)
             library = _libraries.get(whole)
             code = _host.disk.read(whole) if library is None else None
     try:
-        if code:
+        if code and not code.startswith(SEE):
             library = _host.place(code, symbols)
         if library is None:
             return False
@@ -220,6 +186,12 @@ def _start():
     _host = _host or Host()
 
 
+def _need_room(nbytes):
+    """Refuse where LLVM might be refused `nbytes` of memory: it would end the process."""
+    if not has_room(nbytes):
+        raise MemoryError(f"LLVM needs up to {words(nbytes)} to compile a kernel, and there is less")
+
+
 class NoCompiler(ImportError):
     """There is no LLVM here that could be loaded."""
 
@@ -242,6 +214,7 @@ class Host:
         except (ImportError, OSError) as error:
             raise NoCompiler(f"llvmlite, which compiles kernels, cannot be imported: {error}") from error
 
+        _need_room(START_BYTES)
         self.llvm = llvm
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
@@ -278,6 +251,7 @@ class Host:
 
     def compile(self, texts):
         """One object of all `texts`."""
+        _need_room(COMPILE_BYTES + BYTES_PER_CHARACTER * sum(map(len, texts)))
         context = self.llvm.create_context()
         first, *others = [self.parse(text, context) for text in texts]
         for other in others:
@@ -286,6 +260,7 @@ class Host:
 
     def place(self, code, symbols):
         """Put the object `code` in memory; gives the name of the library it became."""
+        _need_room(COMPILE_BYTES + BYTES_PER_CHARACTER * len(code))
         library = self.llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
         for name, address in (symbols or {}).items():
             library.import_symbol(name, address)
@@ -299,116 +274,3 @@ class Host:
         address = held[name]
         held.detach()
         return address
-
-
-SEE = b"see "                 # an entry that only says under which key the object is
-
-
-class Disk:
-    """Objects in a folder of the user's own, one file each: a header with length and SHA-256, and the object.
-
-    A file is written beside its place and moved there, so several processes see whole files or none. A damaged file
-    counts as absent, and is written anew. Nothing that goes wrong here stops anybody: it is said once.
-    """
-    HEADER = struct.Struct("<8sQ32s")
-    MAGIC = b"FLAMOBJ1"
-    DAY = 86_400
-
-    def __init__(self, folder, most):
-        self.folder, self.most, self.said = folder, most, set()
-        self.readable = self.writable = bool(folder) and self._open()
-        self.trimmed = False
-
-    def _open(self):
-        """Whether the folder can be trusted: what is in it will be run."""
-        try:
-            os.makedirs(self.folder, mode=0o700, exist_ok=True)
-            found = os.stat(self.folder)
-        except OSError as error:
-            self._say("folder", f"cannot be made ({error.strerror})")
-            return False
-        if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
-            self._say("folder", "belongs to another user")
-            return False
-        if os.name == "posix" and stat.S_IMODE(found.st_mode) & 0o022:
-            self._say("folder", "can be written by other users (chmod go-w helps)")
-            return False
-        return True
-
-    def read(self, key):
-        """The object that was kept under `key`, or None."""
-        if not self.readable:
-            return None
-        path = os.path.join(self.folder, key)
-        try:
-            with open(path, "rb") as file:
-                whole = file.read()
-                if time.time() - os.fstat(file.fileno()).st_mtime > self.DAY and self.writable:
-                    os.utime(path)                                 # the oldest by use are dropped
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            self._say("read", f"cannot be read ({error.strerror})")
-            return None
-        code = whole[self.HEADER.size:]
-        if len(whole) < self.HEADER.size or self._header(code) != whole[:self.HEADER.size]:
-            self._say("damage", f"holds a damaged file, {key}, which is compiled anew")
-            return None
-        return code
-
-    def write(self, key, code):
-        """Keep the object `code` under `key`."""
-        if not self.writable:
-            return
-        path = os.path.join(self.folder, key)
-        beside = f"{path}.{os.urandom(6).hex()}"
-        try:
-            self._trim()
-            with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(self._header(code) + code)
-            os.replace(beside, path)
-        except OSError as error:
-            self.writable = False
-            self._remove(beside)
-            self._say("write", f"cannot be written ({error.strerror})")
-
-    def distrust(self, key, error):
-        """The object that was kept under `key` cannot be used."""
-        self._say("link", f"holds a file that cannot be used, {key}, which is compiled anew ({error})")
-
-    def _header(self, code):
-        return self.HEADER.pack(self.MAGIC, len(code), hashlib.sha256(code).digest())
-
-    def _trim(self):
-        """Once in a process: drop the files that were not used for longest, if there are too many bytes."""
-        if self.trimmed:
-            return
-        self.trimmed = True
-        files = []
-        for entry in os.scandir(self.folder):
-            try:
-                found = entry.stat(follow_symlinks=False)
-            except FileNotFoundError:                              # another process dropped it
-                continue
-            files.append((found.st_mtime, found.st_size, entry.path))
-        size = sum(size for _, size, _ in files)
-        if size > self.most:
-            for _, freed, path in sorted(files):
-                if size <= self.most * 3 // 4:
-                    break
-                self._remove(path)
-                size -= freed
-
-    def _remove(self, path):
-        try:
-            os.remove(path)
-        except OSError as error:
-            if error.errno != errno.ENOENT:
-                self._say("remove", f"holds a file that cannot be removed ({error.strerror})")
-
-    def _say(self, what, how):
-        if what not in self.said:
-            self.said.add(what)
-            _said.append(f"the folder of compiled kernels, {self.folder}, {how}. What is not found there is compiled "
-                         "again, which costs time, nothing else. FLAMBEAU_CACHE_DIR names another folder; empty, it "
-                         "does without.")

@@ -5,10 +5,13 @@ up to its class; each class has a list of idle addresses, used last in, first ou
 the processor's cache. Small classes are carved out of slabs; each large block is a mapping of its own, which is given
 back when too much lies idle, when the system has no more to give, and by `empty_cache()`.
 
-Note [Finalisers]: a Block returns its memory in `__del__`, which may run at any moment: in the middle of an allocation
-on the same thread, or on another one. So it takes no lock; it uses only steps that are whole under the interpreter
-lock (append and pop of a list, `+=` of a plain attribute), and everything here stays right if it comes in between. The
-lock below is for those who make and give back mappings, and a thread that holds it may come again.
+Note [Finalisers]: a Block's memory comes back in `__del__`, which may run at any moment: in the middle of an allocation
+on the same thread, on another one, or when an interrupt is about to be raised. Python swallows what is raised in a
+finaliser, and what was still to be done there is not done. So no Python code runs in it: `__del__` is `append` of the
+class's list, which keeps the dead Block, whose finaliser is spent. And a Block is taken by one chain of C functions, so
+that there is no moment at which memory is neither idle nor a Block's. No lock is needed, and what is in use is counted
+by those who allocate. The lock below is for those who make and give back mappings, and a thread that holds it may come
+again.
 """
 import contextlib
 import ctypes
@@ -16,14 +19,14 @@ import functools
 import itertools
 import math
 import mmap
-import os
-import threading
 from bisect import bisect_right
 from collections import Counter
+from itertools import repeat, starmap
 
 import numpy as np
 
 from ..base import settings
+from ..base.locks import new_lock
 from .machine import available, held, limit
 
 PAGE = mmap.PAGESIZE
@@ -36,7 +39,7 @@ POPULATE = 23                   # Linux's MADV_POPULATE_WRITE, which Python does
 
 _addressof = ctypes.addressof
 _array = np.ndarray
-_lock = threading.RLock()
+_lock = new_lock()
 _clock = itertools.count()
 
 
@@ -61,24 +64,33 @@ class Block:
         return _addressof(self)
 
 
-class Home:
-    """A size class: the type of its blocks, and the addresses that lie idle, the longest idle first."""
+_method = ctypes.pythonapi.PyInstanceMethod_New      # a function of C as a method: of those in Python, it has `self`
+_method.restype, _method.argtypes = ctypes.py_object, (ctypes.py_object,)
 
-    __slots__ = ("size", "kind", "free", "calls", "misses")
+
+class Home:
+    """A size class: what lies idle, the longest idle first, and `take`, which makes a Block of the last of it."""
+
+    __slots__ = ("size", "raw", "free", "take", "blocks", "idle", "since", "calls", "calls_then", "misses")
 
     def __init__(self, size):
         self.size = size
-        self.free = []
+        self.raw = ctypes.c_char * size     # memory that no Block has had yet
+        self.free = []                      # such, and dead Blocks; see Note [Finalisers]
+        self.blocks = self.idle = 0         # how many there are, and how many were idle when it was last counted
         self.calls = self.misses = 0
-        give_back = _small_finaliser if size <= SMALL else _large_finaliser
-        self.kind = type("Block", (Block, ctypes.c_char * size),
-                         {"__slots__": (), "nbytes": size, "__del__": give_back(size, self.free)})
+        self.calls_then = self.since = 0    # how many calls `_trim` has seen, and when it last saw more
+        kind = type("Block", (Block, self.raw), {"__slots__": (), "nbytes": size, "__del__": _method(self.free.append)})
+        self.take = map(kind.from_address, map(_addressof, starmap(self.free.pop, repeat(())))).__next__
 
 
 class _Counts:
-    """Running numbers, for peaks and decisions; what is allocated and reserved is counted afresh when asked."""
+    """Running numbers, for peaks and decisions; what is allocated and reserved is counted afresh when asked.
 
-    __slots__ = ("allocated", "peak", "idle", "reserved", "reserved_peak", "room", "retries", "failures")
+    `allocated` is never too little: what came back meanwhile to other classes is seen when it is about to be a peak.
+    """
+
+    __slots__ = ("allocated", "peak", "reserved", "reserved_peak", "room", "retries", "failures")
 
     def __init__(self):
         for name in self.__slots__:
@@ -87,10 +99,9 @@ class _Counts:
 
 _counts = _Counts()
 _homes: dict = {}               # size → Home
-_ways: dict = {}                # bytes asked for → (pop of the idle addresses, maker of a Block, size, Home)
+_ways: dict = {}                # bytes asked for → Home
 _slabs: dict = {}               # where it starts → (mapping, Home, how many blocks)
 _regions: dict = {}             # address of a large block → (mapping, Home)
-_since: dict = {}               # address of a large block → when it last came back
 on_failure: list = []           # functions of (error, what was looked at) that give words for the message
 
 
@@ -100,36 +111,49 @@ on_failure: list = []           # functions of (error, what was looked at) that 
 def block(nbytes):
     """A Block of at least `nbytes` bytes, not initialised, that starts at a multiple of 64."""
     try:
-        pop, make, size, home = _ways[nbytes]
-        address = pop()
+        home = _ways[nbytes]
+        made = home.take()
     except LookupError:
         return _slowly(nbytes)
-    if size > SMALL:
-        _counts.idle -= size
     home.calls += 1
-    _counts.allocated = allocated = _counts.allocated + size
-    if allocated > _counts.peak:
-        _counts.peak = allocated
-    return make(address)
+    if len(home.free) != home.idle:
+        _count(home)
+    return made
 
 
 def blank(spec):
     """An uninitialised array laid out as `spec`, which must be dense, and its address."""
     try:                                              # `block` again: a call is a tenth of what this costs
-        pop, make, size, home = _ways[spec.nbytes]
-        address = pop()
+        home = _ways[spec.nbytes]
+        made = home.take()
     except LookupError:
         made = _slowly(spec.nbytes, spec)
-        return _array(spec.shape, spec.dtype.np, made, 0, spec.np_strides), _addressof(made)
-    if size > SMALL:
-        _counts.idle -= size
-    home.calls += 1
-    _counts.allocated = allocated = _counts.allocated + size
-    if allocated > _counts.peak:
-        _counts.peak = allocated
+    else:
+        home.calls += 1
+        if len(home.free) != home.idle:
+            _count(home)
     if spec.contiguous:
-        return _array(spec.shape, spec.dtype.np, make(address)), address
-    return _array(spec.shape, spec.dtype.np, make(address), 0, spec.np_strides), address
+        return _array(spec.shape, spec.dtype.np, made), _addressof(made)
+    return _array(spec.shape, spec.dtype.np, made, 0, spec.np_strides), _addressof(made)
+
+
+def _count(home):
+    """See whether more is in use than ever, and whether too much lies idle: something has changed in `home`."""
+    idle = len(home.free)
+    _counts.allocated += (home.idle - idle) * home.size
+    home.idle = idle
+    if _counts.allocated > _counts.peak:
+        _recount()
+        _counts.peak = max(_counts.peak, _counts.allocated)
+    _settle()
+
+
+def _recount():
+    total = 0
+    for home in list(_homes.values()):
+        home.idle = len(home.free)
+        total += (home.blocks - home.idle) * home.size
+    _counts.allocated = total
 
 
 def rounded(nbytes):
@@ -140,25 +164,6 @@ def rounded(nbytes):
     return ((nbytes - 1 >> shift) + 1) << shift
 
 
-def _small_finaliser(size, free, counts=_counts, addressof=_addressof):
-    def __del__(self):                                # see Note [Finalisers]
-        counts.allocated -= size
-        free.append(addressof(self))
-    return __del__
-
-
-def _large_finaliser(size, free, counts=_counts, addressof=_addressof):
-    def __del__(self):
-        address = addressof(self)
-        counts.allocated -= size
-        _since[address] = next(_clock)
-        free.append(address)
-        counts.idle += size
-        if counts.idle > _cap():
-            _trim(_cap())
-    return __del__
-
-
 # --- when nothing idle fits ------------------------------------------------------------------------------------------
 
 
@@ -167,18 +172,15 @@ def _slowly(nbytes, spec=None):
     size = rounded(nbytes)
     with _lock:
         try:
-            home, address = _large(size) if size > SMALL else _small(size)
+            home, made = _large(size) if size > SMALL else _small(size)
         except MemoryError:
             raise failure(nbytes, spec) from None
         if len(_ways) > 10_000:                       # a program with ever new sizes
             _ways.clear()
-        own = _home(size)
-        _ways[nbytes] = (own.free.pop, own.kind.from_address, size, own)
+        _ways[nbytes] = _home(size)
     home.calls += 1
-    _counts.allocated = allocated = _counts.allocated + home.size
-    if allocated > _counts.peak:
-        _counts.peak = allocated
-    return home.kind.from_address(address)
+    _count(home)
+    return made
 
 
 def _home(size):
@@ -186,39 +188,40 @@ def _home(size):
 
 
 def _large(size):
-    """(class, address) of an idle block of this class or little more, or of a fresh one."""
-    _quarter()                                        # read now: a finaliser may ask when files can no longer be opened
+    """(class, Block) of an idle block of this class or little more, or of a fresh one."""
     near = size
     while near <= size * (100 + MORE) // 100:
         home = _homes.get(near)
         if home is not None:
-            try:
-                address = home.free.pop()
-                _counts.idle -= near
-                return home, address
-            except IndexError:
-                pass
+            with contextlib.suppress(IndexError):
+                return home, home.take()
         near = rounded(near + 1)
-    mapping, address = _fresh(size, lone=True)
     home = _home(size)
-    home.misses += 1
-    _regions[address] = (mapping, home)
-    return home, address
+    while True:
+        mapping, address = _fresh(size, lone=True)
+        home.misses += 1
+        _regions[address] = (mapping, home)
+        home.blocks += 1
+        home.idle += 1
+        home.free.append(home.raw.from_address(address))
+        with contextlib.suppress(IndexError):         # another thread was quicker
+            return home, home.take()
 
 
 def _small(size):
-    """(class, address) of an idle block, or of the first one of a fresh slab."""
+    """(class, Block) of an idle block, or of the first one of a fresh slab."""
     home = _home(size)
-    try:
-        return home, home.free.pop()
-    except IndexError:
-        pass
-    count = max(SLAB, min(16 * size, HUGE)) // size
-    mapping, start = _fresh(count * size, lone=False)
-    home.misses += 1
-    _slabs[start] = (mapping, home, count)
-    home.free.extend(range(start + (count - 1) * size, start, -size))       # the next in memory is the next to be given
-    return home, start
+    while True:
+        with contextlib.suppress(IndexError):
+            return home, home.take()
+        count = max(SLAB, min(16 * size, HUGE)) // size
+        mapping, start = _fresh(count * size, lone=False)
+        home.misses += 1
+        _slabs[start] = (mapping, home, count)
+        home.blocks += count
+        home.idle += count
+        # the next in memory is the next to be given
+        home.free.extend(map(home.raw.from_address, range(start + (count - 1) * size, start - 1, -size)))
 
 
 def _fresh(size, lone):
@@ -259,6 +262,20 @@ def make_room(nbytes):
     return nbytes <= limit() - max(held(), allocated())
 
 
+def has_room(nbytes):
+    """Whether `nbytes` could be had now, by somebody who ends the process if they cannot; gives back what is idle."""
+    if not make_room(nbytes):
+        return False
+    for last in (False, True):
+        try:
+            _map(nbytes).close()
+            return True
+        except (OSError, MemoryError):
+            if not last:
+                empty_cache()
+    return False
+
+
 def _map(size):
     """An anonymous mapping of our own."""
     size = -(-size // PAGE) * PAGE
@@ -288,48 +305,53 @@ def empty_cache():
         return before - reserved()
 
 
+def _settle():
+    """Give back large blocks if more lie idle than may."""
+    if _counts.reserved > _cap():                     # else it cannot be
+        with _lock:
+            _trim(_cap())
+
+
 def _trim(most):
-    """Unmap the large blocks that have lain idle longest until not more than `most` bytes do; see Note [Finalisers]."""
+    """Unmap large blocks, first of the classes not used for longest, until not more than `most` bytes lie idle."""
     large = [home for home in list(_homes.values()) if home.size > SMALL]
-    _counts.idle = sum(home.size * len(home.free) for home in large)
-    while _counts.idle > most:
-        since, oldest = min(((_idle_since(home), home) for home in large), key=lambda found: found[0],
-                            default=(math.inf, None))
-        if since == math.inf:
-            break
-        try:
-            address = oldest.free.pop(0)
-        except IndexError:                            # somebody took it in between
-            continue
-        _counts.idle -= oldest.size
-        _counts.reserved -= oldest.size
-        del _since[address], _regions[address]        # and with it the mapping, which nobody else holds
-
-
-def _idle_since(home):
-    """When the longest idle block of a large class came back; never if there is none."""
-    for address in home.free:
-        return _since.get(address, 0)
-    return math.inf
+    for home in large:
+        if home.calls != home.calls_then:
+            home.calls_then, home.since = home.calls, next(_clock)
+    large.sort(key=lambda home: home.since)
+    idle = sum(home.size * len(home.free) for home in large)
+    for home in large:
+        while idle > most and home.free:
+            gone = None
+            with contextlib.suppress(IndexError):     # somebody took it in between
+                # in one step: from the idle ones, and with it the mapping, which nobody else holds
+                gone = next(map(_regions.pop, map(_addressof, starmap(home.free.pop, ((0,),)))))
+            if gone is not None:
+                home.blocks -= 1
+                home.idle -= 1
+                idle -= home.size
+                _counts.reserved -= home.size
 
 
 def _drop_slabs(home):
     """Unmap the slabs of a small class all of whose blocks are idle."""
-    idle = []
+    idle: list = []
     try:
-        while True:                                   # one by one, since each step is whole: a finaliser may add to it
-            idle.append(home.free.pop())
-    except IndexError:
-        pass
-    idle.reverse()
-    starts = sorted(start for start, slab in list(_slabs.items()) if slab[1] is home)
-    slab_of = [starts[bisect_right(starts, address) - 1] for address in idle]
-    found = Counter(slab_of)
-    whole = {start for start in starts if found[start] == _slabs[start][2]}
-    home.free.extend([address for address, start in zip(idle, slab_of) if start not in whole])
-    for start in whole:
-        _counts.reserved -= home.size * _slabs[start][2]
-        del _slabs[start]
+        with contextlib.suppress(IndexError):         # until there are no more
+            idle.extend(starmap(home.free.pop, repeat(())))
+        idle.reverse()
+        starts = sorted(start for start, slab in list(_slabs.items()) if slab[1] is home)
+        slab_of = [starts[bisect_right(starts, _addressof(dead)) - 1] for dead in idle]
+        found = Counter(slab_of)
+        whole = {start for start in starts if found[start] == _slabs[start][2]}
+        idle = [dead for dead, start in zip(idle, slab_of, strict=True) if start not in whole]
+        for start in whole:
+            home.blocks -= _slabs[start][2]
+            home.idle -= _slabs[start][2]
+            _counts.reserved -= home.size * _slabs[start][2]
+            del _slabs[start]
+    finally:                                          # an interrupt, or not
+        home.free.extend(idle)
 
 
 def _cap():
@@ -357,6 +379,7 @@ def reserved():
 
 def stats():
     """All numbers, under the names of `torch.cuda.memory_stats()`; of peaks, those of all pools together."""
+    _settle()
     blocks = Counter(home for _, home in list(_regions.values()))
     slabs = Counter()
     for _, home, count in list(_slabs.values()):
@@ -389,13 +412,14 @@ def stats():
 def reset_peaks():
     """Count the peaks from now on."""
     now = stats()
-    _counts.peak = _counts.allocated = now["allocated_bytes.all.current"]
+    _recount()
+    _counts.peak = _counts.allocated
     _counts.reserved_peak = _counts.reserved = now["reserved_bytes.all.current"]
 
 
 def segments():
     """Each mapping as a dictionary with the names of `torch.cuda.memory_snapshot()`, in the order of memory."""
-    idle = {address for home in list(_homes.values()) for address in list(home.free)}
+    idle = {_addressof(dead) for home in list(_homes.values()) for dead in list(home.free)}
     found = [(start, home, 1) for start, (_, home) in list(_regions.items())]
     found += [(start, home, count) for start, (_, home, count) in list(_slabs.items())]
     out = []
@@ -448,13 +472,3 @@ def words(nbytes):
             return f"{nbytes:.4g} {unit}"
         nbytes /= 1024
     return f"{nbytes:.4g} TiB"
-
-
-def _new_lock():
-    """In a child that was forked nobody holds the lock."""
-    global _lock
-    _lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_new_lock)

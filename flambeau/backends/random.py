@@ -18,11 +18,11 @@ places, where PyTorch's own loops differ from one another too.
 import math
 import operator
 import os
-import threading
-import weakref
 from contextlib import contextmanager
 
 import numpy as np
+
+from ..base.locks import new_lock
 
 DEFAULT_SEED = 67280421310721
 CHUNK = 1 << 16                     # samples made at a time: the words and the temporaries stay in cache
@@ -40,24 +40,11 @@ STATE = np.dtype([("seed", "u8"), ("left", "i4"), ("seeded", "i4"), ("next", "u8
                   ("padding", "i4"), ("spare32", "f4"), ("has_spare32", "?")], align=True)
 
 
-_generators: weakref.WeakSet = weakref.WeakSet()
-
-
-def _after_fork():
-    for generator in list(_generators):         # a thread that did not come along may have held it
-        generator._lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-
 class Generator:
     """A stream of random numbers; the same seed gives the same numbers as `torch.Generator`."""
 
     def __init__(self):
-        self._lock = threading.RLock()
-        _generators.add(self)
+        self._lock = new_lock(finish=True)       # NumPy has a lock of its own, which no child could renew
         self.manual_seed(DEFAULT_SEED)
 
     # ------------------------------------------------------------------ seed and state

@@ -14,14 +14,14 @@ moment after each step, and then sleep. One program at a time has them; another 
 """
 import ctypes
 import os
-import threading
 
 from ..base import settings
 from ..base.errors import need
+from ..base.locks import in_child, new_lock
 
 PUBLIC = ("get_num_threads", "set_num_threads", "get_num_interop_threads", "set_num_interop_threads")
 
-_lock = threading.RLock()     # a signal handler may come again, in the middle
+_lock = new_lock()            # a signal handler may come again, in the middle
 _native = None                # the compiled `run`
 _pool = None                  # the runtime's variable that points at the pool in use
 _threads = None               # how many threads a program may use; None: not asked yet
@@ -71,16 +71,11 @@ def _renew(retire=True):
         libc.pthread_mutex_unlock(mutex)
 
 
+@in_child
 def _after_fork():
-    """In the child: no worker came along, and whoever held a lock is gone."""
-    global _lock
-    _lock = threading.RLock()
+    """No worker came along."""
     if _native is not None:
         _renew(retire=False)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def get_num_threads():

@@ -15,6 +15,7 @@ from ..autograd.modes import modes
 from ..autograd.node import checksum
 from ..base import settings
 from ..base.errors import PACKAGE, here, line_of, warn
+from ..base.locks import new_lock
 from ..tensor.dispatch import _calls, _entries
 from ..tensor.tensor import Tensor
 from ..trace import plan as plans, value as values
@@ -191,7 +192,7 @@ class Watching:
     """What trace and tensor call while anybody records; only the recording thread's own doings count."""
 
     users = 0
-    lock = threading.Lock()
+    lock = new_lock()
 
     @staticmethod
     def looked(value):

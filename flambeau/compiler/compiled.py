@@ -5,13 +5,13 @@ it. Otherwise the call is recorded, which is the ordinary call and gives the ord
 it can be replayed, and a reason why not otherwise. After eight calls that could not, the function is left alone.
 """
 import functools
-import threading
 import types
 import weakref
 
 from ..autograd.modes import modes
 from ..base import settings
 from ..base.errors import warn
+from ..base.locks import new_lock
 from ..trace import value as values
 from ..trace.record import Trace, current
 from .capture import Capture, Recorder, recording
@@ -39,7 +39,7 @@ class Compiled:
         self.reasons = []             # why calls could not be replayed, each once, the latest last
         self.gave_up = None           # the reason for which it is left alone
         self._fullgraph = fullgraph
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._varying = set()         # paths of whole numbers that were another at a later call
         self._failures = self._since = 0
         self._said = False

@@ -5,11 +5,11 @@ Otherwise a second plan runs that leaves all inputs alone. Gradients of the last
 over as well. Where there is no plan (the reference executor, an operation
 that none can be made for), the instructions themselves are put into a trace and run as always.
 """
-import threading
 from array import array
 
 from ..backends import memory, threads
 from ..base import settings
+from ..base.locks import new_lock
 from ..base.ownership import may_donate, may_recycle_grad
 from ..trace import plan as plans
 from ..trace.fuse import Unfusable
@@ -31,7 +31,7 @@ class Runner:
         self.wanted, self.free, self.numbers = wanted, free, numbers
         self.places = {slot: i for i, slot in enumerate(inputs)}
         self.plans = {}               # donating or not → Bound, None where there is no plan
-        self.lock = threading.Lock()
+        self.lock = new_lock()
 
     def run(self, values, numbers, made):
         """Fill `made` with the Values of the wanted slots, and then True: what was donated has been overwritten.
@@ -128,11 +128,11 @@ class Bound:
             self.call = words.buffer_info()[0], steps, self.table.buffer_info()[0], self.scalars.buffer_info()[0]
         else:
             self.call = None
-        self.lock = threading.Lock()
+        self.lock = new_lock()
 
     def run(self, values, numbers, made):
         """Run, unless somebody else holds what would be donated; whether it did."""
-        if self.call is None or not self.lock.acquire(blocking=False):
+        if self.call is None or self.lock._is_owned() or not self.lock.acquire(blocking=False):    # it is in use
             return self._slowly(values, numbers, made)
         try:
             for value in values:

@@ -15,7 +15,9 @@ CHUNK = 1 << 20                 # small enough that the checksum finds in cache 
 LIMIT32 = 0xFFFFFFFF            # from here on a size or an offset takes eight bytes
 FLAGS = 0x0808                  # names are UTF-8; sizes and checksum follow the data
 STORED, DEFLATED = 0, 8
-INFLATION = 16                  # compressed records may not grow to more than this many times the file, and 64 MiB
+INFLATION = 16                  # compressed records may not grow to more than this many times the file,
+STORAGE_SPARE = 64 << 20        # and so many bytes for storages, which take no more than that,
+STRUCTURE_SPARE = 64 << 10      # or so many for a pickle, each byte of which may become an object
 
 
 # --- writing --------------------------------------------------
@@ -150,6 +152,8 @@ class Archive:
         self.source = source
         start, size, count = self._find_directory()
         self.records = self._directory(start, size, count)
+        if not self.records:
+            raise self._broken("it has no records")
         self._check_headers(start)
         self._check_inflation()
         # PyTorch writes zeros where it was told not to compute them (set_crc32_options).
@@ -249,12 +253,15 @@ class Archive:
 
     def _check_inflation(self):
         grown = sum(record.size for record in self.records.values() if record.method == DEFLATED)
-        if grown > INFLATION * self.source.size + (64 << 20):
+        if grown > INFLATION * self.source.size + STORAGE_SPARE:
             raise FileError(f"{self.source.size} bytes would unpack to {grown}: refused. PyTorch writes its records "
                             "uncompressed.")
 
     def read(self, record):
-        """The bytes of `record` and their CRC-32."""
+        """The bytes of `record`, which is not a storage, and their CRC-32."""
+        if record.size > INFLATION * self.source.size + STRUCTURE_SPARE:
+            raise FileError(f"record {shown(record.name)} would unpack to {record.size} bytes in a file of "
+                            f"{self.source.size}: refused. PyTorch writes its records uncompressed.", record.name)
         if record.method == STORED:
             data = self.source.read(record.offset, record.size)
             return data, zlib.crc32(data)

@@ -26,7 +26,8 @@ def replacing(path):
     """A binary file to write to, which becomes `path` when the block ends without an error.
 
     A link is followed to the file that it means. A new file has the permissions that `open` would give it, a replaced
-    one keeps those it had. What is not a regular file (a pipe, `/dev/null`) is written to directly.
+    one keeps those it had; until it is whole, its owner alone may read it. What is not a regular file (a pipe,
+    `/dev/null`) is written to directly.
     """
     path = os.path.realpath(os.fspath(path))
     folder, name = os.path.split(path)
@@ -49,10 +50,12 @@ def replacing(path):
     done = False
     try:
         with open(handle, "wb", buffering=1 << 16) as file:
-            if mode is not None and hasattr(os, "fchmod"):
-                os.fchmod(handle, stat.S_IMODE(mode))
             yield file
             file.flush()
+            if hasattr(os, "fchmod"):
+                meant = stat.S_IMODE(mode if mode is not None else mode_of_new_files(beginning))
+                if meant != stat.S_IMODE(os.fstat(handle).st_mode):         # some file systems have one mode for all
+                    os.fchmod(handle, meant)
             os.fsync(handle)
             if fcntl is not None:                   # locked while it takes the name; Windows renames closed files only
                 os.replace(partial, path)
@@ -72,7 +75,7 @@ def begin(beginning):
     for _ in range(TRIES):
         partial = f"{beginning}{os.urandom(4).hex()}{SUFFIX}"
         try:
-            handle = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+            handle = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
         except FileExistsError:
             continue
         if fcntl is None:
@@ -90,6 +93,20 @@ def begin(beginning):
     raise FileExistsError(errno.EEXIST, f"no free name for a temporary file in {TRIES} tries", beginning)
 
 
+def mode_of_new_files(beginning):
+    """The permissions that `open` gives a new file here: an empty one is made to see, since the mask of the process can
+    only be read by setting it, and the folder may have a say too.
+    """
+    path = f"{beginning}{os.urandom(4).hex()}{SUFFIX}"
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        return os.fstat(handle).st_mode
+    finally:
+        os.close(handle)
+        with contextlib.suppress(FileNotFoundError):                # another save took it for a leftover
+            os.unlink(path)
+
+
 def remove_leftovers(folder, beginning):
     """Remove what killed processes have left of earlier saves; see Note [Leftovers]."""
     start, found = os.path.basename(beginning), []
@@ -101,7 +118,7 @@ def remove_leftovers(folder, beginning):
             if fcntl is None:
                 os.unlink(path)
                 continue
-            handle = os.open(path, os.O_RDWR)
+            handle = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.unlink(path)

@@ -1,7 +1,8 @@
 """What is raised for a file that will not be loaded: damaged, hostile, or holding what is not known here.
 
 PyTorch raises `RuntimeError` for a broken archive and `pickle.UnpicklingError` for refused contents. Programs catch one
-or the other, so a FileError is both.
+or the other, so a FileError is both. Its message says which file, which part of it, and why; `file` and `record` have
+the first two by themselves.
 """
 import contextlib
 from pickle import UnpicklingError
@@ -11,6 +12,12 @@ class FileError(RuntimeError, UnpicklingError):
     """A file that is damaged, or says things that a checkpoint has no business to say."""
 
     file = None                 # its name, once the message has it
+    record = None               # the part that is at fault, where it is one
+
+    def __init__(self, message="", record=None):
+        super().__init__(message)
+        if record is not None:
+            self.record = record
 
 
 class NotSupported(FileError, NotImplementedError):
@@ -44,6 +51,19 @@ def bare(name):
 
 class SourceChangeWarning(Warning):
     """PyTorch's warning of modules in a file whose source has changed since; nothing gives it here."""
+
+
+@contextlib.contextmanager
+def in_record(record):
+    """A block whose FileErrors are about a part of the file."""
+    try:
+        yield
+    except FileError as error:
+        if error.record is None:
+            error.record = record
+            if record not in error.args[0]:
+                error.args = (f"{record}: {error.args[0]}", *error.args[1:])
+        raise
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ there are the classes that the user has declared to be trusted (`add_safe_global
 """
 import contextlib
 from collections import Counter, OrderedDict
+from types import MemberDescriptorType
 
 import numpy as np
 
@@ -156,6 +157,8 @@ class Names:
             return maker(machine, *args)
         if id(function) not in self.ids:
             raise machine.broken(f"Trying to call reduce for unrecognized function {shown(function)}")
+        if new and not isinstance(function, type):
+            raise machine.broken(f"an object is made of {shown(function)}, which is no class")
         with self.trusting(function):
             return function.__new__(function, *args, **kwargs) if new else function(*args)
 
@@ -165,16 +168,10 @@ class Names:
             set_attributes(machine, made, state, OrderedDict)
         elif self.trusted(made):
             with self.trusting(made):
-                if hasattr(made, "__setstate__"):
+                if has_setstate(made):
                     made.__setstate__(state)
-                elif isinstance(made, Tensor):
-                    set_attributes(machine, made, state, Tensor)
                 else:
-                    state, slots = state if isinstance(state, tuple) and len(state) == 2 else (state, None)
-                    if state:
-                        vars(made).update(state)
-                    for name, held in (slots or {}).items():
-                        setattr(made, name, held)
+                    set_attributes(machine, made, state, Tensor if isinstance(made, Tensor) else None)
         else:
             raise machine.broken("Can only build Tensor, Parameter, OrderedDict or types allowlisted via "
                                  f"`add_safe_globals`, but got {type(made).__name__}")
@@ -191,16 +188,46 @@ class UnknownGlobal(FileError):
                          "you trust this class/function.")
 
 
+# Note [What a file may set]: attributes are set in `set_attributes` and nowhere else. No name of the form __name__: by
+# those Python and NumPy ask an object what it is (`__array_interface__` is an address that NumPy reads and writes,
+# `__setstate__` and `__class__` choose what runs). On a tensor or an OrderedDict, names that mean nothing to the class.
+# On an object of a class that the user trusts, any other name in its `__dict__`, so that no property is called; and of
+# its slots, those that it has. Whether it has a `__setstate__` is asked of its class, not of what a file put into it.
+
+
 def set_attributes(machine, made, state, base):
-    """Hang what the user had hung on a tensor or an OrderedDict back on it: names that mean nothing to the class."""
-    if type(state) is tuple and len(state) == 2 and (state[1] is None or type(state[1]) is dict and not state[1]):
-        state = state[0]
-    if not isinstance(state, dict):
-        raise machine.broken(f"the state of a {type(made).__name__} is a {type(state).__name__}")
-    for name, held in state.items():
-        if type(name) is not str or not name.isidentifier() or hasattr(base, name) or base is Tensor and name in OURS:
+    """Hang what the user had hung on an object back on it; see Note [What a file may set]. `base` is Tensor or
+    OrderedDict, and None for an object of a trusted class.
+    """
+    state, slots = state if type(state) is tuple and len(state) == 2 else (state, None)
+    for held in (state, slots):
+        if held is not None and type(held) not in (dict, OrderedDict):
+            raise machine.broken(f"the state of a {type(made).__name__} is a {type(held).__name__}")
+    if base is not None and (state is None or slots):
+        raise machine.broken(f"the state of a {type(made).__name__} has slots, or nothing in it")
+    machine.burn(32 * (len(state or ()) + len(slots or ())))
+    for name in (*(state or ()), *(slots or ())):
+        if type(name) is not str or name.startswith("__") and name.endswith("__") \
+                or base is not None and (not name.isidentifier() or defines(base, name)) \
+                or base is Tensor and name in OURS:
             raise machine.broken(f"it sets {shown(name)} of a {type(made).__name__}")
-        vars(made)[name] = held
+        machine.burn_bytes(name)
+    if state:
+        vars(made).update(state)
+    for name, held in (slots or {}).items():
+        if not isinstance(getattr(type(made), name, None), MemberDescriptorType):
+            raise machine.broken(f"it sets {shown(name)} of a {type(made).__name__}, which has no such slot")
+        setattr(made, name, held)
+
+
+def has_setstate(made):
+    """Whether the class of `made` has a way of its own to take a state."""
+    return defines(type(made), "__setstate__")
+
+
+def defines(cls, name):
+    """Whether a class, or one that it comes from, has `name`; `hasattr` would look for names that are near."""
+    return any(name in vars(kind) for kind in cls.__mro__)
 
 
 # --- the table --------------------------------------------------
@@ -481,6 +508,8 @@ def rebuild_from_type(machine, function, cls, args, state):
     """A tensor of a class of the user's, or one with attributes of its own."""
     if type(args) is not tuple:
         raise machine.broken("arguments are not a tuple")
+    if function is rebuild_from_type:
+        raise machine.broken("a tensor is given a class again and again")
     made = machine.names.make(machine, function, args, {}, False)
     if not isinstance(made, Tensor) or not isinstance(cls, type) or not issubclass(cls, Tensor):
         raise machine.broken("a tensor is given a class that is none of tensors")
@@ -488,7 +517,7 @@ def rebuild_from_type(machine, function, cls, args, state):
         if id(cls) not in machine.names.ids and cls is not Tensor:
             raise machine.broken(f"a tensor is given the class {shown(cls.__qualname__)}")
         made.__class__ = cls
-    if hasattr(made, "__setstate__"):
+    if has_setstate(made):
         with machine.names.trusting(made):
             made.__setstate__(state)
     else:

@@ -19,6 +19,10 @@ from .strangers import explain
 
 MAGIC = 0x1950A86A20F9469CFC6C
 VERSION = 1001
+HEAD = (                                            # (what it is, what it has to be, what is said if it is not)
+    ("the magic number", MAGIC, "Invalid magic number; corrupt file? torch.save has not written the pickle that it "
+                                "starts with"),
+    ("the version", VERSION, "Invalid protocol version"), ("what machine wrote it", None, ""))
 OTHERS = (                                          # (where, what is there, what that is)
     (0, b"\x89HDF", "an HDF5 file"),
     (0, b"\x1f\x8b", "compressed by gzip: open it with gzip.open and give that to load"),
@@ -35,9 +39,8 @@ def load(source, restore, encoding, weights_only):
         raise FileError(f"this is {what[0] if what else 'not a file that torch.save has written'} (invalid load key, "
                         f"{data[0]:#x})")
     names, position, head = Names(), 0, []
-    for wanted, words in ((MAGIC, "Invalid magic number; corrupt file? torch.save has not written the pickle that it "
-                                  "starts with"), (VERSION, "Invalid protocol version"), (None, "")):
-        machine = Machine(data, names, None, position, encoding)
+    for record, wanted, words in HEAD:
+        machine = Machine(data, names, None, position, encoding, record)
         head.append(machine.run())
         position = machine.position
         if wanted is not None and (type(head[-1]) is not int or head[-1] != wanted):
@@ -61,7 +64,7 @@ class Stream:
     def __init__(self, data, position, restore, names, encoding, little):
         self.data, self.restore, self.names = data, restore, names
         self.swapped = little != (sys.byteorder == "little")
-        self.machine = Machine(data, names, self.stored, position, encoding)
+        self.machine = Machine(data, names, self.stored, position, encoding, "the structure")
         self.machine.late = True
         self.storages: dict = {}                    # key → (LoadedStorage, its number of elements)
         self.announced = 0                          # bytes of all storages so far, which must be in the file
@@ -73,7 +76,7 @@ class Stream:
         except UnknownGlobal as error:
             explain(error, self.data[start:], weights_only)
             raise
-        machine = Machine(self.data, self.names, None, self.machine.position)
+        machine = Machine(self.data, self.names, None, self.machine.position, record="the list of storages")
         keys = machine.run()
         keys = [plain_text(key) for key in keys] if type(keys) is list else [None]
         if not all(type(key) is str for key in keys) or sorted(keys) != sorted(self.storages):

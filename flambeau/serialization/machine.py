@@ -3,34 +3,47 @@
 Python's own unpickler calls whatever a file names. This one knows a table of names (`known.py`) and refuses all others.
 A file cannot make it work longer, or hold more, than in proportion to its own length: see Note [Fuel].
 
-Note [Fuel]: an opcode of a few bytes may copy a list that the memo holds, or hash a tuple whose parts are shared so
-often that walking them takes for ever. What such steps cost is taken from a budget that grows with the bytes read so
-far; an honest pickle, which mentions each part a few times, needs little of it. Keys whose hashes a file could choose
-to collide are counted besides.
+Note [Fuel]: an opcode of a few bytes may copy a list that the memo holds, hash a tuple whose parts are shared so often
+that walking them takes for ever, compare two long strings, or hang the same attributes on one object after the other.
+Every step whose work is not bounded by the bytes of its own opcode says what it costs (`burn`, `burn_bytes`), and it is
+taken from a budget that grows with the bytes read so far; an honest pickle, which mentions each part a few times, needs
+little of it. Keys whose hashes a file could choose to collide are counted besides.
 """
 import _compat_pickle
 import contextlib
 import struct
 from collections import Counter, OrderedDict
 
-from .errors import EmptyFile, FileError, NotSupported
+from .errors import EmptyFile, FileError, NotSupported, in_record
 
+FUEL_PER_BYTE = 32              # of the pickle so far; see Note [Fuel]
+FUEL_AT_FIRST = 1 << 14
+BYTES_PER_FUEL = 64             # that are copied, compared or hashed in the time of a step
 COLLISIONS = 64                 # this many keys of one dictionary may have one hash
 KEY_DEPTH = 32                  # of tuples in tuples; Python's hash goes as deep as they do, on the stack of C
+FEW = 16                        # arguments of a call, which are not counted
+TEXTS = (str, bytes)
 SIMPLE = frozenset({str, bytes, bool, type(None)})         # Python salts the hashes of text; True and None are few
 NESTED = (tuple, frozenset)
 DICTS = (dict, OrderedDict, Counter)
 plain = contextlib.nullcontext()
 
 
+def bytes_of(part):
+    """How many bytes hashing or comparing `part` looks at, where a file can make them many."""
+    kind = type(part)
+    return len(part) if kind in TEXTS else part.bit_length() // 8 if kind is int else 0
+
+
 class Machine:
     """One pickle, from `position` in `data` on.
 
     `names` (a `known.Names`) says what a global means and makes objects with it; `stored(machine, pid)` gives the
-    storage that a persistent id means; `encoding` is that of Python 2's strings.
+    storage that a persistent id means; `encoding` is that of Python 2's strings; `record` is what errors call it.
     """
 
-    def __init__(self, data, names, stored=None, position=0, encoding="utf-8"):
+    def __init__(self, data, names, stored=None, position=0, encoding="utf-8", record="data.pkl"):
+        self.record = record
         self.data = data if type(data) is bytes else memoryview(data)
         self.names, self.stored, self.position, self.encoding = names, stored, position, encoding
         self.stack: list = []
@@ -44,11 +57,12 @@ class Machine:
     def run(self):
         """What the pickle describes; `position` is then the byte after it."""
         if self.position >= len(self.data):
-            raise EmptyFile("Ran out of input: the pickle is empty")
-        try:
-            self._steps()
-        except (IndexError, struct.error) as error:
-            raise self.broken("it takes more from the stack than is there, or ends early") from error
+            raise EmptyFile(f"Ran out of input: {self.record} is empty")
+        with in_record(self.record):
+            try:
+                self._steps()
+            except (IndexError, struct.error) as error:
+                raise self.broken("it takes more from the stack than is there, or ends early") from error
         if len(self.stack) != 1 or self.marks:
             raise self.broken(f"it leaves {len(self.stack)} objects and {len(self.marks)} marks, not one object")
         return self.stack.pop()
@@ -94,7 +108,7 @@ class Machine:
 
     def broken(self, why):
         """The error for a pickle that no honest writer has written, at the opcode before `position`."""
-        return FileError(f"the pickle in it is damaged, at byte {self.position - 1}: {why}")
+        return FileError(f"{self.record} is damaged, at byte {self.position - 1}: {why}", record=self.record)
 
     # --- bytes --------------------------------------------------
 
@@ -125,8 +139,12 @@ class Machine:
     def burn(self, amount):
         """Pay for work that the length of the pickle does not bound; see Note [Fuel]."""
         self.burnt += amount
-        if self.burnt > 32 * (self.position - self.start) + (1 << 14):
+        if self.burnt > FUEL_PER_BYTE * (self.position - self.start) + FUEL_AT_FIRST:
             raise self.broken("it refers to the same parts so often that it would unfold without bound")
+
+    def burn_bytes(self, *parts):
+        """Pay for looking at all of some strings, or of a number of many digits."""
+        self.burn(sum(bytes_of(part) // BYTES_PER_FUEL for part in parts))
 
     # --- keys --------------------------------------------------
 
@@ -134,7 +152,10 @@ class Machine:
         """Refuse a key that cannot be hashed, or whose hashing or comparing costs more than its place in the file."""
         kind = type(key)
         if kind in SIMPLE or kind is int and -1 << 63 <= key < 1 << 63:
+            if kind in TEXTS and len(key) > BYTES_PER_FUEL:
+                self.burn_bytes(key)                # it is compared with one that is equal and not the same
             return
+        before = self.burnt
         if isinstance(key, NESTED):
             stack = [(key, 0)]
             while stack:
@@ -142,7 +163,11 @@ class Machine:
                 if depth > KEY_DEPTH:
                     raise self.broken(f"a key is nested more than {KEY_DEPTH} deep")
                 self.burn(1 + len(part))
+                self.burn_bytes(*part)
                 stack += [(inner, depth + 1) for inner in part if isinstance(inner, NESTED)]
+        else:
+            self.burn_bytes(key)
+        cost = self.burnt - before
         try:
             found = hash(key)
         except Exception as error:                  # a list, or an object of a class that the user trusts
@@ -151,6 +176,7 @@ class Machine:
         seen[found] += 1
         if seen[found] > COLLISIONS:
             raise self.broken("its keys are made to collide")
+        self.burn(cost * (seen[found] - 1))         # it is compared with each of those
 
     def put_items(self, target, items):
         if len(items) % 2:
@@ -202,6 +228,7 @@ class Machine:
     def push_global(self, module, name):
         if type(module) is not str or type(name) is not str:
             raise self.broken("a global has no name")
+        self.burn_bytes(module, name)
         # Protocol 2 writes the names of Python 2.
         if (module, name) in _compat_pickle.NAME_MAPPING:
             module, name = _compat_pickle.NAME_MAPPING[module, name]
@@ -212,6 +239,8 @@ class Machine:
     def make(self, function, args, kwargs=None, new=False):
         if type(args) is not tuple:
             raise self.broken("arguments are not a tuple")
+        if len(args) + len(kwargs or ()) > FEW:
+            self.burn(len(args) + len(kwargs or ()))
         self.stack.append(self.names.make(self, function, args, kwargs or {}, new))
 
     def persistent(self, pid):
@@ -411,6 +440,8 @@ def newobj(m):
 @op(0x92)
 def newobj_ex(m):
     kwargs, args, cls = m.stack.pop(), m.stack.pop(), m.stack.pop()
+    if type(kwargs) is dict:
+        m.burn(len(kwargs))
     if type(kwargs) is not dict or not all(type(key) is str for key in kwargs):
         raise m.broken("keyword arguments have no names")
     m.make(cls, args, kwargs, new=True)

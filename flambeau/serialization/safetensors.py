@@ -212,6 +212,7 @@ class Reader:
         self.notes: dict = {}
         self.sums: dict = {}
         self.aliases: dict = {}
+        self.intact: set = set()                    # names whose checksum was compared
         self.start = 0                              # of the tensors' bytes
 
     def read_header(self):
@@ -318,12 +319,13 @@ class Reader:
 
     def check(self, name):
         """Compare the checksum of a tensor, where the file has one."""
-        if name not in self.sums:
+        if name not in self.sums or name in self.intact:
             return
         info = self.infos[name]
         if zlib.crc32(self.bytes_of(info), described_crc(name, info.code, info.shape)) != self.sums[name]:
             raise FileError(f"tensor '{bare(name)}' is damaged: its checksum is not the one that was written. Take the "
-                            f"file from where it came once more; verify=False reads it as it is. {COPIED}")
+                            f"file from where it came once more; verify=False reads it as it is. {COPIED}", name)
+        self.intact.add(name)
 
     def made(self, info):
         dtype = CODES.get(info.code)

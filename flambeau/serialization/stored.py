@@ -27,19 +27,21 @@ def check_pid(machine, pid):
     if type(kind) is not StorageClass or type(key) is not str or type(location) is not str or type(count) is not int \
             or not 0 <= count < 1 << 63:
         raise machine.broken(f"a storage is described by {shown(pid)}")
+    machine.burn_bytes(key, location)
     return kind, key, location, count
 
 
-def ways_to(made, cell):
-    """The ways through containers to the tensors over `cell`, for a message."""
-    found, seen, stack = [], set(), [(made, ())]
+def ways_to(made, cells):
+    """{cell: the ways through containers to the tensors over it}, for a message; one walk for all `cells`."""
+    found: dict = {cell: [] for cell in cells}
+    seen, stack = set(), [(made, ())]
     while stack:
         thing, path = stack.pop()
         if isinstance(thing, (Tensor, UntypedStorage)):
-            if thing.storage is cell:
-                found.append(written(path))
+            if thing.storage in found:
+                found[thing.storage].append(written(path))
         elif isinstance(thing, (dict, list, tuple)) and id(thing) not in seen and len(path) < 100:
             seen.add(id(thing))
             parts = thing.items() if isinstance(thing, dict) else enumerate(thing)
             stack += [(part, (*path, key)) for key, part in parts]
-    return found[::-1]
+    return {cell: ways[::-1] for cell, ways in found.items()}

@@ -17,12 +17,12 @@ class Collected(Names):
 
     def __init__(self):
         super().__init__()
-        self.strangers: list = []
+        self.strangers: dict = {}                   # in the order in which they come
 
     def find(self, module, name):
         full = f"{module}.{name}"
-        if full not in TABLE and full not in self.user and full not in self.strangers:
-            self.strangers.append(full)
+        if full not in TABLE and full not in self.user:
+            self.strangers[full] = True
         return Anything()
 
     def make(self, machine, function, args, kwargs, new): return Anything()
@@ -35,7 +35,7 @@ class Collected(Names):
 def strangers_in(pickled):
     names = Collected()
     Machine(pickled, names, lambda machine, pid: Anything()).run()
-    return names.strangers
+    return list(names.strangers)
 
 
 def explain(error, pickled, weights_only):

@@ -23,6 +23,7 @@ from .stored import check_pid, swap, ways_to
 from .strangers import explain
 
 VERSIONS = range(1, 11)                             # of the format, as PyTorch 2.13 reads them
+SHOWN = 5                                           # damaged tensors that a message names
 
 
 class Loader:
@@ -54,7 +55,7 @@ class Loader:
             explain(error, pickled, weights_only)
             raise
         if self.damaged:
-            raise FileError(self.damage(made))
+            raise FileError(self.damage(made), self.damaged[0])
         return made
 
     # --- what kind of archive it is --------------------------------------------------
@@ -101,7 +102,7 @@ class Loader:
             for way, name in found["tensors"].items():
                 self.ways.setdefault(str(name), []).append(way)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise FileError("its list of checksums is damaged") from error
+            raise FileError("its list of checksums is damaged", CHECKSUMS) from error
 
     def agrees(self, name, record, crc):
         """Whether a record's bytes have the checksum that was written, in zip's directory and in ours."""
@@ -113,21 +114,21 @@ class Loader:
         """The bytes of a record that is not a storage, of `most` bytes at the most."""
         record = self.record(name)
         if most is not None and record.size > most:
-            raise FileError(f"its record {name!r} is {record.size} bytes long")
+            raise FileError(f"its record {name!r} is {record.size} bytes long", name)
         data, crc = self.archive.read(record)
         if not self.agrees(name, record, crc):
             what = "the structure of what was saved (data.pkl)" if name == "data.pkl" else f"its record {name!r}"
-            raise FileError(f"{what} is damaged: its checksum is not the one that was written")
+            raise FileError(f"{what} is damaged: its checksum is not the one that was written", name)
         return bytes(data)
 
     def damage(self, made):
         """Which tensors the damaged records belong to, in a sentence."""
-        ways: list = []
-        for name in self.damaged:
-            ways += self.ways.get(name) or ways_to(made, self.storages[name.removeprefix("data/")].storage)
-        named = [f"tensor '{bare(way)}'" if way else "the saved tensor" for way in ways] or self.damaged
-        more = f" and {len(named) - 5} more" if len(named) > 5 else ""
-        return (f"{', '.join(named[:5])}{more} is damaged: the checksum of its contents is not the one that was "
+        cells = {name: self.storages[name.removeprefix("data/")].storage for name in self.damaged}
+        walked = ways_to(made, [cell for name, cell in cells.items() if name not in self.ways])
+        ways = [way for name, cell in cells.items() for way in self.ways.get(name) or walked[cell]]
+        named = [f"tensor '{bare(way)}'" if way else "the saved tensor" for way in ways[:SHOWN]] or self.damaged[:SHOWN]
+        more = f" and {max(len(ways), len(cells)) - SHOWN} more" if max(len(ways), len(cells)) > SHOWN else ""
+        return (f"{', '.join(named)}{more} is damaged: the checksum of its contents is not the one that was "
                 "written. Take the file from where it came once more; load(…, verify=False) reads it as it is.")
 
     # --- storages --------------------------------------------------

@@ -5,7 +5,6 @@ instruction, wrap the results, and, where gradients are on, make the autograd no
 call, with the user's names and lines.
 """
 from operator import itemgetter
-from threading import Lock
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from ..backends.memory import explained as out_of_memory
 from ..base import dtypes, shapes
 from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits, fitted_places, fitting
 from ..base.errors import here
+from ..base.locks import new_lock
 from ..base.op import NUMBERS, Entry, check_devices, door, known
 from ..base.spec import META, Spec, device, forget_unused, of_array, spec
 from ..trace.record import _local, current
@@ -32,7 +32,7 @@ _number_types = frozenset(NUMBERS)
 _plain_types = {*NUMBERS, type(None), str, dtypes.dtype, device}
 _tensor_types = {Tensor}      # and the subclasses that take no part in `__torch_function__`
 regions = 0                   # how often autocast is on in some thread; see count_region
-_counting = Lock()
+_counting = new_lock()
 UNSEEN = (None, None, None, None)
 
 

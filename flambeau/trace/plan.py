@@ -18,6 +18,7 @@ import numpy as np
 
 from ..backends import cpu, library, memory, threads
 from ..base import settings
+from ..base.errors import warn
 from ..base.ownership import INPUT, RESULT, counts, owns_memory
 from ..base.spec import spec as make_spec
 from ..loops.ir import BYTES, verify
@@ -39,6 +40,7 @@ PIECE = 12_000                # nanoseconds of work that are worth handing to an
 _kernels: dict = {}           # text of a kernel → address; None where it could not be compiled
 _plans: dict = {}             # key of a trace → Plan, or False where it is left to the reference
 _sightings: dict = {}         # key of a trace with little data → how often it was run without a plan
+_tight: list = []             # whether it was said that there is no memory to compile with
 
 
 class Failed(Exception):
@@ -63,7 +65,10 @@ def attempt(trace):
                 _sightings[key] = times + 1
                 return False
             _sightings.pop(key, None)
-        plan = _plans[key] = _planned(trace, wanted, free)
+        plan = _planned(trace, wanted, free)
+        if plan is None:                                     # next time there may be more memory
+            return False
+        _plans[key] = plan
     if plan is False:
         return False
     code, values = trace.code, trace.values
@@ -100,6 +105,12 @@ def _planned(trace, wanted, free):
         return Plan(trace.code, [v and v.spec for v in trace.values], wanted, free)
     except Unfusable:
         return False
+    except MemoryError as error:
+        if not _tight:
+            _tight.append(True)
+            warn(f"no memory to compile with: {error}. This part runs on the reference executor, which is slower and "
+                 "needs little; what was compiled before still runs natively.")
+        return None
     except cpu.NoCompiler as error:
         do_without(error)
         return False

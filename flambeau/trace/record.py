@@ -4,24 +4,24 @@ Each thread writes its own trace. An instruction names its inputs by slot; the t
 thing that holds them, so what nobody else holds is known when the trace runs and need not be computed.
 """
 import contextvars
-import os
 import threading
 import time
-import weakref
 
 import numpy as np
 
 from ..backends import backend
 from ..backends.memory import explained
 from ..base import settings
+from ..base.locks import in_child, new_lock
 from ..base.ownership import INPUT, RESULT, counts, only_traced
+from ..base.weakbag import WeakBag
 from . import value as values_module
 from .value import Value
 
 HELD = 8                      # how often a byte of an input that only the trace holds counts: results may never be
 LATER = 1 << 60               # the last reader of what an instruction that failed reads
-_traces = weakref.WeakSet()
-_registry = threading.RLock()
+_traces = WeakBag()
+_registry = new_lock()
 
 
 class Trace:
@@ -38,10 +38,9 @@ class Trace:
     reader = None             # reader(op, names, args): how a check reads data, where it will have to be repeated
 
     def __init__(self):
-        self.lock = threading.RLock()
+        self.lock = new_lock(finish=True)
         self.owner = threading.get_ident()
-        self.quiet = contextvars.Context()          # where NumPy does not warn: entered, not switched, at every run
-        self.quiet.run(np.seterr, all="ignore")
+        self.quiet = _quiet()
         self.busy = self.sealed = False
         self.failure = None   # what the run now going on has failed with
         self.ran = None       # the plan of the last run; None: it had none
@@ -322,6 +321,13 @@ class Trace:
         return "\n".join(lines)
 
 
+def _quiet():
+    """A context where NumPy does not warn: entered, not switched, at every run."""
+    made = contextvars.Context()
+    made.run(np.seterr, all="ignore")
+    return made
+
+
 def execute(entry, arrays, params, own=False):
     """The result arrays of one instruction: with the bits of a plan, or by the reference where that is pinned."""
     global _by_body
@@ -407,16 +413,12 @@ def run_all():
         trace.run()
 
 
+@in_child
 def _after_fork():
-    """In the child: other threads did not come along, and whatever they held or were about to do is let go."""
-    global _registry
-    _registry = threading.RLock()
-    for trace in list(_traces):
-        trace.lock = threading.RLock()
+    """Other threads did not come along, and whatever they were about to do is let go."""
+    for trace in _traces:
+        if not trace.lock._is_owned():              # this thread does not run it, further up
+            trace.sealed, trace.quiet = False, _quiet()
         if trace.owner != threading.get_ident():
-            trace.busy = trace.sealed = False
+            trace.busy = False
             trace._mend()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -1,8 +1,12 @@
 """The reference executor: results fit their specs, own their memory, and leave their inputs alone."""
+import pathlib
+import re
+
 import numpy as np
 import pytest
 
 import flambeau as torch
+from flambeau.backends import backend
 from flambeau.backends.backend import blank, fit, fresh, owned, same_layout
 from flambeau.base import dtypes
 from flambeau.base.spec import spec
@@ -75,3 +79,24 @@ def test_integers_wrap_and_nothing_warns(recwarn):
     assert (torch.tensor([1.0]) / 0).tolist() == [np.inf] and torch.tensor([-1.0]).sqrt().isnan().all()
     current().run()
     assert not recwarn.list and np.geterr()["divide"] == "warn"
+
+
+def test_modules_that_use_blas_are_known():
+    """OpenBLAS ends a process in which it finds no memory, so room is looked for before its first call."""
+    folder = pathlib.Path(torch.__file__).parent / "ops"
+    using = {path.stem for path in folder.glob("*.py")
+             if re.search(r"\b(xp|np)\.(matmul|linalg|einsum|tensordot|dot|inner|vdot|vecdot)| @ ", path.read_text())}
+    assert using <= backend.BLAS_MODULES and "matmul" in using
+
+
+def test_a_product_without_room_for_blas(monkeypatch):
+    with torch.config.using(executor="reference"):
+        monkeypatch.setattr(backend, "_blas", False)
+        monkeypatch.setattr(backend.memory, "has_room", lambda nbytes: False)
+        x = torch.ones(3, 3)
+        assert (x + x).sum().item() == 18
+        product = x @ x
+        with pytest.raises(torch.OutOfMemoryError, match=f"tried to allocate {backend.BLAS_BYTES} bytes"):
+            product.tolist()
+        monkeypatch.undo()
+        assert product.sum().item() == 27

@@ -5,14 +5,17 @@ import os
 import runpy
 import subprocess
 import sys
+import threading
 import warnings
 
 import pytest
 
 pytest.importorskip("llvmlite")
 
-from flambeau.backends import cpu
+import flambeau as torch
+from flambeau.backends import cpu, undisturbed as thread
 from flambeau.base import settings
+from flambeau.trace import plan
 
 HELPER = "define internal i64 @helper(i64 %x) {\n  %y = add i64 %x, NUMBER\n  ret i64 %y\n}\n"
 ADD = HELPER + "define i64 @NAME(i64 %x) {\n  %y = call i64 @helper(i64 %x)\n  ret i64 %y\n}\n"
@@ -268,6 +271,71 @@ def test_a_folder_of_somebody_else_is_not_used(process, tmp_path, monkeypatch):
     assert not any(tmp_path.iterdir())
 
 
+def as_link(file, good):
+    """To a whole file elsewhere."""
+    elsewhere = file.parent.parent / "elsewhere"
+    elsewhere.write_bytes(good)
+    elsewhere.chmod(0o600)
+    file.symlink_to(elsewhere)
+
+
+def of_another(file, good):
+    file.write_bytes(good)
+    file.chmod(0o600)
+    os.chown(file, 12345, -1)
+
+
+def open_to_others(file, good):
+    file.write_bytes(good)
+    file.chmod(0o620)
+
+
+def endless(file, good):
+    """A terabyte, were it read."""
+    file.write_bytes(good)
+    os.truncate(file, 1 << 40)
+
+
+@posix
+@pytest.mark.parametrize("put", [lambda file, good: os.mkfifo(file), as_link, of_another, open_to_others, endless],
+                         ids="fifo link owner mode endless".split())
+def test_an_entry_that_may_not_be_run_is_compiled_anew(process, put):
+    """What is found is run, so it has to be a plain file that this user alone can write; and nobody waits for it."""
+    if put is of_another and os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    folder = process()
+    cpu.function("mine", adding("mine", 3))
+    file, = folder.iterdir()
+    good = file.read_bytes()
+    file.unlink()
+    put(file, good)
+    process()
+    with pytest.warns(UserWarning, match="compiled anew|cannot be read"):
+        assert call(cpu.function("mine", adding("mine", 3)), 1) == 4
+    assert counts() == (1, 0) and file.read_bytes() == good and not file.is_symlink()
+    process()
+    with warnings.catch_warnings(action="error"):
+        cpu.function("mine", adding("mine", 3))
+    assert counts() == (0, 1)
+
+
+@pytest.mark.parametrize("meant", [b"../secret", b"/etc/passwd", b"\xff\xfe", b"", b"0" * 63, b"0" * 64 + b"\n",
+                                   b"0" * 64, b"itself"])
+def test_an_entry_that_refers_elsewhere_is_compiled_anew(process, tmp_path, meant):
+    """`see` means an object in the same folder; one that is not there, or only refers on, is no object."""
+    folder = process()
+    cpu.function("mine", adding("mine", 3))
+    file, = folder.iterdir()
+    good = file.read_bytes()
+    disk = cpu._the_host().disk
+    (tmp_path / "secret").write_bytes(good)
+    disk.write(file.name, cpu.SEE + (file.name.encode() if meant == b"itself" else meant))
+    process()
+    with warnings.catch_warnings(action="ignore"):
+        assert call(cpu.function("mine", adding("mine", 3)), 1) == 4
+    assert counts() == (1, 0) and file.read_bytes() == good
+
+
 def test_a_folder_that_cannot_be_made(process, tmp_path):
     tmp_path.joinpath("file").touch()
     refused(process, tmp_path / "file" / "objects", "cannot be made")
@@ -315,7 +383,8 @@ def test_the_oldest_are_dropped(process):
 def test_two_processes_at_once(tmp_path):
     code = f"""
 import ctypes
-from flambeau.backends import cpu
+import flambeau as torch
+from flambeau.backends import cpu, undisturbed as thread
 for n in range(8):
     name = f"f{{n}}"
     text = {ADD!r}.replace("NAME", name).replace("NUMBER", str(n))
@@ -368,3 +437,54 @@ else:
     env = {**os.environ, "FLAMBEAU_EXECUTOR": "auto"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=env)
     assert done.returncode == 0, done.stderr
+
+
+# --- the thread on which LLVM works ---
+
+
+def test_a_program_ends_while_an_error_of_the_thread_is_held():
+    code = """
+from flambeau.backends.undisturbed import undisturbed
+try:
+    undisturbed(int, "x")
+except ValueError as error:
+    held = error                                              # and with it the frames of the thread
+assert undisturbed(lambda: 3) == 3
+print("ends")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ends\n", "")
+
+
+def test_a_thread_that_cannot_be_started_or_ends_is_done_without(monkeypatch):
+    """As it is where there is no memory for one: the work is done by whoever asks, or fails, and nobody waits."""
+    monkeypatch.setattr(thread, "LOOK", 0.05)
+    monkeypatch.setattr(thread, "_life", None)
+    monkeypatch.setattr(thread, "_tasks", None)
+
+    def refuse(*args):
+        raise RuntimeError("can't start new thread")
+    with monkeypatch.context() as patch:
+        patch.setattr(thread._thread, "start_new_thread", refuse)
+        assert thread.undisturbed(threading.get_ident) == threading.get_ident()
+    with monkeypatch.context() as patch:
+        patch.setattr(thread, "_serve", lambda tasks, life: None)              # it ends before it begins
+        with pytest.raises(MemoryError, match="has ended for want of memory"):
+            thread.undisturbed(threading.get_ident)
+    assert thread.undisturbed(threading.get_ident) != threading.get_ident()
+    thread._tasks.put(None)
+
+
+def test_llvm_is_not_asked_where_there_is_no_room(process, monkeypatch):
+    process()
+    with monkeypatch.context() as patch:
+        patch.setattr(cpu, "has_room", lambda nbytes: False)
+        with pytest.raises(MemoryError, match="LLVM needs up to 32.* MiB to compile a kernel, and there is less"):
+            cpu.function("plus5", adding("plus5", 5))
+        with torch.config.using(executor="native"):
+            monkeypatch.setattr(plan, "_plans", {})
+            monkeypatch.setattr(plan, "_kernels", {})
+            monkeypatch.setattr(plan, "_tight", [])
+            with pytest.warns(UserWarning, match="no memory to compile with.*reference executor"):
+                assert (torch.arange(3.0) * 1.375 + 2.5).tolist() == [2.5, 3.875, 5.25]
+    assert call(cpu.function("plus5", adding("plus5", 5)), 37) == 42

@@ -37,6 +37,29 @@ def test_a_file_appears_whole_or_not_at_all(weights, tmp_path):
     assert hashlib.sha256(target.read_bytes()).hexdigest() == digest
 
 
+@pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", "", ".", "..", "a/..", "../cachet/x"])
+def test_a_file_stays_in_its_folder(weights, tmp_path, name):
+    """Neither what is there already is read from elsewhere, nor what is fetched written there."""
+    _, url, _ = weights
+    torch.save({"weight": torch.zeros(1)}, tmp_path / "x")
+    before = sorted(tmp_path.iterdir())
+    (tmp_path / "cache").mkdir()
+    with pytest.raises(ValueError, match="is not a file in .*cache; give the folder as model_dir="):
+        hub.load_state_dict_from_url(url, model_dir=tmp_path / "cache", file_name=name, progress=False)
+    with pytest.raises(ValueError, match="is not a file in"):
+        hub.load_state_dict_from_url("https://nowhere.invalid/..", model_dir=tmp_path / "cache", progress=False)
+    assert sorted(tmp_path.iterdir()) == sorted([*before, tmp_path / "cache"])
+    assert not any((tmp_path / "cache").iterdir())
+
+
+def test_a_link_in_the_folder_is_followed(weights, tmp_path):
+    path, url, _ = weights
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "mine.pth").symlink_to(path)
+    found = hub.load_state_dict_from_url("https://nowhere.invalid/x", tmp_path / "cache", file_name="mine.pth")
+    assert found["weight"].tolist() == [0, 1, 2]
+
+
 def test_models_of_a_folder(tmp_path):
     (tmp_path / "layers.py").write_text("value = 3\n")
     (tmp_path / "hubconf.py").write_text("dependencies = ['numpy']\nfrom layers import value\n"

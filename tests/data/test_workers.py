@@ -30,6 +30,7 @@ from flambeau.utils.data import (
     default_collate,
     get_worker_info,
 )
+from flambeau.utils.data._utils import processes
 
 LIMIT = 30                    # seconds after which a test of this file has failed, whatever it waits for
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked here")
@@ -383,6 +384,42 @@ def test_an_error_comes_over_with_its_traceback(context, kind, error, raised):
     assert message.startswith(f"Caught {type(error).__name__} in DataLoader worker {kind} 0.\nOriginal Traceback")
     assert "raise error" in message and "test_workers.py" in message and str(error.args[-1]) in message
     assert list(batches) == [3, 4]                        # the others are not lost
+
+
+@pytest.mark.parametrize("context", ["fork", "thread"])
+def test_workers_end_when_the_error_is_gone(context):
+    """Not when the cycle collector comes: no frame of the error holds the error."""
+    gc.collect()
+    gc.disable()
+    try:
+        def work():
+            with pytest.raises(ValueError, match="so bad"):
+                list(DataLoader(Apply(5, fail(ValueError("so bad"))), None, num_workers=2,
+                                multiprocessing_context=context))
+        before = threading.active_count()
+        work()
+        assert not multiprocessing.active_children() and soon(lambda: threading.active_count() <= before)
+        assert not processes._open
+    finally:
+        gc.enable()
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_an_iterator_in_a_cycle():
+    """The collector finalises the pipes before the iterator, or after it: no descriptor is closed twice."""
+    for _ in range(5):
+        batches = iter(DataLoader(Apply(6, lambda i: i), None, num_workers=2))
+        assert next(batches) == 0
+        batches.itself = batches
+        pipes = [pipe.fileno() for pipe in batches._crew._pipes]
+        del batches
+        gc.collect()
+        ours = os.pipe(), os.pipe()                       # they get the numbers of the pipes that were closed
+        gc.collect()
+        assert {*ours[0], *ours[1]} & {*pipes}
+        for end in (*ours[0], *ours[1]):
+            os.close(end)
+    assert not multiprocessing.active_children() and not processes._open
 
 
 def test_an_error_of_a_local_type_comes_over():

@@ -246,6 +246,37 @@ def test_permissions(tmp_path):
 
 
 @posix
+@pytest.mark.parametrize("old", [None, 0o644, 0o666], ids=str)
+def test_a_half_written_file_is_its_owners_alone(tmp_path, old):
+    """Until it is whole: others may not read it, even where they may read the file that it replaces."""
+    path = tmp_path / "m.pt"
+    if old is not None:
+        path.touch()
+        path.chmod(old)
+    before = os.umask(0)
+    try:
+        with atomic.replacing(path) as file:
+            file.write(b"half")
+            file.flush()
+            partial, = tmp_path.glob(".*.partial")
+            assert stat.S_IMODE(partial.stat().st_mode) == 0o600
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == (0o666 if old is None else old) and not list(tmp_path.glob(".*"))
+
+
+@posix
+def test_leftovers_that_are_no_files(tmp_path):
+    """A FIFO or a link of such a name is not waited for, and not followed."""
+    victim = tmp_path / "victim"
+    victim.touch()
+    os.mkfifo(tmp_path / ".m.pt.00000001.partial")
+    (tmp_path / ".m.pt.00000002.partial").symlink_to(victim)
+    save_torch(1, tmp_path / "m.pt")
+    assert load_torch(tmp_path / "m.pt") == 1 and victim.exists()
+
+
+@posix
 def test_a_file_that_may_not_be_written(tmp_path, monkeypatch):
     path = tmp_path / "model.pt"
     save_torch(1, path)

@@ -458,48 +458,102 @@ def test_an_interrupt_during_a_long_run():
     np.testing.assert_allclose(x2.numpy(), x.numpy() * 3, rtol=1e-6)
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs signals")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_interrupt_while_kernels_are_compiled(monkeypatch):
-    """Every program here is new, so that most interrupts come while it is planned and compiled.
+class Stop(BaseException):
+    pass
 
-    They come within the time that such a program takes on this machine, as loaded as it is: it is measured as we go.
-    """
-    class Stop(BaseException):
-        pass
+
+def new_program(number, monkeypatch):
+    """A program of which nothing is compiled yet: its result and its input, and what they are to be."""
+    for module, names in ((planning, ("_plans", "_kernels")), (cpu, ("_libraries", "_addresses"))):
+        for name in names:
+            monkeypatch.setattr(module, name, {})
+    monkeypatch.setattr(cpu._the_host(), "disk", cpu.Disk("", 0))
+    draw = random.Random(number)
+    x = torch.arange(6.0)
+    y, expected = x * 1, np.arange(6.0)
+    for _ in range(draw.randrange(2, 7)):
+        kind = draw.randrange(4)
+        y = (y + number, y * 0.5, y.abs(), y.sum() - y)[kind]
+        expected = (expected + number, expected * 0.5, np.abs(expected), expected.sum() - expected)[kind]
+    x[1:3] = 7.0
+    return y, x, expected
+
+
+def check_program(y, x, expected):
+    assert not current().busy and not current().sealed
+    assert y.tolist() == pytest.approx(expected.tolist(), rel=1e-5) and x.tolist() == [0, 7, 7, 3, 4, 5]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_while_a_program_is_planned(monkeypatch):
+    """At places all over the work that a new program makes, from its look-up to its result: at the n-th call."""
+    monkeypatch.setattr(settings, "executor", "native")
+    calls, at = [0], [0]
+
+    def count(frame, event, argument):
+        if event == "call":
+            calls[0] += 1
+            if calls[0] == at[0]:
+                raise Stop
+
+    def run(number, stop_at):
+        program = new_program(number, monkeypatch)
+        calls[0], at[0] = 0, stop_at
+        sys.setprofile(count)
+        try:
+            program[0].tolist()
+        except Stop:
+            return True
+        finally:
+            sys.setprofile(None)
+            check_program(*program)
+        return False
+
+    assert not run(0, 0) and not run(1, 0)
+    whole, stopped = calls[0], 0
+    for number in range(2, 42):
+        stopped += run(number, whole * (number - 1) // 42)
+    assert whole > 400 and stopped > 20                       # some programs are shorter
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="needs signals")
+def test_an_interrupt_while_kernels_are_compiled(monkeypatch):
+    """The interrupt comes while LLVM compiles, places or looks up: the work is finished, and found by the next."""
+    host = cpu._the_host()
+    monkeypatch.setattr(settings, "executor", "native")
+    main, when, seen = threading.get_ident(), [None], []
 
     def handler(number, frame):
         raise Stop
-    monkeypatch.setattr(cpu._the_host(), "disk", cpu.Disk("", 0))
-    old, draw = signal.signal(signal.SIGALRM, handler), random.Random(2)
-    usual, stopped = 0.02, 0
+
+    def interrupting(name, before):
+        real = getattr(host, name)
+
+        def work(*args):
+            mine, when[0] = when[0] == (name, before), None if when[0] == (name, before) else when[0]
+            if mine and before:
+                signal.pthread_kill(main, signal.SIGALRM)
+            made = real(*args)
+            if mine and not before:
+                signal.pthread_kill(main, signal.SIGALRM)
+            seen.append(name)
+            return made
+        return work
+
+    old = signal.signal(signal.SIGALRM, handler)
     try:
-        for tried in range(1, 61):
-            x = torch.arange(6.0)
-            y, expected = x * 1, np.arange(6.0)
-            for _ in range(draw.randrange(2, 7)):
-                kind = draw.randrange(4)
-                y = (y + tried, y * 0.5, y.abs(), y.sum() - y)[kind]
-                expected = (expected + tried, expected * 0.5, np.abs(expected), expected.sum() - expected)[kind]
-            x[1:3] = 7.0
-            start = time.monotonic()
-            try:
-                signal.setitimer(signal.ITIMER_REAL, draw.uniform(0.01, 1.2) * usual)
-                y.tolist()
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                usual = max(1e-3, 0.8 * usual + 0.2 * (time.monotonic() - start))
-            except Stop:
-                stopped += 1
-            try:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-            except Stop:
-                pass
-            assert not current().busy and not current().sealed
-            assert y.tolist() == pytest.approx(expected.tolist(), rel=1e-5) and x.tolist() == [0, 7, 7, 3, 4, 5]
+        for number, (name, before) in enumerate(((name, before) for name in ("compile", "place", "address")
+                                                 for before in (True, False)), 100):
+            with monkeypatch.context() as patch:
+                patch.setattr(host, name, interrupting(name, before))
+                program, when[0] = new_program(number, patch), (name, before)
+                with pytest.raises(Stop):
+                    program[0].tolist()
+                    time.sleep(5)                             # it may come a moment after the result
+                check_program(*program)
+                assert name in seen and threading.main_thread().ident == main
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, old)
-    assert stopped > 5
 
 
 def test_no_memory_for_a_plan_leaves_everything_as_it_was(monkeypatch):

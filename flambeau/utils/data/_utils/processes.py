@@ -25,11 +25,18 @@ from ....trace.record import run_all
 from . import wire, worker as workers
 from .worker import GRACE, ExceptionWrapper, WorkerInfo, serve
 
+_open: set = set()            # those that are not closed; see Note [Held until closed]
 LOOK = 1.0                    # seconds after which to look whether the other side is still there
 
 
 class Processes:
-    """The workers of one iteration."""
+    """The workers of one iteration.
+
+    Note [Held until closed]: an iterator may end as part of a cycle, and Python finalises the parts of one in any
+    order. A pipe that is finalised first has closed its descriptor and not forgotten it, which may by then be somebody
+    else's. So this object, and with it the pipes and processes, is held in `_open` until `close`: what somebody holds
+    is no part of a cycle that ends.
+    """
 
     method = "multiprocessing"
 
@@ -38,6 +45,7 @@ class Processes:
         forks = context.get_start_method() == "fork"
         run_all()                             # a forked worker has no use for what is recorded here
         self.workers, self._pipes, self._arrived, self._owner = [], [], deque(), os.getpid()
+        _open.add(self)
         try:
             for worker in range(job.num_workers):
                 ours, theirs = context.Pipe()
@@ -115,6 +123,7 @@ class Processes:
 
     def close(self, grace=GRACE):
         """There will be no more tasks: wait `grace` seconds for the processes to end, and end those that do not."""
+        _open.discard(self)
         if os.getpid() != self._owner or sys.is_finalizing():        # a forked copy of this: they are not its children
             return
         for worker in range(len(self._pipes)):

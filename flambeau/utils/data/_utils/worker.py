@@ -95,7 +95,10 @@ class ExceptionWrapper:
             error = self.exc_type(message)
         except Exception:                     # it wants other arguments
             error = RuntimeError(message)
-        raise error
+        try:
+            raise error
+        finally:
+            del error                         # a frame that holds its own error would keep the workers alive
 
 
 class _Lines(str):

@@ -1,0 +1,111 @@
+"""The thread on which LLVM works.
+
+Note [Undisturbed]: an interrupt between two calls of LLVM would leave a library half made, or free one that is in use,
+and a signal handler may compute. So LLVM works on a thread of its own, where neither comes: whoever asked waits, and if
+an interrupt ends the waiting, the work is finished all the same and found by the next who asks.
+
+There is one such thread, started when LLVM is loaded and kept: later there may be no memory for another. Python's own
+`Thread.start` waits for ever for a thread that found no memory to begin with, so `_thread` is used, and whoever waits
+looks now and then whether the thread is still there.
+"""
+import _thread
+import atexit
+import queue
+import time
+import weakref
+
+from ..base.locks import in_child, new_lock
+
+LOOK = 1.0                    # seconds after which to look whether the thread is still there
+
+lock = new_lock(finish=True)  # held while LLVM works
+_tasks = None                 # where the thread takes its tasks from
+_life = None                  # a weak reference to its Life
+_closed = False               # whether Python is on its way out
+
+
+class Life:
+    """Held by the thread, and by errors from it. It is gone, or over, when the thread has ended."""
+
+    over = False
+
+
+def undisturbed(work, *args):
+    """What `work(*args)` gives. No interrupt and no signal handler comes in the middle; see Note [Undisturbed]."""
+    if lock._is_owned():                                          # a finaliser, in the middle of such work
+        return work(*args)
+    if not _started():                                            # no more threads, or Python is on its way out
+        with lock:
+            return work(*args)
+    answers, life = queue.SimpleQueue(), _life
+    _tasks.put((work, args, answers))
+    while True:
+        try:
+            made, error = answers.get(timeout=LOOK)
+            break
+        except queue.Empty:
+            if not _lives(life) and answers.empty():
+                raise MemoryError("the thread on which LLVM works has ended for want of memory") from None
+    try:
+        if error is not None:
+            raise error
+    finally:
+        error = None                          # a frame that holds its own error would keep the tensors in it alive
+    return made
+
+
+def _started():
+    """Whether the thread is there; starts it if it is not."""
+    global _tasks, _life
+    if _lives(_life):
+        return True
+    with lock:
+        if not _lives(_life):
+            if _closed:
+                return False
+            tasks, life = queue.SimpleQueue(), Life()
+            try:
+                _thread.start_new_thread(_serve, (tasks, life))
+            except (RuntimeError, MemoryError):
+                return False
+            _tasks, _life = tasks, weakref.ref(life)
+    return True
+
+
+def _lives(life):
+    found = life() if life is not None else None
+    return found is not None and not found.over
+
+
+def _serve(tasks, life):
+    """What the thread does."""
+    try:
+        while (task := tasks.get()) is not None:
+            work, args, answers = task
+            try:
+                with lock:
+                    answer = work(*args), None
+            except BaseException as error:                        # raised again in the thread that asked
+                answer = None, error
+            answers.put(answer)
+            task = work = args = answers = answer = None          # not while waiting: they may be large
+    finally:
+        life.over = True
+
+
+@atexit.register
+def _close():
+    """Let the thread end before Python does, after what it is doing."""
+    global _closed
+    _closed = True
+    if _lives(_life):
+        _tasks.put(None)
+        while _lives(_life):
+            time.sleep(0.001)
+
+
+@in_child
+def _forget():
+    """The thread did not come along."""
+    global _life
+    _life = None

@@ -1,0 +1,27 @@
+"""Things to go through as long as they live."""
+import itertools
+import weakref
+
+SPARE = 64                    # so many more than lived last time may be kept before the dead ones are dropped
+
+
+class WeakBag:
+    """Holds things weakly, as a `weakref.WeakSet` does, but runs no Python code when one of them ends.
+
+    An interrupt that comes inside such code is swallowed; see Note [Finalisers] in backends/memory.py.
+    """
+
+    def __init__(self):
+        self._held: dict = {}                       # number → weak reference; a number never means another thing
+        self._numbers, self._most = itertools.count(), SPARE
+
+    def add(self, thing):
+        self._held[next(self._numbers)] = weakref.ref(thing)
+        if len(self._held) > self._most:
+            for number, held in list(self._held.items()):
+                if held() is None:
+                    self._held.pop(number, None)
+            self._most = 2 * len(self._held) + SPARE
+
+    def __iter__(self):
+        return iter([thing for held in list(self._held.values()) if (thing := held()) is not None])

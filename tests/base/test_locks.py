@@ -1,0 +1,134 @@
+"""Locks in a forked child: all of them are free there, and none is made where the child would not find it."""
+
+import ast
+import os
+import pathlib
+import signal
+import threading
+
+import pytest
+
+import flambeau as torch
+from flambeau.autograd import engine
+from flambeau.backends import memory, random, threads, undisturbed
+from flambeau.base import locks
+from flambeau.base.weakbag import WeakBag
+from flambeau.tensor import dispatch
+from flambeau.trace import record
+
+PACKAGE = pathlib.Path(torch.__file__).parent
+MAKERS = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore", "Event", "Barrier", "allocate_lock",
+          "register_at_fork"}
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+
+
+def test_locks_are_made_in_one_place():
+    """A lock that is made elsewhere is not renewed in a child."""
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if path == PACKAGE / "base" / "locks.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.ImportFrom) else \
+                [node.attr] if isinstance(node, ast.Attribute) else []
+            if isinstance(node, ast.ImportFrom) and node.module not in ("threading", "_thread", "os"):
+                continue
+            found += [f"{path.relative_to(PACKAGE)}:{node.lineno}: {name}" for name in names if name in MAKERS]
+    assert not found, "make it with flambeau.base.locks:\n" + "\n".join(found)
+
+
+def in_a_child(check):
+    """What a forked child says of `check()`: its exit status, 0 for True. It is ended after 30 seconds."""
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            signal.alarm(30)
+            code = 0 if check() else 2
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@needs_fork
+def test_every_lock_is_free_in_a_child():
+    """Another thread holds every lock there is at the moment of the fork."""
+    w = torch.ones(3, requires_grad=True)
+    (w * 2).sum().backward()
+    compiled = torch.compile(lambda x: x * 2 + 1)
+    assert compiled(torch.ones(2)).tolist() == [3.0, 3.0]
+    known = [engine._accumulate_lock, dispatch._counting, memory._lock, threads._lock, record._registry,
+             record.current().lock, torch.default_generator._lock, random.Generator()._lock]
+    assert {*map(id, known[:-1])} <= {*map(id, locks._locks)}
+    held, done = threading.Event(), threading.Event()
+    every = [lock for lock in locks._locks if lock is not undisturbed.lock]      # held over a fork, whoever wants it
+
+    def hold():
+        for lock in every:
+            lock.acquire()
+        held.set()
+        done.wait(60)
+        for lock in every:
+            lock.release()
+
+    def check():
+        (w * 2).sum().backward()
+        with torch.autocast("cpu"):
+            right = (torch.ones(2, 2) @ torch.ones(2, 2)).dtype is torch.bfloat16
+        return right and w.grad.tolist() == [4.0] * 3 and torch.randn(4).shape == (4,) \
+            and compiled(torch.ones(2)).tolist() == [3.0, 3.0] and (torch.randn(700, 700).tanh() + 1).isfinite().all() \
+            and torch.compile(lambda x: x - 1)(torch.ones(2)).tolist() == [0.0, 0.0]
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(60)
+    try:
+        assert in_a_child(check) == 0
+    finally:
+        done.set()
+        thread.join()
+
+
+@needs_fork
+def test_what_the_forking_thread_holds_stays_its_own():
+    lock, order = locks.new_lock(), []
+    with lock:
+        def check():
+            order.append(lock._is_owned())
+            lock.release()
+            lock.acquire()
+            return order == [True]
+        assert in_a_child(check) == 0
+    lock.acquire()
+    lock.release()
+
+
+@needs_fork
+def test_nobody_forks_while_llvm_works():
+    """The child could not finish it; and it has a thread for LLVM of its own."""
+    begun, ended = threading.Event(), []
+
+    def work():
+        begun.set()
+        threading.Event().wait(0.2)
+        ended.append(True)
+    thread = threading.Thread(target=undisturbed.undisturbed, args=(work,))
+    thread.start()
+    assert begun.wait(60)
+    assert in_a_child(lambda: ended == [True] and undisturbed.undisturbed(threading.get_ident) != threading.get_ident()
+                      and undisturbed.undisturbed(lambda a: a + 1, 2) == 3) == 0
+    thread.join()
+
+
+def test_a_bag_forgets_the_dead():
+    class Thing:
+        pass
+    bag, kept = WeakBag(), [Thing() for _ in range(5)]
+    for thing in kept:
+        bag.add(thing)
+    for _ in range(1000):
+        bag.add(Thing())
+    assert list(bag) == kept and len(bag._held) < 200
+    kept.clear()
+    del thing
+    assert list(bag) == []
