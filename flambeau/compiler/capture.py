@@ -42,7 +42,7 @@ class Recorder(Trace):
     """A trace that is not run before its end, and knows where everything in it came from."""
 
     __slots__ = ("storages", "entry", "born", "numbers", "checks", "draws", "reason", "again", "strict",
-                 "fixed_entries", "book", "versions", "entered")
+                 "fixed_entries", "book", "versions", "entered", "hidden")
 
     def __init__(self, like, strict, book):
         super().__init__()
@@ -56,6 +56,7 @@ class Recorder(Trace):
         self.fixed_entries = []       # entries that were made with a Traced in their key
         self.reason, self.again = None, False
         self.strict, self.book = strict, book
+        self.hidden = {}              # Storage that was there before → how many writes through `.data` it had seen
         self.entered = {}             # Storage that was there before → its version when it was met
         self.versions = {}            # storage whose version was asked for → the Traced that it was at first
 
@@ -84,6 +85,7 @@ class Recorder(Trace):
             else:
                 value = storage.value = Value.of(value.array.copy(order="K"), value.spec)
         self.storages[storage], self.entry[value], self.entered[storage] = path, storage, storage.version
+        self.hidden[storage] = storage.hidden
 
     # --- what a trace does -------------------------------------------------------------------------------------------
 

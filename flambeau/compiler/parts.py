@@ -29,6 +29,13 @@ def new_storage(value, facts):
     return storage
 
 
+def count_hidden_writes(storage, count, looks):
+    """`count` writes through `.data`, by these looks at the storage; see Note [Writes through .data]."""
+    for number in range(count):
+        storage.version += 1
+        storage.hide_write(*looks[min(number, len(looks) - 1)])
+
+
 def facts_of(tensor):
     """What a replay needs to know to make a tensor like this one."""
     cut = tensor._cut

@@ -14,7 +14,7 @@ from ..base.spec import place
 from ..tensor.tensor import Tensor
 from .capture import mode_state
 from .journal import EQUAL, MISSING, PLAIN, content, has_plain_keys, short
-from .parts import REFUSED, Checks, Draws, Miss, facts_of, new_record, new_storage, new_tensor
+from .parts import REFUSED, Checks, Draws, Miss, count_hidden_writes, facts_of, new_record, new_storage, new_tensor
 from .replay import Runner, recycled
 from .traced import TRACED, traced_in, word
 
@@ -52,8 +52,9 @@ class Writer:
         self.study, self.recording, self.dropped, self.numbers = study, recording, dropped, numbers
         self.journal, self.book, self.capture = study.journal, study.capture.book, study.capture
         self.space = {"modes": modes, "requires": requires, "content": content, "MISSING": MISSING, "place": place,
-                      "dtypes": dtypes, "cell": new_storage, "tensor": new_tensor, "record": new_record,
-                      "recycled": recycled, "math": math, "inf": math.inf, "nan": math.nan, "copysign": math.copysign}
+                      "dtypes": dtypes, "cell": new_storage, "hidden": count_hidden_writes, "tensor": new_tensor,
+                      "record": new_record, "recycled": recycled, "math": math, "inf": math.inf, "nan": math.nan,
+                      "copysign": math.copysign}
         self.names = {}               # id of an object → its name
         self.cells = {}               # storage → its name
         self.loose = []               # storages that are others at every call
@@ -436,7 +437,9 @@ class Writer:
             name = self.cells[storage]
             after.append(f"{name}.value = {contents(*source)}")
             if rose:
-                after += [f"{name}.version += {rose}", f"{name}.writer = {self.fresh(storage.writer)}"]
+                count = f"hidden({name}, {rose}, {self.fresh(study.hidden[storage])})" if storage in study.hidden else \
+                    f"{name}.version += {rose}"
+                after += [count, f"{name}.writer = {self.fresh(storage.writer)}"]
             words.append(f"writes to {path}")
         made, self.recycling = {}, []
         alone = self._alone()

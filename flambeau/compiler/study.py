@@ -36,6 +36,7 @@ class Study:
         self.needs = {}               # slots that a replay has to compute
         self.moves = []               # (edge, Tensor, None, Traced or tuple of numbers): what the call has put where
         self.stored = []              # (storage, source of its contents, by how much its version rose, path)
+        self.hidden = {}              # storage that was written through `.data` → the looks (spec, offset) it was by
         self.new_storages = {}        # storage that the call made → source of its contents
         self.new_tensors = {}         # id → tensor that the call made and that stays
         self.draws = {value: i for i, (_, _, value) in enumerate(self.trace.draws)}
@@ -126,6 +127,13 @@ class Study:
         entry = {storage: value for value, storage in self.trace.entry.items()}
         for storage, path in self.trace.storages.items():
             rose = storage.version - self.capture.versions[storage]
+            hidden = storage.hidden - self.trace.hidden[storage]
+            if hidden and hidden != rose:
+                raise Unfit(f"the call writes to {path} as it is and through .data")
+            if hidden:
+                since = self.capture.versions[storage]
+                self.hidden[storage] = tuple(cells for writes in storage.hidden_writes if writes.end > since
+                                             for cells in writes.cells)
             if rose or storage.value is not entry[storage]:
                 self.stored.append((storage, self._source(storage.value, path), rose, path))
 
@@ -162,6 +170,8 @@ class Study:
                         "again")
         if tensor.grad_fn is not None and is_live(tensor) and self.capture.differentiated.reason is not None:
             raise Unfit(f"{path} requires grad, and {self.capture.differentiated.reason}")
+        if tensor._data_version is not None:
+            raise Unfit(f"{path} is the .data of a tensor, which counts its own writes")
         if tensor._grad is not None or tensor._retains is not None or tensor._leaf_hooks or tensor._post_hooks:
             raise Unfit(f"{path} is a new tensor with a gradient or a hook")
         storage = tensor.storage
