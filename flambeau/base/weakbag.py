@@ -18,10 +18,11 @@ class WeakBag:
     def add(self, thing):
         self._held[next(self._numbers)] = weakref.ref(thing)
         if len(self._held) > self._most:
-            for number, held in list(self._held.items()):
+            # Copied at one go: while a list is made of its items, garbage may be collected, and what ends there adds one.
+            for number, held in self._held.copy().items():
                 if held() is None:
                     self._held.pop(number, None)
             self._most = 2 * len(self._held) + SPARE
 
     def __iter__(self):
-        return iter([thing for held in list(self._held.values()) if (thing := held()) is not None])
+        return iter([thing for held in self._held.copy().values() if (thing := held()) is not None])

@@ -82,7 +82,8 @@ INDENT = "" if sys.version_info >= (3, 13) else "    "        # of docstrings, w
 def function_name(op):
     """Where the function of `op` is found: `torch.add`, `torch.nn.functional.gelu`."""
     own = op.__qualname__.removesuffix("_")
-    return f"torch.{own if not own.startswith('_') else op.names.split()[0]}"
+    names = op.names.split()                      # one that is ours alone may have none
+    return f"torch.{names[0] if own.startswith('_') and names else own}"
 
 
 def attribute(op, name):

@@ -141,8 +141,7 @@ def test_dispatch():
     class B(D.Normal): pass
     with pytest.raises(NotImplementedError, match="No KL"):
         D.kl_divergence(D.StudentT(3.0), D.Normal(0.0, 1.0))
-    with pytest.raises(TypeError, match="Distribution subclass"):
-        D.register_kl(int, D.Normal)
+    D.register_kl(int, D.Normal)                          # any class, as in PyTorch; nobody asks for this one
     D.register_kl(A, D.Normal)(lambda p, q: 1)
     D.register_kl(D.Normal, B)(lambda p, q: 2)
     with warnings.catch_warnings(record=True) as caught:

@@ -20,7 +20,8 @@ def test_work_is_in_proportion_to_the_file(name):
     _, little, some = bombs.measured(bombs.FAMILIES[name](SMALL))
     data = bombs.FAMILIES[name](LARGE)
     found, took, most = bombs.measured(data)
-    assert took < 0.5 + 10e-6 * len(data) and (took < 0.5 or took < 10 * little), (little, took)
+    # Generous: what is looked for is work that grows with the square, sixteen times as long, and bombs.
+    assert took < 2 + 10e-6 * len(data) and (took < 2 or took < 10 * little), (little, took)
     spare = 68 << 20 if name == "a deflated storage" else 4 << 20
     assert most < spare + 300 * len(data), (some, most)
     if found != "loaded":
