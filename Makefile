@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 PY     := $(VENV)/bin/python
 
-.PHONY: run test executors processors pythons conformance check docs bench clean
+.PHONY: run test executors processors pythons thorough conformance check docs bench clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -22,6 +22,9 @@ processors: $(VENV)/.has-test         ## the tests of native code, compiled for 
 
 pythons: $(VENV)/.has-test            ## the tests that an interpreter can break, on the other Pythons of this machine
 	.ci/pythons $(VENV)
+
+thorough: $(VENV)/.has-test           ## the longest tables of cases, of which the other targets try a part
+	FLAMBEAU_TEST_THOROUGH=1 $(PY) -m pytest -n 2 -q tests/trace/test_same_bits.py tests/compiler tests/loops/test_targets.py
 
 conformance: $(VENV)/.has-conformance ## the same samples through PyTorch
 	$(PY) -m pytest -n 2 -q tests/torch

@@ -18,7 +18,7 @@ class WeakBag:
     def add(self, thing):
         self._held[next(self._numbers)] = weakref.ref(thing)
         if len(self._held) > self._most:
-            # Copied at one go: while a list is made of its items, garbage may be collected, and what ends there adds one.
+            # In one go: while a list is made of items, garbage may be collected, and what ends there adds one.
             for number, held in self._held.copy().items():
                 if held() is None:
                     self._held.pop(number, None)

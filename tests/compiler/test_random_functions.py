@@ -9,11 +9,12 @@ import pytest
 
 import flambeau as torch
 
+from ..thorough import THOROUGH
 from . import tables
 from .compare import Different
 from .functions import Call, Program, Writer, check, failure, minimised
 
-EXAMPLES = int(os.environ.get("FLAMBEAU_TEST_EXAMPLES", 300))
+EXAMPLES = int(os.environ.get("FLAMBEAU_TEST_EXAMPLES", 500 if THOROUGH else 100))
 TOGETHER = 20
 
 

@@ -35,6 +35,8 @@ from flambeau.loops.ir import (
 from flambeau.loops.llvm import render
 from flambeau.loops.target import target_of
 
+from ..thorough import sample
+
 X86, ARM, RISCV = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "riscv64-unknown-linux-gnu"
 RV64 = "64bit m a f d c"
 # name → (triple, LLVM's name of the processor, features)
@@ -153,7 +155,7 @@ def test_every_word_is_among_them():
         verify(kernel)
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", sample(TARGETS, 3))
 def test_no_word_calls_a_library(name):
     emitter = Emitter(name)
     code = emitter.object(render(kernel, word, emitter.target) for word, kernel in words().items())
@@ -175,14 +177,14 @@ def steps_of_the_library(target):
             yield getattr(pool, what)(f"{what}_{element}")
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", sample(TARGETS, 2))
 def test_no_step_of_the_library_calls_another(name):
     emitter = Emitter(name)
     assert undefined(emitter.object(steps_of_the_library(emitter.target))) <= ALLOWED
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the runtime's threads are those of POSIX")
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", sample(TARGETS, 2))
 def test_the_runtime_calls_the_system_only(name, monkeypatch):
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine=TARGETS[name][0].partition("-")[0]))
     assert undefined(Emitter(name).object([runtime.text()])) <= ALLOWED | OF_THE_RUNTIME
@@ -218,7 +220,7 @@ def kernels_of_programs():
     return list(seen.values())
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", sample(TARGETS, 2))
 def test_no_kernel_of_a_program_calls_a_library(name):
     emitter = Emitter(name)
     code = emitter.object(render(kernel, f"k{i}", emitter.target) for i, kernel in enumerate(kernels_of_programs()))

@@ -16,6 +16,7 @@ from flambeau.trace.record import current
 from ..ops import rows as tables
 from ..ops.test_bodies import WITH_BODY, calls, recorded
 from ..ops.test_tables import TABLES
+from ..thorough import sample
 from .programs import leaves, run, steps
 
 for _name in TABLES:
@@ -75,7 +76,7 @@ def same(found, what=""):
             assert a == b, f"{what} result {i}: {name} differs from {first}"
 
 
-@pytest.mark.parametrize("name", WITH_BODY)
+@pytest.mark.parametrize("name", sample(WITH_BODY, 4))
 def test_bodies_over_arrays_have_the_bits_of_compiled_ones(name):
     """Every elementwise operation, in every dtype, on numbers that are hard."""
     with torch.config.using(executor="native"):
@@ -95,7 +96,7 @@ def equal(a, b):
     return np.array_equal(a, b, equal_nan=True) and bool(np.all((np.signbit(a) == np.signbit(b)) | np.isnan(a)))
 
 
-@pytest.mark.parametrize("row", tables.ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", sample(tables.ROWS, 5), ids=lambda row: row.name)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=lambda d: str(d)[6:])
 def test_every_row_of_every_table(row, dtype):
     state = torch.get_rng_state()
@@ -107,7 +108,7 @@ def test_every_row_of_every_table(row, dtype):
     same(in_every_way(work), row.name)
 
 
-@pytest.mark.parametrize("row", [row for row in tables.ROWS if row.grad], ids=lambda row: row.name)
+@pytest.mark.parametrize("row", sample([row for row in tables.ROWS if row.grad], 5), ids=lambda row: row.name)
 def test_every_derivative(row):
     state = torch.get_rng_state()
 
@@ -130,7 +131,7 @@ OPERANDS = {"as it is": lambda x, b: x.clone(), "with a row": lambda x, b: x * b
 
 
 @pytest.mark.parametrize("operand", OPERANDS)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", sample(SHAPES, 3), ids=str)
 def test_a_reduction_keeps_its_order_in_every_trace(shape, operand):
     """Alone, in the kernel that makes its operand, and beside another reduction and what walks everything again."""
     torch.manual_seed(3)
