@@ -9,6 +9,10 @@ class WeakBag:
     """Holds things weakly, as a `weakref.WeakSet` does, but runs no Python code when one of them ends.
 
     An interrupt that comes inside such code is swallowed; see Note [Finalisers] in backends/memory.py.
+
+    Note [A copy to go through]: a dictionary that somebody's finaliser may add to is copied first. `list(d.items())` is
+    no copy: it makes a tuple for each item, the collector may come with any of them, and finalisers with the collector.
+    `d.copy()`, `list(d)` and `list(d.values())` make nothing on the way.
     """
 
     def __init__(self):
@@ -18,7 +22,7 @@ class WeakBag:
     def add(self, thing):
         self._held[next(self._numbers)] = weakref.ref(thing)
         if len(self._held) > self._most:
-            for number, held in list(self._held.items()):
+            for number, held in self._held.copy().items():      # see Note [A copy to go through]
                 if held() is None:
                     self._held.pop(number, None)
             self._most = 2 * len(self._held) + SPARE
