@@ -340,7 +340,7 @@ def _drop_slabs(home):
         with contextlib.suppress(IndexError):         # until there are no more
             idle.extend(starmap(home.free.pop, repeat(())))
         idle.reverse()
-        starts = sorted(start for start, slab in list(_slabs.items()) if slab[1] is home)
+        starts = sorted(start for start, slab in _slabs.copy().items() if slab[1] is home)
         slab_of = [starts[bisect_right(starts, _addressof(dead)) - 1] for dead in idle]
         found = Counter(slab_of)
         whole = {start for start in starts if found[start] == _slabs[start][2]}
@@ -420,8 +420,9 @@ def reset_peaks():
 def segments():
     """Each mapping as a dictionary with the names of `torch.cuda.memory_snapshot()`, in the order of memory."""
     idle = {_addressof(dead) for home in list(_homes.values()) for dead in list(home.free)}
-    found = [(start, home, 1) for start, (_, home) in list(_regions.items())]
-    found += [(start, home, count) for start, (_, home, count) in list(_slabs.items())]
+    # see Note [A copy to go through] in base/weakbag.py
+    found = [(start, home, 1) for start, (_, home) in _regions.copy().items()]
+    found += [(start, home, count) for start, (_, home, count) in _slabs.copy().items()]
     out = []
     for start, home, count in sorted(found, key=lambda segment: segment[0]):
         blocks = [{"address": at, "size": home.size, "state": "inactive" if at in idle else "active_allocated"}

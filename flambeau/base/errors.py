@@ -73,10 +73,10 @@ def name_of(tensor, frame=None, same=None):
         return None
     same = same or (lambda held: held is tensor)
     for scope in (frame.f_locals, frame.f_globals):
-        for name, held in list(scope.items()):
+        for name, held in dict(scope).items():             # see Note [A copy to go through] in weakbag.py
             if same(held) and name.isidentifier() and not name.startswith("__"):     # pytest has names like @py_assert1
                 return name
-    for name, held in list(frame.f_locals.items()):      # one level into self and other plain objects
+    for name, held in dict(frame.f_locals).items():        # one level into self and other plain objects
         try:
             inside = vars(held)
         except TypeError:
@@ -85,7 +85,7 @@ def name_of(tensor, frame=None, same=None):
             continue
         for group in (inside, inside.get("_parameters"), inside.get("_buffers")):
             if isinstance(group, dict):
-                for attribute, inner in list(group.items()):
+                for attribute, inner in dict(group).items():
                     if same(inner):
                         return f"{name}.{attribute}"
     return None

@@ -9,6 +9,10 @@ class WeakBag:
     """Holds things weakly, as a `weakref.WeakSet` does, but runs no Python code when one of them ends.
 
     An interrupt that comes inside such code is swallowed; see Note [Finalisers] in backends/memory.py.
+
+    Note [A copy to go through]: a dictionary that somebody's finaliser may add to is copied first. `list(d.items())` is
+    no copy: it makes a tuple for each item, the collector may come with any of them, and finalisers with the collector.
+    `d.copy()`, `list(d)` and `list(d.values())` make nothing on the way.
     """
 
     def __init__(self):
@@ -18,11 +22,10 @@ class WeakBag:
     def add(self, thing):
         self._held[next(self._numbers)] = weakref.ref(thing)
         if len(self._held) > self._most:
-            # In one go: while a list is made of items, garbage may be collected, and what ends there adds one.
-            for number, held in self._held.copy().items():
+            for number, held in self._held.copy().items():      # see Note [A copy to go through]
                 if held() is None:
                     self._held.pop(number, None)
             self._most = 2 * len(self._held) + SPARE
 
     def __iter__(self):
-        return iter([thing for held in self._held.copy().values() if (thing := held()) is not None])
+        return iter([thing for held in list(self._held.values()) if (thing := held()) is not None])

@@ -339,10 +339,10 @@ class Capture:
     def _forget_entries(self):
         """Entries that were made with a Traced in their key are of no use to anybody else."""
         for entry in self.recorder.fixed_entries:
-            for key in [key for key, found in list(_entries.items()) if found is entry]:
-                del _entries[key]
-            for key in [key for key, found in list(_calls.items()) if found[0] is entry]:
-                del _calls[key]
+            for key in [key for key, found in _entries.copy().items() if found is entry]:
+                _entries.pop(key, None)
+            for key in [key for key, found in _calls.copy().items() if found[0] is entry]:
+                _calls.pop(key, None)
 
 
 def history(t):

@@ -1,6 +1,7 @@
 """Locks in a forked child: all of them are free there, and none is made where the child would not find it."""
 
 import ast
+import gc
 import os
 import pathlib
 import signal
@@ -132,3 +133,57 @@ def test_a_bag_forgets_the_dead():
     kept.clear()
     del thing
     assert list(bag) == []
+
+
+class Restless:
+    """A cycle; where the collector finds it, something is done."""
+
+    def __init__(self, does):
+        self.me, self.does = self, does
+
+    def __del__(self):
+        self.does()
+
+
+def disturbed(work, does):
+    """Do `work` again and again, the collector coming a little later every time, with finalisers that do something."""
+    before = gc.get_threshold()
+    try:
+        for later in range(0, 300, 4):
+            gc.disable()
+            gc.collect()
+            for _ in range(3):
+                Restless(does)
+            gc.set_threshold(gc.get_count()[0] + later, *before[1:])
+            gc.enable()
+            work()
+    finally:
+        gc.enable()
+        gc.set_threshold(*before)
+
+
+def test_a_bag_may_grow_while_it_is_gone_through():
+    class Thing:
+        pass
+    kept = []
+
+    def more(bag):
+        thing = Thing()
+        kept.append(thing)
+        bag.add(thing)
+
+    def work():
+        nonlocal bag
+        bag = WeakBag()
+        kept.clear()
+        for _ in range(200):
+            more(bag)
+        assert len(list(bag)) == len(kept) and set(bag) == set(kept)
+    bag = WeakBag()
+    disturbed(work, lambda: more(bag))
+
+
+def test_memory_may_be_mapped_while_it_is_gone_through():
+    held = [memory.block(3 << 20) for _ in range(60)]                       # each a mapping of its own
+    disturbed(memory.segments, lambda: held.append(memory.block(3 << 20)))
+    assert {block.address for block in held} <= {one["address"] for one in memory.segments()}

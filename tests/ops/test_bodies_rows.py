@@ -225,10 +225,15 @@ def backward_calls():
         yield "_class_entropy_backward", g, x, rest * 0 + 1, rest, t, w, total, i
 
 
+def beside(x, n, parameter):
+    """A parameter of a layer norm over the last n dimensions; that of a float16 input may be float32."""
+    return parameter if parameter is None else parameter.to(torch.promote_types(x.dtype, torch.float32)).expand(x.shape[-n:])
+
+
 NORMS = [
-    *[("_layer_norm", x, x.spec.shape[-n:], None if w is None else w.expand(x.shape[-n:]), b and SHIFT[:1].expand(x.shape[-n:]), 1e-3)
+    *[("_layer_norm", x, x.spec.shape[-n:], beside(x, n, w), beside(x, n, b), 1e-3)
       for x in (made(3, 4), made(2, 3, 4), laid(made(2, 3, 4)), made(3, 4).half(), made(3, 4).double()) for n in range(1, x.ndim + 1)
-      for w in (None, SCALE[:1]) for b in (None, True)],
+      for w in (None, SCALE[:1]) for b in (None, SHIFT[:1])],
     *[("_batch_norm", x, w, b, 1e-3) for x in (IMAGE, LASTS, made(5, 4), IMAGE.bfloat16(), IMAGE.double()) for w in (None, SCALE) for b in (None, SHIFT)],
     *[("_fixed_norm", x, w, b, SHIFT, SCALE, 1e-3) for x in (IMAGE, LASTS, made(5, 4), IMAGE.bfloat16())
       for w in (None, SCALE) for b in (None, SHIFT)],

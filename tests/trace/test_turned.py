@@ -39,7 +39,8 @@ def agree(function, *tensors):
     with torch.config.using(executor="reference"):
         want = function(*tensors)
         want = want.numpy() if want.dtype is not torch.bfloat16 else want.float().numpy()
-    np.testing.assert_allclose(got, want, rtol=1e-2 if want.dtype.itemsize == 2 else 2e-6, atol=2e-4)
+    most = np.abs(want).max()                 # a sum that nearly cancels has the rounding of what was added
+    np.testing.assert_allclose(got, want, rtol=1e-2 if want.dtype.itemsize == 2 else 2e-6, atol=max(2e-4, 2e-6 * most))
     return plans
 
 
@@ -55,12 +56,12 @@ kernel 1  over [150 × 140 × 16]  fma, mul, sum, sqrt  reads w0, %0  gives %5""
 
 
 def test_no_kernel_fetches_lane_by_lane(wide):
-    """Short rows always; longer ones are walked along where vectors are narrow, and along the results where wide."""
-    for k in (3, 16, 200):
+    """Short rows are walked along the results, longer ones along themselves, however wide vectors are."""
+    for k in (3, 16, 32, 33, 200):
         a, b = tables(150, 140, k)
         plans = agree(distance, a, b)
         assert "gather" not in plans.kernels[-1].llvm, k
-        across = k <= 32 or wide > 16
+        across = k <= 32                      # the order of a sum does not follow from the machine
         assert ("lanes kept" in str(plans.kernels[-1].loop)) == across and len(plans.kernels) == 1 + across
 
 
