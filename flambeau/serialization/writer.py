@@ -13,6 +13,7 @@ from types import BuiltinFunctionType, FunctionType
 from ..autograd.node import requires
 from ..base import dtypes, layout
 from ..base.errors import warn
+from ..base.op import Op
 from ..base.spec import META, Size, device
 from ..tensor.create import LEGACY
 from ..tensor.protocol import own_state
@@ -402,7 +403,7 @@ class Writer:
 
     def _object(self, thing):
         """Anything else, by what its class says about copying it."""
-        if isinstance(thing, (type, FunctionType, BuiltinFunctionType)):
+        if isinstance(thing, (type, FunctionType, BuiltinFunctionType, Op)):
             self._by_name(thing)
             return
         reducer = copyreg.dispatch_table.get(type(thing))

@@ -19,6 +19,8 @@ from torch.testing._internal.common_device_type import toleranceOverride
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import BinaryUfuncInfo, SampleInput, UnaryUfuncInfo
 
+from tests.torch.machines import FUNCTIONS_ATOL
+
 torch.set_num_threads(1)
 # torch.manual_seed formats a stack trace for each device type that is not there; OpInfo calls it before every sample.
 torch.manual_seed = lambda seed: torch.default_generator.manual_seed(int(seed))
@@ -313,6 +315,7 @@ def close(got, want, rtol, atol):
     if got.is_complex():                                     # torch.isclose takes an infinite part for no match
         return close(got.real, want.real, rtol, atol) & close(got.imag, want.imag, rtol, atol) \
             | torch.isclose(got, want, rtol=rtol, atol=atol, equal_nan=True)
+    atol = max(atol, FUNCTIONS_ATOL) if got.dtype is torch.float32 else atol
     return torch.isclose(got, want, rtol=rtol, atol=atol, equal_nan=True)
 
 

@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 
 import flambeau
 from tests.torch.compare import same
+from tests.torch.machines import FUNCTIONS_ATOL
 
 
 def lines(text):
@@ -680,7 +681,8 @@ def test_draws_in_place_fill_in_pytorchs_order(layout, draw, dtype):
     if draw in EXACT:
         assert (got == want).all()
     else:
-        np.testing.assert_allclose(got, want, rtol={"float64": 1e-12, "float32": 2e-5}.get(dtype, 1e-2), atol=1e-6)
+        np.testing.assert_allclose(got, want, rtol={"float64": 1e-12, "float32": 2e-5}.get(dtype, 1e-2),
+                                   atol=1e-6 + FUNCTIONS_ATOL)
 
 
 @pytest.mark.parametrize("line", lines("""

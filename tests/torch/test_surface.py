@@ -53,7 +53,7 @@ LEFT_OUT = {
     "gradients always have the layout of their tensor": "autograd autograd.grad_mode: enforce_grad_layout_policy",
     "functions with instances, which PyTorch has given up":
         "autograd autograd.function: NestedIOFunction; autograd.function: BackwardCFunction; "
-        "autograd.Function autograd.function.InplaceFunction: boxed_grads_call clear_saved_tensors_on_access "
+        "autograd.Function autograd.function.InplaceFunction: clear_saved_tensors_on_access "
         "dirty_tensors generate_vmap_rule mark_dirty "
         "mark_non_differentiable mark_shared_storage materialize_grads maybe_clear_saved_tensors metadata name "
         "needs_input_grad next_functions non_differentiable register_hook register_prehook requires_grad "

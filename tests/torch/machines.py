@@ -1,0 +1,11 @@
+"""What PyTorch's numbers owe to the processor that it runs on.
+
+On x86-64 it computes logarithms and sines for normal numbers with functions of its own, whose digits ours follow; on
+others with those of the system, a few units in the last place away. A float beyond the range of an integer is converted
+by an instruction that saturates on some processors and wraps on others, and PyTorch leaves it at that.
+"""
+import platform
+
+IS_X86 = platform.machine() in ("x86_64", "AMD64")
+FUNCTIONS_ATOL = 0.0 if IS_X86 else 1e-5          # to be added where normal numbers of one seed are compared
+CONVERSIONS = frozenset() if IS_X86 else frozenset("byte char short int long".split())
