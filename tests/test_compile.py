@@ -1459,3 +1459,48 @@ def test_steps_of_usual_models_are_replayed():
         assert near(a, compiled(x, y))
     assert replays(compiled) >= 5, compiled.explain()
     assert near(list(net.state_dict().values()), list(twin.state_dict().values()))
+
+
+def test_functions_made_inside_live_on():
+    """What a recorded call has made and given out works for ever after, on whatever thread, and notes nothing."""
+    class Thing:
+        count = 0
+
+        def __enter__(self): return self
+        def __exit__(self, *error): return False
+        def __len__(self): return 2
+
+    box, thing = {"n": 1.5, "list": [1, 2, 3]}, Thing()
+
+    def make(x, k):
+        y = x * k
+
+        def later(a, *rest, scale=2.0, **more):
+            nonlocal y
+            (b, *c), d = (a, *rest), box["list"][0]
+            thing.count += 1
+            box["n"] += scale
+            with thing as t:
+                found = [i * 2 for i in range(len(t)) if i or not c] + [*box["list"]][1:]
+            for i, (p, q) in enumerate(zip(box["list"], found)):
+                d += i * p - q
+            box["new"], more["z"] = d, -d
+            del box["new"]
+            text = f"{d:>4} {b!r}"
+            y = y + 1 if a is not None and 0 < d + 9 < 99 or not rest else y
+            return [text, {**more}, {1, 2} | {d}, (lambda n, m=3: n + m)(d), y.sum(), math.sqrt(abs(d) + 0.0)]
+        return y, later
+    compiled = torch.compile(make)
+    _, plain = make(torch.ones(2), 2.0)
+    _, copied = compiled(torch.ones(2), 2.0)
+    for call in range(3):
+        state = {**box}, thing.count
+        expected = plain(call, 1, 2, w=3)
+        box.update(state[0])
+        thing.count = state[1]
+        assert same([*expected], [*copied(call, 1, 2, w=3)])
+    got = []
+    thread = threading.Thread(target=lambda: got.append(copied(5)))
+    thread.start()
+    thread.join()
+    assert got and type(box["n"]) is float

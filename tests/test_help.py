@@ -118,7 +118,7 @@ def test_the_page_of_a_module_lists_its_functions(space):
         owner = getattr(owner, part)
     lines = shown(owner).splitlines()
     for name, op in namespace[space].items():
-        if isinstance(op, Op):
+        if isinstance(op, Op) and op.__module__.startswith("flambeau.ops."):       # the pages of docs/ add their own
             assert any(line.strip().startswith((f"{op.__name__}(", f"{name} = {op.__name__}(")) for line in lines), name
 
 

@@ -338,7 +338,7 @@ class Reading:
 
     def unpacked(self, thing):
         """What is unpacked into names."""
-        if type(thing) is tuple and not self._sees(thing):
+        if not self.live() or type(thing) is tuple and not self._sees(thing):
             return thing
         return self.iterate(thing)
 
