@@ -212,7 +212,8 @@ def limits(count, most=700):
         early = n % 2 == 1
         share = n // 2 + 1
         megabytes = round(most * share / ((count + 1) // 2) if early else 2 * (most / 4) ** (n / max(count - 1, 1)))
-        environment = {**os.environ, "FLAMBEAU_CACHE_DIR": ""}
+        # By itself: with native code pinned, a process without room for the compiler is right to refuse.
+        environment = {**os.environ, "FLAMBEAU_CACHE_DIR": "", "FLAMBEAU_EXECUTOR": "auto"}
         begun = time.monotonic()
         try:
             done = subprocess.run([sys.executable, "-c", LIMITED, str(megabytes), "early" if early else "late"],
