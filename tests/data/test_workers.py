@@ -98,7 +98,7 @@ def program(source, *, wait=True):
     """Run a program of its own; its process, started or (with `wait`) done, with its output."""
     source = "import flambeau as torch\nfrom flambeau.utils.data import *\nimport multiprocessing, os, signal, sys, " \
              "time\nmultiprocessing.set_start_method('fork')\n" \
-             "signal.signal(signal.SIGINT, signal.default_int_handler)\n" + textwrap.dedent(source)      # nohup ignores it
+             "signal.signal(signal.SIGINT, signal.default_int_handler)\n" + textwrap.dedent(source)  # nohup ignores it
     started = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                text=True, start_new_session=True)
     if wait:
