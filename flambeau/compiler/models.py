@@ -101,13 +101,13 @@ def _dict(follower, *args, **kwargs):
 def _unbounded(name):
     def model(follower, *args, **kwargs):
         follower.refuse(f"{name}() at {follower._line()} sees more than can be followed")
-        raise_later = {"eval": eval, "exec": exec, "globals": globals, "locals": locals, "vars": vars, "dir": dir,
+        function = {"eval": eval, "exec": exec, "globals": globals, "locals": locals, "vars": vars, "dir": dir,
                        "compile": compile}[name]
         if args:
             frame = user_frame()
             if name in ("eval", "exec") and len(args) == 1:
-                return raise_later(args[0], frame.f_globals, dict(frame.f_locals))
-            return raise_later(*args, **kwargs)
+                return function(args[0], frame.f_globals, dict(frame.f_locals))
+            return function(*args, **kwargs)
         frame = user_frame()
         return frame.f_globals if name == "globals" else sorted(frame.f_locals) if name == "dir" else frame.f_locals
     return model
