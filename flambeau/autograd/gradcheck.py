@@ -1,9 +1,9 @@
 """Check derivatives against finite differences: `gradcheck` for the first, `gradgradcheck` for the second.
 
-Each input is nudged element by element: its storage holds another Value meanwhile, so that the function sees it wherever
-it has the tensor from. The outputs' central differences make the columns of a numerical Jacobian, and one backward per
-output element makes the rows of the analytical one. Complex inputs are nudged along both axes and combined as PyTorch's
-convention has it (the gradient is twice the conjugate Wirtinger derivative).
+Each input is nudged element by element: its storage holds another Value meanwhile, so that the function sees it
+wherever it has the tensor from. The outputs' central differences make the columns of a numerical Jacobian, and one
+backward per output element makes the rows of the analytical one. Complex inputs are nudged along both axes and combined
+as PyTorch's convention has it (the gradient is twice the conjugate Wirtinger derivative).
 """
 import numpy as np
 
