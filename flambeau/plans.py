@@ -32,7 +32,7 @@ def of(*tensors):
     """
     trace = _current()
     for tensor in tensors:
-        if tensor.storage.value.trace is not trace:
+        if tensor._storage.value.trace is not trace:
             raise ValueError("this tensor does not wait to be computed in this thread: it is there already, or another "
                              f"thread has recorded it: {tensor.spec}")
     if not trace.code:

@@ -206,10 +206,10 @@ def taken(old, spec):
 
 def recycled(tensor):
     """The contents of a tensor's gradient that is about to be replaced, if nobody else can see them; else None."""
-    if tensor._grad.storage.value.trace is not None or not may_recycle_grad(tensor):
+    if tensor._grad._storage.value.trace is not None or not may_recycle_grad(tensor):
         return None
     grad = tensor._grad
-    value, storage = grad.storage.value, grad.storage
+    value, storage = grad._storage.value, grad._storage
     if value.spec is not grad.spec or value._memory is not None or storage.exported or storage.readonly:
         return None
     value.address()

@@ -48,7 +48,7 @@ def full(lines, *sizes):
 
 
 def address(tensor):
-    return tensor.storage.value.ready().memory.ctypes.data + tensor.offset * tensor.element_size()
+    return tensor._storage.value.ready().memory.ctypes.data + tensor.offset * tensor.element_size()
 
 
 # --- how many kernels -------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def test_an_update_is_one_kernel_for_each_parameter():
 def test_in_place_is_in_place():
     x, y = ready(1000), ready(1000, seed=1)
     at, expected = address(x), (x.numpy().copy() * 2 + y.numpy()).tolist()
-    x.storage.still_exported()
+    x._storage.still_exported()
     x.mul_(2).add_(y)
     assert address(x) == at and x.tolist() == pytest.approx(expected)
     x[10:20].fill_(3.0)

@@ -109,7 +109,7 @@ def test_looking_does_not_run():
     x = ready(10)
     y = x + 1
     torch.plans.of(y), torch.plans.of(), torch.plans.recorded()
-    assert len(current().code) == 1 and y.storage.value.trace is not None
+    assert len(current().code) == 1 and y._storage.value.trace is not None
     assert y.tolist() == [float(i + 1) for i in range(10)]
 
 
