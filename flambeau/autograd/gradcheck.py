@@ -116,7 +116,7 @@ def _compare(analytic, numeric, i, nr, atol, rtol, mode):
 def _numeric(func, inputs, i, nr, out, eps):
     """(input elements, output elements): central differences in PyTorch's complex convention."""
     t = inputs[i]
-    storage, columns = t.storage, []
+    storage, columns = t._storage, []
     held = storage.value.ready()
     kind = spec(uint8, (held.memory.size,))
     out_real = not out.dtype.is_complex
@@ -258,7 +258,7 @@ def _watched(t):
 
 def _array(t):
     """The contents, to be read now: nothing is exported."""
-    return t.storage.value.ready().look(t.spec, t.offset)
+    return t._storage.value.ready().look(t.spec, t.offset)
 
 
 def _tensor(array):
