@@ -301,7 +301,7 @@ def _apart(g, like):
     Others may hold `g`: another leaf, a hook, the caller. Where it fills its storage the contents are shared until
     somebody writes; an expanded or strided gradient is copied.
     """
-    s, storage = g.spec, g.storage
+    s, storage = g.spec, g._storage
     whole = s.dense and g.offset == 0 and storage.nbytes == s.nbytes and not storage.exported
     if whole and s.strides == like.spec.strides:
         made = door.wrap(Storage.of(storage.value, s.nbytes, s.device), s)

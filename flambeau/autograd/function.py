@@ -252,20 +252,20 @@ def _result(ctx, out, nr, inputs, tracked):
         base = out._base
         source = next((t for t in inputs if out is t or base is not None and (base is t or base is t._base)), None)
         if any(out is t for t in inputs) or out._node is not None or out._requires_grad:
-            look = door.wrap(out.storage, out.spec, out.offset)
+            look = door.wrap(out._storage, out.spec, out.offset)
             look.site = ctx.site
             out = look
             if source is not None and not plain:
                 out._base = source._base if source._base is not None else source
         if (source is not None or out._base is not None) and not plain:
             out._view_of = "custom"
-            out._seen = out.storage.version
+            out._seen = out._storage.version
     if plain or not tracked:
         if tracked:
             out._cut = (f"{ctx.name()}, which marked it non-differentiable", ctx.site)
         return out
     if dirty and out._base is not None:
-        written = door.wrap(out.storage, out.spec, out.offset)
+        written = door.wrap(out._storage, out.spec, out.offset)
         written._node, written._nr = ctx, nr
         rebase(out, written, edge_of(out._base) if requires(out._base) else None)
     else:

@@ -59,7 +59,7 @@ def get_gradient_edge(tensor):
 def increment_version(tensor):
     """Count a write that Flambeau could not see."""
     for t in (tensor,) if isinstance(tensor, door.tensor) else tensor:
-        t.storage.version += 1
+        t._storage.version += 1
         if t._data_version is not None:
             door.hide_write(t)
 
