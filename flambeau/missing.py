@@ -24,7 +24,7 @@ MODULES = {
         torch.backends.python_native torch.backends.xeon torch.backends.xnnpack torch.compiler.config torch.contrib
         torch.cuda.comm torch.cuda.gds torch.cuda.green_contexts torch.cuda.nccl torch.cuda.nvtx torch.cuda.profiler
         torch.cuda.tunable torch.monitor torch.mps.event torch.mps.profiler torch.mtia
-        torch.multiprocessing.reductions torch.nativert torch.nn.backends torch.nn.cpp torch.numa torch.ops
+        torch.multiprocessing.reductions torch.nativert torch.nn.backends torch.nn.cpp torch.numa
         torch.utils.backcompat torch.utils.backend_registration torch.utils.bundled_inputs torch.utils.cpp_backtrace
         torch.utils.debug_log torch.utils.deterministic torch.utils.file_baton torch.utils.flop_counter
         torch.utils.hipify torch.utils.jit torch.utils.mkldnn torch.utils.mobile_optimizer torch.utils.model_dump
@@ -40,7 +40,6 @@ MODULES = {
     "torch.fft": "use numpy.fft where no gradient is needed",
     "torch.futures": "use concurrent.futures",
     "torch.fx": "call the module; flambeau.plans shows what its operations became",
-    "torch.library": "write an autograd.Function",
     "torch.masked": "use torch.where and masked_fill",
     "torch.multiprocessing.pool": "use torch.multiprocessing.Pool",
     "torch.multiprocessing.queue": "use torch.multiprocessing.Queue",
