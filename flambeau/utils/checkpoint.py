@@ -1,9 +1,9 @@
 """Trade computing for memory: forget what autograd keeps in a stretch of code, and run the stretch again at backward.
 
-The stretch runs under saved-tensor hooks that keep only a place for each tensor. The first that a backward asks for runs
-the stretch once more, under hooks that collect the tensors in the same order; they live as long as that backward, and as
-the nodes that hold the places. A backward may come while the stretch is still running, from inside of it; and stretches
-nest: the arguments of an inner one are kept as the outer one keeps everything.
+The stretch runs under saved-tensor hooks that keep only a place for each tensor. The first that a backward asks for
+runs the stretch once more, under hooks that collect the tensors in the same order; they live as long as that backward,
+and as the nodes that hold the places. A backward may come while the stretch is still running, from inside of it; and
+stretches nest: the arguments of an inner one are kept as the outer one keeps everything.
 """
 import threading
 import weakref
@@ -218,8 +218,8 @@ class _Reentrant(Function):
     @staticmethod
     def backward(ctx, *grads):
         if not modes.walk.whole:
-            raise RuntimeError("When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or passing "
-                               "an `inputs` parameter to .backward(): gradients of what the function reads besides its "
+            raise RuntimeError("When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or "
+                               "passing an `inputs` parameter to .backward(): gradients of what the function reads besides its "
                                "arguments would be added up where nobody asked for them. Set use_reentrant=False, or "
                                "call .backward() without `inputs`.")
         args = list(ctx.plain)
