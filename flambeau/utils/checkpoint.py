@@ -219,9 +219,9 @@ class _Reentrant(Function):
     def backward(ctx, *grads):
         if not modes.walk.whole:
             raise RuntimeError("When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or "
-                               "passing an `inputs` parameter to .backward(): gradients of what the function reads besides its "
-                               "arguments would be added up where nobody asked for them. Set use_reentrant=False, or "
-                               "call .backward() without `inputs`.")
+                               "passing an `inputs` parameter to .backward(): gradients of what the function reads "
+                               "besides its arguments would be added up where nobody asked for them. Set "
+                               "use_reentrant=False, or call .backward() without `inputs`.")
         args = list(ctx.plain)
         for i, t in zip(ctx.places, ctx.saved_tensors, strict=True):
             args[i] = t.detach().requires_grad_(t.requires_grad)
