@@ -32,6 +32,7 @@ from .tensor.tensor import Tensor
 
 _tracebacks.install()
 _forms.attach_all()
+globals().pop("ops")          # the package of declarations: `torch.ops` is PyTorch's, in _ops.py
 from .tensor import (
     about as _about,
     attributes as _attributes,
@@ -78,8 +79,9 @@ _LATER = {
     "save": "serialization:save", "load": "serialization:load",
     "vmap": "func:vmap",
     "install_as_torch": "cli:install_as_torch",
-    **{name: name for name in ("_utils", "accelerator", "distributed", "functional", "jit", "multiprocessing",
-                               "profiler", "storage", "torch_version", "types", "version", "xpu")},
+    "ops": "_ops:ops", "Tag": "_ops:Tag",
+    **{name: name for name in ("_ops", "_utils", "accelerator", "distributed", "functional", "jit", "library",
+                               "multiprocessing", "profiler", "storage", "torch_version", "types", "version", "xpu")},
     **{name: f"amp.autocast_mode:{name}" for name in (
         "autocast_decrement_nesting", "autocast_increment_nesting", "clear_autocast_cache", "get_autocast_cpu_dtype",
         "get_autocast_dtype", "get_autocast_gpu_dtype", "is_autocast_cache_enabled", "is_autocast_cpu_enabled",

@@ -149,6 +149,8 @@ def named(fullname):
     """The module that `import fullname` is to give, None if PyTorch has none of that name either."""
     if fullname == "torch":
         return sys.modules.get("torch") or Torch()
+    if fullname == "torch.ops":                               # flambeau.ops is the package of our declarations
+        return flambeau.ops
     parent, _, name = fullname.rpartition(".")
     if _exists(place_of(fullname)):
         return speaking(importlib.import_module(place_of(fullname)), fullname)
