@@ -20,7 +20,7 @@ def recorded():
     %1: float32[2] = sqrt(%0)
     %2: float32[2] = add(%1, 1, 1)
     """
-    from .trace.look import Text
+    from .trace.steps import Text
     return Text(_current())
 
 

@@ -1,7 +1,7 @@
 """Storages as objects: what `untyped_storage()` returns.
 
-The cell itself (trace.value.Storage) is what tensors hold, as their attribute `_storage`; these are handles on it, equal
-where the cell is the same. PyTorch's deprecated `tensor._storage()` is therefore not there.
+The cell itself (trace.value.Storage) is what tensors hold, as their attribute `_storage`; these are handles on it,
+equal where the cell is the same.
 """
 import numpy as np
 
