@@ -18,13 +18,12 @@ import numpy as np
 
 from ..backends import cpu, library, memory, threads
 from ..base import settings
-from ..base.errors import warn
 from ..base.ownership import INPUT, RESULT, counts, owns_memory
 from ..base.spec import spec as make_spec
 from ..loops.ir import BYTES, verify
 from ..loops.llvm import render
 from .fuse import REDUCING, Fuser, Group, Unfusable, memory as seen_memory, root
-from .interpret import do_without, execute, forget_programs, say_not_compiled
+from .interpret import do_without, execute, forget_programs, say_mistake, say_not_compiled, say_tight
 from .look import Step, name_of
 from .lower import TYPE, Graph, Node, cell
 from .nest import Nest
@@ -40,7 +39,6 @@ PIECE = 12_000                # nanoseconds of work that are worth handing to an
 _kernels: dict = {}           # text of a kernel → address; None where it could not be compiled
 _plans: dict = {}             # key of a trace → Plan, or False where it is left to the reference
 _sightings: dict = {}         # key of a trace with little data → how often it was run without a plan
-_tight: list = []             # whether it was said that there is no memory to compile with
 
 
 class Failed(Exception):
@@ -81,6 +79,10 @@ def attempt(trace):
         plan.run(values, code, [code[i][3][n] for i, n, _ in plan.numbers], finish)
     except (Failed, MemoryError):
         return False
+    except Exception as error:
+        say_mistake(error, f"a trace of {len(code)} instructions, from {code[0][0].op.__name__} on,")
+        _plans[key] = False
+        return False
     trace.ran = plan
     return True
 
@@ -106,13 +108,13 @@ def _planned(trace, wanted, free):
     except Unfusable:
         return False
     except MemoryError as error:
-        if not _tight:
-            _tight.append(True)
-            warn(f"no memory to compile with: {error}. This part runs on the reference executor, which is slower and "
-                 "needs little; what was compiled before still runs natively.")
+        say_tight(str(error))
         return None
     except cpu.NoCompiler as error:
         do_without(error)
+        return False
+    except Exception as error:
+        say_mistake(error, f"a trace of {len(trace.code)} instructions, from {trace.code[0][0].op.__name__} on,")
         return False
 
 
