@@ -113,7 +113,7 @@ def where(failure, asked):
     """The operation that failed and the line that recorded it, and what it was needed for."""
     made, needed = set(), []
     for tensor in _alive()[0]:
-        value = tensor.storage.value
+        value = tensor._storage.value
         if any(value is out for out in failure.outs):
             made.add(line_of(tensor.site))
         elif value is asked:

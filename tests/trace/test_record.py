@@ -273,7 +273,7 @@ def test_what_failed_can_be_dropped(monkeypatch):
     b = torch.tanh(a)
     with pytest.raises(Broken):
         b.tolist()
-    read = weakref.ref(a.storage.value.array)
+    read = weakref.ref(a._storage.value.array)
     del a
     assert read() is not None                                     # looking again could still succeed
     del b
@@ -364,7 +364,7 @@ def test_only_what_needs_an_instruction_fails_with_it(monkeypatch, executor):
         for entry, slots, _, _, first in code:
             if needing & set(slots) or id(entry) in bad:
                 needing |= set(range(first, first + len(entry.outs)))
-        fails = [t.storage.value.trace is not None and t.storage.value.slot in needing for t in tensors]
+        fails = [t._storage.value.trace is not None and t._storage.value.slot in needing for t in tensors]
 
         def stop(do, at, bad=bad):
             def checked(*args, **kwargs):
