@@ -33,45 +33,6 @@ def set_dir(d):
     _dir = os.path.expanduser(d)
 
 
-class Progress:
-    """What `tqdm` is where that package is not installed: a bar that is a line of text."""
-
-    def __init__(self, total=None, disable=False, unit=None, **settings):
-        self.total, self.disable, self.n = total, disable, 0
-
-    def update(self, n):
-        """Say that `n` more are done."""
-        self.n += n
-        if not self.disable:
-            sys.stderr.write(f"\r{self.n:.1f} bytes" if self.total is None else f"\r{100 * self.n / self.total:.1f}%")
-            sys.stderr.flush()
-
-    def set_description(self, *args, **kwargs):
-        """Give the bar a name; a line of text has none."""
-
-    def close(self):
-        """End the bar."""
-        self.disable = True
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc):
-        if not self.disable:
-            sys.stderr.write("\n")
-        return False
-
-
-def __getattr__(name):
-    if name != "tqdm":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        from tqdm.auto import tqdm
-    except ImportError:
-        return Progress
-    return tqdm
-
-
 # --- weights ------------------------------------------------------------------------------------------------------
 
 
