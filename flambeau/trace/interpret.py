@@ -15,15 +15,15 @@ from math import prod
 
 import numpy as np
 
-from ..backends import backend, cpu, library, threads
+from ..backends import cpu, library, reference, threads
 from ..base import dtypes, settings
 from ..base.errors import warn
 from ..base.shapes import contiguous_strides
 from ..base.spec import spec as make_spec
 from ..loops.ir import Access, Expr, Kernel, Pass
 from ..loops.llvm import render
-from .fuse import Fuser, Unfusable, memory
-from .lower import HALVES, TYPE, Graph, cell
+from .fuse import Fuser, memory
+from .lower import HALVES, TYPE, Graph, Unfusable, cell
 from .order import order_of
 from .steps import name_of
 
@@ -35,7 +35,7 @@ _said: list = []              # the first that could not be compiled, once it wa
 
 
 def execute(entry, arrays, params, own=False):
-    """What `backends.backend.execute` gives, but with the native executor's bits."""
+    """What the reference executor gives, but with the native executor's bits."""
     try:
         program = _programs.get(entry, False)
         if program is False:
@@ -46,7 +46,7 @@ def execute(entry, arrays, params, own=False):
             made = program.run(arrays, params)
             theirs, outs = [*arrays, *program.constants], []         # not to be handed out, or not once more
             for array, spec in zip(made, entry.outs, strict=True):
-                outs.append(backend.fit(array, spec, theirs))
+                outs.append(reference.fit(array, spec, theirs))
                 theirs.append(outs[-1])
             return outs
     except cpu.NoCompiler as error:
@@ -54,7 +54,7 @@ def execute(entry, arrays, params, own=False):
     except cpu.NotCompiled as error:
         say_not_compiled(error, entry.op.__name__)
         _programs[entry] = None
-    return backend.execute(entry, arrays, params, own)
+    return entry.device.backend.execute(entry, arrays, params, own)
 
 
 def do_without(error):
@@ -424,7 +424,7 @@ def _called(steps, lying, specs, given):
 
     def step(*held):
         read = [_in_memory(node, x) for node, x in zip(nodes, held, strict=True)]
-        made = [backend.blank(spec) for spec in specs]
+        made = [reference.blank(spec) for spec in specs]
         _run(words, len(steps), [*read, *made])
         return given(made)
 

@@ -57,27 +57,25 @@ class Value:
         try:
             return self._address
         except AttributeError:
-            self._address = found = self.array.__array_interface__["data"][0]
+            self._address = found = self.spec.device.backend.address(self.array)
             return found
 
     @property
     def memory(self):
         """The bytes behind the array, in memory order."""
         if self._memory is None:
-            array = self.array
-            if not array.flags.c_contiguous:
-                order = sorted(range(array.ndim), key=lambda d: -array.strides[d])
-                array = array.transpose(order)
-            self._memory = array.reshape(-1).view(np.uint8)
+            self._memory = self.spec.device.backend.bytes_of(self.array)
         return self._memory
+
+    def may_be_written(self):
+        """Whether the memory may be written to at all."""
+        return self.spec.device.backend.may_write(self.array)
 
     def look(self, spec, offset):
         """The array that a tensor of `spec` starting `offset` elements in sees."""
         if spec is self.spec and offset == 0:
             return self.array
-        if spec.numel == 0:
-            return np.empty(spec.shape, spec.dtype.np)
-        return np.ndarray(spec.shape, spec.dtype.np, self.memory, offset * spec.dtype.itemsize, spec.np_strides)
+        return self.spec.device.backend.look(self.memory, spec, offset)
 
 
 class HiddenWrites:
@@ -209,7 +207,7 @@ class Storage:
         self.value.ready()
         if not self.exported and shares_value(self):
             memory = self.value.memory.copy()
-            self.value = Value.of(memory, make_spec(dtypes.uint8, (memory.size,)))
+            self.value = Value.of(memory, make_spec(dtypes.uint8, (memory.size,), device=self.device))
         return self.value.memory
 
     def still_exported(self):
