@@ -25,7 +25,7 @@ import random
 import numpy as np
 
 TOLERANCE = 2e-5
-LARGEST_WHOLE = 24            # of an array of more elements, this many are kept, evenly spread, and its root mean square
+LARGEST_WHOLE = 24            # of an array of more elements, so many are kept, evenly spread, and its root mean square
 
 
 def tolerance(bound, reason):

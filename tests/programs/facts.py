@@ -28,9 +28,10 @@ HEAD = """\
 # Packages
 
 What is built on PyTorch runs on Flambeau, in an environment without PyTorch
-([how](porting.md#the-torch-of-an-environment)). For each package there is a program of its ordinary use, in `tests/programs`, whose numbers (losses, logits, generated
-tokens, gradients, samples) are held against those that PyTorch 2.13.0 gave for the same program; `make programs`
-installs the packages and runs them all. This page is written by that run:
+([how](porting.md#the-torch-of-an-environment)). For each package there is a program of its ordinary use, in
+`tests/programs`, whose numbers (losses, logits, generated tokens, gradients, samples) are held against those that
+PyTorch 2.13.0 gave for the same program. `make programs` installs the packages and runs them all; this page is written
+by such a run:
 
 ```sh
 python -m tests.programs --page docs/packages.md
