@@ -157,7 +157,7 @@ def _as_it_was(self):
         edge = (SharedCells(self._base, self), 0)
     value = storage.value
     if storage.exported and storage.still_exported():     # written in place: see Note [Exported storages] in value.py
-        value = Value.of(value.ready().memory.copy(), spec(dtypes.uint8, (storage.nbytes,), device=storage.device))
+        value = Value.of_bytes(value.ready().memory.copy(), storage.device)
     twin = wrap(Storage.of(value, storage.nbytes, storage.device), self.spec, self.offset)
     twin.site, twin._cut = self.site, self._cut
     if modes.level >= 0:

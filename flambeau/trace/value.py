@@ -22,7 +22,7 @@ import numpy as np
 from ..base import dtypes
 from ..base.ownership import outside_holds_keeper, shares_value
 from ..base.shapes import extent
-from ..base.spec import spec as make_spec
+from ..base.spec import CPU, spec as make_spec
 
 watching = None               # told who looks at contents and who changes them, while a call is recorded to be replayed
 
@@ -43,6 +43,11 @@ class Value:
         self.spec = spec
         self._memory = None
         return self
+
+    @staticmethod
+    def of_bytes(memory, device=CPU):
+        """A ready Value over an array of bytes of `device`, nobody has said of which dtype."""
+        return Value.of(memory, make_spec(dtypes.uint8, (memory.size,), None, device))
 
     def ready(self):
         """Run what is pending, so that `array` is there."""
@@ -66,6 +71,10 @@ class Value:
         if self._memory is None:
             self._memory = self.spec.device.backend.bytes_of(self.array)
         return self._memory
+
+    def bytes_on_host(self):
+        """The bytes behind the array where NumPy can read them: its own memory, or a copy from another device."""
+        return self.spec.device.backend.to_host(self.memory)
 
     def may_be_written(self):
         """Whether the memory may be written to at all."""
@@ -207,7 +216,7 @@ class Storage:
         self.value.ready()
         if not self.exported and shares_value(self):
             memory = self.value.memory.copy()
-            self.value = Value.of(memory, make_spec(dtypes.uint8, (memory.size,), device=self.device))
+            self.value = Value.of_bytes(memory, self.device)
         return self.value.memory
 
     def still_exported(self):
