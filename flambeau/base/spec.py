@@ -4,6 +4,7 @@ A Spec (dtype, shape, strides, device) is interned, so that caches can key on it
 """
 from collections import Counter
 from operator import index
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +31,7 @@ class device:
 
     __slots__ = ("type", "index", "backend", "__weakref__")
     _known: dict = {}
+    backend: Any
 
     def __new__(cls, type=None, index=None):
         if isinstance(type, device):

@@ -426,6 +426,8 @@ def _entry(op, args, key):
     if common is not None and common.category == 1:
         entry.wrap = common.np
     entry.nbytes = sum(s.nbytes for s in entry.outs) if entry.outs is not None else 0
+    entry.compiles = entry.device is not META and entry.device.backend.compiles \
+        and all(s.device is entry.device for s in (*kinds, *(entry.outs or ())))
     entry.quick = not entry.many and entry.outs is not None and entry.device is not META and not op.eager \
         and op.verify is None
     return _remembered(key, entry)

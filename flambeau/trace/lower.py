@@ -320,15 +320,14 @@ class Graph:
         op = entry.op
         operands = [self.operand(s, kind, o) for s, kind, o in zip(slots, entry.kinds, offsets, strict=False)]
         if op is update:
-            if not entry.kinds[0].device.backend.compiles:
+            if not entry.compiles:
                 raise Unfusable(f"a write into memory of {entry.kinds[0].device}")
             made = Node("update", entry.outs[0].dtype, entry.outs[0].shape,
                         (self.whole(slots[0]), operands[1]), (entry.kinds[0], offsets[0]))
             self._give(first, made)
             return
-        apart = index in self.left or not entry.device.backend.compiles \
-            or any(spec.device is not entry.device for spec in entry.outs)
-        made = NotImplemented if apart else self._body(index, entry, operands, params)
+        made = self._body(index, entry, operands, params) if entry.compiles and index not in self.left \
+            else NotImplemented
         if made is NotImplemented:
             node = Node("opaque", None, (), tuple(operands), (index, entry))
             for i, spec in enumerate(entry.outs):

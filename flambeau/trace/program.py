@@ -133,7 +133,8 @@ class Program:
         self.inputs, self.outputs, self.takes, self.givens = [], [], [], []
         for b in buffers.all:
             if b.kind == "input":
-                self.inputs.append((b.slot, b.index))
+                if b.spec.device is CPU:          # what stands elsewhere is read by the reference alone
+                    self.inputs.append((b.slot, b.index))
             elif b.kind == "result":
                 if b.taken is None:
                     self.outputs.append((b.slot, b.spec, b.index))
