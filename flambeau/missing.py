@@ -1,6 +1,6 @@
 """What PyTorch has and Flambeau lacks: it can be imported and named, and says what it is where it is used.
 
-A program often imports more than it uses. So a module that is missing (`torch.fx`) can be imported, and what it is
+A program often imports more than it uses. So a module that is missing (`torch.onnx`) can be imported, and what it is
 asked for is a `Missing`: something that can stand in an annotation or in an `isinstance`, and that raises
 NotImplementedError, with the line of the program and what to do instead, as soon as it is called, subclassed or asked
 for an attribute. A name that is missing from a module that is there (`torch.stft`) is an AttributeError, so that
@@ -39,7 +39,6 @@ MODULES = {
     "torch.export": _EXPORT,
     "torch.fft": "use numpy.fft where no gradient is needed",
     "torch.futures": "use concurrent.futures",
-    "torch.fx": "call the module; flambeau.plans shows what its operations became",
     "torch.masked": "use torch.where and masked_fill",
     "torch.multiprocessing.pool": "use torch.multiprocessing.Pool",
     "torch.multiprocessing.queue": "use torch.multiprocessing.Queue",
