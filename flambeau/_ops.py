@@ -187,7 +187,7 @@ class OpOverload(OperatorBase):
         written = set(self._schema.mutated())
         if written:
             held = {**dict(zip([a.name for a in self._schema.arguments], args)), **kwargs}
-            increment_version([t for name in written for t in _tensors((held[name],)) if not t.storage.inference])
+            increment_version([t for name in written for t in _tensors((held[name],)) if not t._storage.inference])
         if self.custom is not None:
             self.custom.check(made, args, kwargs, written)
         return tuple(made) if isinstance(made, list) and len(self._schema.returns) > 1 else made

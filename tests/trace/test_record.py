@@ -42,7 +42,7 @@ def ran(monkeypatch):
 
 def address(tensor):
     """Where a tensor's memory begins. (data_ptr() would pin it there, which is not what is asked.)"""
-    return tensor.storage.value.ready().memory.ctypes.data + tensor.offset * tensor.element_size()
+    return tensor._storage.value.ready().memory.ctypes.data + tensor.offset * tensor.element_size()
 
 
 # --- nothing runs until somebody looks ------------------------------------------------------------------------------
@@ -383,7 +383,7 @@ def test_each_thread_records_its_own_trace(ran):
 def test_a_tensor_recorded_elsewhere_runs_there_first():
     made = []
     together(lambda: made.append(torch.arange(4.0) * 2))
-    assert made[0].storage.value.trace is not None              # its thread is gone, its trace is not
+    assert made[0]._storage.value.trace is not None              # its thread is gone, its trace is not
     made[0][1] = 50
     assert (made[0] + 1).tolist() == [1, 51, 5, 7]
 
