@@ -30,7 +30,7 @@ EXTRA = {
     # PyTorch's names for what stands elsewhere here, or is missing
     "cpu.amp.autocast_mode": ("amp",), "cpu.amp.grad_scaler": ("amp",),
     "cuda.amp.autocast_mode": ("amp",), "cuda.amp.grad_scaler": ("amp",),
-    "distributed.distributed_c10d": ("missing", "futures"),
+    "distributed.distributed_c10d": ("missing", "futures"), "fx": ("missing",),
     "_library.aten": ("_ops",), "_library.custom_ops": ("_ops", "amp"), "_ops": ("_library", "vision"),
     "_library.check": ("compiler", "testing"), "library": ("_library", "_ops"),
     "accelerator": ("missing",), "hub": ("serialization",), "jit": ("missing",), "profiler": ("missing",),

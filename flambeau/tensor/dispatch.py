@@ -185,9 +185,11 @@ def dispatch(op, args, given=None, binder=None):
             else:
                 key.append(a)
                 key.append(c)
-        elif c is tuple or c is list or isinstance(a, tuple):
+        elif c is tuple or c is list or isinstance(a, (tuple, list)):
             a = args[at] if c is tuple else tuple(a)
             if op.lists and any(isinstance(b, Tensor) for b in a):
+                if c is not tuple and c is not list:      # a named tuple, or a list with a name of its own
+                    args = (*args[:at], a, *args[at + 1:])
                 for i, b in enumerate(a):
                     if b is not None:
                         if not isinstance(b, Tensor):
