@@ -14,7 +14,7 @@ from ..autograd.node import NUMBER, TENSOR, OpNode, Plan, _count, edge_of, keep,
 from ..backends.backend import execute
 from ..backends.memory import explained as out_of_memory
 from ..base import dtypes, shapes
-from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits, fitted_places, fitting
+from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits, fitted_places, fitting, rounded_places
 from ..base.errors import here
 from ..base.locks import new_lock
 from ..base.op import NUMBERS, Entry, check_devices, door, known
@@ -397,7 +397,7 @@ def _entry(op, args, key):
     entry.simple = not param_at and not op.kwonly and not any(t.__class__ is tuple for t in template)
     entry.wrap = None
     entry.quick = False
-    entry.deltas = entry.look = entry.fits = None
+    entry.deltas = entry.look = entry.fits = entry.rounded = None
     entry.plans = {}
     try:
         op.check_flags(args)
@@ -416,6 +416,7 @@ def _entry(op, args, key):
         if all(o.__class__ is Spec for o in declared) else None
     if entry.outs is not None and kinds == []:
         entry.device = entry.outs[0].device
+    entry.rounded = rounded_places(op, seen, template, common)
     if casts is not None:
         casts = tuple(c if c != k.dtype.np else k.dtype.np for c, k in zip(casts, kinds, strict=True))
         if all(c is k.dtype.np for c, k in zip(casts, kinds, strict=True)):

@@ -26,7 +26,7 @@ from ..loops.llvm import render
 from .fuse import REDUCING, Fuser, Group, Unfusable, memory as seen_memory, root
 from .interpret import do_without, execute, forget_programs, say_not_compiled
 from .look import Step, name_of
-from .lower import TYPE, Graph, Node, cell
+from .lower import HALVES, TYPE, Graph, Node, cell
 from .nest import Nest
 from .record import update
 from .value import Value
@@ -514,6 +514,7 @@ class Plan:
         if steps:
             self.stretches.append((_words(words), steps))
         self.cells = "".join("d" if d.is_floating_point else "q" for _, _, d in self.numbers)
+        self.plain = not any(d in HALVES for _, _, d in self.numbers)      # whether no number is rounded on the way
 
     def _cell(self, node):
         """Where a kernel finds a number: those of the instructions come first, then the constants of the plan."""
@@ -586,8 +587,10 @@ class Plan:
         scalars = array("q")
         if self.cells:
             try:
-                packed = struct.pack(self.cells, *numbers)
+                packed = struct.pack(self.cells, *numbers) if self.plain else None
             except struct.error:                  # a float for an integer, or an integer out of range
+                packed = None
+            if packed is None:
                 packed = struct.pack(self.cells, *[cell(n, d) for n, (_, _, d)
                                                    in zip(numbers, self.numbers, strict=True)])
             scalars.frombytes(packed)
