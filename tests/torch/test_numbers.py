@@ -119,8 +119,10 @@ EXACT |= {"x - n": lambda t, x, n: x - n, "n - x": lambda t, x, n: n - x, "n / x
           "0-d + x": lambda t, x, n: t.tensor(n) + x, "x - 0-d": lambda t, x, n: x - t.tensor(n),
           "0-d * x": lambda t, x, n: t.tensor(n) * x, "x * 0-d": lambda t, x, n: x * t.tensor(n),
           "0-d / x": lambda t, x, n: t.tensor(n) / x, "x / 0-d": lambda t, x, n: x / t.tensor(n),
-          "x % 0-d": lambda t, x, n: x % t.tensor(n, dtype=t.float64), "maximum": lambda t, x, n: t.maximum(x, t.tensor(n)),
-          "whole +": lambda t, x, n: x + t.arange(250, 250 + len(x)), "whole *": lambda t, x, n: x * t.arange(250, 250 + len(x)),
+          "x % 0-d": lambda t, x, n: x % t.tensor(n, dtype=t.float64),
+          "maximum": lambda t, x, n: t.maximum(x, t.tensor(n)),
+          "whole +": lambda t, x, n: x + t.arange(250, 250 + len(x)),
+          "whole *": lambda t, x, n: x * t.arange(250, 250 + len(x)),
           "whole /": lambda t, x, n: t.arange(2050, 2050 + len(x)) / x}
 
 

@@ -1,5 +1,5 @@
-"""Python's operators, of tensors of every kind of dtype, with tensors, numbers and what is neither, against PyTorch: the
-dtype, the shape and the whole numbers of the result, or the type of the exception."""
+"""Python's operators, of tensors of every kind of dtype, with tensors, numbers and what is neither, against PyTorch:
+the dtype, the shape and the whole numbers of the result, or the type of the exception."""
 import math
 import operator
 import warnings
@@ -32,7 +32,7 @@ def outcome(lib, call):
         try:
             made = call(lib)
         except RuntimeError:
-            return "RuntimeError"                    # or NotImplementedError, which is one: two reasons, and either first
+            return "RuntimeError"                    # or NotImplementedError, which is one: of two reasons either
         except Exception as error:
             return type(error).__name__
     if not isinstance(made, lib.Tensor):
