@@ -135,7 +135,12 @@ def seen(op, facts, args, kwargs):
                 key.append(a)
             elif c is int and not LEAST_INT <= a <= MOST_INT:
                 beyond_64_bits(a)
-        elif c in _plain_types or c is tuple and not facts.lists:
+        elif c in _plain_types:
+            key.append(a)
+        elif c is tuple and not facts.lists:
+            for b in a:
+                if b.__class__ is not int:        # (1,) equals (True,) and (1.0,): `dispatch` keeps them apart
+                    return UNSEEN
             key.append(a)
         else:
             return UNSEEN
@@ -199,6 +204,10 @@ def dispatch(op, args, given=None, binder=None):
                 if c is not tuple:
                     args = (*args[:at], a, *args[at + 1:])
                 key.append(a)
+                for b in a:
+                    if b.__class__ is not int:
+                        key.append(_classes(a))
+                        break
         else:
             if isinstance(a, np.generic):                 # a NumPy scalar counts as the Python number it holds
                 return dispatch(op, (*args[:at], a.item(), *args[at + 1:]))
@@ -223,6 +232,11 @@ def dispatch(op, args, given=None, binder=None):
     if entry.quick:
         return record_one(entry, args, inputs, params, 5)
     return record(entry, op, args, inputs, params, 5)
+
+
+def _classes(a):
+    """The classes of what is in a tuple, by which it is kept apart from others that are equal to it."""
+    return tuple([_classes(b) if b.__class__ in (tuple, list) else b.__class__ for b in a])
 
 
 def check_fits(entry, args):
