@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 PY     := $(VENV)/bin/python
 
-.PHONY: run test executors processors pythons thorough conformance check docs bench clean
+.PHONY: run test executors processors pythons thorough conformance programs programs-quick check docs bench clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -29,6 +29,12 @@ thorough: $(VENV)/.has-test           ## the longest tables of cases, of which t
 conformance: $(VENV)/.has-conformance ## the same samples through PyTorch
 	$(PY) -m pytest -n 2 -q tests/torch
 
+programs: .venv-programs/.has-all     ## the packages people build on: a program of each, without PyTorch, with its numbers
+	.venv-programs/bin/python -m tests.programs
+
+programs-quick: .venv-programs/.has-quick ## the quick half of them
+	.venv-programs/bin/python -m tests.programs --quick
+
 check: $(VENV)/.has-dev               ## style, types, import directions, the ten-second test
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy flambeau
@@ -41,13 +47,23 @@ bench: $(VENV)/.has-conformance       ## one file per question, each prints its 
 	@set -e; for question in overhead speed scaling memory data curves; do echo "bench/$$question.py"; $(PY) bench/$$question.py; done
 
 clean:
-	rm -rf $(VENV) .venv-3.* site examples/out build *.egg-info
+	rm -rf $(VENV) .venv-3.* .venv-programs site examples/out build *.egg-info
 
 # Debian and Ubuntu have venv in a package of its own. Without it, `python3 -m venv` would leave half a folder behind.
 $(PY):
 	@command -v $(PYTHON) >/dev/null || { echo "There is no $(PYTHON): install Python, or name one: make PYTHON=python3.13" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) has no venv module: on Debian and Ubuntu, apt install python3-venv" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+
+# The environment of the programs: Flambeau is its torch before anything that requires torch is installed.
+.venv-programs/bin/python:
+	$(PYTHON) -m venv .venv-programs
+	$@ -m pip install --quiet --disable-pip-version-check --editable '.[lu]'
+	$@ -m flambeau provide-torch
+
+.venv-programs/.has-%: tests/programs/requirements-%.txt | .venv-programs/bin/python
+	.venv-programs/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
 
 # .has-NAME says that the package is installed, in place, with the extra NAME of this pyproject.toml.
 $(VENV)/.has-%: pyproject.toml | $(PY)

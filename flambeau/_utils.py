@@ -9,7 +9,7 @@ cat = namespace[""]["cat"]
 
 def _rebuild_tensor(storage, storage_offset, size, stride):
     """A tensor over a storage out of a pickle."""
-    cell = storage.storage
+    cell = storage._storage
     return wrap(cell, spec(storage.dtype, tuple(size), tuple(stride), cell.device), storage_offset)
 
 

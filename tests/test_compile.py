@@ -223,9 +223,9 @@ def test_results_that_share_memory_share_it_again():
     for _ in range(3):
         x = x_of(4)
         y, tail, views, back = compiled(x)
-        assert back is x and views["self"] is buffer and views["view"].storage is buffer.storage
-        assert views["arg"].storage is x.storage and views["arg"].shape == (2, 2)
-        assert tail.storage is y.storage and tail.storage_offset() == 1 and tail._base is y
+        assert back is x and views["self"] is buffer and views["view"]._storage is buffer._storage
+        assert views["arg"]._storage is x._storage and views["arg"].shape == (2, 2)
+        assert tail._storage is y._storage and tail.storage_offset() == 1 and tail._base is y
         tail.zero_()
         views["view"].fill_(3.0)
         assert y.tolist()[1:] == [0, 0, 0] and buffer.tolist()[:2] == [3, 3]
@@ -655,9 +655,9 @@ def test_who_holds_a_parameter_keeps_what_he_holds(executor):
     x = torch.ones(4)
     for _ in range(3):
         compiled(x)
-    address = w.storage.value.address()
+    address = w._storage.value.address()
     compiled(x)
-    assert executor == "reference" or w.storage.value.address() == address            # in place
+    assert executor == "reference" or w._storage.value.address() == address            # in place
     held = w.clone()
     look, part = w.detach(), w[1:]
     late = w * 10                                       # recorded, and not run before the replay
@@ -924,7 +924,7 @@ def test_nothing_is_kept_of_a_call():
     for _ in range(4):
         x = x_of(4)
         outs = compiled(x)
-        refs += [weakref.ref(t) for t in (x, *outs)] + [weakref.ref(t.storage) for t in (x, *outs)]
+        refs += [weakref.ref(t) for t in (x, *outs)] + [weakref.ref(t._storage) for t in (x, *outs)]
         del x, outs
     gc.collect()
     assert not [r for r in refs if r() is not None]
@@ -935,7 +935,7 @@ def test_the_compiled_function_goes_away():
         w = torch.ones(4)
 
         def f(x): return x + w
-        return torch.compile(f), weakref.ref(w.storage)
+        return torch.compile(f), weakref.ref(w._storage)
     compiled, held = make()
     compiled(x_of(4)), compiled(x_of(4))
     refs = weakref.ref(compiled), held
@@ -1096,7 +1096,7 @@ def test_what_a_graph_keeps_goes_with_it():
     y.sum().backward()
     assert node.kept is None
     y = compiled(x_of(1000))
-    held = weakref.ref(y.storage)
+    held = weakref.ref(y._storage)
     del y, node
     gc.collect()
     assert held() is None
@@ -1304,8 +1304,8 @@ class World:
 def memory(world, x, outs):
     """Which tensors share memory, and how they look at it."""
     tensors = [*world.tensors, *world.slots.values(), x, *outs]
-    cells = [t.storage for t in tensors]
-    return [(cells.index(t.storage), t.offset, t.spec, t._version) for t in tensors]
+    cells = [t._storage for t in tensors]
+    return [(cells.index(t._storage), t.offset, t.spec, t._version) for t in tensors]
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -143,7 +143,7 @@ def test_other_threads_run_before_the_switch():
         held.append(torch.arange(3.0) + 1)
         recorded.set()
         switched.wait(30)
-        held.append(held[0].storage.value.trace is None)
+        held.append(held[0]._storage.value.trace is None)
 
     thread = threading.Thread(target=work)
     thread.start()

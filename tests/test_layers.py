@@ -29,12 +29,15 @@ EXTRA = {
     "tensor.forms": ("ops",),                       # the one module that turns declarations into functions
     # PyTorch's names for what stands elsewhere here, or is missing
     "cpu.amp.autocast_mode": ("amp",), "cpu.amp.grad_scaler": ("amp",),
-    "cuda.amp.autocast_mode": ("amp",), "cuda.amp.grad_scaler": ("amp",), "distributed": ("missing",),
+    "cuda.amp.autocast_mode": ("amp",), "cuda.amp.grad_scaler": ("amp",),
+    "distributed.distributed_c10d": ("missing", "futures"),
+    "_library.aten": ("_ops",), "_library.custom_ops": ("_ops", "amp"), "_ops": ("_library",),
+    "_library.check": ("compiler", "testing"), "library": ("_library", "_ops"),
     "accelerator": ("missing",), "hub": ("serialization",), "jit": ("missing",), "profiler": ("missing",),
     "storage": ("missing", "serialization"), "utils.model_zoo": ("hub",), "version": ("torch_version",),
     "xpu": ("missing",),
 }
-NAMESPACES = ("", "cli", "__main__", "safetensors") # these gather everything, so they may import everything
+NAMESPACES = ("", "cli", "__main__", "private", "safetensors")      # these gather everything
 
 
 def modules(package):

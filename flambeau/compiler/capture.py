@@ -169,7 +169,7 @@ class Recorder(Trace):
 
     def peek(self, tensor):
         """The contents of a tensor, computed on the side where it is pending here."""
-        value = tensor.storage.value
+        value = tensor._storage.value
         if value.trace is self and self.reason is None:
             value = Value.of(evaluate(self.code, self.values, [value.slot])[value.slot], value.spec)
         elif value.trace is not None:
@@ -183,7 +183,7 @@ class Noted:
     __slots__ = ("value", "spec", "offset", "slot")
 
     def __init__(self, tensor):
-        self.value, self.spec, self.offset, self.slot = tensor.storage.value, tensor.spec, tensor.offset, None
+        self.value, self.spec, self.offset, self.slot = tensor._storage.value, tensor.spec, tensor.offset, None
 
 
 def noted(a):
@@ -324,8 +324,8 @@ class Capture:
 
     def _known(self, tensor, path):
         """A tensor that was there before the call is met for the first time."""
-        self.recorder.meet(tensor.storage, path)
-        self.tensors_before.append((tensor, path, tensor.storage, tensor_state(tensor), history(tensor)))
+        self.recorder.meet(tensor._storage, path)
+        self.tensors_before.append((tensor, path, tensor._storage, tensor_state(tensor), history(tensor)))
 
     def _differentiate(self):
         """Record the backward of results whose graph is still there."""

@@ -115,7 +115,7 @@ class Study:
 
     def _tensors(self):
         for tensor, path, storage, before, came_from in self.capture.tensors_before:
-            if tensor.storage is not storage:
+            if tensor._storage is not storage:
                 raise Unfit(f"the call gave {path} other memory")
             if tensor_state(tensor) != before:
                 raise Unfit(f"the call changed {path}: its shape, its hooks, or whether it requires grad", again=True)
@@ -174,7 +174,7 @@ class Study:
             raise Unfit(f"{path} is the .data of a tensor, which counts its own writes")
         if tensor._grad is not None or tensor._retains is not None or tensor._leaf_hooks or tensor._post_hooks:
             raise Unfit(f"{path} is a new tensor with a gradient or a hook")
-        storage = tensor.storage
+        storage = tensor._storage
         if storage.value is None:
             raise Unfit(f"{path} is on the meta device")
         if storage not in self.trace.storages and storage not in self.new_storages:

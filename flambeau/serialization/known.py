@@ -414,7 +414,7 @@ def tensor_of(machine, storage, offset, shape, strides, requires_grad, dtype):
         raise machine.broken("a tensor has no storage")
     if type(dtype) is not dtypes.dtype:
         raise machine.broken("a tensor has no dtype")
-    cell = storage.storage
+    cell = storage._storage
     kind, reach = laid_out(machine, dtype, shape, strides, offset, cell.device)
     if reach > cell.nbytes:
         raise machine.broken(f"setStorage: sizes {list(kind.shape)}, strides {list(kind.strides)}, storage offset "

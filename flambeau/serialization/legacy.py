@@ -102,7 +102,7 @@ class Stream:
             raise machine.broken(f"it announces {self.announced} bytes of storages and has {len(self.data)} in all")
         memory, _ = blank(spec(dtypes.uint8, (size,)))
         cell = Storage.of(Value.of(memory, spec(dtypes.uint8, (size,))), size, CPU)
-        found = LoadedStorage(self.restore(UntypedStorage(storage=cell), location).storage, kind.dtype)
+        found = LoadedStorage(self.restore(UntypedStorage(storage=cell), location)._storage, kind.dtype)
         self.storages[key] = found, count
         return found
 
@@ -119,7 +119,7 @@ class Stream:
             if size > len(self.data) - position:
                 raise FileError(f"the file is truncated: storage {shown(key)} takes {size} bytes, and "
                                 f"{len(self.data) - position} are left")
-            cell = storage.storage
+            cell = storage._storage
             if cell.device is not META:
                 memory = cell.value.ready().memory
                 memory.data[:size] = self.data[position:position + size]

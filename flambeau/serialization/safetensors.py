@@ -69,7 +69,7 @@ class Plan:
         written, self.aliases = written_once(tensors)
         # As the original library orders them: the widest dtypes first, so that every tensor is aligned; then by name.
         self.order = sorted(written, key=lambda name: (-RANKS[written[name].spec.dtype], name))
-        self.kept = {name: (written[name], written[name].storage.value.ready()) for name in self.order}
+        self.kept = {name: (written[name], written[name]._storage.value.ready()) for name in self.order}
 
     def header(self, sums):
         entries, at = {}, 0
@@ -145,7 +145,7 @@ def written_once(tensors):
                              "either means you are trying to save tensors which are reference of each other in which "
                              "case it's recommended to save only the full tensors, and reslice at load time, or "
                              "simply call `.contiguous()` on your tensor to pack it before saving.")
-        first = looks.setdefault((tensor.storage, kind, tensor.offset), name)
+        first = looks.setdefault((tensor._storage, kind, tensor.offset), name)
         if first == name:
             kept[name] = tensor
         else:
@@ -160,7 +160,7 @@ def check_overlaps(tensors):
     for name, tensor in tensors.items():
         if tensor.spec.nbytes:
             first = tensor.offset * tensor.spec.dtype.itemsize
-            spans.setdefault(tensor.storage, []).append((first, first + tensor.spec.nbytes, name))
+            spans.setdefault(tensor._storage, []).append((first, first + tensor.spec.nbytes, name))
     for held in spans.values():
         held.sort()
         for (_, end, name), (start, _, other) in zip(held, held[1:]):
@@ -429,7 +429,7 @@ def save_model(model, filename, metadata=None, force_contiguous=True):
     state = model.state_dict()
     if force_contiguous:
         packed: dict = {}                           # one copy of what has several names
-        state = {name: packed.setdefault((tensor.storage, tensor.spec, tensor.offset), tensor.contiguous())
+        state = {name: packed.setdefault((tensor._storage, tensor.spec, tensor.offset), tensor.contiguous())
                  for name, tensor in state.items()}
     _, aliases = written_once(state)
     # The original library notes a name that it leaves out so, and its `load_model` understands it.
@@ -441,8 +441,8 @@ def load_model(model, filename, strict=True, device="cpu", *, backend="mmap"):
     state = load_file(filename, device)
     missing, unexpected = model.load_state_dict(state, strict=False)
     own = model.state_dict()
-    read = {(own[name].storage, own[name].spec, own[name].offset) for name in state if name in own}
-    missing = {name for name in missing if (own[name].storage, own[name].spec, own[name].offset) not in read}
+    read = {(own[name]._storage, own[name].spec, own[name].offset) for name in state if name in own}
+    missing = {name for name in missing if (own[name]._storage, own[name].spec, own[name].offset) not in read}
     wrong = [f"\n    {what} key(s) in state_dict: {', '.join(map(repr, sorted(names)))}"
              for what, names in (("Missing", missing), ("Unexpected", unexpected)) if names]
     if strict and wrong:

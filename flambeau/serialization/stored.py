@@ -38,8 +38,8 @@ def ways_to(made, cells):
     while stack:
         thing, path = stack.pop()
         if isinstance(thing, (Tensor, UntypedStorage)):
-            if thing.storage in found:
-                found[thing.storage].append(written(path))
+            if thing._storage in found:
+                found[thing._storage].append(written(path))
         elif isinstance(thing, (dict, list, tuple)) and id(thing) not in seen and len(path) < 100:
             seen.add(id(thing))
             parts = thing.items() if isinstance(thing, dict) else enumerate(thing)

@@ -251,7 +251,7 @@ class Writer:
 
     def _storage(self, handle, dtype):
         """The persistent id of a storage; the bytes follow in a record of their own."""
-        cell = handle.storage
+        cell = handle._storage
         if cell.device is META:
             raise PicklingError(f"a storage on the meta device has no contents to save{self._where()}")
         n = self.numbers.get(id(cell))
@@ -303,8 +303,8 @@ class Writer:
         kind, dtype = tensor.spec, tensor.spec.dtype
         # Two dtypes over one storage: the first names the storage's, each other one is given to its tensor. A storage
         # of no whole number of elements is one of bytes.
-        whole = tensor.storage.nbytes % dtype.itemsize == 0
-        named = self.types.get(id(tensor.storage), dtype if whole else None)
+        whole = tensor._storage.nbytes % dtype.itemsize == 0
+        named = self.types.get(id(tensor._storage), dtype if whole else None)
         same = named is dtype
         self._global("torch._utils", "_rebuild_meta_tensor_no_storage" if kind.device is META
                      else "_rebuild_tensor_v2" if same else "_rebuild_tensor_v3")
@@ -314,7 +314,7 @@ class Writer:
         if kind.device is META:
             self._dtype(dtype)
         else:
-            handle = UntypedStorage(storage=tensor.storage)
+            handle = UntypedStorage(storage=tensor._storage)
             self.tensors[self.way()] = self._storage(handle, named)
             self._int(tensor.offset)
         self._ints(kind.shape)

@@ -123,7 +123,7 @@ class Loader:
 
     def damage(self, made):
         """Which tensors the damaged records belong to, in a sentence."""
-        cells = {name: self.storages[name.removeprefix("data/")].storage for name in self.damaged}
+        cells = {name: self.storages[name.removeprefix("data/")]._storage for name in self.damaged}
         walked = ways_to(made, [cell for name, cell in cells.items() if name not in self.ways])
         ways = [way for name, cell in cells.items() for way in self.ways.get(name) or walked[cell]]
         named = [f"tensor '{bare(way)}'" if way else "the saved tensor" for way in ways[:SHOWN]] or self.damaged[:SHOWN]
@@ -146,12 +146,12 @@ class Loader:
         if found is not None:
             if self.swapped and found.dtype is not kind.dtype:
                 raise NotSupported(f"storage {shown(key)} is of the other byte order, and of two dtypes")
-            return found if found.dtype is kind.dtype else LoadedStorage(found.storage, kind.dtype)
+            return found if found.dtype is kind.dtype else LoadedStorage(found._storage, kind.dtype)
         if needs_no_contents(self.map_location, location):
             cell = Storage.of(None, record.size, META)
         else:
             cell = self.cell(name, record, kind)
-            cell = self.restore(UntypedStorage(storage=cell), location).storage
+            cell = self.restore(UntypedStorage(storage=cell), location)._storage
         found = self.storages[key] = LoadedStorage(cell, kind.dtype)
         return found
 

@@ -30,10 +30,10 @@ def from_array(array, requires_grad=False, where=None):
     else:
         out = wrap(Storage.of(Value.of(array, kind), kind.nbytes, kind.device), kind)
         if values.watching is not None:
-            values.watching.made(out.storage.value)
+            values.watching.made(out._storage.value)
     out.site = here()
     if modes.inference:
-        out.storage.inference = True
+        out._storage.inference = True
     return asked(out, requires_grad)
 
 
@@ -345,7 +345,7 @@ def legacy(dtype, args, kwargs, what="new"):
             or isinstance(data, np.integer):
         return _empty(data if isinstance(data, Size) and len(args) < 2 else args, kind)
     if isinstance(data, UntypedStorage):
-        cell = data.storage
+        cell = data._storage
         out = wrap(cell, spec(kind, (cell.nbytes // kind.itemsize,), None, cell.device))
         out.site = here()
         return out

@@ -50,7 +50,7 @@ dtypes.on_default_change.append(forget)
 def wrap(storage, kind, offset=0):
     """A tensor that looks at `storage`."""
     tensor = _new(Tensor)
-    tensor.storage = storage
+    tensor._storage = storage
     tensor.spec = kind
     tensor.offset = offset
     tensor._node = tensor._base = tensor._cut = None
@@ -294,7 +294,7 @@ def record_one(entry, args, inputs, params, inside):
     storage.exported = storage.inference = False
     storage.print_at = None
     tensor = _new(Tensor)
-    tensor.storage = storage
+    tensor._storage = storage
     tensor.spec = kind
     tensor.offset = 0
     tensor._node = tensor._base = tensor._cut = None
@@ -306,7 +306,7 @@ def record_one(entry, args, inputs, params, inside):
             wanted |= bit
         elif t._cut is not None:
             cut = t._cut
-        if t.storage.exported:
+        if t._storage.exported:
             _run_if_exported(inputs)
         bit += bit
     if trace.special:
@@ -324,7 +324,7 @@ def record_one(entry, args, inputs, params, inside):
 def _run_if_exported(inputs):
     """Run at the call what reads memory that the outside can write; see Note [Exported storages] in value.py."""
     for t in inputs:
-        if t.storage.exported and t.storage.still_exported():
+        if t._storage.exported and t._storage.still_exported():
             current().run()
             return
 
@@ -472,12 +472,12 @@ def _view_entry(op, entry, seen, key):
 def view_one(entry, args, source, moved, inside):
     """The common case of `_view`, short: one view, of the same dtype, of an operation with a gradient."""
     trace = _local.trace
-    storage = source.storage
+    storage = source._storage
     if trace.special or storage.inference:
         return _view(entry, entry.op, args, source, moved, inside + 1)
     base = source._base
     tensor = _new(Tensor)
-    tensor.storage = storage
+    tensor._storage = storage
     tensor.spec, delta = entry.look
     tensor.offset = source.offset + delta + moved
     tensor._node = tensor._cut = None
@@ -510,7 +510,7 @@ def view_one(entry, args, source, moved, inside):
 def _view(entry, op, args, source, moved, inside):
     """Views of `source`: same storage, no instruction. They start `moved` elements after where the entry says."""
     site = _local.trace.site or here(inside)
-    storage = source.storage
+    storage = source._storage
     itemsize = source.spec.dtype.itemsize
     outs = []
     for kind, delta in zip(entry.outs, entry.deltas, strict=True):
@@ -541,7 +541,7 @@ def _view(entry, op, args, source, moved, inside):
 
 def _run_now(entry, op, args, inputs, params):
     """Run an operation at the call: its result's shape, or its refusal, depends on the data."""
-    arrays = [t.storage.value.ready().look(t.spec, t.offset) for t in inputs]
+    arrays = [t._storage.value.ready().look(t.spec, t.offset) for t in inputs]
     try:
         with np.errstate(all="ignore"):
             made = execute(entry, arrays, params)
@@ -590,7 +590,7 @@ def array_of(tensor):
     """The tensor's contents as an array to read, run if pending. Not to be written or handed out."""
     if tensor.spec.device is META:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!" + said(tensor))
-    return tensor.storage.value.ready().look(tensor.spec, tensor.offset)
+    return tensor._storage.value.ready().look(tensor.spec, tensor.offset)
 
 
 # --- autograd beside the call ---------------------------------------------------------------------------------------
@@ -608,8 +608,8 @@ def _attach(op, entry, args, inputs, outs, site):
     if modes.inference:
         cut = any(requires(t) for t in inputs)
         for out in outs:
-            if not any(out.storage is t.storage for t in inputs):          # a view is what it looks at
-                out.storage.inference = True
+            if not any(out._storage is t._storage for t in inputs):          # a view is what it looks at
+                out._storage.inference = True
             if cut:
                 out._cut = ("torch.inference_mode()", site)
         return
@@ -674,7 +674,7 @@ def _remember(entry, args, inputs, outs, site, wanted, special):
     node.seq = next(_count)
     if len(outs) == 1:
         out = outs[0]
-        storage = out.storage
+        storage = out._storage
         if plan.keep_out:
             if special or storage.exported:
                 kept.append(keep(out, True))
@@ -700,7 +700,7 @@ def _remember(entry, args, inputs, outs, site, wanted, special):
 
 def _kept(tensor, special):
     """An argument of an operation as its node keeps it; see Note [What is kept] in node.py."""
-    storage = tensor.storage
+    storage = tensor._storage
     if storage.inference:
         _no_inference(tensor)
     if special or storage.exported or tensor.__class__ is not Tensor and tensor.__class__ not in _tensor_types:
@@ -712,7 +712,7 @@ def _kept(tensor, special):
 
 
 def _no_inference(tensor):
-    if tensor.storage.inference:
+    if tensor._storage.inference:
         raise RuntimeError("Inference tensors cannot be saved for backward. Please do not use Tensors created in "
                            "inference mode in computation tracked by autograd. To work around this, you can make a "
                            "clone to get a normal tensor and use it in autograd, or use `torch.no_grad()` instead of "
@@ -770,7 +770,7 @@ def _ruled(op, facts, args, kwargs):
     outs = list(made) if many else [made]
     for i, out in enumerate(outs):
         if out._base is not None or any(out is t for t in inputs):   # a result is a tensor of its own
-            outs[i] = out = wrap(out.storage, out.spec, out.offset)
+            outs[i] = out = wrap(out._storage, out.spec, out.offset)
         out.site = site
         out._cut = None
         out._node = None

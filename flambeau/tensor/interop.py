@@ -141,7 +141,7 @@ def numpy(self, *, force=False):
 
 def exported(tensor):
     """An array over the tensor's memory, to hand out."""
-    storage = tensor.storage
+    storage = tensor._storage
     if not storage.exported:
         run_all()                        # what was recorded before must not see what will be written to the array
     return storage.export(tensor.spec, tensor.offset)

@@ -43,7 +43,7 @@ def _holders():
     seen = set()
     # The oldest that looks at the whole of a storage stands for it.
     for tensor in sorted(tensors, key=lambda t: (t._base is not None, -t.spec.nbytes)):
-        yield from _once(seen, tensor.storage.value, line_of(tensor.site), tensor.spec)
+        yield from _once(seen, tensor._storage.value, line_of(tensor.site), tensor.spec)
     for node in nodes:
         for storage in _kept(node):
             yield from _once(seen, storage.value, f"{line_of(node.site)} (for backward)")
@@ -63,7 +63,7 @@ def _alive():
             wanted[kind] = next((found[base] for base in found if issubclass(kind, base)), None)
         if wanted[kind] is not None:
             wanted[kind].append(thing)
-    return [t for t in found[Tensor] if "storage" in vars(t)], found[Node], found[Storage], found[Value]
+    return [t for t in found[Tensor] if "_storage" in vars(t)], found[Node], found[Storage], found[Value]
 
 
 def _once(seen, value, line, kind=None):
@@ -95,16 +95,16 @@ def _purpose(error, asked):
     """For which result the memory was to be, where that was recorded, and what was looked at."""
     entry = error.entry
     kinds = (error.spec,) if error.spec is not None else entry.outs if entry is not None and entry.outs else ()
-    tensors = [t for t in _alive()[0] if t.storage.value is not None]
+    tensors = [t for t in _alive()[0] if t._storage.value is not None]
     text = ""
     if kinds:
         op = f"{called_as(entry.op)}() giving " if entry is not None and hasattr(entry.op, "called") else ""
         text = f"\n  It was for {op}{', '.join(map(str, kinds))}"
         made = {line_of(t.site) for t in tensors
-                if t.storage.value.trace is not None and t.spec in kinds and t._base is None}
+                if t._storage.value.trace is not None and t.spec in kinds and t._base is None}
         text += f", recorded at {' or '.join(sorted(made))}." if made else "."
     for tensor in tensors:
-        if asked is not None and tensor.storage.value is asked and tensor.spec not in kinds:
+        if asked is not None and tensor._storage.value is asked and tensor.spec not in kinds:
             return f"{text}\n  It was needed for {tensor.spec}, recorded at {line_of(tensor.site)}."
     return text
 
@@ -113,7 +113,7 @@ def where(failure, asked):
     """The operation that failed and the line that recorded it, and what it was needed for."""
     made, needed = set(), []
     for tensor in _alive()[0]:
-        value = tensor.storage.value
+        value = tensor._storage.value
         if any(value is out for out in failure.outs):
             made.add(line_of(tensor.site))
         elif value is asked:

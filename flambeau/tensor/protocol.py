@@ -17,8 +17,8 @@ from .tensor import Tensor
 from .write import before_write, put
 
 # Attributes that are ours; whatever else stands in a tensor's __dict__ is the user's own and travels with it.
-OURS = {"storage", "spec", "offset", "site", *(name for name in vars(Tensor) if name.startswith("_")
-                                               and not name.startswith("__"))}
+OURS = {"_storage", "spec", "offset", "site", *(name for name in vars(Tensor) if name.startswith("_")
+                                                and not name.startswith("__"))}
 
 
 # --- numbers --------------------------------------------------
@@ -184,7 +184,7 @@ def reduce(self, protocol):
     state = own_state(self)
     if hasattr(cls, "__getstate__") and cls.__getstate__ is not object.__getstate__:
         state = self.__getstate__()
-    return rebuild, (cls, self.storage, kind.dtype, tuple(kind.shape), kind.strides, self.offset, kind.device,
+    return rebuild, (cls, self._storage, kind.dtype, tuple(kind.shape), kind.strides, self.offset, kind.device,
                      requires(self), state)
 
 
@@ -200,9 +200,9 @@ def deep(self, memo):
     found = memo.get(id(self))
     if found is not None:
         return found
-    cell = memo.get(id(self.storage))
+    cell = memo.get(id(self._storage))
     if cell is None:
-        old, value = self.storage, None
+        old, value = self._storage, None
         if old.value is not None:
             memory = old.value.ready().memory.copy()
             value = Value.of(memory, make_spec(dtypes.uint8, (memory.size,)))

@@ -1,7 +1,7 @@
 """Storages as objects: what `untyped_storage()` returns.
 
-The cell itself (trace.value.Storage) is what tensors hold, as their attribute `storage`; these are handles on it, equal
-where the cell is the same. PyTorch's deprecated `tensor.storage()` is therefore not there.
+The cell itself (trace.value.Storage) is what tensors hold, as their attribute `_storage`; these are handles on it,
+equal where the cell is the same.
 """
 import numpy as np
 
@@ -22,15 +22,15 @@ class UntypedStorage:
         if storage is None:
             size = int(size)
             storage = Storage.of(Value.of(np.empty(size, np.uint8), spec(dtypes.uint8, (size,))), size, CPU)
-        self.storage = storage
+        self._storage = storage
 
     @property
     def device(self):
-        return self.storage.device
+        return self._storage.device
 
     def nbytes(self):
         """How many bytes there are."""
-        return self.storage.nbytes
+        return self._storage.nbytes
 
     size = __len__ = nbytes
 
@@ -43,7 +43,7 @@ class UntypedStorage:
         return self._tensor().data_ptr()
 
     def _tensor(self):
-        return wrap(self.storage, spec(dtypes.uint8, (self.storage.nbytes,), None, self.storage.device))
+        return wrap(self._storage, spec(dtypes.uint8, (self._storage.nbytes,), None, self._storage.device))
 
     def tolist(self):
         """The bytes as numbers."""
@@ -51,7 +51,7 @@ class UntypedStorage:
 
     def __getitem__(self, index):
         found = self._tensor()[index]
-        return found.item() if isinstance(index, int) else UntypedStorage(storage=found.clone().storage)
+        return found.item() if isinstance(index, int) else UntypedStorage(storage=found.clone()._storage)
 
     def __setitem__(self, index, value):
         self._tensor()[index] = value
@@ -60,10 +60,10 @@ class UntypedStorage:
         return iter(self.tolist())
 
     def __eq__(self, other):
-        return isinstance(other, UntypedStorage) and other.storage is self.storage
+        return isinstance(other, UntypedStorage) and other._storage is self._storage
 
     def __hash__(self):
-        return id(self.storage)
+        return id(self._storage)
 
     def copy_(self, source, non_blocking=None):
         """Overwrite the bytes by those of `source`."""
@@ -77,11 +77,11 @@ class UntypedStorage:
 
     def clone(self):
         """A copy."""
-        return UntypedStorage(storage=self._tensor().clone().storage)
+        return UntypedStorage(storage=self._tensor().clone()._storage)
 
     def resize_(self, size):
         """Make it `size` bytes long; bytes beyond the old end are not initialised."""
-        resize(self.storage, int(size))
+        resize(self._storage, int(size))
         return self
 
     def untyped(self):
@@ -104,17 +104,17 @@ class UntypedStorage:
         return False
 
     def __copy__(self):
-        return UntypedStorage(storage=self.storage)
+        return UntypedStorage(storage=self._storage)
 
     def __deepcopy__(self, memo):
         from copy import deepcopy
-        return UntypedStorage(storage=deepcopy(self._tensor(), memo).storage)
+        return UntypedStorage(storage=deepcopy(self._tensor(), memo)._storage)
 
     def __reduce__(self):
-        return untyped, (self.storage,)
+        return untyped, (self._storage,)
 
     def __repr__(self):
-        rows = "" if self.storage.device is META else "".join(f" {n}\n" for n in shortened(self))
+        rows = "" if self._storage.device is META else "".join(f" {n}\n" for n in shortened(self))
         return f"{rows}[torch.storage.UntypedStorage(device={self.device}) of size {len(self)}]"
 
     __str__ = __repr__
@@ -151,7 +151,7 @@ def resize(cell, nbytes):
 
 def untyped_storage(self):
     """The storage behind the tensor, as bytes."""
-    return UntypedStorage(storage=self.storage)
+    return UntypedStorage(storage=self._storage)
 
 
 def is_shared(self):
@@ -177,12 +177,12 @@ def pin_memory(self, device=None):
 
 def is_set_to(self, tensor):
     """Whether both tensors look at the same memory in the same way."""
-    return self.storage is tensor.storage and self.offset == tensor.offset and self.spec.shape == tensor.spec.shape \
+    return self._storage is tensor._storage and self.offset == tensor.offset and self.spec.shape == tensor.spec.shape \
         and self.spec.strides == tensor.spec.strides
 
 
 def no_typed_storage(self):
-    raise NotImplementedError("tensor.storage() is deprecated in PyTorch and not in Flambeau; use "
+    raise NotImplementedError("tensor._storage() is deprecated in PyTorch and not in Flambeau; use "
                               "tensor.untyped_storage()")
 
 

@@ -195,25 +195,25 @@ class Tensor(metaclass=TensorType):
 
     @property
     def _version(self):
-        if self.storage.inference:
+        if self._storage.inference:
             raise RuntimeError("Inference tensors do not track version counter.")
         if self._data_version is not None:
             return self._data_version.count
-        version = self.storage.version if values.watching is None else values.watching.version(self.storage)
-        return version - self.storage.hidden if self.storage.hidden else version
+        version = self._storage.version if values.watching is None else values.watching.version(self._storage)
+        return version - self._storage.hidden if self._storage.hidden else version
 
     def _is_view(self):
         return self._base is not None
 
     def is_inference(self):
         """Whether the tensor was made in inference mode."""
-        return self.storage.inference
+        return self._storage.inference
 
     def data_ptr(self):
         """The address of the first element. The memory stays where it is while the storage lives."""
         if self.spec.device is META or self.spec.numel == 0:
             return 0
-        storage = self.storage
+        storage = self._storage
         if not storage.exported:
             run_all()                    # whoever has the address may write; what was recorded before must not see it
         storage.pin()
@@ -244,7 +244,7 @@ class Tensor(metaclass=TensorType):
             if self.spec.dtype.category < 2:
                 raise RuntimeError("only Tensors of floating point dtype can require gradients (and of complex "
                                    "dtype)" + _who(self))
-            if self.storage.inference and not modes.inference:
+            if self._storage.inference and not modes.inference:
                 raise RuntimeError("Setting requires_grad=True on inference tensor outside InferenceMode is not "
                                    "allowed.")
             if self._node is None:
@@ -268,7 +268,7 @@ class Tensor(metaclass=TensorType):
     @property
     def grad_fn(self):
         """The autograd node it came from; None for a leaf."""
-        if self._base is not None and self._seen != self.storage.version:
+        if self._base is not None and self._seen != self._storage.version:
             refresh(self)
         return self._node.shown() if self._node is not None else None
 
@@ -406,8 +406,8 @@ class Tensor(metaclass=TensorType):
         if self._requires_grad and other.spec.dtype.category < 2:
             raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype, "
                                f"and this is {other.spec.dtype}")
-        self.storage, self.spec, self.offset = other.storage, other.spec, other.offset
-        self._seen = other.storage.version
+        self._storage, self.spec, self.offset = other._storage, other.spec, other.offset
+        self._seen = other._storage.version
         if self._data_version is not None:
             self._data_version = None
 
@@ -422,7 +422,7 @@ class Tensor(metaclass=TensorType):
 def _look(tensor):
     """A plain tensor over the same memory, without history."""
     out = object.__new__(Tensor)
-    out.storage, out.spec, out.offset = tensor.storage, tensor.spec, tensor.offset
+    out._storage, out.spec, out.offset = tensor._storage, tensor.spec, tensor.offset
     out.site = here()
     if tensor._data_version is not None:
         out._data_version = tensor._data_version

@@ -24,9 +24,9 @@ from ..base.spec import spec as make_spec
 from ..loops.ir import Access, Expr, Kernel, Pass
 from ..loops.llvm import render
 from .fuse import Fuser, Unfusable, memory as seen_memory
-from .look import name_of
 from .lower import HALVES, TYPE, Graph, cell
 from .order import order_of
+from .steps import name_of
 
 KNOWN = 8192                  # how many entries are remembered
 TILE = 8192                   # elements that a compiled function does at a time

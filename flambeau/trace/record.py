@@ -96,9 +96,9 @@ class Trace:
             slots = None
             if len(inputs) == 2:                  # what `_read` does, without its loop, for inputs that are known here
                 one, two = inputs
-                value = one.storage.value
+                value = one._storage.value
                 slot = value.slot if value.trace is self else ready.get(value)
-                value = two.storage.value
+                value = two._storage.value
                 more = value.slot if value.trace is self else ready.get(value)
                 if slot is not None and more is not None:
                     last[slot] = last[more] = index
@@ -137,8 +137,8 @@ class Trace:
             self.busy = False
         if slots is None:
             for tensor in inputs:                 # pending in another thread's trace: run that first
-                if tensor.storage.value.trace is not self:
-                    tensor.storage.value.ready()
+                if tensor._storage.value.trace is not self:
+                    tensor._storage.value.ready()
             return self.append(entry, inputs, params)
         self.run()
         return outs
@@ -147,7 +147,7 @@ class Trace:
         """The slots that instruction `index` reads (None if one is pending elsewhere), and the offsets of inputs."""
         slots = []
         for tensor in inputs:
-            value = tensor.storage.value
+            value = tensor._storage.value
             slot = value.slot if value.trace is self else self._slot(value)
             if slot < 0:
                 return None, offsets

@@ -254,7 +254,7 @@ def test_the_device_answers_as_in_torch():
     assert 0 < free <= total
     pending = torch.ones(3) + 1
     cpu.synchronize()
-    assert pending.storage.value.trace is None
+    assert pending._storage.value.trace is None
 
 
 # --- at any moment, from any thread ---
@@ -550,7 +550,7 @@ def test_sizes_beyond_all_memory_are_refused_at_the_call():
 
 def test_a_failed_operation_keeps_nothing_alive():
     x = torch.ones(10**6)
-    seen = weakref.ref(x.storage)
+    seen = weakref.ref(x._storage)
     y = x[:, None] * x
     try:
         y.sum().item()

@@ -85,11 +85,11 @@ def test_a_variable_anywhere_on_the_stack_counts():
 def test_outside_arrays_are_seen_until_they_are_gone():
     array = np.arange(4.0)
     tensor = torch.from_numpy(array)
-    assert tensor.storage.still_exported()
+    assert tensor._storage.still_exported()
     (tensor + 1).tolist()
-    assert tensor.storage.still_exported()
+    assert tensor._storage.still_exported()
     del array
-    assert not tensor.storage.still_exported()
+    assert not tensor._storage.still_exported()
 
 
 # --- at import ------------------------------------------------------------------------------------------------------

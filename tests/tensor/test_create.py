@@ -64,7 +64,7 @@ def test_as_tensor_keeps_history():
     (lambda: torch.ones(2, dtype=torch.int8, requires_grad=True), "Only Tensors of floating point.*torch.int8"),
     (lambda: torch.from_file("x"), "numpy.memmap"),
     (lambda: torch.linspace(0, 1), "linspace.*missing 1 required positional argument: 'steps'"),
-    (lambda: torch.ones(2).storage(), "use tensor.untyped_storage"),
+    (lambda: torch.ones(2)._storage(), "use tensor.untyped_storage"),
 ])
 def test_refusals_say_what_and_what_instead(make, words):
     with pytest.raises((RuntimeError, TypeError, ValueError, AssertionError), match=words):

@@ -276,7 +276,7 @@ def test_memory_is_freed_with_its_last_holder():
 
     t = torch.ones(1000)
     out = t.numpy()
-    gone = weakref.ref(t.storage.value.memory.base)
+    gone = weakref.ref(t._storage.value.memory.base)
     del t
     assert out.sum() == 1000 and gone() is not None
     del out
@@ -556,7 +556,7 @@ def test_dlpack_shares_memory_with_numpy():
     assert source.tolist() == [1, 2, 3]
     assert torch.from_dlpack(t).data_ptr() == t.data_ptr()
     del array
-    assert t.storage.exported
+    assert t._storage.exported
 
 
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32",

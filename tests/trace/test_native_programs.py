@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings as tuned
 import flambeau
 from flambeau.backends import threads
 from flambeau.base import settings
-from flambeau.trace import lower, nest, order, plan
+from flambeau.trace import lower, nest, order, plan, program
 from flambeau.trace.record import current
 
 from .programs import differ, leaves, run, scale_of, steps
@@ -25,7 +25,7 @@ def small_tiles():
     patch = pytest.MonkeyPatch()
     for module, name, value in ((nest, "TILE", 64), (nest, "COLUMNS", 32), (nest, "SQUARE", (4, 8)),
                                 (order, "LONG", 256),
-                                (plan, "PIECE", 1)):
+                                (program, "PIECE_NANOSECONDS", 1)):
         assert hasattr(module, name)
         patch.setattr(module, name, value)
     patch.setattr(lower, "order_of", order.order_of.__wrapped__)               # nothing remembered of longer blocks

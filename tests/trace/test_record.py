@@ -44,7 +44,7 @@ def ran(monkeypatch):
 
 def address(tensor):
     """Where a tensor's memory begins. (data_ptr() would pin it there, which is not what is asked.)"""
-    return tensor.storage.value.ready().memory.ctypes.data + tensor.offset * tensor.element_size()
+    return tensor._storage.value.ready().memory.ctypes.data + tensor.offset * tensor.element_size()
 
 
 # --- nothing runs until somebody looks ------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ def test_what_failed_can_be_dropped(monkeypatch):
     b = torch.tanh(a)
     with pytest.raises(Broken):
         b.tolist()
-    read = weakref.ref(a.storage.value.array)
+    read = weakref.ref(a._storage.value.array)
     del a
     assert read() is not None                                     # looking again could still succeed
     del b
@@ -364,7 +364,7 @@ def test_only_what_needs_an_instruction_fails_with_it(monkeypatch, executor):
         for entry, slots, _, _, first in code:
             if needing & set(slots) or id(entry) in bad:
                 needing |= set(range(first, first + len(entry.outs)))
-        fails = [t.storage.value.trace is not None and t.storage.value.slot in needing for t in tensors]
+        fails = [t._storage.value.trace is not None and t._storage.value.slot in needing for t in tensors]
 
         def stop(do, at, bad=bad):
             def checked(*args, **kwargs):
@@ -496,7 +496,7 @@ def test_each_thread_records_its_own_trace(ran):
 def test_a_tensor_recorded_elsewhere_runs_there_first():
     made = []
     together(lambda: made.append(torch.arange(4.0) * 2))
-    assert made[0].storage.value.trace is not None              # its thread is gone, its trace is not
+    assert made[0]._storage.value.trace is not None              # its thread is gone, its trace is not
     made[0][1] = 50
     assert (made[0] + 1).tolist() == [1, 51, 5, 7]
 
