@@ -31,7 +31,7 @@ EXTRA = {
     "cpu.amp.autocast_mode": ("amp",), "cpu.amp.grad_scaler": ("amp",),
     "cuda.amp.autocast_mode": ("amp",), "cuda.amp.grad_scaler": ("amp",),
     "distributed.distributed_c10d": ("missing", "futures"),
-    "_library.aten": ("_ops",), "_library.custom_ops": ("_ops", "amp"), "_ops": ("_library",),
+    "_library.aten": ("_ops",), "_library.custom_ops": ("_ops", "amp"), "_ops": ("_library", "vision"),
     "_library.check": ("compiler", "testing"), "library": ("_library", "_ops"),
     "accelerator": ("missing",), "hub": ("serialization",), "jit": ("missing",), "profiler": ("missing",),
     "storage": ("missing", "serialization"), "utils.model_zoo": ("hub",), "version": ("torch_version",),

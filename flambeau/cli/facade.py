@@ -41,7 +41,8 @@ METADATA = f"""\
 Metadata-Version: 2.1
 Name: torch
 Version: {TORCH_VERSION}
-Summary: Flambeau under PyTorch's name
+Summary: Flambeau under the name of PyTorch, for packages that require torch.
+Requires-Dist: flambeau
 """
 
 

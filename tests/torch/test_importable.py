@@ -1,4 +1,5 @@
-"""`modules.txt` is the modules of PyTorch: none too many, none too few. `python -m tests.torch.test_modules` prints it."""
+"""`modules.txt` is the modules of PyTorch: none too many, none too few. `python -m tests.torch.test_importable` prints
+it."""
 import sys
 import textwrap
 from pathlib import Path

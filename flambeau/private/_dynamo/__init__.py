@@ -1,8 +1,8 @@
 """`torch._dynamo`, the front of PyTorch's compiler. Flambeau's is `flambeau.compile`, which needs none of its hints.
 
-So marks on functions and tensors are taken and change nothing: transformers marks its caches (`mark_static_address`) and
-kernels (`allow_in_graph`, `assume_constant_result`), diffusers and einops theirs; accelerate, diffusers and lightning look
-for an `OptimizedModule`.
+So marks on functions and tensors are taken and change nothing: transformers marks its caches (`mark_static_address`)
+and kernels (`allow_in_graph`, `assume_constant_result`), diffusers and einops theirs; accelerate, diffusers and
+lightning look for an `OptimizedModule`.
 """
 from ...compiler import disable, is_compiling, list_backends, reset
 from ...missing import rest_of
