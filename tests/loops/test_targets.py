@@ -37,6 +37,8 @@ from flambeau.loops.target import target_of
 
 from ..thorough import sample
 
+pytestmark = pytest.mark.pinned
+
 X86, ARM, RISCV = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "riscv64-unknown-linux-gnu"
 RV64 = "64bit m a f d c"
 # name → (triple, LLVM's name of the processor, features)
