@@ -11,3 +11,9 @@ def sample(cases, step):
     """Every `step`th of the cases, or all of them."""
     cases = list(cases)
     return cases if THOROUGH else cases[::step]
+
+
+def share(cases, number, shares):
+    """The share `number` of the cases, dealt out into so many `shares`; or all of them."""
+    cases = list(cases)
+    return cases if THOROUGH else cases[number % shares::shares]
