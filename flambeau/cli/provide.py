@@ -31,12 +31,18 @@ from flambeau.cli.facade import install_as_torch
 install_as_torch()
 '''
 
+# What PyTorch requires, packages built on it import without requiring it; pip brings it with the first of them. Left out
+# are sympy and networkx, which only PyTorch's own compiler uses.
 METADATA = f"""\
 Metadata-Version: 2.1
 Name: torch
 Version: {TORCH_VERSION}
 Summary: Flambeau under the name of PyTorch, for packages that require torch.
 Requires-Dist: flambeau
+Requires-Dist: filelock
+Requires-Dist: fsspec
+Requires-Dist: jinja2
+Requires-Dist: typing-extensions
 """
 
 WHEEL = """\
@@ -70,7 +76,7 @@ def install():
               "Uninstall it, or make an environment without it: python -m venv", file=sys.stderr)
         return 1
     with tempfile.TemporaryDirectory() as folder:
-        # Without dependencies: Flambeau is here, it is running.
+        # Without dependencies, so that nothing is fetched: Flambeau is running.
         code = pip("install", "--no-deps", "--no-index", "--force-reinstall", write_wheel(folder))
     if code == 0:
         print(f"torch {TORCH_VERSION} is installed: `import torch` is Flambeau in this environment.")
