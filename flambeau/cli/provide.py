@@ -31,8 +31,8 @@ from flambeau.cli.facade import install_as_torch
 install_as_torch()
 '''
 
-# What PyTorch requires, packages built on it import without requiring it; pip brings it with the first of them. Left out
-# are sympy and networkx, which only PyTorch's own compiler uses.
+# What PyTorch requires, packages built on it import without requiring it; pip brings it with the first of them. Left
+# out are sympy and networkx, which only PyTorch's own compiler uses.
 METADATA = f"""\
 Metadata-Version: 2.1
 Name: torch
