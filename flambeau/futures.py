@@ -1,4 +1,4 @@
-"""`torch.futures`: a result that somebody will set, and callbacks for when it is there. captum and tensordict use it."""
+"""`torch.futures`: a result that somebody will set, and callbacks for when it is there."""
 import threading
 from typing import Generic, TypeVar
 
@@ -77,8 +77,8 @@ class Future(Generic[T]):
     def _complete(self, result, error):
         with self._lock:
             if self._done:
-                raise RuntimeError("Attempting to mark a completed Future as complete again. Note that a Future can only "
-                                   "be marked completed once.")
+                raise RuntimeError("Attempting to mark a completed Future as complete again. Note that a Future can "
+                                   "only be marked completed once.")
             self._done, self._result, self._error = True, result, error
             waiting, self._callbacks = self._callbacks, []
             self._lock.notify_all()

@@ -12,7 +12,7 @@ import pytest
 
 import flambeau as torch
 from flambeau.autograd import gradcheck, gradgradcheck
-from flambeau.backends.backend import arguments
+from flambeau.backends.reference import arguments
 from flambeau.base.op import REQUIRED, Composite, Op
 from flambeau.tensor.forms import MODULES, declared
 from flambeau.trace.record import current

@@ -36,9 +36,9 @@ def check_schema(op, args, kwargs, atol, rtol):
             raise RuntimeError(f"Argument {name} is not defined as mutable but was mutated")
     if any(r.alias_info is not None for r in op._schema.returns):
         return
-    shared = {id(t.storage) for t in tensors(held)}
+    shared = {id(t._storage) for t in tensors(held)}
     for t in tensors(made):
-        if id(t.storage) in shared:
+        if id(t._storage) in shared:
             raise RuntimeError(f"a result of {op} shares memory with an argument, or with another result, and its "
                                "schema does not say so")
 

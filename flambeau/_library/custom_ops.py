@@ -137,9 +137,9 @@ class CustomOpDef:
         """Refuse results that share memory with the arguments or with each other."""
         if any(r.alias_info is not None for r in self._opoverload._schema.returns):
             return
-        storages = {id(t.storage) for t in _ops._tensors((*args, *kwargs.values())) if isinstance(t, Tensor)}
+        storages = {id(t._storage) for t in _ops._tensors((*args, *kwargs.values())) if isinstance(t, Tensor)}
         for t in _ops._tensors(made if isinstance(made, tuple) else (made,)):
-            if id(t.storage) in storages:
+            if id(t._storage) in storages:
                 where = getattr(inspect.getmodule(self._init_fn), "__name__", "???")
                 raise RuntimeError(f"{self._qualname} (with implementation in {where}): The output of this custom "
                                    "operator (1) must not also be an input to this custom operator and (2) may not "
@@ -147,7 +147,7 @@ class CustomOpDef:
                                    "trigger this error is if we have y = custom_op(x) and y and x are the same Tensor. "
                                    "Please instead return a clone of the offending output tensor(s) (e.g. return "
                                    "x.clone()) or refactor the custom operator to not return y.")
-            storages.add(id(t.storage))
+            storages.add(id(t._storage))
 
     def cast(self, args):
         """The arguments as autocast wants them."""

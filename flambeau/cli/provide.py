@@ -14,6 +14,7 @@ import tempfile
 import zipfile
 
 from ..version import __version__ as TORCH_VERSION
+from .facade import METADATA
 
 USAGE = """\
 flambeau provide-torch                    make Flambeau the torch of this environment, for pip too
@@ -30,20 +31,6 @@ from flambeau.cli.facade import install_as_torch
 
 install_as_torch()
 '''
-
-# What PyTorch requires, packages built on it import without requiring it; pip brings it with the first of them. Left
-# out are sympy and networkx, which only PyTorch's own compiler uses.
-METADATA = f"""\
-Metadata-Version: 2.1
-Name: torch
-Version: {TORCH_VERSION}
-Summary: Flambeau under the name of PyTorch, for packages that require torch.
-Requires-Dist: flambeau
-Requires-Dist: filelock
-Requires-Dist: fsspec
-Requires-Dist: jinja2
-Requires-Dist: typing-extensions
-"""
 
 WHEEL = """\
 Wheel-Version: 1.0

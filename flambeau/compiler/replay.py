@@ -12,8 +12,7 @@ from ..base import settings
 from ..base.locks import new_lock
 from ..base.ownership import may_donate, may_recycle_grad
 from ..trace import plan as plans
-from ..trace.fuse import Unfusable
-from ..trace.lower import cell
+from ..trace.lower import Unfusable, cell
 from ..trace.plan import Plan
 from ..trace.record import Trace
 from ..trace.value import Value

@@ -14,14 +14,13 @@ from math import ceil
 
 from ..backends import cpu, library
 from ..base import settings
-from ..base.errors import warn
 from ..base.ownership import INPUT, RESULT, counts, owns_memory
 from ..base.spec import spec as make_spec
 from ..loops.ir import verify
 from .buffers import Buffers
-from .fuse import Fuser, Group, Unfusable, memory as seen_memory
-from .interpret import do_without, forget_programs, say_not_compiled
-from .lower import TYPE, Graph, Node
+from .fuse import Fuser, Group, memory as seen_memory
+from .interpret import do_without, forget_programs, say_mistake, say_not_compiled, say_tight
+from .lower import TYPE, Graph, Node, Unfusable
 from .nest import Nest
 from .program import Failed, Program, compile_kernels, forget_kernels
 from .record import update
@@ -33,7 +32,6 @@ WORTH = 64                    # once, and once more for so many instructions, si
 FEW = 1 << 18                 # bytes for each instruction below which it has to be seen once
 _plans: dict = {}             # key of a trace → Plan, or False where it is left to the reference
 _sightings: dict = {}         # key of a trace with little data → how often it was run without a plan
-_tight: list = []             # whether it was said that there is no memory to compile with
 
 
 def attempt(trace):
@@ -70,6 +68,10 @@ def attempt(trace):
         plan.program.run(values, code, finish)
     except (Failed, MemoryError):
         return False
+    except Exception as error:
+        say_mistake(error, f"a trace of {len(code)} instructions, from {code[0][0].op.__name__} on,")
+        _plans[key] = False
+        return False
     trace.ran = plan
     return True
 
@@ -95,13 +97,13 @@ def _planned(trace, wanted, free):
     except Unfusable:
         return False
     except MemoryError as error:
-        if not _tight:
-            _tight.append(True)
-            warn(f"no memory to compile with: {error}. This part runs on the reference executor, which is slower and "
-                 "needs little; what was compiled before still runs natively.")
+        say_tight(str(error))
         return None
     except cpu.NoCompiler as error:
         do_without(error)
+        return False
+    except Exception as error:
+        say_mistake(error, f"a trace of {len(trace.code)} instructions, from {trace.code[0][0].op.__name__} on,")
         return False
 
 

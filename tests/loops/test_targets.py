@@ -173,7 +173,7 @@ def steps_of_the_library(target):
         yield tap.micro(f"taps_{element}", 3, 2)
         for what in ("forth", "back", "spots"):
             yield getattr(tap, what)(f"{what}_{element}")
-        for what in ("max_pool", "drop", "add_rows", "scan"):
+        for what in ("max_pool", "drop", "add_rows", "add_weighted_rows", "sum_weighted_rows", "scan"):
             yield getattr(pool, what)(f"{what}_{element}")
 
 

@@ -90,6 +90,43 @@ def test_a_product_that_cannot_be_compiled(breaking, monkeypatch):
         assert (a @ a.mT + 1).tolist() == (a.numpy() @ a.numpy().T + 1).tolist()
 
 
+def test_a_mistake_in_planning_is_no_error_of_the_program(monkeypatch):
+    """Nor of what is read next to it."""
+    plan.forget()
+    monkeypatch.setattr(interpret, "_said", [])
+    real = plan.Nest
+
+    def nest(group):
+        if any(node.op == "sinh" for node in group.nodes):
+            raise KeyError("sinh")
+        return real(group)
+    monkeypatch.setattr(plan, "Nest", nest)
+    x = torch.linspace(-2, 2, 100)
+    torch.cpu.synchronize()
+    with torch.config.using(executor="native"):
+        y, z = (x * 2).exp(), x.sinh() + 1
+        with pytest.warns(UserWarning, match="KeyError: 'sinh'.*(?s:.*)Traceback.*") as said:
+            np.testing.assert_allclose(z.numpy(), np.sinh(x.numpy()) + 1, rtol=1e-5)
+        assert len(said) == 1
+        np.testing.assert_allclose(y.numpy(), np.exp(x.numpy() * 2), rtol=1e-6)
+        assert (x * 3).sum().item() == pytest.approx(0, abs=1e-4) and torch.plans.last() is not None
+    plan.forget()
+
+
+def test_a_mistake_in_a_body_is_none_either(monkeypatch):
+    interpret.forget_programs()
+    monkeypatch.setattr(interpret, "_said", [])
+
+    def broken(node):
+        raise KeyError(node.op)
+    monkeypatch.setattr(interpret, "_step", broken)
+    monkeypatch.setattr(plan, "attempt", lambda trace: False)
+    with torch.config.using(executor="auto"), pytest.warns(UserWarning, match="This is a mistake in Flambeau"):
+        x = torch.linspace(-2, 2, 100)
+        np.testing.assert_allclose(x.sinh().numpy(), np.sinh(np.linspace(-2, 2, 100)), rtol=1e-5)
+    interpret.forget_programs()
+
+
 PROGRAM = """
 import warnings
 import flambeau as torch

@@ -59,7 +59,7 @@ def _are_functorch_transforms_active():
 
 def _is_alias_of(a, b):
     """tensordict: whether two tensors look at one storage."""
-    return a.storage is b.storage
+    return a._storage is b._storage
 
 
 def _disabled_torch_function_impl(func, types, args=(), kwargs=None):
