@@ -16,7 +16,7 @@ from ..base.spec import CPU, META, Size, device, spec
 from ..tensor.create import LEGACY
 from ..tensor.dispatch import wrap
 from ..tensor.forms import namespace
-from ..tensor.protocol import OURS
+from ..tensor.own import OURS
 from ..tensor.storage import UntypedStorage
 from ..tensor.tensor import Tensor
 from ..trace.value import Storage, Value
