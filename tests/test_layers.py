@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.pinned
+
 PACKAGE = Path(__file__).parents[1] / "flambeau"
 
 LOWER = ("base", "loops", "backends", "trace", "autograd", "tensor")

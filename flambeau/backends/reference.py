@@ -7,6 +7,7 @@ import os
 
 import numpy as np
 
+from ..base.arguments import as_scalar
 from ..base.op import wrapped
 from . import memory
 
@@ -28,6 +29,10 @@ def execute(entry, arrays, params, own=False, xp=np):
         _ready_blas()
     given, may = arrays, own
     try:
+        if entry.rounded is not None:
+            arrays = list(arrays)
+            for slot in entry.rounded[1]:
+                arrays[slot] = arrays[slot].astype(entry.rounded[0].np)
         casts = entry.casts
         if casts is not None:
             arrays = [a if a.dtype is c else a.astype(c) for a, c in zip(arrays, casts, strict=True)]
@@ -69,7 +74,9 @@ def arguments(entry, arrays, params):
     """The argument list of `ref`: arrays, lists of arrays and parameters in their places."""
     argv: list = list(entry.template)
     for at, param in zip(entry.param_at, params, strict=True):
-        if param.__class__ is int:
+        if entry.rounded is not None and at in entry.rounded[2]:
+            param = float(as_scalar(param, entry.rounded[0]))
+        elif param.__class__ is int:
             if entry.wrap is not None:
                 param = wrapped(param, entry.wrap)
             elif entry.compute is not None:

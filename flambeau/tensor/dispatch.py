@@ -13,7 +13,7 @@ from ..autograd.modes import modes
 from ..autograd.node import NUMBER, TENSOR, OpNode, Plan, _count, edge_of, keep, refresh, requires
 from ..backends.memory import explained as out_of_memory
 from ..base import dtypes, shapes
-from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits, fitted_places, fitting
+from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits, fitted_places, fitting, rounded_places
 from ..base.errors import here
 from ..base.locks import new_lock
 from ..base.op import NUMBERS, Entry, check_devices, door, known
@@ -134,7 +134,12 @@ def seen(op, facts, args, kwargs):
                 key.append(a)
             elif c is int and not LEAST_INT <= a <= MOST_INT:
                 beyond_64_bits(a)
-        elif c in _plain_types or c is tuple and not facts.lists:
+        elif c in _plain_types:
+            key.append(a)
+        elif c is tuple and not facts.lists:
+            for b in a:
+                if b.__class__ is not int:        # (1,) equals (True,) and (1.0,): `dispatch` keeps them apart
+                    return UNSEEN
             key.append(a)
         else:
             return UNSEEN
@@ -184,9 +189,11 @@ def dispatch(op, args, given=None, binder=None):
             else:
                 key.append(a)
                 key.append(c)
-        elif c is tuple or c is list or isinstance(a, tuple):
+        elif c is tuple or c is list or isinstance(a, (tuple, list)):
             a = args[at] if c is tuple else tuple(a)
             if op.lists and any(isinstance(b, Tensor) for b in a):
+                if c is not tuple and c is not list:      # a named tuple, or a list with a name of its own
+                    args = (*args[:at], a, *args[at + 1:])
                 for i, b in enumerate(a):
                     if b is not None:
                         if not isinstance(b, Tensor):
@@ -198,6 +205,10 @@ def dispatch(op, args, given=None, binder=None):
                 if c is not tuple:
                     args = (*args[:at], a, *args[at + 1:])
                 key.append(a)
+                for b in a:
+                    if b.__class__ is not int:
+                        key.append(_classes(a))
+                        break
         else:
             if isinstance(a, np.generic):                 # a NumPy scalar counts as the Python number it holds
                 return dispatch(op, (*args[:at], a.item(), *args[at + 1:]))
@@ -222,6 +233,11 @@ def dispatch(op, args, given=None, binder=None):
     if entry.quick:
         return record_one(entry, args, inputs, params, 5)
     return record(entry, op, args, inputs, params, 5)
+
+
+def _classes(a):
+    """The classes of what is in a tuple, by which it is kept apart from others that are equal to it."""
+    return tuple([_classes(b) if b.__class__ in (tuple, list) else b.__class__ for b in a])
 
 
 def check_fits(entry, args):
@@ -396,7 +412,7 @@ def _entry(op, args, key):
     entry.simple = not param_at and not op.kwonly and not any(t.__class__ is tuple for t in template)
     entry.wrap = None
     entry.quick = False
-    entry.deltas = entry.look = entry.fits = None
+    entry.deltas = entry.look = entry.fits = entry.rounded = None
     entry.plans = {}
     try:
         op.check_flags(args)
@@ -415,6 +431,7 @@ def _entry(op, args, key):
         if all(o.__class__ is Spec for o in declared) else None
     if entry.outs is not None and kinds == []:
         entry.device = entry.outs[0].device
+    entry.rounded = rounded_places(op, seen, template, common)
     if casts is not None:
         casts = tuple(c if c != k.dtype.np else k.dtype.np for c, k in zip(casts, kinds, strict=True))
         if all(c is k.dtype.np for c, k in zip(casts, kinds, strict=True)):

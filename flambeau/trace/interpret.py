@@ -211,7 +211,7 @@ class Program:
 
 def _number(value, dtype):
     """A number as an array without dimensions."""
-    return np.array(cell(value, dtype), dtype.np)
+    return np.array(cell(value, dtype), dtype.compute)
 
 
 def _program(entry, params):

@@ -17,7 +17,7 @@ from ..loops.llvm import render
 from .buffers import last_to_fail
 from .fuse import memory as seen_memory
 from .interpret import execute, say_not_compiled
-from .lower import TYPE, Unfusable, cell
+from .lower import HALVES, TYPE, Unfusable, cell
 from .steps import KernelStep, LibraryStep, ReferenceStep, name_of
 from .value import Value
 
@@ -123,6 +123,7 @@ class Program:
     def __init__(self, steps, buffers, numbers):
         self.numbers = numbers
         self.cells = "".join("d" if d.is_floating_point else "q" for _, _, d in numbers)
+        self.plain = not any(d in HALVES for _, _, d in numbers)      # whether no number is rounded on the way
         self.constants = array("q")
         self.working, self.table_size = buffers.working, buffers.table_size
         self._places(buffers)
@@ -224,8 +225,10 @@ class Program:
         scalars = array("q")
         if self.cells:
             try:
-                packed = struct.pack(self.cells, *numbers)
+                packed = struct.pack(self.cells, *numbers) if self.plain else None
             except struct.error:                  # a float for an integer, or an integer out of range
+                packed = None
+            if packed is None:
                 packed = struct.pack(self.cells, *[cell(n, d) for n, (_, _, d)
                                                    in zip(numbers, self.numbers, strict=True)])
             scalars.frombytes(packed)

@@ -425,7 +425,7 @@ class update:
 
 class _UpdateEntry:
     op, casts, many, template, simple, param_at, wrap, zeros = update, None, False, (0, 1), True, (), None, (0, 0)
-    nbytes = 0
+    nbytes, rounded = 0, None
     __slots__ = ("outs", "kinds", "compiles")
 
 

@@ -19,6 +19,8 @@ from flambeau.trace.record import current
 
 from ..test_ops import GIVEN, OPS, POINTWISE, WHOLE
 
+pytestmark = pytest.mark.pinned
+
 HALVES = (dtypes.float16, dtypes.bfloat16)
 FLOATS = (dtypes.float32, dtypes.float64)
 

@@ -18,6 +18,8 @@ from flambeau.trace.record import current
 from ..test_ops import OPS
 from .test_bodies import Numbers, NumpyKernel, number
 
+pytestmark = pytest.mark.pinned
+
 # --- computing a graph with arrays ----------------------------------------------------------------------------------
 
 OPERATORS = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv,

@@ -13,6 +13,8 @@ from flambeau.base import settings
 from flambeau.tensor.forms import declared
 from flambeau.trace import interpret, plan
 
+pytestmark = pytest.mark.pinned
+
 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch):

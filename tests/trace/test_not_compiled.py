@@ -16,6 +16,8 @@ import flambeau as torch
 from flambeau.backends import cpu, library
 from flambeau.trace import interpret, plan, program
 
+pytestmark = pytest.mark.pinned
+
 CALL = "  call void @nobody_has_this()\n  ret void"
 
 

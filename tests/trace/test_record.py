@@ -12,6 +12,8 @@ from flambeau.tensor.forms import declared
 from flambeau.trace import interpret, plan, record
 from flambeau.trace.record import current
 
+pytestmark = pytest.mark.pinned
+
 
 @pytest.fixture(autouse=True)
 def empty_trace(monkeypatch):
