@@ -11,14 +11,13 @@ import numpy as np
 from ..autograd.forward_ad import propagate
 from ..autograd.modes import modes
 from ..autograd.node import NUMBER, TENSOR, OpNode, Plan, _count, edge_of, keep, refresh, requires
-from ..backends.backend import execute
 from ..backends.memory import explained as out_of_memory
 from ..base import dtypes, shapes
 from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits, fitted_places, fitting, rounded_places
 from ..base.errors import here
 from ..base.locks import new_lock
 from ..base.op import NUMBERS, Entry, check_devices, door, known
-from ..base.spec import META, Spec, device, forget_unused, of_array, spec
+from ..base.spec import CPU, META, Spec, device, forget_unused, of_array, spec
 from ..trace.record import _local, current
 from ..trace.value import Storage, Value
 from .autocast import arguments, aside, listed
@@ -190,9 +189,11 @@ def dispatch(op, args, given=None, binder=None):
             else:
                 key.append(a)
                 key.append(c)
-        elif c is tuple or c is list or isinstance(a, tuple):
+        elif c is tuple or c is list or isinstance(a, (tuple, list)):
             a = args[at] if c is tuple else tuple(a)
             if op.lists and any(isinstance(b, Tensor) for b in a):
+                if c is not tuple and c is not list:      # a named tuple, or a list with a name of its own
+                    args = (*args[:at], a, *args[at + 1:])
                 for i, b in enumerate(a):
                     if b is not None:
                         if not isinstance(b, Tensor):
@@ -442,6 +443,8 @@ def _entry(op, args, key):
     if common is not None and common.category == 1:
         entry.wrap = common.np
     entry.nbytes = sum(s.nbytes for s in entry.outs) if entry.outs is not None else 0
+    entry.compiles = entry.device is not META and entry.device.backend.compiles \
+        and all(s.device is entry.device for s in (*kinds, *(entry.outs or ())))
     entry.quick = not entry.many and entry.outs is not None and entry.device is not META and not op.eager \
         and op.verify is None
     return _remembered(key, entry)
@@ -559,7 +562,7 @@ def _run_now(entry, op, args, inputs, params):
     arrays = [t._storage.value.ready().look(t.spec, t.offset) for t in inputs]
     try:
         with np.errstate(all="ignore"):
-            made = execute(entry, arrays, params)
+            made = entry.device.backend.execute(entry, arrays, params)
     except MemoryError as error:
         error.entry = entry
         raise out_of_memory(error) from None
@@ -569,7 +572,7 @@ def _run_now(entry, op, args, inputs, params):
         raise
     storages = []
     for i, array in enumerate(made):
-        kind = entry.outs[i] if entry.outs is not None else of_array(array, laid=True)
+        kind = entry.outs[i] if entry.outs is not None else of_array(array, True, entry.device)
         storages.append(Storage.of(Value.of(array, kind), kind.nbytes, kind.device))
     return storages
 
@@ -602,10 +605,11 @@ def _verify(op, args):
 
 
 def array_of(tensor):
-    """The tensor's contents as an array to read, run if pending. Not to be written or handed out."""
+    """The tensor's contents as a NumPy array to read, run if pending. Not to be written or handed out."""
     if tensor.spec.device is META:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!" + said(tensor))
-    return tensor._storage.value.ready().look(tensor.spec, tensor.offset)
+    found = tensor._storage.value.ready().look(tensor.spec, tensor.offset)
+    return found if tensor.spec.device is CPU else tensor.spec.device.backend.to_host(found)
 
 
 # --- autograd beside the call ---------------------------------------------------------------------------------------

@@ -25,6 +25,17 @@ HALVES = (dtypes.float16, dtypes.bfloat16)
 _numbers = count()
 
 
+class Unfusable(Exception):
+    """A node that cannot be computed as planned: kept `apart` from others it may be, or else by the reference.
+
+    Or all nodes of a `group`: their instructions are left to the reference.
+    """
+
+    def __init__(self, words, node=None, apart=False, group=None):
+        super().__init__(words)
+        self.node, self.apart, self.group = node, apart, group
+
+
 class Node:
     """One expression of the graph. `attr` says what `op` alone does not."""
 
@@ -310,11 +321,14 @@ class Graph:
         op = entry.op
         operands = [self.operand(s, kind, o) for s, kind, o in zip(slots, entry.kinds, offsets, strict=False)]
         if op is update:
+            if not entry.compiles:
+                raise Unfusable(f"a write into memory of {entry.kinds[0].device}")
             made = Node("update", entry.outs[0].dtype, entry.outs[0].shape,
                         (self.whole(slots[0]), operands[1]), (entry.kinds[0], offsets[0]))
             self._give(first, made)
             return
-        made = NotImplemented if index in self.left else self._body(index, entry, operands, params)
+        made = self._body(index, entry, operands, params) if entry.compiles and index not in self.left \
+            else NotImplemented
         if made is NotImplemented:
             node = Node("opaque", None, (), tuple(operands), (index, entry))
             for i, spec in enumerate(entry.outs):
