@@ -1,5 +1,7 @@
 """Empty inputs of dtypes that an operation does not have in PyTorch: never more lenient than PyTorch, and where both
-answer, with the same kind of tensor. Stricter it may be: PyTorch's refusal is in a kernel, which is not always reached."""
+answer, with the same kind of tensor. Stricter it may be: PyTorch's refusal is in a kernel, which is not always
+reached.
+"""
 import pytest
 
 torch = pytest.importorskip("torch")
