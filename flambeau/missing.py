@@ -32,7 +32,6 @@ MODULES = {
     "torch.export": _EXPORT,
     "torch.fft": "use numpy.fft where no gradient is needed",
     "torch.futures": "use concurrent.futures",
-    "torch.fx": "call the module; flambeau.plans shows what its operations became",
     "torch.masked": "use torch.where and masked_fill",
     "torch.multiprocessing.pool": "use torch.multiprocessing.Pool",
     "torch.multiprocessing.queue": "use torch.multiprocessing.Queue",

@@ -63,7 +63,7 @@ def install():
               "Uninstall it, or make an environment without it: python -m venv", file=sys.stderr)
         return 1
     with tempfile.TemporaryDirectory() as folder:
-        # Without dependencies: Flambeau is here, it is running.
+        # Without dependencies, so that nothing is fetched: Flambeau is running.
         code = pip("install", "--no-deps", "--no-index", "--force-reinstall", write_wheel(folder))
     if code == 0:
         print(f"torch {TORCH_VERSION} is installed: `import torch` is Flambeau in this environment.")

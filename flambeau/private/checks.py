@@ -3,6 +3,7 @@
 torchvision states what its transforms take with `_assert` and `_check`, transformers what its models take.
 """
 from ..base.errors import warn
+from ..tensor.subclass import handle_torch_function, has_torch_function
 from ..tensor.tensor import Tensor
 
 __all__ = ["_assert", "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_tensor_all",
@@ -75,5 +76,8 @@ def _check_tensor_all(cond, message=None):
 
 
 def _assert(condition, message):
-    """`assert condition, message`; `condition` may be a tensor of one element."""
+    """`assert condition, message`; `condition` may be a tensor of one element, or a Proxy of torch.fx."""
+    if type(condition) not in (bool, Tensor) and has_torch_function((condition,)):
+        return handle_torch_function(_assert, (condition,), condition, message)
     assert condition, message
+    return None

@@ -8,7 +8,7 @@ from ..autograd.modes import modes
 from ..autograd.node import requires
 from ..base import dtypes
 from ..base.errors import here, warn
-from ..base.spec import META, spec as make_spec
+from ..base.spec import CPU, META, place, spec as make_spec
 from ..trace.value import Storage, Value
 from .dispatch import array_of, wrap
 from .interop import who
@@ -148,7 +148,11 @@ def rebuild_cell(memory, nbytes, device):
         return Storage.of(None, nbytes, device)
     if not memory.flags.writeable:                         # the pickle handed out a buffer that is not ours to write
         memory = memory.copy()
-    return Storage.of(Value.of(memory, make_spec(dtypes.uint8, (memory.size,))), nbytes, device)
+    value = Value.of_bytes(memory)
+    if device is not CPU:
+        kind = value.spec.on(place(device))
+        value = Value.of(kind.device.backend.from_host(memory, kind), kind)
+    return Storage.of(value, nbytes, device)
 
 
 def reduce_cell(cell):
@@ -204,8 +208,7 @@ def deep(self, memo):
     if cell is None:
         old, value = self._storage, None
         if old.value is not None:
-            memory = old.value.ready().memory.copy()
-            value = Value.of(memory, make_spec(dtypes.uint8, (memory.size,)))
+            value = Value.of_bytes(old.value.ready().memory.copy(), old.device)
         cell = Storage.of(value, old.nbytes, old.device)
         memo[id(old)] = cell
         memo.setdefault(id(memo), []).append(old)          # as copy does: what is known by its id must stay alive

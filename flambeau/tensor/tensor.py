@@ -217,7 +217,7 @@ class Tensor(metaclass=TensorType):
         if not storage.exported:
             run_all()                    # whoever has the address may write; what was recorded before must not see it
         storage.pin()
-        return storage.value.memory.ctypes.data + self.offset * self.spec.dtype.itemsize
+        return storage.device.backend.address(storage.value.memory) + self.offset * self.spec.dtype.itemsize
 
     def __len__(self):
         if self.spec.ndim == 0:

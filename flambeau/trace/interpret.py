@@ -16,15 +16,15 @@ from math import prod
 
 import numpy as np
 
-from ..backends import backend, cpu, library, memory, threads
+from ..backends import cpu, library, memory, reference, threads
 from ..base import dtypes, settings
 from ..base.errors import warn
 from ..base.shapes import contiguous_strides
 from ..base.spec import spec as make_spec
 from ..loops.ir import Access, Expr, Kernel, Pass
 from ..loops.llvm import render
-from .fuse import Fuser, Unfusable, memory as seen_memory
-from .lower import HALVES, TYPE, Graph, cell
+from .fuse import Fuser, memory as seen_memory
+from .lower import HALVES, TYPE, Graph, Unfusable, cell
 from .order import order_of
 from .steps import name_of
 
@@ -39,14 +39,14 @@ _tight: list = []             # whether it was said that there is no room for na
 
 
 def execute(entry, arrays, params, own=False):
-    """What `backends.backend.execute` gives, but with the native executor's bits.
+    """What the reference executor gives, but with the native executor's bits.
 
     Without room for that (LLVM wants tens of megabytes, a body holds more arrays at once than `ref` may) the reference
     is asked, which may do with less: other last digits, said once, are better than no result. Not so where the same
     digits were asked for, with `use_deterministic_algorithms`.
     """
     tight = None
-    if settings.executor != "reference" and _programs.get(entry, False) is not None:
+    if entry.compiles and settings.executor != "reference" and _programs.get(entry, False) is not None:
         try:
             return _run_program(entry, arrays, params)
         except NoProgram:
@@ -63,7 +63,7 @@ def execute(entry, arrays, params, own=False):
         except Exception as error:
             say_mistake(error, entry.op.__name__)
             _programs[entry] = None
-    out = backend.execute(entry, arrays, params, own)
+    out = entry.device.backend.execute(entry, arrays, params, own)
     if tight is not None:
         say_tight(tight)
     return out
@@ -84,12 +84,12 @@ def _run_program(entry, arrays, params):
                 program = _programs[entry] = _program(entry, params)
             if program is None:
                 raise NoProgram
-            if program.nbytes > backend.MUCH and not memory.make_room(program.nbytes):
+            if program.nbytes > reference.MUCH and not memory.make_room(program.nbytes):
                 raise memory.failure(program.nbytes)
             made = program.run(arrays, params)
             theirs, outs = [*arrays, *program.constants], []         # not to be handed out, or not once more
             for array, spec in zip(made, entry.outs, strict=True):
-                outs.append(backend.fit(array, spec, theirs))
+                outs.append(reference.fit(array, spec, theirs))
                 theirs.append(outs[-1])
             return outs
         except MemoryError:
@@ -211,7 +211,7 @@ class Program:
 
 def _number(value, dtype):
     """A number as an array without dimensions."""
-    return np.array(cell(value, dtype), dtype.np)
+    return np.array(cell(value, dtype), dtype.compute)
 
 
 def _program(entry, params):
@@ -513,7 +513,7 @@ def _called(steps, lying, specs, given):
 
     def step(*held):
         read = [_in_memory(node, x) for node, x in zip(nodes, held, strict=True)]
-        made = [backend.blank(spec) for spec in specs]
+        made = [reference.blank(spec) for spec in specs]
         _run(words, len(steps), [*read, *made])
         return given(made)
 

@@ -18,9 +18,9 @@ from ..base.ownership import INPUT, RESULT, counts, owns_memory
 from ..base.spec import spec as make_spec
 from ..loops.ir import verify
 from .buffers import Buffers
-from .fuse import Fuser, Group, Unfusable, memory as seen_memory
+from .fuse import Fuser, Group, memory as seen_memory
 from .interpret import do_without, forget_programs, say_mistake, say_not_compiled, say_tight
-from .lower import TYPE, Graph, Node
+from .lower import TYPE, Graph, Node, Unfusable
 from .nest import Nest
 from .program import Failed, Program, compile_kernels, forget_kernels
 from .record import update

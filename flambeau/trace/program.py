@@ -11,13 +11,13 @@ from array import array
 import numpy as np
 
 from ..backends import cpu, memory, threads
-from ..base.spec import spec as make_spec
+from ..base.spec import CPU, spec as make_spec
 from ..loops.ir import BYTES
 from ..loops.llvm import render
 from .buffers import last_to_fail
-from .fuse import Unfusable, memory as seen_memory
+from .fuse import memory as seen_memory
 from .interpret import execute, say_not_compiled
-from .lower import TYPE, cell
+from .lower import HALVES, TYPE, Unfusable, cell
 from .steps import KernelStep, LibraryStep, ReferenceStep, name_of
 from .value import Value
 
@@ -123,6 +123,7 @@ class Program:
     def __init__(self, steps, buffers, numbers):
         self.numbers = numbers
         self.cells = "".join("d" if d.is_floating_point else "q" for _, _, d in numbers)
+        self.plain = not any(d in HALVES for _, _, d in numbers)      # whether no number is rounded on the way
         self.constants = array("q")
         self.working, self.table_size = buffers.working, buffers.table_size
         self._places(buffers)
@@ -133,7 +134,8 @@ class Program:
         self.inputs, self.outputs, self.takes, self.givens = [], [], [], []
         for b in buffers.all:
             if b.kind == "input":
-                self.inputs.append((b.slot, b.index))
+                if b.spec.device is CPU:          # what stands elsewhere is read by the reference alone
+                    self.inputs.append((b.slot, b.index))
             elif b.kind == "result":
                 if b.taken is None:
                     self.outputs.append((b.slot, b.spec, b.index))
@@ -223,8 +225,10 @@ class Program:
         scalars = array("q")
         if self.cells:
             try:
-                packed = struct.pack(self.cells, *numbers)
+                packed = struct.pack(self.cells, *numbers) if self.plain else None
             except struct.error:                  # a float for an integer, or an integer out of range
+                packed = None
+            if packed is None:
                 packed = struct.pack(self.cells, *[cell(n, d) for n, (_, _, d)
                                                    in zip(numbers, self.numbers, strict=True)])
             scalars.frombytes(packed)
@@ -255,7 +259,9 @@ class Program:
             raise Failed from error
         for number, buffer in call.made:
             arrays[buffer.index] = outs[number]
-            table[buffer.index] = outs[number].__array_interface__["data"][0]
+            device = buffer.spec.device
+            if device is CPU:                                # native steps read there
+                table[buffer.index] = device.backend.address(outs[number])
 
 
 def _place(buffers, node, offset):

@@ -9,7 +9,6 @@ import time
 
 import numpy as np
 
-from ..backends import backend
 from ..backends.memory import explained
 from ..base import settings
 from ..base.locks import in_child, new_lock
@@ -373,21 +372,21 @@ class Trace:
         """Whether nobody but instruction `index` reads its first input, now or later: its buffer may be written."""
         slot = slots[0]
         return self.last[slot] == index and slot not in slots[1:] and only_traced(self.values, self.slots, slot) \
-            and self.values[slot].array.flags.writeable
+            and self.values[slot].may_be_written()
 
     def _update(self, entry, slots, offsets, index):
         """Write a source into a view of the old value: in its own buffer when nobody needs the old one any more."""
         free = self.last[slots[0]] == index and only_traced(self.values, self.slots, slots[0]) \
-            and self.values[slots[0]].array.flags.writeable
+            and self.values[slots[0]].may_be_written()
         old, source = self.values[slots[0]], self.values[slots[1]]
         view, kind = entry.kinds
         incoming = source.look(kind, offsets[1])
-        memory = old.memory
+        memory, backend = old.memory, view.device.backend
         # An interrupt may make us write a second time, so a source that the write changes must not be written over.
-        if not free or (source is old and _overlap(_at(memory, view, offsets[0]), incoming)):
+        if not free or (source is old and backend.overlap(backend.look(memory, view, offsets[0]), incoming)):
             memory = memory.copy()
         if view.numel:
-            _at(memory, view, offsets[0])[...] = incoming
+            backend.look(memory, view, offsets[0])[...] = incoming
         return memory
 
     def __str__(self):
@@ -411,7 +410,7 @@ def execute(entry, arrays, params, own=False):
     """The result arrays of one instruction: with the bits of a plan, or by the reference where that is pinned."""
     global _by_body
     if settings.executor == "reference":
-        return backend.execute(entry, arrays, params, own)
+        return entry.device.backend.execute(entry, arrays, params, own)
     if _by_body is None:
         from .interpret import execute as _by_body  # and with it what compiles, which the reference never needs
     return _by_body(entry, arrays, params, own)
@@ -420,29 +419,14 @@ def execute(entry, arrays, params, own=False):
 _by_body = None
 
 
-def _at(memory, view, offset):
-    """What a tensor of spec `view`, `offset` elements in, sees of `memory`."""
-    if not view.numel:
-        return np.empty(view.shape, view.dtype.np)
-    return np.ndarray(view.shape, view.dtype.np, memory, offset * view.dtype.itemsize, view.np_strides)
-
-
-def _overlap(a, b):
-    """Whether two arrays have a cell in common; said to be so, too, where it is hard to tell."""
-    try:
-        return np.shares_memory(a, b, max_work=10_000)
-    except np.exceptions.TooHardError:
-        return True
-
-
 class update:
     """The instruction of an in-place write into part of a storage; made by `write`, never called."""
 
 
 class _UpdateEntry:
     op, casts, many, template, simple, param_at, wrap, zeros = update, None, False, (0, 1), True, (), None, (0, 0)
-    nbytes = 0
-    __slots__ = ("outs", "kinds")
+    nbytes, rounded = 0, None
+    __slots__ = ("outs", "kinds", "compiles")
 
 
 _updates: dict = {}           # (whole, view, source) → its entry: equal writes are equal instructions
@@ -470,6 +454,7 @@ def write_part(tensor, whole, source):
             _updates.clear()
         entry = _updates[key] = _UpdateEntry()
         entry.outs, entry.kinds = key[:1], key[1:]
+        entry.compiles = whole.device.backend.compiles
     return current().append(entry, (tensor, source), ())
 
 

@@ -14,8 +14,8 @@ import pytest
 
 import flambeau as torch
 from flambeau.backends import machine, memory
-from flambeau.backends.backend import execute
 from flambeau.backends.memory import Block, blank, block, rounded
+from flambeau.backends.reference import execute
 from flambeau.base import dtypes, settings
 from flambeau.base.spec import spec
 from flambeau.tensor import oom

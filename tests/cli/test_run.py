@@ -75,7 +75,7 @@ def test_what_is_missing():
     for use, name, hint in (("script", "torch.jit.load", "state_dict"),
                             ("subclass", "torch.export.ExportedProgram", ""),
                             ("attribute", "torch.export.Dim.AUTO", ""),
-                            ("context", "torch.profiler.ProfilerActivity", ""),
+                            ("context", "torch.profiler.profile", "cProfile"),
                             ("writer", "torch.utils.tensorboard.SummaryWriter", "tensorboardX"),
                             ("process_group", "torch.distributed.TCPStore", "one process"),
                             ("export", "torch.onnx.export", "state_dict")):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import flambeau as torch
-from flambeau.backends.backend import execute
+from flambeau.backends.reference import execute
 from flambeau.base import dtypes, settings, special
 from flambeau.base.op import REQUIRED
 from flambeau.trace.record import current

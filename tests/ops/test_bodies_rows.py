@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import flambeau as torch
-from flambeau.backends.backend import execute
+from flambeau.backends.reference import execute
 from flambeau.base import dtypes, settings
 from flambeau.trace import lower
 from flambeau.trace.record import current

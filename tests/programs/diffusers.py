@@ -1,4 +1,4 @@
-"""diffusers: a small UNet trained on noise and sampled by DDPM, DDIM and other schedulers; an autoencoder; pipelines."""
+"""diffusers: a small UNet trained, and sampled by DDPM, DDIM and other schedulers; an autoencoder; pipelines."""
 import torch
 from diffusers import (
     AutoencoderKL,
@@ -24,9 +24,9 @@ NORMALS = "the noise is drawn by torch.randn, whose normal numbers agree to 1e-5
 
 
 def _unet():
-    return fill(UNet2DModel(sample_size=8, in_channels=3, out_channels=3, layers_per_block=1, block_out_channels=(8, 16),
-                            down_block_types=("DownBlock2D", "AttnDownBlock2D"), norm_num_groups=4,
-                            up_block_types=("AttnUpBlock2D", "UpBlock2D"), attention_head_dim=8), scale=0.7)
+    return fill(UNet2DModel(sample_size=8, layers_per_block=1, block_out_channels=(8, 16), norm_num_groups=4,
+                            down_block_types=("DownBlock2D", "AttnDownBlock2D"), attention_head_dim=8,
+                            up_block_types=("AttnUpBlock2D", "UpBlock2D")), scale=0.7)
 
 
 def trained():

@@ -1,4 +1,4 @@
-"""sentence-transformers: a small encoder made here: embeddings, similarity, search, training, cross encoders, saving."""
+"""sentence-transformers: a small encoder: embeddings, similarity, search, training, cross encoders, saving."""
 import torch
 from sentence_transformers import CrossEncoder, InputExample, SentenceTransformer, losses, models, util
 from tokenizers import Tokenizer, pre_tokenizers, trainers
@@ -54,7 +54,8 @@ def search():
     hits = util.semantic_search(embedded[:2], embedded, top_k=3)
     pairs = util.paraphrase_mining(model, LINES, show_progress_bar=False, top_k=3)
     return {"similarity": model.similarity(embedded, embedded), "dot": util.dot_score(embedded, embedded),
-            "euclidean": util.euclidean_sim(embedded, embedded), "hits": [[hit["corpus_id"] for hit in row] for row in hits],
+            "euclidean": util.euclidean_sim(embedded, embedded),
+            "hits": [[hit["corpus_id"] for hit in row] for row in hits],
             "scores": [[hit["score"] for hit in row] for row in hits], "pairs": [[i, j] for _, i, j in pairs[:5]]}
 
 
@@ -63,8 +64,9 @@ def trained():
     model = _encoder()
     batch = [model.tokenize(LINES[:3]), model.tokenize(LINES[3:])]
     out = {}
-    for loss, labels in ((losses.CosineSimilarityLoss(model), torch.tensor([0.9, 0.1, 0.4])),
-                         (losses.MultipleNegativesRankingLoss(model), None), (losses.CoSENTLoss(model), torch.tensor([0.9, 0.1, 0.4])),
+    likeness = torch.tensor([0.9, 0.1, 0.4])
+    for loss, labels in ((losses.CosineSimilarityLoss(model), likeness), (losses.CoSENTLoss(model), likeness),
+                         (losses.MultipleNegativesRankingLoss(model), None),
                          (losses.ContrastiveLoss(model), torch.tensor([1, 0, 1]))):
         model.zero_grad()
         value = loss([dict(part) for part in batch], labels)

@@ -63,7 +63,8 @@ for module, name in ((torch, "stft"), (torch.nn.functional, "no_such_name"), (to
         getattr(module, name)
     except AttributeError as error:
         assert name in str(error) and "PyTorch has" in str(error) and error.name == name, error
-for line in ("import torch.nothing_like_it", "import torch.nn.nothing_like_it", "import torch._no_such_name", "import torch.export.nothing_like_it",
+for line in ("import torch.nothing_like_it", "import torch.nn.nothing_like_it", "import torch._no_such_name",
+             "import torch.export.nothing_like_it",
              "from torch import no_such_name", "from torch.nn import no_such_name"):
     try:
         exec(line)

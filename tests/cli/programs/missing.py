@@ -1,5 +1,4 @@
 """What is missing says so where it is used, by name. The argument chooses what is used; "all" tries everything."""
-# ruff: noqa: F401
 import sys
 
 import torch
