@@ -1,5 +1,4 @@
 """`torch.futures`: a result that somebody will set, and callbacks for when it is there."""
-
 from typing import Generic, TypeVar
 
 from .base.errors import warn

@@ -38,7 +38,7 @@ def new_lock(finish=False):
 
 
 def new_condition():
-    """A condition to wait for, over such a lock."""
+    """A condition to wait for, over such a lock. Threads that waited for it did not come along to a child."""
     return threading.Condition(new_lock())
 
 
