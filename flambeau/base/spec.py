@@ -216,6 +216,8 @@ def _make(dtype, shape, strides, device):
     s = _interned.get(key)
     if s is not None:
         return s
+    if dtype.np is None:                # see Note [Dtypes of few operations] in dtypes.py
+        raise NotImplementedError(f"{dtype}: {dtypes.FAMILIES[dtype.family]}")
     s = Spec()
     s.dtype, s.shape, s.strides, s.device = dtype, shape, strides, device
     s.ndim, s.numel, s.size = len(shape), shapes.numel(shape), Size(shape)
