@@ -1,8 +1,8 @@
 """`torch.futures`: a result that somebody will set, and callbacks for when it is there."""
-import threading
 from typing import Generic, TypeVar
 
 from .base.errors import warn
+from .base.locks import new_condition, new_lock
 
 __all__ = ["Future", "collect_all", "wait_all"]
 
@@ -21,7 +21,7 @@ class Future(Generic[T]):
     """
 
     def __init__(self, *, devices=None):
-        self._lock = threading.Condition()
+        self._lock = new_condition()
         self._done, self._result, self._error, self._callbacks = False, None, None, []
 
     def done(self):
@@ -96,7 +96,7 @@ def collect_all(futures):
     """A Future of the list `futures`, there when all of them are."""
     futures = list(futures)
     made: Future = Future()
-    lock, left = threading.Lock(), len(futures)
+    lock, left = new_lock(), len(futures)
 
     def one(done):
         nonlocal left

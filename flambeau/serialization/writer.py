@@ -301,8 +301,8 @@ class Writer:
         """The call that makes the plain tensor; or its function, the class `cls`, and its arguments."""
         kind, dtype = tensor.spec, tensor.spec.dtype
         # Two dtypes over one storage: the first names the storage's, each other one is given to its tensor. A storage
-        # of no whole number of elements is one of bytes.
-        whole = tensor._storage.nbytes % dtype.itemsize == 0
+        # of no whole number of elements is one of bytes, and so is one of a dtype that PyTorch has no storage name for.
+        whole = dtype in STORAGE_NAMES and tensor._storage.nbytes % dtype.itemsize == 0
         named = self.types.get(id(tensor._storage), dtype if whole else None)
         same = named is dtype
         self._global("torch._utils", "_rebuild_meta_tensor_no_storage" if kind.device is META

@@ -28,13 +28,13 @@ def item(self):
     if kind.device is META:
         raise RuntimeError("Tensor.item() cannot be called on meta tensors" + who(self))
     found = array_of(self).item()
-    return float(found) if kind.dtype is dtypes.bfloat16 else found
+    return float(found) if kind.dtype.foreign else found
 
 
 def tolist(self):
     """The elements as nested lists of Python numbers; the number itself for a zero-dimensional tensor."""
     array = array_of(self)
-    return (array.astype(np.float32) if self.spec.dtype is dtypes.bfloat16 else array).tolist()
+    return (array.astype(np.float32) if self.spec.dtype.foreign else array).tolist()
 
 
 def scalar(self):
