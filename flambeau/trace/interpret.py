@@ -21,9 +21,8 @@ from ..base.errors import warn
 from ..base.shapes import contiguous_strides
 from ..base.spec import spec as make_spec
 from ..loops.ir import Access, Expr, Kernel, Pass
-from ..loops.llvm import render
 from .fuse import Fuser, Unfusable, memory
-from .look import name_of
+from .look import rendered
 from .lower import HALVES, TYPE, Graph, cell
 from .order import order_of
 
@@ -345,8 +344,7 @@ def _function(word, type, count):
     one = Pass()
     one.stores.append((count, Expr(word, type, tuple(Expr("load", type, (), i) for i in range(count)))))
     kernel.passes.append(one)
-    name = name_of(str(kernel))
-    found = _functions[word, type] = cpu.function(name, render(kernel, name, cpu.target()))
+    found = _functions[word, type] = cpu.function(*rendered(kernel))
     return found
 
 

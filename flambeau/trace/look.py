@@ -54,7 +54,7 @@ class Step:
 
     def _texts(self):
         if isinstance(self.code, Kernel):
-            return [render(self.code, name_of(self.loop), cpu.target())]
+            return [rendered(self.code)[1]]
         return texts_of(self.code)
 
     def __str__(self):
@@ -71,6 +71,8 @@ class Step:
     __repr__ = __str__
 
 
-def name_of(loop):
-    """What the function of a kernel is called."""
-    return "k" + hashlib.sha256(loop.encode()).hexdigest()[:16]
+def rendered(kernel):
+    """(what the function of a kernel is called, its LLVM text); the same for kernels that differ in words alone."""
+    text = render(kernel, "k", cpu.target())
+    name = "k" + hashlib.sha256(text.encode()).hexdigest()[:16]
+    return name, text.replace("@k(", f"@{name}(", 1)

@@ -5,6 +5,11 @@ reference executor between them. It says which buffers it reads, which it alloca
 wants, and where in one block of working memory everything else stands. Plans are cached under the trace's own
 instructions.
 
+Note [Compiled beforehand]: LLVM takes longer over a long trace than the trace takes to run instruction by instruction,
+by the same bodies and with the same bits (interpret.py). So its kernels are compiled in the background; meanwhile it is
+run like that, and the plan waits until they are there. That is for `auto`: a pinned executor, and whoever asks for a
+plan, waits for the compiler.
+
 Note [All or nothing]: until a plan is through, no Value changes, so a failure half-way loses nothing: the trace is
 still there. Memory of dead inputs is written over only by the last stretch, which cannot fail.
 """
@@ -19,13 +24,13 @@ import numpy as np
 from ..backends import cpu, library, memory, threads
 from ..base import settings
 from ..base.errors import warn
+from ..base.locks import new_lock
 from ..base.ownership import INPUT, RESULT, counts, owns_memory
 from ..base.spec import spec as make_spec
 from ..loops.ir import BYTES, verify
-from ..loops.llvm import render
 from .fuse import REDUCING, Fuser, Group, Unfusable, memory as seen_memory, root
 from .interpret import do_without, execute, forget_programs, say_not_compiled
-from .look import Step, name_of
+from .look import Step, rendered
 from .lower import TYPE, Graph, Node, cell
 from .nest import Nest
 from .record import update
@@ -34,12 +39,15 @@ from .value import Value
 SEEN = 4096                   # how many traces are remembered
 LITTLE = 1 << 20              # bytes of results below which a trace has to be seen a few times before it is planned:
 WORTH = 64                    # once, and once more for so many instructions, since long ones take long to compile
-FEW = 1 << 18                 # bytes for each instruction below which it has to be seen once
+FEW = 1 << 20                 # bytes for each instruction below which it has to be seen once
+LONG_TEXT = 1 << 15           # characters of LLVM text that nobody should wait for: some 60 to 180 milliseconds
+BYTES_PER_CHARACTER = 2048    # of results that NumPy makes while LLVM compiles one
 STREAM = 1 << 23              # bytes of a result that is written past the cache
 PIECE = 12_000                # nanoseconds of work that are worth handing to another thread
 _kernels: dict = {}           # text of a kernel → address; None where it could not be compiled
 _plans: dict = {}             # key of a trace → Plan, or False where it is left to the reference
 _sightings: dict = {}         # key of a trace with little data → how often it was run without a plan
+_finishing = new_lock()
 _tight: list = []             # whether it was said that there is no memory to compile with
 
 
@@ -69,7 +77,7 @@ def attempt(trace):
         if plan is None:                                     # next time there may be more memory
             return False
         _plans[key] = plan
-    if plan is False:
+    if plan is False or plan.waiting and not _finished(key, plan):
         return False
     code, values = trace.code, trace.values
 
@@ -97,12 +105,33 @@ def made_for(trace):
     """The plan by which `trace` would run natively now: made where there is none, and not kept."""
     with trace.lock:                                         # nobody runs it meanwhile
         key, wanted, free = _key(trace)
-        return _plans.get(key) or Plan(trace.code, [v and v.spec for v in trace.values], wanted, free)
+        plan = _plans.get(key)
+        if not plan or plan.waiting:
+            plan = Plan(trace.code, [v and v.spec for v in trace.values], wanted, free)
+        return plan
+
+
+def _finished(key, plan):
+    """Whether a plan whose kernels are compiled in the background can run now."""
+    with _finishing:                                         # another thread may have the same trace
+        if not plan.waiting:
+            return True
+        if settings.executor != "native" and not cpu.are_ready(plan.missing):
+            return False
+        try:
+            plan.finish()
+            return True
+        except BaseException as error:                       # it is made anew, by somebody who waits
+            _plans.pop(key, None)
+            if not isinstance(error, (Unfusable, MemoryError)):
+                raise
+            return False
 
 
 def _planned(trace, wanted, free):
+    spare = None if settings.executor == "native" else trace.bytes // BYTES_PER_CHARACTER
     try:
-        return Plan(trace.code, [v and v.spec for v in trace.values], wanted, free)
+        return Plan(trace.code, [v and v.spec for v in trace.values], wanted, free, spare)
     except Unfusable:
         return False
     except MemoryError as error:
@@ -182,9 +211,16 @@ def _avoid(why, graph, code, apart, left):
 
 
 class Plan:
-    """How one trace runs. Built from its instructions, the specs of its slots, and what is wanted and what is free."""
+    """How one trace runs. Built from its instructions, the specs of its slots, and what is wanted and what is free.
 
-    def __init__(self, code, specs, wanted, free):
+    `spare`: so many characters of kernels are compiled while somebody waits, at least; with more than that the plan is
+    left `waiting`, its kernels are compiled in the background, and `finish` makes it ready. None: all are waited for.
+    See Note [Compiled beforehand].
+    """
+
+    waiting = False
+
+    def __init__(self, code, specs, wanted, free, spare=None):
         needed, apart, left = _needed(code, wanted), set(), set()
         self.wanted, self.free, self.specs = wanted, set(free), specs
         while True:
@@ -194,6 +230,11 @@ class Plan:
                 self._live()
                 self._share()
                 self._lay_out()
+                self._name_kernels()
+                if spare is not None and sum(map(len, self.missing.values())) > max(spare, LONG_TEXT):
+                    cpu.prepare(self.missing)
+                    self.waiting = True
+                    return
                 self._compile()
                 break
             except Unfusable as why:
@@ -201,6 +242,13 @@ class Plan:
                     raise
         self._programs()
         self._tidy()
+
+    def finish(self):
+        """Make a plan that was `waiting` ready to run; Unfusable where a kernel could not be compiled."""
+        self._compile()
+        self._programs()
+        self._tidy()
+        self.waiting = False
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
@@ -425,32 +473,33 @@ class Plan:
 
     # --- code -------------------------------------------------------------------------------------------------------
 
-    def _compile(self):
-        """Machine code for every kernel that has none yet; all of them in one go."""
-        missing, self.texts = {}, {}
+    def _name_kernels(self):
+        """The text of every kernel, and {name: LLVM text} of those that have no machine code yet."""
+        self.texts, self.named, self.missing = {}, {}, {}
         for at, step in enumerate(self.steps):
             if step is not None and step[0] in ("native", "copy"):
                 step[2].kernel.streams = self._may_stream(step[2])
-                text = str(step[2].kernel)
-                self.texts[at] = text
-                if text not in _kernels and text not in missing:
-                    missing[text] = step[2].kernel
+                text = self.texts[at] = str(step[2].kernel)
+                if text not in _kernels and text not in self.named:
+                    name, code = rendered(step[2].kernel)
+                    self.named[text] = name
+                    self.missing[name] = code
+
+    def _compile(self):
+        """Machine code for every kernel that has none yet; all of them in one go."""
         try:
             threads.start()                                  # not in the middle of a run
         except cpu.NotCompiled as error:
             say_not_compiled(error, "running several steps")
             raise Unfusable("no native runtime") from error
-        if missing:
-            target = cpu.target()
-            named = {text: name_of(text) for text in missing}
-            texts = {named[text]: render(kernel, named[text], target) for text, kernel in missing.items()}
+        if self.missing:
             try:
-                made = cpu.functions(texts)
+                made = cpu.functions(self.missing)
             except cpu.NotCompiled as error:
-                first = next(text for text, name in named.items() if name in error.failed)
+                first = next(text for text, name in self.named.items() if name in error.failed)
                 say_not_compiled(error, ", ".join(dict.fromkeys(re.findall(r" = (\w+)\.", first))) or "a copy")
-                made = cpu.functions({name: text for name, text in texts.items() if name not in error.failed})
-            for text, name in named.items():
+                made = cpu.functions({name: text for name, text in self.missing.items() if name not in error.failed})
+            for text, name in self.named.items():
                 _kernels[text] = made.get(name)
         for at, text in self.texts.items():
             if _kernels[text] is None:
@@ -528,6 +577,7 @@ class Plan:
         self.steps = self._described()
         self.touched = any(len(s) == 4 for s in self.stretches)
         del self.graph, self.groups, self.of, self.specs, self.texts, self.results, self.slot_of
+        del self.named, self.missing
         if not self.touched:
             del self.buffers
 

@@ -14,7 +14,7 @@ pytest.importorskip("llvmlite")
 
 import flambeau as torch
 from flambeau.backends import cpu, library
-from flambeau.trace import interpret, plan
+from flambeau.trace import interpret, look, plan
 
 CALL = "  call void @nobody_has_this()\n  ret void"
 
@@ -28,7 +28,7 @@ def breaking(monkeypatch):
     """`breaking(op)`: kernels with the word `op` in them cannot be linked."""
     plan.forget()
     monkeypatch.setattr(interpret, "_said", [])
-    real = plan.render
+    real = look.render
 
     def begin(op):
         def render(kernel, name, target):
@@ -36,8 +36,7 @@ def breaking(monkeypatch):
             if not breaks(kernel, op):
                 return text
             return text.replace("  ret void", CALL, 1) + "declare void @nobody_has_this()\n"
-        monkeypatch.setattr(plan, "render", render)
-        monkeypatch.setattr(interpret, "render", render)
+        monkeypatch.setattr(look, "render", render)
     with torch.config.using(executor="native"):
         yield begin
     plan.forget()
@@ -94,15 +93,15 @@ PROGRAM = """
 import warnings
 import flambeau as torch
 from flambeau.backends import cpu
-from flambeau.trace import interpret, plan
-real = plan.render
+from flambeau.trace import interpret, look, plan
+real = look.render
 def render(kernel, name, target):
     text = real(kernel, name, target)
     if BREAK and "sinh." in str(kernel):
         text = text.replace("  ret void", "  call void @nobody_has_this()\\n  ret void", 1)
         text += "declare void @nobody_has_this()\\n"
     return text
-plan.render = interpret.render = render
+look.render = render
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     x = torch.ones(100)
