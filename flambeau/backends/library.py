@@ -43,8 +43,8 @@ from .convolve import convolve, convolve_weight
 from .gemm import Step, gemm
 from .pools import add_rows, add_weighted_rows, drop, max_pool, scan, sum_weighted_rows
 
-__all__ = ["Step", "add_rows", "add_weighted_rows", "ask", "convolve", "convolve_weight", "drop", "gemm", "max_pool", "product", "scan",
-           "sum_weighted_rows"]
+__all__ = ["Step", "add_rows", "add_weighted_rows", "ask", "convolve", "convolve_weight", "drop", "gemm", "max_pool",
+           "product", "scan", "sum_weighted_rows"]
 
 
 def product(dtype, a, b, c):

@@ -64,7 +64,8 @@ def number(given, what):
 
 C_NAMES = {"uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int32_t", "int64": "int64_t",
            "float16": "c10::Half", "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double",
-           "complex64": "c10::complex<float>", "complex128": "c10::complex<double>"}
+           "complex64": "c10::complex<float>", "complex128": "c10::complex<double>",
+           **{d.name: f"{d.name}_t" if d.category == 1 else f"c10::{d.cname}" for d in dtypes.ALL if d.family}}
 
 
 # Note [A number enters a dtype]: Python's numbers are wide, a tensor's elements are not. `fits` says which number may
@@ -95,6 +96,13 @@ def fits(number, dtype):
         if dtype.is_complex:
             return fits(number.real, dtype.to_real()) and fits(number.imag, dtype.to_real())
         return number.imag == 0 and fits(number.real, dtype)
+    if dtype.family == "float8":
+        if not math.isfinite(number):
+            return dtype is dtypes.float8_e5m2 or number != number
+        limits = dtypes.finfo(dtype)
+        if dtype is dtypes.float8_e8m0fnu and number.__class__ is not float:       # it drops the sign of whole numbers
+            return abs(number) <= limits.max
+        return limits.min <= number <= limits.max
     if dtype.category >= 2:
         return abs(number) <= 65504 or not math.isfinite(number) or abs(number) <= dtypes.finfo(dtype).max
     info = np.iinfo(dtype.np)
@@ -163,7 +171,7 @@ def as_scalar(number, dtype):
     if isinstance(number, int) and not -2**63 <= number < 2**63:
         number = float(number)
     with np.errstate(over="ignore"):
-        return np.asarray(number).astype(dtype.np)[()]
+        return dtypes.as_dtype(np.asarray(number), dtype)[()]
 
 
 def asked(tensor, requires_grad):

@@ -10,6 +10,7 @@ from ..base.errors import line_of
 from ..trace import record
 from ..trace.value import Storage, Value
 from .messages import called_as
+from .own import fields
 from .tensor import Tensor
 
 Line = namedtuple("Line", "line nbytes count largest")
@@ -63,7 +64,7 @@ def _alive():
             wanted[kind] = next((found[base] for base in found if issubclass(kind, base)), None)
         if wanted[kind] is not None:
             wanted[kind].append(thing)
-    return [t for t in found[Tensor] if "_storage" in vars(t)], found[Node], found[Storage], found[Value]
+    return [t for t in found[Tensor] if "_storage" in fields(t)], found[Node], found[Storage], found[Value]
 
 
 def _once(seen, value, line, kind=None):

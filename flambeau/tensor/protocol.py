@@ -16,11 +16,6 @@ from .printing import PLAIN, format_tensor, format_with_spec, kept_positions
 from .tensor import Tensor
 from .write import before_write, put
 
-# Attributes that are ours; whatever else stands in a tensor's __dict__ is the user's own and travels with it.
-OURS = {"_storage", "spec", "offset", "site", *(name for name in vars(Tensor) if name.startswith("_")
-                                                and not name.startswith("__"))}
-
-
 # --- numbers --------------------------------------------------
 
 
@@ -33,13 +28,13 @@ def item(self):
     if kind.device is META:
         raise RuntimeError("Tensor.item() cannot be called on meta tensors" + who(self))
     found = array_of(self).item()
-    return float(found) if kind.dtype is dtypes.bfloat16 else found
+    return float(found) if kind.dtype.foreign else found
 
 
 def tolist(self):
     """The elements as nested lists of Python numbers; the number itself for a zero-dimensional tensor."""
     array = array_of(self)
-    return (array.astype(np.float32) if self.spec.dtype is dtypes.bfloat16 else array).tolist()
+    return (array.astype(np.float32) if self.spec.dtype.foreign else array).tolist()
 
 
 def scalar(self):
@@ -175,17 +170,12 @@ def rebuild(cls, cell, dtype, shape, strides, offset, device, requires_grad, sta
     return made
 
 
-def own_state(self):
-    """What the user hung on the tensor."""
-    return {name: held for name, held in vars(self).items() if name not in OURS}
-
-
 def reduce(self, protocol):
     """How to pickle: the storage by itself, so that tensors that share it still do afterwards."""
     if self._leaf_hooks or self._post_hooks:
         warn("backward hooks of a tensor are not pickled")
     kind, cls = self.spec, type(self)
-    state = own_state(self)
+    state = dict(vars(self))                      # what the user hung on it travels with it
     if hasattr(cls, "__getstate__") and cls.__getstate__ is not object.__getstate__:
         state = self.__getstate__()
     return rebuild, (cls, self._storage, kind.dtype, tuple(kind.shape), kind.strides, self.offset, kind.device,
@@ -219,8 +209,7 @@ def deep(self, memo):
     memo[id(self)] = made
     if self._grad is not None:
         made._grad = deepcopy(self._grad, memo)
-    for name, held in own_state(self).items():
-        vars(made)[name] = deepcopy(held, memo)
+    vars(made).update((name, deepcopy(held, memo)) for name, held in vars(self).items())
     return made
 
 

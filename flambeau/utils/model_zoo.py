@@ -1,4 +1,4 @@
-"""`torch.utils.model_zoo`: `torch.hub.load_state_dict_from_url` under its older name, and torchvision's progress bar."""
+"""`torch.utils.model_zoo`: `torch.hub.load_state_dict_from_url` by its older name, and torchvision's progress bar."""
 import sys
 
 from ..hub import _show, load_state_dict_from_url as load_url

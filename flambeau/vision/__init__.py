@@ -9,8 +9,7 @@ from . import boxes, deform, images, regions
 
 
 def no_quantized_tensors(*args):
-    raise NotImplementedError("qnms, qroi_align: Flambeau has no quantized tensors; dequantize() them first, where they were "
-                              "made")
+    raise NotImplementedError("qnms, qroi_align: Flambeau has no quantized tensors; dequantize() where they are made")
 
 
 def no_cuda():
@@ -23,6 +22,7 @@ SIZES = "SymInt batch_size, SymInt channels, SymInt height, SymInt width"
 CONVOLVED = ("Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt stride_h, SymInt stride_w, "
              "SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, SymInt offset_groups, "
              "bool use_mask")
+DECODED = "Tensor data, int mode, bool apply_exif_orientation=False"
 
 # library → [(schema, function)]; see load_library in _ops.py
 OPERATORS = {
@@ -48,15 +48,16 @@ OPERATORS = {
         (f"torchvision::_deform_conv2d_backward(Tensor grad, {CONVOLVED}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
          deform._deform_conv2d_backward),
         ("torchvision::qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor", no_quantized_tensors),
-        ("torchvision::qroi_align(Tensor input, Tensor rois, float input_scale, int input_zero_point, float rois_scale, "
-         f"int rois_zero_point, {POOLED}, int sampling_ratio, bool aligned) -> Tensor", no_quantized_tensors),
+        ("torchvision::qroi_align(Tensor input, Tensor rois, float input_scale, int input_zero_point, "
+         f"float rois_scale, int rois_zero_point, {POOLED}, int sampling_ratio, bool aligned) -> Tensor",
+         no_quantized_tensors),
     ],
     "image": [
         ("image::read_file(str filename) -> Tensor", images.read_file),
         ("image::write_file(str filename, Tensor data) -> ()", images.write_file),
-        ("image::decode_image(Tensor data, int mode, bool apply_exif_orientation=False) -> Tensor", images.decode_image),
-        ("image::decode_png(Tensor data, int mode, bool apply_exif_orientation=False) -> Tensor", images.decode_png),
-        ("image::decode_jpeg(Tensor data, int mode, bool apply_exif_orientation=False) -> Tensor", images.decode_jpeg),
+        (f"image::decode_image({DECODED}) -> Tensor", images.decode_image),
+        (f"image::decode_png({DECODED}) -> Tensor", images.decode_png),
+        (f"image::decode_jpeg({DECODED}) -> Tensor", images.decode_jpeg),
         ("image::decode_webp(Tensor encoded_data, int mode) -> Tensor", images.decode_webp),
         ("image::decode_gif(Tensor encoded_data) -> Tensor", images.decode_gif),
         ("image::encode_png(Tensor data, int compression_level) -> Tensor", images.encode_png),

@@ -64,24 +64,23 @@ def overlapping(xp, these, areas, others, other_areas, threshold):
         together = areas[:, None] + other_areas
         together -= shared
         shared /= together
-        return shared.astype(xp.float64, copy=False) > threshold if shared.dtype != xp.float32 else \
-            above(xp, shared, threshold)
+        return above(xp, shared, threshold)
 
 
 def above(xp, values, threshold):
-    """Whether single `values` exceed a double `threshold`, without widening them."""
-    bound = xp.float32(threshold)
+    """Whether `values` exceed a `threshold` in double precision, without widening them."""
+    bound = values.dtype.type(threshold)
     return values >= bound if float(bound) > threshold else values > bound
 
 
 def box_iou_rotated(boxes1, boxes2):
     """The shared part of the area of each two boxes (centre x, centre y, width, height, degrees), [N, M]."""
     for name, boxes in (("boxes1", boxes1), ("boxes2", boxes2)):
-        need(boxes.dim() == 2 and boxes.shape[1] == 5, f"{name} should have shape ({'N' if name == 'boxes1' else 'M'}, 5), "
-                                                       f"got {list(boxes.shape)}")
+        need(boxes.dim() == 2 and boxes.shape[1] == 5, f"{name} should have shape (N, 5), got {list(boxes.shape)}")
         need(boxes.dtype in (dtypes.float32, dtypes.float64), f"\"box_iou_rotated_cpu\" not implemented for "
                                                               f"'{boxes.dtype.cname}'", NotImplementedError)
-    need(boxes1.dtype is boxes2.dtype, f"boxes1 and boxes2 must have the same dtype, got {boxes1.dtype} and {boxes2.dtype}")
+    need(boxes1.dtype is boxes2.dtype, "boxes1 and boxes2 must have the same dtype, got "
+                                       f"{boxes1.dtype} and {boxes2.dtype}")
     return _turned_iou(boxes1.detach(), boxes2.detach())
 
 
@@ -143,7 +142,9 @@ def common_area(xp, a, b):
         along_b = cross(between, side_a[..., :, None, :]) / slope
         crossing = a[..., :, None, :] + along_a[..., None] * side_a[..., :, None, :]
     near = 1e-5
-    crosses = (xp.abs(slope) > 1e-14) & (along_a > -near) & (along_a < 1 + near) & (along_b > -near) & (along_b < 1 + near)
+    crosses = xp.abs(slope) > 1e-14
+    for along in (along_a, along_b):
+        crosses = crosses & (along > -near) & (along < 1 + near)
     flat = (*a.shape[:-2], 16)
     points = xp.concatenate([crossing.reshape(*flat, 2), a, b], -2)
     counts = xp.concatenate([crosses.reshape(flat), inside(xp, a, b, near), inside(xp, b, a, near)], -1)

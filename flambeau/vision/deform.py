@@ -1,7 +1,7 @@
 """`deform_conv2d`: a convolution whose kernel reads where `offset` moves its taps, between the pixels.
 
 The pixels around each tap are rows of a table (see rows.py), and their weights are differentiable functions of the
-offsets. So the columns that a convolution multiplies with its kernel are one `weighted_rows`, and every gradient follows.
+offsets. So the columns that a convolution multiplies with its kernel are one `weighted_rows`, and gradients follow.
 """
 from ..autograd.engine import grad as gradient
 from ..autograd.modes import enable_grad
@@ -12,10 +12,10 @@ from .rows import weighted_rows
 
 def deform_conv2d(input, weight, offset, mask, bias, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups,
                   offset_groups, use_mask):
-    """`input` [B, C, H, W] convolved by `weight`, each tap moved by its (y, x) in `offset`, and times its `mask` if used.
+    """`input` [B, C, H, W] convolved by `weight`, each tap moved by its (y, x) in `offset`, and times its `mask`.
 
-    `offset` is [B, 2 * offset_groups * kernel pixels, out_h, out_w] and `mask` half as deep; each group of offsets moves the
-    taps for its share of the channels.
+    `offset` is [B, 2 * offset_groups * kernel pixels, out_h, out_w] and `mask`, if used, half as deep; each group of
+    offsets moves the taps for its share of the channels.
     """
     check(input, weight, offset, mask, (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w), groups,
           offset_groups, use_mask)
@@ -55,7 +55,7 @@ def deform_conv2d(input, weight, offset, mask, bias, stride_h, stride_w, pad_h, 
 
 
 def neighbours(place, size):
-    """(index, weight) of the pixel before each `place` along an axis and of the one after it; none outside of the map."""
+    """(index, weight) of the pixel before each `place` along an axis and of the one after it; outside is none."""
     low = place.detach().floor()
     above = place - low
     for at, share in ((low, 1 - above), (low + 1, above)):
@@ -93,11 +93,11 @@ def check(input, weight, offset, mask, stride, padding, dilation, groups, offset
                 for n, p, d, k, s in zip(size, padding, dilation, kernel, stride, strict=True))
     need(offset.shape[1] == offset_groups * 2 * taps, f"offset.shape[1] is not valid: got: {offset.shape[1]} expected: "
                                                       f"{offset_groups * 2 * taps}")
-    need(offset.shape[0] == input.shape[0], f"invalid batch size of offset: {offset.shape[0]} for {input.shape[0]} images")
+    need(offset.shape[0] == len(input), f"invalid batch size of offset: {offset.shape[0]} for {len(input)} images")
     need(tuple(offset.shape[2:]) == out, f"offset output dims: {tuple(offset.shape[2:])} - computed output dims: {out}")
     if use_mask:
         need(mask.shape[1] == offset_groups * taps, f"mask.shape[1] is not valid: got: {mask.shape[1]} expected: "
                                                     f"{offset_groups * taps}")
-        need(mask.shape[0] == input.shape[0], f"invalid batch size of mask: {mask.shape[0]} for {input.shape[0]} images")
+        need(mask.shape[0] == len(input), f"invalid batch size of mask: {mask.shape[0]} for {len(input)} images")
         need(tuple(mask.shape[2:]) == out, f"mask output dims: {tuple(mask.shape[2:])} - computed output dims: {out}")
     need(min(out) > 0, f"Calculated output size too small - out_h: {out[0]} out_w: {out[1]}")

@@ -1,7 +1,7 @@
 """Pictures in files: PNG, JPEG, WebP and GIF, read and written through Pillow.
 
-Pillow is a package of its own (`pip install pillow`), and is imported when one of these is called. A picture is a uint8 tensor
-[channels, height, width].
+Pillow is a package of its own (`pip install pillow`), and is imported when one of these is called. A picture is a
+tensor of uint8, [channels, height, width].
 """
 import importlib
 import io
@@ -22,8 +22,7 @@ def pillow(part="Image"):
     try:
         return importlib.import_module(f"PIL.{part}")
     except ImportError as e:
-        raise ImportError("pictures are decoded and encoded through Pillow, which is not installed: pip install pillow") \
-            from e
+        raise ImportError("pictures go through Pillow, which is not installed: pip install pillow") from e
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -70,8 +69,8 @@ def decode_image(data, mode, apply_exif_orientation=False):
         return decode_gif(data)
     if head[:4] == b"RIFF" and head[8:15] == b"WEBPVP8":
         return decode_webp(data, mode)
-    raise RuntimeError("Unsupported image file. Only jpeg, png, webp and gif are currently supported. For avif and heic "
-                       "format, please rely on `decode_avif` and `decode_heic` directly.")
+    raise RuntimeError("Unsupported image file. Only jpeg, png, webp and gif are currently supported. For avif and "
+                       "heic format, please rely on `decode_avif` and `decode_heic` directly.")
 
 
 def opened(data, form):
@@ -112,8 +111,8 @@ def decode_png(data, mode, apply_exif_orientation=False):
     deep = image.mode.startswith("I") or image.info.get("bitdepth") == 16 or png_depth(data) == 16
     if deep:
         if not image.mode.startswith("I"):
-            raise NotImplementedError("a PNG with 16 bits for each of several channels cannot be read: Pillow makes 8 bits "
-                                      "of them; save it in gray, or with 8 bits")
+            raise NotImplementedError("a PNG with 16 bits for each of several channels cannot be read: Pillow makes "
+                                      "8 bits of them; save it in gray, or with 8 bits")
         need(mode in (UNCHANGED, GRAY), f"a gray PNG of 16 bits can be read unchanged or as GRAY, got mode {mode}",
              NotImplementedError)
         return result(pixels(upright(image, apply_exif_orientation)).astype(np.uint16))

@@ -1,14 +1,15 @@
 """Regions of feature maps brought to one size: `roi_align`, `roi_pool`, and the position-sensitive forms of both.
 
 A region is a row of `rois`: the number of an image and a box (x1, y1, x2, y2), which `spatial_scale` brings to the
-pixels of the feature map. It is cut into `pooled_height` by `pooled_width` bins. Each bin's value is the mean of bilinear
-samples in it (align), or the largest element or the mean of the pixels it covers (pool). The position-sensitive forms
-have a set of channels for every bin, and each bin reads its own.
+pixels of the feature map. It is cut into `pooled_height` by `pooled_width` bins. Each bin's value is the mean of
+bilinear samples in it (align), or the largest element or the mean of the pixels it covers (pool). The
+position-sensitive forms have a set of channels for every bin, and each bin reads its own.
 
 The samples of a bin are pixels with weights. These are the product of weights along y and along x, which are worked out
 for one axis at a time; `weighted_rows` does the rest.
 """
 import functools
+import math
 
 import numpy as np
 
@@ -44,7 +45,8 @@ def samples(xp, start, length, bins, grid, most, size):
     share = counts / xp.maximum(number, 1).astype(start.dtype)
     index = xp.stack([low, xp.minimum(low + 1, size - 1)], -1).astype(xp.int64)
     weight = xp.stack([(1 - above) * share, above * share], -1)
-    return index.reshape(*index.shape[:2], -1), weight.reshape(*weight.shape[:2], -1).astype(start.dtype)
+    shape = (len(start), bins, 2 * most)
+    return index.reshape(shape), weight.reshape(shape).astype(start.dtype)
 
 
 def covered(xp, start, stop, most):
@@ -56,17 +58,21 @@ def covered(xp, start, stop, most):
 
 def combined(xp, y, x, image, height, width):
     """The index [regions * bins_h * bins_w, taps_h * taps_w] of every pair of pixels of a row and of a column."""
-    index = (image[:, None, None] * height + y)[:, :, None, :, None] * width + x[:, None, :, None, :]
-    return index.reshape(-1, y.shape[2] * x.shape[2])
+    return in_rows((image[:, None, None] * height + y)[:, :, None, :, None] * width + x[:, None, :, None, :])
 
 
 def products(y, x):
     """The products of weights along y and along x, in the order of `combined`."""
-    return (y[:, :, None, :, None] * x[:, None, :, None, :]).reshape(-1, y.shape[2] * x.shape[2])
+    return in_rows(y[:, :, None, :, None] * x[:, None, :, None, :])
+
+
+def in_rows(paired):
+    """[regions, bins_h, bins_w, taps_h, taps_w] with a row for each bin."""
+    return paired.reshape(math.prod(paired.shape[:3]), math.prod(paired.shape[3:]))
 
 
 def grid_of(xp, length, bins, ratio):
-    """How many samples each bin of a region has along an axis: `ratio`, or one for each pixel if that is not positive."""
+    """How many samples each bin of a region has along an axis: `ratio`; one for each pixel if that is not positive."""
     if ratio > 0:
         return xp.full(length.shape, ratio)
     return xp.maximum(xp.ceil(length / bins), 0).astype(xp.int64)
@@ -108,16 +114,16 @@ class _samples(Op):
 
     forms = ""
 
-    def meta(rois, images, height, width, scale, bins, ratio, taps, shift, least):
-        shape = (rois.shape[0] * bins[0] * bins[1], taps[0] * taps[1])
+    def meta(rois, images, height, width, scale, bins, ratio, most, shift, least):
+        shape = (rois.shape[0] * bins[0] * bins[1], 4 * most[0] * most[1])
         return spec(dtypes.int64, shape, None, rois.device), spec(rois.dtype, shape, None, rois.device)
 
     def verify(rois, images): images_within(rois, images)
 
-    def ref(xp, rois, images, height, width, scale, bins, ratio, taps, shift, least):
+    def ref(xp, rois, images, height, width, scale, bins, ratio, most, shift, least):
         boxes = aligned_box(xp, rois, scale, shift, least)
-        (y, weight_y), (x, weight_x) = (samples(xp, start, length, n, grid_of(xp, length, n, ratio), t // 2, size)
-                                        for (start, length), n, t, size in zip(boxes, bins, taps, (height, width)))
+        (y, weight_y), (x, weight_x) = (samples(xp, start, length, n, grid_of(xp, length, n, ratio), m, size)
+                                        for (start, length), n, m, size in zip(boxes, bins, most, (height, width)))
         return combined(xp, y, x, rois[:, 0].astype(xp.int64), height, width), products(weight_y, weight_x)
 
 
@@ -149,14 +155,15 @@ def mean_bins(xp, rois, scale, bins, sizes):
 # --- taking them ------------------------------------------------------------------------------------------------------
 
 
-def parts_of(taps, bins):
-    """The numbers of regions (None: all, in order), in parts that name not too many pixels, and the most taps of each.
+def parts_of(counts, each):
+    """The numbers of regions (None: all, in order), in parts that name not too many pixels, and the most of each part.
 
-    `taps` are those of a bin of each region along y and along x. Regions of like sizes go together.
+    `counts` are what a bin of each region has along y and along x; each pair of them makes `each` pixels. Regions of
+    like sizes go together.
     """
-    tall, wide = (np.maximum(t, 1) for t in taps)
+    tall, wide = (np.maximum(n, 1) for n in counts)
     most = int(tall.max(initial=1)), int(wide.max(initial=1))
-    fit = max(1, TAPS_AT_ONCE // (bins[0] * bins[1]))
+    fit = max(1, TAPS_AT_ONCE // each)
     if len(tall) * most[0] * most[1] <= fit:
         return [(None, most)]
     order = np.lexsort((wide, tall))
@@ -178,19 +185,20 @@ def array_of(rois):
 def sampled_parts(rois, shape, scale, bins, ratio, shift, least):
     """(numbers of regions, index, weight) of the samples of `roi_align`, part by part."""
     if ratio > 0:
-        taps = [np.full(rois.shape[0], 2 * ratio)] * 2
+        grid = [np.full(rois.shape[0], ratio)] * 2
     else:
-        taps = [2 * grid_of(np, length, n, ratio)
+        grid = [grid_of(np, length, n, ratio)
                 for (_, length), n in zip(aligned_box(np, array_of(rois), scale, shift, least), bins)]
-    for some, most in parts_of(taps, bins):
-        yield some, *_samples(rois if some is None else rois[some], shape[0], *shape[2:], scale, bins, ratio, most, shift,
+    for some, most in parts_of(grid, 4 * bins[0] * bins[1]):                # a sample lies between four pixels
+        yield some, *_samples(rois if some is None else rois[some], shape[0], *shape[2:], scale, bins, ratio, most,
+                              shift,
                               least)
 
 
 def covered_parts(rois, shape, scale, bins):
     """(numbers of regions, index, weight) of the pixels of `ps_roi_pool`, part by part."""
     taps = [(stop - start).max(1, initial=0) for start, stop in mean_bins(np, array_of(rois), scale, bins, shape[2:])]
-    for some, most in parts_of(taps, bins):
+    for some, most in parts_of(taps, bins[0] * bins[1]):
         yield some, *_covered(rois if some is None else rois[some], shape[0], *shape[2:], scale, bins, most)
 
 
@@ -226,8 +234,8 @@ def spread(g, parts, rows):
 def check(name, first, tensor, rois):
     """Refuse regions in another form than [K, 5], and two dtypes."""
     need(rois.dim() == 2 and rois.shape[1] == 5, f"rois must have shape as Tensor[K, 5], got {list(rois.shape)}")
-    need(tensor.dtype is rois.dtype, f"Expected tensor for '{first}' to have the same type as tensor for 'rois'; but type "
-         f"{tensor.dtype} does not equal {rois.dtype} (while checking arguments for {name})")
+    need(tensor.dtype is rois.dtype, f"Expected tensor for '{first}' to have the same type as tensor for 'rois'; but "
+         f"type {tensor.dtype} does not equal {rois.dtype} (while checking arguments for {name})")
     need(tensor.dtype.is_floating_point, f"\"{name}\" not implemented for '{tensor.dtype.cname}'", NotImplementedError)
 
 
@@ -260,8 +268,9 @@ def box_rule(aligned):
 def roi_align(input, rois, spatial_scale, pooled_height, pooled_width, sampling_ratio, aligned):
     """The means of bilinear samples in the bins of each region, [K, C, pooled_height, pooled_width].
 
-    Each bin has `sampling_ratio` samples along each axis, or if that is not positive one for each pixel. `aligned` shifts
-    boxes by half a pixel, so that pixels have their centres at whole numbers; without, a box is at least a pixel large.
+    Each bin has `sampling_ratio` samples along each axis, or if that is not positive one for each pixel. `aligned`
+    shifts boxes by half a pixel, so that pixels have their centres at whole numbers; without, a box is at least a pixel
+    large.
     """
     bins = pooled_height, pooled_width
     parts = sampled_parts(rois, input.shape, spatial_scale, bins, sampling_ratio, *box_rule(aligned))
@@ -385,9 +394,9 @@ class _largest(Op):
             found = top > LEAST
             empty = ~counts.any(1)[:, None]
             value = xp.where(found, top, xp.where(empty, 0, LEAST))
-            out[some] = value.reshape(len(some), -1, channels)
+            out[some] = value.reshape(len(some), bins[0] * bins[1], channels)
             chosen = xp.where(found, xp.take_along_axis(pixel, best, 1), -1)
-            place[some] = chosen.reshape(len(some), -1, channels)
+            place[some] = chosen.reshape(len(some), bins[0] * bins[1], channels)
         shape = (len(rois), *bins, channels)
         return xp.moveaxis(out.reshape(shape), 3, 1), xp.moveaxis(place.reshape(shape), 3, 1)
 

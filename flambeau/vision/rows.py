@@ -34,7 +34,7 @@ class weighted_rows(Op):
 
 
 class spread_rows(Op):
-    """A table of `rows` rows to which each row of `input`, times its row of `weight`, is added at its row of `index`."""
+    """Zeros of `rows` rows with each row of `input`, times its row of `weight`, added at its row of `index`."""
 
     forms = ""
 

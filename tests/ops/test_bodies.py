@@ -253,6 +253,8 @@ def number(value, dtype):
 def run_body(made, entry, args, arrays):
     """The results of an operation's body, as arrays of its specs; NotImplemented where it leaves the case to `ref`."""
     op = entry.op
+    half, slots, places = entry.rounded or (None, (), ())    # operands that are 16-bit floats before they are widened
+    arrays = [a.astype(half.np) if slot in slots else a for slot, a in enumerate(arrays)]
     casts = entry.casts or [a.dtype for a in arrays]
     given = [Numbers(a.astype(c), dtypes.from_numpy(c)) for a, c in zip(arrays, casts, strict=True)]
     if op.pointwise:
@@ -264,7 +266,7 @@ def run_body(made, entry, args, arrays):
         if isinstance(a, torch.Tensor):
             a = left.pop(0)
         elif a.__class__ in (bool, int, float) and (op.pointwise or op.scalar_at[at]):
-            a = number(a, compute)
+            a = number(float(half.np.type(a)) if at in places else a, compute)
         argv.append(a)
     n = op.n_positional
     made = op.body(k, *argv[:n], **dict(zip(op.kwonly, argv[n:], strict=True)))

@@ -1,4 +1,4 @@
-"""torchvision: transforms, datasets, classification, detection and segmentation, operators, files, feature extraction."""
+"""torchvision: transforms, datasets, models of all kinds, operators, pictures in files, feature extraction."""
 import io
 from pathlib import Path
 
@@ -69,9 +69,11 @@ def transforms_of_tensors():
     found["batch"] = _all(v2.functional.resize(two, 20, antialias=True))
     for name, change in {
             "affine": v2.RandomAffine(15, (0.1, 0.1), (0.8, 1.2), 5), "perspective": v2.RandomPerspective(p=1.0),
-            "blur": v2.GaussianBlur(5), "sharp": v2.RandomAdjustSharpness(2, p=1.0), "solar": v2.RandomSolarize(128, p=1.0),
+            "blur": v2.GaussianBlur(5), "sharp": v2.RandomAdjustSharpness(2, p=1.0), "solar": v2.RandomSolarize(0.5,
+                                                                                                                p=1.0),
             "posters": v2.RandomPosterize(3, p=1.0), "contrast": v2.RandomAutocontrast(p=1.0),
-            "equal": v2.RandomEqualize(p=1.0), "jitter": v2.ColorJitter(0.3, 0.3, 0.3, 0.2), "elastic": v2.ElasticTransform(),
+            "equal": v2.RandomEqualize(p=1.0), "jitter": v2.ColorJitter(0.3, 0.3, 0.3, 0.2),
+            "elastic": v2.ElasticTransform(),
             "crop": v2.RandomResizedCrop(24, antialias=True), "turned": v2.RandomRotation(30, expand=True)}.items():
         seen = change(x)
         found[name] = {"shape": list(seen.shape), "mean": seen.double().mean().item()}
@@ -83,14 +85,17 @@ def boxes_and_masks():
     """Transforms of version 2 move boxes, masks and pictures together."""
     boxes = tv_tensors.BoundingBoxes([[3, 4, 20, 30], [10, 2, 45, 33]], format="XYXY", canvas_size=(37, 50))
     target = {"boxes": boxes, "masks": tv_tensors.Mask(_bytes()[:2] > 120), "labels": torch.tensor([1, 2])}
-    change = v2.Compose([v2.ToImage(), v2.RandomHorizontalFlip(1.0), v2.RandomIoUCrop(), v2.Resize((30, 30), antialias=True),
+    change = v2.Compose([v2.ToImage(), v2.RandomHorizontalFlip(1.0), v2.RandomIoUCrop(), v2.Resize((30, 30),
+                                                                                                   antialias=True),
                          v2.SanitizeBoundingBoxes(), v2.ToDtype(torch.float32, scale=True)])
     image, moved = change(_pil(), target)
     mixed, labels = v2.MixUp(num_classes=4)(torch.stack([_bytes(seed=n) / 255 for n in range(4)]), torch.arange(4))
     return {"image": image, "boxes": moved["boxes"], "masks": moved["masks"].sum((1, 2)), "labels": moved["labels"],
-            "format": str(moved["boxes"].format), "canvas": list(moved["boxes"].canvas_size), "kind": type(image).__name__,
+            "format": str(moved["boxes"].format), "canvas": list(moved["boxes"].canvas_size),
+            "kind": type(image).__name__,
             "mixed": mixed, "mixed labels": labels,
-            "converted": v2.functional.convert_bounding_box_format(boxes, new_format=tv_tensors.BoundingBoxFormat.CXCYWH)}
+            "converted": v2.functional.convert_bounding_box_format(boxes,
+                                                                   new_format=tv_tensors.BoundingBoxFormat.CXCYWH)}
 
 
 def data():
@@ -109,8 +114,21 @@ def data():
 
 def files():
     """Pictures are encoded, written, read and decoded."""
-    from torchvision.io import (ImageReadMode, decode_gif, decode_image, decode_jpeg, decode_png, decode_webp, encode_jpeg,
-                                encode_png, read_file, read_image, write_file, write_jpeg, write_png)
+    from torchvision.io import (
+        ImageReadMode,
+        decode_gif,
+        decode_image,
+        decode_jpeg,
+        decode_png,
+        decode_webp,
+        encode_jpeg,
+        encode_png,
+        read_file,
+        read_image,
+        write_file,
+        write_jpeg,
+        write_png,
+    )
     x = _bytes()
     write_png(x, "x.png")
     write_jpeg(x, "x.jpg", quality=90)
@@ -136,7 +154,8 @@ def drawing():
     boxes = torch.tensor([[3, 4, 20, 30], [10, 2, 45, 33]])
     utils.save_image(x / 255, "grid.png", nrow=3)
     points = torch.tensor([[[5.0, 6.0], [20.0, 21.0]]])
-    return {"grid": _all(utils.make_grid(x, nrow=2)), "scaled": utils.make_grid(x.float(), normalize=True, pad_value=0.5),
+    return {"grid": _all(utils.make_grid(x, nrow=2)), "scaled": utils.make_grid(x.float(), normalize=True,
+                                                                                pad_value=0.5),
             "saved": _all(Image.open("grid.png")),
             "boxes": _all(utils.draw_bounding_boxes(x[0], boxes, colors=["red", "#00ff00"], width=2)),
             "masks": _all(utils.draw_segmentation_masks(x[0], x[0] > 150, alpha=0.6, colors=["red", "blue", "green"])),
@@ -160,7 +179,8 @@ def _classified(model, size=64, classes=None):
     loss = F.cross_entropy(out, torch.tensor([1, 2]))
     loss.backward()
     norms = [g for g in gradients(model).values() if g is not None]
-    return {"logits": seen, "loss": loss, "gradients": [norms[0], norms[len(norms) // 2], norms[-1]], "count": len(norms)}
+    return {"logits": seen, "loss": loss, "gradients": [norms[0], norms[len(norms) // 2], norms[-1]],
+            "count": len(norms)}
 
 
 def _small(build, **options):
@@ -172,8 +192,10 @@ DEEP = "deep nets magnify the order of sums"
 
 @tolerance(2e-3, DEEP)
 def residual_nets():
-    """resnet18, and one with a dilated, wide bottleneck."""
-    return {"resnet18": _small(models.resnet18), "wide": _small(models.wide_resnet50_2)}
+    """resnet18, and resnext blocks with dilations."""
+    grouped = models.ResNet(models.resnet.Bottleneck, [1, 1, 1, 1], num_classes=7, groups=4, width_per_group=8,
+                            replace_stride_with_dilation=[False, True, True])
+    return {"resnet18": _small(models.resnet18), "grouped": _classified(grouped)}
 
 
 @tolerance(2e-3, DEEP)
@@ -191,9 +213,16 @@ def dense_nets():
 
 @tolerance(2e-3, DEEP)
 def transformers():
-    """A small vision transformer, swin_t, convnext_tiny."""
+    """A vision transformer, swin transformers of both versions and a convnext, small ones."""
     vit = models.VisionTransformer(64, 16, 2, 4, 48, 96, num_classes=7)
-    return {"vit": _classified(vit), "swin": _small(models.swin_t), "convnext": _small(models.convnext_tiny)}
+    swin = models.SwinTransformer([4, 4], 24, [2, 2], [2, 4], [4, 4], num_classes=7)
+    second = models.SwinTransformer([4, 4], 24, [2, 2], [2, 4], [4, 4], num_classes=7,
+                                    block=models.swin_transformer.SwinTransformerBlockV2,
+                                    downsample_layer=models.swin_transformer.PatchMergingV2)
+    block = models.convnext.CNBlockConfig
+    convnext = models.ConvNeXt([block(16, 32, 1), block(32, 48, 2), block(48, None, 1)], num_classes=7)
+    return {"vit": _classified(vit), "swin": _classified(swin), "swin v2": _classified(second),
+            "convnext": _classified(convnext)}
 
 
 def _scene():
@@ -235,7 +264,8 @@ def regions_with_boxes():
 def regions_with_masks():
     """Mask R-CNN on a resnet18 with a pyramid of features."""
     backbone = models.detection.backbone_utils.resnet_fpn_backbone(backbone_name="resnet18", weights=None)
-    return _detected(models.detection.MaskRCNN(backbone, num_classes=5, min_size=64, max_size=96, box_detections_per_img=6))
+    return _detected(models.detection.MaskRCNN(backbone, num_classes=5, min_size=64, max_size=96,
+                                               box_detections_per_img=6))
 
 
 @tolerance(5e-3, DEEP)
@@ -289,8 +319,13 @@ def region_operators():
     rois = torch.cat([(torch.arange(7) % 2).float().unsqueeze(1), _boxes(7)], 1)
     found = {}
     for name, call in {
-            "align": lambda x: ops.roi_align(x, rois, 3, 0.5, 2, True), "align by size": lambda x: ops.roi_align(x, rois, (2, 4), 0.4),
-            "pool": lambda x: ops.roi_pool(x, rois, 3, 0.5), "sensitive align": lambda x: ops.ps_roi_align(x, rois, 3, 0.5, 2),
+            "align": lambda x: ops.roi_align(x, rois, 3, 0.5, 2, True), "align by size": lambda x: ops.roi_align(x,
+                                                                                                                 rois,
+                                                                                                                 (2,
+                                                                                                                  4),
+                                                                                                                  0.4),
+            "pool": lambda x: ops.roi_pool(x, rois, 3, 0.5), "sensitive align": lambda x: ops.ps_roi_align(x, rois, 3,
+                                                                                                           0.5, 2),
             "sensitive pool": lambda x: ops.ps_roi_pool(x, rois, 3, 0.5)}.items():
         x = array(2, 18, 30, 28, seed=2).requires_grad_()
         out = call(x)
@@ -302,18 +337,21 @@ def region_operators():
         mask = array(2, 18, 5, 6, seed=6).sigmoid().requires_grad_()
         out = layer(x, offset, mask)
         out.square().sum().backward()
-        found[f"deformed by {groups}"] = {"out": out, "x": x.grad, "offset": offset.grad, "mask": mask.grad, **gradients(layer)}
+        found[f"deformed by {groups}"] = {"out": out, "x": x.grad, "offset": offset.grad, "mask": mask.grad,
+                                          **gradients(layer)}
     return found
 
 
 def layers():
-    """Pyramids of features, pooling from several levels, drop_block, stochastic depth, frozen norms, squeeze and excite."""
+    """Pyramids of features, pooling from their levels, drop_block, stochastic depth, frozen norms, excitation."""
     from collections import OrderedDict
-    levels = OrderedDict([("0", array(1, 4, 16, 16)), ("1", array(1, 6, 8, 8, seed=1)), ("2", array(1, 8, 4, 4, seed=2))])
+    levels = OrderedDict([("0", array(1, 4, 16, 16)), ("1", array(1, 6, 8, 8, seed=1)), ("2", array(1, 8, 4, 4,
+                                                                                                    seed=2))])
     pyramid = fill(ops.FeaturePyramidNetwork([4, 6, 8], 5))(levels)
     pool = ops.MultiScaleRoIAlign(["0", "1", "2"], 3, 2)
     return {"pyramid": dict(pyramid), "pooled": pool(pyramid, [_boxes(6)], [(64, 64)]),
-            "dropped": ops.DropBlock2d(0.3, 3)(array(2, 3, 12, 12)), "depth": ops.stochastic_depth(array(4, 3), 0.5, "row"),
+            "dropped": ops.DropBlock2d(0.3, 3)(array(2, 3, 12, 12)), "depth": ops.stochastic_depth(array(4, 3), 0.5,
+                                                                                                   "row"),
             "frozen": ops.FrozenBatchNorm2d(4)(levels["0"]), "squeezed": fill(ops.SqueezeExcitation(4, 2))(levels["0"]),
             "mlp": fill(ops.MLP(4, [8, 3], norm_layer=torch.nn.LayerNorm))(array(5, 4))}
 
@@ -333,4 +371,5 @@ def weights_and_versions():
     """What weights say of themselves, without their files."""
     held = models.ResNet18_Weights.DEFAULT
     return {"name": str(held), "classes": held.meta["categories"][:3], "ready": held.transforms()(_pil()),
-            "models": len(models.list_models(torchvision.models)) > 50, "by name": type(models.get_model("alexnet")).__name__}
+            "models": len(models.list_models(torchvision.models)) > 50,
+            "by name": type(models.get_model("alexnet")).__name__}

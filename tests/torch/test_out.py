@@ -1,6 +1,7 @@
 """`out=` of every dtype for every result, and of none yet: what is taken and what refused, the version, the strides.
 
-One sample of PyTorch's own for each operation and dtype, or two where one has several results; the values under other samples are test_ops.py's.
+One sample of PyTorch's own for each operation and dtype, or two where one has several results; the values under other
+samples are test_ops.py's.
 """
 import itertools
 

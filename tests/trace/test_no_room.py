@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("llvmlite")
 
 import flambeau as torch
-from flambeau.backends import backend, cpu, memory
+from flambeau.backends import cpu, memory, reference
 from flambeau.base import settings
 from flambeau.tensor.forms import declared
 from flambeau.trace import interpret, plan
@@ -114,7 +114,7 @@ def test_idle_memory_is_given_back_before_the_reference_is_asked(monkeypatch):
         return real(self, arrays, params)
     monkeypatch.setattr(interpret.Program, "run", run)
     monkeypatch.setattr(plan, "attempt", lambda trace: False)
-    monkeypatch.setattr(backend, "execute", lambda entry, *args: pytest.fail("the reference"))
+    monkeypatch.setattr(reference, "execute", lambda entry, *args: pytest.fail("the reference"))
     memory.block(5 << 20)                                         # idle at once
     assert (x.tanh().numpy() == expected).all()
 
