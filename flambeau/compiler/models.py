@@ -109,7 +109,8 @@ def _unbounded(name):
                 return function(args[0], frame.f_globals, dict(frame.f_locals))
             return function(*args, **kwargs)
         frame = user_frame()
-        return frame.f_globals if name == "globals" else sorted(frame.f_locals) if name == "dir" else frame.f_locals
+        # Since Python 3.13 a frame gives a view of its variables, and `locals()` still a dictionary.
+        return frame.f_globals if name == "globals" else sorted(frame.f_locals) if name == "dir" else dict(frame.f_locals)
     return model
 
 
