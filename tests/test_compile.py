@@ -1527,3 +1527,15 @@ def test_functions_made_inside_live_on():
     thread.start()
     thread.join()
     assert got and type(box["n"]) is float
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_numbers_beside_sixteen_bits(dtype):
+    """A number becomes one of 16 bits before it takes part, in a replay as in a plain call."""
+    x = torch.tensor([0.3, -0.3, 0.1, 2.7, 100.1], dtype=dtype)
+
+    def f(x, n):
+        return (x - n) % n + x * n
+    compiled = torch.compile(f)
+    for n in (0.3, 0.1, 1 / 3, 2.7, -7.77, 100.1, 0.7):
+        assert compiled(x, n).tolist() == f(x, n).tolist(), n
