@@ -45,7 +45,6 @@ MODULES = {
     "torch.onnx": _EXPORT,
     "torch.package": "use torch.save of a state_dict",
     "torch.quantization": _QUANTISE,
-    "torch.quasirandom": "use scipy.stats.qmc",
     "torch.signal": "use scipy.signal.windows",
     "torch.sparse": "use dense tensors",
     "torch.utils.benchmark": "use timeit, and torch.cpu.synchronize() before the clock is read",
