@@ -80,8 +80,8 @@ _LATER = {
     "vmap": "func:vmap",
     "install_as_torch": "cli:install_as_torch",
     "ops": "_ops:ops", "Tag": "_ops:Tag",
-    **{name: name for name in ("_ops", "_utils", "accelerator", "distributed", "functional", "fx", "jit",
-                               "library", "multiprocessing", "profiler", "storage", "torch_version", "types",
+    **{name: name for name in ("_ops", "_utils", "accelerator", "distributed", "fft", "functional", "fx", "jit",
+                               "library", "multiprocessing", "profiler", "signal", "storage", "torch_version", "types",
                                "version", "xpu")},
     **{name: f"amp.autocast_mode:{name}" for name in (
         "autocast_decrement_nesting", "autocast_increment_nesting", "clear_autocast_cache", "get_autocast_cpu_dtype",
