@@ -107,6 +107,8 @@ _LATER = {
 
 
 def __getattr__(name):
+    if name.startswith("_foreach_"):
+        return getattr(_import_module(".tensor.foreach", __name__), name)
     if name not in _LATER:
         return _import_module(".missing", __name__).of_torch(name)
     module, _, member = _LATER[name].partition(":")
