@@ -9,6 +9,7 @@ gradients are off.
 import ctypes
 import enum
 import functools
+import os
 import threading
 import types
 
@@ -18,6 +19,7 @@ from .autograd.graph import increment_version
 from .autograd.modes import modes
 from .autograd.node import requires
 from .base.errors import warn
+from .tensor.autocast import region
 from .tensor.subclass import handle_torch_function, has_torch_function
 from .tensor.tensor import Tensor
 
@@ -32,9 +34,9 @@ DEVICES = {"CPU": "cpu", "CUDA": "cuda", "Meta": "meta", "MPS": "mps", "XPU": "x
 COMPOSITE = "CompositeImplicitAutograd"         # a kernel made of differentiable operations: autograd sees those
 EXPLICIT = "CompositeExplicitAutograd"          # one kernel for all devices, below autograd
 AUTOGRAD = ("Autograd", "AutogradCPU", "AutogradCUDA", "AutogradMeta", "AutogradOther")
-IGNORED = ("ADInplaceOrView", "BackendSelect", "FuncTorchBatched", "Functionalize", "Tracer", "AutocastCPU",
-           "AutocastCUDA", "Autocast", "Conjugate", "Negative", "ZeroTensor", "Python", "PythonDispatcher",
-           "PreDispatch", "Undefined", "Named")
+AUTOCAST = {"AutocastCPU": "cpu", "AutocastCUDA": "cuda", "AutocastXPU": "xpu"}       # what runs where autocast is on
+IGNORED = ("ADInplaceOrView", "BackendSelect", "FuncTorchBatched", "Functionalize", "Tracer", "Autocast", "Conjugate",
+           "Negative", "ZeroTensor", "Python", "PythonDispatcher", "PreDispatch", "Undefined", "Named")
 
 
 class _State(threading.local):
@@ -138,7 +140,11 @@ class OpOverload(OperatorBase):
         return self.called(args, kwargs)
 
     def called(self, args, kwargs):
-        """The call, its arguments bound: through autograd to the kernel."""
+        """The call, its arguments bound: through autocast and autograd to the kernel."""
+        for key in AUTOCAST.keys() & self.kernels.keys():
+            if region.enabled.get(AUTOCAST[key]) and device_of(args, kwargs) == AUTOCAST[key]:
+                positional, named = self.as_given(args, kwargs)
+                return self.kernels[key](*positional, **named)
         kernel = next((self.kernels[key] for key in AUTOGRAD if key in self.kernels), None)
         if kernel is not None and not state.below_autograd and not modes.inference:
             state.below_autograd = True
@@ -338,7 +344,7 @@ def _key_of(place):
 def add_kernel(op, key, fn):
     """Let `fn` be the kernel of `op` for a dispatch key."""
     key = key or COMPOSITE
-    if key not in DEVICES and key not in AUTOGRAD and key not in (COMPOSITE, EXPLICIT, *IGNORED,
+    if key not in DEVICES and key not in AUTOGRAD and key not in (COMPOSITE, EXPLICIT, *AUTOCAST, *IGNORED,
                                                                   "CompositeExplicitAutogradNonFunctional"):
         raise RuntimeError(f"could not parse dispatch key: {key}")
     if key == "CompositeExplicitAutogradNonFunctional":
@@ -487,12 +493,30 @@ class _Ops(types.ModuleType):
         importlib.import_module(module)
 
     def load_library(self, path):
-        """Load a shared library. One that registers operators is made for PyTorch's C++, which is not here: OSError."""
-        try:
-            ctypes.CDLL(path)
-        except Exception as error:
-            raise OSError(f"Could not load this library: {path}") from error
+        """Load a shared library. One that registers operators is made for PyTorch's C++, which is not here: OSError.
+
+        torchvision's are defined by vision/ instead.
+        """
+        path = os.path.realpath(path)
+        if path in self.loaded_libraries:
+            return
+        own = _own_operators(path)
+        if own is None:
+            try:
+                ctypes.CDLL(path)
+            except Exception as error:
+                raise OSError(f"Could not load this library: {path}") from error
+        for schema, function in own or ():
+            add_kernel(define(None, schema), COMPOSITE, function)
         self.loaded_libraries.add(path)
+
+
+def _own_operators(path):
+    """What stands here for the library at `path`, [(schema, function)], or None."""
+    if os.path.basename(os.path.dirname(path)) != "torchvision":
+        return None
+    from . import vision
+    return vision.OPERATORS.get(os.path.basename(path).split(".")[0])
 
 
 ops = _Ops()

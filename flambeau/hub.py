@@ -7,7 +7,7 @@ import builtins
 import os
 import re
 import sys
-from urllib.parse import urlparse         # timm takes it from here
+from urllib.parse import urlparse  # timm takes it from here
 
 __all__ = ["download_url_to_file", "get_dir", "help", "list", "load", "load_state_dict_from_url", "set_dir"]
 
