@@ -20,7 +20,7 @@ def recorded():
     %1: float32[2] = sqrt(%0)
     %2: float32[2] = add(%1, 1, 1)
     """
-    from .trace.look import Text
+    from .trace.steps import Text
     return Text(_current())
 
 
@@ -37,7 +37,7 @@ def of(*tensors):
                              f"thread has recorded it: {tensor.spec}")
     if not trace.code:
         raise ValueError("nothing waits to run in this thread")
-    from .trace.fuse import Unfusable
+    from .trace.lower import Unfusable
     from .trace.plan import made_for
     try:
         return made_for(trace)

@@ -213,16 +213,18 @@ class Function(metaclass=FunctionMeta):
                     outs[nr] = outs[first]
                     if outs[nr]._node is ctx:
                         outs[nr]._nr = nr
-        if tracked:
-            ctx.kept = tuple(_keep(ctx, t, out, outs) for t in ctx.to_save)
-            ctx.had_kept = any(k is not None for k in ctx.kept)
-        if tangents is not None:
-            if ctx.materialize:
-                tangents = [door.zeros_like(a).detach() if t is None and isinstance(a, Tensor) and
-                            a.spec.dtype.category >= 2 else t for a, t in zip(args, tangents, strict=True)]
-            door.set_tangents(outs, cls.jvp(ctx, *tangents))
-        # a result among these would hold itself
-        ctx.to_save = ctx.to_save_forward = ctx.dirty = ctx.non_differentiable = ()
+        try:
+            if tracked:
+                ctx.kept = tuple(_keep(ctx, t, out, outs) for t in ctx.to_save)
+                ctx.had_kept = any(k is not None for k in ctx.kept)
+            if tangents is not None:
+                if ctx.materialize:
+                    tangents = [door.zeros_like(a).detach() if t is None and isinstance(a, Tensor) and
+                                a.spec.dtype.category >= 2 else t for a, t in zip(args, tangents, strict=True)]
+                door.set_tangents(outs, cls.jvp(ctx, *tangents))
+        finally:
+            # a result among these would hold itself
+            ctx.to_save = ctx.to_save_forward = ctx.dirty = ctx.non_differentiable = ()
         return tuple(outs) if many else outs[0]
 
 

@@ -72,7 +72,7 @@ def register_multi_grad_hook(tensors, fn, *, mode="all"):
         called: set = set()               # the backwards that it was called in; several may run, in threads or nested
 
         def first(g):
-            number = modes.walk[0]
+            number = modes.walk.number
             if number not in called:
                 called.difference_update([n for n in called if n < number - BACKWARDS_AT_ONCE])
                 called.add(number)
@@ -84,7 +84,7 @@ def register_multi_grad_hook(tensors, fn, *, mode="all"):
 
     def on(i):
         def hook(g):
-            number, reached = modes.walk
+            number, reached = modes.walk.number, modes.walk.reached
             if number not in got:
                 alive = [end() for end in ends]
                 nodes = [accumulator(end) if isinstance(end, door.tensor) else end for end in alive]

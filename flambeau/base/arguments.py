@@ -74,6 +74,10 @@ C_NAMES = {"uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "i
 # every call; where there is no heading, `fitting` is called. Where PyTorch makes a tensor of the number first
 # (`x + 300` of bytes), it wraps around as C's numbers do: `wrapped` and `as_scalar`. An int beyond 64 bits is refused
 # everywhere.
+# Operands of elementwise operations become numbers of the common dtype first, of 16-bit floats too, although these are
+# computed in float32: `x - 0.3` is zero where a bfloat16 is as near to 0.3 as it can be. `rounded_places` says which
+# operands of a call that concerns; what PyTorch's kernels take in float32 as it comes, an operation names in its
+# heading `as_given`.
 
 LEAST_INT, MOST_INT = -2**63, 2**64 - 1        # what PyTorch reads as an integer
 
@@ -135,6 +139,25 @@ def fitted_places(op, args, dtype):
         if args[at].__class__ is type and held is not None and held is not dtypes.bool:
             places.append((at, held))
     return tuple(places) or None
+
+
+def rounded_places(op, args, template, common):
+    """(dtype, slots of tensors, positions of numbers) to be rounded to the 16 bits of `common` first, or None.
+
+    `args` are Specs and, for numbers, types; `template` says which slot a tensor is in.
+    """
+    if common is None or common.category != 2 or common.itemsize != 2 or op.exact:
+        return None
+    slots, numbers = [], []
+    for at, (a, name) in enumerate(zip(args, op.arg_names, strict=True)):
+        kept = name in op.as_given
+        if not op.operand_at[at]:
+            continue
+        if a.__class__ is Spec and a.dtype is not common and not (kept and a.ndim == 0):
+            slots.append(template[at])
+        elif a.__class__ is type and not kept:
+            numbers.append(at)
+    return (common, tuple(slots), tuple(numbers)) if slots or numbers else None
 
 
 def as_scalar(number, dtype):

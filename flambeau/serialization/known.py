@@ -12,11 +12,11 @@ import numpy as np
 from ..base import dtypes, layout
 from ..base.errors import here
 from ..base.op import Op
-from ..base.spec import META, Size, device, spec
+from ..base.spec import CPU, META, Size, device, spec
 from ..tensor.create import LEGACY
 from ..tensor.dispatch import wrap
 from ..tensor.forms import namespace
-from ..tensor.protocol import OURS
+from ..tensor.own import OURS
 from ..tensor.storage import UntypedStorage
 from ..tensor.tensor import Tensor
 from ..tensor.typed_storage import TypedStorage
@@ -432,7 +432,7 @@ def tensor_of(machine, storage, offset, shape, strides, requires_grad, dtype):
 def fit(cell, kind, offset):
     """Lay the bytes of a storage out as the tensor that fills it: operations then need not look again each time."""
     value = cell.value
-    if value is not None and value.spec.dtype is dtypes.uint8 and offset == 0 and kind.dense \
+    if value is not None and cell.device is CPU and value.spec.dtype is dtypes.uint8 and offset == 0 and kind.dense \
             and kind.nbytes == cell.nbytes:
         array = np.ndarray(kind.shape, kind.dtype.np, value.array, 0, kind.np_strides)
         cell.value = Value.of(array, kind)

@@ -101,7 +101,7 @@ class Stream:
         if self.announced > len(self.data):
             raise machine.broken(f"it announces {self.announced} bytes of storages and has {len(self.data)} in all")
         memory, _ = blank(spec(dtypes.uint8, (size,)))
-        cell = Storage.of(Value.of(memory, spec(dtypes.uint8, (size,))), size, CPU)
+        cell = Storage.of(Value.of_bytes(memory), size, CPU)
         found = loaded_storage(self.restore(UntypedStorage(storage=cell), location)._storage, kind.dtype)
         self.storages[key] = found, count
         return found

@@ -97,7 +97,7 @@ class Plan:
         for name in self.order:
             tensor, value = self.kept[name]
             first = tensor.offset * tensor.spec.dtype.itemsize
-            view = memoryview(value.memory)[first:first + tensor.spec.nbytes] if tensor.spec.numel else b""
+            view = memoryview(value.bytes_on_host())[first:first + tensor.spec.nbytes] if tensor.spec.numel else b""
             crc = described_crc(name, CODE_OF[tensor.spec.dtype], tensor.spec.shape)
             for at in range(0, len(view), CHUNK):
                 crc = zlib.crc32(view[at:at + CHUNK], crc)
@@ -341,7 +341,9 @@ class Reader:
         if (self.start + info.start) % dtype.itemsize:
             memory = memory.copy()                  # a file from a writer that does not align
         array = memory.view(dtype.np).reshape(info.shape)
-        return wrap(Storage.of(Value.of(array, kind), kind.nbytes, CPU), kind)
+        if self.device is not CPU:
+            array = self.device.backend.from_host(array, kind)
+        return wrap(Storage.of(Value.of(array, kind), kind.nbytes, self.device), kind)
 
 
 class safe_open(Reader):

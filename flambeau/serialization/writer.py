@@ -16,7 +16,6 @@ from ..base.errors import warn
 from ..base.op import Op
 from ..base.spec import META, Size, device
 from ..tensor.create import LEGACY
-from ..tensor.protocol import own_state
 from ..tensor.storage import UntypedStorage
 from ..tensor.tensor import Tensor
 from ..tensor.typed_storage import LEGACY_STORAGES, TypedStorage
@@ -280,7 +279,7 @@ class Writer:
         """A tensor over its storage, as PyTorch's rebuilding functions take it."""
         if tensor._leaf_hooks or tensor._post_hooks:
             warn("backward hooks of a tensor are not saved" + self._where())
-        cls, state = type(tensor), own_state(tensor)
+        cls, state = type(tensor), dict(vars(tensor))
         if hasattr(cls, "__getstate__") and cls.__getstate__ is not object.__getstate__:
             state = tensor.__getstate__()
         if cls.__dict__.get("_prints_as_parameter"):               # Parameter itself, not a class that the user derived

@@ -10,7 +10,7 @@ from ..base.arguments import asked, beyond_64_bits, fits, options
 from ..base.dtypes import as_dtype
 from ..base.errors import here, warn
 from ..base.op import door
-from ..base.spec import META, Size, device, of_array, place, spec
+from ..base.spec import CPU, META, Size, device, of_array, place, spec
 from ..trace import value as values
 from ..trace.value import Storage, Value
 from .dispatch import wrap
@@ -26,9 +26,12 @@ def from_array(array, requires_grad=False, where=None):
     if not array.flags.c_contiguous:
         kind = spec(kind.dtype, kind.shape, tuple([step // kind.dtype.itemsize for step in array.strides]))
     if where is META:
-        kind = spec(kind.dtype, kind.shape, kind.strides, META)
+        kind = kind.on(META)
         out = wrap(Storage.of(None, kind.nbytes, META), kind)
     else:
+        if where is not None and where is not CPU:
+            kind = kind.on(where)
+            array = where.backend.from_host(array, kind)
         out = wrap(Storage.of(Value.of(array, kind), kind.nbytes, kind.device), kind)
         if values.watching is not None:
             values.watching.made(out._storage.value)
@@ -86,7 +89,7 @@ def as_tensor(data, dtype=None, device=None):
     if found is None:
         return from_array(array_from(data, dtype), False, where)
     if dtype is None or dtype.np == found.dtype:
-        return shared(found) if where is not META else from_array(copy_of(found), False, where)
+        return shared(found) if where is CPU else from_array(copy_of(found), False, where)
     return shared(found).to(device=where, dtype=dtype)
 
 

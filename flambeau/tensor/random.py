@@ -162,7 +162,7 @@ def fresh(draw, kind, requires_grad=False):
         few.refuse("random", kind.dtype)
     if kind.device is META:
         return asked(wrap(Storage.of(None, kind.nbytes, META), kind), requires_grad)
-    out = from_array(filled(draw, kind), requires_grad)
+    out = from_array(filled(draw, kind), requires_grad, kind.device)
     if values.watching is not None:
         values.watching.drew(draw, kind, out._storage.value)
     return out
