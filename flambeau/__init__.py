@@ -29,6 +29,7 @@ from .tensor.printing import get_printoptions, set_printoptions
 from .tensor.storage import UntypedStorage
 from .tensor.subclass import DisableTorchFunctionSubclass
 from .tensor.tensor import Tensor
+from .tensor.typed_storage import LEGACY_STORAGES as _legacy_storages, TypedStorage
 
 _tracebacks.install()
 _forms.attach_all()
@@ -48,6 +49,7 @@ globals().update(_forms.namespace[""])
 globals().update({name: getattr(module, name) for module in (_create, _interop, _dlpack, _about, _random, _threads)
                   for name in module.PUBLIC})
 globals().update(_create.LEGACY)
+globals().update(_legacy_storages)
 
 from . import (
     autograd,
