@@ -10,21 +10,21 @@ PY     := $(VENV)/bin/python
 run: $(VENV)/.has-examples            ## train a classifier of drawn shapes, the first of the examples
 	$(PY) examples/image_classifier.py
 
-test: $(VENV)/.has-test               ## every test that does not need PyTorch
+test: $(VENV)/.has-test               ## every test that does not need PyTorch; of the longest tables of cases a part
 	$(PY) -m pytest -n 2 -q --ignore=tests/torch
 
-executors: $(VENV)/.has-test          ## the same tests with each executor pinned
-	FLAMBEAU_EXECUTOR=native $(PY) -m pytest -n 2 -q --ignore=tests/torch
-	FLAMBEAU_EXECUTOR=reference $(PY) -m pytest -n 2 -q --ignore=tests/torch
+thorough: $(VENV)/.has-test           ## the same with the whole tables
+	FLAMBEAU_TEST_THOROUGH=1 $(PY) -m pytest -n 2 -q --ignore=tests/torch
+
+executors: $(VENV)/.has-test          ## the tests that leave the executor open, with each pinned
+	FLAMBEAU_EXECUTOR=native $(PY) -m pytest -n 2 -q --ignore=tests/torch -m 'not pinned'
+	FLAMBEAU_EXECUTOR=reference $(PY) -m pytest -n 2 -q --ignore=tests/torch -m 'not pinned'
 
 processors: $(VENV)/.has-test         ## the tests of native code, compiled for each processor that this one can stand for
 	$(PY) -m tests.processors -n 2
 
 pythons: $(VENV)/.has-test            ## the tests that an interpreter can break, on the other Pythons of this machine
 	.ci/pythons $(VENV)
-
-thorough: $(VENV)/.has-test           ## the longest tables of cases, of which the other targets try a part
-	FLAMBEAU_TEST_THOROUGH=1 $(PY) -m pytest -n 2 -q tests/trace/test_same_bits.py tests/compiler tests/loops/test_targets.py
 
 conformance: $(VENV)/.has-conformance ## the same samples through PyTorch
 	$(PY) -m pytest -n 2 -q tests/torch

@@ -41,7 +41,7 @@ from .tensor import (
     ufuncs as _ufuncs,
 )
 
-globals().update({d.name: d for d in _dtypes.ALL})
+globals().update({d.name: d for d in (*_dtypes.ALL, *_dtypes.NAMES_ONLY)})
 globals().update(_dtypes.ALIASES)
 globals().update({found.name: found for found in _layout.ALL})
 globals().update(_forms.namespace[""])

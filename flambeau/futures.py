@@ -1,8 +1,8 @@
-"""`torch.futures`: a result that somebody will set, and callbacks for when it is there. captum and tensordict use it."""
-import threading
+"""`torch.futures`: a result that somebody will set, and callbacks for when it is there."""
 from typing import Generic, TypeVar
 
 from .base.errors import warn
+from .base.locks import new_condition, new_lock
 
 __all__ = ["Future", "collect_all", "wait_all"]
 
@@ -21,7 +21,7 @@ class Future(Generic[T]):
     """
 
     def __init__(self, *, devices=None):
-        self._lock = threading.Condition()
+        self._lock = new_condition()
         self._done, self._result, self._error, self._callbacks = False, None, None, []
 
     def done(self):
@@ -77,8 +77,8 @@ class Future(Generic[T]):
     def _complete(self, result, error):
         with self._lock:
             if self._done:
-                raise RuntimeError("Attempting to mark a completed Future as complete again. Note that a Future can only "
-                                   "be marked completed once.")
+                raise RuntimeError("Attempting to mark a completed Future as complete again. Note that a Future can "
+                                   "only be marked completed once.")
             self._done, self._result, self._error = True, result, error
             waiting, self._callbacks = self._callbacks, []
             self._lock.notify_all()
@@ -96,7 +96,7 @@ def collect_all(futures):
     """A Future of the list `futures`, there when all of them are."""
     futures = list(futures)
     made: Future = Future()
-    lock, left = threading.Lock(), len(futures)
+    lock, left = new_lock(), len(futures)
 
     def one(done):
         nonlocal left

@@ -10,9 +10,9 @@ from .base.errors import warn
 from .missing import refusal, rest_of
 from .nn.modules.module import Module
 
-__all__ = ["Attribute", "Final", "ScriptFunction", "ScriptModule", "TracerWarning", "annotate", "export", "freeze", "ignore", "interface", "is_scripting", "is_tracing",
-           "isinstance", "optimize_for_inference", "script", "script_if_tracing", "script_method", "trace",
-           "trace_module", "unused"]
+__all__ = ["Attribute", "Final", "ScriptFunction", "ScriptModule", "TracerWarning", "annotate", "export", "freeze",
+           "ignore", "interface", "is_scripting", "is_tracing", "isinstance", "optimize_for_inference", "script",
+           "script_if_tracing", "script_method", "trace", "trace_module", "unused"]
 
 _said: set = set()
 __path__: list = []

@@ -1,10 +1,10 @@
 """What PyTorch has and Flambeau lacks: it can be imported and named, and says what it is where it is used.
 
 A program often imports more than it uses. So every module of PyTorch's can be imported (base/modules.txt lists them),
-and what one that is missing (`torch.export`) is asked for is a `Missing`: something that can stand in an annotation, in an
-`isinstance` and among the bases of a class, and that raises NotImplementedError, with the line of the program and what to
-do instead, as soon as it, or a class made of it, is called, or it is asked for an attribute. A name that is missing from
-a module that is there (`torch.stft`) is an AttributeError, so that `hasattr` says the truth.
+and what one that is missing (`torch.export`) is asked for is a `Missing`: something that can stand in an annotation,
+in an `isinstance` and among the bases of a class, and that raises NotImplementedError, with the line of the program
+and what to do instead, as soon as it, or a class made of it, is called, or it is asked for an attribute. A name that
+is missing from a module that is there (`torch.stft`) is an AttributeError, so that `hasattr` says the truth.
 """
 import functools
 from importlib import import_module
@@ -28,6 +28,7 @@ MODULES = {
     "torch.cuda.graphs": "flambeau.compile replays a recorded step without Python",
     "torch.cuda.jiterator": "operations fuse by themselves",
     "torch.cuda.sparse": "use dense tensors",
+    "torch.distributed": "there is one process; leave it out where torch.distributed.is_available() is False",
     "torch.export": _EXPORT,
     "torch.fft": "use numpy.fft where no gradient is needed",
     "torch.futures": "use concurrent.futures",

@@ -37,7 +37,7 @@ def of(*tensors):
                              f"thread has recorded it: {tensor.spec}")
     if not trace.code:
         raise ValueError("nothing waits to run in this thread")
-    from .trace.fuse import Unfusable
+    from .trace.lower import Unfusable
     from .trace.plan import made_for
     try:
         return made_for(trace)

@@ -1,7 +1,7 @@
 """`torch.Stream` and `torch.Event`: the order in which a device does what it is told, and marks in it.
 
-The CPU has one stream, in which everything runs in the order of the program, and no events, as in PyTorch. A stream or an
-event of a device that is not there is refused.
+The CPU has one stream, in which everything runs in the order of the program, and no events, as in PyTorch. A stream
+or an event of a device that is not there is refused.
 """
 from .base.spec import CPU, device as device_type
 from .trace.record import run_all
@@ -13,15 +13,15 @@ def _of_cpu(device, what):
     """The device, which has to be the CPU."""
     found = CPU if device is None else device_type(device)
     if found.type != "cpu":
-        raise RuntimeError(f"torch.{what} of {found}: Flambeau is not linked with support for {found.type} devices; use "
-                           "the CPU, or leave it out where torch.accelerator.is_available() is False")
+        raise RuntimeError(f"torch.{what} of {found}: Flambeau is not linked with support for {found.type} devices; "
+                           "use the CPU, or leave it out where torch.accelerator.is_available() is False")
     return CPU
 
 
 def _no_events(self, *args, **kwargs):
     """Refused: the CPU's stream cannot be marked."""
-    raise RuntimeError("cpu backend doesn't support events. What is called runs in the program's order; for times, read "
-                       "time.perf_counter() after torch.cpu.synchronize()")
+    raise RuntimeError("cpu backend doesn't support events. What is called runs in the program's order; for times, "
+                       "read time.perf_counter() after torch.cpu.synchronize()")
 
 
 class Stream:

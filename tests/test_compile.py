@@ -20,6 +20,8 @@ import flambeau as torch
 from flambeau.base import settings
 from flambeau.nn import functional as F
 
+pytestmark = pytest.mark.pinned
+
 
 @pytest.fixture(autouse=True, params=["reference", "native"])
 def executor(request, monkeypatch):

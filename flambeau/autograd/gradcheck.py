@@ -7,10 +7,8 @@ as PyTorch's convention has it (the gradient is twice the conjugate Wirtinger de
 """
 import numpy as np
 
-from ..base.dtypes import uint8
 from ..base.errors import warn
 from ..base.op import door
-from ..base.spec import spec
 from ..trace.value import Value
 from .engine import grad
 from .forward_ad import dual_level, make_dual, unpack_dual
@@ -118,17 +116,19 @@ def _numeric(func, inputs, i, nr, out, eps):
     t = inputs[i]
     storage, columns = t._storage, []
     held = storage.value.ready()
-    kind = spec(uint8, (held.memory.size,))
     out_real = not out.dtype.is_complex
+    as_it_was = dict(vars(storage))
 
     def at(delta, j):
-        moved = Value.of(held.memory.copy(), kind)
+        moved = Value.of_bytes(held.memory.copy())
         moved.look(t.spec, t.offset).flat[j] += delta
-        storage.value = moved
+        # for the call it holds other memory, which nobody outside has seen
+        vars(storage).update(value=moved, exported=False, print_at=None, _export=None, _keeper=None, _pinned=False)
         try:
             return _array(_outputs(func, inputs)[nr]).reshape(-1).copy()
         finally:
-            storage.value = held
+            vars(storage).clear()
+            vars(storage).update(as_it_was)
 
     for j in range(t.numel()):
         along = (at(eps, j) - at(-eps, j)) / (2 * eps)

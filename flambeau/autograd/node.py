@@ -310,7 +310,7 @@ def checksum(storage):
     value = storage.value
     if value is None:
         return None
-    return zlib.crc32(value.ready().memory)
+    return zlib.crc32(value.ready().bytes_on_host())
 
 
 def _type_words(spec):

@@ -63,7 +63,8 @@ preserve_format = memory_format("preserve_format")
 strided = layout("strided")
 # Those that no tensor here has: a program asks `x.layout == torch.sparse_coo`.
 others = tuple(map(layout, ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged", "_mkldnn")))
-ALL = (contiguous_format, channels_last, channels_last_3d, preserve_format, strided, *others)
+ALL: tuple[memory_format | layout, ...] = (contiguous_format, channels_last, channels_last_3d, preserve_format, strided,
+                                          *others)
 _by_name = {found.name: found for found in ALL}
 
 

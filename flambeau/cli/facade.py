@@ -27,6 +27,10 @@ ELSEWHERE = {
     "torch.autograd.grad_mode": "flambeau.autograd.modes",
     "torch.autograd.profiler": "flambeau.profiler",
     "torch.backends": "flambeau.backends.switches",
+    "torch.jit.annotations": "flambeau.private.annotations",
+    "torch.nn.quantized": "flambeau.ao.nn.quantized",
+    "torch.profiler.profiler": "flambeau.profiler",
+    "torch.quantization": "flambeau.ao.quantization",
     "torch.cuda.memory": "flambeau.cuda",
     "torch.cuda.random": "flambeau.cuda",
     "torch": "flambeau",
@@ -37,11 +41,18 @@ HIDDEN = frozenset("base cli loops missing ops private streams switches tensor t
 # A folder with a package `torch` that calls `install_as_torch`: for processes that get sys.path, but not our finder.
 PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "path")
 TOPS = ("torch", "functorch")      # the packages that come with PyTorch
+# What PyTorch requires, packages built on it import without requiring it; pip brings it with the first of them. Left
+# out are sympy and networkx, which only PyTorch's own compiler uses.
 METADATA = f"""\
 Metadata-Version: 2.1
 Name: torch
 Version: {TORCH_VERSION}
-Summary: Flambeau under PyTorch's name
+Summary: Flambeau under the name of PyTorch, for packages that require torch.
+Requires-Dist: flambeau
+Requires-Dist: filelock
+Requires-Dist: fsspec
+Requires-Dist: jinja2
+Requires-Dist: typing-extensions
 """
 
 

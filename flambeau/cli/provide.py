@@ -14,6 +14,7 @@ import tempfile
 import zipfile
 
 from ..version import __version__ as TORCH_VERSION
+from .facade import METADATA
 
 USAGE = """\
 flambeau provide-torch                    make Flambeau the torch of this environment, for pip too
@@ -30,14 +31,6 @@ from flambeau.cli.facade import install_as_torch
 
 install_as_torch()
 '''
-
-METADATA = f"""\
-Metadata-Version: 2.1
-Name: torch
-Version: {TORCH_VERSION}
-Summary: Flambeau under the name of PyTorch, for packages that require torch.
-Requires-Dist: flambeau
-"""
 
 WHEEL = """\
 Wheel-Version: 1.0
@@ -70,7 +63,7 @@ def install():
               "Uninstall it, or make an environment without it: python -m venv", file=sys.stderr)
         return 1
     with tempfile.TemporaryDirectory() as folder:
-        # Without dependencies: Flambeau is here, it is running.
+        # Without dependencies, so that nothing is fetched: Flambeau is running.
         code = pip("install", "--no-deps", "--no-index", "--force-reinstall", write_wheel(folder))
     if code == 0:
         print(f"torch {TORCH_VERSION} is installed: `import torch` is Flambeau in this environment.")

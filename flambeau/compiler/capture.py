@@ -20,7 +20,7 @@ from ..tensor.dispatch import _calls, _entries
 from ..tensor.tensor import Tensor
 from ..trace import plan as plans, value as values
 from ..trace.interpret import execute
-from ..trace.record import Trace, _at, _local, current, update
+from ..trace.record import Trace, _local, current, update
 from ..trace.value import Value
 from .follow import Follower
 from .gradient import Differentiated, is_live, tensors_in
@@ -388,7 +388,7 @@ def evaluate(code, held, wanted):
             if entry.op is update:
                 memory = sources[0].memory.copy()
                 if entry.kinds[0].numel:
-                    _at(memory, entry.kinds[0], offsets[0])[...] = arrays[1]
+                    entry.kinds[0].device.backend.look(memory, entry.kinds[0], offsets[0])[...] = arrays[1]
                 outs = [memory]
             else:
                 outs = execute(entry, arrays, params)

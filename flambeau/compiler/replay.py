@@ -12,8 +12,7 @@ from ..base import settings
 from ..base.locks import new_lock
 from ..base.ownership import may_donate, may_recycle_grad
 from ..trace import plan as plans
-from ..trace.fuse import Unfusable
-from ..trace.lower import cell
+from ..trace.lower import HALVES, Unfusable, cell
 from ..trace.plan import Plan
 from ..trace.record import Trace
 from ..trace.value import Value
@@ -63,8 +62,8 @@ class Runner:
             return self.plans[donates]
 
     def adopt(self, plan):
-        """Take over a plan that was made for the same instructions, wanted and free slots."""
-        if plan:
+        """Take over a plan that was made for the same instructions, wanted and free slots, if it is ready."""
+        if plan and plan.waiting is None:
             self.plans[True] = Bound(plan, self, True)
 
     def with_numbers(self, numbers):
@@ -120,7 +119,8 @@ class Bound:
         self.takes = [(at[slot], spec, places[source]) for slot, spec, source in program.takes]
         moving = [(k, runner.numbers[i, n], d) for k, (i, n, d) in enumerate(program.numbers)
                   if (i, n) in runner.numbers]
-        self.floats = [(k, at) for k, at, d in moving if d.is_floating_point]
+        self.floats = [(k, at) for k, at, d in moving if d.is_floating_point and d not in HALVES]
+        self.halves = [(k, at, d) for k, at, d in moving if d in HALVES]
         self.others = [(k, at, d) for k, at, d in moving if not d.is_floating_point]
         self.table = array("q", bytes(8 * program.table_size))
         self.scalars = program.scalars([runner.code[i][3][n] for i, n, _ in program.numbers])
@@ -167,6 +167,8 @@ class Bound:
                 made[at] = value if value.spec is spec else taken(value, spec)
             for k, at in self.floats:
                 self.cells[k] = numbers[at]
+            for k, at, dtype in self.halves:
+                self.cells[k] = cell(numbers[at], dtype)
             for k, at, dtype in self.others:
                 self.scalars[k] = cell(numbers[at], dtype)
             run, (program, steps, where, scalars) = threads.run, self.call

@@ -12,7 +12,6 @@ from ..base import dtypes
 from ..base.ownership import RESULT, counts
 from ..base.spec import Size
 from ..tensor.dispatch import _overrides
-from ..tensor.protocol import own_state
 from ..tensor.tensor import Tensor
 from .capture import Noted, history, tensor_state
 from .gradient import Gradient, is_live
@@ -165,7 +164,7 @@ class Study:
         """See that a replay can make this tensor, if it was not there before."""
         if id(tensor) in self.journal.tensors or id(tensor) in self.new_tensors:
             return
-        if _overrides(type(tensor)) or own_state(tensor):
+        if _overrides(type(tensor)) or vars(tensor):
             raise Unfit(f"{path} is a {type(tensor).__name__} with something of its own: only plain tensors are made "
                         "again")
         if tensor.grad_fn is not None and is_live(tensor) and self.capture.differentiated.reason is not None:

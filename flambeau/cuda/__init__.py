@@ -145,10 +145,10 @@ def _refuse(what):
 
 _NEEDING = frozenset("""
     current_device synchronize set_device get_device_name get_device_properties get_device_capability memory_summary
-    memory_snapshot mem_get_info current_stream default_stream set_stream init ipc_collect initial_seed get_rng_state set_rng_state can_device_access_peer cudart
-    set_per_process_memory_fraction utilization temperature power_draw clock_rate memory_usage device_memory_used
-    list_gpu_processes device_of FloatTensor DoubleTensor HalfTensor BFloat16Tensor LongTensor IntTensor ShortTensor
-    CharTensor ByteTensor BoolTensor
+    memory_snapshot mem_get_info current_stream default_stream set_stream init ipc_collect initial_seed get_rng_state
+    set_rng_state can_device_access_peer cudart set_per_process_memory_fraction utilization temperature power_draw
+    clock_rate memory_usage device_memory_used list_gpu_processes device_of FloatTensor DoubleTensor HalfTensor
+    BFloat16Tensor LongTensor IntTensor ShortTensor CharTensor ByteTensor BoolTensor
 """.split())
 
 

@@ -1,4 +1,4 @@
-"""`torch.cuda.CUDAGraph` and its kin, which need CUDA. Here `flambeau.compile` replays a recorded step without Python."""
+"""`torch.cuda.CUDAGraph` and its kin, which need CUDA. `flambeau.compile` replays a recorded step without Python."""
 from .streams import NeedsCuda
 
 __all__ = ["CUDAGraph", "graph", "graph_pool_handle", "is_current_stream_capturing", "make_graphed_callables"]

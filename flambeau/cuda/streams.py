@@ -1,4 +1,4 @@
-"""`torch.cuda.Stream` and its kin: classes for annotations and `isinstance`. Nothing can be made of them without CUDA."""
+"""`torch.cuda.Stream` and its kin: classes for annotations and `isinstance`. To make one needs CUDA."""
 
 __all__ = ["Event", "ExternalStream", "Stream"]
 

@@ -1,7 +1,7 @@
 """Processes that work together, in a world of one: `init_process_group` takes one process, and what is sent stays here.
 
-The sum over all processes is then the tensor itself, a broadcast is nothing, a gathered list has one entry. A program that
-was started for one process runs; a world of more is refused.
+The sum over all processes is then the tensor itself, a broadcast is nothing, a gathered list has one entry. A program
+that was started for one process runs; a world of more is refused.
 """
 import os
 from enum import IntEnum
@@ -20,9 +20,7 @@ __all__ = ["Backend", "GroupMember", "P2POp", "ProcessGroup", "ReduceOp", "Work"
            "monitored_barrier", "new_group", "recv", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter",
            "scatter_object_list", "send"]
 
-_ALONE = "leave it out where torch.distributed.is_available() is False; there is one process"
-__getattr__ = rest_of("torch.distributed", FileStore=_ALONE, TCPStore=_ALONE, HashStore=_ALONE, Reducer=_ALONE,
-                      batch_isend_irecv=_ALONE, rpc=_ALONE)
+__getattr__ = rest_of("torch.distributed")
 
 
 # --- questions ------------------------------------------------------------------------------------------------------

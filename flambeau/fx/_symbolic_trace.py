@@ -102,14 +102,15 @@ class Tracer(TracerBase):
             for name, held in named():
                 if held is attr_val:
                     if name not in parameter_proxy_cache:
-                        factory = None
-                        if self.param_shapes_constant:
-                            def factory(node, name=name):
-                                return ParameterProxy(self, node, name, attr_val)
-                        parameter_proxy_cache[name] = self.create_proxy("get_attr", name, (), {},
-                                                                        proxy_factory_fn=factory)
+                        # a create_proxy of the program's own need not know of a fourth kind of argument
+                        shaped = {"proxy_factory_fn": functools.partial(self._shaped, name, attr_val)} \
+                            if self.param_shapes_constant else {}
+                        parameter_proxy_cache[name] = self.create_proxy("get_attr", name, (), {}, **shaped)
                     return parameter_proxy_cache[name]
         return attr_val
+
+    def _shaped(self, name, param, node):
+        return ParameterProxy(self, node, name, param)
 
     def create_arg(self, a):
         """An argument as it stands in a node. Tensors become attributes of the root."""

@@ -3,7 +3,7 @@ from typing import Final
 
 from ..jit import annotate, export, ignore, is_scripting, unused
 from ..missing import rest_of
-from .broadcasting import BroadcastingList1, BroadcastingList2, BroadcastingList3, BroadcastingList4
+from .annotations import BroadcastingList1, BroadcastingList2, BroadcastingList3, BroadcastingList4
 
 __getattr__ = rest_of("torch._jit_internal")
 __all__ = ["BroadcastingList1", "BroadcastingList2", "BroadcastingList3", "BroadcastingList4", "Final", "annotate",

@@ -3,20 +3,21 @@
 torchvision states what its transforms take with `_assert` and `_check`, transformers what its models take.
 """
 from ..base.errors import warn
+from ..tensor.subclass import handle_torch_function, has_torch_function
 from ..tensor.tensor import Tensor
 
 __all__ = ["_assert", "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_tensor_all",
            "_check_tensor_all_with", "_check_type", "_check_value", "_check_with"]
 
-_NO_MESSAGE = "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an " \
-              "enhancement request to PyTorch.)"
+_NO_MESSAGE = "Expected cond to be True, but got False. (Could this error message be improved? If so, please report " \
+              "an enhancement request to PyTorch.)"
 
 
 def _check_with(error_type, cond, message=None):
     """Raise `error_type` with what `message()` says, unless `cond` is True."""
     if isinstance(cond, Tensor):
-        raise TypeError("cond must be a bool, but got a Tensor. For tensor conditions, use torch._check_tensor_all() to "
-                        "assert that all elements are true.")
+        raise TypeError("cond must be a bool, but got a Tensor. For tensor conditions, use torch._check_tensor_all() "
+                        "to assert that all elements are true.")
     if not isinstance(cond, bool):
         raise TypeError(f"cond must be a bool, but got {type(cond)}")
     if cond:
@@ -75,5 +76,8 @@ def _check_tensor_all(cond, message=None):
 
 
 def _assert(condition, message):
-    """`assert condition, message`; `condition` may be a tensor of one element."""
+    """`assert condition, message`; `condition` may be a tensor of one element, or a Proxy of torch.fx."""
+    if type(condition) not in (bool, Tensor) and has_torch_function((condition,)):
+        return handle_torch_function(_assert, (condition,), condition, message)
     assert condition, message
+    return None

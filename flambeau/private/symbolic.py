@@ -1,6 +1,7 @@
 """`torch.SymInt` and its kin: sizes that PyTorch's compiler leaves open. Here every size is a number.
 
-So nothing is a SymInt, and the functions that take one or a number (transformers calls them in its models) take numbers.
+So nothing is a SymInt, and the functions that take one or a number (transformers calls them in its models) take
+numbers.
 """
 import math
 

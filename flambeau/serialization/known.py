@@ -12,11 +12,11 @@ import numpy as np
 from ..base import dtypes, layout
 from ..base.errors import here
 from ..base.op import Op
-from ..base.spec import META, Size, device, spec
+from ..base.spec import CPU, META, Size, device, spec
 from ..tensor.create import LEGACY
 from ..tensor.dispatch import wrap
 from ..tensor.forms import namespace
-from ..tensor.protocol import OURS
+from ..tensor.own import OURS
 from ..tensor.storage import UntypedStorage
 from ..tensor.tensor import Tensor
 from ..trace.value import Storage, Value
@@ -255,11 +255,12 @@ class StorageClass:
         return "torch.UntypedStorage" if self.dtype is None else f"torch.{self.dtype.cname}Storage"
 
 
-STORAGE_NAMES = {d: f"{d.cname}Storage" for d in dtypes.ALL}
+# PyTorch gave its newer dtypes no storage of their own: their tensors lie in storages of bytes.
+STORAGE_NAMES = {d: f"{d.cname}Storage" for d in dtypes.COMMON}
 TABLE.update({f"{module}.{name}": StorageClass(d)
               for d, name in STORAGE_NAMES.items() for module in ("torch", "torch.cuda")})
 TABLE["torch.storage.UntypedStorage"] = StorageClass(None)
-TABLE.update({f"torch.{d.name}": d for d in dtypes.ALL})
+TABLE.update({f"torch.{d.name}": d for d in (*dtypes.ALL, *dtypes.NAMES_ONLY)})
 TABLE.update({f"torch.{name}": cls for name, cls in LEGACY.items()})
 TABLE["torch.Tensor"] = Tensor
 
@@ -414,6 +415,8 @@ def tensor_of(machine, storage, offset, shape, strides, requires_grad, dtype):
         raise machine.broken("a tensor has no storage")
     if type(dtype) is not dtypes.dtype:
         raise machine.broken("a tensor has no dtype")
+    if dtype.np is None:
+        raise NotSupported(f"it holds a tensor of {dtype}: {dtypes.FAMILIES[dtype.family]}")
     cell = storage._storage
     kind, reach = laid_out(machine, dtype, shape, strides, offset, cell.device)
     if reach > cell.nbytes:
@@ -427,7 +430,7 @@ def tensor_of(machine, storage, offset, shape, strides, requires_grad, dtype):
 def fit(cell, kind, offset):
     """Lay the bytes of a storage out as the tensor that fills it: operations then need not look again each time."""
     value = cell.value
-    if value is not None and value.spec.dtype is dtypes.uint8 and offset == 0 and kind.dense \
+    if value is not None and cell.device is CPU and value.spec.dtype is dtypes.uint8 and offset == 0 and kind.dense \
             and kind.nbytes == cell.nbytes:
         array = np.ndarray(kind.shape, kind.dtype.np, value.array, 0, kind.np_strides)
         cell.value = Value.of(array, kind)

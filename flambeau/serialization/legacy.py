@@ -94,14 +94,14 @@ class Stream:
                                "newer PyTorch")
         if key in self.storages:
             return self.storages[key][0]
-        if kind.dtype is None:
-            raise machine.broken("a storage has no dtype")
-        size = count * kind.dtype.itemsize
+        if kind.dtype is None and self.swapped:
+            raise NotSupported(f"storage {shown(key)} is of the other byte order, and it is not said what it holds")
+        size = count * (1 if kind.dtype is None else kind.dtype.itemsize)
         self.announced += size
         if self.announced > len(self.data):
             raise machine.broken(f"it announces {self.announced} bytes of storages and has {len(self.data)} in all")
         memory, _ = blank(spec(dtypes.uint8, (size,)))
-        cell = Storage.of(Value.of(memory, spec(dtypes.uint8, (size,))), size, CPU)
+        cell = Storage.of(Value.of_bytes(memory), size, CPU)
         found = LoadedStorage(self.restore(UntypedStorage(storage=cell), location)._storage, kind.dtype)
         self.storages[key] = found, count
         return found
@@ -110,7 +110,7 @@ class Stream:
         """Read the storages, in the order of `keys`; returns where they end."""
         for key in keys:
             storage, count = self.storages[key]
-            size = count * storage.dtype.itemsize
+            size = count * (1 if storage.dtype is None else storage.dtype.itemsize)
             found = int.from_bytes(self.data[position:position + 8], "big" if self.swapped else sys.byteorder)
             if found != count:
                 raise FileError(f"storage {shown(key)} should hold {count} elements and has {found}, or the file is "

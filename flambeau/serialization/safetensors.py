@@ -24,14 +24,15 @@ from .errors import FileError, NotSupported, bare, naming, shown
 MAX_HEADER = 100_000_000                            # bytes, as the original library has it
 SUMS, ALIASES = "flambeau.crc32", "flambeau.aliases"
 OURS = (SUMS, ALIASES)
-CODES = {"BOOL": dtypes.bool, "U8": dtypes.uint8, "I8": dtypes.int8, "I16": dtypes.int16, "F16": dtypes.float16,
-         "BF16": dtypes.bfloat16, "I32": dtypes.int32, "F32": dtypes.float32, "C64": dtypes.complex64,
-         "F64": dtypes.float64, "I64": dtypes.int64}
+CODES = {"BOOL": dtypes.bool, "U8": dtypes.uint8, "I8": dtypes.int8, "F8_E5M2": dtypes.float8_e5m2,
+         "F8_E4M3": dtypes.float8_e4m3fn, "F8_E8M0": dtypes.float8_e8m0fnu, "F8_E4M3FNUZ": dtypes.float8_e4m3fnuz,
+         "F8_E5M2FNUZ": dtypes.float8_e5m2fnuz, "I16": dtypes.int16, "U16": dtypes.uint16, "F16": dtypes.float16,
+         "BF16": dtypes.bfloat16, "I32": dtypes.int32, "U32": dtypes.uint32, "F32": dtypes.float32,
+         "C64": dtypes.complex64, "F64": dtypes.float64, "I64": dtypes.int64, "U64": dtypes.uint64}
 CODE_OF = {dtype: code for code, dtype in CODES.items()}
 RANKS = {dtype: rank for rank, dtype in enumerate(CODES.values())}
 # Bits of an element of every dtype that the format knows, so that a file with others can be read around them.
-BITS = {**{code: 8 * dtype.itemsize for code, dtype in CODES.items()}, "U16": 16, "U32": 32, "U64": 64, "F8_E4M3": 8,
-        "F8_E5M2": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4}
+BITS = {**{code: 8 * dtype.itemsize for code, dtype in CODES.items()}, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4}
 
 COPIED = (f"(A program that has changed the tensors and copied the metadata, {SUMS} included, would look the same: "
           "verify=False.)")
@@ -96,7 +97,7 @@ class Plan:
         for name in self.order:
             tensor, value = self.kept[name]
             first = tensor.offset * tensor.spec.dtype.itemsize
-            view = memoryview(value.memory)[first:first + tensor.spec.nbytes] if tensor.spec.numel else b""
+            view = memoryview(value.bytes_on_host())[first:first + tensor.spec.nbytes] if tensor.spec.numel else b""
             crc = described_crc(name, CODE_OF[tensor.spec.dtype], tensor.spec.shape)
             for at in range(0, len(view), CHUNK):
                 crc = zlib.crc32(view[at:at + CHUNK], crc)
@@ -340,7 +341,9 @@ class Reader:
         if (self.start + info.start) % dtype.itemsize:
             memory = memory.copy()                  # a file from a writer that does not align
         array = memory.view(dtype.np).reshape(info.shape)
-        return wrap(Storage.of(Value.of(array, kind), kind.nbytes, CPU), kind)
+        if self.device is not CPU:
+            array = self.device.backend.from_host(array, kind)
+        return wrap(Storage.of(Value.of(array, kind), kind.nbytes, self.device), kind)
 
 
 class safe_open(Reader):

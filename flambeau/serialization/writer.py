@@ -16,7 +16,6 @@ from ..base.errors import warn
 from ..base.op import Op
 from ..base.spec import META, Size, device
 from ..tensor.create import LEGACY
-from ..tensor.protocol import own_state
 from ..tensor.storage import UntypedStorage
 from ..tensor.tensor import Tensor
 from .errors import shown
@@ -276,7 +275,7 @@ class Writer:
         """A tensor over its storage, as PyTorch's rebuilding functions take it."""
         if tensor._leaf_hooks or tensor._post_hooks:
             warn("backward hooks of a tensor are not saved" + self._where())
-        cls, state = type(tensor), own_state(tensor)
+        cls, state = type(tensor), dict(vars(tensor))
         if hasattr(cls, "__getstate__") and cls.__getstate__ is not object.__getstate__:
             state = tensor.__getstate__()
         if cls.__dict__.get("_prints_as_parameter"):               # Parameter itself, not a class that the user derived
@@ -302,8 +301,8 @@ class Writer:
         """The call that makes the plain tensor; or its function, the class `cls`, and its arguments."""
         kind, dtype = tensor.spec, tensor.spec.dtype
         # Two dtypes over one storage: the first names the storage's, each other one is given to its tensor. A storage
-        # of no whole number of elements is one of bytes.
-        whole = tensor._storage.nbytes % dtype.itemsize == 0
+        # of no whole number of elements is one of bytes, and so is one of a dtype that PyTorch has no storage name for.
+        whole = dtype in STORAGE_NAMES and tensor._storage.nbytes % dtype.itemsize == 0
         named = self.types.get(id(tensor._storage), dtype if whole else None)
         same = named is dtype
         self._global("torch._utils", "_rebuild_meta_tensor_no_storage" if kind.device is META

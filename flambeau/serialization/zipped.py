@@ -174,4 +174,4 @@ class Loader:
             if kind.dtype is None and size:
                 raise NotSupported(f"storage {name} is of the other byte order, and it is not said what it holds")
             swap(memory, kind.dtype)
-        return Storage.of(Value.of(memory, spec(dtypes.uint8, (size,))), size, CPU)
+        return Storage.of(Value.of_bytes(memory), size, CPU)

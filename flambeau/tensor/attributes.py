@@ -6,10 +6,10 @@ import numpy as np
 from ..autograd.function import Refuse
 from ..autograd.modes import modes
 from ..autograd.node import requires
-from ..base import dtypes, layout, shapes
+from ..base import layout, shapes
 from ..base.errors import need, warn
 from ..base.op import door
-from ..base.spec import CPU, spec
+from ..base.spec import META, spec
 from ..trace.value import Storage, Value
 from . import forms
 from .dispatch import call
@@ -146,10 +146,10 @@ def _reserve(storage, nbytes):
         raise RuntimeError("Trying to resize storage that is not resizable: its memory is shared with a NumPy array "
                            "(or its address is known). clone() the tensor first.")
     if storage.value is not None:
-        memory = np.empty(nbytes, np.uint8)
+        memory = storage.device.backend.xp.empty(nbytes, np.uint8)
         if storage.nbytes:
             memory[:storage.nbytes] = storage.value.ready().memory
-        storage.value = Value.of(memory, spec(dtypes.uint8, (nbytes,)))
+        storage.value = Value.of_bytes(memory, storage.device)
     storage.nbytes = nbytes
 
 
@@ -165,7 +165,7 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
     before_write(self, "set_", bytes=False)
     if source is None:
         kind = spec(self.spec.dtype, (0,), None, self.spec.device)
-        value = Value.of(np.empty(0, kind.dtype.np), kind) if kind.device is CPU else None
+        value = Value.of(kind.device.backend.allocate(kind), kind) if kind.device is not META else None
         storage, start = Storage.of(value, 0, kind.device), 0
     elif isinstance(source, Tensor):
         if source.spec.dtype is not self.spec.dtype:

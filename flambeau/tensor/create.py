@@ -6,10 +6,11 @@ import numpy as np
 
 from ..autograd.modes import modes
 from ..base import dtypes
-from ..base.arguments import asked, fits
+from ..base.arguments import asked, beyond_64_bits, fits
+from ..base.dtypes import as_dtype
 from ..base.errors import here, warn
 from ..base.op import door
-from ..base.spec import META, Size, device, of_array, place, spec
+from ..base.spec import CPU, META, Size, device, of_array, place, spec
 from ..trace import value as values
 from ..trace.value import Storage, Value
 from .dispatch import wrap
@@ -25,9 +26,12 @@ def from_array(array, requires_grad=False, where=None):
     if not array.flags.c_contiguous:
         kind = spec(kind.dtype, kind.shape, tuple([step // kind.dtype.itemsize for step in array.strides]))
     if where is META:
-        kind = spec(kind.dtype, kind.shape, kind.strides, META)
+        kind = kind.on(META)
         out = wrap(Storage.of(None, kind.nbytes, META), kind)
     else:
+        if where is not None and where is not CPU:
+            kind = kind.on(where)
+            array = where.backend.from_host(array, kind)
         out = wrap(Storage.of(Value.of(array, kind), kind.nbytes, kind.device), kind)
         if values.watching is not None:
             values.watching.made(out._storage.value)
@@ -85,7 +89,7 @@ def as_tensor(data, dtype=None, device=None):
     if found is None:
         return from_array(array_from(data, dtype), False, where)
     if dtype is None or dtype.np == found.dtype:
-        return shared(found) if where is not META else from_array(copy_of(found), False, where)
+        return shared(found) if where is CPU else from_array(copy_of(found), False, where)
     return shared(found).to(device=where, dtype=dtype)
 
 
@@ -201,7 +205,7 @@ def converted(array, dtype):
             array = array.astype(np.int64)
         if dtype.itemsize == 2 and dtype.category == 2 and array.dtype.itemsize > 4:
             array = array.astype(np.float32)              # to a half type by way of float32, as PyTorch does
-        return np.array(array, dtype.np, order="K")
+        return as_dtype(array, dtype) if dtype.family else np.array(array, dtype.np, order="K")
 
 
 def is_sequence(thing):
@@ -301,7 +305,16 @@ def elements(flat, dtype):
     if dtype.is_floating_point:
         with np.errstate(over="ignore"):
             made = np.array(flat, np.float64)
-            return (made.astype(np.float32) if dtype.itemsize == 2 else made).astype(dtype.np)
+            return as_dtype(made.astype(np.float32) if dtype.itemsize <= 2 else made, dtype)
+    if dtype is dtypes.uint64:
+        for n in flat:
+            if type(n) is float:
+                raise TypeError(f"an integer is required for {dtype}, not {n!r}")
+            if n < 0:
+                raise OverflowError(f"can't convert negative int to unsigned: {n}")
+            if n >= 1 << 64:
+                beyond_64_bits(n)
+        return np.array(flat, np.uint64)
     try:
         made = np.array(flat, np.int64)
     except (OverflowError, ValueError):                   # find the number that does not go in, and say so
@@ -396,7 +409,7 @@ class LegacyType(type):
 LEGACY = {f"{d.cname}Tensor": LegacyType(f"{d.cname}Tensor", (), {
     "dtype": d, "is_cuda": False, "is_sparse": False, "__module__": "torch",
     "__doc__": f"Makes {d.name} tensors: sizes give uninitialised ones, a sequence its elements."})
-    for d in dtypes.ALL if not d.is_complex}
+    for d in dtypes.COMMON if not d.is_complex}
 
 
 def new(self, *args, **kwargs):

@@ -11,14 +11,13 @@ import numpy as np
 from ..autograd.forward_ad import propagate
 from ..autograd.modes import modes
 from ..autograd.node import NUMBER, TENSOR, OpNode, Plan, _count, edge_of, keep, refresh, requires
-from ..backends.backend import execute
 from ..backends.memory import explained as out_of_memory
-from ..base import dtypes, shapes
-from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits, fitted_places, fitting
+from ..base import dtypes, few, shapes
+from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits, fitted_places, fitting, rounded_places
 from ..base.errors import here
 from ..base.locks import new_lock
 from ..base.op import NUMBERS, Entry, check_devices, door, known
-from ..base.spec import META, Spec, device, forget_unused, of_array, spec
+from ..base.spec import CPU, META, Spec, device, forget_unused, of_array, spec
 from ..trace.record import _local, current
 from ..trace.value import Storage, Value
 from .autocast import arguments, aside, listed
@@ -135,7 +134,12 @@ def seen(op, facts, args, kwargs):
                 key.append(a)
             elif c is int and not LEAST_INT <= a <= MOST_INT:
                 beyond_64_bits(a)
-        elif c in _plain_types or c is tuple and not facts.lists:
+        elif c in _plain_types:
+            key.append(a)
+        elif c is tuple and not facts.lists:
+            for b in a:
+                if b.__class__ is not int:        # (1,) equals (True,) and (1.0,): `dispatch` keeps them apart
+                    return UNSEEN
             key.append(a)
         else:
             return UNSEEN
@@ -201,6 +205,10 @@ def dispatch(op, args, given=None, binder=None):
                 if c is not tuple:
                     args = (*args[:at], a, *args[at + 1:])
                 key.append(a)
+                for b in a:
+                    if b.__class__ is not int:
+                        key.append(_classes(a))
+                        break
         else:
             if isinstance(a, np.generic):                 # a NumPy scalar counts as the Python number it holds
                 return dispatch(op, (*args[:at], a.item(), *args[at + 1:]))
@@ -225,6 +233,11 @@ def dispatch(op, args, given=None, binder=None):
     if entry.quick:
         return record_one(entry, args, inputs, params, 5)
     return record(entry, op, args, inputs, params, 5)
+
+
+def _classes(a):
+    """The classes of what is in a tuple, by which it is kept apart from others that are equal to it."""
+    return tuple([_classes(b) if b.__class__ in (tuple, list) else b.__class__ for b in a])
 
 
 def check_fits(entry, args):
@@ -399,7 +412,7 @@ def _entry(op, args, key):
     entry.simple = not param_at and not op.kwonly and not any(t.__class__ is tuple for t in template)
     entry.wrap = None
     entry.quick = False
-    entry.deltas = entry.look = entry.fits = None
+    entry.deltas = entry.look = entry.fits = entry.rounded = None
     entry.plans = {}
     try:
         op.check_flags(args)
@@ -407,6 +420,7 @@ def _entry(op, args, key):
             return _view_entry(op, entry, seen, key)
         entry.device = check_devices(kinds, not op.pointwise)
         out, casts, common = op.infer(tuple(seen))
+        few.check(op, tuple(seen), kinds, out, common)
     except Exception as error:
         if getattr(error, "refusal", False):
             raise explained(error, op, args) from None
@@ -418,6 +432,7 @@ def _entry(op, args, key):
         if all(o.__class__ is Spec for o in declared) else None
     if entry.outs is not None and kinds == []:
         entry.device = entry.outs[0].device
+    entry.rounded = rounded_places(op, seen, template, common)
     if casts is not None:
         casts = tuple(c if c != k.dtype.np else k.dtype.np for c, k in zip(casts, kinds, strict=True))
         if all(c is k.dtype.np for c, k in zip(casts, kinds, strict=True)):
@@ -429,6 +444,8 @@ def _entry(op, args, key):
     if common is not None and common.category == 1:
         entry.wrap = common.np
     entry.nbytes = sum(s.nbytes for s in entry.outs) if entry.outs is not None else 0
+    entry.compiles = entry.device is not META and entry.device.backend.compiles \
+        and all(s.device is entry.device for s in (*kinds, *(entry.outs or ())))
     entry.quick = not entry.many and entry.outs is not None and entry.device is not META and not op.eager \
         and op.verify is None
     return _remembered(key, entry)
@@ -546,7 +563,7 @@ def _run_now(entry, op, args, inputs, params):
     arrays = [t._storage.value.ready().look(t.spec, t.offset) for t in inputs]
     try:
         with np.errstate(all="ignore"):
-            made = execute(entry, arrays, params)
+            made = entry.device.backend.execute(entry, arrays, params)
     except MemoryError as error:
         error.entry = entry
         raise out_of_memory(error) from None
@@ -556,7 +573,7 @@ def _run_now(entry, op, args, inputs, params):
         raise
     storages = []
     for i, array in enumerate(made):
-        kind = entry.outs[i] if entry.outs is not None else of_array(array, laid=True)
+        kind = entry.outs[i] if entry.outs is not None else of_array(array, True, entry.device)
         storages.append(Storage.of(Value.of(array, kind), kind.nbytes, kind.device))
     return storages
 
@@ -589,10 +606,11 @@ def _verify(op, args):
 
 
 def array_of(tensor):
-    """The tensor's contents as an array to read, run if pending. Not to be written or handed out."""
+    """The tensor's contents as a NumPy array to read, run if pending. Not to be written or handed out."""
     if tensor.spec.device is META:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!" + said(tensor))
-    return tensor._storage.value.ready().look(tensor.spec, tensor.offset)
+    found = tensor._storage.value.ready().look(tensor.spec, tensor.offset)
+    return found if tensor.spec.device is CPU else tensor.spec.device.backend.to_host(found)
 
 
 # --- autograd beside the call ---------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import numpy as np
 from ..autograd.node import requires
 from ..base import dtypes, shapes
 from ..base.errors import here, line_of, name_of, user_frame
-from ..base.spec import META, spec
+from ..base.spec import CPU, META, spec
 from ..trace.record import run_all
 from ..trace.value import Storage, Value
 from .dispatch import wrap
@@ -128,11 +128,13 @@ def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
 
 def numpy(self, *, force=False):
     """The tensor as a NumPy array over the same memory; `force` also takes one that requires grad."""
-    if self.spec.device is META:
-        if force:
+    if self.spec.device is not CPU:
+        if not force:
+            raise TypeError(f"can't convert {self.spec.device} device type tensor to numpy. Use Tensor.cpu() to copy "
+                            "the tensor to host memory first." + who(self))
+        if self.spec.device is META:
             raise NotImplementedError("Cannot copy out of meta tensor; no data!" + who(self))
-        raise TypeError("can't convert meta device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
-                        "memory first." + who(self))
+        return exported(self.detach().cpu())
     if requires(self) and not force:
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
                            + who(self))

@@ -142,9 +142,9 @@ def resize(cell, nbytes):
             raise RuntimeError("cannot resize a storage whose memory NumPy (or another library) holds, or whose "
                                "address was asked for; clone() the tensor first")
         old = cell.value.ready().memory
-        fresh = np.zeros(nbytes, np.uint8)
+        fresh = cell.device.backend.xp.zeros(nbytes, np.uint8)
         fresh[:min(nbytes, old.size)] = old[:nbytes]
-        cell.value = Value.of(fresh, spec(dtypes.uint8, (nbytes,)))
+        cell.value = Value.of_bytes(fresh, cell.device)
     cell.nbytes = nbytes
     cell.version += 1
 

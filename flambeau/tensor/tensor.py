@@ -14,6 +14,7 @@ from ..base.names import words
 from ..base.spec import META
 from ..trace import value as values
 from ..trace.record import run_all
+from .own import OURS, TensorBase, attributes, replace_attributes
 
 
 class TensorType(type):
@@ -37,8 +38,10 @@ class TensorType(type):
         return signature(MethodType(cls.__new__, cls))
 
 
-class Tensor(metaclass=TensorType):
+class Tensor(TensorBase, metaclass=TensorType):
     """A multi-dimensional array of one dtype that can be differentiated."""
+
+    __dict__ = property(attributes, replace_attributes)      # type: ignore[assignment]
 
     # What most tensors never set stays on the class.
     site = None               # the line that made it
@@ -217,7 +220,7 @@ class Tensor(metaclass=TensorType):
         if not storage.exported:
             run_all()                    # whoever has the address may write; what was recorded before must not see it
         storage.pin()
-        return storage.value.memory.ctypes.data + self.offset * self.spec.dtype.itemsize
+        return storage.device.backend.address(storage.value.memory) + self.offset * self.spec.dtype.itemsize
 
     def __len__(self):
         if self.spec.ndim == 0:
@@ -417,6 +420,10 @@ class Tensor(metaclass=TensorType):
         made = data.detach().as_subclass(cls)
         made._requires_grad = require_grad
         return made
+
+
+OURS.update(("_storage", "spec", "offset", "site"), (name for name in vars(Tensor) if name.startswith("_")
+                                                     and not name.startswith("__")))
 
 
 def _look(tensor):

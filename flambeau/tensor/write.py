@@ -157,7 +157,7 @@ def _as_it_was(self):
         edge = (SharedCells(self._base, self), 0)
     value = storage.value
     if storage.exported and storage.still_exported():     # written in place: see Note [Exported storages] in value.py
-        value = Value.of(value.ready().memory.copy(), spec(dtypes.uint8, (storage.nbytes,)))
+        value = Value.of_bytes(value.ready().memory.copy(), storage.device)
     twin = wrap(Storage.of(value, storage.nbytes, storage.device), self.spec, self.offset)
     twin.site, twin._cut = self.site, self._cut
     if modes.level >= 0:
@@ -352,11 +352,11 @@ def put(self, result, what):
     if whole and result.spec is kind and result.offset == 0 and source.nbytes == kind.nbytes and not source.exported:
         storage.value = source.value
         return
-    flat = spec(dtypes.uint8, (storage.nbytes,))
+    flat = spec(dtypes.uint8, (storage.nbytes,), device=storage.device)
     if not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
-        now, incoming = array_of(self), array_of(result)
-        memory = storage.value.memory.copy()
-        _write_changed(np.ndarray(now.shape, now.dtype, memory, self.offset * now.itemsize, kind.np_strides), incoming)
+        incoming = result._storage.value.ready().look(result.spec, result.offset)
+        memory = storage.value.ready().memory.copy()
+        _write_changed(kind.device.backend.look(memory, kind, self.offset), incoming)
         storage.value = Value.of(memory, flat)
         return
     storage.value = write_part(self, flat, result)

@@ -252,3 +252,14 @@ def checkpoint_sequential(functions, segments, input, use_reentrant=None, **kwar
         end = start + size
         input = checkpoint(piece(start, end), input, use_reentrant=use_reentrant, **kwargs)
     return piece(end, len(functions))(input)
+
+
+def get_device_states(*args):
+    """(indices, generator states) of the devices besides the CPU that `args` lie on: of none. sentence-transformers."""
+    return [], []
+
+
+def set_device_states(devices, states, *, device_type=None):
+    """Set the states of generators of devices besides the CPU: there are none."""
+    if len(devices):
+        raise RuntimeError(f"devices {list(devices)} are not there: Flambeau has the CPU alone")

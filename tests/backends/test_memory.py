@@ -14,8 +14,8 @@ import pytest
 
 import flambeau as torch
 from flambeau.backends import machine, memory
-from flambeau.backends.backend import execute
 from flambeau.backends.memory import Block, blank, block, rounded
+from flambeau.backends.reference import execute
 from flambeau.base import dtypes, settings
 from flambeau.base.spec import spec
 from flambeau.tensor import oom
@@ -450,7 +450,7 @@ def test_numpy_gets_the_idle_memory_when_it_has_none():
             raise MemoryError
         return given + 1
     op = SimpleNamespace(ref=ref, overwrites=False, kwonly=(), __module__="nobody")
-    entry = SimpleNamespace(op=op, nbytes=12, casts=None, simple=True, outs=(kind,), many=False)
+    entry = SimpleNamespace(op=op, nbytes=12, casts=None, rounded=None, simple=True, outs=(kind,), many=False)
     idle = block(5 * MIB)
     del idle
     assert execute(entry, [array], ())[0].tolist() == [2, 2, 2] and tries[0] - tries[1] >= 5 * MIB

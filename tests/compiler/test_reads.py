@@ -24,6 +24,8 @@ from .compare import Walk, parts
 from .functions import Call, Program, check
 from .tables import PRELUDE
 
+pytestmark = pytest.mark.pinned
+
 
 @pytest.fixture(autouse=True, params=["reference", "native"])
 def executor(request, monkeypatch):

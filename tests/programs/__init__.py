@@ -18,7 +18,7 @@ Both run a program in a process of its own, in an empty folder, without the netw
 are seeded. Weights come from `fill`, or from PyTorch's own streams, which are Flambeau's too. Integers, texts and
 booleans have to be equal. Floating point numbers may differ by TOLERANCE of the largest number of their array (of
 themselves, where they are single), because sums are taken in another order; `tolerance` states another bound for a
-part, and why it has to.
+part, and why it has to. The rule is `differences` in __main__.py.
 """
 import random
 

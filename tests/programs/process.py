@@ -34,9 +34,9 @@ def kept_form(value):
         value = value.item()
     if isinstance(value, np.ndarray):
         if value.size <= LARGEST_WHOLE:
-            return {"shape": list(value.shape), "is": [kept_form(held) for held in value.ravel().tolist()]}
+            return {"array": list(value.shape), "is": [kept_form(held) for held in value.ravel().tolist()]}
         some = value.ravel()[np.linspace(0, value.size - 1, LARGEST_WHOLE).astype(int)].tolist()
-        return {"shape": list(value.shape), "some": [kept_form(held) for held in some],
+        return {"array": list(value.shape), "some": [kept_form(held) for held in some],
                 "root_mean_square": kept_form(float(np.sqrt(np.mean(np.abs(value.astype(np.complex128)) ** 2))))}
     if isinstance(value, list | tuple):
         return [kept_form(held) for held in value]

@@ -17,7 +17,7 @@ from transformers import (
     get_linear_schedule_with_warmup,
 )
 
-from tests.programs import array, fill, gradients, tokens
+from tests.programs import array, fill, gradients, tokens, tolerance
 
 PACKAGES = ["transformers"]
 QUICK = True
@@ -132,6 +132,7 @@ def mixtral():
     return {"balance": balance, "generated": generated.tolist(), **_trained(model, input_ids=words, labels=words)}
 
 
+@tolerance(1e-2, "a number of bfloat16 has 8 bits, and each layer rounds")
 def half_precision():
     """A model in bfloat16, and one under autocast."""
     words = tokens(2, 10, below=WORDS)
@@ -152,7 +153,7 @@ def generated():
     asked = dict(max_new_tokens=12, do_sample=False, pad_token_id=0)
     out = {"greedy": model.generate(prompt, **asked), "without cache": model.generate(prompt, use_cache=False, **asked),
            "beams": model.generate(prompt, num_beams=4, num_return_sequences=2, **asked),
-           "penalties": model.generate(prompt, repetition_penalty=1.3, no_repeat_ngram_size=2, min_new_tokens=5, **asked)}
+           "penalties": model.generate(prompt, repetition_penalty=1.3, no_repeat_ngram_size=2, min_length=9, **asked)}
     for name, extra in (("sampled", {}), ("top k", {"top_k": 5}), ("top p", {"top_p": 0.8, "temperature": 0.7}),
                         ("min p", {"min_p": 0.05}), ("beams sampled", {"num_beams": 3})):
         torch.manual_seed(1)
@@ -182,7 +183,8 @@ def caches():
     cache = DynamicCache(config=model.config)
     with torch.no_grad():
         whole = model(words).logits
-        parts = [model(words[:, a:b], past_key_values=cache, use_cache=True).logits for a, b in ((0, 4), (4, 5), (5, 9))]
+        parts = [model(words[:, start:stop], past_key_values=cache, use_cache=True).logits
+                 for start, stop in ((0, 4), (4, 5), (5, 9))]
     out = model.generate(words, max_new_tokens=6, do_sample=False, output_scores=True, return_dict_in_generate=True)
     fixed = model.generate(words, max_new_tokens=6, do_sample=False, cache_implementation="static",
                            disable_compile=True)
@@ -221,5 +223,6 @@ def made_on_meta():
     model = LlamaForCausalLM(config)
     empty.load_state_dict(model.state_dict(), assign=True)
     model.resize_token_embeddings(WORDS + 8, mean_resizing=False)
-    return {"parameters": empty.num_parameters(), "same": torch.equal(empty.lm_head.weight, model.lm_head.weight[:WORDS]),
+    same = torch.equal(empty.lm_head.weight, model.lm_head.weight[:WORDS])
+    return {"parameters": empty.num_parameters(), "same": same,
             "shape": list(model.lm_head.weight.shape), "weights": model.model.layers[0].mlp.up_proj.weight}

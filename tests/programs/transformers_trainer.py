@@ -4,7 +4,7 @@ import math
 import torch
 from transformers import GPT2Config, GPT2ForSequenceClassification, GPT2LMHeadModel, Trainer, TrainingArguments
 
-from tests.programs import fill, tokens
+from tests.programs import fill, tokens, tolerance
 
 PACKAGES = ["transformers", "accelerate", "tokenizers"]
 
@@ -57,6 +57,8 @@ def resumed():
     return {"equal": equal, "whole": _losses(whole), "again": _losses(again), "steps": again.state.global_step}
 
 
+@tolerance(5e-4, "Adafactor divides gradients by their own size, so what is rounding becomes a step: with weights that "
+                 "are 1e-7 off, PyTorch itself comes to results that are 2e-4 off")
 def checkpointed():
     """Gradient checkpointing, the factored optimizer, label smoothing, and metrics of a classifier."""
     words = tokens(16, 8, below=WORDS)
@@ -78,7 +80,8 @@ def _tokenizer():
     from transformers import PreTrainedTokenizerFast
     made = Tokenizer(models.WordLevel(unk_token="<unk>"))
     made.pre_tokenizer = pre_tokenizers.Whitespace()
-    made.train_from_iterator(sorted(set(LINES)), trainers.WordLevelTrainer(special_tokens=["<pad>", "<s>", "</s>", "<unk>"]))
+    special = ["<pad>", "<s>", "</s>", "<unk>"]
+    made.train_from_iterator(sorted(set(LINES)), trainers.WordLevelTrainer(special_tokens=special))
     return PreTrainedTokenizerFast(tokenizer_object=made, pad_token="<pad>", bos_token="<s>", eos_token="</s>",
                                    unk_token="<unk>", padding_side="left")
 
@@ -103,8 +106,8 @@ def masked_language_model():
     from transformers import BertConfig, BertForMaskedLM, DataCollatorForLanguageModeling
     tokenizer = _tokenizer()
     tokenizer.add_special_tokens({"mask_token": "<mask>"})
-    model = fill(BertForMaskedLM(BertConfig(vocab_size=WORDS, hidden_size=24, num_hidden_layers=1, num_attention_heads=3,
-                                            intermediate_size=32, max_position_embeddings=16)))
+    model = fill(BertForMaskedLM(BertConfig(vocab_size=WORDS, hidden_size=24, num_hidden_layers=1, intermediate_size=32,
+                                            num_attention_heads=3, max_position_embeddings=16)))
     trainer = Trainer(model, _arguments("out", max_steps=6, save_strategy="no"),
                       train_dataset=[tokenizer(line) for line in LINES],
                       data_collator=DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.4))

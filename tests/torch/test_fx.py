@@ -42,10 +42,11 @@ def functions(m):
         "stars": lambda *a, **k: a[0] + k["q"],
         "compare": lambda x: (x > 1) & (x <= 3) | ~(x == 2),
         "unpack": lambda x: [part * 2 for part in (lambda a, b: (b, a))(*_two(x))],
-        "functional": lambda x, w: F.relu(m.matmul(x, w)),
+        "functional": lambda x, w: F.relu(m.matmul(x, w), inplace=False),
         "constant": lambda x: x + m.tensor([1.0]),
         "device": lambda x: x.to(m.device("cpu"), m.float16),
         "nested": lambda x: {"a": {"b": [x, (x, None)]}},
+        "assertion": lambda x: (m._assert(x.dim() == 2, "two"), x * 2)[1],
         "slices": lambda x, n: x[n:, : x.shape[1] - 1, ..., None],
     }
 

@@ -1,4 +1,6 @@
-"""`modules.txt` is the modules of PyTorch: none too many, none too few. `python -m tests.torch.test_modules` prints it."""
+"""`modules.txt` is the modules of PyTorch: none too many, none too few. `python -m tests.torch.test_importable` prints
+it."""
+import importlib
 import sys
 import textwrap
 from pathlib import Path
@@ -13,6 +15,7 @@ HEAD = "# The modules of PyTorch 2.13, by the package they are in; what is not h
 def of_torch():
     """The names of all modules that come with PyTorch: files, and what its compiled code registers."""
     root = Path(torch.__file__).parent
+    importlib.import_module("torch.distributed._tensor")      # which registers more, under older names
     found = {name for name in sys.modules if name.split(".")[0] == "torch"}
     for folder in (root, root.parent / "functorch"):
         for path in folder.rglob("*.py"):

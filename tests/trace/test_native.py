@@ -18,6 +18,8 @@ from flambeau.base import settings
 from flambeau.trace import lower, nest, order, plan as planning, program, record
 from flambeau.trace.record import current
 
+pytestmark = pytest.mark.pinned
+
 F = torch.nn.functional
 
 

@@ -16,6 +16,8 @@ from flambeau.trace.record import current
 
 from .programs import differ, leaves, run, scale_of, steps
 
+pytestmark = pytest.mark.pinned
+
 UNITS = 500              # of a chain of a dozen operations and its backward, some of which magnify what they are given
 
 

@@ -9,6 +9,8 @@ import flambeau as torch
 from flambeau.trace import plan as planning
 from flambeau.trace.record import current
 
+pytestmark = pytest.mark.pinned
+
 
 @pytest.fixture(autouse=True)
 def native():

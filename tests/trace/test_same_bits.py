@@ -19,6 +19,8 @@ from ..ops.test_tables import TABLES
 from ..thorough import sample
 from .programs import leaves, run, steps
 
+pytestmark = pytest.mark.pinned
+
 for _name in TABLES:
     importlib.import_module(f"tests.ops.{_name}")
 F = torch.nn.functional

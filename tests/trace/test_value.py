@@ -179,7 +179,7 @@ def test_an_address_once_asked_for_holds():
 
 def test_a_storage_alone():
     value = value_of(np.arange(4, dtype=np.uint8))
-    storage = Storage.of(value, 4, None)
+    storage = Storage.of(value, 4, value.spec.device)
     assert storage.version == 0 and not storage.exported and not storage.still_exported()
     out = storage.export(value.spec, 0)
     out[0] = 9

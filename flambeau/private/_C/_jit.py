@@ -1,4 +1,5 @@
-"""Switches of TorchScript's fuser, for timm's `set_jit_fuser`. They can be set; there is no TorchScript to obey them."""
+"""Switches of TorchScript's fuser, for timm's `set_jit_fuser`. They can be set; there is no TorchScript to obey
+them."""
 
 
 def _switch(name, start):

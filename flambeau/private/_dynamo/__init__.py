@@ -1,29 +1,15 @@
 """`torch._dynamo`, the front of PyTorch's compiler. Flambeau's is `flambeau.compile`, which needs none of its hints.
 
-So marks on functions and tensors are taken and change nothing: transformers marks its caches (`mark_static_address`) and
-kernels (`allow_in_graph`, `assume_constant_result`), diffusers and einops theirs; accelerate, diffusers and lightning look
-for an `OptimizedModule`.
+So marks on functions and tensors are taken and change nothing: transformers marks its caches (`mark_static_address`)
+and kernels (`allow_in_graph`, `assume_constant_result`), diffusers and einops theirs; accelerate, diffusers and
+lightning look for an `OptimizedModule`.
 """
-from ...compiler import disable, is_compiling, list_backends, reset
+from ...compiler import allow_in_graph, assume_constant_result, disable, is_compiling, list_backends, reset
 from ...missing import rest_of
 from . import config, eval_frame, utils
 from .eval_frame import OptimizedModule
 
 __getattr__ = rest_of("torch._dynamo")
-
-
-def allow_in_graph(fn):
-    """`fn`, which may stand in a compiled function as one step; what is recorded here decides for itself."""
-    if isinstance(fn, list | tuple):
-        return [allow_in_graph(f) for f in fn]
-    if not callable(fn):
-        raise AssertionError("allow_in_graph expects a callable")
-    return fn
-
-
-def assume_constant_result(fn):
-    """`fn`, whose result a compiled function may take as it was; here it is called."""
-    return fn
 
 
 def forbid_in_graph(fn):

@@ -1,4 +1,14 @@
-"""`BroadcastingList2[int]`, TorchScript's word for a list of numbers for which one number may stand. torchvision."""
+"""`torch.jit.annotations`: TorchScript's words for types. torchvision and timm import them.
+
+`BroadcastingList2[int]` is a list of numbers for which one number may stand.
+"""
+from typing import Any, Dict, List, Optional, Tuple, Union  # noqa: UP035
+
+from ..missing import rest_of
+
+__getattr__ = rest_of("torch.jit.annotations")
+__all__ = ["Any", "BroadcastingList1", "BroadcastingList2", "BroadcastingList3", "Dict", "List", "Optional", "Tuple",
+           "Union"]
 
 
 class _Broadcasting:
