@@ -173,10 +173,13 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
                                f"{self.spec.dtype.name}" + said(source))
         storage, kind, start = source._storage, source.spec, source.offset
     else:
-        storage = getattr(source, "_untyped_storage", source)
-        storage, start = getattr(storage, "_storage", storage), storage_offset
+        storage, start = getattr(source, "_storage", source), storage_offset
         if not isinstance(storage, Storage):
             raise TypeError(f"set_(): argument 'source' must be Tensor or Storage, not {type(source).__name__}")
+        held = getattr(source, "dtype", None)
+        if held is not None and held is not self.spec.dtype:
+            raise RuntimeError(f"Expected a Storage of type {self.spec.dtype.name} or an UntypedStorage, but got type "
+                               f"{held.cname} for argument 1 'storage'" + said(self))
         n = storage.nbytes // self.spec.dtype.itemsize - start
         kind = spec(self.spec.dtype, (n,), None, storage.device)
     if size is not None:
