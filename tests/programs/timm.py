@@ -149,8 +149,19 @@ def data():
 
 def layers():
     """Layers of timm's own."""
-    from timm.layers import (AttentionPool2d, BlurPool2d, DropPath, EcaModule, LayerNorm2d, PatchEmbed, RmsNorm,
-                             RotaryEmbeddingCat, SelectAdaptivePool2d, SplitAttn, resample_abs_pos_embed)
+    from timm.layers import (
+        AttentionPool2d,
+        BlurPool2d,
+        DropPath,
+        EcaModule,
+        LayerNorm2d,
+        PatchEmbed,
+        RmsNorm,
+        RotaryEmbeddingCat,
+        SelectAdaptivePool2d,
+        SplitAttn,
+        resample_abs_pos_embed,
+    )
     x = array(2, 8, 12, 12)
     rope = RotaryEmbeddingCat(16, in_pixels=False, feat_shape=[3, 3])
     return {"blur": BlurPool2d(8)(x), "drop": DropPath(0.5)(x), "eca": fill(EcaModule(8))(x),
