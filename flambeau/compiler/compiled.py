@@ -50,7 +50,7 @@ class Compiled:
 
     def __call__(self, *args, **kwargs):
         # part of what is being recorded, or a mode is to see what it calls
-        if values.watching is not None and recording() or dispatch.modes_active and dispatch.function_modes.stack:
+        if values.watching is not None and recording() or dispatch.modes_active and dispatch.seen_by_modes():
             return self._compiles(*args, **kwargs)
         misses = []
         for found in self.recordings:

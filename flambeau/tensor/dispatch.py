@@ -40,10 +40,12 @@ UNSEEN = (None, None, None, None)
 
 class _FunctionModes(threading.local):
     stack: tuple = ()         # those of this thread, the innermost last; see function_modes.py
+    watchers: tuple = ()      # functions that are told of every operation that is recorded in this thread
 
 
 function_modes = _FunctionModes()
 handle_by_mode: Any = None    # handle_by_mode(func, args, kwargs), hung in here by function_modes.py
+handle_watched: Any = None    # handle_watched(op, args, kwargs, public), too
 
 
 def forget():
@@ -68,11 +70,19 @@ def wrap(storage, kind, offset=0):
     return tensor
 
 
+def seen_by_modes():
+    """Whether calls of this thread are shown to somebody."""
+    return bool(function_modes.stack or function_modes.watchers)
+
+
 def call(op, args, kwargs, public=None):
     """Call `op` as the user wrote it; `public` is the method it was called by, for overrides."""
     if regions:
-        if modes_active and function_modes.stack:
-            return handle_by_mode(public or op, args, kwargs)
+        if modes_active:
+            if function_modes.stack:
+                return handle_by_mode(public or op, args, kwargs)
+            if function_modes.watchers and not op.composite:
+                return handle_watched(op, args, kwargs, public)
         if op in listed and modes.autocast is not None and kwargs.get("out") is None \
                 and not _any_overrides(args, kwargs):
             args, kwargs = arguments(listed[op], args, kwargs)

@@ -11,6 +11,7 @@ are different while a mode is active somewhere, and only then:
 - the bodies of public functions and of Tensor's methods that are no operations (`torch.tensor`, `Tensor.size`) are
   exchanged for one that asks. The function objects stay the same ones, since modes are handed them and compare them.
 """
+import contextlib
 import functools
 from types import FunctionType
 
@@ -30,14 +31,8 @@ _bodies: list = []            # (function, its own body) of those that are excha
 
 def push(mode):
     """Make `mode` the innermost of this thread's."""
-    with _lock:
-        dispatch.function_modes.stack += (mode,)
-        dispatch.modes_active += 1
-        if dispatch.modes_active == 1:
-            dispatch.count_region(1)
-            for table in (dispatch._calls, *dispatch._tables):
-                table.clear()
-            _exchange()
+    dispatch.function_modes.stack += (mode,)
+    _count(1)
 
 
 def pop():
@@ -45,15 +40,38 @@ def pop():
     stack = dispatch.function_modes.stack
     if not stack:
         raise RuntimeError("there is no TorchFunctionMode to take away")
+    dispatch.function_modes.stack = stack[:-1]
+    _count(-1)
+    return stack[-1]
+
+
+@contextlib.contextmanager
+def watching(watcher):
+    """Inside, `watcher(op, args, result)` is told of every operation that this thread records, in backward too."""
+    local = dispatch.function_modes
+    local.watchers += (watcher,)
+    _count(1)
+    try:
+        yield
+    finally:
+        local.watchers = tuple(w for w in local.watchers if w is not watcher)
+        _count(-1)
+
+
+def _count(change):
+    """One more or less is active. The first has calls go the long way, the last lets them be; see the note above."""
     with _lock:
-        dispatch.function_modes.stack = stack[:-1]
-        dispatch.modes_active -= 1
-        if not dispatch.modes_active:
+        dispatch.modes_active += change
+        if change > 0 and dispatch.modes_active == 1:
+            dispatch.count_region(1)
+            for table in (dispatch._calls, *dispatch._tables):
+                table.clear()
+            _exchange()
+        elif not dispatch.modes_active:
             while _bodies:
                 function, body = _bodies.pop()
                 function.__code__ = body
             dispatch.count_region(-1)
-    return stack[-1]
 
 
 def handle(func, args, kwargs):
@@ -92,7 +110,22 @@ def ask(func, plain, args, kwargs):
         local.stack = stack
 
 
+def watched(op, args, kwargs, public):
+    """Call an operation, and tell those that watch."""
+    local = dispatch.function_modes
+    watchers, local.watchers = local.watchers, ()
+    try:
+        made = dispatch.call(op, args, dict(kwargs), public)
+    finally:
+        local.watchers = watchers
+    given = op.bind(args, {name: a for name, a in kwargs.items() if name != "out"})
+    for watcher in watchers:
+        watcher(op, given, made)
+    return made
+
+
 dispatch.handle_by_mode = handle
+dispatch.handle_watched = watched
 
 
 # --- other bodies --------------------------------------------------
