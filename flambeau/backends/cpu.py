@@ -21,7 +21,7 @@ from ..base.errors import warn
 from .disk import SEE, Disk, referred, warnings
 from .memory import has_room, words
 from .processor import choose
-from .undisturbed import lock as _lock, undisturbed
+from .undisturbed import beforehand, is_through, lock as _lock, undisturbed
 
 PIPELINE = 1                  # part of every object's key: raise it when the way of compiling below changes
 START_BYTES = 64 << 20        # room for LLVM to set itself up: measured 23 MiB with the first kernel
@@ -60,6 +60,21 @@ def functions(texts, symbols=None):
         if failed:
             raise NotCompiled(failed)
     return {name: _addresses[key, name] for name, key in keys.items()}
+
+
+def are_ready(texts):
+    """Whether {name: text} were compiled, or nobody is about to."""
+    host = _the_host()
+    return is_through() or all((host.key(text), name) in _addresses for name, text in texts.items())
+
+
+def prepare(texts):
+    """Have {name: text} compiled in the background, one by one; `functions` then finds them."""
+    host = _the_host()
+    for name, text in texts.items():
+        key = host.key(text)
+        if (key, name) not in _addresses:
+            beforehand(_place, {name: text}, {name: key}, None)
 
 
 def _place(texts, keys, symbols):

@@ -204,7 +204,7 @@ class PoolKernels:
 
     @contextlib.contextmanager
     def columns(self, w, f, G, O):
-        """For each tile, where its columns of `G` begin, and how to add to those of a row of `O`; all are zero first."""
+        """For each tile, where its columns of `G` begin and how to add to those of a row of `O`; all are zero first."""
         v, elt, n = self.v, self.element, self.lanes
         with w.loop("%begin", "%end") as t:
             left = w.mul(t.i, f["wide"])

@@ -7,20 +7,27 @@ an interrupt ends the waiting, the work is finished all the same and found by th
 There is one such thread, started when LLVM is loaded and kept: later there may be no memory for another. Python's own
 `Thread.start` waits for ever for a thread that found no memory to begin with, so `_thread` is used, and whoever waits
 looks now and then whether the thread is still there.
+
+What nobody waits for yet (`beforehand`) is done one piece at a time, when nothing else is asked for.
 """
 import _thread
 import atexit
 import queue
 import time
 import weakref
+from collections import deque
+from contextlib import suppress
 
 from ..base.locks import in_child, new_lock
 
 LOOK = 1.0                    # seconds after which to look whether the thread is still there
+PAUSE = 0.001                 # seconds between two pieces of work that nobody waits for: somebody may want to fork
 
 lock = new_lock(finish=True)  # held while LLVM works
 _tasks = None                 # where the thread takes its tasks from
 _life = None                  # a weak reference to its Life
+_later: deque = deque()       # what is to be done beforehand: (work, args)
+_doing = False                # whether some of it is being done
 _closed = False               # whether Python is on its way out
 
 
@@ -54,6 +61,38 @@ def undisturbed(work, *args):
     return made
 
 
+def beforehand(work, *args):
+    """Have `work(*args)` done soon, without waiting for it; where there is no thread for that, it is not done at all.
+
+    Nobody sees what it gives or raises: whoever needs it asks for it, and finds it done or does it.
+    """
+    if _started():
+        _later.append((work, args))
+        _tasks.put((_nothing, (), queue.SimpleQueue()))           # the thread may be asleep
+
+
+def _nothing():
+    pass
+
+
+def is_through():
+    """Whether nothing is being done beforehand any more."""
+    return not (_later or _doing) or not _lives(_life)
+
+
+def _do_one():
+    """One piece of what nobody waits for."""
+    global _doing
+    _doing = True
+    try:
+        work, args = _later.popleft()
+        with lock, suppress(Exception):                           # whoever needs it will be told
+            work(*args)
+    finally:
+        _doing = False
+    time.sleep(PAUSE)
+
+
 def _started():
     """Whether the thread is there; starts it if it is not."""
     global _tasks, _life
@@ -80,7 +119,11 @@ def _lives(life):
 def _serve(tasks, life):
     """What the thread does."""
     try:
-        while (task := tasks.get()) is not None:
+        while True:
+            while _later and not _closed and tasks.empty():
+                _do_one()
+            if (task := tasks.get()) is None:
+                break
             work, args, answers = task
             try:
                 with lock:
@@ -107,5 +150,6 @@ def _close():
 @in_child
 def _forget():
     """The thread did not come along."""
-    global _life
-    _life = None
+    global _life, _doing
+    _life, _doing = None, False
+    _later.clear()

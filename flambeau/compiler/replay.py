@@ -62,8 +62,8 @@ class Runner:
             return self.plans[donates]
 
     def adopt(self, plan):
-        """Take over a plan that was made for the same instructions, wanted and free slots."""
-        if plan:
+        """Take over a plan that was made for the same instructions, wanted and free slots, if it is ready."""
+        if plan and plan.waiting is None:
             self.plans[True] = Bound(plan, self, True)
 
     def with_numbers(self, numbers):

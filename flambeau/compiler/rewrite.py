@@ -17,6 +17,7 @@ import __future__
 import ast
 import linecache
 import os
+import sys
 import sysconfig
 import types
 
@@ -49,10 +50,14 @@ def copy_of(function):
     code = function.__code__
     found = _copies.get(id(code))
     if found is None or found[0] is not code:
+        watching = sys.getprofile()               # what watches the recorded call need not see this: it happens once
+        sys.setprofile(None)
         try:
             made = _rewritten(code, function.__globals__)
         except NotFollowed as reason:
             made = reason
+        finally:
+            sys.setprofile(watching)
         found = _copies[id(code)] = code, made
     if isinstance(found[1], NotFollowed):
         raise NotFollowed(str(found[1]))
@@ -113,15 +118,15 @@ def _block(code, lines):
         stack += [c for c in inner.co_consts if isinstance(c, types.CodeType)]
     first = code.co_firstlineno - 1
     indented = lines[first][:1].isspace()
+    above = "\n" * (first - 1) + "if 1:\n" if indented else "\n" * first          # so that lines keep their numbers
     for end in range(last, min(last + 12, len(lines)) + 1):              # what closes a bracket stands further down
         text = "".join(lines[first:end])
         try:
-            tree = ast.parse(f"if 1:\n{text}" if indented else text)
+            tree = ast.parse(above + text)
         except SyntaxError:
             continue
         found = tree.body[0].body[0] if indented else tree.body[0]
         if isinstance(found, ast.FunctionDef) and found.name == code.co_name:
-            ast.increment_lineno(tree, first - indented)
             return found
     raise NotFollowed(f"the source of {code.co_name} in {code.co_filename} cannot be read")
 

@@ -3,7 +3,8 @@
     void step(ptr buffers, ptr ints, ptr scalars, i64 begin, i64 end)
 
 Vectors are explicit. Every expression is written at the outermost loop that it depends on, so nothing is left to an
-optimiser but instruction selection. A loop by vectors is followed by one more vector whose surplus lanes are masked.
+optimiser but instruction selection. What a loop by vectors leaves over is done by vectors whose surplus lanes are
+masked, or element by element on a processor that has no masks.
 """
 from itertools import count
 
@@ -57,6 +58,7 @@ class _Writer:
         alone = kernel.lanes == "reduced"
         self.widths = [self._width([one] if alone else kernel.passes) for one in kernel.passes]
         self.wide = max(self.widths, default=1)
+        self.masks = self._has_masks()
         self.lanes = 1
         self.mask = None                          # which lanes count, in the vector that has more than there is left
         self.at = {}                              # dimension → the Term of its position, in the loops now open
@@ -109,6 +111,7 @@ class _Writer:
 
     def _width(self, passes):
         """How many lanes: several machine vectors at once where the work is light, to hide latencies."""
+        self.single = 1                           # the lanes of one machine vector
         if self.vector is None:
             return 1
         inside, todo = set(), [e for one in passes for _, e in (*one.accs, *one.stores)]
@@ -124,7 +127,25 @@ class _Writer:
         many = 1 if cost > 40 or arg else 2 if cost > 14 else 4
         if self.kernel.lanes == "kept" and self.kernel.reduced and cost <= 10:
             many = 16 if cost <= 3 else 8             # down the columns: the wider, the more of each row at once
-        return self.target.vector_bytes // size * min(self.kernel.vectors, many)
+        self.single = self.target.vector_bytes // size
+        return self.single * min(self.kernel.vectors, many)
+
+    def _has_masks(self):
+        """Whether the processor can load and store some lanes of everything that lies along the lanes."""
+        if self.vector is None:
+            return False
+        stored = {number for stores in (*(one.stores for one in self.kernel.passes), self.kernel.finals)
+                  for number, _ in stores}
+        return all(BYTES[a.type] in self.target.masked_bytes and (number not in stored or a.steps[self.vector] == 1)
+                   for number, a in enumerate(self.kernel.accesses) if a.steps[self.vector])
+
+    def _rounds(self):
+        """How a block of the lanes' dimension is gone through: (lanes, whether surplus ones are masked), in order."""
+        if self.masks:                            # down columns one wide walk reads each row once
+            return (self.wide, False), (self.wide if self.kernel.reduced else self.single, True)
+        if self.wide == self.single or self.kernel.kept == 1 and not self.kernel.reduced:
+            return (self.wide, False), (1, False)
+        return (self.wide, False), (self.single, False), (1, False)
 
     def level(self, bits):
         """The innermost loop among those that walk the dimensions `bits`."""
@@ -248,9 +269,11 @@ class _Writer:
         start = _in(e, number) * block
         stop = self._least(e, start + block, self.ints[f"size {d}"])
         if d == self.vector:
-            middle = start + ((stop - start) & e.const(-self.wide, "i64"))
-            self._block(d, rest, self.wide, start, middle)
-            self._block(d, rest, self.wide, middle, stop, masked=True)
+            low = start
+            for lanes, masked in self._rounds():
+                high = stop if masked or lanes == 1 else low + ((stop - low) & e.const(-lanes, "i64"))
+                self._block(d, rest, lanes, low, high, masked)
+                low = _in(e, high)
         else:
             self._block(d, rest, 1, start, stop)
         self.at[d] = number
@@ -340,9 +363,54 @@ class _Writer:
         middle = start + ((stop - start) & e.const(-self.wide, "i64"))
         self.lanes = self.wide
         accs = self._reduced_loop(d, rest, one, accs, start, middle, self.wide)
-        accs = self._reduced_loop(d, rest, one, accs, middle, stop, self.wide, masked=True)
+        if self.masks:
+            accs = self._reduced_loop(d, rest, one, accs, middle, stop, self.wide, masked=True)
+        else:
+            accs = self._rest_of_row(d, one, accs, middle, stop)
         self.lanes = 1
         return self._in_turn_again(accs, start, stop)
+
+    def _rest_of_row(self, d, one, accs, start, stop):
+        """What is left of a row, element by element.
+
+        What accumulators are given is put side by side, in a vector of what they begin with, and added as one vector:
+        every lane gets what it would get by masks. An empty rest adds what changes nothing.
+        """
+        e, rooms, lanes = self.scopes[-1].emit, [], self.lanes
+        for j, (kind, expr) in enumerate(one.accs):
+            first = self._identity(kind, expr, lanes)[0]
+            if first.type == "b1":                # single bits do not lie side by side in memory
+                first = e.cast(first, "u8")
+            rooms.append((self._room(j, first.type, lanes), first.type))
+            e.lines.append(f"  store {shape(first.type, lanes)} {first.text}, ptr {rooms[-1][0]}, align 64")
+        self.lanes = 1
+
+        def inside(position, _):
+            self.at[d] = position
+            for (_, expr), (room, type) in zip(one.accs, rooms, strict=True):
+                value = self.value(expr)
+                inner = self.scopes[-1].emit
+                value, place, where = inner.cast(_in(inner, value), type), _in(inner, position) - start, inner.new()
+                inner.lines.append(f"  {where} = getelementptr {shape(type, 1)}, ptr {room}, i64 {place.text}")
+                inner.lines.append(f"  store {shape(type, 1)} {value.text}, ptr {where}, align {BYTES[type]}")
+            self._stores(one.stores)
+            return []
+
+        self._loop(start, stop, 1, [], inside)
+        self.lanes, self.at[d] = lanes, start
+        values = []
+        for (_, expr), (room, type) in zip(one.accs, rooms, strict=True):
+            held = e.put(type, lanes, f"load {shape(type, lanes)}, ptr {room}, align 64")
+            values.append(held != 0 if expr.type == "b1" and type == "u8" else held)
+        return self._added(one, accs, values)
+
+    def _room(self, j, type, lanes):
+        """Memory for the vector that accumulator `j` of a pass is given last; the same in all passes."""
+        outside = self.scopes[0]
+        if ("room", j, type, lanes) not in outside.known:
+            room = outside.known["room", j, type, lanes] = outside.emit.new()
+            outside.lines.append(f"  {room} = alloca {shape(type, lanes)}, align 64")
+        return outside.known["room", j, type, lanes]
 
     def _in_turn_again(self, accs, start, stop):
         """The accumulators after a row, the vector whose turn was first at the first place again."""
@@ -350,7 +418,8 @@ class _Writer:
         if most == 1:
             return accs
         e = self.scopes[-1].emit
-        done = e.idiv(stop - start + (self.wide - 1), e.const(self.wide, "i64"))
+        # without masks the rest of a row takes a turn even if it is empty
+        done = e.idiv(stop - start + (self.wide - 1 if self.masks else self.wide), e.const(self.wide, "i64"))
         back = (0 - done) & (most - 1)
         return self._loop(e.const(0, "i64"), back, 1, accs, lambda _, carried: self._turned(carried))
 
@@ -386,8 +455,8 @@ class _Writer:
         return self._loop(start, stop, step, accs, inside)
 
     def _body(self, one, accs):
-        i, out = 0, []
-        for j, (kind, e) in enumerate(one.accs):
+        values, i = [], 0
+        for (kind, e), turns, parts in zip(one.accs, self.turns, self.parts, strict=True):
             value = self.value(e)
             emit = self.scopes[-1].emit
             lanes = accs[i].lanes
@@ -396,15 +465,25 @@ class _Writer:
                 value = emit.cast(value, "i32")
             if self.mask is not None and self.kernel.lanes == "reduced":
                 value = emit.where(self.mask, value, self._identity(kind, e, lanes)[0])
+            values.append(value)
+            i += turns * parts
+        out = self._added(one, accs, values)
+        self._stores(one.stores)
+        return out
+
+    def _added(self, one, accs, values):
+        """The accumulators with a vector of `values` added to each."""
+        i, out, emit = 0, [], self.scopes[-1].emit
+        for j, ((kind, _), value) in enumerate(zip(one.accs, values, strict=True)):
             if kind.startswith("arg"):
-                place = emit.spread(self._position(self.kernel.kept + self.kernel.reduced - 1), lanes)
+                d = self.kernel.kept + self.kernel.reduced - 1
+                place = emit.spread(self._position(d, len(self.scopes) - 1), accs[i].lanes)
                 out.extend(self._combine(kind, accs[i:i + 2], [value, place]))
                 i += 2
             else:
                 turns = self.turns[j]
                 out.extend([*accs[i + 1:i + turns], *self._combine(kind, accs[i:i + 1], [value])])
                 i += turns
-        self._stores(one.stores)
         return out
 
     def _stores(self, stores):

@@ -15,6 +15,14 @@ class Target(NamedTuple):
     half: bool = False            # converts between float16 and float32 in one instruction
     rounding: bool = False        # floor, ceil, trunc and rint in one instruction each
 
+    @property
+    def masked_bytes(self):
+        """The sizes of elements of which some lanes of a vector are loaded or stored in one instruction.
+
+        For others LLVM writes a branch for every lane, which takes long to compile and is slow to run.
+        """
+        return {64: (1, 2, 4, 8), 32: (4, 8)}.get(self.vector_bytes, ())
+
 
 def target_of(triple, features):
     """The Target of a processor: LLVM's triple, and the set of its features' names that are on.

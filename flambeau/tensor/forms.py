@@ -26,7 +26,8 @@ from .write import inplace
 MODULES = ("create", "convert", "arith", "math", "compare", "reduce", "order", "shape", "arrange", "index",
            "mask", "scatter", "search", "embedding", "matmul", "einsum", "solve", "factor", "linalg",
            "distance", "conv", "pool", "maxpool", "fractional", "pad", "resample", "activation", "attention", "norm",
-           "recurrence", "recurrent", "packing", "weights", "loss", "linear_loss", "special", "sampling")
+           "recurrence", "recurrent", "packing", "weights", "loss", "linear_loss", "special", "sampling",
+           "fft", "window")
 
 namespace: dict = {"": {}, "nn.functional": {}, "linalg": {}, "special": {}}
 declared: dict = {}           # class name → operation

@@ -22,11 +22,10 @@ from ..base.errors import warn
 from ..base.shapes import contiguous_strides
 from ..base.spec import spec as make_spec
 from ..loops.ir import Access, Expr, Kernel, Pass
-from ..loops.llvm import render
 from .fuse import Fuser, memory as seen_memory
 from .lower import HALVES, TYPE, Graph, Unfusable, cell
 from .order import order_of
-from .steps import name_of
+from .steps import rendered
 
 KNOWN = 8192                  # how many entries are remembered
 TILE = 8192                   # elements that a compiled function does at a time
@@ -434,8 +433,7 @@ def _function(word, type, count):
     one = Pass()
     one.stores.append((count, Expr(word, type, tuple(Expr("load", type, (), i) for i in range(count)))))
     kernel.passes.append(one)
-    name = name_of(str(kernel))
-    found = _functions[word, type] = cpu.function(name, render(kernel, name, cpu.target()))
+    found = _functions[word, type] = cpu.function(*rendered(kernel))
     return found
 
 

@@ -6,14 +6,21 @@
 A plan is a list of steps in order, kernels and library functions that run natively and operations left to the
 reference executor, and the program that runs them. Plans are cached under the trace's own instructions.
 
+Note [Compiled beforehand]: LLVM takes longer over a long trace than the trace takes to run instruction by instruction,
+by the same bodies and with the same bits (interpret.py). So its kernels are compiled in the background; meanwhile it is
+run like that, and the plan waits until they are there. That is for `auto`: a pinned executor, and whoever asks for a
+plan, waits for the compiler.
+
 Note [All or nothing]: until a plan is through, no Value changes, so a failure half-way loses nothing: the trace is
 still there. Memory of dead inputs is written over only by the last stretch of native steps, which cannot fail.
 """
 from bisect import bisect_right
 from math import ceil
+from typing import NamedTuple
 
 from ..backends import cpu, library
 from ..base import settings
+from ..base.locks import new_lock
 from ..base.ownership import INPUT, RESULT, counts, owns_memory
 from ..base.spec import spec as make_spec
 from ..loops.ir import verify
@@ -22,16 +29,19 @@ from .fuse import Fuser, Group, memory as seen_memory
 from .interpret import do_without, forget_programs, say_mistake, say_not_compiled, say_tight
 from .lower import TYPE, Graph, Node, Unfusable
 from .nest import Nest
-from .program import Failed, Program, compile_kernels, forget_kernels
+from .program import Failed, Kernels, Program, forget_kernels
 from .record import update
 from .steps import CopyStep, KernelStep, LibraryStep, ReferenceStep
 
 SEEN = 4096                   # how many traces are remembered
 LITTLE = 1 << 20              # bytes of results below which a trace has to be seen a few times before it is planned:
 WORTH = 64                    # once, and once more for so many instructions, since long ones take long to compile
-FEW = 1 << 18                 # bytes for each instruction below which it has to be seen once
+FEW = 1 << 20                 # bytes for each instruction below which it has to be seen once
+LONG_TEXT = 1 << 15           # characters of LLVM text that nobody should wait for: some 60 to 180 milliseconds
+BYTES_PER_CHARACTER = 2048    # of results that NumPy makes while LLVM compiles one
 _plans: dict = {}             # key of a trace → Plan, or False where it is left to the reference
 _sightings: dict = {}         # key of a trace with little data → how often it was run without a plan
+_finishing = new_lock()
 
 
 def attempt(trace):
@@ -56,7 +66,7 @@ def attempt(trace):
         if plan is None:                                     # next time there may be more memory
             return False
         _plans[key] = plan
-    if plan is False:
+    if plan is False or plan.waiting is not None and not _finished(key, plan):
         return False
     code, values = trace.code, trace.values
 
@@ -88,12 +98,34 @@ def made_for(trace):
     """The plan by which `trace` would run natively now: made where there is none, and not kept."""
     with trace.lock:                                         # nobody runs it meanwhile
         key, wanted, free = _key(trace)
-        return _plans.get(key) or Plan(trace.code, [v and v.spec for v in trace.values], wanted, free)
+        plan = _plans.get(key)
+        if not plan or plan.waiting is not None:
+            plan = Plan(trace.code, [v and v.spec for v in trace.values], wanted, free)
+        return plan
+
+
+def _finished(key, plan):
+    """Whether a plan whose kernels are compiled in the background can run now."""
+    with _finishing:                                         # another thread may have the same trace
+        waiting = plan.waiting
+        if waiting is None:
+            return True
+        if settings.executor != "native" and not cpu.are_ready(waiting.kernels.missing):
+            return False
+        try:
+            plan.finish()
+            return True
+        except BaseException as error:                       # it is made anew, by somebody who waits
+            _plans.pop(key, None)
+            if not isinstance(error, (Unfusable, MemoryError)):
+                raise
+            return False
 
 
 def _planned(trace, wanted, free):
+    spare = None if settings.executor == "native" else trace.bytes // BYTES_PER_CHARACTER
     try:
-        return Plan(trace.code, [v and v.spec for v in trace.values], wanted, free)
+        return Plan(trace.code, [v and v.spec for v in trace.values], wanted, free, spare)
     except Unfusable:
         return False
     except MemoryError as error:
@@ -160,10 +192,24 @@ def _avoid(why, graph, code, apart, left):
     return True
 
 
-class Plan:
-    """How one trace runs. Built from its instructions, the specs of its slots, and what is wanted and what is free."""
+class Draft(NamedTuple):
+    """The parts of a plan that is not ready to run."""
 
-    def __init__(self, code, specs, wanted, free):
+    steps: list
+    buffers: Buffers
+    graph: Graph
+    kernels: Kernels
+
+
+class Plan:
+    """How one trace runs. Built from its instructions, the specs of its slots, and what is wanted and what is free.
+
+    `spare`: so many characters of kernels are compiled while somebody waits, at least; with more than that the plan is
+    left `waiting`, its kernels are compiled in the background, and `finish` makes it ready. None: all are waited for.
+    See Note [Compiled beforehand].
+    """
+
+    def __init__(self, code, specs, wanted, free, spare=None):
         needed, apart, left = _needed(code, wanted), set(), set()
         while True:
             graph = Graph(code, specs, needed, left)
@@ -173,16 +219,25 @@ class Plan:
                 buffers.follow(steps, graph)
                 steps = buffers.share(steps)
                 buffers.lay_out()
-                compile_kernels(steps, buffers)
-                break
+                self.waiting = Draft(steps, buffers, graph, Kernels(steps, buffers))
+                if spare is not None and self.waiting.kernels.length > max(spare, LONG_TEXT):
+                    cpu.prepare(self.waiting.kernels.missing)
+                    return
+                self.finish()
+                return
             except Unfusable as why:
                 if not _avoid(why, graph, code, apart, left):
                     raise
+
+    def finish(self):
+        """Make a plan that is `waiting` ready to run; Unfusable where a kernel could not be compiled."""
+        steps, buffers, graph, kernels = self.waiting
+        kernels.compile()
         self.program = Program(steps, buffers, graph.numbers)
         named = buffers.names(graph)
         for number, step in enumerate(steps):
             step.settle(number, graph, buffers, named)
-        self.steps = steps
+        self.steps, self.waiting = steps, None
 
     @property
     def kernels(self):

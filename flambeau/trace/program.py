@@ -13,12 +13,11 @@ import numpy as np
 from ..backends import cpu, memory, threads
 from ..base.spec import CPU, spec as make_spec
 from ..loops.ir import BYTES
-from ..loops.llvm import render
 from .buffers import last_to_fail
 from .fuse import memory as seen_memory
 from .interpret import execute, say_not_compiled
 from .lower import HALVES, TYPE, Unfusable, cell
-from .steps import KernelStep, LibraryStep, ReferenceStep, name_of
+from .steps import KernelStep, LibraryStep, ReferenceStep, rendered
 from .value import Value
 
 STREAM_BYTES = 1 << 23        # of a result that is written past the cache
@@ -35,35 +34,43 @@ def forget_kernels():
     _kernels.clear()
 
 
-def compile_kernels(steps, buffers):
-    """Machine code for every kernel that has none yet; all of them in one go."""
-    missing = {}
-    steps = [step for step in steps if isinstance(step, KernelStep)]
-    for step in steps:
-        step.kernel.streams = _may_stream(step.nest, buffers)
-        step.text = text = str(step.kernel)
-        if text not in _kernels and text not in missing:
-            missing[text] = step.kernel
-    try:
-        threads.start()                                      # not in the middle of a run
-    except cpu.NotCompiled as error:
-        say_not_compiled(error, "running several steps")
-        raise Unfusable("no native runtime") from error
-    if missing:
-        target = cpu.target()
-        named = {text: name_of(text) for text in missing}
-        texts = {named[text]: render(kernel, named[text], target) for text, kernel in missing.items()}
+class Kernels:
+    """The kernels of a plan's steps: `missing` is {name: LLVM text} of those that have no machine code yet."""
+
+    def __init__(self, steps, buffers):
+        self.steps = [step for step in steps if isinstance(step, KernelStep)]
+        self.missing, self._names = {}, {}
+        for step in self.steps:
+            step.kernel.streams = _may_stream(step.nest, buffers)
+            step.text = text = str(step.kernel)
+            if text not in _kernels and text not in self._names:
+                self._names[text], code = rendered(step.kernel)
+                self.missing[self._names[text]] = code
+
+    @property
+    def length(self):
+        """Characters that LLVM has to read."""
+        return sum(map(len, self.missing.values()))
+
+    def compile(self):
+        """Have machine code for all of them, made in one go; Unfusable where one could not be compiled."""
         try:
-            made = cpu.functions(texts)
+            threads.start()                                  # not in the middle of a run
         except cpu.NotCompiled as error:
-            first = next(text for text, name in named.items() if name in error.failed)
-            say_not_compiled(error, ", ".join(dict.fromkeys(re.findall(r" = (\w+)\.", first))) or "a copy")
-            made = cpu.functions({name: text for name, text in texts.items() if name not in error.failed})
-        for text, name in named.items():
-            _kernels[text] = made.get(name)
-    for step in steps:
-        if _kernels[step.text] is None:
-            raise Unfusable("a kernel that could not be compiled", group=step.nodes())
+            say_not_compiled(error, "running several steps")
+            raise Unfusable("no native runtime") from error
+        if self.missing:
+            try:
+                made = cpu.functions(self.missing)
+            except cpu.NotCompiled as error:
+                first = next(text for text, name in self._names.items() if name in error.failed)
+                say_not_compiled(error, ", ".join(dict.fromkeys(re.findall(r" = (\w+)\.", first))) or "a copy")
+                made = cpu.functions({name: text for name, text in self.missing.items() if name not in error.failed})
+            for text, name in self._names.items():
+                _kernels[text] = made.get(name)
+        for step in self.steps:
+            if _kernels[step.text] is None:
+                raise Unfusable("a kernel that could not be compiled", group=step.nodes())
 
 
 def _may_stream(nest, buffers):

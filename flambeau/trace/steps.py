@@ -171,7 +171,7 @@ class KernelStep(Step):
         return Text(self.kernel)
 
     def _texts(self):
-        return [render(self.kernel, name_of(self.loop), cpu.target())]
+        return [rendered(self.kernel)[1]]
 
 
 class CopyStep(KernelStep):
@@ -266,6 +266,8 @@ class ReferenceStep(Step):
         return sum(spec.numel for spec in self.entry.outs)
 
 
-def name_of(loop):
-    """What the function of a kernel is called."""
-    return "k" + hashlib.sha256(loop.encode()).hexdigest()[:16]
+def rendered(kernel):
+    """(what the function of a kernel is called, its LLVM text); the same for kernels that differ in words alone."""
+    text = render(kernel, "k", cpu.target())
+    name = "k" + hashlib.sha256(text.encode()).hexdigest()[:16]
+    return name, text.replace("@k(", f"@{name}(", 1)

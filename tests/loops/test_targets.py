@@ -6,6 +6,7 @@ that depends on the processor, so every word goes through every one of them.
 """
 import functools
 import os
+import re
 import struct
 from types import SimpleNamespace
 
@@ -162,6 +163,17 @@ def test_no_word_calls_a_library(number, name):
     emitter, some = Emitter(name), share(words().items(), number, len(TARGETS))
     code = emitter.object(render(kernel, word, emitter.target) for word, kernel in some)
     assert undefined(code) <= ALLOWED | (set() if emitter.target.fma else WITHOUT_FMA)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_no_lane_is_masked_by_branches(name):
+    """Masked are elements of sizes that the processor has masks for; LLVM writes a branch per lane for others."""
+    target = Emitter(name).target
+    for word, kernel in words().items():
+        text = render(kernel, word, target)
+        sizes = {int(bits) // 8 for bits in re.findall(r"@llvm\.masked\.(?:load|store)\.v\d+[a-z]+(\d+)", text)}
+        assert sizes <= set(target.masked_bytes), word
+        assert target.masked_bytes or "@llvm.masked.scatter" not in text, word
 
 
 def steps_of_the_library(target):

@@ -15,8 +15,9 @@ PACKAGES = ["opacus"]
 
 def per_sample_gradients():
     """The gradient of each sample by itself, for each kind of layer."""
-    nets = {"linear": (torch.nn.Linear(6, 4), array(5, 6)), "conv": (torch.nn.Conv2d(2, 3, 3, padding=1), array(4, 2, 6, 6)),
-            "conv1d": (torch.nn.Conv1d(2, 3, 3, stride=2), array(4, 2, 9)), "norm": (torch.nn.LayerNorm(6), array(5, 3, 6)),
+    nets = {"linear": (torch.nn.Linear(6, 4), array(5, 6)), "norm": (torch.nn.LayerNorm(6), array(5, 3, 6)),
+            "conv": (torch.nn.Conv2d(2, 3, 3, padding=1), array(4, 2, 6, 6)),
+            "conv1d": (torch.nn.Conv1d(2, 3, 3, stride=2), array(4, 2, 9)),
             "groups": (torch.nn.GroupNorm(2, 4), array(3, 4, 5)),
             "embedding": (torch.nn.Embedding(9, 4), tokens(4, 3, below=9)), "lstm": (DPLSTM(4, 3), array(5, 2, 4)),
             "attention": (DPMultiheadAttention(8, 2), array(4, 3, 8))}

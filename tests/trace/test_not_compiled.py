@@ -14,7 +14,7 @@ pytest.importorskip("llvmlite")
 
 import flambeau as torch
 from flambeau.backends import cpu, library
-from flambeau.trace import interpret, plan, program
+from flambeau.trace import interpret, plan, steps
 
 pytestmark = pytest.mark.pinned
 
@@ -30,7 +30,7 @@ def breaking(monkeypatch):
     """`breaking(op)`: kernels with the word `op` in them cannot be linked."""
     plan.forget()
     monkeypatch.setattr(interpret, "_said", [])
-    real = program.render
+    real = steps.render
 
     def begin(op):
         def render(kernel, name, target):
@@ -38,8 +38,7 @@ def breaking(monkeypatch):
             if not breaks(kernel, op):
                 return text
             return text.replace("  ret void", CALL, 1) + "declare void @nobody_has_this()\n"
-        monkeypatch.setattr(program, "render", render)
-        monkeypatch.setattr(interpret, "render", render)
+        monkeypatch.setattr(steps, "render", render)
     with torch.config.using(executor="native"):
         yield begin
     plan.forget()
@@ -133,15 +132,15 @@ PROGRAM = """
 import warnings
 import flambeau as torch
 from flambeau.backends import cpu
-from flambeau.trace import interpret, plan, program
-real = program.render
+from flambeau.trace import interpret, plan, steps
+real = steps.render
 def render(kernel, name, target):
     text = real(kernel, name, target)
     if BREAK and "sinh." in str(kernel):
         text = text.replace("  ret void", "  call void @nobody_has_this()\\n  ret void", 1)
         text += "declare void @nobody_has_this()\\n"
     return text
-program.render = interpret.render = render
+steps.render = render
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     x = torch.ones(100)

@@ -1,0 +1,183 @@
+"""Kernels that are compiled in the background: the trace runs meanwhile, with the same bits, and then by its plan.
+
+See Note [Compiled beforehand] in trace/plan.py. The least text that is worth it is taken down to nothing here.
+"""
+import os
+import re
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite")
+
+import flambeau as torch
+from flambeau.backends import cpu, undisturbed
+from flambeau.trace import interpret, plan, steps
+
+SECONDS = 60.0                # that a busy machine may take over it
+
+
+@pytest.fixture(autouse=True)
+def background(monkeypatch):
+    plan.forget()
+    plan._sightings.clear()
+    monkeypatch.setattr(plan, "LONG_TEXT", 0)
+    monkeypatch.setattr(plan, "BYTES_PER_CHARACTER", 1 << 40)
+    with torch.config.using(executor="auto", object_dir=""):
+        yield
+    plan.forget()
+
+
+@pytest.fixture
+def held():
+    """LLVM's thread is kept from what nobody waits for, until the list is emptied."""
+    hold = [True]
+    undisturbed.undisturbed(int)                              # the thread is there
+
+    def wait():
+        while hold:
+            time.sleep(0.001)
+
+    undisturbed.beforehand(wait)
+    yield hold
+    hold.clear()
+
+
+def ended():
+    until = time.monotonic() + SECONDS
+    while not undisturbed.is_through():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def by_a_plan():
+    return bool(torch.plans.last() and torch.plans.last().kernels)
+
+
+def expression(x, number=0.37):
+    return ((x * number).sigmoid() - x.mean(1, keepdim=True)).exp().sum(0)
+
+
+def test_a_trace_runs_while_it_is_compiled_and_by_its_plan_afterwards():
+    x = torch.randn(200, 77)
+    torch.cpu.synchronize()
+    first = expression(x).tolist()
+    for _ in range(50):
+        assert expression(x).tolist() == first
+        if by_a_plan():
+            break
+        ended()
+    assert by_a_plan()
+    with torch.config.using(executor="native"):
+        assert expression(x).tolist() == first
+
+
+def test_nobody_waits_for_it(held):
+    x = torch.randn(60, 31)
+    torch.cpu.synchronize()
+    first = expression(x).tolist()
+    before = cpu.compiled
+    for _ in range(4):                                        # it is planned, and its kernels are not there
+        assert expression(x).tolist() == first
+    assert not by_a_plan() and cpu.compiled == before
+    held.clear()
+    ended()
+    assert expression(x).tolist() == first
+    assert by_a_plan()
+
+
+def test_whoever_asks_for_a_plan_waits(held):
+    x = torch.randn(50, 33)
+    torch.cpu.synchronize()
+    for _ in range(3):
+        expression(x).tolist()
+    held.clear()
+    assert torch.plans.of(expression(x)).kernels
+    for _ in range(2):
+        with torch.config.using(executor="native"):
+            y = expression(x)
+            y.tolist()
+            assert by_a_plan()
+
+
+def test_a_compiled_function_waits():
+    x = torch.randn(45, 34)
+    torch.cpu.synchronize()
+    first = expression(x).tolist()
+    compiled = torch.compile(expression)
+    assert [compiled(x).tolist() for _ in range(4)] == [first] * 4
+    assert sum(recording.hits for recording in compiled.recordings) == 3
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_child_does_without_the_thread(held):
+    x = torch.randn(40, 35)
+    torch.cpu.synchronize()
+    first = [expression(x).tolist() for _ in range(3)]
+    assert not undisturbed.is_through()
+    held.clear()                                              # or the fork would wait for it
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            again = [expression(x).tolist() for _ in range(3)]
+            status = 0 if [*first, *again] == [first[0]] * 6 and by_a_plan() else 2
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_what_cannot_be_compiled_is_said_by_whoever_needs_it(monkeypatch):
+    monkeypatch.setattr(interpret, "_said", [])
+    real = steps.render
+
+    def broken(kernel, name, target):
+        text = real(kernel, name, target)
+        if not {"sigmoid", "mul"} <= set(re.findall(r" = (\w+)\.", str(kernel))):
+            return text                                       # what interprets the word is a kernel of its own
+        return text.replace("  ret void", "  call void @nobody_has_this()\n  ret void", 1) \
+            + "declare void @nobody_has_this()\n"
+
+    x = torch.randn(30, 37)
+    torch.cpu.synchronize()
+    expected = expression(x).tolist()
+    monkeypatch.setattr(steps, "render", broken)
+    with pytest.warns(UserWarning, match="sigmoid"):
+        for _ in range(6):
+            assert expression(x).tolist() == expected
+            ended()
+    assert by_a_plan()                                        # all but the broken part
+
+
+def test_python_ends_without_waiting_for_it():
+    program = """
+import time, flambeau as torch
+from flambeau.backends import undisturbed
+undisturbed.undisturbed(int)
+for _ in range(1000):
+    undisturbed.beforehand(time.sleep, 0.1)
+x = torch.ones(3) + 1
+print(x.tolist())
+"""
+    began = time.monotonic()
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=SECONDS)
+    assert ran.returncode == 0 and ran.stdout == "[2.0, 2.0, 2.0]\n", ran.stderr
+    assert time.monotonic() - began < SECONDS
+
+
+def test_kernels_that_differ_in_words_alone_are_one():
+    """How many vectors are worth taking at once may not show in the code."""
+    torch.cpu.synchronize()
+    with torch.config.using(executor="native"):
+        texts = set()
+        for rows in (20, 400):
+            x = torch.ones(3, rows, 50)
+            made = torch.plans.of((((x * 2 + 1).exp() * x).sigmoid() * x).sum((0, 1)))
+            texts |= {steps.rendered(step.kernel) for step in made.kernels}
+            assert all(name in text for name, text in texts)
+        assert len(texts) == len({text for _, text in texts}) == len({name for name, _ in texts})
+        np.testing.assert_array_equal(torch.ones(5).mul(2).numpy(), [2.0] * 5)
