@@ -231,8 +231,7 @@ class Plan:
                 self._share()
                 self._lay_out()
                 self._name_kernels()
-                if spare is not None and sum(map(len, self.missing.values())) > max(spare, LONG_TEXT):
-                    cpu.prepare(self.missing)
+                if spare is not None and self._is_long(max(spare, LONG_TEXT)):
                     self.waiting = True
                     return
                 self._compile()
@@ -484,6 +483,16 @@ class Plan:
                     name, code = rendered(step[2].kernel)
                     self.named[text] = name
                     self.missing[name] = code
+
+    def _is_long(self, characters):
+        """Whether more than so many characters have to be compiled; then the background is given them."""
+        if sum(map(len, self.missing.values())) <= characters:
+            return False
+        left = cpu.not_found(self.missing)
+        if sum(map(len, left.values())) <= characters:
+            return False
+        cpu.prepare(left)
+        return True
 
     def _compile(self):
         """Machine code for every kernel that has none yet; all of them in one go."""
