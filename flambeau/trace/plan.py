@@ -158,6 +158,7 @@ def forget():
     """Plan and compile everything anew: another processor was chosen."""
     _plans.clear()
     _kernels.clear()
+    library.forget()
     forget_programs()
 
 
@@ -268,7 +269,7 @@ class Plan:
             if nest.tiles and any(read.store for read in nest.reads):        # all that it made may be made elsewhere
                 for copy, source in nest.turned:
                     self.steps.append(("native", group, self._copy(source, copy, None, 0)))
-                self._native(group, nest)
+                self.steps.append(("native", group, nest))
         elif node.op == "gemm":
             self._gemm(group, node)
         elif node.op == "library":
@@ -283,10 +284,6 @@ class Plan:
                 start += part.shape[node.attr]
         else:
             self.steps.append(("reference", group))
-
-    def _native(self, group, nest):
-        verify(nest.kernel)
-        self.steps.append(("native", group, nest))
 
     def _gemm(self, group, node):
         touched = (*node.args, node)
@@ -328,7 +325,6 @@ class Plan:
         for read in nest.reads:
             if read.store:
                 read.node, read.offset = target, offset
-        verify(nest.kernel)
         return nest
 
     # --- buffers ----------------------------------------------------------------------------------------------------
@@ -480,6 +476,7 @@ class Plan:
                 step[2].kernel.streams = self._may_stream(step[2])
                 text = self.texts[at] = str(step[2].kernel)
                 if text not in _kernels and text not in self.named:
+                    verify(step[2].kernel)
                     name, code = rendered(step[2].kernel)
                     self.named[text] = name
                     self.missing[name] = code
