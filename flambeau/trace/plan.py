@@ -13,6 +13,7 @@ plan, waits for the compiler.
 Note [All or nothing]: until a plan is through, no Value changes, so a failure half-way loses nothing: the trace is
 still there. Memory of dead inputs is written over only by the last stretch, which cannot fail.
 """
+import gc
 import re
 import struct
 from array import array
@@ -130,7 +131,9 @@ def _finished(key, plan):
 
 def _planned(trace, wanted, free):
     spare = None if settings.executor == "native" else trace.bytes // BYTES_PER_CHARACTER
+    collects = gc.isenabled()
     try:
+        gc.disable()                                         # a graph is no garbage: to look through it took a fifth
         return Plan(trace.code, [v and v.spec for v in trace.values], wanted, free, spare)
     except Unfusable:
         return False
@@ -143,6 +146,9 @@ def _planned(trace, wanted, free):
     except cpu.NoCompiler as error:
         do_without(error)
         return False
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _asked(node, function, *args):
