@@ -3,19 +3,22 @@ PYTHON ?= python3
 VENV   ?= .venv
 PY     := $(VENV)/bin/python
 
-.PHONY: run test executors processors pythons thorough conformance check docs bench clean
+.PHONY: run test executors processors pythons thorough conformance programs programs-quick check docs bench clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.has-examples            ## train a classifier of drawn shapes, the first of the examples
 	$(PY) examples/image_classifier.py
 
-test: $(VENV)/.has-test               ## every test that does not need PyTorch
+test: $(VENV)/.has-test               ## every test that does not need PyTorch; of the longest tables of cases a part
 	$(PY) -m pytest -n 2 -q --ignore=tests/torch
 
-executors: $(VENV)/.has-test          ## the same tests with each executor pinned
-	FLAMBEAU_EXECUTOR=native $(PY) -m pytest -n 2 -q --ignore=tests/torch
-	FLAMBEAU_EXECUTOR=reference $(PY) -m pytest -n 2 -q --ignore=tests/torch
+thorough: $(VENV)/.has-test           ## the same with the whole tables
+	FLAMBEAU_TEST_THOROUGH=1 $(PY) -m pytest -n 2 -q --ignore=tests/torch
+
+executors: $(VENV)/.has-test          ## the tests that leave the executor open, with each pinned
+	FLAMBEAU_EXECUTOR=native $(PY) -m pytest -n 2 -q --ignore=tests/torch -m 'not pinned'
+	FLAMBEAU_EXECUTOR=reference $(PY) -m pytest -n 2 -q --ignore=tests/torch -m 'not pinned'
 
 processors: $(VENV)/.has-test         ## the tests of native code, compiled for each processor that this one can stand for
 	$(PY) -m tests.processors -n 2
@@ -23,11 +26,14 @@ processors: $(VENV)/.has-test         ## the tests of native code, compiled for 
 pythons: $(VENV)/.has-test            ## the tests that an interpreter can break, on the other Pythons of this machine
 	.ci/pythons $(VENV)
 
-thorough: $(VENV)/.has-test           ## the longest tables of cases, of which the other targets try a part
-	FLAMBEAU_TEST_THOROUGH=1 $(PY) -m pytest -n 2 -q tests/trace/test_same_bits.py tests/compiler tests/loops/test_targets.py
-
 conformance: $(VENV)/.has-conformance ## the same samples through PyTorch
 	$(PY) -m pytest -n 2 -q tests/torch
+
+programs: .venv-programs/.has-all     ## the packages people build on: a program of each, without PyTorch, with its numbers
+	.venv-programs/bin/python -m tests.programs
+
+programs-quick: .venv-programs/.has-quick ## the quick half of them
+	.venv-programs/bin/python -m tests.programs --quick
 
 check: $(VENV)/.has-dev               ## style, types, import directions, the ten-second test
 	$(VENV)/bin/ruff check .
@@ -41,13 +47,23 @@ bench: $(VENV)/.has-conformance       ## one file per question, each prints its 
 	@set -e; for question in overhead speed scaling memory data curves; do echo "bench/$$question.py"; $(PY) bench/$$question.py; done
 
 clean:
-	rm -rf $(VENV) .venv-3.* site examples/out build *.egg-info
+	rm -rf $(VENV) .venv-3.* .venv-programs site examples/out build *.egg-info
 
 # Debian and Ubuntu have venv in a package of its own. Without it, `python3 -m venv` would leave half a folder behind.
 $(PY):
 	@command -v $(PYTHON) >/dev/null || { echo "There is no $(PYTHON): install Python, or name one: make PYTHON=python3.13" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) has no venv module: on Debian and Ubuntu, apt install python3-venv" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+
+# The environment of the programs: Flambeau is its torch before anything that requires torch is installed.
+.venv-programs/bin/python:
+	$(PYTHON) -m venv .venv-programs
+	$@ -m pip install --quiet --disable-pip-version-check --editable '.[lu]'
+	$@ -m flambeau provide-torch
+
+.venv-programs/.has-%: tests/programs/requirements-%.txt | .venv-programs/bin/python
+	.venv-programs/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
 
 # .has-NAME says that the package is installed, in place, with the extra NAME of this pyproject.toml.
 $(VENV)/.has-%: pyproject.toml | $(PY)

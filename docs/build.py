@@ -18,14 +18,15 @@ import markdown
 import flambeau
 
 HERE = Path(__file__).parent
-NAV = ["index", "training", "porting", "data", "saving", "amp", "distributions", "compile", "design", "native",
-       "processors", "operations", "autograd", "numpy", "random", "errors", "differences", "conformance", "speed"]
+NAV = ["index", "training", "porting", "packages", "data", "saving", "amp", "distributions", "compile", "design",
+       "native", "processors", "operations", "autograd", "extending", "numpy", "random", "errors", "differences",
+       "conformance", "speed"]
 API = ["flambeau", "flambeau.Tensor", "flambeau.nn", "flambeau.nn.functional", "flambeau.nn.init",
        "flambeau.nn.utils", "flambeau.optim", "flambeau.optim.lr_scheduler", "flambeau.utils.data", "flambeau.amp",
        "flambeau.distributions", "flambeau.func", "flambeau.serialization", "flambeau.linalg", "flambeau.special",
        "flambeau.autograd", "flambeau.autograd.functional", "flambeau.autograd.forward_ad", "flambeau.autograd.graph",
-       "flambeau.random", "flambeau.cpu", "flambeau.config", "flambeau.plans", "flambeau.utils.checkpoint",
-       "flambeau.testing"]
+       "flambeau.random", "flambeau.library", "flambeau.cpu", "flambeau.config", "flambeau.plans",
+       "flambeau.utils.checkpoint", "flambeau.testing"]
 
 TEMPLATE = """<!doctype html>
 <html lang="en">

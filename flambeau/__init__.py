@@ -29,9 +29,11 @@ from .tensor.printing import get_printoptions, set_printoptions
 from .tensor.storage import UntypedStorage
 from .tensor.subclass import DisableTorchFunctionSubclass
 from .tensor.tensor import Tensor
+from .tensor.typed_storage import LEGACY_STORAGES as _legacy_storages, TypedStorage
 
 _tracebacks.install()
 _forms.attach_all()
+globals().pop("ops")          # the package of declarations: `torch.ops` is PyTorch's, in _ops.py
 from .tensor import (
     about as _about,
     attributes as _attributes,
@@ -40,13 +42,14 @@ from .tensor import (
     ufuncs as _ufuncs,
 )
 
-globals().update({d.name: d for d in _dtypes.ALL})
+globals().update({d.name: d for d in (*_dtypes.ALL, *_dtypes.NAMES_ONLY)})
 globals().update(_dtypes.ALIASES)
 globals().update({found.name: found for found in _layout.ALL})
 globals().update(_forms.namespace[""])
 globals().update({name: getattr(module, name) for module in (_create, _interop, _dlpack, _about, _random, _threads)
                   for name in module.PUBLIC})
 globals().update(_create.LEGACY)
+globals().update(_legacy_storages)
 
 from . import (
     autograd,
@@ -78,13 +81,25 @@ _LATER = {
     "save": "serialization:save", "load": "serialization:load",
     "vmap": "func:vmap",
     "install_as_torch": "cli:install_as_torch",
-    **{name: name for name in ("_utils", "accelerator", "distributed", "functional", "jit", "multiprocessing",
-                               "profiler", "storage", "torch_version", "types", "version", "xpu")},
+    "ops": "_ops:ops", "Tag": "_ops:Tag",
+    **{name: name for name in ("_ops", "_utils", "accelerator", "distributed", "fft", "functional", "fx", "jit",
+                               "library", "multiprocessing", "profiler", "quasirandom", "signal", "storage",
+                               "torch_version", "types", "version", "xpu")},
     **{name: f"amp.autocast_mode:{name}" for name in (
         "autocast_decrement_nesting", "autocast_increment_nesting", "clear_autocast_cache", "get_autocast_cpu_dtype",
         "get_autocast_dtype", "get_autocast_gpu_dtype", "is_autocast_cache_enabled", "is_autocast_cpu_enabled",
         "is_autocast_enabled", "set_autocast_cache_enabled", "set_autocast_cpu_dtype", "set_autocast_cpu_enabled",
         "set_autocast_dtype", "set_autocast_enabled", "set_autocast_gpu_dtype")},
+    "Event": "streams:Event", "Stream": "streams:Stream", "Future": "futures:Future", "futures": "futures",
+    "ScriptFunction": "jit:ScriptFunction", "ScriptModule": "jit:ScriptModule",
+    "get_device_module": "private.devices:get_device_module",
+    "PyTorchFileReader": "private._C:PyTorchFileReader",
+    **{name: f"private.symbolic:{name}" for name in (
+        "SymBool", "SymFloat", "SymInt", "sym_float", "sym_fresh_size", "sym_int", "sym_ite", "sym_max", "sym_min",
+        "sym_not", "sym_sqrt", "sym_sum")},
+    **{name: f"private.checks:{name}" for name in (
+        "_assert", "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_tensor_all",
+        "_check_tensor_all_with", "_check_type", "_check_value", "_check_with")},
     **{name: f"switches:{name}" for name in (
         "are_deterministic_algorithms_enabled", "compiled_with_cxx11_abi", "get_deterministic_debug_mode",
         "get_float32_matmul_precision", "is_deterministic_algorithms_warn_only_enabled", "is_warn_always_enabled",
@@ -94,6 +109,8 @@ _LATER = {
 
 
 def __getattr__(name):
+    if name.startswith("_foreach_"):
+        return getattr(_import_module(".tensor.foreach", __name__), name)
     if name not in _LATER:
         return _import_module(".missing", __name__).of_torch(name)
     module, _, member = _LATER[name].partition(":")
@@ -109,5 +126,6 @@ def __dir__():
 
 is_anomaly_enabled = autograd.graph.is_anomaly_enabled
 is_anomaly_check_nan_enabled = autograd.graph.is_anomaly_check_nan_enabled
+legacy_contiguous_format = _layout.contiguous_format
 newaxis = None
 __version__ = "0.1.0"

@@ -1,5 +1,7 @@
 """`torch._utils`: what pickles of PyTorch's tensors name, and the packing of tensors into one."""
-from .base.spec import spec
+from importlib import import_module
+
+from .base.spec import device as device_type, spec
 from .nn.parameter import Parameter
 from .tensor.dispatch import wrap
 from .tensor.forms import namespace
@@ -9,7 +11,7 @@ cat = namespace[""]["cat"]
 
 def _rebuild_tensor(storage, storage_offset, size, stride):
     """A tensor over a storage out of a pickle."""
-    cell = storage.storage
+    cell = storage._storage
     return wrap(cell, spec(storage.dtype, tuple(size), tuple(stride), cell.device), storage_offset)
 
 
@@ -43,3 +45,33 @@ def _unflatten_dense_tensors(flat, tensors):
         made.append(flat.narrow(0, start, t.numel()).view(t.shape))
         start += t.numel()
     return tuple(made)
+
+
+def _element_size(dtype):
+    """Bytes per element of a dtype. lightning."""
+    return dtype.itemsize
+
+
+def _get_device_index(device, optional=False, allow_cpu=False):
+    """The index of a device; of the CPU, -1 where that is allowed. lightning."""
+    if isinstance(device, int):
+        return device
+    device = device_type(device) if device is not None else None
+    if device is not None and device.type == "cpu" and not allow_cpu:
+        raise ValueError(f"Expected a non cpu device, but got: {device}")
+    if device is None or device.index is None:
+        if device is not None and device.type == "cpu":
+            return -1
+        if optional:
+            raise AssertionError("there is no current device besides the CPU")
+        raise ValueError(f"Expected a torch.device with a specified index or an integer, but got:{device}")
+    return device.index
+
+
+def _get_available_device_type():
+    """The kind of device besides the CPU that there is: none. tensordict."""
+
+
+def _get_device_module(device_type):
+    """The module for a kind of device: `torch.cpu` for "cpu". tensordict."""
+    return import_module(f".{device_type}", __package__)

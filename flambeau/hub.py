@@ -7,6 +7,7 @@ import builtins
 import os
 import re
 import sys
+from urllib.parse import urlparse  # timm takes it from here
 
 __all__ = ["download_url_to_file", "get_dir", "help", "list", "load", "load_state_dict_from_url", "set_dir"]
 
@@ -17,10 +18,13 @@ _dir = None
 
 def get_dir():
     """The folder for downloaded files: what `set_dir` said, or `$TORCH_HOME/hub`, or `~/.cache/torch/hub`."""
-    if _dir is not None:
-        return _dir
+    return _dir if _dir is not None else os.path.join(_get_torch_home(), "hub")
+
+
+def _get_torch_home():
+    """`$TORCH_HOME`, or `~/.cache/torch`; torchvision and timm keep files there, too."""
     cache = os.getenv("XDG_CACHE_HOME", "~/.cache")
-    return os.path.join(os.path.expanduser(os.getenv("TORCH_HOME", os.path.join(cache, "torch"))), "hub")
+    return os.path.expanduser(os.getenv("TORCH_HOME", os.path.join(cache, "torch")))
 
 
 def set_dir(d):
@@ -35,8 +39,6 @@ def set_dir(d):
 def load_state_dict_from_url(url, model_dir=None, map_location=None, progress=True, check_hash=False, file_name=None,
                              weights_only=False):
     """What `torch.load` gives of the file at `url`, downloaded to `model_dir` unless it is there already."""
-    from urllib.parse import urlparse
-
     from .serialization import load as read
     model_dir = model_dir if model_dir is not None else os.path.join(get_dir(), "checkpoints")
     os.makedirs(model_dir, exist_ok=True)

@@ -7,10 +7,12 @@ import builtins
 from typing import Final
 
 from .base.errors import warn
-from .missing import rest_of
+from .missing import refusal, rest_of
+from .nn.modules.module import Module
 
-__all__ = ["Attribute", "Final", "annotate", "export", "freeze", "ignore", "interface", "is_scripting", "is_tracing",
-           "isinstance", "optimize_for_inference", "script", "script_if_tracing", "trace", "unused"]
+__all__ = ["Attribute", "Final", "ScriptFunction", "ScriptModule", "TracerWarning", "annotate", "export", "freeze",
+           "ignore", "interface", "is_scripting", "is_tracing", "isinstance", "optimize_for_inference", "script",
+           "script_if_tracing", "script_method", "trace", "trace_module", "unused"]
 
 _said: set = set()
 __path__: list = []
@@ -91,6 +93,47 @@ def annotate(the_type, the_value):
 
 
 isinstance = builtins.isinstance
+
+
+def script_method(fn):
+    """Mark a method of a ScriptModule that TorchScript compiles; here a decorator that changes nothing."""
+    return fn
+
+
+def trace_module(mod, inputs=None, *args, **kwargs):
+    """`mod` as it is: branches go on being taken by the data."""
+    return _as_it_is("trace_module", mod)
+
+
+_script_if_tracing = script_if_tracing        # torchvision, before it had a public name
+
+
+def _overload_method(func):
+    """torchvision: one of several signatures of a method; here a decorator that changes nothing."""
+    return func
+
+
+class TracerWarning(Warning):
+    """What PyTorch warns with while it traces: a result that will be a constant."""
+
+
+class ScriptModule(Module):
+    """A module whose methods are marked for TorchScript (`script_method`); it runs as it is. What `script` gives is not
+    one: it is the module that it was given."""
+
+
+class RecursiveScriptModule(ScriptModule):
+    """What PyTorch's `script` makes of a module: there are none here."""
+
+    def __init__(self, cpp_module):
+        raise refusal("torch.jit.RecursiveScriptModule")
+
+
+class ScriptFunction:
+    """What PyTorch's `script` makes of a function: there are none here."""
+
+    def __init__(self, *args):
+        raise refusal("torch.jit.ScriptFunction")
 
 
 class Attribute:

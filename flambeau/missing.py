@@ -1,46 +1,36 @@
 """What PyTorch has and Flambeau lacks: it can be imported and named, and says what it is where it is used.
 
-A program often imports more than it uses. So a module that is missing (`torch.fx`) can be imported, and what it is
-asked for is a `Missing`: something that can stand in an annotation or in an `isinstance`, and that raises
-NotImplementedError, with the line of the program and what to do instead, as soon as it is called, subclassed or asked
-for an attribute. A name that is missing from a module that is there (`torch.stft`) is an AttributeError, so that
-`hasattr` says the truth.
+A program often imports more than it uses. So every module of PyTorch's can be imported (base/modules.txt lists them),
+and what one that is missing (`torch.export`) is asked for is a `Missing`: something that can stand in an annotation,
+in an `isinstance` and among the bases of a class, and that raises NotImplementedError, with the line of the program
+and what to do instead, as soon as it, or a class made of it, is called, or it is asked for an attribute. A name that
+is missing from a module that is there (`torch.stft`) is an AttributeError, so that `hasattr` says the truth.
 """
 import functools
 from importlib import import_module
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from types import ModuleType
 
 from .base.errors import here, line_of
-from .base.names import attribute_error
+from .base.names import attribute_error, modules, packages
 from .tensor.forms import namespace
 
 _EXPORT = "save the state_dict and export with PyTorch"
 _QUANTISE = "quantise with PyTorch from the same state_dict"
 
-# The modules of PyTorch 2.13 that are not here, with what to do instead; those below them are missing as well. Where a
-# part of one is here, Flambeau has a module of that name, whose other names come from `rest_of`.
+# What to do instead of using a module that is not here, or one below it. Where a part of one is here, Flambeau has a
+# module of that name, whose other names come from `rest_of`.
 MODULES = {
-    **dict.fromkeys("""
-        torch.backends.python_native torch.backends.xeon torch.backends.xnnpack torch.compiler.config torch.contrib
-        torch.cuda.comm torch.cuda.gds torch.cuda.green_contexts torch.cuda.nccl torch.cuda.nvtx torch.cuda.profiler
-        torch.cuda.tunable torch.monitor torch.mps.event torch.mps.profiler torch.mtia
-        torch.multiprocessing.reductions torch.nativert torch.nn.backends torch.nn.cpp torch.numa torch.ops
-        torch.utils.backcompat torch.utils.backend_registration torch.utils.bundled_inputs torch.utils.cpp_backtrace
-        torch.utils.debug_log torch.utils.deterministic torch.utils.file_baton torch.utils.flop_counter
-        torch.utils.hipify torch.utils.jit torch.utils.mkldnn torch.utils.mobile_optimizer torch.utils.model_dump
-        torch.utils.module_tracker torch.utils.serialization torch.utils.viz
-    """.split(), ""),
     "torch.ao": _QUANTISE,
     "torch.autograd.profiler_legacy": "use cProfile",
     "torch.autograd.profiler_util": "use cProfile",
     "torch.cuda.graphs": "flambeau.compile replays a recorded step without Python",
     "torch.cuda.jiterator": "operations fuse by themselves",
     "torch.cuda.sparse": "use dense tensors",
+    "torch.distributed": "there is one process; leave it out where torch.distributed.is_available() is False",
     "torch.export": _EXPORT,
-    "torch.fft": "use numpy.fft where no gradient is needed",
     "torch.futures": "use concurrent.futures",
-    "torch.fx": "call the module; flambeau.plans shows what its operations became",
-    "torch.library": "write an autograd.Function",
     "torch.masked": "use torch.where and masked_fill",
     "torch.multiprocessing.pool": "use torch.multiprocessing.Pool",
     "torch.multiprocessing.queue": "use torch.multiprocessing.Queue",
@@ -54,8 +44,6 @@ MODULES = {
     "torch.onnx": _EXPORT,
     "torch.package": "use torch.save of a state_dict",
     "torch.quantization": _QUANTISE,
-    "torch.quasirandom": "use scipy.stats.qmc",
-    "torch.signal": "use scipy.signal.windows",
     "torch.sparse": "use dense tensors",
     "torch.utils.benchmark": "use timeit, and torch.cpu.synchronize() before the clock is read",
     "torch.utils.bottleneck": "use cProfile",
@@ -68,10 +56,6 @@ MODULES = {
     "torch.utils.weak": "use the weakref module",
     "torch._dynamo": "use flambeau.compile",
     "torch._inductor": "use flambeau.compile",
-    # Not part of PyTorch, but built on its compiled code.
-    "torchaudio": "",
-    "torchtext": "",
-    "torchvision": "load images with Pillow or NumPy and make tensors of them with torch.from_numpy",
 }
 # Single names, where there is something to say about them.
 NAMES = {
@@ -80,7 +64,6 @@ NAMES = {
     "torch.quantize_per_tensor": _QUANTISE,
     "torch.utils.tensorboard.SummaryWriter": "use tensorboardX.SummaryWriter, which needs no PyTorch",
 }
-partly: set = set()           # modules of ours that are part of PyTorch's: what is below them is missing
 
 
 def refusal(name):
@@ -126,7 +109,7 @@ class Missing:
         self._use()
 
     def __mro_entries__(self, bases):
-        self._use()
+        return (_as_base(self),)
 
     def __getattr__(self, name):
         if name.startswith("__") and name.endswith("__"):        # Python looks for these by itself
@@ -165,7 +148,26 @@ class Missing:
         return f"<{self.__module__}.{self.__name__}, which Flambeau has not>"
 
     def __reduce__(self):
-        return Missing, (f"{self.__module__}.{self.__name__}",)
+        return missing, (f"{self.__module__}.{self.__name__}",)
+
+
+@functools.cache
+def missing(name):
+    """What `name`, something of PyTorch's, is here."""
+    return Missing(name)
+
+
+@functools.cache
+def _as_base(found):
+    """The class that stands for a `Missing` among the bases of a class: nothing can be made of it."""
+    def refuse(cls, *args, **kwargs):
+        found._use()
+
+    def below(cls, **kwargs):
+        super(made, cls).__init_subclass__(**kwargs)
+        cls.__new__ = refuse                                     # another base may have one of its own
+    made = type(found.__name__, (), {"__module__": found.__module__, "__new__": refuse, "__init_subclass__": below})
+    return made
 
 
 class MissingModule(ModuleType):
@@ -174,41 +176,39 @@ class MissingModule(ModuleType):
     def __init__(self, name):
         hint = hint_for(name)
         super().__init__(name, f"Flambeau has no {name}" + (f": {hint}." if hint else "."))
-        self.__path__: list = []                                 # its submodules can be imported too
+        self.__spec__ = ModuleSpec(name, None, is_package=name in packages())
+        if name in packages():
+            self.__path__: list = []                             # its submodules can be imported too
 
     def __getattr__(self, name):
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        return Missing(f"{self.__name__}.{name}")
+        return missing(f"{self.__name__}.{name}")
 
     def __repr__(self):
         return f"<module {self.__name__!r}, which Flambeau has not>"
 
 
 def is_missing(name):
-    """Whether `name` is a module of PyTorch's that is not here, or below one."""
-    while name:
-        if name in MODULES or name in partly:
-            return True
-        name = name.rpartition(".")[0]
-    return False
+    """Whether `name` is a module of PyTorch's; one that Flambeau has not is missing."""
+    return name in modules()
 
 
 @functools.cache
 def of_torch(name):
     """What `torch.name` is, if Flambeau has nothing of that name: a module that is missing, or an AttributeError."""
-    if f"torch.{name}" in MODULES:
-        return MissingModule(f"torch.{name}")
+    if is_missing(f"torch.{name}"):
+        private = f"{__package__}.private.{name}"
+        return MissingModule(f"torch.{name}") if find_spec(private) is None else import_module(private)
     raise no_attribute("torch", name)
 
 
 def rest_of(module, **hints):
     """A `__getattr__` for a module that is part of PyTorch's `module`: the other names are `Missing`."""
-    partly.add(module)
     NAMES.update({f"{module}.{name}": hint for name, hint in hints.items()})
 
     def get(name):
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        return Missing(f"{module}.{name}")
+        return missing(f"{module}.{name}")
     return get

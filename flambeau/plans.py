@@ -20,7 +20,7 @@ def recorded():
     %1: float32[2] = sqrt(%0)
     %2: float32[2] = add(%1, 1, 1)
     """
-    from .trace.look import Text
+    from .trace.steps import Text
     return Text(_current())
 
 
@@ -32,12 +32,12 @@ def of(*tensors):
     """
     trace = _current()
     for tensor in tensors:
-        if tensor.storage.value.trace is not trace:
+        if tensor._storage.value.trace is not trace:
             raise ValueError("this tensor does not wait to be computed in this thread: it is there already, or another "
                              f"thread has recorded it: {tensor.spec}")
     if not trace.code:
         raise ValueError("nothing waits to run in this thread")
-    from .trace.fuse import Unfusable
+    from .trace.lower import Unfusable
     from .trace.plan import made_for
     try:
         return made_for(trace)

@@ -1,4 +1,5 @@
 """Switches of PyTorch's own that programs set: they are kept and answered. What each means here stands with it."""
+from .base import settings
 from .base.errors import warn
 
 __all__ = ["are_deterministic_algorithms_enabled", "compiled_with_cxx11_abi", "get_deterministic_debug_mode",
@@ -6,21 +7,22 @@ __all__ = ["are_deterministic_algorithms_enabled", "compiled_with_cxx11_abi", "g
            "set_deterministic_debug_mode", "set_float32_matmul_precision", "set_flush_denormal", "set_warn_always",
            "use_deterministic_algorithms"]
 
-_deterministic, _warn_only, _warn_always, _precision = False, False, False, "highest"
+_warn_only, _warn_always, _precision = False, False, "highest"
 
 
 def use_deterministic_algorithms(mode, *, warn_only=False):
     """Ask for results that are the same every time. They are so here anyway: no operation depends on timing, on the
-    number of threads, or on what it is computed together with."""
-    global _deterministic, _warn_only
+    number of threads, or on what it is computed together with. Where memory runs short, though, an operation that the
+    reference executor has room for and native code has not runs there, with other last digits; with this it raises."""
+    global _warn_only
     if not isinstance(mode, bool):
         raise TypeError(f"use_deterministic_algorithms(): argument 'mode' must be bool, not {type(mode).__name__}")
-    _deterministic, _warn_only = mode, bool(warn_only)
+    settings.deterministic, _warn_only = mode, bool(warn_only)
 
 
 def are_deterministic_algorithms_enabled():
     """Whether `use_deterministic_algorithms` was asked for."""
-    return _deterministic
+    return settings.deterministic
 
 
 def is_deterministic_algorithms_warn_only_enabled():
@@ -45,7 +47,7 @@ def set_deterministic_debug_mode(debug_mode):
 
 def get_deterministic_debug_mode():
     """0, 1 or 2: see `set_deterministic_debug_mode`."""
-    return 0 if not _deterministic else 1 if _warn_only else 2
+    return 0 if not settings.deterministic else 1 if _warn_only else 2
 
 
 def set_float32_matmul_precision(precision):

@@ -18,7 +18,10 @@ import pytest
 
 import flambeau as torch
 from flambeau.base import settings
+from flambeau.compiler import compiled as compiled_module
 from flambeau.nn import functional as F
+
+pytestmark = pytest.mark.pinned
 
 
 @pytest.fixture(autouse=True, params=["reference", "native"])
@@ -223,9 +226,9 @@ def test_results_that_share_memory_share_it_again():
     for _ in range(3):
         x = x_of(4)
         y, tail, views, back = compiled(x)
-        assert back is x and views["self"] is buffer and views["view"].storage is buffer.storage
-        assert views["arg"].storage is x.storage and views["arg"].shape == (2, 2)
-        assert tail.storage is y.storage and tail.storage_offset() == 1 and tail._base is y
+        assert back is x and views["self"] is buffer and views["view"]._storage is buffer._storage
+        assert views["arg"]._storage is x._storage and views["arg"].shape == (2, 2)
+        assert tail._storage is y._storage and tail.storage_offset() == 1 and tail._base is y
         tail.zero_()
         views["view"].fill_(3.0)
         assert y.tolist()[1:] == [0, 0, 0] and buffer.tolist()[:2] == [3, 3]
@@ -655,9 +658,9 @@ def test_who_holds_a_parameter_keeps_what_he_holds(executor):
     x = torch.ones(4)
     for _ in range(3):
         compiled(x)
-    address = w.storage.value.address()
+    address = w._storage.value.address()
     compiled(x)
-    assert executor == "reference" or w.storage.value.address() == address            # in place
+    assert executor == "reference" or w._storage.value.address() == address            # in place
     held = w.clone()
     look, part = w.detach(), w[1:]
     late = w * 10                                       # recorded, and not run before the replay
@@ -924,7 +927,7 @@ def test_nothing_is_kept_of_a_call():
     for _ in range(4):
         x = x_of(4)
         outs = compiled(x)
-        refs += [weakref.ref(t) for t in (x, *outs)] + [weakref.ref(t.storage) for t in (x, *outs)]
+        refs += [weakref.ref(t) for t in (x, *outs)] + [weakref.ref(t._storage) for t in (x, *outs)]
         del x, outs
     gc.collect()
     assert not [r for r in refs if r() is not None]
@@ -935,7 +938,7 @@ def test_the_compiled_function_goes_away():
         w = torch.ones(4)
 
         def f(x): return x + w
-        return torch.compile(f), weakref.ref(w.storage)
+        return torch.compile(f), weakref.ref(w._storage)
     compiled, held = make()
     compiled(x_of(4)), compiled(x_of(4))
     refs = weakref.ref(compiled), held
@@ -960,7 +963,7 @@ def test_several_threads():
     threads = [threading.Thread(target=work, args=(s,)) for s in range(4)]
     for t in threads: t.start()
     for t in threads: t.join()
-    assert not wrong and replays(compiled) > 50
+    assert not wrong and replays(compiled) > 20         # at least those of the thread that records
 
 
 def test_threads_that_write():
@@ -976,6 +979,26 @@ def test_threads_that_write():
     w.zero_()
     compiled(x)
     assert w.tolist() == [1.0] * 64
+
+
+def test_a_thread_that_looks_while_a_recording_is_made(monkeypatch):
+    """It waits until what was recorded has been read, instead of running it, and so emptying it, in between."""
+    w, x, seen = torch.zeros(64), torch.ones(64), []
+    real, thread = compiled_module.Recording, threading.Thread(target=lambda: seen.append(w.tolist()))
+
+    def watched(*args):
+        thread.start()
+        thread.join(0.3)
+        return real(*args)
+    monkeypatch.setattr(compiled_module, "Recording", watched)
+
+    def f(x): w.add_(x)
+    compiled = torch.compile(f)
+    compiled(x)
+    thread.join()
+    assert seen == [[1.0] * 64]
+    compiled(x)
+    assert w.tolist() == [2.0] * 64 and len(compiled.recordings) == 1
 
 
 def test_explain(executor):
@@ -1096,7 +1119,7 @@ def test_what_a_graph_keeps_goes_with_it():
     y.sum().backward()
     assert node.kept is None
     y = compiled(x_of(1000))
-    held = weakref.ref(y.storage)
+    held = weakref.ref(y._storage)
     del y, node
     gc.collect()
     assert held() is None
@@ -1304,8 +1327,8 @@ class World:
 def memory(world, x, outs):
     """Which tensors share memory, and how they look at it."""
     tensors = [*world.tensors, *world.slots.values(), x, *outs]
-    cells = [t.storage for t in tensors]
-    return [(cells.index(t.storage), t.offset, t.spec, t._version) for t in tensors]
+    cells = [t._storage for t in tensors]
+    return [(cells.index(t._storage), t.offset, t.spec, t._version) for t in tensors]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -1504,3 +1527,15 @@ def test_functions_made_inside_live_on():
     thread.start()
     thread.join()
     assert got and type(box["n"]) is float
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_numbers_beside_sixteen_bits(dtype):
+    """A number becomes one of 16 bits before it takes part, in a replay as in a plain call."""
+    x = torch.tensor([0.3, -0.3, 0.1, 2.7, 100.1], dtype=dtype)
+
+    def f(x, n):
+        return (x - n) % n + x * n
+    compiled = torch.compile(f)
+    for n in (0.3, 0.1, 1 / 3, 2.7, -7.77, 100.1, 0.7):
+        assert compiled(x, n).tolist() == f(x, n).tolist(), n

@@ -12,7 +12,7 @@ import pytest
 
 import flambeau as torch
 from flambeau.autograd import gradcheck, gradgradcheck
-from flambeau.backends.backend import arguments
+from flambeau.backends.reference import arguments
 from flambeau.base.op import REQUIRED, Composite, Op
 from flambeau.tensor.forms import MODULES, declared
 from flambeau.trace.record import current
@@ -54,6 +54,7 @@ GIVEN = {
     "_where": {"condition": lambda shape: torch.tensor(np.arange(math.prod(shape)).reshape(shape) % 2 == 0)},
 }
 WHOLE = {"_integer_division"}            # parts of public operations that are handed whole numbers only
+NO_NUMBERS = {"_threshold_backward", "_pow"}    # and such as are handed tensors only
 INTEGER_SECOND = {"ldexp"}                # operands that only make sense as whole numbers
 # Arguments for which PyTorch has no derivative either: asking for it is refused, in words.
 WITHOUT = {"_floor_divide": {"input", "other"}, "heaviside": {"input", "values"}, "igamma": {"input"}, "igammac": {"input"},
@@ -78,10 +79,9 @@ every = each(lambda op: True)
 
 
 def test_every_module_of_declarations_is_read():
+    from importlib import import_module
     from pathlib import Path
-
-    import flambeau.ops
-    there = {path.stem for path in Path(flambeau.ops.__path__[0]).glob("*.py")} - {"__init__"}
+    there = {path.stem for path in Path(import_module("flambeau.ops").__path__[0]).glob("*.py")} - {"__init__"}
     declaring = {name for name in there if any(op.__module__ == f"flambeau.ops.{name}" for op in declared.values())}
     assert declaring <= set(MODULES) and len(OPS) > 600
 
@@ -248,7 +248,7 @@ def test_meta_against_reference(name):
 def test_memory_is_laid_out_as_the_spec_says(name):
     for result in (POINTWISE[name](*draw(name, best(name))), POINTWISE[name](*turned(draw(name, best(name))))):
         for tensor in parts(result):
-            array = tensor.storage.value.ready().look(tensor.spec, tensor.offset)
+            array = tensor._storage.value.ready().look(tensor.spec, tensor.offset)
             assert array.dtype == tensor.spec.dtype.np and array.shape == tensor.spec.shape
             assert array.strides == tensor.spec.np_strides and array.flags.writeable
 
@@ -302,6 +302,42 @@ def test_nothing_in_nothing_out(name):
             assert part.shape == shape and part.tolist() == np.zeros(shape).tolist()
 
 
+# --- pointwise: an operand becomes a number of the common dtype first ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@each(lambda op: sum(op.operand_at) > 1)
+def test_operands_beside_sixteen_bits(name, dtype):
+    """A number, a tensor without dimensions, whole numbers: as if rounded to the 16-bit dtype by hand before."""
+    op = POINTWISE[name]
+    if not accepts(name, dtype):
+        return
+    args = draw(name, dtype, (7,))
+    places = [at for at, a in enumerate(args) if isinstance(a, torch.Tensor) and op.operand_at[at]
+              and a.dtype is getattr(torch, dtype)]
+    for at in places:
+        if len(places) < 2:
+            continue
+        number = args[at][0].item() * (1 + 2 ** -12) + 2 ** -14           # hardly ever one of 16 bits
+        others = [torch.tensor(number, dtype=torch.float64), torch.tensor(number)]
+        if name not in NO_NUMBERS and (op.numbers is None or op.arg_names[at] in op.numbers.split()):
+            others.append(number)
+        rounded = torch.full((7,), number, dtype=args[at].dtype)
+        for other in others:
+            for executor in ("reference", "native"):
+                with torch.config.using(executor=executor):
+                    if op.arg_names[at] in op.as_given:
+                        wide = [a.float() if isinstance(a, torch.Tensor) else a for a in args]
+                        expected = op(*wide[:at], number, *wide[at + 1:]).to(args[at].dtype)
+                    else:
+                        expected = op(*args[:at], rounded, *args[at + 1:])
+                    try:
+                        given = op(*args[:at], other, *args[at + 1:])
+                    except (RuntimeError, TypeError):
+                        continue                                         # operands of one dtype only
+                    same(given, expected, rtol=0, atol=0)
+
+
 # --- pointwise: the other forms -------------------------------------------------------------------------------------------------
 
 
@@ -313,7 +349,7 @@ def test_in_place(name):
         if not isinstance(args[0], torch.Tensor) or name == "_where":
             return                                     # its first argument is no tensor, or not the one that is written
         expected = op(*[a.clone() if isinstance(a, torch.Tensor) else a for a in args])
-        x, at = args[0], args[0].storage
+        x, at = args[0], args[0]._storage
         before = x._version
         fits = torch.can_cast(expected.dtype, x.dtype)
         if not fits:
@@ -321,7 +357,7 @@ def test_in_place(name):
                 inplace_form(op)(*args)
             continue
         result = inplace_form(op)(*args)
-        assert result is x and x.storage is at and x._version == before + 1
+        assert result is x and x._storage is at and x._version == before + 1
         same(x, expected.to(x.dtype), rtol=1e-13, atol=1e-300)
 
 
@@ -357,7 +393,10 @@ def test_halves_are_float32_rounded(name, half):
     if not accepts(name, half):
         return
     args = draw(name, half)
-    wide = op(*[a.float() if isinstance(a, torch.Tensor) and a.dtype is not torch.bool else a for a in args])
+    rounded = {at for at, arg in enumerate(op.arg_names) if arg in op.operands and arg not in op.as_given and not op.exact}
+    wide = op(*[a.float() if isinstance(a, torch.Tensor) and a.dtype is not torch.bool else
+                torch.tensor(a, dtype=getattr(torch, half)).item() if at in rounded and isinstance(a, float) else a
+                for at, a in enumerate(args)])
     for ours, float32 in zip(parts(op(*args)), parts(wide), strict=True):
         if ours.dtype.is_floating_point:
             assert ours.dtype is getattr(torch, half)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.pinned
+
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("flambeau", "tests", "docs", "examples", "bench", ".ci")
 LEFT_OUT = ("__pycache__", ".pyc", ".egg-info", "examples/out")

@@ -1,7 +1,6 @@
 """How much of a long table of cases is tried: all of it with `FLAMBEAU_TEST_THOROUGH=1`, as `make thorough` does.
 
-The suite has to run in minutes on two cores, three times over (with each executor pinned as well), so the longest
-tables give it every so manieth case.
+`make test` has to run in minutes on two cores, so there the longest tables give every so manieth case.
 """
 import os
 
@@ -12,3 +11,9 @@ def sample(cases, step):
     """Every `step`th of the cases, or all of them."""
     cases = list(cases)
     return cases if THOROUGH else cases[::step]
+
+
+def share(cases, number, shares):
+    """The share `number` of the cases, dealt out into so many `shares`; or all of them."""
+    cases = list(cases)
+    return cases if THOROUGH else cases[number % shares::shares]

@@ -23,6 +23,15 @@ _accumulate_lock = new_lock()
 _walks = itertools.count()
 
 
+class Walk:
+    """One backward that is running: its number, the nodes that it will come to, and whether that is all of them."""
+
+    __slots__ = ("number", "reached", "whole", "__weakref__")
+
+    def __init__(self, reached, whole):
+        self.number, self.reached, self.whole = next(_walks), reached, whole
+
+
 def execute(roots, grads, retain_graph, create_graph, wanted=None, accumulate=True):
     """Push `grads` into the `roots` edges. `wanted`: edges whose gradient is returned (or fed, for backward(inputs)).
 
@@ -42,8 +51,9 @@ def execute(roots, grads, retain_graph, create_graph, wanted=None, accumulate=Tr
     waiting = {node for node, _ in roots}
     ready = [(-node.seq, id(node), node) for node in waiting if node in reached and not readers.get(node)]
     heapq.heapify(ready)
-    walk, trace = (next(_walks), reached), current()
+    trace = current()
     before, around, outer, casting = modes.grad, modes.walk, trace.site, modes.autocast
+    walk = Walk(reached, wanted is None and (around is None or around.whole))
     careful = modes.anomaly or wanted is not None        # whether nodes must be looked at one by one
     try:
         modes.grad, modes.walk, trace.site = create_graph, walk, outer or site
@@ -301,7 +311,7 @@ def _apart(g, like):
     Others may hold `g`: another leaf, a hook, the caller. Where it fills its storage the contents are shared until
     somebody writes; an expanded or strided gradient is copied.
     """
-    s, storage = g.spec, g.storage
+    s, storage = g.spec, g._storage
     whole = s.dense and g.offset == 0 and storage.nbytes == s.nbytes and not storage.exported
     if whole and s.strides == like.spec.strides:
         made = door.wrap(Storage.of(storage.value, s.nbytes, s.device), s)

@@ -213,16 +213,18 @@ class Function(metaclass=FunctionMeta):
                     outs[nr] = outs[first]
                     if outs[nr]._node is ctx:
                         outs[nr]._nr = nr
-        if tracked:
-            ctx.kept = tuple(_keep(ctx, t, out, outs) for t in ctx.to_save)
-            ctx.had_kept = any(k is not None for k in ctx.kept)
-        if tangents is not None:
-            if ctx.materialize:
-                tangents = [door.zeros_like(a).detach() if t is None and isinstance(a, Tensor) and
-                            a.spec.dtype.category >= 2 else t for a, t in zip(args, tangents, strict=True)]
-            door.set_tangents(outs, cls.jvp(ctx, *tangents))
-        # a result among these would hold itself
-        ctx.to_save = ctx.to_save_forward = ctx.dirty = ctx.non_differentiable = ()
+        try:
+            if tracked:
+                ctx.kept = tuple(_keep(ctx, t, out, outs) for t in ctx.to_save)
+                ctx.had_kept = any(k is not None for k in ctx.kept)
+            if tangents is not None:
+                if ctx.materialize:
+                    tangents = [door.zeros_like(a).detach() if t is None and isinstance(a, Tensor) and
+                                a.spec.dtype.category >= 2 else t for a, t in zip(args, tangents, strict=True)]
+                door.set_tangents(outs, cls.jvp(ctx, *tangents))
+        finally:
+            # a result among these would hold itself
+            ctx.to_save = ctx.to_save_forward = ctx.dirty = ctx.non_differentiable = ()
         return tuple(outs) if many else outs[0]
 
 
@@ -252,20 +254,20 @@ def _result(ctx, out, nr, inputs, tracked):
         base = out._base
         source = next((t for t in inputs if out is t or base is not None and (base is t or base is t._base)), None)
         if any(out is t for t in inputs) or out._node is not None or out._requires_grad:
-            look = door.wrap(out.storage, out.spec, out.offset)
+            look = door.wrap(out._storage, out.spec, out.offset)
             look.site = ctx.site
             out = look
             if source is not None and not plain:
                 out._base = source._base if source._base is not None else source
         if (source is not None or out._base is not None) and not plain:
             out._view_of = "custom"
-            out._seen = out.storage.version
+            out._seen = out._storage.version
     if plain or not tracked:
         if tracked:
             out._cut = (f"{ctx.name()}, which marked it non-differentiable", ctx.site)
         return out
     if dirty and out._base is not None:
-        written = door.wrap(out.storage, out.spec, out.offset)
+        written = door.wrap(out._storage, out.spec, out.offset)
         written._node, written._nr = ctx, nr
         rebase(out, written, edge_of(out._base) if requires(out._base) else None)
     else:

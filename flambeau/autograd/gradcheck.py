@@ -1,16 +1,18 @@
 """Check derivatives against finite differences: `gradcheck` for the first, `gradgradcheck` for the second.
 
-Each input is nudged element by element in place, the outputs' central differences make the columns of a numerical
-Jacobian, and one backward per output element makes the rows of the analytical one. Complex inputs are nudged along
-both axes and combined as PyTorch's convention has it (the gradient is twice the conjugate Wirtinger derivative).
+Each input is nudged element by element: its storage holds another Value meanwhile, so that the function sees it
+wherever it has the tensor from. The outputs' central differences make the columns of a numerical Jacobian, and one
+backward per output element makes the rows of the analytical one. Complex inputs are nudged along both axes and combined
+as PyTorch's convention has it (the gradient is twice the conjugate Wirtinger derivative).
 """
 import numpy as np
 
 from ..base.errors import warn
 from ..base.op import door
+from ..trace.value import Value
 from .engine import grad
 from .forward_ad import dual_level, make_dual, unpack_dual
-from .modes import enable_grad, no_grad
+from .modes import enable_grad
 
 
 class GradcheckError(RuntimeError):
@@ -112,19 +114,23 @@ def _compare(analytic, numeric, i, nr, atol, rtol, mode):
 def _numeric(func, inputs, i, nr, out, eps):
     """(input elements, output elements): central differences in PyTorch's complex convention."""
     t = inputs[i]
-    columns = []
-    copies = [x.detach().clone().requires_grad_(x.requires_grad) if _watched(x) else x for x in inputs]
-    flat = _array(t).reshape(-1).copy()
+    storage, columns = t._storage, []
+    held = storage.value.ready()
     out_real = not out.dtype.is_complex
+    as_it_was = dict(vars(storage))
 
     def at(delta, j):
-        moved = flat.copy()
-        moved[j] += delta
-        with no_grad():
-            copies[i].copy_(_tensor(moved.reshape(tuple(t.shape))))
-        return _array(_outputs(func, copies)[nr]).reshape(-1).copy()
+        moved = Value.of_bytes(held.memory.copy())
+        moved.look(t.spec, t.offset).flat[j] += delta
+        # for the call it holds other memory, which nobody outside has seen
+        vars(storage).update(value=moved, exported=False, print_at=None, _export=None, _keeper=None, _pinned=False)
+        try:
+            return _array(_outputs(func, inputs)[nr]).reshape(-1).copy()
+        finally:
+            vars(storage).clear()
+            vars(storage).update(as_it_was)
 
-    for j in range(flat.size):
+    for j in range(t.numel()):
         along = (at(eps, j) - at(-eps, j)) / (2 * eps)
         if t.dtype.is_complex:
             across = (at(eps * 1j, j) - at(-eps * 1j, j)) / (2 * eps)
@@ -251,7 +257,8 @@ def _watched(t):
 
 
 def _array(t):
-    return t.detach().numpy()
+    """The contents, to be read now: nothing is exported."""
+    return t._storage.value.ready().look(t.spec, t.offset)
 
 
 def _tensor(array):

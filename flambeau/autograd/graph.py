@@ -59,7 +59,7 @@ def get_gradient_edge(tensor):
 def increment_version(tensor):
     """Count a write that Flambeau could not see."""
     for t in (tensor,) if isinstance(tensor, door.tensor) else tensor:
-        t.storage.version += 1
+        t._storage.version += 1
         if t._data_version is not None:
             door.hide_write(t)
 
@@ -72,7 +72,7 @@ def register_multi_grad_hook(tensors, fn, *, mode="all"):
         called: set = set()               # the backwards that it was called in; several may run, in threads or nested
 
         def first(g):
-            number = modes.walk[0]
+            number = modes.walk.number
             if number not in called:
                 called.difference_update([n for n in called if n < number - BACKWARDS_AT_ONCE])
                 called.add(number)
@@ -84,7 +84,7 @@ def register_multi_grad_hook(tensors, fn, *, mode="all"):
 
     def on(i):
         def hook(g):
-            number, reached = modes.walk
+            number, reached = modes.walk.number, modes.walk.reached
             if number not in got:
                 alive = [end() for end in ends]
                 nodes = [accumulator(end) if isinstance(end, door.tensor) else end for end in alive]

@@ -15,7 +15,7 @@ class _Modes(threading.local):
     level = -1                # forward-mode level, -1: none
     saved_hooks = ()          # the innermost (pack, unpack) last
     saved_refusal = None      # why saved-tensor hooks are not allowed here
-    walk = None               # (number, the nodes that it reaches) of the backward that runs now
+    walk = None               # the Walk of the backward that runs now; see engine.py
     autocast = None           # the dtype that autocast computes in, None: off; see tensor/autocast.py
 
 

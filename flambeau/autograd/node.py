@@ -142,7 +142,7 @@ def accumulator(leaf):
 
 def edge_of(tensor):
     """(node, output number) that a gradient for `tensor` flows into, or None."""
-    if tensor._base is not None and tensor._seen != tensor.storage.version:
+    if tensor._base is not None and tensor._seen != tensor._storage.version:
         refresh(tensor)
     node = tensor._node
     if node is not None:
@@ -165,12 +165,12 @@ def refresh(view):
     base = view._base
     if view._node is None and base._node is None and not base._requires_grad:
         return                                # and should the base require grad later, its history is to be taken then
-    if view.storage.hidden and view.storage.only_hidden(view._seen):
-        view._seen = view.storage.version     # see Note [Writes through .data] in value.py
+    if view._storage.hidden and view._storage.only_hidden(view._seen):
+        view._seen = view._storage.version     # see Note [Writes through .data] in value.py
         return
     if view._view_of is not None and (view._node is not None or base._node is not None or base._requires_grad):
         door.refuse_view(view, "its base or another view of its base has been modified inplace")
-    view._seen = view.storage.version
+    view._seen = view._storage.version
     if base._node is not None or base._requires_grad:
         before, modes.grad = modes.grad, True
         try:
@@ -228,7 +228,7 @@ class Kept:
         if leaf is not None and leaf.__class__ is door.tensor:
             return leaf
         if leaf is not None:                             # a subclass: gradients are computed with plain tensors
-            storage, self.spec, self.offset = leaf.storage, leaf.spec, leaf.offset       # `.data` may have been set
+            storage, self.spec, self.offset = leaf._storage, leaf.spec, leaf.offset       # `.data` may have been set
         tensor = door.wrap(storage, self.spec, self.offset)
         if self.tangent is not None:
             tensor._tangent = self.tangent
@@ -248,7 +248,7 @@ _new = object.__new__
 def keep(tensor, own=False, nr=0):
     """Keep `tensor` for backward; `own` says that it is the node's own result number `nr`."""
     kept = _new(Kept)
-    storage = tensor.storage
+    storage = tensor._storage
     kept.storage = storage
     kept.spec = tensor.spec
     kept.offset = tensor.offset
@@ -275,9 +275,9 @@ def keep(tensor, own=False, nr=0):
 def pack_hooked(kept, tensor):
     pack, unpack = modes.saved_hooks[-1]
     plain = tensor if kept.leaf is not None else tensor.detach()
-    before = plain.storage.version
+    before = plain._storage.version
     kept.packed = (pack(plain), unpack)
-    if plain.storage.version != before:
+    if plain._storage.version != before:
         raise RuntimeError("A saved tensor pack hook is modifying its input in place. Tensors provided as input to "
                            "pack hook can not be modified by in-place operations as this can lead to unexpected "
                            "side-effects. Please open an issue if you need to perform in-place operations on the input "
@@ -294,7 +294,7 @@ def unpack_hooked(kept, owner):
                         f"{type(tensor)}")
     if kept.leaf is tensor:
         return tensor
-    seen = door.wrap(tensor.storage, tensor.spec, tensor.offset)
+    seen = door.wrap(tensor._storage, tensor.spec, tensor.offset)
     if kept.own:
         if owner.differentiable_out(kept.nr):
             seen._node, seen._nr = owner, kept.nr
@@ -310,7 +310,7 @@ def checksum(storage):
     value = storage.value
     if value is None:
         return None
-    return zlib.crc32(value.ready().memory)
+    return zlib.crc32(value.ready().bytes_on_host())
 
 
 def _type_words(spec):
@@ -337,9 +337,9 @@ def written_error(kept, owner):
 def _name(kept):
     """What the user calls the tensor that was kept, or the memory it looks at."""
     tensor, storage, looks = door.tensor, kept.storage, (kept.spec, kept.offset)
-    found = lambda t: isinstance(t, tensor) and t.storage is storage and (t.spec, t.offset) == looks
+    found = lambda t: isinstance(t, tensor) and t._storage is storage and (t.spec, t.offset) == looks
     return name_of(None, None, found) \
-        or name_of(None, None, lambda t: isinstance(t, tensor) and t.storage is storage) or "It"
+        or name_of(None, None, lambda t: isinstance(t, tensor) and t._storage is storage) or "It"
 
 
 def outside_error(kept, owner):
@@ -479,7 +479,7 @@ class OpNode(Node):
         """After an in-place form: the result that was kept from `storage` now lives in `tensor`, and ages with it."""
         if not self.plan.keep_out:
             return
-        here, version, last = tensor.storage, tensor.storage.version, self.kept[-1]
+        here, version, last = tensor._storage, tensor._storage.version, self.kept[-1]
         if last.__class__ is tuple and last[0] is storage:                # see Note [What is kept]
             here.saved_at = version
             self.kept[-1] = (here, version, tensor.spec, tensor.offset)

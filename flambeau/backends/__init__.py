@@ -1,8 +1,12 @@
-"""What a device can do: run operations on arrays, hold memory, draw random numbers.
+"""What a device can do: hold memory, run operations on arrays, draw random numbers. See backend.py.
 
 `torch.backends.cudnn` and its like are answered here too, for programs that set their switches; see switches.py.
 """
 from importlib import import_module
+
+from .backend import Backend, register
+
+__all__ = ["Backend", "register"]
 
 _SWITCHES = frozenset("cuda cudnn cusparselt kleidiai mha miopen mkl mkldnn mps nnpack openmp opt_einsum "
                       "quantized".split())

@@ -1,137 +1,144 @@
-"""The reference executor: run one instruction with the device's array module, and fit the result to its spec.
+"""What a device does for the layers above it: hold memory, show it as arrays, run operations.
 
-It is the definition of every operation. Arrays come in as NumPy sees the views; what `ref` gives back is cast,
-laid out and, where it is still somebody else's memory, copied, so that a result always owns its memory.
+A Backend is found by a Spec's device: `spec.device.backend`. Above this folder nobody asks what kind of array a Value
+holds, or which module computes with it. To add a device, write a subclass and register it:
+
+    register("toy", ToyBackend)
+
+`torch.device("toy")` then names it, `ToyBackend(index)` is made when a tensor is first asked for there, and every
+operation runs on it through the reference executor, with the array module that the Backend names.
 """
-import os
-
 import numpy as np
 
-from ..base.op import wrapped
-from . import memory
-
-MUCH = 64 << 20               # results of so many bytes are asked about before NumPy allocates them
-# OpenBLAS, behind NumPy's products, takes a buffer at its first call (32 MiB measured on aarch64, 128 by its sources on
-# wide x86) and keeps it; it ends the process if it gets none.
-BLAS_BYTES = 64 << 20 if hasattr(os, "uname") and os.uname().machine in ("aarch64", "arm64") else 192 << 20
-BLAS_MODULES = frozenset("attention conv distance einsum embedding factor linalg linear_loss matmul recurrence solve "
-                         "weights".split())
-_blas = False                 # whether it has its buffer
+from ..base import spec as specs
+from ..base.spec import CPU
+from . import memory, reference
 
 
-def execute(entry, arrays, params, own=False):
-    """The result arrays of one instruction, laid out as their specs say. `own`: the first array may be overwritten."""
-    op = entry.op
-    if entry.nbytes > MUCH and not own and not memory.make_room(entry.nbytes):
-        raise memory.failure(entry.nbytes)
-    if not _blas and op.__module__.rpartition(".")[2] in BLAS_MODULES:
-        _ready_blas()
-    given, may = arrays, own
-    try:
-        casts = entry.casts
-        if casts is not None:
-            arrays = [a if a.dtype is c else a.astype(c) for a, c in zip(arrays, casts, strict=True)]
-            own = own or (op.overwrites and arrays[0] is not given[0])
-        if op.overwrites and not own:
-            arrays = [arrays[0].copy(order="K"), *arrays[1:]]
-        if entry.simple:
-            out = op.ref(np, *arrays)
-        else:
-            argv = arguments(entry, arrays, params)
-            if op.kwonly:
-                n = op.n_positional
-                out = op.ref(np, *argv[:n], **dict(zip(op.kwonly, argv[n:], strict=True)))
-            else:
-                out = op.ref(np, *argv)
-        if op.overwrites:
-            arrays = arrays[1:]                              # what was written into it is the result
-        if entry.outs is None:                               # shapes known only now
-            return [owned(np.asarray(o), arrays) for o in (out if entry.many else (out,))]
-        if not entry.many:
-            return [fit(out, entry.outs[0], arrays)]
-        return [fit(o, s, arrays) for o, s in zip(out, entry.outs, strict=True)]
-    except MemoryError:
-        if may or not memory.empty_cache():              # what was overwritten cannot be tried again
-            raise
-    return execute(entry, given, params)
+class Backend:
+    """A device whose memory is that of an array module with NumPy's functions: `xp`.
+
+    `compiles` says that plans make kernels for it; otherwise its operations are steps of the reference executor.
+    """
+
+    xp = np
+    compiles = False
+
+    def __init__(self, index=0):
+        self.index = index
+        self.device = None        # set when it is registered
+
+    # --- memory -----------------------------------------------------------------------------------------------------
+
+    def allocate(self, spec):
+        """An array laid out as `spec`, which must be dense, with any contents."""
+        return reference.blank(spec, self.xp)
+
+    def look(self, memory, spec, offset):
+        """What a tensor of `spec`, starting `offset` elements in, sees of `memory`, an array of bytes."""
+        if spec.numel == 0:
+            return self.xp.empty(spec.shape, spec.dtype.np)
+        return self.xp.ndarray(spec.shape, spec.dtype.np, memory, offset * spec.dtype.itemsize, spec.np_strides)
+
+    def bytes_of(self, array):
+        """The bytes behind a dense array, in memory order."""
+        if not array.flags.c_contiguous:
+            order = sorted(range(array.ndim), key=lambda d: -array.strides[d])
+            array = array.transpose(order)
+        return array.reshape(-1).view(np.uint8)
+
+    def address(self, array):
+        """Where the array starts in memory."""
+        raise NotImplementedError(f"{type(self).__name__} does not say where its memory is")
+
+    def may_write(self, array):
+        """Whether the memory of `array` may be written to at all."""
+        return True
+
+    def overlap(self, one, other):
+        """Whether two arrays have a cell in common; said to be so, too, where it is hard to tell."""
+        return self.xp.may_share_memory(one, other)
+
+    # --- movement ---------------------------------------------------------------------------------------------------
+
+    def to_host(self, array):
+        """The contents as a NumPy array, to be read."""
+        raise NotImplementedError(f"{type(self).__name__} does not bring its memory to the CPU")
+
+    def from_host(self, array, spec):
+        """A NumPy array's contents in memory of this device, laid out as `spec`."""
+        raise NotImplementedError(f"{type(self).__name__} does not take memory from the CPU")
+
+    # --- work -------------------------------------------------------------------------------------------------------
+
+    def execute(self, entry, arrays, params, own=False):
+        """The result arrays of one instruction, by the reference. `own`: the first array may be overwritten.
+
+        Operands that stand elsewhere (a single number on the CPU may join any device) are brought here, and results
+        to where their specs say.
+        """
+        kinds, here = entry.kinds, self.device
+        if any(kind.device is not here for kind in kinds):
+            arrays = [a if kind.device is here else moved(a, kind, here) for a, kind in zip(arrays, kinds, strict=True)]
+        made = reference.execute(entry, arrays, params, own, self.xp)
+        if entry.outs is None or all(spec.device is here for spec in entry.outs):
+            return made
+        return [a if spec.device is here else moved(a, spec.on(here), spec.device)
+                for a, spec in zip(made, entry.outs, strict=True)]
+
+    def synchronize(self):
+        """Wait until everything that was handed to the device is done."""
+
+    def statistics(self):
+        """What is known of its memory, by name."""
+        return {}
 
 
-def _ready_blas():
-    """Let OpenBLAS take its buffer, if there is room."""
-    global _blas
-    if not memory.has_room(BLAS_BYTES):
-        raise memory.failure(BLAS_BYTES)
-    np.ones((2, 2), np.float32) @ np.ones((2, 2), np.float32)
-    _blas = True
+class CPUBackend(Backend):
+    """The processor, with NumPy's arrays, and kernels compiled by LLVM."""
+
+    compiles = True
+
+    def allocate(self, spec):
+        return reference.blank(spec)
+
+    def address(self, array):
+        return array.__array_interface__["data"][0]
+
+    def may_write(self, array):
+        return array.flags.writeable
+
+    def overlap(self, one, other):
+        try:
+            return np.shares_memory(one, other, max_work=10_000)
+        except np.exceptions.TooHardError:
+            return True
+
+    def to_host(self, array):
+        return array
+
+    def from_host(self, array, spec):
+        return reference.fit(array, spec, ())
+
+    def statistics(self):
+        return memory.stats()
 
 
-def arguments(entry, arrays, params):
-    """The argument list of `ref`: arrays, lists of arrays and parameters in their places."""
-    argv: list = list(entry.template)
-    for at, param in zip(entry.param_at, params, strict=True):
-        if param.__class__ is int:
-            if entry.wrap is not None:
-                param = wrapped(param, entry.wrap)
-            elif entry.compute is not None:
-                if entry.compute.category == 0:
-                    param = param != 0
-                elif not -2**63 <= param < 2**63:            # NumPy would take it for an object
-                    param = float(param)
-        argv[at] = param
-    for at, slot in enumerate(entry.template):
-        if slot.__class__ is int:
-            argv[at] = arrays[slot]
-        elif slot.__class__ is tuple:
-            argv[at] = [None if s is None else arrays[s] for s in slot]
-    return argv
+def moved(array, spec, device):
+    """`array`, laid out as `spec` on its device, on another `device`."""
+    return device.backend.from_host(spec.device.backend.to_host(array), spec.on(device))
 
 
-def fit(result, spec, inputs):
-    """`result` as an array of exactly `spec`'s dtype, shape and strides, in memory of its own."""
-    if result.__class__ is not np.ndarray:
-        result = np.asarray(result)
-    dtype = spec.dtype.np
-    if result.dtype is not dtype and result.dtype != dtype:
-        result = result.astype(dtype)
-    if result.shape != spec.shape:
-        raise AssertionError(f"reference gave shape {result.shape}, its spec says {spec.shape}")
-    if result.base is None and result.strides == spec.np_strides and result.flags.owndata:
-        for given in inputs:
-            if result is given:
-                break
-        else:
-            return result
-    if (result.strides != spec.np_strides and not same_layout(result, spec)) or not fresh(result, inputs):
-        laid = blank(spec)
-        laid[...] = result
-        return laid
-    return result
+def register(kind, make):
+    """Let `torch.device(kind)` name the devices that `make(index)` gives a Backend for; it raises for one that is not
+    there."""
+    def opened(device):
+        if device.backend is None:
+            device.backend = backend = make(device.index)
+            backend.device = device
+        return device
+    specs.openers[kind] = opened
 
 
-def same_layout(result, spec):
-    """Whether strides agree wherever they matter (a dimension of size one steps nowhere)."""
-    return spec.numel == 0 or all(
-        a == b or n == 1 for a, b, n in zip(result.strides, spec.np_strides, spec.shape, strict=True))
-
-
-def fresh(result, inputs):
-    """Whether `result` is writeable memory that no input shares."""
-    return result.flags.writeable and not any(np.may_share_memory(result, i) for i in inputs)
-
-
-def owned(result, inputs):
-    """An array without holes in memory of its own."""
-    if result.flags.forc and fresh(result, inputs):
-        return result
-    return np.array(result, order="C", copy=True)
-
-
-def blank(spec):
-    """Uninitialised memory laid out as `spec`, which must be dense."""
-    if spec.nbytes > memory.SMALL:
-        return memory.blank(spec)[0]                     # pages that were touched before
-    if spec.contiguous:
-        return np.empty(spec.shape, spec.dtype.np)
-    return np.ndarray(spec.shape, spec.dtype.np, np.empty(spec.nbytes, np.uint8), 0, spec.np_strides)
-
-
+CPU.backend = CPUBackend()
+CPU.backend.device = CPU

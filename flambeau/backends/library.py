@@ -8,6 +8,8 @@ the reference, where there is none: integers, complex numbers, layouts that no k
     convolve_weight(dtype, x, g, weight, stride, padding, dilation, groups)            Steps; convolve.py
     max_pool(dtype, x, y, maps), drop(dtype, rows, count, size, shared)                a Step; pools.py
     add_rows(dtype, count, cols, size, skip), scan(dtype, shape, dim)                  a Step; pools.py
+    add_weighted_rows(dtype, count, cols, size, taps)                                  a Step; pools.py
+    sum_weighted_rows(dtype, count, cols, taps)                                        a Step; pools.py
 
 Note [Own kernels]: these are kernels of our own, in LLVM's language, and not calls of the OpenBLAS inside NumPy. What
 was compared, in microseconds, float32, on two cores of a Sapphire Rapids processor with AVX-512, side by side, the best
@@ -40,10 +42,11 @@ from functools import lru_cache
 from ..base.shapes import contiguous_strides
 from .convolve import convolve, convolve_weight
 from .gemm import Step, gemm
-from .pools import add_rows, drop, max_pool, scan
+from .pools import add_rows, add_weighted_rows, drop, max_pool, scan, sum_weighted_rows
 from .threads import get_num_threads
 
-__all__ = ["Step", "add_rows", "ask", "convolve", "convolve_weight", "drop", "gemm", "max_pool", "product", "scan"]
+__all__ = ["Step", "add_rows", "add_weighted_rows", "ask", "convolve", "convolve_weight", "drop", "gemm", "max_pool",
+           "product", "scan", "sum_weighted_rows"]
 
 
 def product(dtype, a, b, c):
@@ -94,6 +97,12 @@ def _answer(name, dtype, args, outs, params, _threads):
         if any(strides != contiguous_strides(shape) for shape, strides in (*args, *outs)):
             return None
         found = add_rows(dtype, *args[0][0], outs[0][0][0], *params)
+    elif name in ("add_weighted_rows", "sum_weighted_rows"):
+        if any(strides != contiguous_strides(shape) for shape, strides in (*args, *outs)):
+            return None
+        taps = args[1][0][1]
+        found = add_weighted_rows(dtype, *args[0][0], outs[0][0][0], taps) if name == "add_weighted_rows" else \
+            sum_weighted_rows(dtype, *outs[0][0], taps)
     else:
         (shape, strides), (index, index_strides) = args
         if strides != contiguous_strides(shape) or index_strides != contiguous_strides(index):

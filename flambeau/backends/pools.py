@@ -5,6 +5,7 @@ added up where an index says; and running sums.
 borders. Of equals the first is taken, of nans the last, as in PyTorch. `drop` adds elements where an index says, one
 after the other, so the sums are the same on any number of threads.
 """
+import contextlib
 import math
 
 from .gemm import PIECE, Step, evenly
@@ -15,8 +16,11 @@ WINDOW = ("x_p x_h x_w size_h size_w y_p y_h y_w out_h out_w k_h step_h pad_h di
           "planes").split()
 DROP = "count size g_row index_row".split()
 ROWS = "count size cols wide skip".split()
+WEIGHTED_ROWS = "count size cols wide taps".split()
+SUMMED_ROWS = "cols taps".split()
 SCAN = "count inner".split()
 WIDE = 64                     # columns of a tile, where rows are added up
+TOGETHER = 4                  # vectors of a row that are summed at once, where rows are weighted and summed
 
 
 class PoolKernels:
@@ -145,33 +149,89 @@ class PoolKernels:
 
     def add_rows(self, name):
         """The step: a few columns of the table a tile; buffers g, index, out."""
-        v, elt, n = self.v, self.element, self.lanes
         w, f = self.open(name, ROWS)
         G, I, O = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
+        with self.columns(w, f, G, O) as (g, add):
+            with w.loop(0, f["count"]) as i:
+                at = w.load("i64", w.at("i64", I, i.i))
+                with w.when(w.is_("ne", at, f["skip"])):
+                    add(at, w.at(self.element, g, w.mul(i.i, f["cols"])))
+        return self.v.declarations() + w.text()
+
+    def add_weighted_rows(self, name):
+        """The step: a few columns of the table a tile; buffers g, index, weight, out."""
+        w, f = self.open(name, WEIGHTED_ROWS)
+        G, I, W, O = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(4)]
+        with self.columns(w, f, G, O) as (g, add):
+            with w.loop(0, f["count"]) as i:
+                row, first = w.at(self.element, g, w.mul(i.i, f["cols"])), w.mul(i.i, f["taps"])
+                with w.loop(0, f["taps"]) as j:
+                    place = w.add(first, j.i)
+                    weight = w.load(self.element, w.at(self.element, W, place))
+                    add(w.load("i64", w.at("i64", I, place)), row, self.v.spread(w, weight))
+        return self.v.declarations() + w.text()
+
+    def sum_weighted_rows(self, name):
+        """The step: one row of the result a tile; buffers table, index, weight, out."""
+        v, elt, n = self.v, self.element, self.lanes
+        w, f = self.open(name, SUMMED_ROWS)
+        T, I, W, O = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(4)]
+        together = TOGETHER * n
+        most, whole = w.down(f["cols"], together), w.down(f["cols"], n)
+        some = v.mask(w, w.sub(f["cols"], whole))
+
+        def summed(first, row, left, load, count):
+            """The sums of so many vectors from column `left` on."""
+            with w.loop(0, f["taps"], 1, [(v.type, "zeroinitializer")] * count) as j:
+                place = w.add(first, j.i)
+                weight = v.spread(w, w.load(elt, w.at(elt, W, place)))
+                source = w.at(elt, T, w.add(w.mul(w.load("i64", w.at("i64", I, place)), f["cols"]), left))
+                j.next = [v.fma(w, load(w.at(elt, source, i * n)), weight, held) for i, held in enumerate(j.values)]
+            return [(made, w.at(elt, row, w.add(left, i * n))) for i, made in enumerate(j.values)]
+
+        with w.loop("%begin", "%end") as t:
+            first, row = w.mul(t.i, f["taps"]), w.at(elt, O, w.mul(t.i, f["cols"]))
+            with w.loop(0, most, together) as c:
+                for made, to in summed(first, row, c.i, lambda place: v.load(w, place), TOGETHER):
+                    v.store(w, made, to)
+            with w.loop(most, whole, n) as c:
+                for made, to in summed(first, row, c.i, lambda place: v.load(w, place), 1):
+                    v.store(w, made, to)
+            with w.when(w.is_("slt", whole, f["cols"])):
+                for made, to in summed(first, row, whole, lambda place: v.load_some(w, place, some), 1):
+                    v.store_some(w, made, to, some)
+        return v.declarations() + w.text()
+
+    @contextlib.contextmanager
+    def columns(self, w, f, G, O):
+        """For each tile, where its columns of `G` begin and how to add to those of a row of `O`; all are zero first."""
+        v, elt, n = self.v, self.element, self.lanes
         with w.loop("%begin", "%end") as t:
             left = w.mul(t.i, f["wide"])
             cols = w.least(f["wide"], w.sub(f["cols"], left))
             whole = w.down(cols, n)
             some, ragged = v.mask(w, w.sub(cols, whole)), w.is_("slt", whole, cols)
-            out, g = w.at(elt, O, left), w.at(elt, G, left)
+            out = w.at(elt, O, left)
             with w.loop(0, f["size"]) as r:
                 row = w.at(elt, out, w.mul(r.i, f["cols"]))
                 with w.loop(0, whole, n) as j:
                     v.store(w, "zeroinitializer", w.at(elt, row, j.i))
                 with w.when(ragged):
                     v.store_some(w, "zeroinitializer", w.at(elt, row, whole), some)
-            with w.loop(0, f["count"]) as i:
-                at = w.load("i64", w.at("i64", I, i.i))
-                with w.when(w.is_("ne", at, f["skip"])):
-                    row, more = w.at(elt, out, w.mul(at, f["cols"])), w.at(elt, g, w.mul(i.i, f["cols"]))
-                    with w.loop(0, whole, n) as j:
-                        to = w.at(elt, row, j.i)
-                        v.store(w, w(f"fadd {v.type} {v.load(w, to)}, {v.load(w, w.at(elt, more, j.i))}"), to)
-                    with w.when(ragged):
-                        to, rest = w.at(elt, row, whole), v.load_some(w, w.at(elt, more, whole), some)
-                        v.store_some(w, w(f"fadd {v.type} {v.load_some(w, to, some)}, {rest}"), to, some)
-        return v.declarations() + w.text()
 
+            def added(more, held, weight):
+                return w(f"fadd {v.type} {held}, {more}") if weight is None else v.fma(w, more, weight, held)
+
+            def add(at, more, weight=None):
+                row = w.at(elt, out, w.mul(at, f["cols"]))
+                with w.loop(0, whole, n) as j:
+                    to = w.at(elt, row, j.i)
+                    v.store(w, added(v.load(w, w.at(elt, more, j.i)), v.load(w, to), weight), to)
+                with w.when(ragged):
+                    to, rest = w.at(elt, row, whole), v.load_some(w, w.at(elt, more, whole), some)
+                    v.store_some(w, added(rest, v.load_some(w, to, some), weight), to, some)
+
+            yield w.at(elt, G, left), add
 
     def scan(self, name):
         """The step: running sums of one [count, inner] a tile, added up in double precision; buffers x, out."""
@@ -263,6 +323,36 @@ def add_rows(dtype, count, cols, size, skip):
     tiles = -(-cols // WIDE)
     each = (2 * count + size) * min(cols, WIDE) // machine.lanes + 5 * count
     return Step(machine.function("add_rows"), tiles, min(tiles, max(1, PIECE // each)), [count, size, cols, WIDE, skip])
+
+
+def add_weighted_rows(dtype, count, cols, size, taps):
+    """A Step that adds each row of g [count, cols], times the `taps` numbers of its row of weight, at those of its row
+    of index, to zeros [size, cols]; or None.
+
+    All are contiguous and every index is in range. The buffers are g, index, weight, out.
+    """
+    dtype = getattr(dtype, "name", dtype)
+    if dtype not in ELEMENTS or not count or not cols or not size or not taps:
+        return None
+    machine = host(dtype, PoolKernels)
+    tiles = -(-cols // WIDE)
+    each = (2 * count * taps + size) * min(cols, WIDE) // machine.lanes + 5 * count * taps
+    return Step(machine.function("add_weighted_rows"), tiles, min(tiles, max(1, PIECE // each)),
+                [count, size, cols, WIDE, taps])
+
+
+def sum_weighted_rows(dtype, count, cols, taps):
+    """A Step for the sums [count, cols] of rows of a table: for each, those that its row of index says, each times a
+    number of its row of weight [count, taps]; or None.
+
+    All are contiguous and every index is in range. The buffers are table, index, weight, out.
+    """
+    dtype = getattr(dtype, "name", dtype)
+    if dtype not in ELEMENTS or not count or not cols or not taps:
+        return None
+    machine = host(dtype, PoolKernels)
+    each = taps * (-(-cols // machine.lanes) + 4) + 10
+    return Step(machine.function("sum_weighted_rows"), count, min(count, max(1, PIECE // each)), [cols, taps])
 
 
 def scan(dtype, shape, dim):

@@ -433,6 +433,8 @@ def multiply_add(u, scale, low):
         return u * real(scale) + real(low)
     if real is np.float32:                  # the product is exact in float64; the sum is rounded once, below
         return sum_to_odd(u.astype(F64) * scale, low).astype(F32)
+    if exponent > 1000:                     # the parts of such a number may be too large to be numbers themselves
+        return multiply_add(u, scale / 16, low / 16) * 16
     # The product as an unrounded pair, from halves of 26 and 27 bits; then Boldo and Melquiond's sum.
     scale_high = math.ldexp(round(fraction * 2**26), exponent - 26)
     scale_low = scale - scale_high

@@ -64,7 +64,8 @@ def number(given, what):
 
 C_NAMES = {"uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int32_t", "int64": "int64_t",
            "float16": "c10::Half", "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double",
-           "complex64": "c10::complex<float>", "complex128": "c10::complex<double>"}
+           "complex64": "c10::complex<float>", "complex128": "c10::complex<double>",
+           **{d.name: f"{d.name}_t" if d.category == 1 else f"c10::{d.cname}" for d in dtypes.ALL if d.family}}
 
 
 # Note [A number enters a dtype]: Python's numbers are wide, a tensor's elements are not. `fits` says which number may
@@ -73,6 +74,10 @@ C_NAMES = {"uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "i
 # every call; where there is no heading, `fitting` is called. Where PyTorch makes a tensor of the number first
 # (`x + 300` of bytes), it wraps around as C's numbers do: `wrapped` and `as_scalar`. An int beyond 64 bits is refused
 # everywhere.
+# Operands of elementwise operations become numbers of the common dtype first, of 16-bit floats too, although these are
+# computed in float32: `x - 0.3` is zero where a bfloat16 is as near to 0.3 as it can be. `rounded_places` says which
+# operands of a call that concerns; what PyTorch's kernels take in float32 as it comes, an operation names in its
+# heading `as_given`.
 
 LEAST_INT, MOST_INT = -2**63, 2**64 - 1        # what PyTorch reads as an integer
 
@@ -91,6 +96,13 @@ def fits(number, dtype):
         if dtype.is_complex:
             return fits(number.real, dtype.to_real()) and fits(number.imag, dtype.to_real())
         return number.imag == 0 and fits(number.real, dtype)
+    if dtype.family == "float8":
+        if not math.isfinite(number):
+            return dtype is dtypes.float8_e5m2 or number != number
+        limits = dtypes.finfo(dtype)
+        if dtype is dtypes.float8_e8m0fnu and number.__class__ is not float:       # it drops the sign of whole numbers
+            return abs(number) <= limits.max
+        return limits.min <= number <= limits.max
     if dtype.category >= 2:
         return abs(number) <= 65504 or not math.isfinite(number) or abs(number) <= dtypes.finfo(dtype).max
     info = np.iinfo(dtype.np)
@@ -129,6 +141,25 @@ def fitted_places(op, args, dtype):
     return tuple(places) or None
 
 
+def rounded_places(op, args, template, common):
+    """(dtype, slots of tensors, positions of numbers) to be rounded to the 16 bits of `common` first, or None.
+
+    `args` are Specs and, for numbers, types; `template` says which slot a tensor is in.
+    """
+    if common is None or common.category != 2 or common.itemsize != 2 or op.exact:
+        return None
+    slots, numbers = [], []
+    for at, (a, name) in enumerate(zip(args, op.arg_names, strict=True)):
+        kept = name in op.as_given
+        if not op.operand_at[at]:
+            continue
+        if a.__class__ is Spec and a.dtype is not common and not (kept and a.ndim == 0):
+            slots.append(template[at])
+        elif a.__class__ is type and not kept:
+            numbers.append(at)
+    return (common, tuple(slots), tuple(numbers)) if slots or numbers else None
+
+
 def as_scalar(number, dtype):
     """`number` as a NumPy scalar of `dtype`, converted as C converts."""
     if dtype is dtypes.bool:
@@ -140,7 +171,7 @@ def as_scalar(number, dtype):
     if isinstance(number, int) and not -2**63 <= number < 2**63:
         number = float(number)
     with np.errstate(over="ignore"):
-        return np.asarray(number).astype(dtype.np)[()]
+        return dtypes.as_dtype(np.asarray(number), dtype)[()]
 
 
 def asked(tensor, requires_grad):

@@ -1,32 +1,38 @@
-"""The dtypes, their NumPy counterparts, and PyTorch's promotion rules.
+"""The dtypes, their NumPy counterparts, conversion between them, and PyTorch's promotion rules.
 
 A dtype is a single object, compared by identity. Promotion looks at three ranks of operand: tensors with
 dimensions, zero-dimensional tensors, Python numbers. A lower rank decides the result only when its category
 (bool < integer < floating < complex) is higher.
+
+Note [Dtypes of few operations]: PyTorch has most of its kernels for twelve dtypes. Wider unsigned integers and 8-bit
+floats can be stored, converted and looked at, and promote with nothing (unsigned integers with floats alone); which
+operations take them is a table, base/few.py. Others (quantised numbers, bits, complex32) have a name here and nothing
+else: a tensor of one is refused where its Spec would be made.
 """
 import ml_dtypes
 import numpy as np
 
-from .errors import argument_error
+from .errors import argument_error, need
 
 
 class dtype:
     """The kind of number a tensor holds, for example `flambeau.float32`."""
 
-    __slots__ = ("name", "np", "itemsize", "is_floating_point", "is_complex", "is_signed", "category", "cname",
-                 "compute")
+    __slots__ = ("name", "np", "itemsize", "is_floating_point", "is_complex", "category", "cname", "compute", "family",
+                 "foreign")
 
-    def __init__(self, name, np_type, cname):
+    def __init__(self, name, np_type, cname, family=None):
         self.name = name
-        self.np = np.dtype(np_type)
-        self.itemsize = self.np.itemsize
+        self.np = None if isinstance(np_type, int) else np.dtype(np_type)       # only a size: no tensors of it
+        self.itemsize = np_type if self.np is None else self.np.itemsize
         self.is_floating_point = name.startswith(("float", "bfloat"))
         self.is_complex = name.startswith("complex")
-        self.is_signed = name != "bool" and not name.startswith("uint")
         self.category = 3 if self.is_complex else 2 if self.is_floating_point else 0 if name == "bool" else 1
         self.cname = cname
-        # Half types are computed in float32 and rounded once at the end, as PyTorch does on the CPU.
-        self.compute = np.dtype(np.float32) if self.is_floating_point and self.itemsize == 2 else self.np
+        self.foreign = self.np is not None and np_type.__module__ == "ml_dtypes"      # NumPy knows it from there alone
+        self.family = family                     # one of FAMILIES; see Note [Dtypes of few operations]
+        # Narrow floats are computed in float32 and rounded once at the end, as PyTorch does on the CPU.
+        self.compute = np.dtype(np.float32) if self.is_floating_point and self.itemsize <= 2 else self.np
 
     def __repr__(self):
         return "torch." + self.name
@@ -44,16 +50,35 @@ class dtype:
     def is_integral(self):
         return self.category <= 1
 
+    @property
+    def is_signed(self):
+        """Whether it holds negative numbers."""
+        if self.family == "quantised":
+            raise RuntimeError(f"isSignedType not supported for quantized types, and this is {self}")
+        if self.family == "bits":
+            raise RuntimeError(f"Bits types are undefined: {self} has no sign")
+        return not self.name.startswith(("bool", "uint", "float8_e8m0"))
+
     def to_real(self):
         """The dtype of the real part."""
-        return float64 if self is complex128 else float32 if self is complex64 else self
+        return {complex128: float64, complex64: float32, complex32: float16}.get(self, self)
 
     def to_complex(self):
         """The complex dtype whose parts have this dtype."""
         if self.is_complex:
             return self
-        return complex128 if self is float64 else complex64      # PyTorch's complex32 has no NumPy counterpart
+        if self.family is not None and self.is_floating_point:
+            raise RuntimeError(f"Unknown Complex ScalarType for {self.cname}: go by way of float32")
+        return complex128 if self is float64 else complex64      # complex32 has no NumPy counterpart
 
+
+FAMILIES = {
+    "unsigned": "uint16, uint32, uint64", "float8": "Float8",
+    "quantised": "Flambeau has no quantised tensors: keep the whole numbers as uint8, int8 or int32, and scale and "
+                 "zero point beside them",
+    "bits": "it is a name for bits that PyTorch has no arithmetic for either: keep them as uint8",
+    "packed": "several elements would share a byte: keep the bytes as uint8",
+    "complex32": "NumPy has no complex numbers of this size: use complex64, or two float16 parts (torch.view_as_real)"}
 
 bool = dtype("bool", np.bool_, "Bool")
 uint8 = dtype("uint8", np.uint8, "Byte")
@@ -68,10 +93,29 @@ float64 = dtype("float64", np.float64, "Double")
 complex64 = dtype("complex64", np.complex64, "ComplexFloat")
 complex128 = dtype("complex128", np.complex128, "ComplexDouble")
 
-ALL = (bool, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64, complex128)
+uint16 = dtype("uint16", np.uint16, "UInt16", "unsigned")
+uint32 = dtype("uint32", np.uint32, "UInt32", "unsigned")
+uint64 = dtype("uint64", np.uint64, "UInt64", "unsigned")
+float8_e4m3fn = dtype("float8_e4m3fn", ml_dtypes.float8_e4m3fn, "Float8_e4m3fn", "float8")
+float8_e5m2 = dtype("float8_e5m2", ml_dtypes.float8_e5m2, "Float8_e5m2", "float8")
+float8_e4m3fnuz = dtype("float8_e4m3fnuz", ml_dtypes.float8_e4m3fnuz, "Float8_e4m3fnuz", "float8")
+float8_e5m2fnuz = dtype("float8_e5m2fnuz", ml_dtypes.float8_e5m2fnuz, "Float8_e5m2fnuz", "float8")
+float8_e8m0fnu = dtype("float8_e8m0fnu", ml_dtypes.float8_e8m0fnu, "Float8_e8m0fnu", "float8")
+
+complex32 = dtype("complex32", 4, "ComplexHalf", "complex32")
+NAMES_ONLY = (complex32, dtype("float4_e2m1fn_x2", 1, "Float4_e2m1fn_x2", "packed"),
+              *(dtype(name, size, cname, "quantised") for name, size, cname in (
+                  ("quint8", 1, "QUInt8"), ("qint8", 1, "QInt8"), ("qint32", 4, "QInt32"), ("quint4x2", 1, "QUInt4x2"),
+                  ("quint2x4", 1, "QUInt2x4"))),
+              *(dtype(f"bits{n}", 2 if n == "16" else 1, f"Bits{n}", "bits") for n in ("8", "16", "1x8", "2x4", "4x2")),
+              *(dtype(f"{kind}{n}", 1, f"{kind.replace('uint', 'UInt').replace('int', 'Int')}{n}", "packed")
+                for kind in ("uint", "int") for n in range(1, 8)))
+
+COMMON = (bool, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64, complex128)
+ALL = (*COMMON, uint16, uint32, uint64, float8_e4m3fn, float8_e5m2, float8_e4m3fnuz, float8_e5m2fnuz, float8_e8m0fnu)
+_by_name = {d.name: d for d in (*ALL, *NAMES_ONLY)}
 ALIASES = {"half": float16, "float": float32, "double": float64, "short": int16, "int": int32, "long": int64,
-           "cfloat": complex64, "cdouble": complex128}
-_by_name = {d.name: d for d in ALL}
+           "cfloat": complex64, "cdouble": complex128, "chalf": complex32, "bit": _by_name["uint1"]}
 _by_np = {d.np: d for d in ALL}
 _builtin = __builtins__ if isinstance(__builtins__, dict) else vars(__builtins__)
 _by_python = {_builtin["bool"]: bool, int: int64, float: float64, complex: complex128}
@@ -115,7 +159,8 @@ def from_numpy(np_dtype):
     if found is None:
         raise TypeError(
             f"can't convert np.ndarray of type numpy.{np_dtype.type.__name__}. The only supported types are: float64, "
-            "float32, float16, complex64, complex128, int64, int32, int16, int8, uint8, and bool.")
+            "float32, float16, complex64, complex128, int64, int32, int16, int8, uint64, uint32, uint16, uint8, and "
+            "bool.")
     return found
 
 
@@ -147,6 +192,8 @@ def set_default_dtype(d):
         raise TypeError(f"invalid dtype object: set_default_dtype takes a dtype, got {d!r}")
     if not d.is_floating_point:
         raise TypeError(f"only floating-point types are supported as the default type, got {d}")
+    if d.family is not None:
+        raise TypeError(f"couldn't find storage object {d.cname}Storage: {d} cannot be the default type")
     default = d
     for forget in on_default_change:      # results that were inferred under the old default
         forget()
@@ -158,6 +205,19 @@ on_default_change: list = []
 def _promote(a, b):
     if a is b:
         return a
+    families = {a.family, b.family}
+    need("quantised" not in families, "promoteTypes with quantized numbers is not handled yet; figure out what the "
+                                      f"correct rules should be, offending types: {a.cname} {b.cname}")
+    need(not families & {"bits", "packed"}, f"Promotion from {a.cname} and {b.cname} is unsupported.")
+    said = f"attempted to promote {a.cname} and {b.cname}: bring both to one dtype with .to()"
+    need("float8" not in families, f"Promotion for Float8 Types is not supported, {said}")
+    if "unsigned" in families:
+        other = b if a.family == "unsigned" else a
+        need(other.is_floating_point, f"Promotion for uint16, uint32, uint64 types is not supported, {said}")
+        return other
+    if complex32 in (a, b):
+        other = b if a is complex32 else a
+        return complex32 if other.category < 2 or other is float16 else other.to_complex()
     if a.category < b.category:
         a, b = b, a
     if a.category != b.category:
@@ -170,7 +230,11 @@ def _promote(a, b):
     return a                                    # a larger integer or float holds the smaller
 
 
-_table = {(a, b): _promote(a, b) for a in ALL for b in ALL}
+_table = {(a, b): _promote(a, b) for a in COMMON for b in COMMON}
+
+
+def _promoted(a, b):
+    return _table.get((a, b)) or _promote(a, b)
 
 
 def promote_types(type1, type2):
@@ -179,10 +243,9 @@ def promote_types(type1, type2):
     >>> torch.promote_types(torch.int64, torch.float32)
     torch.float32
     """
-    try:
-        return _table[type1, type2]
-    except KeyError:
-        raise TypeError(f"promote_types takes two dtypes, got {type1!r} and {type2!r}") from None
+    if type1.__class__ is not dtype or type2.__class__ is not dtype:
+        raise TypeError(f"promote_types takes two dtypes, got {type1!r} and {type2!r}")
+    return _promoted(type1, type2)
 
 
 def _over(higher, lower):
@@ -193,7 +256,7 @@ def _over(higher, lower):
         return higher
     if higher.is_floating_point:               # lower is complex: keep the precision of the higher
         return higher.to_complex()
-    return _table[higher, lower]
+    return _promoted(higher, lower)
 
 
 def result_of(operands):
@@ -201,7 +264,7 @@ def result_of(operands):
     best = [None, None, None]
     for d, rank in operands:
         held = best[rank]
-        best[rank] = d if held is None else _table[held, d]
+        best[rank] = d if held is None else _promoted(held, d)
     return _over(best[2], _over(best[1], best[0]))
 
 
@@ -211,7 +274,53 @@ def can_cast(from_, to):
     >>> torch.can_cast(torch.float32, torch.int64)
     False
     """
+    if to.family in ("quantised", "bits"):           # neither integers nor floats to PyTorch
+        return not from_.is_complex
     return from_.category <= to.category
+
+
+# --- conversion ---------------------------------------------------------------------------------------------------
+
+
+def as_dtype(array, dtype):
+    """`array` with its elements converted to `dtype` as PyTorch rounds them; NumPy's own way for the common dtypes.
+
+    Integers of a float go by way of a wide one in `ops/convert.py`, which knows where it matters.
+    """
+    if array.dtype == dtype.np:
+        return array
+    if dtype.family != "float8":
+        if dtype.np is uint64.np and array.dtype.kind not in "biuc":
+            return _unsigned_64(array)
+        return array.astype(dtype.np)
+    with np.errstate(over="ignore", invalid="ignore"):
+        array = np.asarray(array).astype(np.float32)
+    if dtype is float8_e8m0fnu:
+        return _power_of_two(array)
+    if dtype is float8_e4m3fn:
+        array = np.clip(array, -448, 448)        # what is too large becomes the largest number, infinities too
+    made = array.astype(dtype.np)
+    if dtype is float8_e5m2:
+        made.view(np.uint8)[np.isnan(array)] |= 1          # all bits set, where ml_dtypes leaves the last one out
+    return made
+
+
+def _power_of_two(array):
+    """float32 rounded to the nearest power of two, halves upwards; the sign is dropped, zero is the smallest one."""
+    bits = array.view(np.uint32) & 0x7fffffff
+    exponent = bits >> 23
+    half, rest = bits & 0x400000 != 0, bits & 0x3fffff != 0
+    up = half & (rest | (exponent > 0)) & (exponent < 255)
+    return (exponent + up).astype(np.uint8).view(float8_e8m0fnu.np)
+
+
+def _unsigned_64(array):
+    """Floats as uint64: negative ones wrap around through int64, those beyond it keep their bits."""
+    array = array.astype(np.float64 if array.dtype == np.float64 else np.float32)
+    with np.errstate(invalid="ignore"):
+        high = array >= 2.0**63
+        low = np.where(high, array - np.asarray(2.0**63, array.dtype), array).astype(np.int64).astype(np.uint64)
+    return np.where(high, low ^ np.uint64(1 << 63), low)
 
 
 class finfo:
@@ -226,11 +335,16 @@ class finfo:
         if not d.is_floating_point and not d.is_complex:
             raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{d.name}'")
         d = d.to_real()
+        if d.np is None:
+            raise TypeError(f"torch.finfo() knows no limits of {d}: {FAMILIES[d.family]}")
         info = ml_dtypes.finfo(d.np)
         self.bits, self.dtype = info.bits, d.name
         self.eps, self.max, self.min = float(info.eps), float(info.max), float(info.min)
         self.tiny = self.smallest_normal = float(info.smallest_normal)
-        self.resolution = 10.0 ** -info.precision         # not the nearest number of that dtype
+        # not the nearest number of that dtype; 8-bit floats have no decimal digit that is always kept
+        self.resolution = 1.0 if d.family else 10.0 ** -info.precision
+        if d is float8_e5m2fnuz:
+            self.eps = 0.125                              # PyTorch's, half the step above one
 
     def __repr__(self):
         return (f"finfo(resolution={self.resolution:g}, min={self.min:g}, max={self.max:g}, eps={self.eps:g}, "
@@ -251,7 +365,9 @@ class iinfo:
     """
 
     def __init__(self, type):
-        if type.category != 1:
+        if type.family == "quantised":
+            raise NotImplementedError(f"\"iinfo\" not implemented for '{type.cname}'")
+        if type.category != 1 or type.np is None:
             raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type.name}'"
                             if type.category > 1 else "\"iinfo\" not implemented for 'Bool'")
         info = np.iinfo(type.np)

@@ -36,7 +36,7 @@ class memory_format:
 
 
 class layout:
-    """How a tensor is stored. Flambeau has one: `flambeau.strided`."""
+    """How a tensor is stored. Flambeau's are `flambeau.strided`; the others can be named and compared with."""
 
     __slots__ = ("name",)
 
@@ -61,7 +61,10 @@ channels_last = memory_format("channels_last", 4)
 channels_last_3d = memory_format("channels_last_3d", 5)
 preserve_format = memory_format("preserve_format")
 strided = layout("strided")
-ALL = (contiguous_format, channels_last, channels_last_3d, preserve_format, strided)
+# Those that no tensor here has: a program asks `x.layout == torch.sparse_coo`.
+others = tuple(map(layout, ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged", "_mkldnn")))
+ALL: tuple[memory_format | layout, ...] = (contiguous_format, channels_last, channels_last_3d, preserve_format, strided,
+                                          *others)
 _by_name = {found.name: found for found in ALL}
 
 

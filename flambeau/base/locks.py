@@ -37,6 +37,11 @@ def new_lock(finish=False):
     return made
 
 
+def new_condition():
+    """A condition to wait for, over such a lock. Threads that waited for it did not come along to a child."""
+    return threading.Condition(new_lock())
+
+
 def in_child(function):
     """Call `function()` in every forked child, where all locks are free: other threads have left things half done."""
     _in_child.append(function)

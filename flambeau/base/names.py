@@ -59,8 +59,26 @@ def near(name, names):
 @functools.cache
 def absent():
     """{place: names} of what PyTorch has and Flambeau has not."""
-    with open(os.path.join(os.path.dirname(__file__), "absent.txt"), encoding="utf-8") as file:
-        text = "".join(line for line in file if not line.startswith("#"))
+    return _listed("absent.txt")
+
+
+@functools.cache
+def modules():
+    """The names of all modules of PyTorch."""
+    return frozenset(("torch", "functorch", *(f"{package}.{name}" for package, names in _listed("modules.txt").items()
+                                              for name in names)))
+
+
+@functools.cache
+def packages():
+    """Those of them that have modules below them."""
+    return frozenset(_listed("modules.txt"))
+
+
+def _listed(file):
+    """{place: names} of a file whose headings are places and end with a colon."""
+    with open(os.path.join(os.path.dirname(__file__), file), encoding="utf-8") as opened:
+        text = "".join(line for line in opened if not line.startswith("#"))
     held: dict = {}
     for word in text.split():
         if word.endswith(":"):

@@ -105,7 +105,7 @@ class Entry:
     """All that is known about one call before it runs; found again by its key (operation, specs, parameters)."""
 
     __slots__ = ("op", "outs", "many", "casts", "template", "simple", "param_at", "pick", "wrap", "kinds", "zeros",
-                 "deltas", "look", "nbytes", "device", "plans", "quick", "compute", "fits")
+                 "deltas", "look", "nbytes", "device", "compiles", "plans", "quick", "compute", "fits", "rounded")
 
 
 class Page:
@@ -177,6 +177,7 @@ class Op(metaclass=Kind):
     eager = False
     scalars = ()
     must_fit: dict = {}       # number argument → what it must fit; see Note [A number enters a dtype] in arguments.py
+    as_given = ()             # operands that stay as they are beside 16-bit floats, as numbers or without dimensions
     renamed: dict = {}        # another name of PyTorch's for an argument → ours
     deprecated = ()           # old orders of the arguments, numbers first: "input alpha other"
     refused: dict = {}        # argument of PyTorch's that is not taken → what to do instead
@@ -392,6 +393,7 @@ class Pointwise(Op):
         if not tensors and not op.alone:
             must_be_tensor(op, op.arg_names[0], args[0])
         common = dtypes.result_of(operands)
+        shape = shapes.broadcast(*[t.shape for t in tensors]) if tensors else ()      # refused before the dtype is
         if op.refuses:
             refuse(op, common)
         if op.check is not None:
@@ -401,7 +403,6 @@ class Pointwise(Op):
         out = dtypes.bool if op.result == "bool" else common.to_real() if op.result == "real" else common
         if not tensors:
             return spec(out, ()), [], common
-        shape = shapes.broadcast(*[t.shape for t in tensors])
         first = tensors[0]
         if op.row_major or (first.contiguous and len(operands) == 1):
             strides = None

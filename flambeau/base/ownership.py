@@ -21,7 +21,7 @@ TESTED = "3.11 to 3.15"
 _count = getattr(sys, "getrefcount", None)
 _value, _keeper = attrgetter("value"), attrgetter("_keeper")
 _array, _memory = attrgetter("array"), attrgetter("_memory")
-_grad = [attrgetter(path) for path in ("_grad", "_grad.storage", "_grad.storage.value", "_grad.storage.value.array")]
+_grad = [attrgetter(path) for path in ("_grad", "_grad._storage", "_grad._storage.value", "_grad._storage.value.array")]
 _carried = 1                  # references that C code takes to carry a thing to the counter; measured by `calibrate`
 RESULT = INPUT = 0            # the `counts` of Values that the list of a trace holds, and the list and the table
 
@@ -173,7 +173,7 @@ def _donated_array(hold):
 
 
 def _gradient(get, hold):
-    tensor = _Thing(_grad=_Thing(storage=_Thing(value=_Thing(array=_Thing()))))
+    tensor = _Thing(_grad=_Thing(_storage=_Thing(value=_Thing(array=_Thing()))))
     hold(get(tensor))
     return not may_recycle_grad(tensor)
 

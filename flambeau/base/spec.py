@@ -4,6 +4,7 @@ A Spec (dtype, shape, strides, device) is interned, so that caches can key on it
 """
 from collections import Counter
 from operator import index
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from .errors import need
 from .ownership import is_unused
 
 DEVICE_TYPES = ("cpu", "cuda", "mps", "meta")
+openers: dict = {}            # type → a function that gives a device of it, with an index, its backend
 
 
 def _device_hint(name):
@@ -27,8 +29,9 @@ def _device_hint(name):
 class device:
     """Where a tensor lives: `device("cpu")`, `device("cuda", 0)`. As a context, the place of new tensors."""
 
-    __slots__ = ("type", "index", "__weakref__")
+    __slots__ = ("type", "index", "backend", "__weakref__")
     _known: dict = {}
+    backend: Any
 
     def __new__(cls, type=None, index=None):
         if isinstance(type, device):
@@ -50,7 +53,7 @@ class device:
             if not number.isdigit() or (len(number) > 1 and number[0] == "0"):
                 raise RuntimeError(f"Invalid device string: '{type}'")
             index = int(number)
-        if name not in DEVICE_TYPES:
+        if name not in DEVICE_TYPES and name not in openers:
             raise RuntimeError(f"Expected one of {', '.join(DEVICE_TYPES)} device type at start of device string: "
                                f"{name}{_device_hint(name)}")
         if index is not None and index < 0:
@@ -59,6 +62,7 @@ class device:
         if made is None:
             made = object.__new__(cls)
             made.type, made.index = name, index
+            made.backend = None   # what works there, once a tensor was asked for there; see backends/backend.py
             made = cls._known.setdefault((name, index), made)
         cls._known[key] = made
         return made
@@ -115,12 +119,14 @@ def set_default_device(device):
 def place(where):
     """The device object for `where` (None: the default), refused in plain words if it is not there."""
     found = default_device() if where is None else where if isinstance(where, device) else device(where)
-    if found is CPU or found is META:
+    if found.backend is not None or found is META:
         return found
     if found.type in ("cpu", "meta"):
         need(found.index in (None, 0) or found.type == "meta", f"device {found} does not exist: there is one CPU "
                                                                "device, 'cpu'")
         return CPU if found.type == "cpu" else META
+    if found.type in openers:
+        return openers[found.type](found if found.index is not None else device(found.type, 0))
     if found.type == "cuda":
         raise AssertionError("Torch not compiled with CUDA enabled: this Flambeau has no CUDA device; check "
                              "torch.cuda.is_available() first, or use device='cpu'")
@@ -190,6 +196,10 @@ class Spec:
         where = "" if self.device is CPU else f" on {self.device}"
         return f"{self.dtype.name}{list(self.shape)}{layout}{where}"
 
+    def on(self, device):
+        """The same on another device."""
+        return spec(self.dtype, self.shape, self.strides, device)
+
     def like(self, dtype=None, shape=None, strides=None):
         """A contiguous spec with some parts replaced (strides kept only if shape is)."""
         if shape is None:
@@ -216,6 +226,10 @@ def _make(dtype, shape, strides, device):
     s = _interned.get(key)
     if s is not None:
         return s
+    need(len(shape) <= 64, f"a tensor has at most 64 dimensions, as NumPy's arrays do, and this one would have "
+                           f"{len(shape)}; flatten() or reshape() some of them into one")
+    if dtype.np is None:                # see Note [Dtypes of few operations] in dtypes.py
+        raise NotImplementedError(f"{dtype}: {dtypes.FAMILIES[dtype.family]}")
     s = Spec()
     s.dtype, s.shape, s.strides, s.device = dtype, shape, strides, device
     s.ndim, s.numel, s.size = len(shape), shapes.numel(shape), Size(shape)
@@ -237,7 +251,7 @@ def forget_unused():
             _interned.pop(key, None)
 
 
-def of_array(array, laid=False):
-    """The contiguous spec of a NumPy array's dtype and shape; `laid`: with its strides, where it has no holes."""
+def of_array(array, laid=False, device=CPU):
+    """The contiguous spec of an array's dtype and shape; `laid`: with its strides, where it has no holes."""
     strides = tuple([s // array.itemsize for s in array.strides]) if laid and array.size else None
-    return spec(dtypes.from_numpy(np.dtype(array.dtype)), array.shape, strides)
+    return spec(dtypes.from_numpy(np.dtype(array.dtype)), array.shape, strides, device)

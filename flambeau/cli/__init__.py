@@ -1,4 +1,4 @@
-"""The command `flambeau`: run a PyTorch program on Flambeau, and say what is installed."""
+"""The command `flambeau`: run a PyTorch program on Flambeau, be an environment's torch, and say what is installed."""
 import sys
 
 from .facade import install_as_torch
@@ -11,6 +11,7 @@ flambeau: PyTorch programs on Flambeau
   flambeau run script.py [arguments]      run a program in which `import torch` is Flambeau
   flambeau run -m package.module [...]    the same for a module, found as `python -m` finds it
   flambeau run -c "code" [...]            the same for a line of code
+  flambeau provide-torch [--undo]         make Flambeau the torch of this environment, for pip too
   flambeau info                           versions, processor, threads, cache, executor
   flambeau --version                      Flambeau's version
   flambeau --help                         this text
@@ -38,6 +39,9 @@ def main(argv=None):
         import flambeau
         print(f"flambeau {flambeau.__version__}")
         return 0
+    if what == "provide-torch":
+        from .provide import provide
+        return provide(argv[1:])
     if what == "info":
         from .info import report
         print(report())

@@ -4,10 +4,12 @@
 - `torch` itself is a module of its own with Flambeau's names, since its version is PyTorch's: `torch.__version__`;
 - `torch.backends` holds the switches of PyTorch's libraries (flambeau/backends/switches.py), not our executors;
 - a module that Flambeau lacks can be imported, and says so when it is used (flambeau/missing.py).
+Of PyTorch's private modules, those that packages import stand in `flambeau.private`.
 """
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.metadata
 import importlib.util
 import os
 import sys
@@ -15,7 +17,8 @@ from types import ModuleType
 
 import flambeau
 
-from ..missing import MODULES, MissingModule, is_missing, no_attribute
+from ..base.names import packages
+from ..missing import MissingModule, is_missing, no_attribute
 from ..version import __version__ as TORCH_VERSION
 
 # Modules whose place in Flambeau is not that in PyTorch.
@@ -24,15 +27,33 @@ ELSEWHERE = {
     "torch.autograd.grad_mode": "flambeau.autograd.modes",
     "torch.autograd.profiler": "flambeau.profiler",
     "torch.backends": "flambeau.backends.switches",
+    "torch.jit.annotations": "flambeau.private.annotations",
+    "torch.nn.quantized": "flambeau.ao.nn.quantized",
+    "torch.profiler.profiler": "flambeau.profiler",
+    "torch.quantization": "flambeau.ao.quantization",
     "torch.cuda.memory": "flambeau.cuda",
     "torch.cuda.random": "flambeau.cuda",
-    "torch.cuda.streams": "flambeau.cuda",
+    "torch": "flambeau",
+    "functorch": "flambeau.private.functorch",
 }
 # Modules of ours that PyTorch has no counterpart of, or one of another meaning.
-HIDDEN = frozenset("base cli loops missing ops switches tensor trace".split())
+HIDDEN = frozenset("base cli loops missing ops private streams switches tensor trace".split())
 # A folder with a package `torch` that calls `install_as_torch`: for processes that get sys.path, but not our finder.
 PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "path")
-OTHERS = tuple(name for name in MODULES if "." not in name)
+TOPS = ("torch", "functorch")      # the packages that come with PyTorch
+# What PyTorch requires, packages built on it import without requiring it; pip brings it with the first of them. Left
+# out are sympy and networkx, which only PyTorch's own compiler uses.
+METADATA = f"""\
+Metadata-Version: 2.1
+Name: torch
+Version: {TORCH_VERSION}
+Summary: Flambeau under the name of PyTorch, for packages that require torch.
+Requires-Dist: flambeau
+Requires-Dist: filelock
+Requires-Dist: fsspec
+Requires-Dist: jinja2
+Requires-Dist: typing-extensions
+"""
 
 
 def install_as_torch():
@@ -90,11 +111,28 @@ class Finder(importlib.abc.MetaPathFinder):
                 importlib.machinery.PathFinder.find_spec(fullname) is None:
             return importlib.machinery.ModuleSpec(fullname, Loader(importlib.import_module("flambeau.safetensors")),
                                                   is_package=fullname == "safetensors")
-        if top != "torch" and top not in OTHERS:
+        module = named(fullname) if top in TOPS else None
+        if module is None:
             return None
-        module = named(fullname)
-        return None if module is None else importlib.machinery.ModuleSpec(
-            fullname, Loader(module), is_package=hasattr(module, "__path__"))
+        spec = importlib.machinery.ModuleSpec(fullname, Loader(module), is_package=hasattr(module, "__path__"))
+        if getattr(module, "__spec__", None) is None:         # one without a file
+            module.__spec__ = spec
+        return spec
+
+    def find_distributions(self, context=None):
+        """For `importlib.metadata`: packages ask which version of torch is installed before they import it."""
+        name = getattr(context, "name", None)
+        return [Distribution()] if name is None or name.lower() == "torch" else []
+
+
+class Distribution(importlib.metadata.Distribution):
+    """What is installed as torch: Flambeau, under the version of PyTorch whose behaviour it has."""
+
+    def read_text(self, filename):
+        return {"METADATA": METADATA, "top_level.txt": "\n".join(TOPS)}.get(filename)
+
+    def locate_file(self, path):
+        return os.path.join(os.path.dirname(os.path.dirname(flambeau.__file__)), path)
 
 
 class Loader(importlib.abc.Loader):
@@ -121,8 +159,10 @@ def named(fullname):
     """The module that `import fullname` is to give, None if PyTorch has none of that name either."""
     if fullname == "torch":
         return sys.modules.get("torch") or Torch()
+    if fullname == "torch.ops":                               # flambeau.ops is the package of our declarations
+        return flambeau.ops
     parent, _, name = fullname.rpartition(".")
-    if fullname.startswith("torch.") and _exists(place_of(fullname)):
+    if _exists(place_of(fullname)):
         return speaking(importlib.import_module(place_of(fullname)), fullname)
     held = vars(sys.modules.get(parent, object)).get(name) if parent else None
     if isinstance(held, ModuleType):                          # a module without a file, as torch.backends.cudnn is
@@ -132,12 +172,18 @@ def named(fullname):
 
 def place_of(fullname):
     """What the module `fullname` of PyTorch's is called in Flambeau, whether it is there or not."""
+    if fullname in ELSEWHERE:
+        return ELSEWHERE[fullname]
     parent, _, name = fullname.rpartition(".")
-    return "flambeau" if not parent else ELSEWHERE.get(fullname) or f"{place_of(parent)}.{name}"
+    if parent == "torch" and (name in HIDDEN or name.startswith("_") and not _exists(f"flambeau.{name}")):
+        return f"flambeau.private.{name}"
+    return f"{place_of(parent)}.{name}"
 
 
 def speaking(module, fullname):
     """`module`, which from now on says what it lacks as PyTorch's `fullname`, and imports what it is asked for."""
+    if fullname in packages() and not hasattr(module, "__path__"):
+        module.__path__ = []                                  # what PyTorch has below it can be imported
     own = vars(module).get("__getattr__")
     if own is None or not hasattr(own, "of_torch"):
         def get(name):
@@ -157,10 +203,8 @@ def speaking(module, fullname):
 
 
 def _exists(ours):
-    """Whether Flambeau has the module `ours`, and it is one to be seen."""
+    """Whether Flambeau has the module `ours`."""
     parent = ours.rpartition(".")[0]
-    if ours.split(".")[1] in HIDDEN:
-        return False
     if parent != "flambeau" and (not _exists(parent) or not hasattr(importlib.import_module(parent), "__path__")):
         return False
     return importlib.util.find_spec(ours) is not None

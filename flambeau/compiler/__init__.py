@@ -78,3 +78,26 @@ def reset():
 def list_backends(exclude_tags=()):
     """The backends that `compile` knows."""
     return list(BACKENDS)
+
+
+def is_exporting():
+    """Whether the code that asks is being exported: never."""
+    return False
+
+
+def allow_in_graph(fn):
+    """`fn`, which PyTorch's compiler would take as one step; here what it calls is recorded anyway."""
+    if isinstance(fn, (list, tuple)):
+        return [allow_in_graph(each) for each in fn]
+    if not callable(fn):
+        raise AssertionError("allow_in_graph expects a callable")
+    return fn
+
+
+def assume_constant_result(fn):
+    """`fn`, whose result PyTorch's compiler would keep; here it is called."""
+    return fn
+
+
+def cudagraph_mark_step_begin():
+    """Say that a step begins, to CUDA graphs, which are not here."""

@@ -20,7 +20,7 @@ from ..tensor.dispatch import _calls, _entries
 from ..tensor.tensor import Tensor
 from ..trace import plan as plans, value as values
 from ..trace.interpret import execute
-from ..trace.record import Trace, _at, _local, current, update
+from ..trace.record import Trace, _local, current, update
 from ..trace.value import Value
 from .follow import Follower
 from .gradient import Differentiated, is_live, tensors_in
@@ -169,7 +169,7 @@ class Recorder(Trace):
 
     def peek(self, tensor):
         """The contents of a tensor, computed on the side where it is pending here."""
-        value = tensor.storage.value
+        value = tensor._storage.value
         if value.trace is self and self.reason is None:
             value = Value.of(evaluate(self.code, self.values, [value.slot])[value.slot], value.spec)
         elif value.trace is not None:
@@ -183,7 +183,7 @@ class Noted:
     __slots__ = ("value", "spec", "offset", "slot")
 
     def __init__(self, tensor):
-        self.value, self.spec, self.offset, self.slot = tensor.storage.value, tensor.spec, tensor.offset, None
+        self.value, self.spec, self.offset, self.slot = tensor._storage.value, tensor.spec, tensor.offset, None
 
 
 def noted(a):
@@ -324,8 +324,8 @@ class Capture:
 
     def _known(self, tensor, path):
         """A tensor that was there before the call is met for the first time."""
-        self.recorder.meet(tensor.storage, path)
-        self.tensors_before.append((tensor, path, tensor.storage, tensor_state(tensor), history(tensor)))
+        self.recorder.meet(tensor._storage, path)
+        self.tensors_before.append((tensor, path, tensor._storage, tensor_state(tensor), history(tensor)))
 
     def _differentiate(self):
         """Record the backward of results whose graph is still there."""
@@ -388,7 +388,7 @@ def evaluate(code, held, wanted):
             if entry.op is update:
                 memory = sources[0].memory.copy()
                 if entry.kinds[0].numel:
-                    _at(memory, entry.kinds[0], offsets[0])[...] = arrays[1]
+                    entry.kinds[0].device.backend.look(memory, entry.kinds[0], offsets[0])[...] = arrays[1]
                 outs = [memory]
             else:
                 outs = execute(entry, arrays, params)

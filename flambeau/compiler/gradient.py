@@ -60,7 +60,7 @@ class Differentiated:
             self.reason = f"there is a hook on {hooked.name()}, made at {line_of(hooked.site)}"
             return
         given = [from_array(np.zeros(t.spec.shape, t.spec.dtype.np)) for t in live]
-        self.incoming = {g.storage.value: i for i, g in enumerate(given)}
+        self.incoming = {g._storage.value: i for i, g in enumerate(given)}
         checks = len(recorder.checks)
         hooks = [(node, node.tensor_hooks, node.retained) for node in bounds]
         try:
@@ -96,7 +96,7 @@ class Differentiated:
         found = set()
         for node in graph_of(self.live):
             for thing in (*flat(node.kept or () if hasattr(node, "kept") else ()), *vars(node).values()):
-                storage = thing if isinstance(thing, Storage) else getattr(thing, "storage", None)
+                storage = thing.storage if isinstance(thing, Kept) else getattr(thing, "_storage", thing)
                 if isinstance(storage, Storage) and storage.value is not None and storage.value.trace is trace:
                     found.add(storage.value.slot)
         return found
@@ -116,7 +116,7 @@ class Gradient:
         # A tensor gets a gradient only if one comes for a result that it is part of.
         parts = [{edge for node in graph_of([t]) for edge in node.edges} | {edge_of(t)} for t in done.live]
         self.part_of = [[i for i, edges in enumerate(parts) if edge_of(t) in edges] for t in self.bounds]
-        self.gives = [(self._slot(g.storage.value, trace), g.spec, g.offset) for _, g in pairs]
+        self.gives = [(self._slot(g._storage.value, trace), g.spec, g.offset) for _, g in pairs]
         made = {slot for entry, _, _, _, first in code for slot in range(first, first + len(entry.outs))}
         wanted = {slot for slot, *_ in self.gives}
         live = set(wanted)
@@ -178,11 +178,11 @@ class Gradient:
 def arranged(g, kind):
     """The Value of a gradient, laid out as the recorded backward reads it; zeros where none came."""
     if g is None:
-        return from_array(np.zeros(kind.shape, kind.dtype.np)).storage.value
-    value = g.storage.value
+        return from_array(np.zeros(kind.shape, kind.dtype.np))._storage.value
+    value = g._storage.value
     if g.spec is not kind or g.offset or value.spec is not kind:
         g = g.detach().clone(memory_format=contiguous_format)
-        value = g.storage.value
+        value = g._storage.value
     return value.ready()
 
 

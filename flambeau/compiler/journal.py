@@ -26,7 +26,6 @@ from ..base.dtypes import dtype as Dtype
 from ..base.layout import layout as Layout, memory_format as MemoryFormat
 from ..base.op import Op
 from ..base.spec import Spec, device as Device
-from ..tensor.protocol import OURS
 from ..tensor.tensor import Tensor
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
@@ -177,8 +176,7 @@ class Journal:
             self.loose.add(id(child))
             cls, parts = type(child), []
             if isinstance(child, Tensor):
-                parts = [("attribute", child, name, part, f"{path}.{name}") for name, part in vars(child).items()
-                         if name not in OURS]
+                parts = [("attribute", child, name, part, f"{path}.{name}") for name, part in vars(child).items()]
             elif cls in (list, deque) or isinstance(child, tuple):
                 self.size(child, path)
                 parts = [("item", child, i, part, f"{path}[{i}]") for i, part in enumerate(child)]

@@ -47,7 +47,7 @@ def facts_of(tensor):
 def new_tensor(storage, facts):
     made = _new(Tensor)
     kind, made.spec, made.offset, made.site, made._cut, made._requires_grad, view_of = facts
-    made.storage = storage
+    made._storage = storage
     made._node = made._base = None
     if kind is not Tensor:
         made.__class__ = kind

@@ -3,7 +3,6 @@ import operator
 import threading
 import types
 
-from ..tensor.protocol import OURS
 from ..tensor.tensor import Tensor
 from .journal import MAPPINGS, MISSING, PLAIN, SEQUENCES, attributes_of, is_engine, short
 from .traced import TRACED, plain as fixed
@@ -52,7 +51,7 @@ class Reading:
             journal.asks_grad = True
             return getattr(tensor, name)
         held = vars(tensor)
-        if name in held and name not in OURS and self._sees(tensor):
+        if name in held and self._sees(tensor):
             return self.place("attribute", tensor, name, f"{journal.path(tensor)}.{name}", held[name])
         cls = type(tensor)
         if not is_engine(cls) and cls.__module__.partition(".")[0] != __name__.partition(".")[0]:

@@ -12,8 +12,7 @@ from ..base import settings
 from ..base.locks import new_lock
 from ..base.ownership import may_donate, may_recycle_grad
 from ..trace import plan as plans
-from ..trace.fuse import Unfusable
-from ..trace.lower import cell
+from ..trace.lower import HALVES, Unfusable, cell
 from ..trace.plan import Plan
 from ..trace.record import Trace
 from ..trace.value import Value
@@ -64,7 +63,7 @@ class Runner:
 
     def adopt(self, plan):
         """Take over a plan that was made for the same instructions, wanted and free slots, if it is ready."""
-        if plan and not plan.waiting:
+        if plan and plan.waiting is None:
             self.plans[True] = Bound(plan, self, True)
 
     def with_numbers(self, numbers):
@@ -110,22 +109,26 @@ class Bound:
     """A plan bound to the inputs of a Runner: what can be known before a replay is there already."""
 
     def __init__(self, plan, runner, donates):
-        self.plan, self.runner = plan, runner
+        self.plan, self.program, self.runner = plan, plan.program, runner
+        program = plan.program
         places, free = runner.places, set(runner.free if donates else ())
         self.free = [places[slot] for slot in sorted(free)]
-        self.read = [(places[slot], index) for slot, index in plan.inputs]
+        self.read = [(places[slot], index) for slot, index in program.inputs]
         self.at = at = {slot: i for i, slot in enumerate(runner.wanted)}
-        self.outputs = [(at[slot], spec, index) for slot, spec, index in plan.outputs]
-        self.takes = [(at[slot], spec, places[source]) for slot, spec, source in plan.takes]
-        moving = [(k, runner.numbers[i, n], d) for k, (i, n, d) in enumerate(plan.numbers) if (i, n) in runner.numbers]
-        self.floats = [(k, at) for k, at, d in moving if d.is_floating_point]
+        self.outputs = [(at[slot], spec, index) for slot, spec, index in program.outputs]
+        self.takes = [(at[slot], spec, places[source]) for slot, spec, source in program.takes]
+        moving = [(k, runner.numbers[i, n], d) for k, (i, n, d) in enumerate(program.numbers)
+                  if (i, n) in runner.numbers]
+        self.floats = [(k, at) for k, at, d in moving if d.is_floating_point and d not in HALVES]
+        self.halves = [(k, at, d) for k, at, d in moving if d in HALVES]
         self.others = [(k, at, d) for k, at, d in moving if not d.is_floating_point]
-        self.table = array("q", bytes(8 * plan.table_size))
-        self.scalars = plan.scalars([runner.code[i][3][n] for i, n, _ in plan.numbers])
+        self.table = array("q", bytes(8 * program.table_size))
+        self.scalars = program.scalars([runner.code[i][3][n] for i, n, _ in program.numbers])
         self.cells = memoryview(self.scalars).cast("B").cast("d")
-        if not plan.touched and plan.stretches:
-            words, steps = plan.stretches[0]
-            self.call = words.buffer_info()[0], steps, self.table.buffer_info()[0], self.scalars.buffer_info()[0]
+        if not program.has_reference and program.stretches:
+            native, = program.stretches
+            self.call = (native.words.buffer_info()[0], native.steps, self.table.buffer_info()[0],
+                         self.scalars.buffer_info()[0])
         else:
             self.call = None
         self.lock = new_lock()
@@ -148,7 +151,7 @@ class Bound:
                     table[index] = value._address
                 except AttributeError:
                     table[index] = value.address()
-            working = self.plan.working
+            working = self.program.working
             if working:
                 block = memory.block(working)
                 table[0] = block.address
@@ -164,6 +167,8 @@ class Bound:
                 made[at] = value if value.spec is spec else taken(value, spec)
             for k, at in self.floats:
                 self.cells[k] = numbers[at]
+            for k, at, dtype in self.halves:
+                self.cells[k] = cell(numbers[at], dtype)
             for k, at, dtype in self.others:
                 self.scalars[k] = cell(numbers[at], dtype)
             run, (program, steps, where, scalars) = threads.run, self.call
@@ -193,7 +198,7 @@ class Bound:
                 made[where] = taken(values[source], spec)
             made[-1] = True
 
-        self.plan.run(held, code, [code[i][3][n] for i, n, _ in self.plan.numbers], finish)
+        self.program.run(held, code, finish)
         return True
 
 
@@ -206,10 +211,10 @@ def taken(old, spec):
 
 def recycled(tensor):
     """The contents of a tensor's gradient that is about to be replaced, if nobody else can see them; else None."""
-    if tensor._grad.storage.value.trace is not None or not may_recycle_grad(tensor):
+    if tensor._grad._storage.value.trace is not None or not may_recycle_grad(tensor):
         return None
     grad = tensor._grad
-    value, storage = grad.storage.value, grad.storage
+    value, storage = grad._storage.value, grad._storage
     if value.spec is not grad.spec or value._memory is not None or storage.exported or storage.readonly:
         return None
     value.address()

@@ -151,10 +151,10 @@ class Writer:
         if self.journal.asks_grad:
             return set()
         used = {s for _, s in study.read} | {s for s, *_ in study.stored}
-        used |= {tensor.storage for tensor in study.new_tensors.values()} | study.trace.versions.keys()
+        used |= {tensor._storage for tensor in study.new_tensors.values()} | study.trace.versions.keys()
         moved = {id(edge) for edge, _ in study.moves}
         found = {edge for edge in self.journal.edges if edge.kind == "grad" and id(edge) not in moved
-                 and (edge.child is None or edge.child.storage not in used)}
+                 and (edge.child is None or edge.child._storage not in used)}
         self.bare -= {id(edge.holder) for edge in found}
         inside = {id(edge.child) for edge in found if edge.child is not None}
         return found | {edge for edge in self.journal.edges if edge.kind == "grad" and id(edge.holder) in inside}
@@ -264,8 +264,8 @@ class Writer:
     def _same_tensor(self, tensor, path, text=None):
         """A tensor that is known by identity, read by `text`."""
         name = self.names[id(tensor)] = self.fresh(tensor, "T")
-        if tensor.storage not in self.cells:
-            self.cells[tensor.storage] = self.fresh(tensor.storage, "S")
+        if tensor._storage not in self.cells:
+            self.cells[tensor._storage] = self.fresh(tensor._storage, "S")
         self._looks(tensor, name, path, "" if text is None else f"{text} is not {name} or ", ", the same tensor")
 
     def _looks(self, tensor, name, path, test, more=""):
@@ -285,14 +285,14 @@ class Writer:
             for hooks in ("_leaf_hooks", "_post_hooks"):
                 count = len(getattr(tensor, hooks) or ())
                 test += f" or len({name}.{hooks}) != {count}" if count else f" or {name}.{hooks}"
-        known = self.cells.get(tensor.storage)
+        known = self.cells.get(tensor._storage)
         if known is not None:
-            test += f" or {name}.storage is not {known}"
+            test += f" or {name}._storage is not {known}"
         self.guard(test, words + more)
         if known is None:
-            known = self.cells[tensor.storage] = f"s{len(self.cells)}"
-            self.loose.append(tensor.storage)
-            self.line(f"{known} = {name}.storage")
+            known = self.cells[tensor._storage] = f"s{len(self.cells)}"
+            self.loose.append(tensor._storage)
+            self.line(f"{known} = {name}._storage")
 
     def _container(self, edge, child, text):
         """An argument that holds others, or one that is known by identity after all."""
@@ -452,25 +452,25 @@ class Writer:
             # A gradient that takes the place of one that nobody else can see: the old tensor, with new contents. The
             # replay lets go of it first, since its own variables would be somebody else.
             edge, now = alone[storage]
-            held, cell, new = self.names[id(edge.child)], self.cells[edge.child.storage], contents(*source)
+            held, cell, new = self.names[id(edge.child)], self.cells[edge.child._storage], contents(*source)
             self.recycling += [f"del {held}, {cell}", f"{new} = q{number} = recycled({self.holder(edge)})"]
             after.append(f"if {new} is not q{number}: {self.item(edge)} = "
                          f"tensor(cell({new}, {facts}), {self.fresh(facts_of(now))})")
             words.append(f"puts a tensor into {edge.path}")
-        rest = [tensor for tensor in study.new_tensors.values() if tensor.storage not in alone]
+        rest = [tensor for tensor in study.new_tensors.values() if tensor._storage not in alone]
         for number, tensor in enumerate(rest):
             name = self.names[id(tensor)] = f"w{number}"
-            after.append(f"{name} = tensor({made.get(tensor.storage) or self.cells[tensor.storage]}, "
+            after.append(f"{name} = tensor({made.get(tensor._storage) or self.cells[tensor._storage]}, "
                          f"{self.fresh(facts_of(tensor))})")
         for tensor in rest:
             base = tensor._base
             if base is not None and (id(base) in study.new_tensors or id(base) in self.journal.tensors):
                 name = self.names[id(tensor)]
-                after += [f"{name}._base = {self.names[id(base)]}", f"{name}._seen = {name}.storage.version"]
+                after += [f"{name}._base = {self.names[id(base)]}", f"{name}._seen = {name}._storage.version"]
         if study.gradient is not None:
             self._graph(study.gradient, after, contents)
         for edge, now in study.moves:
-            if isinstance(now, Tensor) and now.storage in alone:
+            if isinstance(now, Tensor) and now._storage in alone:
                 continue
             text = now._name if type(now) in TRACED else "None" if now is None else \
                 "(" + "".join(word(x) + ", " for x in now) + ")" if type(now) is tuple else \
@@ -504,7 +504,7 @@ class Writer:
         returned = {id(thing) for kind, thing, _ in walk(study.result) if kind == "tensor"}
         bases = {id(tensor._base) for tensor in study.new_tensors.values()}
         for tensor in study.new_tensors.values():
-            places.setdefault(tensor.storage, []).append(tensor)
+            places.setdefault(tensor._storage, []).append(tensor)
         kept = returned | bases | {id(now) for _, now in study.moves}
         if study.gradient is not None:
             kept |= {id(tensor) for tensor in (*study.gradient.bounds, *study.gradient.live)}
@@ -513,15 +513,15 @@ class Writer:
         for edge, now in study.moves:
             old = edge.child
             if edge.kind == "grad" and isinstance(now, Tensor) and isinstance(old, Tensor) and now.spec is old.spec \
-                    and id(now) in study.new_tensors and len(places[now.storage]) == 1 and id(now) not in returned \
-                    and id(now) not in bases and now._base is None and old.storage not in used \
-                    and id(old) not in kept and old.storage not in places and self.names[id(old)][0] == "v" \
-                    and self.cells[old.storage][0] == "s" \
-                    and study.new_storages.get(now.storage, "")[:1] == ("made",) \
-                    and sources.count(study.new_storages[now.storage]) == 1 \
+                    and id(now) in study.new_tensors and len(places[now._storage]) == 1 and id(now) not in returned \
+                    and id(now) not in bases and now._base is None and old._storage not in used \
+                    and id(old) not in kept and old._storage not in places and self.names[id(old)][0] == "v" \
+                    and self.cells[old._storage][0] == "s" \
+                    and study.new_storages.get(now._storage, "")[:1] == ("made",) \
+                    and sources.count(study.new_storages[now._storage]) == 1 \
                     and sum(other is now for _, other in study.moves) == 1 \
-                    and study.trace.values[study.new_storages[now.storage][1]].spec is now.spec:
-                found[now.storage] = edge, now
+                    and study.trace.values[study.new_storages[now._storage][1]].spec is now.spec:
+                found[now._storage] = edge, now
         return found
 
     def _expression(self, tree):

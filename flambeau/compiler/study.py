@@ -12,7 +12,6 @@ from ..base import dtypes
 from ..base.ownership import RESULT, counts
 from ..base.spec import Size
 from ..tensor.dispatch import _overrides
-from ..tensor.protocol import own_state
 from ..tensor.tensor import Tensor
 from .capture import Noted, history, tensor_state
 from .gradient import Gradient, is_live
@@ -115,7 +114,7 @@ class Study:
 
     def _tensors(self):
         for tensor, path, storage, before, came_from in self.capture.tensors_before:
-            if tensor.storage is not storage:
+            if tensor._storage is not storage:
                 raise Unfit(f"the call gave {path} other memory")
             if tensor_state(tensor) != before:
                 raise Unfit(f"the call changed {path}: its shape, its hooks, or whether it requires grad", again=True)
@@ -165,7 +164,7 @@ class Study:
         """See that a replay can make this tensor, if it was not there before."""
         if id(tensor) in self.journal.tensors or id(tensor) in self.new_tensors:
             return
-        if _overrides(type(tensor)) or own_state(tensor):
+        if _overrides(type(tensor)) or vars(tensor):
             raise Unfit(f"{path} is a {type(tensor).__name__} with something of its own: only plain tensors are made "
                         "again")
         if tensor.grad_fn is not None and is_live(tensor) and self.capture.differentiated.reason is not None:
@@ -174,7 +173,7 @@ class Study:
             raise Unfit(f"{path} is the .data of a tensor, which counts its own writes")
         if tensor._grad is not None or tensor._retains is not None or tensor._leaf_hooks or tensor._post_hooks:
             raise Unfit(f"{path} is a new tensor with a gradient or a hook")
-        storage = tensor.storage
+        storage = tensor._storage
         if storage.value is None:
             raise Unfit(f"{path} is on the meta device")
         if storage not in self.trace.storages and storage not in self.new_storages:

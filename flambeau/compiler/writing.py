@@ -1,7 +1,7 @@
 """How a copy writes: to attributes, items and names. See follow.py."""
 import types
 
-from ..tensor.protocol import OURS
+from ..tensor.own import OURS
 from ..tensor.tensor import Tensor
 from .journal import MAPPINGS, MISSING, attributes_of, is_engine, short
 from .traced import NUMBERS, TRACED

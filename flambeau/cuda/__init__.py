@@ -1,8 +1,9 @@
 """CUDA, answered honestly: there is none here yet. Questions get an answer, requests a refusal that says what to do."""
-from contextlib import nullcontext as _nothing
 from importlib import import_module as _import_module
 
 from ..backends.memory import OutOfMemoryError
+from .graphs import CUDAGraph, graph, graph_pool_handle, is_current_stream_capturing, make_graphed_callables
+from .streams import Event, ExternalStream, Stream
 
 default_generators = ()
 
@@ -29,11 +30,6 @@ def is_bf16_supported(including_emulation=True):
 
 def is_tf32_supported():
     """Whether the current device computes in TF32."""
-    return False
-
-
-def is_current_stream_capturing():
-    """Whether a graph is being captured."""
     return False
 
 
@@ -106,9 +102,23 @@ def reset_peak_memory_stats(device=None):
 reset_max_memory_allocated = reset_accumulated_memory_stats = reset_peak_memory_stats
 
 
+class StreamContext:
+    """A context in which a stream is the current one; nothing for None, which is the only one that there is."""
+
+    def __init__(self, stream):
+        self.stream = stream
+
+    def __enter__(self):
+        if self.stream is not None:
+            _refuse("stream")(self.stream)
+
+    def __exit__(self, *exc):
+        return False
+
+
 def stream(stream):
     """A context in which `stream` is the current one; nothing for None."""
-    return _nothing() if stream is None else _refuse("stream")(stream)
+    return StreamContext(stream)
 
 
 class device:
@@ -135,11 +145,10 @@ def _refuse(what):
 
 _NEEDING = frozenset("""
     current_device synchronize set_device get_device_name get_device_properties get_device_capability memory_summary
-    memory_snapshot mem_get_info current_stream default_stream set_stream Stream ExternalStream Event CUDAGraph graph
-    make_graphed_callables init ipc_collect initial_seed get_rng_state set_rng_state can_device_access_peer cudart
-    set_per_process_memory_fraction utilization temperature power_draw clock_rate memory_usage device_memory_used
-    list_gpu_processes device_of FloatTensor DoubleTensor HalfTensor BFloat16Tensor LongTensor IntTensor ShortTensor
-    CharTensor ByteTensor BoolTensor
+    memory_snapshot mem_get_info current_stream default_stream set_stream init ipc_collect initial_seed get_rng_state
+    set_rng_state can_device_access_peer cudart set_per_process_memory_fraction utilization temperature power_draw
+    clock_rate memory_usage device_memory_used list_gpu_processes device_of FloatTensor DoubleTensor HalfTensor
+    BFloat16Tensor LongTensor IntTensor ShortTensor CharTensor ByteTensor BoolTensor
 """.split())
 
 

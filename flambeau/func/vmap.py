@@ -94,7 +94,7 @@ def _run(calls, randomness, whole):
     generator = streams.default_generator
     start = generator.get_state() if randomness == "same" else None
     before = _position(generator)
-    versions = [t.storage.version for t in whole]
+    versions = [t._storage.version for t in whole]
     for call in calls:
         if made and randomness == "same":
             generator.set_state(start)
@@ -103,7 +103,7 @@ def _run(calls, randomness, whole):
             raise RuntimeError("vmap: called random operation while in randomness error mode. Please either use the "
                                "'same' or 'different' randomness flags on vmap or perform the randomness operation out "
                                "of vmap")
-        if versions != [t.storage.version for t in whole]:       # it would be written once for each slice
+        if versions != [t._storage.version for t in whole]:       # it would be written once for each slice
             raise RuntimeError("vmap: an argument that is not mapped over (its in_dim is None) was written in place "
                                "inside. Use the out-of-place form, or map over it.")
     return made

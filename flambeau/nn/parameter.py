@@ -61,9 +61,6 @@ class Parameter(Tensor, metaclass=MarkedType):
         made._requires_grad = requires_grad
         return made
 
-    def __init__(self, data=None, requires_grad=True):
-        pass
-
     def __deepcopy__(self, memo):
         """A parameter with memory of its own; the gradient stays behind, as in PyTorch."""
         if id(self) not in memo:

@@ -151,6 +151,7 @@ class mul(Pointwise):
 
     names = "multiply"
     alone = True
+    as_given = ("other",)
 
     def ref(xp, input, other): return xp.multiply(input, other)
     def d_input(g, other):     return g * conj(other)
@@ -164,6 +165,7 @@ class true_divide(Pointwise):
     node = "DivBackward0"
     result = "float"
     alone = True
+    as_given = ("other",)
 
     def ref(xp, input, other):         return xp.divide(input, other)
     def d_input(g, other):             return g / conj(other)
@@ -292,6 +294,8 @@ class _integer_division(Pointwise):
         need(dtype is not dtypes.bool, f"\"{kernel}_cpu\" not implemented for 'Bool'", NotImplementedError)
 
     def verify(input_spec, other):
+        if input_spec is not None and not input_spec.numel:
+            return
         if other.__class__ is int and input_spec is not None and input_spec.dtype.category == 1:
             other = wrapped(other, input_spec.dtype.np)              # 256 is no byte but 0
         need(np.all(other != 0), "ZeroDivisionError: an integer divided by zero")
@@ -318,6 +322,7 @@ class _div_rounded(Pointwise):
     refuses = "bool complex"
     cname = "div"
     alone = True
+    as_given = ("other",)
 
     def ref(xp, input, other, rounding_mode): return ROUNDED[rounding_mode](xp, input, other)
     def d_input(g): return g.new_zeros(g.shape)
@@ -335,6 +340,7 @@ class _floor_divide(Pointwise):
     refuses = "bool complex"
     cname = "div_floor"
     alone = True
+    as_given = ("other",)
 
     def ref(xp, input, other): return xp.floor_divide(input, other)
     def d_input(g): no_derivative("floor_divide", "div(rounding_mode='floor'), whose gradient is zero")

@@ -384,7 +384,11 @@ class _clamp_tensor(Pointwise):
 
     node = "ClampBackward0"
     operands, numbers = "input min max", ""
-    check = no_order
+
+    def check(dtype, input, min, max):
+        no_order(dtype)
+        need(dtype is not dtypes.bool or min is None or max is None, "\"clamp_cpu\" not implemented for 'Bool'",
+             NotImplementedError)
 
     def ref(xp, input, min=None, max=None): return clamped(xp, input, min, max)
     def d_input(g, input, min, max): return g.where(inside(input, min, max), 0)

@@ -71,13 +71,15 @@ def cast(xp, array, dtype):
             return array != 0
         array = array.real
     if have.kind not in "biu" and dtype.category == 1:
-        array = array.astype(np.float32) if have.kind == "V" else array  # bfloat16 is foreign to NumPy
+        array = array.astype(np.float32) if have.kind == "V" or have.itemsize == 1 else array  # foreign to NumPy
+        if dtype is dtypes.uint64:
+            return dtypes.as_dtype(array, dtype)
         # A float goes into a narrow integer through a wide one, so that 300.0 becomes 44.
-        wide = np.int64 if want.itemsize == 8 or dtype is dtypes.uint8 else np.int32
+        wide = np.int64 if want.itemsize == 8 or dtype in (dtypes.uint8, dtypes.uint32) else np.int32
         return array.astype(wide).astype(want)
     if want.itemsize == 2 and dtype.category == 2:
         return array.astype(np.float32).astype(want)              # rounded by way of float32, as there
-    return array.astype(want)
+    return dtypes.as_dtype(array, dtype)
 
 
 def converted(k, x, dtype):
@@ -373,7 +375,8 @@ def number_for(value, dtype):
         if not isinstance(value, np.generic):
             raise argument_error(f"argument 'value' must be Number, not {type(value).__name__}")
         value = value.item()
-    if dtype.is_floating_point and not isinstance(value, complex) and abs(value) < 65504:      # what any float can hold
+    if dtype.is_floating_point and not dtype.family and not isinstance(value, complex) \
+            and abs(value) < 65504:                                    # what any other float can hold
         return value if value.__class__ is float else float(value)     # float() would fix a number that is recorded
     fitting(value, dtype)
     if dtype is dtypes.bool:

@@ -259,7 +259,7 @@ def laid_out(shape, stride, dtype, where):
     if is_dense(shape, stride) and 0 not in shape:
         return _empty(shape, dtype, where, stride)
     memory = _empty((extent(shape, stride),), dtype, where)
-    made = door.wrap(memory.storage, spec(dtype, shape, stride, where))
+    made = door.wrap(memory._storage, spec(dtype, shape, stride, where))
     made.site = memory.site
     return made
 

@@ -612,7 +612,7 @@ def replaced(xp, input, nan, posinf, neginf):
     kind = input.dtype.type
     largest = dtypes.finfo(dtypes.from_numpy(input.dtype)).max
     posinf, neginf = largest if posinf is None else posinf, -largest if neginf is None else neginf
-    out = xp.where(xp.isnan(input), kind(nan or 0), input)
+    out = xp.where(xp.isnan(input), kind(0 if nan is None else nan), input)
     return xp.where(input == kind(math.inf), kind(posinf), xp.where(input == kind(-math.inf), kind(neginf), out))
 
 

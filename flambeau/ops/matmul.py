@@ -16,7 +16,9 @@ from .shape import _expand, _reshape, _view
 
 C_WORDS = {"uint8": "unsigned char", "int8": "signed char", "int16": "short int", "int32": "int", "int64": "long int",
            "float16": "c10::Half", "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double",
-           "complex64": "c10::complex<float>", "complex128": "c10::complex<double>", "bool": "bool"}
+           "complex64": "c10::complex<float>", "complex128": "c10::complex<double>", "bool": "bool",
+           "uint16": "unsigned short", "uint32": "unsigned int", "uint64": "unsigned long",
+           **{d.name: f"c10::{d.cname}" for d in dtypes.ALL if d.family == "float8"}}
 
 
 def only_tensors(**given):

@@ -58,10 +58,10 @@ class as_strided(Composite):
         start = input.offset if storage_offset is None else as_int(storage_offset)
         need(start >= 0, f"Tensor: invalid storage offset {start}")
         extent, itemsize = shapes.extent(size, stride), input.dtype.itemsize
-        need(not extent or (start + extent) * itemsize <= input.storage.nbytes,
+        need(not extent or (start + extent) * itemsize <= input._storage.nbytes,
              f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {start}, and itemsize {itemsize} "
              f"requiring a storage size of {(start + extent) * itemsize} are out of bounds for storage of size "
-             f"{input.storage.nbytes}")
+             f"{input._storage.nbytes}")
         return _as_strided(input, size, stride, start - input.offset)
 
 

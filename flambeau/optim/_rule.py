@@ -7,7 +7,7 @@ copy of a rule, and are accepted without one.
 """
 from itertools import chain
 
-from ..autograd.modes import enable_grad
+from ..autograd.modes import enable_grad, modes
 from ..base.errors import here
 from ..tensor.functions import view_as_real
 from ..tensor.tensor import Tensor
@@ -168,8 +168,10 @@ def given(x):
 
 
 def plus(a, b, factor):
-    """a + factor * b."""
-    return a.addcmul(b, factor) if isinstance(factor, Tensor) else a.add(b, alpha=factor)
+    """a + factor * b, where b is about to be written."""
+    if isinstance(factor, Tensor):
+        return a.addcmul(b.clone() if modes.grad else b, factor)             # what autograd keeps outlives the writing
+    return a.add(b, alpha=factor)
 
 
 def descend(p, direction, rate):

@@ -31,12 +31,12 @@ class ASGD(ByRule):
 
     @staticmethod
     def rule(p, g, state, t, lr, lambd, alpha, t0, weight_decay, **_):
-        ax, mu, eta = state["ax"], state["mu"], state["eta"].to(dtypes.float64)
+        ax, mu, eta = state["ax"], state["mu"], state["eta"].to(dtypes.float64, copy=True)    # written below, and kept
         if given(weight_decay):
             g = plus(g, p, weight_decay)
         p.mul_(1 - lambd * eta)
         descend(p, g, eta)
-        ax.lerp_(p, mu.to(p.dtype))                      # before t0 mu is 1: a copy
+        ax.lerp_(p, mu.to(p.dtype, copy=True))           # before t0 mu is 1: a copy
         later = lr / (1 + lambd * lr * t) ** alpha
         state["eta"].copy_(later) if isinstance(later, Tensor) else state["eta"].fill_(later)
         mu.fill_(1 / max(1, t - t0))

@@ -138,7 +138,7 @@ class Count:
 
     def holds(self):
         """Whether nobody else has written to the tensor."""
-        return not self.tensor.storage.inference and self.version == version_of(self.tensor)
+        return not self.tensor._storage.inference and self.version == version_of(self.tensor)
 
 
 class Clock(Count):
@@ -153,7 +153,7 @@ class Clock(Count):
 
 def version_of(tensor):
     """How often a tensor was written to; inference tensors do not know."""
-    return -1 if tensor.storage.inference else tensor._version + tensor.storage.hidden
+    return -1 if tensor._storage.inference else tensor._version + tensor._storage.hidden
 
 
 def count_in(step):

@@ -1,4 +1,9 @@
 """Saving and loading: PyTorch's files both ways, without ever running what is in them; see docs/saving.md."""
+from collections.abc import Callable
+from typing import TypeAlias
+
+from ..base.spec import device
+from ..tensor.storage import UntypedStorage
 from .errors import EmptyFile, FileError, NotSupported, SourceChangeWarning
 from .known import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
 from .loading import get_unsafe_globals_in_checkpoint, load
@@ -14,3 +19,5 @@ from .options import (
 )
 from .places import default_restore_location, location_tag, register_package
 from .saving import save
+
+MAP_LOCATION: TypeAlias = Callable[[UntypedStorage, str], UntypedStorage] | device | str | dict[str, str] | None

@@ -12,13 +12,14 @@ import numpy as np
 from ..base import dtypes, layout
 from ..base.errors import here
 from ..base.op import Op
-from ..base.spec import META, Size, device, spec
+from ..base.spec import CPU, META, Size, device, spec
 from ..tensor.create import LEGACY
 from ..tensor.dispatch import wrap
 from ..tensor.forms import namespace
-from ..tensor.protocol import OURS
+from ..tensor.own import OURS
 from ..tensor.storage import UntypedStorage
 from ..tensor.tensor import Tensor
+from ..tensor.typed_storage import TypedStorage
 from ..trace.value import Storage, Value
 from .errors import FileError, NotSupported, bare, shown
 
@@ -255,11 +256,12 @@ class StorageClass:
         return "torch.UntypedStorage" if self.dtype is None else f"torch.{self.dtype.cname}Storage"
 
 
-STORAGE_NAMES = {d: f"{d.cname}Storage" for d in dtypes.ALL}
+# PyTorch gave its newer dtypes no storage of their own: their tensors lie in storages of bytes.
+STORAGE_NAMES = {d: f"{d.cname}Storage" for d in dtypes.COMMON}
 TABLE.update({f"{module}.{name}": StorageClass(d)
               for d, name in STORAGE_NAMES.items() for module in ("torch", "torch.cuda")})
 TABLE["torch.storage.UntypedStorage"] = StorageClass(None)
-TABLE.update({f"torch.{d.name}": d for d in dtypes.ALL})
+TABLE.update({f"torch.{d.name}": d for d in (*dtypes.ALL, *dtypes.NAMES_ONLY)})
 TABLE.update({f"torch.{name}": cls for name, cls in LEGACY.items()})
 TABLE["torch.Tensor"] = Tensor
 
@@ -377,12 +379,13 @@ def get_layout(machine, name):
 # --- tensors --------------------------------------------------
 
 
-class LoadedStorage(UntypedStorage):
-    """A storage out of a file, which knows the dtype that the file gives it; None for bytes."""
-
-    def __init__(self, cell, dtype):
-        super().__init__(storage=cell)
-        self.dtype = dtype
+def loaded_storage(cell, dtype):
+    """A storage out of a file, with the dtype that the file gives it; None for bytes."""
+    made = UntypedStorage(storage=cell)
+    if dtype is None:
+        made.dtype = None
+        return made
+    return TypedStorage(wrap_storage=made, dtype=dtype, _internal=True)
 
 
 def whole(machine, numbers, what):
@@ -410,11 +413,13 @@ def laid_out(machine, dtype, shape, strides, offset, where):
 
 
 def tensor_of(machine, storage, offset, shape, strides, requires_grad, dtype):
-    if type(storage) is not LoadedStorage:
+    if type(storage) not in (TypedStorage, UntypedStorage):
         raise machine.broken("a tensor has no storage")
     if type(dtype) is not dtypes.dtype:
         raise machine.broken("a tensor has no dtype")
-    cell = storage.storage
+    if dtype.np is None:
+        raise NotSupported(f"it holds a tensor of {dtype}: {dtypes.FAMILIES[dtype.family]}")
+    cell = storage._storage
     kind, reach = laid_out(machine, dtype, shape, strides, offset, cell.device)
     if reach > cell.nbytes:
         raise machine.broken(f"setStorage: sizes {list(kind.shape)}, strides {list(kind.strides)}, storage offset "
@@ -427,7 +432,7 @@ def tensor_of(machine, storage, offset, shape, strides, requires_grad, dtype):
 def fit(cell, kind, offset):
     """Lay the bytes of a storage out as the tensor that fills it: operations then need not look again each time."""
     value = cell.value
-    if value is not None and value.spec.dtype is dtypes.uint8 and offset == 0 and kind.dense \
+    if value is not None and cell.device is CPU and value.spec.dtype is dtypes.uint8 and offset == 0 and kind.dense \
             and kind.nbytes == cell.nbytes:
         array = np.ndarray(kind.shape, kind.dtype.np, value.array, 0, kind.np_strides)
         cell.value = Value.of(array, kind)

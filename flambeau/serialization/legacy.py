@@ -12,7 +12,7 @@ from ..base.spec import CPU, META, spec
 from ..tensor.storage import UntypedStorage
 from ..trace.value import Storage, Value
 from .errors import FileError, NotSupported, shown
-from .known import LoadedStorage, Names, UnknownGlobal
+from .known import Names, UnknownGlobal, loaded_storage
 from .machine import Machine
 from .stored import check_pid, plain_text, swap
 from .strangers import explain
@@ -66,7 +66,7 @@ class Stream:
         self.swapped = little != (sys.byteorder == "little")
         self.machine = Machine(data, names, self.stored, position, encoding, "the structure")
         self.machine.late = True
-        self.storages: dict = {}                    # key → (LoadedStorage, its number of elements)
+        self.storages: dict = {}                    # key → (storage, its number of elements)
         self.announced = 0                          # bytes of all storages so far, which must be in the file
 
     def load(self, source, weights_only):
@@ -94,15 +94,15 @@ class Stream:
                                "newer PyTorch")
         if key in self.storages:
             return self.storages[key][0]
-        if kind.dtype is None:
-            raise machine.broken("a storage has no dtype")
-        size = count * kind.dtype.itemsize
+        if kind.dtype is None and self.swapped:
+            raise NotSupported(f"storage {shown(key)} is of the other byte order, and it is not said what it holds")
+        size = count * (1 if kind.dtype is None else kind.dtype.itemsize)
         self.announced += size
         if self.announced > len(self.data):
             raise machine.broken(f"it announces {self.announced} bytes of storages and has {len(self.data)} in all")
         memory, _ = blank(spec(dtypes.uint8, (size,)))
-        cell = Storage.of(Value.of(memory, spec(dtypes.uint8, (size,))), size, CPU)
-        found = LoadedStorage(self.restore(UntypedStorage(storage=cell), location).storage, kind.dtype)
+        cell = Storage.of(Value.of_bytes(memory), size, CPU)
+        found = loaded_storage(self.restore(UntypedStorage(storage=cell), location)._storage, kind.dtype)
         self.storages[key] = found, count
         return found
 
@@ -110,7 +110,7 @@ class Stream:
         """Read the storages, in the order of `keys`; returns where they end."""
         for key in keys:
             storage, count = self.storages[key]
-            size = count * storage.dtype.itemsize
+            size = count * (1 if storage.dtype is None else storage.dtype.itemsize)
             found = int.from_bytes(self.data[position:position + 8], "big" if self.swapped else sys.byteorder)
             if found != count:
                 raise FileError(f"storage {shown(key)} should hold {count} elements and has {found}, or the file is "
@@ -119,7 +119,7 @@ class Stream:
             if size > len(self.data) - position:
                 raise FileError(f"the file is truncated: storage {shown(key)} takes {size} bytes, and "
                                 f"{len(self.data) - position} are left")
-            cell = storage.storage
+            cell = storage._storage
             if cell.device is not META:
                 memory = cell.value.ready().memory
                 memory.data[:size] = self.data[position:position + size]

@@ -198,7 +198,7 @@ class Machine:
         if self.late:
             raise NotSupported("it holds a conjugate view in PyTorch's old format; call resolve_conj() in PyTorch and "
                                "save it again")
-        cell = tensor.storage
+        cell = tensor._storage
         self.results[cell] += tensor.spec.nbytes
         if self.results[cell] > 4 * cell.nbytes:
             raise self.broken("it asks to compute more than it holds")

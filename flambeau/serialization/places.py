@@ -1,9 +1,9 @@
 """Which device a storage in a file belongs to, and where it goes here: `map_location`, and devices that others add."""
 import bisect
 
-from ..base.spec import META, device
+from ..base.spec import META, device, openers, place
 from ..tensor.storage import UntypedStorage
-from ..trace.value import Storage
+from ..trace.value import Storage, Value
 from .errors import NotSupported, bare
 
 _packages: list = []                                # (priority, tagger, deserializer), tried in this order
@@ -78,7 +78,18 @@ def on_accelerator(kind, name, question):
     return absent
 
 
+def on_registered(storage, location):
+    """On a device that was registered (backends/backend.py)."""
+    if location.partition(":")[0] not in openers:
+        return None
+    where, value = place(location), storage._storage.value
+    kind = value.spec.on(where)
+    moved = Value.of(where.backend.from_host(value.ready().array, kind), kind)
+    return UntypedStorage(storage=Storage.of(moved, storage.nbytes(), where))
+
+
 register_package(10, lambda storage: "cpu" if storage.device.type == "cpu" else None, on_cpu)
+register_package(15, lambda storage: str(storage.device) if storage.device.type in openers else None, on_registered)
 register_package(20, lambda storage: None, on_accelerator("cuda", "CUDA", "torch.cuda.is_available()"))
 register_package(21, lambda storage: None, on_accelerator("mps", "MPS", "torch.backends.mps.is_available()"))
 register_package(22, lambda storage: "meta" if storage.device is META else None, on_meta)

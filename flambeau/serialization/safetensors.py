@@ -24,14 +24,15 @@ from .errors import FileError, NotSupported, bare, naming, shown
 MAX_HEADER = 100_000_000                            # bytes, as the original library has it
 SUMS, ALIASES = "flambeau.crc32", "flambeau.aliases"
 OURS = (SUMS, ALIASES)
-CODES = {"BOOL": dtypes.bool, "U8": dtypes.uint8, "I8": dtypes.int8, "I16": dtypes.int16, "F16": dtypes.float16,
-         "BF16": dtypes.bfloat16, "I32": dtypes.int32, "F32": dtypes.float32, "C64": dtypes.complex64,
-         "F64": dtypes.float64, "I64": dtypes.int64}
+CODES = {"BOOL": dtypes.bool, "U8": dtypes.uint8, "I8": dtypes.int8, "F8_E5M2": dtypes.float8_e5m2,
+         "F8_E4M3": dtypes.float8_e4m3fn, "F8_E8M0": dtypes.float8_e8m0fnu, "F8_E4M3FNUZ": dtypes.float8_e4m3fnuz,
+         "F8_E5M2FNUZ": dtypes.float8_e5m2fnuz, "I16": dtypes.int16, "U16": dtypes.uint16, "F16": dtypes.float16,
+         "BF16": dtypes.bfloat16, "I32": dtypes.int32, "U32": dtypes.uint32, "F32": dtypes.float32,
+         "C64": dtypes.complex64, "F64": dtypes.float64, "I64": dtypes.int64, "U64": dtypes.uint64}
 CODE_OF = {dtype: code for code, dtype in CODES.items()}
 RANKS = {dtype: rank for rank, dtype in enumerate(CODES.values())}
 # Bits of an element of every dtype that the format knows, so that a file with others can be read around them.
-BITS = {**{code: 8 * dtype.itemsize for code, dtype in CODES.items()}, "U16": 16, "U32": 32, "U64": 64, "F8_E4M3": 8,
-        "F8_E5M2": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4}
+BITS = {**{code: 8 * dtype.itemsize for code, dtype in CODES.items()}, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4}
 
 COPIED = (f"(A program that has changed the tensors and copied the metadata, {SUMS} included, would look the same: "
           "verify=False.)")
@@ -69,7 +70,7 @@ class Plan:
         written, self.aliases = written_once(tensors)
         # As the original library orders them: the widest dtypes first, so that every tensor is aligned; then by name.
         self.order = sorted(written, key=lambda name: (-RANKS[written[name].spec.dtype], name))
-        self.kept = {name: (written[name], written[name].storage.value.ready()) for name in self.order}
+        self.kept = {name: (written[name], written[name]._storage.value.ready()) for name in self.order}
 
     def header(self, sums):
         entries, at = {}, 0
@@ -96,7 +97,7 @@ class Plan:
         for name in self.order:
             tensor, value = self.kept[name]
             first = tensor.offset * tensor.spec.dtype.itemsize
-            view = memoryview(value.memory)[first:first + tensor.spec.nbytes] if tensor.spec.numel else b""
+            view = memoryview(value.bytes_on_host())[first:first + tensor.spec.nbytes] if tensor.spec.numel else b""
             crc = described_crc(name, CODE_OF[tensor.spec.dtype], tensor.spec.shape)
             for at in range(0, len(view), CHUNK):
                 crc = zlib.crc32(view[at:at + CHUNK], crc)
@@ -145,7 +146,7 @@ def written_once(tensors):
                              "either means you are trying to save tensors which are reference of each other in which "
                              "case it's recommended to save only the full tensors, and reslice at load time, or "
                              "simply call `.contiguous()` on your tensor to pack it before saving.")
-        first = looks.setdefault((tensor.storage, kind, tensor.offset), name)
+        first = looks.setdefault((tensor._storage, kind, tensor.offset), name)
         if first == name:
             kept[name] = tensor
         else:
@@ -160,7 +161,7 @@ def check_overlaps(tensors):
     for name, tensor in tensors.items():
         if tensor.spec.nbytes:
             first = tensor.offset * tensor.spec.dtype.itemsize
-            spans.setdefault(tensor.storage, []).append((first, first + tensor.spec.nbytes, name))
+            spans.setdefault(tensor._storage, []).append((first, first + tensor.spec.nbytes, name))
     for held in spans.values():
         held.sort()
         for (_, end, name), (start, _, other) in zip(held, held[1:]):
@@ -340,7 +341,9 @@ class Reader:
         if (self.start + info.start) % dtype.itemsize:
             memory = memory.copy()                  # a file from a writer that does not align
         array = memory.view(dtype.np).reshape(info.shape)
-        return wrap(Storage.of(Value.of(array, kind), kind.nbytes, CPU), kind)
+        if self.device is not CPU:
+            array = self.device.backend.from_host(array, kind)
+        return wrap(Storage.of(Value.of(array, kind), kind.nbytes, self.device), kind)
 
 
 class safe_open(Reader):
@@ -429,7 +432,7 @@ def save_model(model, filename, metadata=None, force_contiguous=True):
     state = model.state_dict()
     if force_contiguous:
         packed: dict = {}                           # one copy of what has several names
-        state = {name: packed.setdefault((tensor.storage, tensor.spec, tensor.offset), tensor.contiguous())
+        state = {name: packed.setdefault((tensor._storage, tensor.spec, tensor.offset), tensor.contiguous())
                  for name, tensor in state.items()}
     _, aliases = written_once(state)
     # The original library notes a name that it leaves out so, and its `load_model` understands it.
@@ -441,8 +444,8 @@ def load_model(model, filename, strict=True, device="cpu", *, backend="mmap"):
     state = load_file(filename, device)
     missing, unexpected = model.load_state_dict(state, strict=False)
     own = model.state_dict()
-    read = {(own[name].storage, own[name].spec, own[name].offset) for name in state if name in own}
-    missing = {name for name in missing if (own[name].storage, own[name].spec, own[name].offset) not in read}
+    read = {(own[name]._storage, own[name].spec, own[name].offset) for name in state if name in own}
+    missing = {name for name in missing if (own[name]._storage, own[name].spec, own[name].offset) not in read}
     wrong = [f"\n    {what} key(s) in state_dict: {', '.join(map(repr, sorted(names)))}"
              for what, names in (("Missing", missing), ("Unexpected", unexpected)) if names]
     if strict and wrong:

@@ -75,7 +75,7 @@ def write_archive(write, folder, pickled, writer, byteorder):
     if byteorder:
         archive.record("byteorder", sys.byteorder.encode())
     for n, (cell, value) in enumerate(writer.storages):
-        sums[f"data/{n}"] = archive.record(f"data/{n}", value.memory[:cell.nbytes])
+        sums[f"data/{n}"] = archive.record(f"data/{n}", value.bytes_on_host()[:cell.nbytes])
     archive.record(CHECKSUMS, json.dumps({"format": 1, "crc32": sums,
                                           "tensors": {way: f"data/{n}" for way, n in writer.tensors.items()}}).encode())
     archive.record("version", b"3\n")

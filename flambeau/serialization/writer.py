@@ -16,9 +16,9 @@ from ..base.errors import warn
 from ..base.op import Op
 from ..base.spec import META, Size, device
 from ..tensor.create import LEGACY
-from ..tensor.protocol import own_state
 from ..tensor.storage import UntypedStorage
 from ..tensor.tensor import Tensor
+from ..tensor.typed_storage import LEGACY_STORAGES, TypedStorage
 from .errors import shown
 from .known import STORAGE_NAMES, operation_names, torch_name
 from .places import location_tag
@@ -28,6 +28,8 @@ SMALL = [b"K%c" % n for n in range(256)]
 OLD_MODULES = {"builtins": "__builtin__", "copyreg": "copy_reg"}
 PUBLIC: dict = {Tensor: ("torch", "Tensor"), Size: ("torch", "Size"), device: ("torch", "device"),
                 UntypedStorage: ("torch.storage", "UntypedStorage"),
+                TypedStorage: ("torch.storage", "TypedStorage"),
+                **{cls: ("torch", name) for name, cls in LEGACY_STORAGES.items()},
                 **{cls: ("torch", name) for name, cls in LEGACY.items()}}
 plain_reduce = Tensor.__reduce_ex__
 
@@ -85,8 +87,8 @@ class Writer:
         if found is not None:
             self._get(found)
             return
-        if isinstance(thing, UntypedStorage):
-            self._untyped(thing)
+        if isinstance(thing, (UntypedStorage, TypedStorage)):
+            self._stored(thing)
             return
         if isinstance(thing, Tensor) and type(thing).__reduce_ex__ is plain_reduce:
             steps = self._tensor(thing)
@@ -251,7 +253,7 @@ class Writer:
 
     def _storage(self, handle, dtype):
         """The persistent id of a storage; the bytes follow in a record of their own."""
-        cell = handle.storage
+        cell = handle._storage
         if cell.device is META:
             raise PicklingError(f"a storage on the meta device has no contents to save{self._where()}")
         n = self.numbers.get(id(cell))
@@ -269,14 +271,15 @@ class Writer:
         self.out += b"tQ"
         return n
 
-    def _untyped(self, handle):
-        self.tensors[self.way()] = self._storage(handle, None)
+    def _stored(self, handle):
+        dtype = getattr(handle, "dtype", None)
+        self.tensors[self.way()] = self._storage(handle, dtype if dtype in STORAGE_NAMES else None)
 
     def _tensor(self, tensor):
         """A tensor over its storage, as PyTorch's rebuilding functions take it."""
         if tensor._leaf_hooks or tensor._post_hooks:
             warn("backward hooks of a tensor are not saved" + self._where())
-        cls, state = type(tensor), own_state(tensor)
+        cls, state = type(tensor), dict(vars(tensor))
         if hasattr(cls, "__getstate__") and cls.__getstate__ is not object.__getstate__:
             state = tensor.__getstate__()
         if cls.__dict__.get("_prints_as_parameter"):               # Parameter itself, not a class that the user derived
@@ -302,9 +305,9 @@ class Writer:
         """The call that makes the plain tensor; or its function, the class `cls`, and its arguments."""
         kind, dtype = tensor.spec, tensor.spec.dtype
         # Two dtypes over one storage: the first names the storage's, each other one is given to its tensor. A storage
-        # of no whole number of elements is one of bytes.
-        whole = tensor.storage.nbytes % dtype.itemsize == 0
-        named = self.types.get(id(tensor.storage), dtype if whole else None)
+        # of no whole number of elements is one of bytes, and so is one of a dtype that PyTorch has no storage name for.
+        whole = dtype in STORAGE_NAMES and tensor._storage.nbytes % dtype.itemsize == 0
+        named = self.types.get(id(tensor._storage), dtype if whole else None)
         same = named is dtype
         self._global("torch._utils", "_rebuild_meta_tensor_no_storage" if kind.device is META
                      else "_rebuild_tensor_v2" if same else "_rebuild_tensor_v3")
@@ -314,7 +317,7 @@ class Writer:
         if kind.device is META:
             self._dtype(dtype)
         else:
-            handle = UntypedStorage(storage=tensor.storage)
+            handle = UntypedStorage(storage=tensor._storage)
             self.tensors[self.way()] = self._storage(handle, named)
             self._int(tensor.offset)
         self._ints(kind.shape)

@@ -15,7 +15,7 @@ from ..trace.value import Storage, Value
 from . import options
 from .archive import ALIGNMENT, STORED, Archive
 from .errors import FileError, NotSupported, bare, shown
-from .known import LoadedStorage, Names, UnknownGlobal
+from .known import Names, UnknownGlobal, loaded_storage
 from .machine import Machine
 from .places import needs_no_contents, restorer
 from .saving import CHECKSUMS
@@ -35,7 +35,7 @@ class Loader:
         self.map_location, self.restore = map_location, restorer(map_location)
         self.archive = Archive(source)
         self.folder = next(iter(self.archive.records), "").partition("/")[0]
-        self.storages: dict = {}                    # key → LoadedStorage
+        self.storages: dict = {}                    # key → storage
         self.damaged: list = []                     # records whose contents are not what was written
         self.sums: dict = {}
         self.ways: dict = {}                        # record → the ways to its tensors, as the writer has noted them
@@ -123,7 +123,7 @@ class Loader:
 
     def damage(self, made):
         """Which tensors the damaged records belong to, in a sentence."""
-        cells = {name: self.storages[name.removeprefix("data/")].storage for name in self.damaged}
+        cells = {name: self.storages[name.removeprefix("data/")]._storage for name in self.damaged}
         walked = ways_to(made, [cell for name, cell in cells.items() if name not in self.ways])
         ways = [way for name, cell in cells.items() for way in self.ways.get(name) or walked[cell]]
         named = [f"tensor '{bare(way)}'" if way else "the saved tensor" for way in ways[:SHOWN]] or self.damaged[:SHOWN]
@@ -146,13 +146,13 @@ class Loader:
         if found is not None:
             if self.swapped and found.dtype is not kind.dtype:
                 raise NotSupported(f"storage {shown(key)} is of the other byte order, and of two dtypes")
-            return found if found.dtype is kind.dtype else LoadedStorage(found.storage, kind.dtype)
+            return found if found.dtype is kind.dtype else loaded_storage(found._storage, kind.dtype)
         if needs_no_contents(self.map_location, location):
             cell = Storage.of(None, record.size, META)
         else:
             cell = self.cell(name, record, kind)
-            cell = self.restore(UntypedStorage(storage=cell), location).storage
-        found = self.storages[key] = LoadedStorage(cell, kind.dtype)
+            cell = self.restore(UntypedStorage(storage=cell), location)._storage
+        found = self.storages[key] = loaded_storage(cell, kind.dtype)
         return found
 
     def cell(self, name, record, kind):
@@ -174,4 +174,4 @@ class Loader:
             if kind.dtype is None and size:
                 raise NotSupported(f"storage {name} is of the other byte order, and it is not said what it holds")
             swap(memory, kind.dtype)
-        return Storage.of(Value.of(memory, spec(dtypes.uint8, (size,))), size, CPU)
+        return Storage.of(Value.of_bytes(memory), size, CPU)

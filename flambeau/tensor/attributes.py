@@ -6,10 +6,10 @@ import numpy as np
 from ..autograd.function import Refuse
 from ..autograd.modes import modes
 from ..autograd.node import requires
-from ..base import dtypes, layout, shapes
+from ..base import layout, shapes
 from ..base.errors import need, warn
 from ..base.op import door
-from ..base.spec import CPU, spec
+from ..base.spec import META, spec
 from ..trace.value import Storage, Value
 from . import forms
 from .dispatch import call
@@ -79,12 +79,12 @@ def in_place_view(name, number):
     def form(self, *args, **kwargs):
         before_write(self, name + "_", bytes=False)
         seen = call(op, (self, *args), kwargs)
-        self.storage.version += 1
+        self._storage.version += 1
         if self._data_version is not None:
             hide_write(self)
         self.spec, self.offset = seen.spec, seen.offset
         if seen._node is not None:
-            self._seen = self.storage.version        # else a view takes its history anew, in its new geometry
+            self._seen = self._storage.version        # else a view takes its history anew, in its new geometry
             said = seen._node.name()
             seen._node.name = lambda: said[:-1] + str(int(said[-1]) + number)
             self._node, self._nr = seen._node, seen._nr
@@ -120,7 +120,7 @@ def resize_(self, *sizes, memory_format=None):
     elif size == kind.shape:
         return self
     resized(self, size, strides)
-    self.storage.version += 1
+    self._storage.version += 1
     if self._data_version is not None:
         hide_write(self)
     return self
@@ -131,7 +131,7 @@ def resized(self, size, strides):
     kind = self.spec
     wanted = spec(kind.dtype, size, strides, kind.device)
     if wanted.numel:
-        _reserve(self.storage, (self.offset + shapes.extent(size, strides)) * kind.dtype.itemsize)
+        _reserve(self._storage, (self.offset + shapes.extent(size, strides)) * kind.dtype.itemsize)
     self.spec = wanted
 
 
@@ -146,10 +146,10 @@ def _reserve(storage, nbytes):
         raise RuntimeError("Trying to resize storage that is not resizable: its memory is shared with a NumPy array "
                            "(or its address is known). clone() the tensor first.")
     if storage.value is not None:
-        memory = np.empty(nbytes, np.uint8)
+        memory = storage.device.backend.xp.empty(nbytes, np.uint8)
         if storage.nbytes:
             memory[:storage.nbytes] = storage.value.ready().memory
-        storage.value = Value.of(memory, spec(dtypes.uint8, (nbytes,)))
+        storage.value = Value.of_bytes(memory, storage.device)
     storage.nbytes = nbytes
 
 
@@ -165,18 +165,21 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
     before_write(self, "set_", bytes=False)
     if source is None:
         kind = spec(self.spec.dtype, (0,), None, self.spec.device)
-        value = Value.of(np.empty(0, kind.dtype.np), kind) if kind.device is CPU else None
+        value = Value.of(kind.device.backend.allocate(kind), kind) if kind.device is not META else None
         storage, start = Storage.of(value, 0, kind.device), 0
     elif isinstance(source, Tensor):
         if source.spec.dtype is not self.spec.dtype:
             raise RuntimeError(f"Could not set tensor of type {source.spec.dtype.name} to a tensor of type "
                                f"{self.spec.dtype.name}" + said(source))
-        storage, kind, start = source.storage, source.spec, source.offset
+        storage, kind, start = source._storage, source.spec, source.offset
     else:
-        storage = getattr(source, "_untyped_storage", source)
-        storage, start = getattr(storage, "storage", storage), storage_offset
+        storage, start = getattr(source, "_storage", source), storage_offset
         if not isinstance(storage, Storage):
             raise TypeError(f"set_(): argument 'source' must be Tensor or Storage, not {type(source).__name__}")
+        held = getattr(source, "dtype", None)
+        if held is not None and held is not self.spec.dtype:
+            raise RuntimeError(f"Expected a Storage of type {self.spec.dtype.name} or an UntypedStorage, but got type "
+                               f"{held.cname} for argument 1 'storage'" + said(self))
         n = storage.nbytes // self.spec.dtype.itemsize - start
         kind = spec(self.spec.dtype, (n,), None, storage.device)
     if size is not None:
@@ -190,8 +193,8 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
                                f"itemsize {itemsize} requiring a storage size of {extent} are out of bounds for "
                                f"storage of size {storage.nbytes}" + said(self))
         kind = spec(kind.dtype, size, strides, kind.device)
-    self.storage.version += 1                    # what autograd has kept of it is gone
-    self.storage, self.spec, self.offset = storage, kind, start
+    self._storage.version += 1                    # what autograd has kept of it is gone
+    self._storage, self.spec, self.offset = storage, kind, start
     self._seen = storage.version
     if self._node is not None:
         self._node, self._nr = Refuse((), "NotImplemented", "derivative for set_ is not implemented"), 0
@@ -200,7 +203,7 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
 
 def is_set_to(self, tensor):
     """Whether both look at the same memory in the same way."""
-    return self.storage is tensor.storage and self.spec is tensor.spec and self.offset == tensor.offset
+    return self._storage is tensor._storage and self.spec is tensor.spec and self.offset == tensor.offset
 
 
 Tensor.resize_, Tensor.resize_as_, Tensor.set_, Tensor.is_set_to = resize_, resize_as_, set_, is_set_to

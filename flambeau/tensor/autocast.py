@@ -137,7 +137,7 @@ def _cast_one(tensor, target):
         return tensor.to(target)
     key = id(tensor), modes.grad
     found = region.casts.get(key)
-    version = tensor.storage.version
+    version = tensor._storage.version
     if found is None or found[1] != version or found[2].spec.dtype is not target:
         found = region.casts[key] = tensor, version, tensor.to(target)
     return found[2]

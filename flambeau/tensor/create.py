@@ -6,10 +6,11 @@ import numpy as np
 
 from ..autograd.modes import modes
 from ..base import dtypes
-from ..base.arguments import asked, fits
+from ..base.arguments import asked, beyond_64_bits, fits, options
+from ..base.dtypes import as_dtype
 from ..base.errors import here, warn
 from ..base.op import door
-from ..base.spec import META, Size, device, of_array, place, spec
+from ..base.spec import CPU, META, Size, device, of_array, place, spec
 from ..trace import value as values
 from ..trace.value import Storage, Value
 from .dispatch import wrap
@@ -25,15 +26,18 @@ def from_array(array, requires_grad=False, where=None):
     if not array.flags.c_contiguous:
         kind = spec(kind.dtype, kind.shape, tuple([step // kind.dtype.itemsize for step in array.strides]))
     if where is META:
-        kind = spec(kind.dtype, kind.shape, kind.strides, META)
+        kind = kind.on(META)
         out = wrap(Storage.of(None, kind.nbytes, META), kind)
     else:
+        if where is not None and where is not CPU:
+            kind = kind.on(where)
+            array = where.backend.from_host(array, kind)
         out = wrap(Storage.of(Value.of(array, kind), kind.nbytes, kind.device), kind)
         if values.watching is not None:
-            values.watching.made(out.storage.value)
+            values.watching.made(out._storage.value)
     out.site = here()
     if modes.inference:
-        out.storage.inference = True
+        out._storage.inference = True
     return asked(out, requires_grad)
 
 
@@ -85,7 +89,7 @@ def as_tensor(data, dtype=None, device=None):
     if found is None:
         return from_array(array_from(data, dtype), False, where)
     if dtype is None or dtype.np == found.dtype:
-        return shared(found) if where is not META else from_array(copy_of(found), False, where)
+        return shared(found) if where is CPU else from_array(copy_of(found), False, where)
     return shared(found).to(device=where, dtype=dtype)
 
 
@@ -100,6 +104,10 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=None):
     wanted, where = dtypes.given(dtype), place(device) if device is not None else None
     if isinstance(obj, Tensor):
         found = obj
+    elif isinstance(cell := getattr(obj, "_storage", None), Storage):
+        kind = getattr(obj, "dtype", None) or wanted or dtypes.int64
+        found = wrap(cell, spec(kind, (cell.nbytes // kind.itemsize,), None, cell.device))
+        found.site = here()
     else:
         array = outside(obj)
         if array is not None:
@@ -130,9 +138,23 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=None):
 
 def from_file(filename, shared=None, size=0, *, dtype=None, layout=None, device=None, pin_memory=False,
               requires_grad=False):
-    """A tensor over a memory-mapped file: not here; NumPy's memmap does the same."""
-    raise NotImplementedError("from_file is not in Flambeau: use torch.from_numpy(numpy.memmap(filename, dtype, 'r+', "
-                              "shape=(size,)))")
+    """A tensor of `size` elements over a file, read as they are looked at. `shared`: what is written goes to the file.
+
+    >>> import numpy, os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "numbers")
+    >>> numpy.arange(3.0).tofile(path)
+    >>> torch.from_file(path, size=3, dtype=torch.float64)
+    tensor([0., 1., 2.], dtype=torch.float64)
+    """
+    from .storage import UntypedStorage
+    kind, where = options(dtype, dtypes.get_default_dtype(), device, layout, pin_memory)
+    if where is META:
+        raise NotImplementedError("from_file on the meta device: a file has contents; use torch.empty(size, "
+                                  "device='meta')")
+    held = UntypedStorage.from_file(filename, bool(shared), size * kind.itemsize)
+    out = wrap(held._storage, spec(kind, (size,)))
+    out.site = here()
+    return asked(out, requires_grad)
 
 
 # --- data to arrays --------------------------------------------------
@@ -201,7 +223,7 @@ def converted(array, dtype):
             array = array.astype(np.int64)
         if dtype.itemsize == 2 and dtype.category == 2 and array.dtype.itemsize > 4:
             array = array.astype(np.float32)              # to a half type by way of float32, as PyTorch does
-        return np.array(array, dtype.np, order="K")
+        return as_dtype(array, dtype) if dtype.family else np.array(array, dtype.np, order="K")
 
 
 def is_sequence(thing):
@@ -301,7 +323,16 @@ def elements(flat, dtype):
     if dtype.is_floating_point:
         with np.errstate(over="ignore"):
             made = np.array(flat, np.float64)
-            return (made.astype(np.float32) if dtype.itemsize == 2 else made).astype(dtype.np)
+            return as_dtype(made.astype(np.float32) if dtype.itemsize <= 2 else made, dtype)
+    if dtype is dtypes.uint64:
+        for n in flat:
+            if type(n) is float:
+                raise TypeError(f"an integer is required for {dtype}, not {n!r}")
+            if n < 0:
+                raise OverflowError(f"can't convert negative int to unsigned: {n}")
+            if n >= 1 << 64:
+                beyond_64_bits(n)
+        return np.array(flat, np.uint64)
     try:
         made = np.array(flat, np.int64)
     except (OverflowError, ValueError):                   # find the number that does not go in, and say so
@@ -328,7 +359,6 @@ def elements(flat, dtype):
 
 def legacy(dtype, args, kwargs, what="new"):
     """What `Tensor(2, 3)`, `Tensor([…])`, `FloatTensor(…)`, `tensor.new(…)` make. A dtype of None is free."""
-    from .storage import UntypedStorage
     where = kwargs.pop("device", None)
     if where is not None and (where if isinstance(where, device) else device(where)).type != "cpu":
         raise RuntimeError(f"legacy constructor expects device type: cpu but device type: {where} was passed; use "
@@ -344,8 +374,11 @@ def legacy(dtype, args, kwargs, what="new"):
     if len(args) > 1 or isinstance(data, Size) or (isinstance(data, int) and not isinstance(data, bool)) \
             or isinstance(data, np.integer):
         return _empty(data if isinstance(data, Size) and len(args) < 2 else args, kind)
-    if isinstance(data, UntypedStorage):
-        cell = data.storage
+    cell = getattr(data, "_storage", None)
+    if cell is not None and not isinstance(data, Tensor):            # a storage, typed or untyped
+        held = getattr(data, "dtype", None) or kind
+        if held is not kind:
+            raise TypeError(f"expected a storage of {kind}, got one of {held}: use storage.untyped()")
         out = wrap(cell, spec(kind, (cell.nbytes // kind.itemsize,), None, cell.device))
         out.site = here()
         return out
@@ -396,7 +429,7 @@ class LegacyType(type):
 LEGACY = {f"{d.cname}Tensor": LegacyType(f"{d.cname}Tensor", (), {
     "dtype": d, "is_cuda": False, "is_sparse": False, "__module__": "torch",
     "__doc__": f"Makes {d.name} tensors: sizes give uninitialised ones, a sequence its elements."})
-    for d in dtypes.ALL if not d.is_complex}
+    for d in dtypes.COMMON if not d.is_complex}
 
 
 def new(self, *args, **kwargs):

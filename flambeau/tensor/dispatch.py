@@ -11,14 +11,13 @@ import numpy as np
 from ..autograd.forward_ad import propagate
 from ..autograd.modes import modes
 from ..autograd.node import NUMBER, TENSOR, OpNode, Plan, _count, edge_of, keep, refresh, requires
-from ..backends.backend import execute
 from ..backends.memory import explained as out_of_memory
-from ..base import dtypes, shapes
-from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits, fitted_places, fitting
+from ..base import dtypes, few, shapes
+from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits, fitted_places, fitting, rounded_places
 from ..base.errors import here
 from ..base.locks import new_lock
 from ..base.op import NUMBERS, Entry, check_devices, door, known
-from ..base.spec import META, Spec, device, forget_unused, of_array, spec
+from ..base.spec import CPU, META, Spec, device, forget_unused, of_array, spec
 from ..trace.record import _local, current
 from ..trace.value import Storage, Value
 from .autocast import arguments, aside, listed
@@ -50,7 +49,7 @@ dtypes.on_default_change.append(forget)
 def wrap(storage, kind, offset=0):
     """A tensor that looks at `storage`."""
     tensor = _new(Tensor)
-    tensor.storage = storage
+    tensor._storage = storage
     tensor.spec = kind
     tensor.offset = offset
     tensor._node = tensor._base = tensor._cut = None
@@ -135,7 +134,12 @@ def seen(op, facts, args, kwargs):
                 key.append(a)
             elif c is int and not LEAST_INT <= a <= MOST_INT:
                 beyond_64_bits(a)
-        elif c in _plain_types or c is tuple and not facts.lists:
+        elif c in _plain_types:
+            key.append(a)
+        elif c is tuple and not facts.lists:
+            for b in a:
+                if b.__class__ is not int:        # (1,) equals (True,) and (1.0,): `dispatch` keeps them apart
+                    return UNSEEN
             key.append(a)
         else:
             return UNSEEN
@@ -185,9 +189,11 @@ def dispatch(op, args, given=None, binder=None):
             else:
                 key.append(a)
                 key.append(c)
-        elif c is tuple or c is list or isinstance(a, tuple):
+        elif c is tuple or c is list or isinstance(a, (tuple, list)):
             a = args[at] if c is tuple else tuple(a)
             if op.lists and any(isinstance(b, Tensor) for b in a):
+                if c is not tuple and c is not list:      # a named tuple, or a list with a name of its own
+                    args = (*args[:at], a, *args[at + 1:])
                 for i, b in enumerate(a):
                     if b is not None:
                         if not isinstance(b, Tensor):
@@ -199,6 +205,10 @@ def dispatch(op, args, given=None, binder=None):
                 if c is not tuple:
                     args = (*args[:at], a, *args[at + 1:])
                 key.append(a)
+                for b in a:
+                    if b.__class__ is not int:
+                        key.append(_classes(a))
+                        break
         else:
             if isinstance(a, np.generic):                 # a NumPy scalar counts as the Python number it holds
                 return dispatch(op, (*args[:at], a.item(), *args[at + 1:]))
@@ -223,6 +233,11 @@ def dispatch(op, args, given=None, binder=None):
     if entry.quick:
         return record_one(entry, args, inputs, params, 5)
     return record(entry, op, args, inputs, params, 5)
+
+
+def _classes(a):
+    """The classes of what is in a tuple, by which it is kept apart from others that are equal to it."""
+    return tuple([_classes(b) if b.__class__ in (tuple, list) else b.__class__ for b in a])
 
 
 def check_fits(entry, args):
@@ -294,7 +309,7 @@ def record_one(entry, args, inputs, params, inside):
     storage.exported = storage.inference = False
     storage.print_at = None
     tensor = _new(Tensor)
-    tensor.storage = storage
+    tensor._storage = storage
     tensor.spec = kind
     tensor.offset = 0
     tensor._node = tensor._base = tensor._cut = None
@@ -306,7 +321,7 @@ def record_one(entry, args, inputs, params, inside):
             wanted |= bit
         elif t._cut is not None:
             cut = t._cut
-        if t.storage.exported:
+        if t._storage.exported:
             _run_if_exported(inputs)
         bit += bit
     if trace.special:
@@ -324,7 +339,7 @@ def record_one(entry, args, inputs, params, inside):
 def _run_if_exported(inputs):
     """Run at the call what reads memory that the outside can write; see Note [Exported storages] in value.py."""
     for t in inputs:
-        if t.storage.exported and t.storage.still_exported():
+        if t._storage.exported and t._storage.still_exported():
             current().run()
             return
 
@@ -397,7 +412,7 @@ def _entry(op, args, key):
     entry.simple = not param_at and not op.kwonly and not any(t.__class__ is tuple for t in template)
     entry.wrap = None
     entry.quick = False
-    entry.deltas = entry.look = entry.fits = None
+    entry.deltas = entry.look = entry.fits = entry.rounded = None
     entry.plans = {}
     try:
         op.check_flags(args)
@@ -405,6 +420,7 @@ def _entry(op, args, key):
             return _view_entry(op, entry, seen, key)
         entry.device = check_devices(kinds, not op.pointwise)
         out, casts, common = op.infer(tuple(seen))
+        few.check(op, tuple(seen), kinds, out, common)
     except Exception as error:
         if getattr(error, "refusal", False):
             raise explained(error, op, args) from None
@@ -416,6 +432,7 @@ def _entry(op, args, key):
         if all(o.__class__ is Spec for o in declared) else None
     if entry.outs is not None and kinds == []:
         entry.device = entry.outs[0].device
+    entry.rounded = rounded_places(op, seen, template, common)
     if casts is not None:
         casts = tuple(c if c != k.dtype.np else k.dtype.np for c, k in zip(casts, kinds, strict=True))
         if all(c is k.dtype.np for c, k in zip(casts, kinds, strict=True)):
@@ -427,6 +444,8 @@ def _entry(op, args, key):
     if common is not None and common.category == 1:
         entry.wrap = common.np
     entry.nbytes = sum(s.nbytes for s in entry.outs) if entry.outs is not None else 0
+    entry.compiles = entry.device is not META and entry.device.backend.compiles \
+        and all(s.device is entry.device for s in (*kinds, *(entry.outs or ())))
     entry.quick = not entry.many and entry.outs is not None and entry.device is not META and not op.eager \
         and op.verify is None
     return _remembered(key, entry)
@@ -472,12 +491,12 @@ def _view_entry(op, entry, seen, key):
 def view_one(entry, args, source, moved, inside):
     """The common case of `_view`, short: one view, of the same dtype, of an operation with a gradient."""
     trace = _local.trace
-    storage = source.storage
+    storage = source._storage
     if trace.special or storage.inference:
         return _view(entry, entry.op, args, source, moved, inside + 1)
     base = source._base
     tensor = _new(Tensor)
-    tensor.storage = storage
+    tensor._storage = storage
     tensor.spec, delta = entry.look
     tensor.offset = source.offset + delta + moved
     tensor._node = tensor._cut = None
@@ -510,7 +529,7 @@ def view_one(entry, args, source, moved, inside):
 def _view(entry, op, args, source, moved, inside):
     """Views of `source`: same storage, no instruction. They start `moved` elements after where the entry says."""
     site = _local.trace.site or here(inside)
-    storage = source.storage
+    storage = source._storage
     itemsize = source.spec.dtype.itemsize
     outs = []
     for kind, delta in zip(entry.outs, entry.deltas, strict=True):
@@ -541,10 +560,10 @@ def _view(entry, op, args, source, moved, inside):
 
 def _run_now(entry, op, args, inputs, params):
     """Run an operation at the call: its result's shape, or its refusal, depends on the data."""
-    arrays = [t.storage.value.ready().look(t.spec, t.offset) for t in inputs]
+    arrays = [t._storage.value.ready().look(t.spec, t.offset) for t in inputs]
     try:
         with np.errstate(all="ignore"):
-            made = execute(entry, arrays, params)
+            made = entry.device.backend.execute(entry, arrays, params)
     except MemoryError as error:
         error.entry = entry
         raise out_of_memory(error) from None
@@ -554,7 +573,7 @@ def _run_now(entry, op, args, inputs, params):
         raise
     storages = []
     for i, array in enumerate(made):
-        kind = entry.outs[i] if entry.outs is not None else of_array(array, laid=True)
+        kind = entry.outs[i] if entry.outs is not None else of_array(array, True, entry.device)
         storages.append(Storage.of(Value.of(array, kind), kind.nbytes, kind.device))
     return storages
 
@@ -587,10 +606,11 @@ def _verify(op, args):
 
 
 def array_of(tensor):
-    """The tensor's contents as an array to read, run if pending. Not to be written or handed out."""
+    """The tensor's contents as a NumPy array to read, run if pending. Not to be written or handed out."""
     if tensor.spec.device is META:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!" + said(tensor))
-    return tensor.storage.value.ready().look(tensor.spec, tensor.offset)
+    found = tensor._storage.value.ready().look(tensor.spec, tensor.offset)
+    return found if tensor.spec.device is CPU else tensor.spec.device.backend.to_host(found)
 
 
 # --- autograd beside the call ---------------------------------------------------------------------------------------
@@ -608,8 +628,8 @@ def _attach(op, entry, args, inputs, outs, site):
     if modes.inference:
         cut = any(requires(t) for t in inputs)
         for out in outs:
-            if not any(out.storage is t.storage for t in inputs):          # a view is what it looks at
-                out.storage.inference = True
+            if not any(out._storage is t._storage for t in inputs):          # a view is what it looks at
+                out._storage.inference = True
             if cut:
                 out._cut = ("torch.inference_mode()", site)
         return
@@ -674,7 +694,7 @@ def _remember(entry, args, inputs, outs, site, wanted, special):
     node.seq = next(_count)
     if len(outs) == 1:
         out = outs[0]
-        storage = out.storage
+        storage = out._storage
         if plan.keep_out:
             if special or storage.exported:
                 kept.append(keep(out, True))
@@ -700,7 +720,7 @@ def _remember(entry, args, inputs, outs, site, wanted, special):
 
 def _kept(tensor, special):
     """An argument of an operation as its node keeps it; see Note [What is kept] in node.py."""
-    storage = tensor.storage
+    storage = tensor._storage
     if storage.inference:
         _no_inference(tensor)
     if special or storage.exported or tensor.__class__ is not Tensor and tensor.__class__ not in _tensor_types:
@@ -712,7 +732,7 @@ def _kept(tensor, special):
 
 
 def _no_inference(tensor):
-    if tensor.storage.inference:
+    if tensor._storage.inference:
         raise RuntimeError("Inference tensors cannot be saved for backward. Please do not use Tensors created in "
                            "inference mode in computation tracked by autograd. To work around this, you can make a "
                            "clone to get a normal tensor and use it in autograd, or use `torch.no_grad()` instead of "
@@ -770,7 +790,7 @@ def _ruled(op, facts, args, kwargs):
     outs = list(made) if many else [made]
     for i, out in enumerate(outs):
         if out._base is not None or any(out is t for t in inputs):   # a result is a tensor of its own
-            outs[i] = out = wrap(out.storage, out.spec, out.offset)
+            outs[i] = out = wrap(out._storage, out.spec, out.offset)
         out.site = site
         out._cut = None
         out._node = None

@@ -1,12 +1,11 @@
 """DLPack both ways: tensors of other libraries as ours and ours as theirs, over the same memory.
 
-NumPy makes and reads the capsules. Two things it does not do are done here: bfloat16, which it does not know,
-travels as uint16 with the type code in the capsule changed; and a capsule of the old, unversioned form, which NumPy
-takes for read-only, is made writeable again, since the form could not have said so.
+NumPy makes and reads the capsules. Two things it does not do are done here: bfloat16 and the 8-bit floats, which it
+does not know, travel as uint16 and uint8 with the type code in the capsule changed; and a capsule of the old,
+unversioned form, which NumPy takes for read-only, is made writeable again, since the form could not have said so.
 """
 import ctypes
 
-import ml_dtypes
 import numpy as np
 
 from ..autograd.node import requires
@@ -18,7 +17,10 @@ from .tensor import Tensor
 PUBLIC = ("from_dlpack",)
 
 CPU_DEVICE = (1, 0)           # kDLCPU
-UINT, BFLOAT = 1, 4           # type codes
+UINT = 1                      # type codes
+FOREIGN = {dtypes.bfloat16: 4, dtypes.float8_e4m3fn: 10, dtypes.float8_e4m3fnuz: 11, dtypes.float8_e5m2: 12,
+           dtypes.float8_e5m2fnuz: 13, dtypes.float8_e8m0fnu: 14}
+BY_CODE = {(code, 8 * dtype.itemsize): dtype for dtype, code in FOREIGN.items()}
 
 
 class DLTensor(ctypes.Structure):
@@ -91,10 +93,12 @@ def dlpack(self, *, stream=None, max_version=None, dl_device=None, copy=None):
         raise BufferError(f"the tensor is on the CPU, and there is no device {tuple(dl_device)} to copy it to")
     source = self.clone() if copy else self
     array = exported(source)
-    half = source.spec.dtype is dtypes.bfloat16
-    capsule = (array.view(np.uint16) if half else array).__dlpack__(max_version=max_version)
-    if half:
-        opened(capsule).code = BFLOAT
+    dtype = source.spec.dtype
+    if dtype in FOREIGN:
+        array = array.view(f"u{dtype.itemsize}")
+    capsule = array.__dlpack__(max_version=max_version)
+    if dtype in FOREIGN:
+        opened(capsule).code = FOREIGN[dtype]
     return capsule
 
 
@@ -148,14 +152,14 @@ def array_over(thing):
                            "none")
     versioned = _name_of(capsule) == b"dltensor_versioned"
     inside = opened(capsule)
-    half = inside.code == BFLOAT and inside.bits == 16
-    if half:
+    foreign = BY_CODE.get((inside.code, inside.bits))
+    if foreign is not None:
         inside.code = UINT
     array = np.from_dlpack(Carrier(capsule))
     if not versioned:
         array = np.asarray(Writeable(array))
-    if half:
-        array = array.view(ml_dtypes.bfloat16)
+    if foreign is not None:
+        array = array.view(foreign.np)
     check_array(array)
     return array
 

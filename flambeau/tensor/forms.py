@@ -26,7 +26,8 @@ from .write import inplace
 MODULES = ("create", "convert", "arith", "math", "compare", "reduce", "order", "shape", "arrange", "index",
            "mask", "scatter", "search", "embedding", "matmul", "einsum", "solve", "factor", "linalg",
            "distance", "conv", "pool", "maxpool", "fractional", "pad", "resample", "activation", "attention", "norm",
-           "recurrence", "recurrent", "packing", "weights", "loss", "linear_loss", "special", "sampling")
+           "recurrence", "recurrent", "packing", "weights", "loss", "linear_loss", "special", "sampling",
+           "fft", "window")
 
 namespace: dict = {"": {}, "nn.functional": {}, "linalg": {}, "special": {}}
 declared: dict = {}           # class name → operation
@@ -154,6 +155,18 @@ def unary(op):
     return lambda self: call(op, (self,), {}, None if self.__class__ is Tensor else spelled(op, op))
 
 
+def inverted(op):
+    """The operator `~`, which refuses floats in other words than the function does."""
+    plain = unary(op)
+
+    def form(self):
+        if self.spec.dtype.category > 1:
+            raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors, and this one "
+                            f"is {self.spec}")
+        return plain(self)
+    return form
+
+
 def augmented(op, name):
     """The operator that writes into its left operand."""
     def form(self, other):
@@ -227,14 +240,15 @@ def attach_all():
         setattr(Tensor, f"__{name}__", operator(op, f"__{name}__", False))
         reflected = declared.get(REFLECTED.get(name))
         setattr(Tensor, f"__r{name}__", operator(reflected or op, f"__r{name}__", reflected is None))
-        setattr(Tensor, f"__i{name}__", augmented(op, f"__i{name}__"))
+        if "inplace" in op.forms.split():         # else `x @= y` gives `x` another tensor, as Python has it
+            setattr(Tensor, f"__i{name}__", augmented(op, f"__i{name}__"))
     for name, target in COMPARE.items():
         if target not in top: continue
         setattr(Tensor, f"__{name}__", operator(top[target], f"__{name}__", False))
     for name, target in UNARY.items():
         op = top.get(target)
         if op is None: continue
-        setattr(Tensor, f"__{name}__", unary(op))
+        setattr(Tensor, f"__{name}__", inverted(op) if name == "invert" else unary(op))
     for name in ("ones_like", "zeros_like", "stack", "_full", "_sum_dim", "_view"):      # for the layers below
         setattr(door, name.removeprefix("_"), declared.get(name))
     door.page = page

@@ -73,14 +73,14 @@ def delitem(self, index):
 def row(source, number):
     """`at` of the first dimension, short, for the common case of data: no view, and no history."""
     found = _rows.get(source.spec)
-    trace, storage = _local.trace, source.storage
+    trace, storage = _local.trace, source._storage
     if found is None or trace.special or storage.inference or source._node is not None or source._requires_grad \
             or source._cut is not None or source._data_version is not None or not 0 <= number < found[1]:
         made = at(source, 0, number, 0)
         _rows[source.spec] = (made.spec, source.spec.shape[0], source.spec.strides[0])
         return made
     tensor = _new(Tensor)
-    tensor.storage = storage
+    tensor._storage = storage
     tensor.spec = found[0]
     tensor.offset = source.offset + number * found[2]
     tensor._node = tensor._cut = None
@@ -316,7 +316,7 @@ def fitted(value, part):
 
 def noted(view):
     """Let messages about the last write to `view` say what the user wrote, not how it was done."""
-    storage = view.storage
+    storage = view._storage
     if storage.writer is not None:
         storage.writer = (storage.writer[0], "an item assignment")
 

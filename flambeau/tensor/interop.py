@@ -5,10 +5,11 @@ the call. A read-only array makes a read-only tensor, and every write to it is r
 """
 import numpy as np
 
+from ..autograd.modes import modes
 from ..autograd.node import requires
 from ..base import dtypes, shapes
 from ..base.errors import here, line_of, name_of, user_frame
-from ..base.spec import META, spec
+from ..base.spec import CPU, META, spec
 from ..trace.record import run_all
 from ..trace.value import Storage, Value
 from .dispatch import wrap
@@ -127,13 +128,16 @@ def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
 
 
 def numpy(self, *, force=False):
-    """The tensor as a NumPy array over the same memory; `force` also takes one that requires grad."""
-    if self.spec.device is META:
-        if force:
+    """The tensor as a NumPy array over the same memory; with `force`, or where no graph is recorded, also of one that
+    requires grad."""
+    if self.spec.device is not CPU:
+        if not force:
+            raise TypeError(f"can't convert {self.spec.device} device type tensor to numpy. Use Tensor.cpu() to copy "
+                            "the tensor to host memory first." + who(self))
+        if self.spec.device is META:
             raise NotImplementedError("Cannot copy out of meta tensor; no data!" + who(self))
-        raise TypeError("can't convert meta device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
-                        "memory first." + who(self))
-    if requires(self) and not force:
+        return exported(self.detach().cpu())
+    if not force and modes.grad and requires(self):
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
                            + who(self))
     return exported(self)
@@ -141,7 +145,7 @@ def numpy(self, *, force=False):
 
 def exported(tensor):
     """An array over the tensor's memory, to hand out."""
-    storage = tensor.storage
+    storage = tensor._storage
     if not storage.exported:
         run_all()                        # what was recorded before must not see what will be written to the array
     return storage.export(tensor.spec, tensor.offset)

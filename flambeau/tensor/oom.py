@@ -1,4 +1,4 @@
-"""Who holds the memory: tensors by the line that made them, said when there is no room for another."""
+"""What is said when a result cannot be computed: the lines that recorded it, and for want of memory, who holds that."""
 import gc
 import itertools
 from collections import namedtuple
@@ -7,8 +7,10 @@ from ..autograd.node import Kept, Node
 from ..backends import memory
 from ..backends.memory import words
 from ..base.errors import line_of
+from ..trace import record
 from ..trace.value import Storage, Value
 from .messages import called_as
+from .own import fields
 from .tensor import Tensor
 
 Line = namedtuple("Line", "line nbytes count largest")
@@ -42,7 +44,7 @@ def _holders():
     seen = set()
     # The oldest that looks at the whole of a storage stands for it.
     for tensor in sorted(tensors, key=lambda t: (t._base is not None, -t.spec.nbytes)):
-        yield from _once(seen, tensor.storage.value, line_of(tensor.site), tensor.spec)
+        yield from _once(seen, tensor._storage.value, line_of(tensor.site), tensor.spec)
     for node in nodes:
         for storage in _kept(node):
             yield from _once(seen, storage.value, f"{line_of(node.site)} (for backward)")
@@ -62,7 +64,7 @@ def _alive():
             wanted[kind] = next((found[base] for base in found if issubclass(kind, base)), None)
         if wanted[kind] is not None:
             wanted[kind].append(thing)
-    return [t for t in found[Tensor] if "storage" in vars(t)], found[Node], found[Storage], found[Value]
+    return [t for t in found[Tensor] if "_storage" in fields(t)], found[Node], found[Storage], found[Value]
 
 
 def _once(seen, value, line, kind=None):
@@ -94,18 +96,34 @@ def _purpose(error, asked):
     """For which result the memory was to be, where that was recorded, and what was looked at."""
     entry = error.entry
     kinds = (error.spec,) if error.spec is not None else entry.outs if entry is not None and entry.outs else ()
-    tensors = [t for t in _alive()[0] if t.storage.value is not None]
+    tensors = [t for t in _alive()[0] if t._storage.value is not None]
     text = ""
     if kinds:
         op = f"{called_as(entry.op)}() giving " if entry is not None and hasattr(entry.op, "called") else ""
         text = f"\n  It was for {op}{', '.join(map(str, kinds))}"
         made = {line_of(t.site) for t in tensors
-                if t.storage.value.trace is not None and t.spec in kinds and t._base is None}
+                if t._storage.value.trace is not None and t.spec in kinds and t._base is None}
         text += f", recorded at {' or '.join(sorted(made))}." if made else "."
     for tensor in tensors:
-        if asked is not None and tensor.storage.value is asked and tensor.spec not in kinds:
+        if asked is not None and tensor._storage.value is asked and tensor.spec not in kinds:
             return f"{text}\n  It was needed for {tensor.spec}, recorded at {line_of(tensor.site)}."
     return text
 
 
+def where(failure, asked):
+    """The operation that failed and the line that recorded it, and what it was needed for."""
+    made, needed = set(), []
+    for tensor in _alive()[0]:
+        value = tensor._storage.value
+        if any(value is out for out in failure.outs):
+            made.add(line_of(tensor.site))
+        elif value is asked:
+            needed.append(tensor)
+    op = called_as(failure.entry.op) if hasattr(failure.entry.op, "called") else failure.entry.op.__name__
+    text = f"in {op}() giving {', '.join(map(str, failure.entry.outs))}"
+    text += f", recorded at {' or '.join(sorted(made))}" if made else ""
+    return text + "".join(f", needed for {t.spec}, recorded at {line_of(t.site)}" for t in needed[:1])
+
+
 memory.on_failure.append(explain)
+record.notes.append(where)

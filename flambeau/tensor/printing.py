@@ -164,7 +164,8 @@ def cells(array, dtype_name):
         signed = [text if text[0] in "+-" else "+" + text for text in map(str.lstrip, imags)]
         return [f"{real}{imag}j" for real, imag in zip(reals, signed)], real_width + imag_width + 1
     if dtype_name.startswith(("float", "bfloat")):
-        return float_cells(widen(flat, np.float64))
+        # PyTorch leaves out zeros by comparing in the dtype itself, and this one's zero is its smallest number.
+        return float_cells(widen(flat, np.float64), zero=2.0**-127 if dtype_name == "float8_e8m0fnu" else 0)
     texts = [str(value) for value in flat.tolist()]
     return justify(texts, texts)
 
@@ -175,9 +176,9 @@ def widen(values, dtype):
         return values.astype(dtype)
 
 
-def float_cells(values):
+def float_cells(values, zero=0):
     """The float64 `values` as text in the one notation that suits them all, and the columns for one."""
-    telling = values[np.isfinite(values) & (values != 0)]   # the others read well in any notation
+    telling = values[np.isfinite(values) & (values != zero)]    # the others read well in any notation
     if wants_exponent(telling):
         spec, point = f".{OPTIONS['precision']}e", ""
     elif (telling == np.ceil(telling)).all():

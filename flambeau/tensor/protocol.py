@@ -8,18 +8,13 @@ from ..autograd.modes import modes
 from ..autograd.node import requires
 from ..base import dtypes
 from ..base.errors import here, warn
-from ..base.spec import META, spec as make_spec
+from ..base.spec import CPU, META, place, spec as make_spec
 from ..trace.value import Storage, Value
 from .dispatch import array_of, wrap
 from .interop import who
 from .printing import PLAIN, format_tensor, format_with_spec, kept_positions
 from .tensor import Tensor
 from .write import before_write, put
-
-# Attributes that are ours; whatever else stands in a tensor's __dict__ is the user's own and travels with it.
-OURS = {"storage", "spec", "offset", "site", *(name for name in vars(Tensor) if name.startswith("_")
-                                               and not name.startswith("__"))}
-
 
 # --- numbers --------------------------------------------------
 
@@ -33,13 +28,13 @@ def item(self):
     if kind.device is META:
         raise RuntimeError("Tensor.item() cannot be called on meta tensors" + who(self))
     found = array_of(self).item()
-    return float(found) if kind.dtype is dtypes.bfloat16 else found
+    return float(found) if kind.dtype.foreign else found
 
 
 def tolist(self):
     """The elements as nested lists of Python numbers; the number itself for a zero-dimensional tensor."""
     array = array_of(self)
-    return (array.astype(np.float32) if self.spec.dtype is dtypes.bfloat16 else array).tolist()
+    return (array.astype(np.float32) if self.spec.dtype.foreign else array).tolist()
 
 
 def scalar(self):
@@ -148,7 +143,11 @@ def rebuild_cell(memory, nbytes, device):
         return Storage.of(None, nbytes, device)
     if not memory.flags.writeable:                         # the pickle handed out a buffer that is not ours to write
         memory = memory.copy()
-    return Storage.of(Value.of(memory, make_spec(dtypes.uint8, (memory.size,))), nbytes, device)
+    value = Value.of_bytes(memory)
+    if device is not CPU:
+        kind = value.spec.on(place(device))
+        value = Value.of(kind.device.backend.from_host(memory, kind), kind)
+    return Storage.of(value, nbytes, device)
 
 
 def reduce_cell(cell):
@@ -171,20 +170,15 @@ def rebuild(cls, cell, dtype, shape, strides, offset, device, requires_grad, sta
     return made
 
 
-def own_state(self):
-    """What the user hung on the tensor."""
-    return {name: held for name, held in vars(self).items() if name not in OURS}
-
-
 def reduce(self, protocol):
     """How to pickle: the storage by itself, so that tensors that share it still do afterwards."""
     if self._leaf_hooks or self._post_hooks:
         warn("backward hooks of a tensor are not pickled")
     kind, cls = self.spec, type(self)
-    state = own_state(self)
+    state = dict(vars(self))                      # what the user hung on it travels with it
     if hasattr(cls, "__getstate__") and cls.__getstate__ is not object.__getstate__:
         state = self.__getstate__()
-    return rebuild, (cls, self.storage, kind.dtype, tuple(kind.shape), kind.strides, self.offset, kind.device,
+    return rebuild, (cls, self._storage, kind.dtype, tuple(kind.shape), kind.strides, self.offset, kind.device,
                      requires(self), state)
 
 
@@ -200,12 +194,11 @@ def deep(self, memo):
     found = memo.get(id(self))
     if found is not None:
         return found
-    cell = memo.get(id(self.storage))
+    cell = memo.get(id(self._storage))
     if cell is None:
-        old, value = self.storage, None
+        old, value = self._storage, None
         if old.value is not None:
-            memory = old.value.ready().memory.copy()
-            value = Value.of(memory, make_spec(dtypes.uint8, (memory.size,)))
+            value = Value.of_bytes(old.value.ready().memory.copy(), old.device)
         cell = Storage.of(value, old.nbytes, old.device)
         memo[id(old)] = cell
         memo.setdefault(id(memo), []).append(old)          # as copy does: what is known by its id must stay alive
@@ -216,8 +209,7 @@ def deep(self, memo):
     memo[id(self)] = made
     if self._grad is not None:
         made._grad = deepcopy(self._grad, memo)
-    for name, held in own_state(self).items():
-        vars(made)[name] = deepcopy(held, memo)
+    vars(made).update((name, deepcopy(held, memo)) for name, held in vars(self).items())
     return made
 
 

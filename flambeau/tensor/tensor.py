@@ -14,6 +14,7 @@ from ..base.names import words
 from ..base.spec import META
 from ..trace import value as values
 from ..trace.record import run_all
+from .own import OURS, TensorBase, attributes, replace_attributes
 
 
 class TensorType(type):
@@ -37,8 +38,10 @@ class TensorType(type):
         return signature(MethodType(cls.__new__, cls))
 
 
-class Tensor(metaclass=TensorType):
+class Tensor(TensorBase, metaclass=TensorType):
     """A multi-dimensional array of one dtype that can be differentiated."""
+
+    __dict__ = property(attributes, replace_attributes)      # type: ignore[assignment]
 
     # What most tensors never set stays on the class.
     site = None               # the line that made it
@@ -188,6 +191,7 @@ class Tensor(metaclass=TensorType):
 
     is_sparse = is_quantized = is_nested = is_mkldnn = is_xla = is_xpu = is_ipu = is_vulkan = False
     names = property(lambda self: (None,) * self.spec.ndim)
+    _cdata = property(id)     # an integer that no other living tensor has; pyro asks whether a parameter was replaced
 
     def get_device(self):
         """The index of the device; -1 on the CPU."""
@@ -195,29 +199,29 @@ class Tensor(metaclass=TensorType):
 
     @property
     def _version(self):
-        if self.storage.inference:
+        if self._storage.inference:
             raise RuntimeError("Inference tensors do not track version counter.")
         if self._data_version is not None:
             return self._data_version.count
-        version = self.storage.version if values.watching is None else values.watching.version(self.storage)
-        return version - self.storage.hidden if self.storage.hidden else version
+        version = self._storage.version if values.watching is None else values.watching.version(self._storage)
+        return version - self._storage.hidden if self._storage.hidden else version
 
     def _is_view(self):
         return self._base is not None
 
     def is_inference(self):
         """Whether the tensor was made in inference mode."""
-        return self.storage.inference
+        return self._storage.inference
 
     def data_ptr(self):
         """The address of the first element. The memory stays where it is while the storage lives."""
         if self.spec.device is META or self.spec.numel == 0:
             return 0
-        storage = self.storage
+        storage = self._storage
         if not storage.exported:
             run_all()                    # whoever has the address may write; what was recorded before must not see it
         storage.pin()
-        return storage.value.memory.ctypes.data + self.offset * self.spec.dtype.itemsize
+        return storage.device.backend.address(storage.value.memory) + self.offset * self.spec.dtype.itemsize
 
     def __len__(self):
         if self.spec.ndim == 0:
@@ -244,7 +248,7 @@ class Tensor(metaclass=TensorType):
             if self.spec.dtype.category < 2:
                 raise RuntimeError("only Tensors of floating point dtype can require gradients (and of complex "
                                    "dtype)" + _who(self))
-            if self.storage.inference and not modes.inference:
+            if self._storage.inference and not modes.inference:
                 raise RuntimeError("Setting requires_grad=True on inference tensor outside InferenceMode is not "
                                    "allowed.")
             if self._node is None:
@@ -268,7 +272,7 @@ class Tensor(metaclass=TensorType):
     @property
     def grad_fn(self):
         """The autograd node it came from; None for a leaf."""
-        if self._base is not None and self._seen != self.storage.version:
+        if self._base is not None and self._seen != self._storage.version:
             refresh(self)
         return self._node.shown() if self._node is not None else None
 
@@ -406,8 +410,8 @@ class Tensor(metaclass=TensorType):
         if self._requires_grad and other.spec.dtype.category < 2:
             raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype, "
                                f"and this is {other.spec.dtype}")
-        self.storage, self.spec, self.offset = other.storage, other.spec, other.offset
-        self._seen = other.storage.version
+        self._storage, self.spec, self.offset = other._storage, other.spec, other.offset
+        self._seen = other._storage.version
         if self._data_version is not None:
             self._data_version = None
 
@@ -419,10 +423,14 @@ class Tensor(metaclass=TensorType):
         return made
 
 
+OURS.update(("_storage", "spec", "offset", "site"), (name for name in vars(Tensor) if name.startswith("_")
+                                                     and not name.startswith("__")))
+
+
 def _look(tensor):
     """A plain tensor over the same memory, without history."""
     out = object.__new__(Tensor)
-    out.storage, out.spec, out.offset = tensor.storage, tensor.spec, tensor.offset
+    out._storage, out.spec, out.offset = tensor._storage, tensor.spec, tensor.offset
     out.site = here()
     if tensor._data_version is not None:
         out._data_version = tensor._data_version

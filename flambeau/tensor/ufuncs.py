@@ -150,7 +150,7 @@ def by_numpy(ufunc, method, inputs, kwargs):
     if method == "at" and isinstance(inputs[0], Tensor):   # the one method that writes into its operand
         before_write(inputs[0], f"numpy.{ufunc.__name__}.at")
         arrays[0] = exported(inputs[0])
-        inputs[0].storage.version += 1
+        inputs[0]._storage.version += 1
         if inputs[0]._data_version is not None:
             hide_write(inputs[0])
     made = getattr(ufunc, method)(*arrays, **as_arrays(kwargs))

@@ -60,7 +60,7 @@ def inplace(op, args, kwargs, public=None):
                            f"{dtypes.given(asked).name} should match" + said(self))
     if modes.grad and not _overrides(self.__class__):
         if facts.blind and self._base is not None:        # CopySlices blanks the old slice: no history of it is needed
-            args = (wrap(self.storage, self.spec, self.offset), *args[1:])
+            args = (wrap(self._storage, self.spec, self.offset), *args[1:])
         elif any(requires(t) for t in _tensors((*args, *kwargs.values()) if kwargs else args)):
             args = (_as_it_was(self), *args[1:])
     try:
@@ -82,13 +82,13 @@ def written_whole(op, facts, self, args, kwargs):
         return False
     if entry.fits is not None and (kwargs or not facts.fits_by_name):
         check_fits(entry, full)
-    storage, trace = self.storage, _local.trace
+    storage, trace = self._storage, _local.trace
     if storage.nbytes != entry.nbytes or self.offset or storage.readonly or storage.inference or trace.special:
         return False
     grad = modes.grad
     for t in inputs:
         if grad and (t._node is not None or t._requires_grad or t._base is not None or t._cut is not None) \
-                or t.storage.exported or t.storage is storage and t is not self:
+                or t._storage.exported or t._storage is storage and t is not self:
             return False
     if values.watching is not None:
         values.watching.wrote(storage)
@@ -104,7 +104,7 @@ def written_whole(op, facts, self, args, kwargs):
 def hide_write(self):
     """The write that was just counted came through `.data`; see Note [Writes through .data] in value.py."""
     self._data_version.count += 1
-    self.storage.hide_write(self.spec, self.offset)
+    self._storage.hide_write(self.spec, self.offset)
 
 
 def update(op, written, args):
@@ -121,10 +121,10 @@ def update(op, written, args):
     site = trace.site or here(4)
     if values.watching is not None:
         for t in written:
-            values.watching.wrote(t.storage)
+            values.watching.wrote(t._storage)
     made = trace.append(entry, inputs, entry.pick(full))
     for t, value in zip(written, made):
-        storage = t.storage
+        storage = t._storage
         storage.version += 1
         if t._data_version is not None:
             hide_write(t)
@@ -136,14 +136,14 @@ def _fill(written, entry, inputs):
     """Whether the results of a call are all that the storages of `written` hold, and nobody else looks at them now."""
     storages = set()
     for t, out in zip(written, entry.outs):
-        storage = t.storage
+        storage = t._storage
         if t.spec is not out or storage.nbytes != out.nbytes or t.offset or storage.readonly or storage.inference:
             return False
         storages.add(storage)
     if len(storages) != len(written):
         return False
     for t in inputs:
-        storage = t.storage
+        storage = t._storage
         if storage.exported or storage in storages and not any(t is w for w in written):
             return False
     return True
@@ -152,12 +152,12 @@ def _fill(written, entry, inputs):
 def _as_it_was(self):
     """`self` before it is written, in a storage of its own, so that what autograd keeps of it outlives the write."""
     edge = edge_of(self)
-    storage, kind = self.storage, self.spec
+    storage, kind = self._storage, self.spec
     if edge is not None and self._base is not None and not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
         edge = (SharedCells(self._base, self), 0)
     value = storage.value
     if storage.exported and storage.still_exported():     # written in place: see Note [Exported storages] in value.py
-        value = Value.of(value.ready().memory.copy(), spec(dtypes.uint8, (storage.nbytes,)))
+        value = Value.of_bytes(value.ready().memory.copy(), storage.device)
     twin = wrap(Storage.of(value, storage.nbytes, storage.device), self.spec, self.offset)
     twin.site, twin._cut = self.site, self._cut
     if modes.level >= 0:
@@ -178,7 +178,7 @@ def refuse_overlap(op, written, args, kwargs, at=0):
         if name == "value" or at and never and name not in never:      # a value is read before anything is written
             continue
         for t in given if given.__class__ in (tuple, list) else (given,):
-            if isinstance(t, Tensor) and t.storage is written.storage \
+            if isinstance(t, Tensor) and t._storage is written._storage \
                     and (partly_overlap(written, t) or name in never and same_look(written, t)):
                 raise RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor "
                                    "refer to a single memory location. Please clone() the tensor before performing the "
@@ -207,7 +207,7 @@ def before_write(self, what, bytes=True, overlap=False):
     With `overlap` elements may share memory (filling an expanded tensor). Without `bytes` only the tensor's shape or
     strides will change (`t_`), which read-only memory allows too.
     """
-    storage = self.storage
+    storage = self._storage
     if bytes and storage.readonly:
         raise RuntimeError(f"{what}: the tensor is read-only, since it shares the memory of a NumPy array that is not "
                            "writeable." + said(self) + "\n  clone() it first, or make it from a writeable array.")
@@ -294,7 +294,7 @@ def assign(self, result, what, check_cast=True):
         edge_self = edge_of(self._base)
     put(self, result, what)
     if tracked and isinstance(result._node, OpNode):
-        result._node.result_moved(result.storage, self)
+        result._node.result_moved(result._storage, self)
     if modes.level >= 0:
         write_tangent(self, result)
     if tracked:
@@ -325,7 +325,7 @@ def _converted(result, dtype):
 
 def put(self, result, what):
     """Replace the bytes of `self` by those of `result` (same shape and dtype) and raise the version."""
-    storage = self.storage
+    storage = self._storage
     kind = self.spec
     if values.watching is not None:
         values.watching.wrote(storage)
@@ -335,7 +335,7 @@ def put(self, result, what):
     storage.writer = (current().site or here(4), what)
     if kind.device is META:
         return
-    source = result.storage
+    source = result._storage
     if storage.exported and storage.still_exported():
         current().run()
         value = storage.value.ready()
@@ -352,11 +352,11 @@ def put(self, result, what):
     if whole and result.spec is kind and result.offset == 0 and source.nbytes == kind.nbytes and not source.exported:
         storage.value = source.value
         return
-    flat = spec(dtypes.uint8, (storage.nbytes,))
+    flat = spec(dtypes.uint8, (storage.nbytes,), device=storage.device)
     if not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
-        now, incoming = array_of(self), array_of(result)
-        memory = storage.value.memory.copy()
-        _write_changed(np.ndarray(now.shape, now.dtype, memory, self.offset * now.itemsize, kind.np_strides), incoming)
+        incoming = result._storage.value.ready().look(result.spec, result.offset)
+        memory = storage.value.ready().memory.copy()
+        _write_changed(kind.device.backend.look(memory, kind, self.offset), incoming)
         storage.value = Value.of(memory, flat)
         return
     storage.value = write_part(self, flat, result)
@@ -421,7 +421,7 @@ def into(op, args, kwargs, out):
                 raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, "
                                    f"{r.spec.device} and {o.spec.device}! (argument out)")
         # Memory that the outside holds may refuse to grow: it is asked first, while nothing has changed.
-        for o, r in sorted(zip(outs, results, strict=True), key=lambda pair: not pair[0].storage.exported):
+        for o, r in sorted(zip(outs, results, strict=True), key=lambda pair: not pair[0]._storage.exported):
             if o.spec.shape != r.spec.shape:
                 if o.spec.numel:
                     warn_of_resize(o.spec.shape, r.spec.shape)
@@ -447,7 +447,7 @@ def _overlap(a, b):
     """Whether two tensors span common memory."""
     if a is b:
         return True
-    if a.storage is not b.storage:
+    if a._storage is not b._storage:
         return False
     first, last = [], []
     for t in (a, b):

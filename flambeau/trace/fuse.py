@@ -518,17 +518,6 @@ def _follow(group, walk, nodes):
     return walk.follows(group.dims, walk.pieces(group.dims, reads))
 
 
-class Unfusable(Exception):
-    """A node that cannot be computed as planned: kept `apart` from others it may be, or else by the reference.
-
-    Or all nodes of a `group`: their instructions are left to the reference.
-    """
-
-    def __init__(self, words, node=None, apart=False, group=None):
-        super().__init__(words)
-        self.node, self.apart, self.group = node, apart, group
-
-
 # --- how nodes are seen through shapes --------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ rounding of its own (exp and its kin, fused multiply-adds, products of matrices,
 that a plan calls. Those are few, and compiled once; what would take long, a kernel for every new expression, is not
 needed.
 """
+import traceback
 from array import array
 from functools import partial
 from itertools import accumulate
@@ -15,45 +16,85 @@ from math import prod
 
 import numpy as np
 
-from ..backends import backend, cpu, library, threads
+from ..backends import cpu, library, memory, reference, threads
 from ..base import dtypes, settings
 from ..base.errors import warn
 from ..base.shapes import contiguous_strides
 from ..base.spec import spec as make_spec
 from ..loops.ir import Access, Expr, Kernel, Pass
-from .fuse import Fuser, Unfusable, memory
-from .look import rendered
-from .lower import HALVES, TYPE, Graph, cell
+from .fuse import Fuser, memory as seen_memory
+from .lower import HALVES, TYPE, Graph, Unfusable, cell
 from .order import order_of
+from .steps import rendered
 
 KNOWN = 8192                  # how many entries are remembered
 TILE = 8192                   # elements that a compiled function does at a time
+LAST = 1 << 60                # the last reader of a result
+VIEWS = ("reshape", "expand", "permute", "copy", "output")    # nodes whose array stands in that of another
 _programs: dict = {}          # entry → its steps; None where it has no body
 _functions: dict = {}         # (word, type) → address of a compiled function over arrays
 _said: list = []              # the first that could not be compiled, once it was said
+_tight: list = []             # whether it was said that there is no room for native code
 
 
 def execute(entry, arrays, params, own=False):
-    """What `backends.backend.execute` gives, but with the native executor's bits."""
-    try:
-        program = _programs.get(entry, False)
-        if program is False:
-            if len(_programs) >= KNOWN:
-                _programs.clear()
-            program = _programs[entry] = _program(entry, params)
-        if program is not None and settings.executor != "reference":
+    """What the reference executor gives, but with the native executor's bits.
+
+    Without room for that (LLVM wants tens of megabytes, a body holds more arrays at once than `ref` may) the reference
+    is asked, which may do with less: other last digits, said once, are better than no result. Not so where the same
+    digits were asked for, with `use_deterministic_algorithms`.
+    """
+    tight = None
+    if entry.compiles and settings.executor != "reference" and _programs.get(entry, False) is not None:
+        try:
+            return _run_program(entry, arrays, params)
+        except NoProgram:
+            pass
+        except cpu.NoCompiler as error:
+            do_without(error)
+        except cpu.NotCompiled as error:
+            say_not_compiled(error, entry.op.__name__)
+            _programs[entry] = None
+        except MemoryError as error:
+            if settings.deterministic:
+                raise
+            tight = str(error)            # not the error: a frame that holds its own keeps all that is in it alive
+        except Exception as error:
+            say_mistake(error, entry.op.__name__)
+            _programs[entry] = None
+    out = entry.device.backend.execute(entry, arrays, params, own)
+    if tight is not None:
+        say_tight(tight)
+    return out
+
+
+class NoProgram(Exception):
+    """The operation has no body, or none for these operands."""
+
+
+def _run_program(entry, arrays, params):
+    """The results of `entry` by its program, fitted to their specs; a second time where the first found no room."""
+    for once_more in (True, False):
+        try:
+            program = _programs.get(entry, False)
+            if program is False:
+                if len(_programs) >= KNOWN:
+                    _programs.clear()
+                program = _programs[entry] = _program(entry, params)
+            if program is None:
+                raise NoProgram
+            if program.nbytes > reference.MUCH and not memory.make_room(program.nbytes):
+                raise memory.failure(program.nbytes)
             made = program.run(arrays, params)
             theirs, outs = [*arrays, *program.constants], []         # not to be handed out, or not once more
             for array, spec in zip(made, entry.outs, strict=True):
-                outs.append(backend.fit(array, spec, theirs))
+                outs.append(reference.fit(array, spec, theirs))
                 theirs.append(outs[-1])
             return outs
-    except cpu.NoCompiler as error:
-        do_without(error)
-    except cpu.NotCompiled as error:
-        say_not_compiled(error, entry.op.__name__)
-        _programs[entry] = None
-    return backend.execute(entry, arrays, params, own)
+        except MemoryError:
+            made = theirs = outs = None
+            if not (once_more and memory.empty_cache()):
+                raise
 
 
 def do_without(error):
@@ -74,6 +115,25 @@ def say_not_compiled(error, what):
              f"report it, with what `flambeau info` prints, and what LLVM says: {error}")
 
 
+def say_mistake(error, what):
+    """Say it once: something of ours failed on the way to native code, and the reference has done the work."""
+    if not _said:
+        _said.append(what)
+        warn(f"{what} could not be made native code: {type(error).__name__}: {error}. It runs instruction by "
+             "instruction, which is slower; nothing else is affected. This is a mistake in Flambeau: please report it, "
+             "with what `flambeau info` prints, and this traceback:\n" + "".join(traceback.format_exception(error)))
+
+
+def say_tight(words):
+    """Say it once: there was no room for native code, and in which words."""
+    if not _tight:
+        _tight.append(True)
+        said = (words or "there is none left").splitlines()[0].removesuffix(".")
+        warn(f"no memory to compile with: {said}. This part runs instruction by instruction, and on the reference "
+             "executor what cannot do without the compiler, which is slower and may give other last digits; what was "
+             "compiled before still runs natively.")
+
+
 def forget_programs():
     """Compile everything anew: another processor was chosen."""
     _programs.clear()
@@ -87,6 +147,8 @@ class Program:
         nodes = Fuser.needed(graph, range(first, first + count))
         place = {id(node): i for i, node in enumerate(nodes)}
         self.start, self.inputs, self.numbers, self.steps = [None] * len(nodes), [], [], []
+        self.outs = [place[id(graph.slots[slot])] for slot in range(first, first + count)]
+        made = []                                 # (place, the function, the places of its arguments)
         for i, node in enumerate(nodes):
             if node.op == "input":
                 self.inputs.append((i, node.attr[0]))
@@ -98,9 +160,34 @@ class Program:
             elif node.op == "index":
                 self.start[i] = np.arange(node.numel).reshape(node.shape)
             else:
-                self.steps.append((i, _step(node), tuple(place[id(a)] for a in _read(node))))
-        self.outs = [place[id(graph.slots[slot])] for slot in range(first, first + count)]
+                made.append((i, _step(node), tuple(place[id(a)] for a in _read(node))))
         self.constants = [array for array in self.start if array is not None]
+        self._time(nodes, made)
+
+    def _time(self, nodes, made):
+        """Let go of every array after its last reader, and count the most bytes that are held at once."""
+        source = list(range(len(nodes)))          # whose memory an array stands in
+        last = dict.fromkeys(self.outs, LAST)
+        for at, (i, _, args) in enumerate(made):
+            if nodes[i].op in VIEWS:
+                source[i] = source[args[0]]
+            for a in args:
+                last[a] = max(last.get(a, at), at)
+        holders: dict = {}                        # place → the last reader of what stands in its memory
+        for i, _, _ in made:
+            holders[source[i]] = max(holders.get(source[i], -1), last.get(i, -1))
+        ends: dict = {}
+        self.nbytes = held = 0
+        for at, (i, step, args) in enumerate(made):
+            if source[i] == i:
+                size = nodes[i].numel * nodes[i].dtype.itemsize if nodes[i].op != "library" else \
+                    sum(part.numel * part.dtype.itemsize for part in nodes[i].attr[2])
+                held += size
+                ends.setdefault(holders[i], []).append(size)
+            self.nbytes = max(self.nbytes, held)
+            held -= sum(ends.pop(at, ()))
+            large = tuple({a for a in args if last[a] == at and nodes[a].numel > TILE})
+            self.steps.append((i, step, args, large))
 
     def run(self, arrays, params):
         """The arrays of the results."""
@@ -109,19 +196,21 @@ class Program:
             held[i] = arrays[slot]
         for i, number, dtype in self.numbers:
             held[i] = _number(params[number], dtype)
-        for i, step, args in self.steps:
+        for i, step, args, done in self.steps:
             if len(args) == 1:
                 held[i] = step(held[args[0]])
             elif len(args) == 2:
                 held[i] = step(held[args[0]], held[args[1]])
             else:
                 held[i] = step(*[held[a] for a in args])
+            for a in done:
+                held[a] = None
         return [held[i] for i in self.outs]
 
 
 def _number(value, dtype):
     """A number as an array without dimensions."""
-    return np.array(cell(value, dtype), dtype.np)
+    return np.array(cell(value, dtype), dtype.compute)
 
 
 def _program(entry, params):
@@ -384,7 +473,7 @@ def _run(words, steps, buffers):
 def _lying(arg):
     """(the node, strides, offset) of an operand in memory, as the fuser would have it; whole and in order where it
     would be copied."""
-    seen = memory(arg)
+    seen = seen_memory(arg)
     return seen if seen is not None else (arg, contiguous_strides(arg.shape), 0)
 
 
@@ -422,7 +511,7 @@ def _called(steps, lying, specs, given):
 
     def step(*held):
         read = [_in_memory(node, x) for node, x in zip(nodes, held, strict=True)]
-        made = [backend.blank(spec) for spec in specs]
+        made = [reference.blank(spec) for spec in specs]
         _run(words, len(steps), [*read, *made])
         return given(made)
 

@@ -8,6 +8,7 @@ from itertools import count
 
 from ..backends import library
 from ..base import dtypes
+from ..base.arguments import as_scalar
 from ..base.op import wrapped
 from ..base.shapes import contiguous_strides, view_strides
 from ..loops.ir import FUNCTIONS
@@ -22,6 +23,17 @@ HALVES = (dtypes.float16, dtypes.bfloat16)
 
 
 _numbers = count()
+
+
+class Unfusable(Exception):
+    """A node that cannot be computed as planned: kept `apart` from others it may be, or else by the reference.
+
+    Or all nodes of a `group`: their instructions are left to the reference.
+    """
+
+    def __init__(self, words, node=None, apart=False, group=None):
+        super().__init__(words)
+        self.node, self.apart, self.group = node, apart, group
 
 
 class Node:
@@ -298,7 +310,7 @@ class Graph:
         self.start, self.begins = next(_numbers), []      # the number of the first node, and where instructions begin
         self.slots = {}            # slot → node of what an instruction made
         self.inputs = {}           # (slot, spec, offset) → leaf
-        self.numbers = []          # (instruction, parameter) of each runtime number
+        self.numbers = []          # (instruction, parameter, dtype to bring it to) of each runtime number
         for index, (entry, slots, offsets, params, first) in enumerate(code):
             self.begins.append(next(_numbers))
             if needed[index]:
@@ -309,11 +321,14 @@ class Graph:
         op = entry.op
         operands = [self.operand(s, kind, o) for s, kind, o in zip(slots, entry.kinds, offsets, strict=False)]
         if op is update:
+            if not entry.compiles:
+                raise Unfusable(f"a write into memory of {entry.kinds[0].device}")
             made = Node("update", entry.outs[0].dtype, entry.outs[0].shape,
                         (self.whole(slots[0]), operands[1]), (entry.kinds[0], offsets[0]))
             self._give(first, made)
             return
-        made = NotImplemented if index in self.left else self._body(index, entry, operands, params)
+        made = self._body(index, entry, operands, params) if entry.compiles and index not in self.left \
+            else NotImplemented
         if made is NotImplemented:
             node = Node("opaque", None, (), tuple(operands), (index, entry))
             for i, spec in enumerate(entry.outs):
@@ -342,6 +357,9 @@ class Graph:
         if any(spec.dtype not in TYPE or spec.numel == 0 for spec in (*entry.kinds, *entry.outs)):
             return NotImplemented
         casts = entry.casts
+        if entry.rounded is not None:             # see Note [A number enters a dtype] in base/arguments.py
+            operands = [k.cast(x, entry.rounded[0]) if slot in entry.rounded[1] else x
+                        for slot, x in enumerate(operands)]
         given = operands
         if casts is not None:
             given = [x if x.dtype.np is c else k.cast(x, dtypes.from_numpy(c))
@@ -350,7 +368,7 @@ class Graph:
         for number, at in enumerate(entry.param_at):
             value = params[number]
             if (op.pointwise or op.scalar_at[at]) and value.__class__ in (int, float, bool):
-                value = self._number(index, number, value, entry, given)
+                value = self._number(index, number, at, entry, given)
                 if value is NotImplemented:
                     return NotImplemented
             elif value.__class__ is complex:
@@ -364,7 +382,7 @@ class Graph:
         n = op.n_positional
         return body(k, *argv[:n], **dict(zip(op.kwonly, argv[n:], strict=True)))
 
-    def _number(self, index, number, value, entry, given):
+    def _number(self, index, number, at, entry, given):
         """A runtime number as a leaf, in the dtype that the operation computes in."""
         if entry.compute is not None:
             dtype = entry.compute
@@ -376,7 +394,8 @@ class Graph:
             dtype = dtypes.float32
         if dtype not in TYPE:
             return NotImplemented
-        self.numbers.append((index, number, dtype))
+        halved = entry.rounded is not None and at in entry.rounded[2]
+        self.numbers.append((index, number, entry.rounded[0] if halved else dtype))
         return Node("number", dtype, (), (), len(self.numbers) - 1)
 
     # --- operands ---------------------------------------------------------------------------------------------------
@@ -436,6 +455,8 @@ def seen_as(node, base, kind):
 
 def cell(value, dtype):
     """A runtime number as it stands in the eight bytes that a kernel reads."""
+    if dtype in HALVES:
+        return float(as_scalar(value, dtype))
     if dtype.is_floating_point:
         return float(value)
     if dtype is dtypes.bool:

@@ -5,8 +5,8 @@ themselves are the integers that go with each use of it.
 """
 from ..base.spec import spec as make_spec
 from ..loops.ir import BYTES, FUNCTIONS, Access, Expr, Kernel, Pass
-from .fuse import REDUCING, Unfusable, axes_of, memory, root
-from .lower import TYPE, Node
+from .fuse import REDUCING, axes_of, memory, root
+from .lower import TYPE, Node, Unfusable
 
 TILE = 8192                   # elements of a map's tile
 COLUMNS = 256                 # lanes of a tile whose reduction walks rows

@@ -9,7 +9,6 @@ import time
 
 import numpy as np
 
-from ..backends import backend
 from ..backends.memory import explained
 from ..base import settings
 from ..base.locks import in_child, new_lock
@@ -20,8 +19,27 @@ from .value import Value
 
 HELD = 8                      # how often a byte of an input that only the trace holds counts: results may never be
 LATER = 1 << 60               # the last reader of what an instruction that failed reads
+notes: list = []              # functions of (Failure, what was looked at) that give words to add to an error
 _traces = WeakBag()
 _registry = new_lock()
+
+
+class Failure:
+    """Why a Value could not be computed: the instruction that failed, for itself or for one that reads its results."""
+
+    __slots__ = ("error", "entry", "outs")
+
+    def __init__(self, error, entry, outs):
+        self.error, self.entry, self.outs = error, entry, outs
+
+    def explained(self, asked):
+        """The error, for who looked at the Value `asked`."""
+        if isinstance(self.error, MemoryError):
+            self.error.entry = self.entry
+            return explained(self.error, asked)
+        for note in notes:
+            self.error.add_note(note(self, asked))
+        return self.error
 
 
 class Trace:
@@ -34,7 +52,7 @@ class Trace:
     """
 
     __slots__ = ("code", "values", "last", "slots", "bytes", "held", "lock", "owner", "busy", "sealed", "site",
-                 "special", "failure", "quiet", "ran", "__weakref__")
+                 "special", "failures", "aside", "asides", "quiet", "ran", "__weakref__")
     reader = None             # reader(op, names, args): how a check reads data, where it will have to be repeated
 
     def __init__(self):
@@ -42,7 +60,9 @@ class Trace:
         self.owner = threading.get_ident()
         self.quiet = _quiet()
         self.busy = self.sealed = False
-        self.failure = None   # what the run now going on has failed with
+        self.failures = {}    # slot → Failure, of the run now going on
+        self.aside = False    # whether this is what another has set aside; see `_set_aside`
+        self.asides = []      # what this one has
         self.ran = None       # the plan of the last run; None: it had none
         self.site = None      # the line that everything recorded now belongs to, while a backward runs
         self.special = False  # whether a mode is on in this thread that recording must ask about; see autograd.modes
@@ -75,9 +95,9 @@ class Trace:
             slots = None
             if len(inputs) == 2:                  # what `_read` does, without its loop, for inputs that are known here
                 one, two = inputs
-                value = one.storage.value
+                value = one._storage.value
                 slot = value.slot if value.trace is self else ready.get(value)
-                value = two.storage.value
+                value = two._storage.value
                 more = value.slot if value.trace is self else ready.get(value)
                 if slot is not None and more is not None:
                     last[slot] = last[more] = index
@@ -116,8 +136,8 @@ class Trace:
             self.busy = False
         if slots is None:
             for tensor in inputs:                 # pending in another thread's trace: run that first
-                if tensor.storage.value.trace is not self:
-                    tensor.storage.value.ready()
+                if tensor._storage.value.trace is not self:
+                    tensor._storage.value.ready()
             return self.append(entry, inputs, params)
         self.run()
         return outs
@@ -126,7 +146,7 @@ class Trace:
         """The slots that instruction `index` reads (None if one is pending elsewhere), and the offsets of inputs."""
         slots = []
         for tensor in inputs:
-            value = tensor.storage.value
+            value = tensor._storage.value
             slot = value.slot if value.trace is self else self._slot(value)
             if slot < 0:
                 return None, offsets
@@ -195,13 +215,14 @@ class Trace:
     def run(self, asked=None):
         """Run all instructions in order and empty the trace.
 
-        One that fails stays in it, with those that read its results; the others run. The failure is raised to who
-        `asked` for a Value that could not be computed for it, and to nobody else.
+        One that fails is kept, here or aside, with those that read its results; the others run. The failure is raised
+        to who `asked` for a Value that could not be computed for it, and to nobody else.
         """
         with self.lock:
             if self.sealed or self.busy and self.owner == threading.get_ident():        # by this thread, further up
                 raise RuntimeError("a tensor was looked at while it is being computed: by a signal handler, or by a "
                                    "finaliser")
+            slot = asked.slot if asked is not None and asked.trace is self else None
             self.sealed = True                    # see Note [Whose turn]
             try:
                 while self.busy:
@@ -209,14 +230,16 @@ class Trace:
                 self.quiet.run(self._run_sealed)
             finally:
                 self.sealed = False
-                failure, self.failure = self.failure, None
+                failure, self.failures = self.failures.get(slot), {}
         try:
-            if failure is not None and asked is not None and asked.trace is not None:
-                raise explained(failure, asked) if isinstance(failure, MemoryError) else failure
+            if failure is not None:
+                raise failure.explained(asked)
         finally:
             failure = None                        # a frame that holds its own error would keep the tensors in it alive
 
     def _run_sealed(self):
+        if self.asides:
+            self.asides = [aside for aside in self.asides if aside._still_wanted()]
         if not self.code:
             return
         self.ran = None
@@ -231,8 +254,9 @@ class Trace:
             for entry, slots, offsets, params, first in self.code:
                 if wanted[done]:
                     op = entry.op
+                    failure = self._failed(slots) if left else None
                     try:
-                        if left and any(values[slot].trace is not None for slot in slots):
+                        if failure is not None:
                             outs = None
                         elif op is update:
                             outs = [self._update(entry, slots, offsets, done)]
@@ -247,15 +271,16 @@ class Trace:
                             outs = execute(entry, arrays, params, own)
                             del arrays
                     except Exception as error:
-                        if isinstance(error, MemoryError):
-                            error.entry = entry
+                        failure = Failure(error, entry, values[first:first + len(entry.outs)])
                         outs = arrays = None
-                        self.failure = self.failure or error
                     if outs is None:                  # it stays, and so does what it reads
                         left.append(self.code[done])
-                        for slot in (*slots, *range(first, first + len(entry.outs))):
+                        for slot in range(first, first + len(entry.outs)):
+                            last[slot], self.failures[slot] = LATER, failure
+                        for slot in slots:
                             last[slot] = LATER
                         outs = ()
+                    failure = None
                     array = value = None              # hold nothing: whether a buffer is free is asked by counting
                     slot = first
                     for array in outs:
@@ -273,13 +298,21 @@ class Trace:
                 for slot in range(first, first + len(entry.outs)) if entry.many else (first,):
                     if last[slot] == index:
                         values[slot] = None
-            if left:
-                self._keep(left)
-            else:
-                self.clear()
         except BaseException:                         # an interrupt
             self._keep(left + self.code[done:])
             raise
+        values = None                                 # an error keeps its frames, and this one what stands in it
+        if not left:
+            self.clear()
+        elif self.aside or any(isinstance(failure.error, MemoryError) for failure in self.failures.values()):
+            self._keep(left)                          # what is too large may be fused into less, and never be made
+        else:
+            self._set_aside(left)
+            self.clear()
+
+    def _failed(self, slots):
+        """Why one of the `slots` could not be computed in this run; None if they all were."""
+        return next((self.failures[slot] for slot in slots if slot in self.failures), None)
 
     def _keep(self, code):
         """Leave the instructions `code`, which have not run, in the trace, so that nothing is lost."""
@@ -290,25 +323,70 @@ class Trace:
         self.slots = {v: s for v, s in self.slots.items() if self.values[s] is not None}
         self.bytes = sum(entry.nbytes for entry, *_ in code)
 
+    def _set_aside(self, code):
+        """Move the instructions `code`, which have failed or read what has, to a trace of their own.
+
+        Here they would be tried again at every run, and keep the rest from its plan. There they are tried again when
+        somebody looks at a result of theirs, or uses one in a call.
+        """
+        aside, place, moved = Trace(), {}, []
+        aside.aside = True
+        for entry, slots, offsets, params, first in code:
+            for slot in slots:
+                if slot not in place:
+                    value = self.values[slot]
+                    place[slot] = aside.slots[value] = len(aside.values)
+                    aside.values.append(value)
+            made = range(first, first + len(entry.outs))
+            place.update(zip(made, range(len(aside.values), len(aside.values) + len(made)), strict=True))
+            moved.extend((self.values[slot], place[slot]) for slot in made)
+            aside.code.append((entry, tuple([place[slot] for slot in slots]), offsets, params, len(aside.values)))
+            aside.values.extend([self.values[slot] for slot in made])
+        aside._keep(aside.code)
+
+        def move():
+            for value, slot in moved:
+                value.slot, value.trace = slot, aside
+            self.asides = [*[other for other in self.asides if other is not aside], aside]
+
+        with aside.lock:                              # whoever looks at one of them waits until all are there
+            try:
+                move()
+            except BaseException:                     # an interrupt: once more, there is no way back
+                move()
+                raise
+            finally:
+                moved.clear()
+
+    def _still_wanted(self):
+        """Drop what nobody wants any more of a trace that was set aside; whether anything is left."""
+        with self.lock:
+            wanted = self.wanted()
+            if not all(wanted):
+                self._keep([one for one, want in zip(self.code, wanted, strict=True) if want])
+                self.values = [value if last >= 0 else None for value, last in zip(self.values, self.last, strict=True)]
+                self.slots = {v: s for v, s in self.slots.items() if self.values[s] is not None}
+            return bool(self.code)
+
     def _free(self, slots, index):
         """Whether nobody but instruction `index` reads its first input, now or later: its buffer may be written."""
         slot = slots[0]
         return self.last[slot] == index and slot not in slots[1:] and only_traced(self.values, self.slots, slot) \
-            and self.values[slot].array.flags.writeable
+            and self.values[slot].may_be_written()
 
     def _update(self, entry, slots, offsets, index):
         """Write a source into a view of the old value: in its own buffer when nobody needs the old one any more."""
         free = self.last[slots[0]] == index and only_traced(self.values, self.slots, slots[0]) \
-            and self.values[slots[0]].array.flags.writeable
+            and self.values[slots[0]].may_be_written()
         old, source = self.values[slots[0]], self.values[slots[1]]
         view, kind = entry.kinds
         incoming = source.look(kind, offsets[1])
-        memory = old.memory
+        memory, backend = old.memory, view.device.backend
         # An interrupt may make us write a second time, so a source that the write changes must not be written over.
-        if not free or (source is old and _overlap(_at(memory, view, offsets[0]), incoming)):
+        if not free or (source is old and backend.overlap(backend.look(memory, view, offsets[0]), incoming)):
             memory = memory.copy()
         if view.numel:
-            _at(memory, view, offsets[0])[...] = incoming
+            backend.look(memory, view, offsets[0])[...] = incoming
         return memory
 
     def __str__(self):
@@ -332,7 +410,7 @@ def execute(entry, arrays, params, own=False):
     """The result arrays of one instruction: with the bits of a plan, or by the reference where that is pinned."""
     global _by_body
     if settings.executor == "reference":
-        return backend.execute(entry, arrays, params, own)
+        return entry.device.backend.execute(entry, arrays, params, own)
     if _by_body is None:
         from .interpret import execute as _by_body  # and with it what compiles, which the reference never needs
     return _by_body(entry, arrays, params, own)
@@ -341,29 +419,14 @@ def execute(entry, arrays, params, own=False):
 _by_body = None
 
 
-def _at(memory, view, offset):
-    """What a tensor of spec `view`, `offset` elements in, sees of `memory`."""
-    if not view.numel:
-        return np.empty(view.shape, view.dtype.np)
-    return np.ndarray(view.shape, view.dtype.np, memory, offset * view.dtype.itemsize, view.np_strides)
-
-
-def _overlap(a, b):
-    """Whether two arrays have a cell in common; said to be so, too, where it is hard to tell."""
-    try:
-        return np.shares_memory(a, b, max_work=10_000)
-    except np.exceptions.TooHardError:
-        return True
-
-
 class update:
     """The instruction of an in-place write into part of a storage; made by `write`, never called."""
 
 
 class _UpdateEntry:
     op, casts, many, template, simple, param_at, wrap, zeros = update, None, False, (0, 1), True, (), None, (0, 0)
-    nbytes = 0
-    __slots__ = ("outs", "kinds")
+    nbytes, rounded = 0, None
+    __slots__ = ("outs", "kinds", "compiles")
 
 
 _updates: dict = {}           # (whole, view, source) → its entry: equal writes are equal instructions
@@ -391,6 +454,7 @@ def write_part(tensor, whole, source):
             _updates.clear()
         entry = _updates[key] = _UpdateEntry()
         entry.outs, entry.kinds = key[:1], key[1:]
+        entry.compiles = whole.device.backend.compiles
     return current().append(entry, (tensor, source), ())
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from ..base import dtypes
 from ..base.ownership import outside_holds_keeper, shares_value
 from ..base.shapes import extent
-from ..base.spec import spec as make_spec
+from ..base.spec import CPU, spec as make_spec
 
 watching = None               # told who looks at contents and who changes them, while a call is recorded to be replayed
 
@@ -44,6 +44,11 @@ class Value:
         self._memory = None
         return self
 
+    @staticmethod
+    def of_bytes(memory, device=CPU):
+        """A ready Value over an array of bytes of `device`, nobody has said of which dtype."""
+        return Value.of(memory, make_spec(dtypes.uint8, (memory.size,), None, device))
+
     def ready(self):
         """Run what is pending, so that `array` is there."""
         if watching is not None:
@@ -57,27 +62,29 @@ class Value:
         try:
             return self._address
         except AttributeError:
-            self._address = found = self.array.__array_interface__["data"][0]
+            self._address = found = self.spec.device.backend.address(self.array)
             return found
 
     @property
     def memory(self):
         """The bytes behind the array, in memory order."""
         if self._memory is None:
-            array = self.array
-            if not array.flags.c_contiguous:
-                order = sorted(range(array.ndim), key=lambda d: -array.strides[d])
-                array = array.transpose(order)
-            self._memory = array.reshape(-1).view(np.uint8)
+            self._memory = self.spec.device.backend.bytes_of(self.array)
         return self._memory
+
+    def bytes_on_host(self):
+        """The bytes behind the array where NumPy can read them: its own memory, or a copy from another device."""
+        return self.spec.device.backend.to_host(self.memory)
+
+    def may_be_written(self):
+        """Whether the memory may be written to at all."""
+        return self.spec.device.backend.may_write(self.array)
 
     def look(self, spec, offset):
         """The array that a tensor of `spec` starting `offset` elements in sees."""
         if spec is self.spec and offset == 0:
             return self.array
-        if spec.numel == 0:
-            return np.empty(spec.shape, spec.dtype.np)
-        return np.ndarray(spec.shape, spec.dtype.np, self.memory, offset * spec.dtype.itemsize, spec.np_strides)
+        return self.spec.device.backend.look(self.memory, spec, offset)
 
 
 class HiddenWrites:
@@ -209,7 +216,7 @@ class Storage:
         self.value.ready()
         if not self.exported and shares_value(self):
             memory = self.value.memory.copy()
-            self.value = Value.of(memory, make_spec(dtypes.uint8, (memory.size,)))
+            self.value = Value.of_bytes(memory, self.device)
         return self.value.memory
 
     def still_exported(self):

@@ -1,15 +1,19 @@
 """Trade computing for memory: forget what autograd keeps in a stretch of code, and run the stretch again at backward.
 
-The stretch runs under saved-tensor hooks that keep only a number in place of each tensor. The first number asked for at
-backward runs the stretch once more, under hooks that collect the tensors in the same order.
+The stretch runs under saved-tensor hooks that keep only a place for each tensor. The first that a backward asks for
+runs the stretch once more, under hooks that collect the tensors in the same order; they live as long as that backward,
+and as the nodes that hold the places. A backward may come while the stretch is still running, from inside of it; and
+stretches nest: the arguments of an inner one are kept as the outer one keeps everything.
 """
 import threading
+import weakref
 from contextlib import contextmanager, nullcontext
 
 from ..autograd.engine import backward as run_backward
 from ..autograd.function import Function
 from ..autograd.graph import saved_tensors_hooks
 from ..autograd.modes import enable_grad, modes, no_grad
+from ..autograd.node import Kept, keep
 from ..backends.random import default_generator
 from ..base.errors import Ended, here, line_of, warn
 from ..tensor.autocast import resumed
@@ -38,73 +42,106 @@ def _drawing(rng):
         default_generator.set_state(after)
 
 
+class _Place:
+    """Stands for a tensor that was not kept. The node that would keep it holds it."""
+
+    __slots__ = ("__weakref__",)
+
+
+class _SecondRun:
+    """What one backward has collected: place → tensor, and how many came by."""
+
+    def __init__(self):
+        self.found = weakref.WeakKeyDictionary()
+        self.count = 0
+
+
 class _Stretch:
-    """One call of `checkpoint`: how to run it again, and what the second run collected."""
+    """One call of `checkpoint`: how to run it again, and what the second runs collected."""
 
     def __init__(self, fn, args, kwargs, rng, site, contexts, check, early_stop):
-        self.fn, self.args, self.kwargs, self.rng, self.site = fn, args, kwargs, rng, site
+        self.fn, self.kwargs, self.rng, self.site = fn, kwargs, rng, site
+        # Inside of another stretch an argument is mostly one of those tensors that are not to be kept.
+        self.args = [keep(a) if modes.saved_hooks and _plain(a) else a for a in args]
+        self.versions = [a._version if _plain(a) else None for a in args]
         self.contexts = contexts
         self.check, self.early_stop = check, early_stop
         self.casting = modes.autocast
-        self.versions = [a._version if isinstance(a, Tensor) and not a.is_inference() else None for a in args]
-        self.specs = []               # what the first run kept, in order
-        self.found = None             # what the second run kept
+        self.places, self.specs = [], []         # of what the first run would have kept, in order: weakly, and its kind
+        self.complete = False                    # whether the first run is
+        self.second_runs = weakref.WeakKeyDictionary()         # backward → _SecondRun
 
     def pack(self, tensor):
+        place = _Place()
+        self.places.append(weakref.ref(place))
         self.specs.append((tuple(tensor.shape), tensor.dtype, tensor.device))
-        return len(self.specs) - 1
+        return place
 
-    def unpack(self, number):
-        if self.found is None:
-            self.run_again()
-        held = self.found[number]
-        if held is None:
-            raise CheckpointError("torch.utils.checkpoint: Unpack is being triggered for a tensor that was already "
-                                  "unpacked once. If you are calling ctx.saved_tensors in backward, make sure to do so "
-                                  "only once. Otherwise please open an issue with details on your use case.")
-        return held
+    def unpack(self, place):
+        walk = modes.walk
+        run = self.second_runs.get(walk) if walk is not None else None
+        if run is None:
+            run = self.run_again()
+            if walk is not None:
+                self.second_runs[walk] = run
+        return run.found[place]
 
-    def refuse_written(self):
-        """The second run would start from other numbers than the first where an argument has been written since."""
+    def arguments(self):
+        """The arguments of the first run, refused if one was written since: the numbers would be others."""
         for i, (a, version) in enumerate(zip(self.args, self.versions, strict=True)):
-            if version is not None and a._version != version:
+            if isinstance(a, Tensor) and version is not None and a._version != version:
                 raise RuntimeError("one of the variables needed for gradient computation has been modified by an "
                                    f"inplace operation: [torch.{a.dtype.cname}Tensor {list(a.shape)}] is at version "
                                    f"{a._version}; expected version {version} instead.\n  It is argument {i} of the "
                                    f"checkpoint made at {line_of(self.site)}, which is run again for its gradient: "
                                    "write to a clone() inside of the function, or run backward before.")
+        return [a.unpack(None) if isinstance(a, Kept) else a for a in self.args]
 
     def run_again(self):
-        self.refuse_written()
-        found = []
+        args, run = self.arguments(), _SecondRun()
 
         def collect(tensor):
-            found.append(tensor.detach())
-            if self.early_stop and len(found) == len(self.specs):
+            tensor = tensor.detach()
+            run.count += 1
+            if run.count <= len(self.places):
+                place = self.places[run.count - 1]()
+                if place is not None:                          # else a backward from inside is done with it
+                    run.found[place] = tensor
+                    self.refuse_another_kind(run.count - 1, tensor)
+            elif self.complete:                                # else this run may well be ahead of the first one
+                raise CheckpointError("torch.utils.checkpoint: trying to save more tensors during recomputation than "
+                                      f"during the original forward pass, {len(self.places)}.\n  The checkpoint was "
+                                      f"made at {line_of(self.site)}: what it runs must not depend on anything that "
+                                      "changes.")
+            if self.early_stop and run.count == len(self.places):
                 raise _Done
-            return found[-1]
+            return tensor
 
         try:
             with _drawing(self.rng), enable_grad(), resumed(self.casting), \
                     saved_tensors_hooks(collect, lambda held: held), self.contexts:
-                self.fn(*self.args, **self.kwargs)
+                self.fn(*args, **self.kwargs)
         except _Done:
             pass
-        if len(found) != len(self.specs):
+        if run.count < len(self.places):
             raise CheckpointError("torch.utils.checkpoint: A different number of tensors was saved during the original "
                                   "forward and recomputation.\nNumber of tensors saved during forward: "
-                                  f"{len(self.specs)}\nNumber of tensors saved during recomputation: {len(found)}.\n  "
+                                  f"{len(self.places)}\nNumber of tensors saved during recomputation: {run.count}.\n  "
                                   f"The checkpoint was made at {line_of(self.site)}: what it runs must not depend on "
                                   "anything that changes.")
-        if self.check:
-            for i, (t, spec) in enumerate(zip(found, self.specs, strict=True)):
-                now = (tuple(t.shape), t.dtype, t.device)
-                if now != spec:
-                    raise CheckpointError("torch.utils.checkpoint: Recomputed values for the following tensors have "
-                                          f"different metadata than during the forward pass.\ntensor at position {i}:\n"
-                                          f"saved metadata: {spec}\nrecomputed metadata: {now}\n  The checkpoint was "
-                                          f"made at {line_of(self.site)}.")
-        self.found = found
+        return run
+
+    def refuse_another_kind(self, number, tensor):
+        now = (tuple(tensor.shape), tensor.dtype, tensor.device)
+        if self.check and now != self.specs[number]:
+            raise CheckpointError("torch.utils.checkpoint: Recomputed values for the following tensors have different "
+                                  f"metadata than during the forward pass.\ntensor at position {number}:\nsaved "
+                                  f"metadata: {self.specs[number]}\nrecomputed metadata: {now}\n  The checkpoint was "
+                                  f"made at {line_of(self.site)}.")
+
+
+def _plain(a):
+    return isinstance(a, Tensor) and not a.is_inference()
 
 
 def noop_context_fn():
@@ -158,7 +195,12 @@ def checkpoint(function, *args, use_reentrant=None, context_fn=noop_context_fn, 
     early_stop = early_stop if asked.early_stop is None else asked.early_stop
     stretch = _Stretch(function, args, kwargs, rng, here(), second, determinism_check == "default", early_stop)
     with saved_tensors_hooks(stretch.pack, stretch.unpack), first:
-        return function(*args, **kwargs)
+        made = function(*args, **kwargs)
+        stretch.complete = True
+    if not stretch.complete:
+        raise RuntimeError("torch.utils.checkpoint: a context of context_fn suppressed the exception that the function "
+                           "raised, so that there is no result; let __exit__ return False")
+    return made
 
 
 class _Reentrant(Function):
@@ -175,6 +217,11 @@ class _Reentrant(Function):
 
     @staticmethod
     def backward(ctx, *grads):
+        if not modes.walk.whole:
+            raise RuntimeError("When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or "
+                               "passing an `inputs` parameter to .backward(): gradients of what the function reads "
+                               "besides its arguments would be added up where nobody asked for them. Set "
+                               "use_reentrant=False, or call .backward() without `inputs`.")
         args = list(ctx.plain)
         for i, t in zip(ctx.places, ctx.saved_tensors, strict=True):
             args[i] = t.detach().requires_grad_(t.requires_grad)
@@ -205,3 +252,14 @@ def checkpoint_sequential(functions, segments, input, use_reentrant=None, **kwar
         end = start + size
         input = checkpoint(piece(start, end), input, use_reentrant=use_reentrant, **kwargs)
     return piece(end, len(functions))(input)
+
+
+def get_device_states(*args):
+    """(indices, generator states) of the devices besides the CPU that `args` lie on: of none. sentence-transformers."""
+    return [], []
+
+
+def set_device_states(devices, states, *, device_type=None):
+    """Set the states of generators of devices besides the CPU: there are none."""
+    if len(devices):
+        raise RuntimeError(f"devices {list(devices)} are not there: Flambeau has the CPU alone")

@@ -1,4 +1,5 @@
 """Checkpointing: the stretch runs again at backward, with the same random numbers, and keeps nothing in between."""
+import gc
 import weakref
 
 import numpy as np
@@ -51,7 +52,7 @@ def test_nothing_of_the_stretch_is_kept_in_between():
 
     def stretch(a):
         b = a.exp()
-        kept.append(weakref.ref(b.storage))
+        kept.append(weakref.ref(b._storage))
         return b.sin()
     x = torch.ones(100, requires_grad=True)
     plain = stretch(x)
@@ -140,3 +141,125 @@ def test_the_second_run_moves_running_statistics_too(rest):
     assert norm.num_batches_tracked.item() == 2
     torch.testing.assert_close(norm.running_mean, torch.tensor([2.0, 4.0]) * (1 - 0.9 ** 2))
     torch.testing.assert_close(norm.running_var, 0.9 ** 2 + torch.tensor([2.0, 8.0]) * (1 - 0.9 ** 2))
+
+
+def sines(a):
+    return a.sin().exp().sin()
+
+
+def slope(fn):
+    def made(a):
+        with torch.enable_grad():
+            return torch.autograd.grad(fn(a).sum(), a, create_graph=True)[0]
+    return made
+
+
+def again(fn):
+    return lambda a: checkpoint(fn, a, use_reentrant=False)
+
+
+WRAPPED = {                                   # the same function, with checkpoints put in at every place
+    "first": (slope(sines), [slope(again(sines)), slope(again(again(sines))), again(slope(sines)),
+                             again(slope(again(sines)))]),
+    "second": (slope(slope(sines)), [slope(again(slope(sines))), again(slope(slope(again(sines)))),
+                                     slope(again(slope(again(sines))))]),
+    "third": (slope(slope(slope(sines))), [slope(again(slope(slope(again(sines))))),
+                                           slope(again(slope(again(slope(again(sines))))))]),
+}
+
+
+@pytest.mark.parametrize("early_stop", [True, False])
+@pytest.mark.parametrize("order", WRAPPED)
+def test_backwards_inside_of_stretches(order, early_stop):
+    """A backward may start before the stretch that it goes through is over; then that runs again from its beginning."""
+    plain, others = WRAPPED[order]
+    x = leaf(0.3, -0.7)
+    with torch.utils.checkpoint.set_checkpoint_early_stop(early_stop):
+        for other in others:
+            np.testing.assert_allclose(other(x).detach().numpy(), plain(x).detach().numpy(), 1e-12)
+
+
+def test_every_backward_runs_the_stretch_once_and_keeps_nothing():
+    x, runs, kept = leaf(0.5, 0.6), [], []
+
+    def stretch(a):
+        runs.append(1)
+        b = a.exp()
+        kept.append(weakref.ref(b._storage))
+        return b.sin() * b.cos()
+    y = checkpoint(stretch, x, use_reentrant=False).sum()
+    for count in (2, 3):
+        y.backward(retain_graph=True)
+        assert len(runs) == count
+    assert [ref() for ref in kept] == [None] * 3
+    np.testing.assert_allclose(x.grad.numpy(), 2 * np.exp(x.detach().numpy()) * np.cos(2 * np.exp(x.detach().numpy())))
+
+
+def test_the_arguments_of_an_inner_stretch_are_not_kept_either():
+    kept = []
+
+    def outer(a):
+        b = a.exp()
+        kept.append(weakref.ref(b._storage))
+        return checkpoint(torch.sin, b, use_reentrant=False)
+    x = leaf(0.5)
+    y = checkpoint(outer, x, use_reentrant=False)
+    assert kept[0]() is None
+    y.sum().backward()
+    assert x.grad.item() == pytest.approx(np.cos(np.exp(0.5)) * np.exp(0.5))
+
+
+def test_a_result_that_its_own_function_keeps_dies_with_the_second_run():
+    refs = []
+
+    class Copy(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, a):
+            b = a.clone()
+            ctx.save_for_backward(b)
+            refs.append(weakref.ref(b))
+            return b
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * ctx.saved_tensors[0]
+    x = leaf(2.0)
+    gc.disable()
+    try:
+        checkpoint(Copy.apply, x, use_reentrant=False).sum().backward()
+        assert x.grad.item() == 2 and [ref() for ref in refs] == [None, None]
+    finally:
+        gc.enable()
+
+
+def test_a_second_run_that_keeps_more_is_refused():
+    x, times = leaf(1.0), []
+
+    def fickle(a):
+        times.append(1)
+        return a.exp() if len(times) == 1 else a.exp().exp()
+    y = checkpoint(fickle, x, use_reentrant=False, early_stop=False)
+    with pytest.raises(CheckpointError, match="trying to save more tensors during recomputation"):
+        y.sum().backward()
+
+
+def test_the_older_way_is_refused_where_only_some_gradients_are_asked_for():
+    """It adds to `.grad` of all that the function reads."""
+    x, w = leaf(1.0), leaf(2.0)
+    y = checkpoint(lambda a: (a * w).sum(), x, use_reentrant=True)
+    with pytest.raises(RuntimeError, match="incompatible with .grad"):
+        torch.autograd.grad(y, x)
+    with pytest.raises(RuntimeError, match="incompatible with .grad"):
+        checkpoint(lambda a: (a * w).sum(), x, use_reentrant=True).backward(inputs=[x])
+    assert w.grad is None
+
+
+def test_a_context_may_not_swallow_an_exception():
+    class Swallow:
+        def __enter__(self): pass
+        def __exit__(self, *error): return True
+
+    def fails(a):
+        raise ValueError("no")
+    with pytest.raises(RuntimeError, match="suppressed the exception"):
+        checkpoint(fails, leaf(1.0), use_reentrant=False, context_fn=lambda: (Swallow(), Swallow()))

@@ -91,7 +91,7 @@ def test_training_through_data_is_remembered_in_bounds():
         if step % 500 == 0:
             first.backward(retain_graph=True)
         p.data.sub_(p.grad, alpha=0.0)
-    assert p._version == 0 and len(p.storage.hidden_writes) <= values.HIDDEN_STRETCHES
+    assert p._version == 0 and len(p._storage.hidden_writes) <= values.HIDDEN_STRETCHES
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
     (p * p).sum().backward()

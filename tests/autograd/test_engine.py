@@ -329,7 +329,7 @@ def kept_storage(graph):
     x = torch.ones(1000, requires_grad=True)
     y = x.exp()                                       # its own derivative: the node keeps the result
     out = graph(y)
-    return weakref.ref(y.storage), out
+    return weakref.ref(y._storage), out
 
 
 def test_backward_frees_what_was_kept():
@@ -356,7 +356,7 @@ def test_dropping_the_result_frees_what_was_kept():
 def test_only_what_a_derivative_asks_for_is_kept():
     x = torch.ones(1000, requires_grad=True)
     y = x * 2                                         # the derivative of + needs neither operand
-    ref = weakref.ref(y.storage)
+    ref = weakref.ref(y._storage)
     z = y + 1
     del y
     assert ref() is None and z.grad_fn is not None
@@ -365,13 +365,13 @@ def test_only_what_a_derivative_asks_for_is_kept():
 def test_an_operand_is_kept_only_for_the_other_ones_gradient():
     x, w = torch.ones(1000), torch.ones(1000, requires_grad=True)
     y = x * 2
-    ref = weakref.ref(y.storage)
+    ref = weakref.ref(y._storage)
     a = y * w                                         # w needs y
     del y
     assert ref() is not None
     frozen = torch.ones(1000)
     z = w * 2
-    ref = weakref.ref(frozen.storage), weakref.ref(z.storage)
+    ref = weakref.ref(frozen._storage), weakref.ref(z._storage)
     b = z * frozen                                    # z needs frozen; nobody needs z
     del frozen, z
     assert ref[0]() is not None and ref[1]() is None

@@ -82,3 +82,21 @@ def test_inputs_are_left_as_they_were():
     gradcheck(torch.exp, x)
     np.testing.assert_array_equal(x.detach().numpy(), X)
     assert x.grad is None
+
+
+def test_an_input_is_nudged_wherever_the_function_has_it_from():
+    """In a dictionary, in a closure, as a part of a larger tensor; and what was recorded before goes on."""
+    whole = torch.arange(6.0, dtype=torch.float64).reshape(2, 3) + 1
+    x = whole[:, 1].requires_grad_()
+    held = {"x": x}
+    before = (x ** 3).sum()
+    assert gradcheck(lambda _: held["x"] ** 2, x) and gradcheck(lambda _: x.exp(), x)
+    assert not gradcheck(lambda _: held["x"].detach() * x, x, raise_exception=False)
+    before.backward()
+    assert x.grad.tolist() == [12.0, 75.0] and x._version == 0
+    assert whole.tolist() == [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+
+
+def test_an_input_that_comes_out():
+    x = leaf(X)
+    assert gradcheck(lambda a: (a, a * a), x) and gradcheck(lambda a: (a, a.exp()), x)

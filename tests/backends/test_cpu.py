@@ -15,7 +15,7 @@ pytest.importorskip("llvmlite")
 import flambeau as torch
 from flambeau.backends import cpu, undisturbed as thread
 from flambeau.base import settings
-from flambeau.trace import plan
+from flambeau.trace import interpret, plan, program
 
 HELPER = "define internal i64 @helper(i64 %x) {\n  %y = add i64 %x, NUMBER\n  ret i64 %y\n}\n"
 ADD = HELPER + "define i64 @NAME(i64 %x) {\n  %y = call i64 @helper(i64 %x)\n  ret i64 %y\n}\n"
@@ -483,8 +483,8 @@ def test_llvm_is_not_asked_where_there_is_no_room(process, monkeypatch):
             cpu.function("plus5", adding("plus5", 5))
         with torch.config.using(executor="native"):
             monkeypatch.setattr(plan, "_plans", {})
-            monkeypatch.setattr(plan, "_kernels", {})
-            monkeypatch.setattr(plan, "_tight", [])
+            monkeypatch.setattr(program, "_kernels", {})
+            monkeypatch.setattr(interpret, "_tight", [])
             with pytest.warns(UserWarning, match="no memory to compile with.*reference executor"):
                 assert (torch.arange(3.0) * 1.375 + 2.5).tolist() == [2.5, 3.875, 5.25]
     assert call(cpu.function("plus5", adding("plus5", 5)), 37) == 42

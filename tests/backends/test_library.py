@@ -188,7 +188,8 @@ def test_the_text_for_other_machines_is_sound(element, width, fma):
     products, taps, pool = [kind(element, target) for kind in (kernels.Kernels, TapKernels, PoolKernels)]
     for text in (products.micro("f", 3, 2, True), products.micro("f", 3, 2, False), products.gemm("f"),
                  products.dots("f", 2, 3), taps.micro("f", 3, 2), taps.forth("f"), taps.spots("f"), taps.back("f"),
-                 pool.max_pool("f"), pool.drop("f"), pool.add_rows("f"), pool.scan("f")):
+                 pool.max_pool("f"), pool.drop("f"), pool.add_rows("f"), pool.add_weighted_rows("f"),
+                 pool.sum_weighted_rows("f"), pool.scan("f")):
         llvm.parse_assembly(text).verify()
 
 
@@ -457,6 +458,23 @@ def test_rows_are_added_up(rng, two_threads, dtype, count, cols, size):
         execute([library.add_rows(dtype, count, cols, size, skip)], [g, at, out])
         close = 1e-5 if dtype == "float32" else 1e-13
         np.testing.assert_allclose(out, want, close, 10 * close)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("count, cols, taps, size", [(1, 1, 1, 1), (70, 5, 3, 4), (40, 64, 16, 7), (30, 130, 9, 11)])
+def test_weighted_rows_are_summed_and_spread(rng, two_threads, dtype, count, cols, taps, size):
+    at, weight = rng.integers(0, size, (count, taps)), rng.standard_normal((count, taps)).astype(dtype)
+    table, g = rng.standard_normal((size, cols)).astype(dtype), rng.standard_normal((count, cols)).astype(dtype)
+    close = 1e-5 if dtype == "float32" else 1e-13
+    out = np.full((count, cols), np.nan, dtype)
+    execute([library.sum_weighted_rows(dtype, count, cols, taps)], [table, at, weight, out])
+    want = (table[at].astype(float) * weight[:, :, None]).sum(1)
+    np.testing.assert_allclose(out, want, close, 10 * close)
+    back = np.full((size, cols), np.nan, dtype)
+    execute([library.add_weighted_rows(dtype, count, cols, size, taps)], [g, at, weight, back])
+    want = np.zeros((size, cols))
+    np.add.at(want, at, g[:, None].astype(float) * weight[:, :, None])
+    np.testing.assert_allclose(back, want, 10 * close, 100 * close)
 
 
 @pytest.mark.parametrize("dtype", TYPES)

@@ -14,8 +14,8 @@ import pytest
 
 import flambeau as torch
 from flambeau.backends import machine, memory
-from flambeau.backends.backend import execute
 from flambeau.backends.memory import Block, blank, block, rounded
+from flambeau.backends.reference import execute
 from flambeau.base import dtypes, settings
 from flambeau.base.spec import spec
 from flambeau.tensor import oom
@@ -254,7 +254,7 @@ def test_the_device_answers_as_in_torch():
     assert 0 < free <= total
     pending = torch.ones(3) + 1
     cpu.synchronize()
-    assert pending.storage.value.trace is None
+    assert pending._storage.value.trace is None
 
 
 # --- at any moment, from any thread ---
@@ -450,7 +450,7 @@ def test_numpy_gets_the_idle_memory_when_it_has_none():
             raise MemoryError
         return given + 1
     op = SimpleNamespace(ref=ref, overwrites=False, kwonly=(), __module__="nobody")
-    entry = SimpleNamespace(op=op, nbytes=12, casts=None, simple=True, outs=(kind,), many=False)
+    entry = SimpleNamespace(op=op, nbytes=12, casts=None, rounded=None, simple=True, outs=(kind,), many=False)
     idle = block(5 * MIB)
     del idle
     assert execute(entry, [array], ())[0].tolist() == [2, 2, 2] and tries[0] - tries[1] >= 5 * MIB
@@ -550,7 +550,7 @@ def test_sizes_beyond_all_memory_are_refused_at_the_call():
 
 def test_a_failed_operation_keeps_nothing_alive():
     x = torch.ones(10**6)
-    seen = weakref.ref(x.storage)
+    seen = weakref.ref(x._storage)
     y = x[:, None] * x
     try:
         y.sum().item()

@@ -11,6 +11,8 @@ import pytest
 import flambeau as torch
 from flambeau.base import ownership
 
+pytestmark = pytest.mark.pinned
+
 PACKAGE = Path(ownership.__file__).parents[1]
 CASES = {getattr(case, "__name__", "_gradient")[1:] + str(i): case for i, case in enumerate(ownership._CASES)}
 
@@ -85,11 +87,11 @@ def test_a_variable_anywhere_on_the_stack_counts():
 def test_outside_arrays_are_seen_until_they_are_gone():
     array = np.arange(4.0)
     tensor = torch.from_numpy(array)
-    assert tensor.storage.still_exported()
+    assert tensor._storage.still_exported()
     (tensor + 1).tolist()
-    assert tensor.storage.still_exported()
+    assert tensor._storage.still_exported()
     del array
-    assert not tensor.storage.still_exported()
+    assert not tensor._storage.still_exported()
 
 
 # --- at import ------------------------------------------------------------------------------------------------------

@@ -72,13 +72,13 @@ def test_what_is_missing():
     assert done.returncode == 0 and done.stdout.startswith("imported\n"), done.stderr
     said = dict(line.split(": ", 1) for line in done.stdout.splitlines()[1:])
     source = (PROGRAMS / "missing.py").read_text().splitlines()
-    for use, name, hint in (("script", "torch.jit.load", "state_dict"), ("subclass", "torch.fx.Tracer", ""),
-                            ("attribute", "torch.fx.Graph.nodes", ""),
-                            ("context", "torch.profiler.ProfilerActivity", ""),
+    for use, name, hint in (("script", "torch.jit.load", "state_dict"),
+                            ("subclass", "torch.export.ExportedProgram", ""),
+                            ("attribute", "torch.export.Dim.AUTO", ""),
+                            ("context", "torch.profiler.profile", "cProfile"),
                             ("writer", "torch.utils.tensorboard.SummaryWriter", "tensorboardX"),
-                            ("process_group", "torch.distributed.init_process_group", "one process"),
-                            ("export", "torch.onnx.export", "state_dict"),
-                            ("pictures", "torchvision.datasets.MNIST", "Pillow")):
+                            ("process_group", "torch.distributed.TCPStore", "one process"),
+                            ("export", "torch.onnx.export", "state_dict")):
         assert said[use].startswith(f"NotImplementedError: Flambeau has no {name}") and hint in said[use]
         line = int(re.search(r"missing\.py:(\d+)", said[use])[1])
         assert name.split(".")[-1] in source[line - 1]
@@ -180,25 +180,29 @@ def test_the_command(capsys):
 
 def test_something_missing_can_be_named():
     from typing import Optional, Union
-    found = missing.MissingModule("torch.fx").Graph
-    assert repr(found) == "<torch.fx.Graph, which Flambeau has not>" and found.__name__ == "Graph"
+    found = missing.MissingModule("torch.export").Dim
+    assert repr(found) == "<torch.export.Dim, which Flambeau has not>" and found.__name__ == "Dim"
+    assert found is missing.MissingModule("torch.export").Dim
     assert not isinstance(3, found) and not issubclass(int, found) and not hasattr(found, "__wrapped__")
     assert found in Optional[found].__args__ and found in Union[int, found].__args__  # noqa: UP007, UP045
     assert found in (found | None).__args__ and found in (None | found).__args__
     assert found[int] is found
     for use in (lambda: found(), lambda: found.nodes, lambda: list(found)):
-        with pytest.raises(NotImplementedError, match=r"Flambeau has no torch\.fx\.Graph"):
+        with pytest.raises(NotImplementedError, match=r"Flambeau has no torch\.export\.Dim"):
             use()
-    with pytest.raises(NotImplementedError, match=r"test_run\.py:\d+"):
-        class Below(found):
-            pass
-    with pytest.raises(NotImplementedError, match="torch.fx.Graph"), found:
+
+    class Below(flambeau.nn.Module, found):
+        def __new__(cls):
+            return object.__new__(cls)
+    with pytest.raises(NotImplementedError, match=r"torch\.export\.Dim \(used at test_run\.py:\d+"):
+        Below()
+    with pytest.raises(NotImplementedError, match="torch.export.Dim"), found:
         pass
     with pytest.raises(AttributeError, match="no attribute '__wrapped__'"):
-        missing.MissingModule("torch.fx").__wrapped__  # noqa: B018
+        missing.MissingModule("torch.export").__wrapped__  # noqa: B018
     with pytest.raises(AttributeError, match="Flambeau has no torch.stft") as caught:
         missing.of_torch("stft")
-    assert caught.value.name == "stft" and missing.of_torch("fx").__name__ == "torch.fx"
+    assert caught.value.name == "stft" and missing.of_torch("export").__name__ == "torch.export"
 
 
 @pytest.mark.parametrize("smaller, larger", [("1.10", "2.2"), ("2.9.1", "2.13.0"), ("2.13.0a0", "2.13.0"),

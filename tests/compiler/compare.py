@@ -75,10 +75,10 @@ class Walk:
                             ("requires grad:", lambda t: t.requires_grad), ("is a leaf:", lambda t: t.is_leaf),
                             ("has no graph:", lambda t: t.grad_fn is None), ("has the version", lambda t: t._version)):
             self.need(look(a) == look(b), path, words, look(a), look(b))
-        cells = self.memory_left.setdefault(id(a.storage), id(b.storage)), \
-            self.memory_right.setdefault(id(b.storage), id(a.storage))
-        self.need(cells == (id(b.storage), id(a.storage)), path, "shares memory with others:", a, b)
-        self.held.append((a.storage, b.storage))
+        cells = self.memory_left.setdefault(id(a._storage), id(b._storage)), \
+            self.memory_right.setdefault(id(b._storage), id(a._storage))
+        self.need(cells == (id(b._storage), id(a._storage)), path, "shares memory with others:", a, b)
+        self.held.append((a._storage, b._storage))
         x = a.detach().clone().contiguous().numpy()
         try:
             y = b.detach().clone().contiguous().numpy()

@@ -14,6 +14,8 @@ from . import tables
 from .compare import Different
 from .functions import Call, Program, Writer, check, failure, minimised
 
+pytestmark = pytest.mark.pinned
+
 EXAMPLES = int(os.environ.get("FLAMBEAU_TEST_EXAMPLES", 500 if THOROUGH else 100))
 TOGETHER = 20
 

@@ -15,6 +15,8 @@ from flambeau.backends import cpu
 from flambeau.loops.emit import Emit, half_bits, literal, shape
 from flambeau.loops.target import Target
 
+pytestmark = pytest.mark.pinned
+
 DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64, "i64": np.int64,
           "i32": np.int32}
 NAMES = {np.float32: "f32", np.float64: "f64"}

@@ -3,6 +3,8 @@ import pytest
 
 from flambeau.loops.ir import Access, Expr, Kernel, Malformed, Pass, verify
 
+pytestmark = pytest.mark.pinned
+
 
 def load(i, type="f32"):      return Expr("load", type, (), i)
 def acc(p, j=0, type="f32"):  return Expr("acc", type, (), (p, j))

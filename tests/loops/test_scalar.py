@@ -14,6 +14,8 @@ from flambeau.loops.emit import Emit, Term, shape
 from flambeau.loops.scalar import FUNCTIONS
 from flambeau.loops.target import Target
 
+pytestmark = pytest.mark.pinned
+
 DTYPES = {"f32": np.float32, "f64": np.float64}
 LANES = {"f32": 16, "f64": 8}
 TWO = ("pow", "atan2")

@@ -223,7 +223,7 @@ def test_nothing_runs_before_somebody_looks():
     padding = torch.zeros(2, 5, dtype=torch.bool)
     torch.cpu.synchronize()
     model(src, tgt, tgt_mask=mask, src_key_padding_mask=padding).sum().backward()
-    assert all(p.grad.storage.value.trace is not None for p in model.parameters())
+    assert all(p.grad._storage.value.trace is not None for p in model.parameters())
 
 
 def test_padded_places_without_gradients():

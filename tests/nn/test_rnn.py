@@ -153,7 +153,7 @@ def test_nothing_runs_before_somebody_looks(kind):
         out, _ = net(given)
         (out if given is x else out.data).sum().backward()
         assert len(current().code) > 0
-        assert all(p.grad.storage.value.trace is not None for p in net.parameters())
+        assert all(p.grad._storage.value.trace is not None for p in net.parameters())
         net.zero_grad()
 
 

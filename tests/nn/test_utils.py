@@ -51,7 +51,7 @@ def test_clipping_does_not_look():
     torch.cpu.synchronize()
     total = utils.clip_grad_norm_(given, 0.5)
     utils.clip_grad_value_(given, 0.1)
-    assert total.storage.value.trace is not None and len(current().code) > 4
+    assert total._storage.value.trace is not None and len(current().code) > 4
 
 
 def test_clip_value():
@@ -118,9 +118,9 @@ def test_packing_looks_at_lengths_only():
     x, lengths = torch.randn(50, 3, 4), torch.tensor([50, 20, 7])
     torch.cpu.synchronize()
     packed = rnn.pack_padded_sequence(x * 2, lengths)
-    assert packed.data.storage.value.trace is not None
+    assert packed.data._storage.value.trace is not None
     padded, _ = rnn.pad_packed_sequence(packed)
-    assert padded.storage.value.trace is not None and len(current().code) < 8
+    assert padded._storage.value.trace is not None and len(current().code) < 8
 
 
 # --- parametrizations -------------------------------------------------------------------------------------------------

@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 
 import flambeau as torch
-from flambeau.backends.backend import execute
+from flambeau.backends.reference import execute
 from flambeau.base import dtypes, settings, special
 from flambeau.base.op import REQUIRED
 from flambeau.trace.record import current
 
 from ..test_ops import GIVEN, OPS, POINTWISE, WHOLE
+
+pytestmark = pytest.mark.pinned
 
 HALVES = (dtypes.float16, dtypes.bfloat16)
 FLOATS = (dtypes.float32, dtypes.float64)
@@ -230,7 +232,7 @@ k = NumpyKernel()
 
 def recorded(op, args):
     """(results, entry, arrays, parameters) of a call with all its arguments, as it was recorded."""
-    arrays = [a.storage.value.ready().look(a.spec, a.offset) for a in args if isinstance(a, torch.Tensor)]
+    arrays = [a._storage.value.ready().look(a.spec, a.offset) for a in args if isinstance(a, torch.Tensor)]
     current().run()
     n = op.n_positional
     made = op(*args[:n], **dict(zip(op.kwonly, args[n:], strict=True)))
@@ -251,6 +253,8 @@ def number(value, dtype):
 def run_body(made, entry, args, arrays):
     """The results of an operation's body, as arrays of its specs; NotImplemented where it leaves the case to `ref`."""
     op = entry.op
+    half, slots, places = entry.rounded or (None, (), ())    # operands that are 16-bit floats before they are widened
+    arrays = [a.astype(half.np) if slot in slots else a for slot, a in enumerate(arrays)]
     casts = entry.casts or [a.dtype for a in arrays]
     given = [Numbers(a.astype(c), dtypes.from_numpy(c)) for a, c in zip(arrays, casts, strict=True)]
     if op.pointwise:
@@ -262,7 +266,7 @@ def run_body(made, entry, args, arrays):
         if isinstance(a, torch.Tensor):
             a = left.pop(0)
         elif a.__class__ in (bool, int, float) and (op.pointwise or op.scalar_at[at]):
-            a = number(a, compute)
+            a = number(float(half.np.type(a)) if at in places else a, compute)
         argv.append(a)
     n = op.n_positional
     made = op.body(k, *argv[:n], **dict(zip(op.kwonly, argv[n:], strict=True)))
@@ -327,7 +331,7 @@ def agree(name, dtype, mine, theirs, arrays):
 
 def compiled(made, entry, args, arrays):
     """The results of a call as the native executor computes them."""
-    return [one.storage.value.ready().look(one.spec, one.offset) for one in (made if entry.many else [made])]
+    return [one._storage.value.ready().look(one.spec, one.offset) for one in (made if entry.many else [made])]
 
 
 def check(name, args, how=run_body):

@@ -42,9 +42,9 @@ def test_in_place(name):
     args = [given(a) for a in IN_PLACE[name]]
     expected = expected_of(name, args)
     for x in (t(X), t(X.T.copy()).t(), torch.zeros(6, 8, dtype=torch.float64)[::2, ::2].copy_(t(X))):
-        storage, version = x.storage, x._version
+        storage, version = x._storage, x._version
         result = getattr(x, name + "_")(*args)
-        assert result is x and x.storage is storage and x._version == version + 1
+        assert result is x and x._storage is storage and x._version == version + 1
         np.testing.assert_allclose(x.numpy(), expected, rtol=1e-13)
 
 
@@ -135,10 +135,10 @@ def test_out(name):
         assert got is out and out.shape == want.shape
         np.testing.assert_array_equal(out.numpy(), want.numpy())
     ready = tuple(torch.zeros(p.shape, dtype=p.dtype) for p in parts)
-    memory = [r.storage for r in ready]
+    memory = [r._storage for r in ready]
     call(out=ready if several else ready[0])
     for out, storage, want in zip(ready, memory, parts, strict=True):
-        assert out.storage is storage and out._version == 1
+        assert out._storage is storage and out._version == 1
         np.testing.assert_array_equal(out.numpy(), want.numpy())
 
 

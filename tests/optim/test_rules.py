@@ -114,7 +114,7 @@ def test_a_step_that_nobody_looks_at_runs_when_it_ends(monkeypatch):
     optimizer, params, _, _ = train("Adam", {"lr": 0.1}, steps=2, shapes=((3,),) * 9)
     torch.cpu.synchronize()
     optimizer.step()
-    assert not current().code and params[0].storage.value.trace is None
+    assert not current().code and params[0]._storage.value.trace is None
 
 
 @pytest.mark.parametrize("name", sorted({name for name, _ in CASES}))
@@ -218,6 +218,33 @@ def test_the_slope_by_the_learning_rate():
     optimizer.step()
     slope, = torch.autograd.grad((q ** 2).sum(), rate)
     assert slope.item() == pytest.approx(-(g * 2 * (p - 0.1 * g)).sum(), rel=1e-12)
+
+
+SLOPES = [(name, option) for name in sorted({name for name, _ in CASES} - {"Adafactor"})
+          for option in ("lr", "weight_decay")
+          if (name, option) not in {("Rprop", "weight_decay"),       # it has none
+                                    ("ASGD", "lr")}]                 # its state begins with the number alone
+
+
+@pytest.mark.parametrize("name, option", SLOPES)
+def test_the_slope_by_an_option_and_by_the_state(name, option):
+    """Two steps, by a tensor as an option, by gradients and by a state that is the caller's, against differences."""
+    def after(number, g, *state):
+        p = torch.tensor([0.7, -1.3], dtype=torch.float64)
+        optimizer = getattr(torch.optim, name)([p], differentiable=True, **{option: number})
+        p.grad = torch.tensor([1.0, -2.0], dtype=torch.float64)
+        optimizer.step()
+        own = optimizer.state[p]
+        for key, held in zip([key for key, held in own.items() if held.shape == p.shape], state):
+            own[key] = held.clone()
+        p.grad = g * 0.5
+        optimizer.step()
+        return p
+
+    number = torch.tensor(0.05, dtype=torch.float64, requires_grad=True)
+    g, *state = (torch.tensor(values, dtype=torch.float64, requires_grad=True)
+                 for values in ([1.5, -0.5], [0.6, 0.9], [0.8, 1.1]))
+    assert torch.autograd.gradcheck(after, (number, g, *state), eps=1e-5, atol=1e-4)
 
 
 # --- LBFGS -----------------------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ def test_as_tensor_keeps_history():
     (lambda: torch.ones(2, dtype=torch.int8, requires_grad=True), "Only Tensors of floating point.*torch.int8"),
     (lambda: torch.from_file("x"), "numpy.memmap"),
     (lambda: torch.linspace(0, 1), "linspace.*missing 1 required positional argument: 'steps'"),
-    (lambda: torch.ones(2).storage(), "use tensor.untyped_storage"),
+    (lambda: torch.ones(2)._storage(), "use tensor.untyped_storage"),
 ])
 def test_refusals_say_what_and_what_instead(make, words):
     with pytest.raises((RuntimeError, TypeError, ValueError, AssertionError), match=words):
@@ -166,3 +166,12 @@ def test_nothing_warns_where_pytorch_does_not():
         torch.tensor([1e300], dtype=torch.float16), torch.full((1,), 1e30, dtype=torch.float32)
         torch.tensor(np.array([1e300]), dtype=torch.float32), torch.randn(3, dtype=torch.float16)
         torch.tensor([float("nan")]).tolist(), torch.linspace(0, 1, 3, dtype=torch.complex64).tolist()
+
+
+@pytest.mark.parametrize("make", [lambda: torch.zeros([1] * 65), lambda: torch.randn([1] * 65),
+                                  lambda: torch.ones(2)[(None,) * 64], lambda: torch.ones(1).reshape([1] * 65),
+                                  lambda: torch.empty([1] * 65), lambda: torch.ones([1] * 64).unsqueeze(0)])
+def test_more_dimensions_than_numpy_has_are_refused_in_words(make):
+    with pytest.raises(RuntimeError, match="at most 64 dimensions"):
+        make()
+    assert torch.ones([1] * 64).sum().item() == 1

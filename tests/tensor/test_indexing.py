@@ -87,7 +87,7 @@ BASIC = [i for i in SAME if not any(isinstance(p, ADVANCED) for p in (i if isins
 def test_numbers_and_slices_give_views(index):
     x = fb.tensor(ARRAY)
     part = x[index]
-    assert part.storage is x.storage and part is not x
+    assert part._storage is x._storage and part is not x
     part.fill_(7)
     want = ARRAY.copy()
     want[index] = 7
@@ -96,7 +96,7 @@ def test_numbers_and_slices_give_views(index):
 
 def test_zero_dimensional_tensors_are_numbers():
     x = fb.tensor(ARRAY)
-    assert x[fb.tensor(1)].storage is x.storage
+    assert x[fb.tensor(1)]._storage is x._storage
     assert tuple(x[fb.tensor(1), :, fb.tensor([0, 1, 2])].shape) == (4, 3)         # NumPy would move the 3 to the front
     assert tuple(x[fb.tensor(True)].shape) == (1, 3, 4, 5)
     assert tuple(x[fb.tensor(False)].shape) == (0, 3, 4, 5)
@@ -195,11 +195,11 @@ def test_gradient_of_a_write():
 def test_a_large_tensor_is_written_in_its_own_memory():
     x = fb.zeros(1000, 1000)
     x.sum().item()
-    address = x.storage.value.array.ctypes.data
+    address = x._storage.value.array.ctypes.data
     x[fb.tensor([3, 5])] = 1.0
     x[x > 0] = 2.0
     assert x.sum().item() == 4000
-    assert x.storage.value.array.ctypes.data == address
+    assert x._storage.value.array.ctypes.data == address
 
 
 def test_the_old_contents_stay_with_whoever_needs_them():

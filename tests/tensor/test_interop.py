@@ -276,7 +276,7 @@ def test_memory_is_freed_with_its_last_holder():
 
     t = torch.ones(1000)
     out = t.numpy()
-    gone = weakref.ref(t.storage.value.memory.base)
+    gone = weakref.ref(t._storage.value.memory.base)
     del t
     assert out.sum() == 1000 and gone() is not None
     del out
@@ -429,6 +429,10 @@ def test_numpy_refuses_what_would_lose_something():
     with pytest.raises(RuntimeError, match="Can't call numpy"):
         np.asarray(w * 2)
     assert w.numpy(force=True).tolist() == [1, 1] and (w * 2).numpy(force=True).tolist() == [2, 2]
+    double = w * 2
+    for mode in (torch.no_grad, torch.inference_mode):          # nothing would be lost where no graph is recorded
+        with mode():
+            assert w.numpy().tolist() == [1, 1] and np.asarray(double).tolist() == [2, 2]
     with pytest.raises(TypeError, match="can't convert meta device type tensor to numpy"):
         torch.empty(2, device="meta").numpy()
     with pytest.raises(NotImplementedError, match="Cannot copy out of meta tensor; no data!"):
@@ -556,7 +560,7 @@ def test_dlpack_shares_memory_with_numpy():
     assert source.tolist() == [1, 2, 3]
     assert torch.from_dlpack(t).data_ptr() == t.data_ptr()
     del array
-    assert t.storage.exported
+    assert t._storage.exported
 
 
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32",

@@ -1,5 +1,6 @@
 """`absent.txt` is what PyTorch has and Flambeau has not: no name too many, none too few."""
 import importlib
+import textwrap
 import types
 
 import pytest
@@ -36,3 +37,14 @@ def test_the_list_is_exact(place):
     missing = {name for name in public(part_of(torch, place)) if not hasattr(mine, name)}
     missing.discard("LinAlgError")
     assert missing == absent().get(place, set())
+
+
+if __name__ == "__main__":                        # python -m tests.torch.test_absent > flambeau/base/absent.txt
+    print("# Public names of PyTorch 2.13 that are not here, by where they are there; an AttributeError says so.\n")
+    for place in PLACES:
+        there = part_of(flambeau, place)
+        names = sorted({name for name in public(part_of(torch, place)) if not hasattr(there, name)} - {"LinAlgError"})
+        if names:
+            print(f"{place}:")
+            print(textwrap.fill(" ".join(names), 120, initial_indent="    ", subsequent_indent="    ",
+                                break_on_hyphens=False))

@@ -113,6 +113,32 @@ def test_numbers(name):
     assert not wrong, "\n".join(wrong)
 
 
+EXACT = {name: CALLS[name] for name in ("add sub mul div remainder fmod copysign eq lt add_ mul_ remainder_").split()}
+EXACT |= {"x - n": lambda t, x, n: x - n, "n - x": lambda t, x, n: n - x, "n / x": lambda t, x, n: n / x,
+          "n % x": lambda t, x, n: n % x, "x // n": lambda t, x, n: x // n,
+          "0-d + x": lambda t, x, n: t.tensor(n) + x, "x - 0-d": lambda t, x, n: x - t.tensor(n),
+          "0-d * x": lambda t, x, n: t.tensor(n) * x, "x * 0-d": lambda t, x, n: x * t.tensor(n),
+          "0-d / x": lambda t, x, n: t.tensor(n) / x, "x / 0-d": lambda t, x, n: x / t.tensor(n),
+          "x % 0-d": lambda t, x, n: x % t.tensor(n, dtype=t.float64),
+          "maximum": lambda t, x, n: t.maximum(x, t.tensor(n)),
+          "whole +": lambda t, x, n: x + t.arange(250, 250 + len(x)),
+          "whole *": lambda t, x, n: x * t.arange(250, 250 + len(x)),
+          "whole /": lambda t, x, n: t.arange(2050, 2050 + len(x)) / x}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", EXACT)
+def test_numbers_beside_sixteen_bits(name, dtype):
+    """Operations with one right answer: whether a number is rounded to 16 bits first shows in it."""
+    elements = [0.3, -0.3, 0.1, 1 / 3, 2.7, 3.14159, -7.77, 100.1, 0.7, 6.28, 0.6, 0.9, -4.576, -1.96, 257.0, -0.2596]
+    for number in (0.3, -0.3, 0.1, 1 / 3, 2.7, 3.14159, -7.77, 100.1, 257, 2049, 1e-3):
+        for lib in (want := []), (got := []):
+            t = torch if lib is want else flambeau
+            for _ in range(2):                       # the second time by a plan
+                lib.append(EXACT[name](t, t.tensor(elements, dtype=getattr(t, dtype)), number).double().tolist())
+        assert got == want, number
+
+
 def test_nothing_is_left_behind():
     """What is refused is refused at the call, so that nothing later fails for it."""
     x = flambeau.ones(3, dtype=flambeau.int64)

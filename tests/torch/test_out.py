@@ -1,7 +1,10 @@
 """`out=` of every dtype for every result, and of none yet: what is taken and what refused, the version, the strides.
 
-One sample of PyTorch's own for each operation and dtype; the values under other samples are test_ops.py's.
+One sample of PyTorch's own for each operation and dtype, or two where one has several results; the values under other
+samples are test_ops.py's.
 """
+import itertools
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -25,12 +28,12 @@ OPERATIONS = {op.full_name: op for op, _ in everything("out")}
 
 # (operation, dtype of the input): PyTorch takes or refuses what its other kernels do not
 QUIRKS = {("logsumexp", torch.complex64), ("std", torch.float16), ("var", torch.float16),
-          # into whole numbers it refuses through `out`, and sums by `dtype`
-          *[(name, dtype) for name in ("nansum", "nanmean") for dtype in FROM]}
+          }
 
 
 SEVERAL_WRITES = {"normal"}                          # the numbers, times the deviation, plus the mean
-LAPACK_LAYOUTS = {"linalg.cholesky", "linalg.inv", "linalg.solve_triangular"}      # columns first in PyTorch's `out`
+LAPACK_LAYOUTS = {"linalg.cholesky", "linalg.inv", "linalg.solve_triangular", "linalg.eigh", "linalg.lstsq",
+                  "linalg.qr"}                       # columns first in PyTorch's `out`
 
 
 def call(f, sample):
@@ -38,38 +41,43 @@ def call(f, sample):
 
 
 def given(op, dtype):
-    """(a sample, its result) where that is one tensor."""
-    found = samples(op, dtype, "out")[:1] if dtype in op.dtypes else []
-    for sample in found:
+    """(a sample, its results) where these are tensors: the first with one, and the first with several."""
+    seen = set()
+    for sample in samples(op, dtype, "out") if dtype in op.dtypes else ():
         result = call(torch_function(op), copy(sample))
-        if not isinstance(result, (Raised, tuple, list)) and len(tensors(result)) == len(flat(result)) == 1:
-            yield sample, result
+        several = isinstance(result, (tuple, list))
+        if several not in seen and not isinstance(result, Raised) and len(tensors(result)) == len(flat(result)):
+            seen.add(several)
+            yield sample, flat(result)
 
 
-def both(op, sample, out):
+def both(op, sample, outs):
+    """What comes of the call in PyTorch and here, and our `out`; `outs` are the tensors that PyTorch writes."""
     theirs = copy(sample)
-    theirs.kwargs = {**theirs.kwargs, "out": out}
+    theirs.kwargs = {**theirs.kwargs, "out": tuple(outs) if len(outs) > 1 else outs[0]}
     mine = to_fb(theirs)
-    return call(torch_function(op), theirs), call(function(op), mine), mine.kwargs["out"]
+    return call(torch_function(op), theirs), call(function(op), mine), flat(mine.kwargs["out"])
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_every_dtype(name):
+    """Of one result after the other, the rest being as they should."""
     op, wrong = OPERATIONS[name], []
     for dtype in FROM:
-        for sample, result in given(op, dtype) if (name, dtype) not in QUIRKS else ():
-            for into in INTO:
-                out = garbage(result.shape, into)
-                want, got, mine = both(op, sample, out)
+        for sample, results in given(op, dtype) if (name, dtype) not in QUIRKS else ():
+            for at, into in itertools.product(range(len(results)), INTO):
+                outs = [garbage(t.shape, into if i == at else t.dtype) for i, t in enumerate(results)]
+                want, got, mine = both(op, sample, outs)
                 try:
                     if isinstance(want, Raised):
                         assert_same_error(got, want)
                     elif isinstance(got, Raised):
                         raise Mismatch(str(got))
                     elif op.name not in COMPARE and op.name not in VALUES:
-                        assert_same(mine, out, op, dtype, looser=100)
+                        for ours, out in zip(mine, outs, strict=True):
+                            assert_same(ours, out, op, dtype, looser=100)
                 except Mismatch as error:
-                    wrong.append(f"{dtype} into {into}: {error}")
+                    wrong.append(f"{dtype}, result {at} into {into}: {error}")
     assert not wrong, "\n".join(wrong)
 
 
@@ -77,15 +85,17 @@ def test_every_dtype(name):
 def test_resized(name):
     op = OPERATIONS[name]
     for dtype in (torch.float32, torch.int64):
-        for sample, result in given(op, dtype):
-            for out in (garbage((0,), result.dtype), garbage((*result.shape, 2), result.dtype)):
-                want, got, mine = both(op, sample, out)
+        for sample, results in given(op, dtype):
+            for style in (lambda t: garbage((0,), t.dtype), lambda t: garbage((*t.shape, 2), t.dtype)):
+                outs = [style(t) for t in results]
+                want, got, mine = both(op, sample, outs)
                 if isinstance(want, Raised) or isinstance(got, Raised):
                     assert isinstance(want, Raised) and isinstance(got, Raised), (dtype, str(got), str(want))
                     continue
-                if not result.numel():
-                    continue                         # PyTorch's creating functions leave the size of an empty one
-                assert tuple(mine.shape) == tuple(out.shape)
-                assert mine._version == 1 or name in SEVERAL_WRITES
-                if name not in LAPACK_LAYOUTS:
-                    assert_same_spec(mine, out, True)
+                for ours, out, result in zip(mine, outs, results, strict=True):
+                    if not result.numel():
+                        continue                     # PyTorch's creating functions leave the size of an empty one
+                    assert tuple(ours.shape) == tuple(out.shape)
+                    assert ours._version == 1 or name in SEVERAL_WRITES
+                    if name not in LAPACK_LAYOUTS:
+                        assert_same_spec(ours, out, True)

@@ -230,7 +230,7 @@ class Made:
 
 def cell(m, tensor):
     """What two tensors have in common that stand in the same memory."""
-    return tensor.untyped_storage()._cdata if m.__name__ == "torch" else id(tensor.storage)
+    return tensor.untyped_storage()._cdata if m.__name__ == "torch" else id(tensor._storage)
 
 
 def unit(tensor):

@@ -15,7 +15,7 @@ pytest.importorskip("llvmlite")
 
 import flambeau as torch
 from flambeau.backends import cpu, undisturbed
-from flambeau.trace import interpret, look, plan
+from flambeau.trace import interpret, plan, steps
 
 SECONDS = 60.0                # that a busy machine may take over it
 
@@ -138,7 +138,7 @@ def test_a_child_does_without_the_thread():
 
 def test_what_cannot_be_compiled_is_said_by_whoever_needs_it(monkeypatch):
     monkeypatch.setattr(interpret, "_said", [])
-    real = look.render
+    real = steps.render
 
     def broken(kernel, name, target):
         text = real(kernel, name, target)
@@ -150,7 +150,7 @@ def test_what_cannot_be_compiled_is_said_by_whoever_needs_it(monkeypatch):
     x = torch.randn(30, 37)
     torch.cpu.synchronize()
     expected = expression(x, 6).tolist()
-    monkeypatch.setattr(look, "render", broken)
+    monkeypatch.setattr(steps, "render", broken)
     with pytest.warns(UserWarning, match="sigmoid"):
         for _ in range(6):
             assert expression(x, 6).tolist() == expected
@@ -182,7 +182,7 @@ def test_kernels_that_differ_in_words_alone_are_one():
         for rows in (20, 400):
             x = torch.ones(3, rows, 50)
             made = torch.plans.of((((x * 2 + 1).exp() * x).sigmoid() * x).sum((0, 1)))
-            texts |= {look.rendered(step.code) for step in made.kernels}
+            texts |= {steps.rendered(step.kernel) for step in made.kernels}
             assert all(name in text for name, text in texts)
         assert len(texts) == len({text for _, text in texts}) == len({name for name, _ in texts})
         np.testing.assert_array_equal(torch.ones(5).mul(2).numpy(), [2.0] * 5)

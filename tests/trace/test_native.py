@@ -15,8 +15,10 @@ pytest.importorskip("llvmlite")
 import flambeau as torch
 from flambeau.backends import cpu, memory, threads
 from flambeau.base import settings
-from flambeau.trace import lower, nest, order, plan as planning, record
+from flambeau.trace import lower, nest, order, plan as planning, program, record
 from flambeau.trace.record import current
+
+pytestmark = pytest.mark.pinned
 
 F = torch.nn.functional
 
@@ -48,7 +50,7 @@ def full(lines, *sizes):
 
 
 def address(tensor):
-    return tensor.storage.value.ready().memory.ctypes.data + tensor.offset * tensor.element_size()
+    return tensor._storage.value.ready().memory.ctypes.data + tensor.offset * tensor.element_size()
 
 
 # --- how many kernels -------------------------------------------------------------------------------------------------
@@ -105,7 +107,7 @@ def test_an_update_is_one_kernel_for_each_parameter():
 def test_in_place_is_in_place():
     x, y = ready(1000), ready(1000, seed=1)
     at, expected = address(x), (x.numpy().copy() * 2 + y.numpy()).tolist()
-    x.storage.still_exported()
+    x._storage.still_exported()
     x.mul_(2).add_(y)
     assert address(x) == at and x.tolist() == pytest.approx(expected)
     x[10:20].fill_(3.0)
@@ -203,7 +205,7 @@ def test_results_do_not_depend_on_the_number_of_threads(shape):
 def test_sums_are_right_however_they_are_cut(monkeypatch):
     """Blocks, tails and empty blocks: every size from nothing to some blocks of a reduction cut very small."""
     for module, name, value in ((nest, "TILE", 64), (nest, "COLUMNS", 32), (order, "LONG", 128),
-                                (planning, "PIECE", 1)):
+                                (program, "PIECE_NANOSECONDS", 1)):
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(lower, "order_of", order.order_of.__wrapped__)             # nothing remembered of longer blocks
     monkeypatch.setattr(planning, "_plans", {})
@@ -464,7 +466,7 @@ class Stop(BaseException):
 
 def new_program(number, monkeypatch):
     """A program of which nothing is compiled yet: its result and its input, and what they are to be."""
-    for module, names in ((planning, ("_plans", "_kernels")), (cpu, ("_libraries", "_addresses"))):
+    for module, names in ((planning, ("_plans",)), (program, ("_kernels",)), (cpu, ("_libraries", "_addresses"))):
         for name in names:
             monkeypatch.setattr(module, name, {})
     monkeypatch.setattr(cpu._the_host(), "disk", cpu.Disk("", 0))

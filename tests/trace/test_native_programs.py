@@ -11,10 +11,12 @@ from hypothesis import HealthCheck, given, settings as tuned
 import flambeau
 from flambeau.backends import threads
 from flambeau.base import settings
-from flambeau.trace import lower, nest, order, plan
+from flambeau.trace import lower, nest, order, plan, program
 from flambeau.trace.record import current
 
 from .programs import differ, leaves, run, scale_of, steps
+
+pytestmark = pytest.mark.pinned
 
 UNITS = 500              # of a chain of a dozen operations and its backward, some of which magnify what they are given
 
@@ -25,7 +27,7 @@ def small_tiles():
     patch = pytest.MonkeyPatch()
     for module, name, value in ((nest, "TILE", 64), (nest, "COLUMNS", 32), (nest, "SQUARE", (4, 8)),
                                 (order, "LONG", 256),
-                                (plan, "PIECE", 1)):
+                                (program, "PIECE_NANOSECONDS", 1)):
         assert hasattr(module, name)
         patch.setattr(module, name, value)
     patch.setattr(lower, "order_of", order.order_of.__wrapped__)               # nothing remembered of longer blocks

@@ -14,7 +14,9 @@ pytest.importorskip("llvmlite")
 
 import flambeau as torch
 from flambeau.backends import cpu, library
-from flambeau.trace import interpret, look, plan
+from flambeau.trace import interpret, plan, steps
+
+pytestmark = pytest.mark.pinned
 
 CALL = "  call void @nobody_has_this()\n  ret void"
 
@@ -28,7 +30,7 @@ def breaking(monkeypatch):
     """`breaking(op)`: kernels with the word `op` in them cannot be linked."""
     plan.forget()
     monkeypatch.setattr(interpret, "_said", [])
-    real = look.render
+    real = steps.render
 
     def begin(op):
         def render(kernel, name, target):
@@ -36,7 +38,7 @@ def breaking(monkeypatch):
             if not breaks(kernel, op):
                 return text
             return text.replace("  ret void", CALL, 1) + "declare void @nobody_has_this()\n"
-        monkeypatch.setattr(look, "render", render)
+        monkeypatch.setattr(steps, "render", render)
     with torch.config.using(executor="native"):
         yield begin
     plan.forget()
@@ -89,19 +91,56 @@ def test_a_product_that_cannot_be_compiled(breaking, monkeypatch):
         assert (a @ a.mT + 1).tolist() == (a.numpy() @ a.numpy().T + 1).tolist()
 
 
+def test_a_mistake_in_planning_is_no_error_of_the_program(monkeypatch):
+    """Nor of what is read next to it."""
+    plan.forget()
+    monkeypatch.setattr(interpret, "_said", [])
+    real = plan.Nest
+
+    def nest(group):
+        if any(node.op == "sinh" for node in group.nodes):
+            raise KeyError("sinh")
+        return real(group)
+    monkeypatch.setattr(plan, "Nest", nest)
+    x = torch.linspace(-2, 2, 100)
+    torch.cpu.synchronize()
+    with torch.config.using(executor="native"):
+        y, z = (x * 2).exp(), x.sinh() + 1
+        with pytest.warns(UserWarning, match="KeyError: 'sinh'.*(?s:.*)Traceback.*") as said:
+            np.testing.assert_allclose(z.numpy(), np.sinh(x.numpy()) + 1, rtol=1e-5)
+        assert len(said) == 1
+        np.testing.assert_allclose(y.numpy(), np.exp(x.numpy() * 2), rtol=1e-6)
+        assert (x * 3).sum().item() == pytest.approx(0, abs=1e-4) and torch.plans.last() is not None
+    plan.forget()
+
+
+def test_a_mistake_in_a_body_is_none_either(monkeypatch):
+    interpret.forget_programs()
+    monkeypatch.setattr(interpret, "_said", [])
+
+    def broken(node):
+        raise KeyError(node.op)
+    monkeypatch.setattr(interpret, "_step", broken)
+    monkeypatch.setattr(plan, "attempt", lambda trace: False)
+    with torch.config.using(executor="auto"), pytest.warns(UserWarning, match="This is a mistake in Flambeau"):
+        x = torch.linspace(-2, 2, 100)
+        np.testing.assert_allclose(x.sinh().numpy(), np.sinh(np.linspace(-2, 2, 100)), rtol=1e-5)
+    interpret.forget_programs()
+
+
 PROGRAM = """
 import warnings
 import flambeau as torch
 from flambeau.backends import cpu
-from flambeau.trace import interpret, look, plan
-real = look.render
+from flambeau.trace import interpret, plan, steps
+real = steps.render
 def render(kernel, name, target):
     text = real(kernel, name, target)
     if BREAK and "sinh." in str(kernel):
         text = text.replace("  ret void", "  call void @nobody_has_this()\\n  ret void", 1)
         text += "declare void @nobody_has_this()\\n"
     return text
-look.render = render
+steps.render = render
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     x = torch.ones(100)

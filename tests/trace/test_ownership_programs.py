@@ -14,6 +14,8 @@ import flambeau as torch
 from flambeau.base import settings
 from flambeau.trace.record import current
 
+pytestmark = pytest.mark.pinned
+
 SIZE = 12
 
 

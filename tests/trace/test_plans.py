@@ -9,6 +9,8 @@ import flambeau as torch
 from flambeau.trace import plan as planning
 from flambeau.trace.record import current
 
+pytestmark = pytest.mark.pinned
+
 
 @pytest.fixture(autouse=True)
 def native():
@@ -56,6 +58,35 @@ def test_steps():
     assert str(plan) == repr(plan) == "\n".join(map(str, plan.steps))
 
 
+def test_work_of_steps():
+    x, w, v = ready(4, 8), ready(8, 3), ready(3)
+    y = (x * 2) @ w                                                    # instructions 0 and 1
+    z = torch.sort(y + v)[0]                                           # 2 and 3
+    first, product, second, sort = torch.plans.of(z).steps
+    assert first.instructions == (0,) and product.instructions == (1,)
+    assert second.instructions == (2,) and sort.instructions == (3,)
+    assert first.flops == 4 * 8 and first.nbytes == 2 * 4 * 8 * 4      # one product each; read once, written once
+    assert product.flops == 2 * 4 * 8 * 3 and product.nbytes == (4 * 8 + 8 * 3 + 4 * 3) * 4
+    assert second.flops == 4 * 3 and second.nbytes == (4 * 3 + 3 + 4 * 3) * 4
+    assert sort.nbytes == (4 * 3 + 4 * 3) * 4
+
+
+def test_work_of_a_reduction_and_of_a_gather():
+    x, rows = ready(50, 8), torch.tensor([1, 1, 7])
+    rows.tolist()
+    step, = torch.plans.of((x * x).sum(1)).steps
+    assert step.instructions == (0, 1) and step.flops == 2 * 50 * 8 and step.nbytes == (50 * 8 + 50) * 4
+    torch.cpu.synchronize()
+    step = torch.plans.of(x[rows] * 2).steps[-1]
+    assert step.nbytes == (3 * 8 * 4) * 2 + 3 * 8                      # three rows of fifty, and their numbers
+
+
+def test_work_of_a_convolution():
+    x, w = ready(2, 3, 8, 8), ready(5, 3, 3, 3)
+    step, = [s for s in torch.plans.of(torch.nn.functional.conv2d(x, w)).steps if s.kind == "library"]
+    assert step.flops == 2 * (2 * 5 * 6 * 6) * (3 * 3 * 3)
+
+
 def test_the_words_of_a_plan():
     x = ready(4, 1000)
     y = (x * 2 - 1).exp().sum(1)
@@ -82,7 +113,7 @@ def test_code_of_a_step():
     y = ready(4, 100).exp()
     kernel, = torch.plans.of(y).kernels
     assert str(kernel.loop).splitlines()[0] == "kernel over d0, lanes kept blocks of d0"
-    assert "exp.f32 p0" in kernel.loop and repr(kernel.loop) == str(kernel.code)
+    assert "exp.f32 p0" in kernel.loop and repr(kernel.loop) == str(kernel.kernel)
     assert kernel.llvm.startswith("define void @k") and "fmul" in kernel.llvm
     assert kernel.llvm.split("@")[1].split("(")[0] in kernel.assembly
 
@@ -109,7 +140,7 @@ def test_looking_does_not_run():
     x = ready(10)
     y = x + 1
     torch.plans.of(y), torch.plans.of(), torch.plans.recorded()
-    assert len(current().code) == 1 and y.storage.value.trace is not None
+    assert len(current().code) == 1 and y._storage.value.trace is not None
     assert y.tolist() == [float(i + 1) for i in range(10)]
 
 

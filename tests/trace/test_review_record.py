@@ -188,3 +188,24 @@ def test_memory_is_shared_while_threads_come_and_go():
         thread.join()
         sys.setswitchinterval(before)
     assert not failures
+
+
+EQUAL_PARAMETERS = {                              # calls whose parameters are equal to Python, and mean other things
+    "sum": lambda x, n: x.sum((n,)), "amax": lambda x, n: x.amax((n,)), "flip": lambda x, n: x.flip((n,)),
+    "permute": lambda x, n: x.permute((n, 0)), "movedim": lambda x, n: x.movedim((n,), (0,)),
+    "reshape": lambda x, n: x.reshape((n, 6)), "expand": lambda x, n: x[:1].expand((n, 3)),
+    "repeat": lambda x, n: x.repeat((n, 1)), "roll": lambda x, n: x.roll((n,), (0,)),
+}
+
+
+@pytest.mark.parametrize("name", EQUAL_PARAMETERS)
+def test_equal_parameters_of_other_types_are_refused_at_the_call(name):
+    """(1,) equals (1.0,): a call that was seen before must not lend its answer, and nothing may fail later."""
+    x = torch.arange(6.0).reshape(2, 3)
+    call = EQUAL_PARAMETERS[name]
+    expected = call(x, 1).tolist()
+    for _ in range(2):
+        with pytest.raises((TypeError, RuntimeError)):
+            call(x, 1.0)
+        assert call(x, 1).tolist() == expected
+    assert (x + 1).tolist() == [[1, 2, 3], [4, 5, 6]]                # and the trace is in order

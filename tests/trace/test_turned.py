@@ -11,6 +11,8 @@ import flambeau as torch
 from flambeau.backends import cpu
 from flambeau.trace import plan
 
+pytestmark = pytest.mark.pinned
+
 
 @pytest.fixture(params=[16, 64], ids=lambda width: f"{width} bytes")
 def wide(request, monkeypatch):

@@ -131,13 +131,13 @@ def test_memory_stays_exported_until_the_last_array_is_gone():
     x = torch.arange(4.0)
     array = x.numpy()
     part = array[1:3]
-    assert x.storage.still_exported()
+    assert x._storage.still_exported()
     del array
     part[0] = 50                               # an array over an array keeps it
-    assert x.tolist() == [0, 50, 2, 3] and x.storage.still_exported()
+    assert x.tolist() == [0, 50, 2, 3] and x._storage.still_exported()
     del part
     gc.collect()
-    assert not x.storage.still_exported() and not x.storage.exported
+    assert not x._storage.still_exported() and not x._storage.exported
     y = x + 1
     assert current().code                      # recorded again
     assert y.tolist() == [1, 51, 3, 4]
@@ -159,7 +159,7 @@ def test_a_tensor_keeps_the_array_it_was_made_from():
 def test_freeing_the_last_tensor_frees_the_memory():
     x = torch.ones(1000)
     x.tolist()
-    array = weakref.ref(x.storage.value.array)
+    array = weakref.ref(x._storage.value.array)
     view = x[10:20]
     del x
     assert array() is not None
@@ -179,7 +179,7 @@ def test_an_address_once_asked_for_holds():
 
 def test_a_storage_alone():
     value = value_of(np.arange(4, dtype=np.uint8))
-    storage = Storage.of(value, 4, None)
+    storage = Storage.of(value, 4, value.spec.device)
     assert storage.version == 0 and not storage.exported and not storage.still_exported()
     out = storage.export(value.spec, 0)
     out[0] = 9

@@ -6,6 +6,7 @@ are the same: a base seed for the workers when an iterator is made, a seed for t
 import itertools
 import os
 import queue
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from ...base.errors import warn
@@ -23,6 +24,10 @@ from .dataset import Dataset, IterableDataset
 from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, fresh_seed
 
 __all__ = ["DataLoader", "default_collate", "default_convert", "get_worker_info"]
+
+# For annotations; opacus borrows the second.
+_worker_init_fn_t = Callable[[int], None]
+_collate_fn_t = Callable[[list], Any]
 
 _T_co = TypeVar("_T_co", covariant=True)
 FIXED = ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers")

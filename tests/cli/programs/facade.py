@@ -46,16 +46,16 @@ assert torch.backends.cuda.flash_sdp_enabled()
 
 # our own insides are not seen
 assert callable(torch.trace) and callable(torch.tensor) and torch.ops.__name__ == "torch.ops"
-assert torch.ops is sys.modules["torch.ops"] and torch.fx is importlib.import_module("torch.fx")
+assert torch.ops is sys.modules["torch.ops"] and torch.export is importlib.import_module("torch.export")
 assert not hasattr(torch, "loops") and importlib.util.find_spec("torch.loops") is None
 
 # what is missing
-import torch.fx.experimental.proxy_tensor
-import torchvision.transforms.functional
+import torch.export.exported_program
+import torch.nn.attention.flex_attention
 
 assert importlib.util.find_spec("torch") is not None and importlib.util.find_spec("torch.nothing_like_it") is None
-assert not isinstance(3, torch.utils.tensorboard.SummaryWriter) and not isinstance(3, torchvision.transforms.Compose)
-for name in ("stft", "no_such_name", "_C"):
+assert not isinstance(3, torch.utils.tensorboard.SummaryWriter) and not isinstance(3, torch.export.Dim)
+for name in ("stft", "no_such_name", "_no_such_name"):
     assert not hasattr(torch, name), name
 assert not hasattr(torch.nn.functional, "no_such_name") and not hasattr(torch.linalg, "no_such_name")
 for module, name in ((torch, "stft"), (torch.nn.functional, "no_such_name"), (torch.linalg, "no_such_name")):
@@ -63,7 +63,8 @@ for module, name in ((torch, "stft"), (torch.nn.functional, "no_such_name"), (to
         getattr(module, name)
     except AttributeError as error:
         assert name in str(error) and "PyTorch has" in str(error) and error.name == name, error
-for line in ("import torch.nothing_like_it", "import torch.nn.nothing_like_it", "import torch._C",
+for line in ("import torch.nothing_like_it", "import torch.nn.nothing_like_it", "import torch._no_such_name",
+             "import torch.export.nothing_like_it",
              "from torch import no_such_name", "from torch.nn import no_such_name"):
     try:
         exec(line)

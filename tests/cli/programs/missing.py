@@ -1,17 +1,14 @@
 """What is missing says so where it is used, by name. The argument chooses what is used; "all" tries everything."""
-# ruff: noqa: F401
 import sys
 
 import torch
 import torch.distributed
-import torch.fx
+import torch.export
 import torch.nn as nn
 import torch.onnx
 import torch.profiler
-import torchvision
 from torch import jit
 from torch.utils import tensorboard
-from torchvision import datasets, transforms
 
 print("imported")
 
@@ -21,13 +18,13 @@ def script():
 
 
 def subclass():
-    class Tracer(torch.fx.Tracer):
+    class Program(torch.export.ExportedProgram):
         pass
-    return Tracer
+    return Program(torch.nn.Linear(1, 1))         # torch.export.ExportedProgram
 
 
 def attribute():
-    return torch.fx.Graph.nodes
+    return torch.export.Dim.AUTO
 
 
 def writer():
@@ -40,15 +37,11 @@ def context():
 
 
 def process_group():
-    torch.distributed.init_process_group("gloo")
+    torch.distributed.TCPStore("localhost", 29500)
 
 
 def export():
     torch.onnx.export(nn.Linear(1, 1), torch.ones(1), "model.onnx")
-
-
-def pictures():
-    return datasets.MNIST("data", download=True, transform=transforms.ToTensor())
 
 
 def function():
@@ -61,7 +54,7 @@ def method():
 
 if sys.argv[1] != "all":
     globals()[sys.argv[1]]()
-for use in (script, subclass, attribute, writer, context, process_group, export, pictures, function, method):
+for use in (script, subclass, attribute, writer, context, process_group, export, function, method):
     try:
         use()
     except (NotImplementedError, AttributeError) as error:

@@ -28,7 +28,7 @@ from ....tensor.tensor import Tensor
 np_str_obj_array_pattern = re.compile(r"[SaUO]")
 default_collate_err_msg_format = ("default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
                                   "found {}")
-_layout = attrgetter("spec", "storage", "_node", "_requires_grad")
+_layout = attrgetter("spec", "_storage", "_node", "_requires_grad")
 _kind = attrgetter("spec", "_node", "_requires_grad")
 _array_kind = attrgetter("dtype", "shape", "strides")
 _offset = attrgetter("offset")
@@ -110,7 +110,7 @@ def collate_tensor_fn(batch, *, collate_fn_map=None):
     """Stack tensors."""
     stacked = None
     if set(map(type, batch)) == {Tensor} and modes.level < 0:
-        if batch[0].storage is batch[-1].storage:
+        if batch[0]._storage is batch[-1]._storage:
             stacked = from_one_storage(batch)
         if stacked is None:
             stacked = from_many(batch)

@@ -33,7 +33,7 @@ class Pickler(reduction.ForkingPickler):
             raise RuntimeError("Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd "
                                "does not support crossing process boundaries. If you just want to transfer the data, "
                                "call detach() on the tensor before serializing (in the dataset, or in collate_fn).")
-        if thing.__class__ is Tensor and thing.storage.nbytes > thing.nbytes:
+        if thing.__class__ is Tensor and thing._storage.nbytes > thing.nbytes:
             thing = from_array(np.array(array_of(thing), order="C")).requires_grad_(thing.requires_grad)
         return thing.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
 

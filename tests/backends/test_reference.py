@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import flambeau as torch
-from flambeau.backends import backend
-from flambeau.backends.backend import blank, fit, fresh, owned, same_layout
+from flambeau.backends import reference
+from flambeau.backends.reference import blank, fit, fresh, owned, same_layout
 from flambeau.base import dtypes
 from flambeau.base.spec import spec
 from flambeau.trace.record import current
@@ -86,17 +86,17 @@ def test_modules_that_use_blas_are_known():
     folder = pathlib.Path(torch.__file__).parent / "ops"
     using = {path.stem for path in folder.glob("*.py")
              if re.search(r"\b(xp|np)\.(matmul|linalg|einsum|tensordot|dot|inner|vdot|vecdot)| @ ", path.read_text())}
-    assert using <= backend.BLAS_MODULES and "matmul" in using
+    assert using <= reference.BLAS_MODULES and "matmul" in using
 
 
 def test_a_product_without_room_for_blas(monkeypatch):
     with torch.config.using(executor="reference"):
-        monkeypatch.setattr(backend, "_blas", False)
-        monkeypatch.setattr(backend.memory, "has_room", lambda nbytes: False)
+        monkeypatch.setattr(reference, "_blas", False)
+        monkeypatch.setattr(reference.memory, "has_room", lambda nbytes: False)
         x = torch.ones(3, 3)
         assert (x + x).sum().item() == 18
         product = x @ x
-        with pytest.raises(torch.OutOfMemoryError, match=f"tried to allocate {backend.BLAS_BYTES} bytes"):
+        with pytest.raises(torch.OutOfMemoryError, match=f"tried to allocate {reference.BLAS_BYTES} bytes"):
             product.tolist()
         monkeypatch.undo()
         assert product.sum().item() == 27

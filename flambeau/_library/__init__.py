@@ -1,0 +1,4 @@
+"""Operators that programs define: what a schema says (schema.py), and `custom_op` (custom_ops.py).
+
+`flambeau/_ops.py` keeps them and calls them; `flambeau/library.py` is what programs see.
+"""

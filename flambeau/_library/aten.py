@@ -1,0 +1,153 @@
+"""`torch.ops.aten`: Flambeau's operations by the names of PyTorch's own library of operators.
+
+Every name that PyTorch 2.13 has there can be named, with its overloads (aten.txt), since programs keep them in tables.
+Called, an overload is the function of `torch`, `torch.nn.functional`, `torch.linalg`, … that has its name: ATen's
+arguments are that function's, in its order. The few that have another name or order stand in `OTHERS`. One that
+Flambeau lacks raises NotImplementedError when it is called.
+
+The operations behind the names are Flambeau's: what PyTorch does in several of them may be one here, and the other way
+round.
+"""
+import functools
+import os
+from importlib import import_module
+from importlib.util import find_spec
+
+from .._ops import OpOverload, OpOverloadPacket
+from ..base import dtypes
+from ..tensor import create, foreach, forms, indexing, interop, random
+from ..tensor.subclass import handle_torch_function, has_torch_function
+from ..tensor.tensor import Tensor
+
+top = forms.namespace[""]
+functional = forms.namespace["nn.functional"]
+PREFIXES = ("linalg", "special", "fft")           # the first part of an ATen name, where a module has the rest
+
+
+@functools.cache
+def names():
+    """{operator: its overloads} of all that PyTorch has."""
+    found = {}
+    with open(os.path.join(os.path.dirname(__file__), "aten.txt"), encoding="utf-8") as file:
+        for line in file:
+            if line[0] == "#":
+                continue
+            name, colon, overloads = line.partition(":")
+            found.update({name: overloads.split()} if colon else dict.fromkeys(line.split(), ["default"]))
+    return found
+
+
+def packet(name):
+    """The operator `aten::name` with its overloads, None if PyTorch has none of that name."""
+    overloads = names().get(name)
+    if overloads is None:
+        return None
+    made = OpOverloadPacket("aten", name)
+    made._held = {overload: AtenOverload("aten", name, overload) for overload in overloads}
+    return made
+
+
+class AtenOverload(OpOverload):
+    """One of Flambeau's operations under an ATen name."""
+
+    def __call__(self, /, *args, **kwargs):
+        tensors = tuple(t for a in (*args, *kwargs.values()) for t in (a if isinstance(a, (list, tuple)) else (a,)))
+        if has_torch_function(tensors):
+            return handle_torch_function(self, tensors, *args, **kwargs)
+        return self.function()(*args, **kwargs)
+
+    def function(self):
+        """What is called; NotImplementedError if Flambeau has nothing of that name."""
+        if self._function is None:
+            self._function = OTHERS.get(f"{self._opname}.{self._overloadname}") or OTHERS.get(self._opname) \
+                or found(self._opname)
+        if self._function is None:
+            raise NotImplementedError(f"torch.ops.{self} is an operator of PyTorch's that Flambeau lacks")
+        return self._function
+
+
+def found(name):
+    """Flambeau's function for an ATen name, None if there is none."""
+    for module in (create, interop, random):
+        if name in module.PUBLIC:
+            return getattr(module, name)
+    if name in top:
+        return top[name]
+    prefix, _, rest = name.partition("_")
+    if prefix in PREFIXES and rest and find_spec(f"..{prefix}", __package__):
+        module = import_module(f"..{prefix}", __package__)
+        if hasattr(module, rest):
+            return getattr(module, rest)
+    if name in functional:
+        return functional[name]
+    if name.startswith("_foreach_"):
+        return getattr(foreach, name)
+    method = getattr(Tensor, name, None)
+    return method if callable(method) else None
+
+
+# --- other names, or other orders of arguments --------------------------------------------------
+
+
+def _slice(self, dim=0, start=None, end=None, step=1):
+    return self[(slice(None),) * (dim % self.dim()) + (slice(start, end, step),)]
+
+
+def _index(self, indices):
+    return indexing.getitem(self, tuple(slice(None) if i is None else i for i in indices))
+
+
+def _to_copy(self, *, dtype=None, layout=None, device=None, pin_memory=None, non_blocking=False, memory_format=None):
+    return self.to(dtype=dtype or self.dtype, device=device or self.device, copy=True)
+
+
+def _softmax(self, dim, half_to_float):
+    return top["softmax"](self, dim)
+
+
+def _log_softmax(self, dim, half_to_float):
+    return top["log_softmax"](self, dim)
+
+
+def _reshape_alias(self, size, stride):
+    return self.as_strided(size, stride, self.storage_offset())
+
+
+def _scalar_tensor(s, *, dtype=None, layout=None, device=None, pin_memory=None):
+    return create.tensor(s, dtype=dtype or dtypes.get_default_dtype(), device=device)
+
+
+def _native_layer_norm(input, normalized_shape, weight, bias, eps):
+    dims = tuple(range(-len(normalized_shape), 0))
+    mean = input.mean(dims, keepdim=True)
+    return functional["layer_norm"](input, normalized_shape, weight, bias, eps), mean, \
+        (input.var(dims, correction=0, keepdim=True) + eps).rsqrt()
+
+
+def _native_dropout(input, p, train):
+    if not train:
+        return input.clone(), top["ones_like"](input, dtype=dtypes.bool)
+    mask = random.rand_like(input) >= p
+    return input * mask / (1 - p), mask
+
+
+def _scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p=0.0, is_causal=False, *, attn_mask=None,
+                                                scale=None):
+    made = functional["scaled_dot_product_attention"](query, key, value, attn_mask, dropout_p, is_causal, scale=scale)
+    scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    return made, (scores if attn_mask is None else scores + attn_mask).logsumexp(-1)
+
+
+OTHERS = {
+    "slice": _slice, "index": _index, "_unsafe_index": _index,
+    "_to_copy": _to_copy, "to": Tensor.to, "_softmax": _softmax, "_log_softmax": _log_softmax,
+    "_reshape_alias": _reshape_alias, "scalar_tensor": _scalar_tensor,
+    "native_layer_norm": _native_layer_norm, "native_dropout": _native_dropout,
+    "_scaled_dot_product_flash_attention_for_cpu": _scaled_dot_product_flash_attention_for_cpu,
+    "_unsafe_view": Tensor.view, "alias": forms.declared["_alias"], "lift_fresh": forms.declared["_alias"],
+    "lift": forms.declared["_alias"], "lift_fresh_copy": Tensor.clone, "_local_scalar_dense": Tensor.item,
+    "sym_size": Tensor.size, "sym_stride": Tensor.stride, "sym_numel": Tensor.numel,
+    "sym_storage_offset": Tensor.storage_offset, "dim": Tensor.dim, "size": Tensor.size, "stride": Tensor.stride,
+    "is_same_size": lambda self, other: self.shape == other.shape,
+    "_index_put_impl_": Tensor.index_put_, "sum.dim_IntList": top["sum"],
+}

@@ -1,0 +1,1 @@
+"""`torch.ao`, PyTorch's quantisation: the marks that models carry for it work, the rest is missing."""

@@ -1,0 +1,115 @@
+"""`torch._C`, PyTorch's compiled half: what packages ask it for. `hasattr` tells what is here; nothing else is.
+
+Each name says who needs it.
+"""
+from contextlib import nullcontext
+from enum import Enum
+
+from ...amp.autocast_mode import autocast
+from ...base.dtypes import dtype
+from ...base.layout import layout, memory_format
+from ...base.spec import Size, device
+from ...jit import ScriptFunction, ScriptModule
+from ...missing import missing, refusal
+from ...streams import Event, Stream
+from ...tensor.random import Generator
+from ...tensor.subclass import DisableTorchFunctionSubclass
+from ...tensor.tensor import Tensor, TensorType
+from . import _functorch, _nn
+from ._jit import (
+    _jit_can_fuse_on_cpu,
+    _jit_can_fuse_on_gpu,
+    _jit_override_can_fuse_on_cpu,
+    _jit_override_can_fuse_on_gpu,
+    _jit_set_nvfuser_enabled,
+    _jit_set_nvfuser_guard_mode,
+    _jit_set_profiling_executor,
+    _jit_set_profiling_mode,
+    _jit_set_texpr_fuser_enabled,
+)
+
+DisableTorchFunction = DisableTorchFunctionSubclass
+_TensorMeta = TensorType                              # lightning (annotation)
+TensorBase = _TensorBase = Tensor
+Graph, Value = missing("torch._C.Graph"), missing("torch._C.Value")       # transformers (annotations)
+
+
+def _log_api_usage_once(event):
+    """torchvision, torchmetrics, every nn.Module: PyTorch counts who uses what. Nothing is counted here."""
+
+
+def _get_tracing_state():
+    """pyro, torchvision: the TorchScript trace that is being made, None for none."""
+
+
+def _get_privateuse1_backend_name():
+    """timm: what the device of another vendor is called."""
+    return "privateuseone"
+
+
+def _get_accelerator(check=False):
+    """transformers, diffusers: the device besides the CPU; refused as in PyTorch, since there is none."""
+    raise RuntimeError("Cannot access accelerator device when none is available.")
+
+
+def _are_functorch_transforms_active():
+    """tensordict: whether a transform of torch.func replaces tensors by wrappers. Here none does."""
+    return False
+
+
+def _is_alias_of(a, b):
+    """tensordict: whether two tensors look at one storage."""
+    return a._storage is b._storage
+
+
+def _disabled_torch_function_impl(func, types, args=(), kwargs=None):
+    """tensordict, and subclasses of Tensor that want no part in dispatch: call `func` as for plain tensors."""
+    with DisableTorchFunctionSubclass():
+        return func(*args, **(kwargs or {}))
+
+
+def _set_math_sdp_allow_fp16_bf16_reduction(enabled):
+    """diffusers: a switch of PyTorch's attention, which has one way here."""
+
+
+class DispatchKey(Enum):
+    """torchvision: the layers that a call passes through in PyTorch, as far as one can be left out here: autocast."""
+
+    AutocastCPU = "cpu"
+    AutocastCUDA = "cuda"
+    AutocastXPU = "xpu"
+
+
+class DispatchKeySet:
+    """torchvision: a set of layers."""
+
+    def __init__(self, *keys):
+        self.keys = frozenset(keys)
+
+    def __or__(self, other):
+        return DispatchKeySet(*self.keys, *other.keys)
+
+    def has(self, key):
+        """Whether `key` is in the set."""
+        return key in self.keys
+
+
+class _ExcludeDispatchKeyGuard:
+    """torchvision: a context, or an object while it lives, in which some layers are left out: no autocast."""
+
+    def __init__(self, keys):
+        self._context = autocast("cpu", enabled=False) if keys.has(DispatchKey.AutocastCPU) else nullcontext()
+
+    def __enter__(self):
+        self._context.__enter__()
+        return self
+
+    def __exit__(self, *exc):
+        return self._context.__exit__(*exc)
+
+
+class PyTorchFileReader:
+    """lightning: reads single records of a file that torch.save wrote."""
+
+    def __new__(cls, file):
+        raise refusal("torch.PyTorchFileReader")

@@ -1,0 +1,86 @@
+"""A tensor's `__dict__`: the attributes that a program hung on it. Flambeau's fields lie beside them, hidden.
+
+`nn.Parameter(t, **p.__dict__)`, as accelerate and diffusers write it, asks for what the program knows of.
+"""
+
+
+class TensorBase:
+    """What a tensor's fields are kept in: the dictionary of an ordinary object, which recording writes fastest."""
+
+
+fields = vars(TensorBase)["__dict__"].__get__         # of a tensor: all that it holds, ours and the program's
+OURS: set = set()                                     # the names that are ours; tensor.py fills it
+
+
+class Attributes(dict):
+    """The program's attributes of a tensor as they are now. A change of this dictionary is one of the tensor."""
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, held):
+        super().__init__({name: found for name, found in held.items() if name not in OURS})
+        self._fields = held
+
+    def __setitem__(self, name, value):
+        if name in OURS:
+            raise AttributeError(f"{name!r} is a field of Flambeau's own tensors; call the attribute something else",
+                                 name=name)
+        self._fields[name] = value
+        dict.__setitem__(self, name, value)
+
+    def __delitem__(self, name):
+        dict.__delitem__(self, name)
+        self._fields.pop(name, None)
+
+    def update(self, *args, **kwargs):
+        for name, value in dict(*args, **kwargs).items():
+            self[name] = value
+
+    def __ior__(self, other):
+        self.update(other)
+        return self
+
+    def setdefault(self, name, default=None):
+        if name not in self:
+            self[name] = default
+        return self[name]
+
+    def pop(self, name, *default):
+        found = dict.pop(self, name, *default)
+        if name not in OURS:
+            self._fields.pop(name, None)
+        return found
+
+    def popitem(self):
+        name, found = dict.popitem(self)
+        self._fields.pop(name, None)
+        return name, found
+
+    def clear(self):
+        for name in list(self):
+            del self[name]
+
+    def copy(self):
+        return dict(self)
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo):
+        from copy import deepcopy
+        return deepcopy(dict(self), memo)
+
+    def __reduce__(self):
+        return dict, (dict(self),)
+
+
+def attributes(tensor):
+    """`tensor.__dict__`."""
+    return Attributes(fields(tensor))
+
+
+def replace_attributes(tensor, new):
+    """`tensor.__dict__ = new`: other attributes in the place of the program's."""
+    held = attributes(tensor)
+    new = dict(new)                                   # it may be the same
+    held.clear()
+    held.update(new)

@@ -1,0 +1,224 @@
+"""The memory of a plan: what each node stands in, from when to when, who takes over whose, and where it all lies.
+
+Buffers of working memory share one block: each has an offset in it, and two that never live at the same time may have
+the same one. The others have a place of their own in the table of addresses that a program runs over.
+"""
+from ..base.spec import spec as make_spec
+from ..loops.ir import BYTES
+from .fuse import memory as seen_memory, root
+from .steps import CopyStep, KernelStep, ReferenceStep
+
+
+class Buffer:
+    """Memory of a plan: an input, a result, working memory at an offset, or what a reference step gave."""
+
+    __slots__ = ("kind", "slot", "spec", "nbytes", "index", "offset", "made", "last", "taken")
+
+    def __init__(self, kind, nbytes, slot=None, spec=None):
+        self.kind, self.nbytes, self.slot, self.spec = kind, nbytes, slot, spec
+        self.index = self.offset = 0
+        self.made = self.last = -1
+        self.taken = None         # the buffer whose memory this one takes over
+
+    @property
+    def owner(self):
+        """The buffer whose memory it is in the end."""
+        buffer = self
+        while buffer.taken is not None:
+            buffer = buffer.taken
+        return buffer
+
+
+class Buffers:
+    """All buffers of one plan. `free` are the slots of inputs that nobody else holds: they may be written over."""
+
+    def __init__(self, graph, wanted, free):
+        wanted = set(wanted)
+        self.specs, self.free = graph.specs, set(free)
+        self.slot_of = {id(node): slot for slot, node in graph.slots.items() if slot in wanted}
+        self.all: list = []
+        self._by_node: dict = {}
+        self._given_up: set = set()          # those whose memory somebody has taken over
+
+    def of(self, node):
+        """The buffer that a node in memory stands in."""
+        node = root(node)
+        if node.op == "view":
+            node = root(node.args[0])             # a copy into another shape may have become that shape of a copy
+        key = node.attr[0] if node.op == "input" else id(node)
+        found = self._by_node.get(key)
+        if found is None:
+            if node.op == "input":
+                found = Buffer("input", 0, node.attr[0], self.specs[node.attr[0]])
+            else:
+                slot = self.slot_of.get(id(node))
+                spec = node.layout or make_spec(node.dtype, node.shape)
+                kind = "given" if node.op == "result" else "result" if slot is not None else "working"
+                found = Buffer(kind, spec.nbytes, slot, spec)
+            self._by_node[key] = found
+            self.all.append(found)
+        return found
+
+    def known(self, node):
+        """The buffer of a node, None if no step touches it."""
+        return self._by_node.get(id(node))
+
+    # --- from when to when ------------------------------------------------------------------------------------------
+
+    def follow(self, steps, graph):
+        """Note when each buffer is first written and last read."""
+        first_of = {}
+        for step in steps:
+            first_of.setdefault(id(step.group), step)
+            for buffer in map(self.of, step.touched()):
+                if buffer.made < 0:
+                    buffer.made = step.at
+                buffer.last = step.at
+        for node in graph.slots.values():
+            if node.op == "result" and node.group is not None:
+                step = first_of[id(node.group)]
+                if id(node) in self._by_node or id(node) in self.slot_of:
+                    buffer = self.of(node)
+                    buffer.made = step.at
+                    buffer.last = max(buffer.last, step.at)
+                    step.made.append((node.attr, buffer))
+
+    # --- who takes over whose ---------------------------------------------------------------------------------------
+
+    def share(self, steps):
+        """Let results take over memory that nobody reads any more; the steps without copies that are needless then."""
+        last_reference = last_to_fail(steps)
+        kept = []
+        for step in steps:
+            if isinstance(step, CopyStep):
+                held, made = self.of(step.old), self.of(step.group.opaque)
+                apart = self.of(step.source) is not held or _apart(step.source, *step.group.opaque.attr)
+                if apart and held.last <= step.at + 1 and self._may_take(held, made, step.at, last_reference):
+                    self._take_over(held, made)
+                    continue
+            elif isinstance(step, KernelStep):
+                self._share_in(step, last_reference)
+            kept.append(step)
+        return kept
+
+    def _take_over(self, held, made):
+        made.taken = held
+        self._given_up.add(id(held))
+
+    def _may_take(self, held, made, at, last_reference):
+        """Whether `made` may stand in the memory of `held`, which is read for the last time now."""
+        if held is made or made.taken is not None or made.made < at or id(held) in self._given_up:
+            return False
+        if held.kind not in ("working", "input") or held.spec.nbytes != made.nbytes:
+            return False
+        owner = held.owner
+        if owner.kind == "input":
+            return owner.slot in self.free and at > last_reference
+        return made.kind == "working"
+
+    def _share_in(self, step, last_reference):
+        nest = step.nest
+        last = len(nest.passes) - 1
+        ends = [n for n, _ in nest.passes[last].stores] + [n for n, _ in nest.finals]
+        for number in ends:
+            store = nest.reads[number]
+            made = self.of(store.node)
+            for read in nest.buffers():
+                if read.store or read.at is not None or read.strides != store.strides or read.offset != store.offset \
+                        or BYTES[read.type] != BYTES[store.type]:
+                    continue
+                held = self.of(read.node)
+                if held.last != step.at or not self._may_take(held, made, step.at, last_reference):
+                    continue
+                if any(r is not read and self.of(r.node) is held and
+                       (r.strides != store.strides or r.offset != store.offset or r.at is not None)
+                       for r in nest.buffers()):
+                    continue
+                self._take_over(held, made)
+                break
+
+    # --- where ------------------------------------------------------------------------------------------------------
+
+    def lay_out(self):
+        """Give every buffer its place: an index of the table, and for working memory an offset in the block."""
+        free, top = [], 0
+        events = sorted((b for b in self.all if b.kind == "working" and b.taken is None), key=lambda b: b.made)
+        last = {}
+        for b in self.all:                                   # memory taken over lives as long as the last who took it
+            owner = b.owner
+            last[id(owner)] = max(last.get(id(owner), -1), b.last)
+        ending = []
+        for b in events:
+            for other in [o for o in ending if last[id(o)] < b.made]:
+                ending.remove(other)
+                _give(free, other.offset, _aligned(other.nbytes))
+            size = _aligned(b.nbytes)
+            b.offset = _take(free, size)
+            if b.offset is None:
+                b.offset, top = top, top + size
+            ending.append(b)
+        self.working = top
+        index = 1                                            # index 0 is the block of working memory
+        for b in self.all:
+            if b.taken is None and b.kind != "working":
+                b.index = index
+                index += 1
+        for b in self.all:
+            owner = b.owner
+            b.index, b.offset = owner.index, owner.offset
+        self.table_size = index
+
+    # --- for people -------------------------------------------------------------------------------------------------
+
+    def names(self, graph):
+        """A function: the names of some buffers, as people see them."""
+        names = {id(self._by_node[id(node)]): f"%{slot}" for slot, node in graph.slots.items()
+                 if id(node) in self._by_node}
+        names.update({id(b): f"%{b.slot}" for b in self.all if b.kind == "input"})
+        names.update({id(b): f"w{i}" for i, b in enumerate(b for b in self.all if id(b) not in names)})
+
+        def named(buffers):
+            return [names[id(b)] + (f" in {names[id(b.owner)]}" if b.taken is not None else "") for b in buffers]
+        return named
+
+
+def last_to_fail(steps):
+    """When the last step runs that may fail; see Note [All or nothing] in plan.py."""
+    return max((step.at for step in steps if isinstance(step, ReferenceStep)), default=-1)
+
+
+def _apart(source, view, offset):
+    """Whether a source lies wholly before or behind the `view` at `offset` of the same memory."""
+    _, strides, start = seen_memory(source)
+    if source.dtype is not view.dtype:
+        return False
+    end = start + sum(s * (n - 1) for s, n in zip(strides, source.shape, strict=True))
+    stop = offset + sum(s * (n - 1) for s, n in zip(view.strides, view.shape, strict=True))
+    return end < offset or stop < start
+
+
+def _aligned(nbytes):
+    return nbytes + 63 & ~63
+
+
+def _take(free, size):
+    """An offset of `size` free bytes, the smallest hole that will do; None if there is none."""
+    best = min((hole for hole in free if hole[1] >= size), key=lambda hole: hole[1], default=None)
+    if best is None:
+        return None
+    free.remove(best)
+    if best[1] > size:
+        free.append((best[0] + size, best[1] - size))
+    return best[0]
+
+
+def _give(free, offset, size):
+    """Put a hole back, melted with its neighbours."""
+    for hole in list(free):
+        if hole[0] + hole[1] == offset:
+            free.remove(hole)
+            offset, size = hole[0], size + hole[1]
+        elif offset + size == hole[0]:
+            free.remove(hole)
+            size += hole[1]
+    free.append((offset, size))

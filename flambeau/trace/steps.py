@@ -1,0 +1,273 @@
+"""The steps that a plan is made of, for the planner and for people who want to look: a class for each kind.
+
+    kernel 0  over [4 × 1000]  mul, sub, exp, sum  reads %0  keeps %1, w0  gives %3
+
+What a step keeps is in working memory, for later steps, and gone when the plan is through; what it gives is a result
+that somebody holds. `%1` is a slot of the trace, as the trace prints it, and `w0` has no slot. `%3 in %0` stands in the
+memory of `%0`, which nobody needs any more.
+
+While a plan is built, a step holds the expressions of the graph that it computes. `settle` writes down what people see
+and lets go of the graph, since plans are kept.
+"""
+import hashlib
+from bisect import bisect_right
+from math import prod
+
+from ..backends import cpu
+from ..backends.kernels import texts_of
+from ..loops.ir import BYTES
+from ..loops.llvm import render
+from .fuse import REDUCING
+
+WORDS_SHOWN = 16
+FREE_OF_CHARGE = frozenset(("cast", "copy", "gather", "index"))      # what moves a number and does not compute one
+
+
+class Text(str):
+    """Text that a console shows as it is, line by line."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+class Step:
+    """One step of a plan.
+
+    `words` are the operations in it, `sizes` those of the positions it walks; `reads`, `keeps` and `gives` name the
+    memory that it touches. `instructions` are the numbers of the trace's instructions that it computes a part of,
+    `nbytes` and `flops` estimate its work: bytes that it moves, each counted once, and operations on numbers.
+    """
+
+    __slots__ = ("at", "group", "number", "words", "sizes", "reads", "keeps", "gives", "instructions", "nbytes",
+                 "flops")
+    kind = ""
+
+    def __init__(self, group):
+        self.group = group
+        self.at = -1              # when it runs: its place among the steps as they were cut
+
+    # --- while a plan is built --------------------------------------------------------------------------------------
+
+    def touched(self):
+        """The nodes in memory that it reads and writes, in the order of its arguments."""
+        raise NotImplementedError
+
+    def reads_and_writes(self, buffers):
+        """The Buffers that it reads, and those that it writes."""
+        raise NotImplementedError
+
+    def nodes(self):
+        """The nodes that it computes."""
+        return self.group.nodes or [self.group.opaque]
+
+    def settle(self, number, graph, buffers, named):
+        """Write down what people see, buffers by the names that `named` gives them, and forget the graph."""
+        reads, writes = self.reads_and_writes(buffers)
+        keeps = [b for b in writes if b.kind == "working" or b.slot is None]
+        gives = [b for b in writes if b not in keeps]
+        self.number = number
+        self.words, self.sizes = self._words() or ("copy",), self._sizes()
+        self.reads, self.keeps, self.gives = (tuple(dict.fromkeys(named(b))) for b in (reads, keeps, gives))
+        self.instructions = tuple(sorted({bisect_right(graph.begins, node.number) - 1 for node in self.nodes()
+                                          if graph.start < node.number < graph.end}))
+        self.nbytes, self.flops = self._bytes(reads, writes), self._flops()
+        self.forget()
+
+    def forget(self):
+        """Let go of what only building needs."""
+        self.group = None
+
+    def _words(self):
+        raise NotImplementedError
+
+    def _sizes(self):
+        return ()
+
+    def _bytes(self, reads, writes):
+        return sum(b.spec.nbytes for b in {id(b): b for b in (*reads, *writes)}.values())
+
+    def _flops(self):
+        raise NotImplementedError
+
+    # --- for people -------------------------------------------------------------------------------------------------
+
+    @property
+    def loop(self):
+        """A kernel in the loop language; None for other steps."""
+        return None
+
+    @property
+    def llvm(self):
+        """The step as LLVM's text, for this machine's vectors; None for the reference executor's."""
+        texts = self._texts()
+        return Text("\n".join(texts)) if texts else None
+
+    @property
+    def assembly(self):
+        """The step as this machine runs it; None for the reference executor's."""
+        texts = self._texts()
+        return Text("\n".join(map(cpu.assembly, texts))) if texts else None
+
+    def _texts(self):
+        return []
+
+    def __str__(self):
+        words = ", ".join(self.words[:WORDS_SHOWN])
+        if len(self.words) > WORDS_SHOWN:
+            words += f" and {len(self.words) - WORDS_SHOWN} more"
+        over = f"over [{' × '.join(map(str, self.sizes))}]" if self.sizes else ""
+        parts = [f"{self.kind} {self.number}", over, words]
+        for title in ("reads", "keeps", "gives"):
+            names = getattr(self, title)
+            parts.append(f"{title} {', '.join(names)}" if names else "")
+        return "  ".join(part for part in parts if part)
+
+    __repr__ = __str__
+
+
+class KernelStep(Step):
+    """Generated code for a group of expressions."""
+
+    __slots__ = ("nest", "kernel", "text")
+    kind = "kernel"
+
+    def __init__(self, group, nest):
+        super().__init__(group)
+        self.nest, self.kernel = nest, nest.kernel
+        self.text = None          # the kernel as it is known to the compiler, once it is settled how it streams
+
+    def touched(self):
+        return [read.node for read in self.nest.buffers()]
+
+    def reads_and_writes(self, buffers):
+        walked = self.nest.buffers()
+        return tuple([buffers.of(r.node) for r in walked if r.store is way] for way in (False, True))
+
+    def forget(self):
+        super().forget()
+        self.nest = self.text = None
+
+    def _words(self):
+        nodes = sorted(self.nest.group.nodes, key=lambda n: n.number)
+        return tuple(n.attr[0] if n.op in REDUCING else n.op for n in nodes if n.op not in ("cast", "copy"))
+
+    def _sizes(self):
+        return tuple(self.nest.sizes_of_walk()) or (1,)
+
+    def _bytes(self, reads, writes):
+        """Of each way that memory is walked: the positions where it moves, or all of them where an index leads."""
+        sizes = self.nest.sizes
+        everywhere = prod(self.nest.sizes_of_walk())
+        return sum(BYTES[r.type] * (everywhere if r.at is not None else
+                                    prod(sizes.get(d, 1) for d, stride in r.strides.items() if stride))
+                   for r in self.nest.buffers())
+
+    def _flops(self):
+        return sum(n.args[0].numel if n.op in REDUCING else n.numel for n in self.nest.group.nodes
+                   if n.op not in FREE_OF_CHARGE)
+
+    @property
+    def loop(self):
+        return Text(self.kernel)
+
+    def _texts(self):
+        return [rendered(self.kernel)[1]]
+
+
+class CopyStep(KernelStep):
+    """A kernel that copies all of `old`, of which an in-place write of `source` then changes a part.
+
+    It is dropped where the write can be made in the old memory itself.
+    """
+
+    __slots__ = ("old", "source")
+
+    def __init__(self, group, nest, old, source):
+        super().__init__(group, nest)
+        self.old, self.source = old, source
+
+    def touched(self):
+        return [*super().touched(), self.old, self.source]
+
+    def forget(self):
+        super().forget()
+        self.old = self.source = None
+
+
+class LibraryStep(Step):
+    """A function of the library (backends/library.py) over `operands` and then results: a matrix product, say."""
+
+    __slots__ = ("call", "operands", "results")
+    kind = "library"
+
+    def __init__(self, group, call, operands, results):
+        super().__init__(group)
+        self.call, self.operands, self.results = call, operands, results
+
+    def touched(self):
+        return [*self.operands, *self.results]
+
+    def reads_and_writes(self, buffers):
+        return [buffers.of(a) for a in self.operands], [buffers.of(a) for a in self.results]
+
+    def forget(self):
+        super().forget()
+        self.operands = self.results = None
+
+    def _words(self):
+        node = self.group.opaque
+        return (node.op if node.op == "gemm" else node.attr[0],)
+
+    def _sizes(self):
+        node = self.group.opaque
+        return (*node.shape, self.operands[0].shape[-1]) if node.op == "gemm" else self.results[0].shape
+
+    def _flops(self):
+        node, made = self.group.opaque, self.results[0]
+        if node.op == "gemm":
+            return 2 * node.numel * self.operands[0].shape[-1]
+        if node.attr[0] == "convolve":                       # each result: a product with one filter, or a part of it
+            x, weight = self.operands[:2]
+            transposed = node.attr[1][4]
+            return 2 * (x if transposed else made).numel * weight.numel // weight.shape[0]
+        if node.attr[0] == "convolve_weight":
+            return 2 * self.operands[1].numel * made.numel // made.shape[0]
+        return max(a.numel for a in self.touched())
+
+    def _texts(self):
+        return texts_of(self.call.fn)
+
+
+class ReferenceStep(Step):
+    """An operation left to the reference executor: instruction `index`, by its `entry`."""
+
+    __slots__ = ("index", "entry", "made")
+    kind = "reference"
+
+    def __init__(self, group):
+        super().__init__(group)
+        self.index, self.entry = group.opaque.attr
+        self.made = []            # (number of the result, its Buffer), for the results that somebody reads
+
+    def touched(self):
+        return self.group.opaque.args
+
+    def reads_and_writes(self, buffers):
+        return [buffers.of(a) for a in self.group.opaque.args], [b for _, b in self.made]
+
+    def forget(self):
+        super().forget()
+        self.made = None
+
+    def _words(self):
+        return (self.entry.op.__name__,)
+
+    def _flops(self):
+        return sum(spec.numel for spec in self.entry.outs)
+
+
+def rendered(kernel):
+    """(what the function of a kernel is called, its LLVM text); the same for kernels that differ in words alone."""
+    text = render(kernel, "k", cpu.target())
+    name = "k" + hashlib.sha256(text.encode()).hexdigest()[:16]
+    return name, text.replace("@k(", f"@{name}(", 1)

@@ -1,0 +1,165 @@
+"""A device that was registered, on which every operation runs: the seam that other devices stand behind."""
+import copy
+import io
+import pickle
+
+import numpy as np
+import pytest
+
+import flambeau as torch
+from flambeau import nn
+
+from ..ops.rows import results
+from ..ops.test_tables import floating, rows
+from . import toy  # noqa: F401  (registers the device)
+
+TOY = torch.device("toy", 0)
+
+
+@pytest.fixture
+def log():
+    torch.zeros(0, device=TOY)
+    backend = TOY.backend
+    backend.log.clear()
+    yield backend.log
+    backend.log.clear()
+
+
+@rows(lambda row: row.op != "cpu")
+def test_operations(row):
+    """Every row of every table: the CPU's bits, on the device, and derivatives too."""
+    with torch.config.using(executor="reference"):
+        ours, theirs = row.tensors(leaf=bool(row.grad)), row.tensors(leaf=bool(row.grad))
+        ours = [t.detach().to(TOY).requires_grad_(t.requires_grad) for t in ours]
+        torch.manual_seed(0)
+        try:
+            with TOY:                                            # what the row makes itself is there too
+                mine = row.ours(*ours)
+        except RuntimeError as error:
+            if "Expected all tensors to be on the same device" in str(error):
+                pytest.skip("the row brings a tensor of the CPU along")
+            raise
+        torch.manual_seed(0)
+        other = row.ours(*theirs)
+        for a, b in zip(results(mine), results(other), strict=True):
+            if not isinstance(a, torch.Tensor):
+                assert a == b
+                continue
+            assert a.device == TOY and a.dtype == b.dtype and a.shape == b.shape and a.stride() == b.stride()
+            np.testing.assert_array_equal(a.detach().cpu().numpy(), b.detach().numpy())
+        if row.grad:
+            for made in (mine, other):
+                sum((f.abs() if f.is_complex() else f).sum() for f in floating(made)).backward()
+            for a, b in zip(ours, theirs, strict=True):
+                if b.grad is not None:
+                    assert a.grad.device == TOY
+                    np.testing.assert_array_equal(a.grad.cpu().numpy(), b.grad.numpy())
+
+
+def test_what_runs_where(log):
+    x = torch.arange(4.0).to(TOY)
+    y = (x * 2).exp()
+    assert y.device == TOY and str(y.device) == "toy:0" and log.count("exp") == 0
+    np.testing.assert_allclose(y.cpu().numpy(), np.exp(np.arange(4.0) * 2), rtol=1e-6)
+    assert [word for word in log if word in ("mul", "exp")] == ["mul", "exp"]
+    assert log.count("from_host") == 1                       # nothing else came from the CPU, and only the result went
+
+
+def test_a_trace_of_two_devices():
+    """Steps of the CPU and of the device, with copies between them, are one trace."""
+    for executor in ("native", "reference"):
+        with torch.config.using(executor=executor):
+            x = torch.linspace(0, 1, 5000)
+            y = ((x * 2).to(TOY) + 1).cpu() * (x - 1)
+            np.testing.assert_allclose(y.numpy(), (x * 2 + 1).mul(x - 1).numpy(), rtol=1e-6)
+
+
+def test_a_number_of_the_cpu_joins():
+    x = torch.ones(3, device=TOY)
+    assert (x * torch.tensor(2.0)).device == TOY and (torch.tensor(2.0) * x).tolist() == [2, 2, 2]
+    with pytest.raises(RuntimeError, match=r"same device, but found at least two devices, toy:0 and cpu"):
+        x + torch.ones(3)
+    with pytest.raises(RuntimeError, match=r"toy:0 and toy:1"):
+        x + torch.ones(3, device="toy:1")
+
+
+def test_devices_by_name():
+    assert torch.ones(2, device="toy").device == TOY == torch.device("toy:0")
+    assert torch.ones(2).to("toy:1").to("toy:0").device == TOY
+    with pytest.raises(RuntimeError, match="no toy:7"):
+        torch.ones(2, device="toy:7")
+    with torch.device("toy"):
+        assert torch.randn(3).device == torch.tensor([1, 2]).device == nn.Linear(2, 3).weight.device == TOY
+
+
+def test_in_place_views_and_writes():
+    made = []
+    for device in ("cpu", TOY):
+        x = torch.arange(12.0, device=device).reshape(3, 4)
+        x[1] = 7
+        x.t()[2].mul_(10)
+        x[:, 1:3].copy_(x[:, :2].clone())
+        x.index_put_((torch.tensor([0, 2], device=device),), torch.tensor(3.5, device=device))
+        made.append(x.cpu().tolist())
+    assert made[0] == made[1]
+
+
+def test_training():
+    made = []
+    for device in ("cpu", TOY):
+        torch.manual_seed(3)
+        model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2)).to(device)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        x, y = torch.randn(16, 4).to(device), (torch.arange(16) % 2).to(device)
+        with torch.config.using(executor="reference"):
+            for _ in range(3):
+                optimizer.zero_grad()
+                loss = nn.functional.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+        made.append((loss.item(), [p.detach().cpu().tolist() for p in model.parameters()]))
+        assert all(p.device == torch.device(device) and p.grad.device == p.device for p in model.parameters())
+    assert made[0] == made[1]
+
+
+def test_saving_and_copying(tmp_path):
+    x = torch.arange(6.0).reshape(2, 3).to(TOY)
+    for twin in (copy.deepcopy(x), pickle.loads(pickle.dumps(x))):
+        assert twin.device == TOY and twin.tolist() == x.tolist()
+    file = io.BytesIO()
+    torch.save({"x": x, "view": x[1]}, file)
+    for where, device in ((None, "toy:0"), ("cpu", "cpu"), ("toy:1", "toy:1"), (lambda s, tag: s, "cpu")):
+        file.seek(0)
+        found = torch.load(file, map_location=where)
+        assert str(found["x"].device) == device and found["x"].tolist() == x.tolist()
+        found["x"][1] = 0
+        assert found["view"].tolist() == [0, 0, 0]           # still one storage
+    from flambeau.safetensors import load_file, save_file
+    save_file({"x": x}, tmp_path / "x.safetensors")
+    assert load_file(tmp_path / "x.safetensors", device="toy:0")["x"].device == TOY
+    assert load_file(tmp_path / "x.safetensors")["x"].tolist() == x.tolist()
+
+
+def test_numpy_is_refused():
+    x = torch.ones(2, device=TOY)
+    with pytest.raises(TypeError, match="can't convert toy:0 device type tensor to numpy. Use Tensor.cpu()"):
+        x.numpy()
+    assert x.numpy(force=True).tolist() == [1, 1]
+
+
+def test_printing():
+    assert repr(torch.ones(2, device=TOY)) == "tensor([1., 1.], device='toy:0')"
+
+
+def test_data_dependent_shapes():
+    x = torch.tensor([0, 3, 0, 4], device=TOY)
+    assert x.nonzero().device == TOY and x.nonzero().flatten().tolist() == [1, 3]
+    assert x[x > 0].device == TOY and torch.unique(x).tolist() == [0, 3, 4]
+
+
+def test_compile():
+    f = torch.compile(lambda x, n: (x * n).sin() + 1)
+    for n in (2.0, 3.0, 4.0, 5.0):
+        x = torch.arange(4.0, device=TOY)
+        assert f(x, n).device == TOY
+        np.testing.assert_allclose(f(x, n).cpu().numpy(), np.sin(np.arange(4.0) * n) + 1, rtol=1e-6)

@@ -1,0 +1,110 @@
+"""`flambeau provide-torch`: an environment whose torch is Flambeau, for pip and for programs, and back again."""
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import flambeau
+from flambeau.cli import main, provide
+
+ROOT = Path(flambeau.__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """The Python of an environment that sees this Flambeau and what it needs, and has nothing else."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=True, symlinks=os.name != "nt")
+    python = folder / "bin" / "python"
+    # Only those packages, not the folder that they are in: it may hold the real torch.
+    beside = folder / "beside"
+    beside.mkdir()
+    for name in ("numpy", "ml_dtypes", "llvmlite"):
+        source = Path(__import__(name).__file__).parent
+        (beside / name).symlink_to(source)
+        for libraries in source.parent.glob(f"{name}.libs"):
+            (beside / libraries.name).symlink_to(libraries)
+    paths = next(folder.glob("lib/python*/site-packages"))
+    (paths / "flambeau_here.pth").write_text(f"{ROOT}\n{beside}\n")
+    return python
+
+
+def run(python, *arguments, **extra):
+    return subprocess.run([str(python), *arguments], capture_output=True, text=True, timeout=300, cwd="/",
+                          env={**{name: held for name, held in os.environ.items() if name != "PYTHONPATH"}, **extra})
+
+
+def test_provided_and_taken_away(environment):
+    done = run(environment, "-m", "flambeau", "provide-torch")
+    assert done.returncode == 0 and "`import torch` is Flambeau" in done.stdout, done.stderr
+    code = "import torch, torch.nn.functional as F, flambeau, importlib.metadata as m\n" \
+           "assert torch.nn is flambeau.nn and F is flambeau.nn.functional\n" \
+           "print(torch.__version__, m.version('torch'), m.requires('torch')[0], torch.ones(3).sum().item())"
+    done = run(environment, "-c", code)
+    assert done.stdout == "2.13.0+flambeau 2.13.0+flambeau flambeau 3.0\n", done.stderr
+    # pip takes a requirement of torch as met, and would not fetch another
+    done = run(environment, "-m", "pip", "install", "--no-index", "--no-deps", "torch>=2.4")
+    assert done.returncode == 0 and "already satisfied" in done.stdout, done.stderr
+    done = run(environment, "-c", "import multiprocessing, torch\n"
+                                  "pool = multiprocessing.get_context('spawn').Pool(1)\n"
+                                  "print(pool.apply(torch.ones, (2,)).tolist())")
+    assert done.stdout == "[1.0, 1.0]\n", done.stderr
+
+    assert run(environment, "-m", "flambeau", "provide-torch").returncode == 0          # twice is once
+    assert run(environment, "-m", "flambeau", "provide-torch", "--undo").returncode == 0
+    done = run(environment, "-c", "import torch")
+    assert done.returncode == 1 and "No module named 'torch'" in done.stderr
+    done = run(environment, "-m", "flambeau", "provide-torch", "--undo")
+    assert done.returncode == 1 and "no torch to remove" in done.stderr
+
+
+def test_the_real_one_is_left_alone(environment, tmp_path):
+    package, info = tmp_path / "torch", tmp_path / "torch-2.12.1.dist-info"
+    package.mkdir()
+    (package / "__init__.py").write_text("real = True\n")
+    for arguments, word in (([], "two packages of one name"), (["--undo"], "will not remove")):
+        done = run(environment, "-m", "flambeau", "provide-torch", *arguments, PYTHONPATH=str(tmp_path))
+        assert done.returncode == 1 and f"a package torch, {package}" in done.stderr and word in done.stderr
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.12.1\n")
+    done = run(environment, "-m", "flambeau", "provide-torch", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 1 and f"torch 2.12.1 in {tmp_path}" in done.stderr and "python -m venv" in done.stderr
+    assert (package / "__init__.py").read_text() == "real = True\n"
+
+
+def test_an_environment_without_pip(environment):
+    done = run(environment, "-c", "import importlib.machinery as m, sys\n"
+                                  "find = m.PathFinder.find_spec\n"
+                                  "m.PathFinder.find_spec = lambda name, *rest: None if name == 'pip' else find(name, *rest)\n"
+                                  "from flambeau.cli.provide import provide\n"
+                                  "sys.exit(provide([]))")
+    assert done.returncode == 1 and "has no pip" in done.stderr and "--wheel folder" in done.stderr
+
+
+def test_the_wheel(tmp_path, capsys):
+    assert main(["provide-torch", "--wheel", str(tmp_path / "new")]) == 0
+    path = Path(capsys.readouterr().out.strip())
+    assert path == tmp_path / "new" / "torch-2.13.0+flambeau-py3-none-any.whl"
+    with zipfile.ZipFile(path) as archive:
+        held = {name: archive.read(name).decode() for name in archive.namelist()}
+    record = [line.split(",") for line in held["torch-2.13.0+flambeau.dist-info/RECORD"].splitlines()]
+    assert {name for name, *_ in record} == set(held)
+    for name, digest, size in record[:-1]:
+        assert digest == f"sha256={provide._digest(held[name])}" and int(size) == len(held[name])
+
+
+def test_arguments(capsys):
+    assert main(["provide-torch", "--help"]) == 0 and "--undo" in capsys.readouterr().out
+    assert main(["provide-torch", "--wheel"]) == 2 and "cannot make out '--wheel'" in capsys.readouterr().err
+    assert main(["provide-torch", "now"]) == 2
+
+
+def test_this_environment_if_it_has_pytorch(capsys):
+    pytest.importorskip("torch")
+    if sys.modules["torch"].__version__.endswith("+flambeau"):
+        pytest.skip("its torch is Flambeau")
+    assert main(["provide-torch"]) == 1 and "two packages of one name" in capsys.readouterr().err
