@@ -36,7 +36,7 @@ EXTRA = {
     "_library.aten": ("_ops",), "_library.custom_ops": ("_ops", "amp"), "_ops": ("_library", "vision"),
     "_library.check": ("compiler", "testing"), "library": ("_library", "_ops"),
     "hub": ("serialization",), "storage": ("serialization",), "utils.model_zoo": ("hub",),
-    "version": ("torch_version",),
+    "utils.flop_counter": ("_ops",), "version": ("torch_version",),
 }
 NAMESPACES = ("", "cli", "__main__", "private", "safetensors")      # these gather everything
 
