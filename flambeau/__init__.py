@@ -29,6 +29,7 @@ from .tensor.printing import get_printoptions, set_printoptions
 from .tensor.storage import UntypedStorage
 from .tensor.subclass import DisableTorchFunctionSubclass
 from .tensor.tensor import Tensor
+from .tensor.typed_storage import LEGACY_STORAGES as _legacy_storages, TypedStorage
 
 _tracebacks.install()
 _forms.attach_all()
@@ -48,6 +49,7 @@ globals().update(_forms.namespace[""])
 globals().update({name: getattr(module, name) for module in (_create, _interop, _dlpack, _about, _random, _threads)
                   for name in module.PUBLIC})
 globals().update(_create.LEGACY)
+globals().update(_legacy_storages)
 
 from . import (
     autograd,
@@ -81,8 +83,8 @@ _LATER = {
     "install_as_torch": "cli:install_as_torch",
     "ops": "_ops:ops", "Tag": "_ops:Tag",
     **{name: name for name in ("_ops", "_utils", "accelerator", "distributed", "fft", "functional", "fx", "jit",
-                               "library", "multiprocessing", "profiler", "signal", "storage", "torch_version", "types",
-                               "version", "xpu")},
+                               "library", "multiprocessing", "profiler", "quasirandom", "signal", "storage",
+                               "torch_version", "types", "version", "xpu")},
     **{name: f"amp.autocast_mode:{name}" for name in (
         "autocast_decrement_nesting", "autocast_increment_nesting", "clear_autocast_cache", "get_autocast_cpu_dtype",
         "get_autocast_dtype", "get_autocast_gpu_dtype", "is_autocast_cache_enabled", "is_autocast_cpu_enabled",

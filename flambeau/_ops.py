@@ -516,7 +516,7 @@ def _own_operators(path):
     if os.path.basename(os.path.dirname(path)) != "torchvision":
         return None
     from . import vision
-    return vision.OPERATORS.get(os.path.basename(path).split(".")[0])
+    return vision.OPERATORS.get(os.path.basename(path).split(".")[0].removesuffix("_stable"))
 
 
 ops = _Ops()

@@ -120,7 +120,8 @@ class Compiled:
         fn, made = self._compiles, None
         capture = Capture(fn, Journal(fn, list(args), dict(kwargs)), self._varying, self._fullgraph)
         try:
-            made = Recording(Study(capture), functools.partial(drop, weakref.ref(self)))
+            with capture.recorder.lock:                      # another thread that needs a result waits to run it
+                made = Recording(Study(capture), functools.partial(drop, weakref.ref(self)))
         except Unfit as unfit:
             reason, again = str(unfit), unfit.again
             self._varying.update(unfit.varying)
