@@ -183,21 +183,25 @@ class MissingModule(ModuleType):
     def __getattr__(self, name):
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        return missing(f"{self.__name__}.{name}")
+        full = f"{self.__name__}.{name}"
+        if is_module(full):
+            found = self.__dict__[name] = MissingModule(full)
+            return found
+        return missing(full)
 
     def __repr__(self):
         return f"<module {self.__name__!r}, which Flambeau has not>"
 
 
-def is_missing(name):
-    """Whether `name` is a module of PyTorch's; one that Flambeau has not is missing."""
+def is_module(name):
+    """Whether PyTorch has a module of that name. One that Flambeau has not is missing."""
     return name in modules()
 
 
 @functools.cache
 def of_torch(name):
     """What `torch.name` is, if Flambeau has nothing of that name: a module that is missing, or an AttributeError."""
-    if is_missing(f"torch.{name}"):
+    if is_module(f"torch.{name}"):
         private = f"{__package__}.private.{name}"
         return MissingModule(f"torch.{name}") if find_spec(private) is None else import_module(private)
     raise no_attribute("torch", name)
@@ -210,5 +214,6 @@ def rest_of(module, **hints):
     def get(name):
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        return missing(f"{module}.{name}")
+        full = f"{module}.{name}"
+        return MissingModule(full) if is_module(full) else missing(full)
     return get

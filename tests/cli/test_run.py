@@ -67,6 +67,11 @@ def test_the_names_from_inside():
     assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
 
 
+def test_every_module_of_pytorch():
+    done = run("modules.py", command=())
+    assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
+
+
 def test_what_is_missing():
     done = run("missing.py", "all")
     assert done.returncode == 0 and done.stdout.startswith("imported\n"), done.stderr
