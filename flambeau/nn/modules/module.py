@@ -88,8 +88,9 @@ class Module(Hooked, Stateful):
     ['scale', 'inner.weight', 'inner.bias']
     """
 
-    dump_patches = False
-    call_super_init = False          # whether __init__ hands its arguments on to the next class
+    training: bool                   # annotated, as in PyTorch: fastai asks an instance for its type hints
+    dump_patches: bool = False
+    call_super_init: bool = False    # whether __init__ hands its arguments on to the next class
     _compiled_call_impl = None
 
     def __init__(self, *args, **kwargs):
