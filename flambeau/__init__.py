@@ -29,6 +29,7 @@ from .tensor.printing import get_printoptions, set_printoptions
 from .tensor.storage import UntypedStorage
 from .tensor.subclass import DisableTorchFunctionSubclass
 from .tensor.tensor import Tensor
+from .tensor.typed_storage import LEGACY_STORAGES as _legacy_storages, TypedStorage
 
 _tracebacks.install()
 _forms.attach_all()
@@ -48,6 +49,7 @@ globals().update(_forms.namespace[""])
 globals().update({name: getattr(module, name) for module in (_create, _interop, _dlpack, _about, _random, _threads)
                   for name in module.PUBLIC})
 globals().update(_create.LEGACY)
+globals().update(_legacy_storages)
 
 from . import (
     autograd,
@@ -80,9 +82,9 @@ _LATER = {
     "vmap": "func:vmap",
     "install_as_torch": "cli:install_as_torch",
     "ops": "_ops:ops", "Tag": "_ops:Tag",
-    **{name: name for name in ("_ops", "_utils", "accelerator", "distributed", "functional", "fx", "jit",
-                               "library", "multiprocessing", "profiler", "storage", "torch_version", "types",
-                               "version", "xpu")},
+    **{name: name for name in ("_ops", "_utils", "accelerator", "distributed", "fft", "functional", "fx", "jit",
+                               "library", "multiprocessing", "profiler", "quasirandom", "signal", "storage",
+                               "torch_version", "types", "version", "xpu")},
     **{name: f"amp.autocast_mode:{name}" for name in (
         "autocast_decrement_nesting", "autocast_increment_nesting", "clear_autocast_cache", "get_autocast_cpu_dtype",
         "get_autocast_dtype", "get_autocast_gpu_dtype", "is_autocast_cache_enabled", "is_autocast_cpu_enabled",
@@ -107,6 +109,8 @@ _LATER = {
 
 
 def __getattr__(name):
+    if name.startswith("_foreach_"):
+        return getattr(_import_module(".tensor.foreach", __name__), name)
     if name not in _LATER:
         return _import_module(".missing", __name__).of_torch(name)
     module, _, member = _LATER[name].partition(":")

@@ -30,7 +30,6 @@ MODULES = {
     "torch.cuda.sparse": "use dense tensors",
     "torch.distributed": "there is one process; leave it out where torch.distributed.is_available() is False",
     "torch.export": _EXPORT,
-    "torch.fft": "use numpy.fft where no gradient is needed",
     "torch.futures": "use concurrent.futures",
     "torch.masked": "use torch.where and masked_fill",
     "torch.multiprocessing.pool": "use torch.multiprocessing.Pool",
@@ -45,8 +44,6 @@ MODULES = {
     "torch.onnx": _EXPORT,
     "torch.package": "use torch.save of a state_dict",
     "torch.quantization": _QUANTISE,
-    "torch.quasirandom": "use scipy.stats.qmc",
-    "torch.signal": "use scipy.signal.windows",
     "torch.sparse": "use dense tensors",
     "torch.utils.benchmark": "use timeit, and torch.cpu.synchronize() before the clock is read",
     "torch.utils.bottleneck": "use cProfile",
@@ -186,21 +183,25 @@ class MissingModule(ModuleType):
     def __getattr__(self, name):
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        return missing(f"{self.__name__}.{name}")
+        full = f"{self.__name__}.{name}"
+        if is_module(full):
+            found = self.__dict__[name] = MissingModule(full)
+            return found
+        return missing(full)
 
     def __repr__(self):
         return f"<module {self.__name__!r}, which Flambeau has not>"
 
 
-def is_missing(name):
-    """Whether `name` is a module of PyTorch's; one that Flambeau has not is missing."""
+def is_module(name):
+    """Whether PyTorch has a module of that name. One that Flambeau has not is missing."""
     return name in modules()
 
 
 @functools.cache
 def of_torch(name):
     """What `torch.name` is, if Flambeau has nothing of that name: a module that is missing, or an AttributeError."""
-    if is_missing(f"torch.{name}"):
+    if is_module(f"torch.{name}"):
         private = f"{__package__}.private.{name}"
         return MissingModule(f"torch.{name}") if find_spec(private) is None else import_module(private)
     raise no_attribute("torch", name)
@@ -213,5 +214,6 @@ def rest_of(module, **hints):
     def get(name):
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        return missing(f"{module}.{name}")
+        full = f"{module}.{name}"
+        return MissingModule(full) if is_module(full) else missing(full)
     return get

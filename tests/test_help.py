@@ -41,7 +41,8 @@ def test_a_function_is_shown_as_a_function(name):
     op = FUNCTIONS[name]
     page = shown(op)
     assert inspect.isroutine(op) and not inspect.isclass(op)
-    assert page.splitlines()[2] == f"{op.__name__}{inspect.signature(op)}"
+    heading = f"{op.__name__}{inspect.signature(op)}"         # Python 3.13 and later break a long one into lines
+    assert "".join(page.split("\n", 2)[2].split()).startswith("".join(heading.split()))
     assert not INSIDE.search(page), page
 
 

@@ -35,6 +35,7 @@ EXTRA = {
     "distributed.distributed_c10d": ("futures",),
     "_library.aten": ("_ops",), "_library.custom_ops": ("_ops", "amp"), "_ops": ("_library", "vision"),
     "_library.check": ("compiler", "testing"), "library": ("_library", "_ops"),
+    "nn.parallel.distributed": ("distributed",), "optim.optimizer": ("utils._foreach_utils",),
     "hub": ("serialization",), "storage": ("serialization",), "utils.model_zoo": ("hub",),
     "version": ("torch_version",),
 }

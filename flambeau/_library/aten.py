@@ -15,7 +15,7 @@ from importlib.util import find_spec
 
 from .._ops import OpOverload, OpOverloadPacket
 from ..base import dtypes
-from ..tensor import create, forms, indexing, interop, random
+from ..tensor import create, foreach, forms, indexing, interop, random
 from ..tensor.subclass import handle_torch_function, has_torch_function
 from ..tensor.tensor import Tensor
 
@@ -80,6 +80,8 @@ def found(name):
             return getattr(module, rest)
     if name in functional:
         return functional[name]
+    if name.startswith("_foreach_"):
+        return getattr(foreach, name)
     method = getattr(Tensor, name, None)
     return method if callable(method) else None
 

@@ -226,3 +226,9 @@ def _node(op, entry, args, inputs, outs, live):
 door.tangents_of = tangents_of
 door.set_tangents = set_tangents
 door.tangent_of = tangent_of
+
+
+def __getattr__(name):
+    if name == "_current_level":                      # PyTorch's name for it; tensordict asks
+        return modes.level
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)

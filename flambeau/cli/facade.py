@@ -18,7 +18,7 @@ from types import ModuleType
 import flambeau
 
 from ..base.names import packages
-from ..missing import MissingModule, is_missing, no_attribute
+from ..missing import MissingModule, is_module, no_attribute
 from ..version import __version__ as TORCH_VERSION
 
 # Modules whose place in Flambeau is not that in PyTorch.
@@ -81,13 +81,13 @@ class Torch(ModuleType):
         super().__init__("torch", flambeau.__doc__)
         names = {name: held for name, held in vars(flambeau).items()
                  if not name.startswith("__") and not (name in HIDDEN and isinstance(held, ModuleType))}
-        self.__dict__.update(names, __version__=TORCH_VERSION, __file__=flambeau.__file__, __path__=[],
+        self.__dict__.update(names, torch=self, __version__=TORCH_VERSION, __file__=flambeau.__file__, __path__=[],
                              __spec__=importlib.machinery.ModuleSpec("torch", Loader(self), is_package=True))
         self.__dict__.pop("backends", None)                   # asked for by its name in `__getattr__`
 
     def __getattr__(self, name):
         full = f"torch.{name}"
-        if full in ELSEWHERE or is_missing(full):
+        if full in ELSEWHERE or is_module(full):
             found = importlib.import_module(full)
         elif name not in HIDDEN and hasattr(flambeau, name):
             found = getattr(flambeau, name)
@@ -107,10 +107,8 @@ class Finder(importlib.abc.MetaPathFinder):
 
     def find_spec(self, fullname, path=None, target=None):
         top = fullname.partition(".")[0]
-        if fullname == "safetensors.torch" or fullname == "safetensors" and \
-                importlib.machinery.PathFinder.find_spec(fullname) is None:
-            return importlib.machinery.ModuleSpec(fullname, Loader(importlib.import_module("flambeau.safetensors")),
-                                                  is_package=fullname == "safetensors")
+        if fullname in ("safetensors", "safetensors.torch"):
+            return safetensors_spec(fullname, path)
         module = named(fullname) if top in TOPS else None
         if module is None:
             return None
@@ -133,6 +131,27 @@ class Distribution(importlib.metadata.Distribution):
 
     def locate_file(self, path):
         return os.path.join(os.path.dirname(os.path.dirname(flambeau.__file__)), path)
+
+
+def safetensors_spec(fullname, path):
+    """The library's own module, if it is installed, which then runs on Flambeau; else ours."""
+    found = importlib.machinery.PathFinder.find_spec(fullname, path)
+    if found is None:
+        return importlib.machinery.ModuleSpec(fullname, Loader(importlib.import_module("flambeau.safetensors")),
+                                              is_package=fullname == "safetensors")
+    if fullname == "safetensors":
+        return None
+    return importlib.util.spec_from_file_location(fullname, found.origin,
+                                                  loader=SafetensorsLoader(fullname, found.origin))
+
+
+class SafetensorsLoader(importlib.machinery.SourceFileLoader):
+    """Runs `safetensors.torch` with functions of ours where the original asks tensors for their addresses."""
+
+    def exec_module(self, module):
+        super().exec_module(module)
+        from ..serialization.sharing import IN_THE_LIBRARY
+        vars(module).update({function.__name__: function for function in IN_THE_LIBRARY})
 
 
 class Loader(importlib.abc.Loader):
@@ -167,7 +186,7 @@ def named(fullname):
     held = vars(sys.modules.get(parent, object)).get(name) if parent else None
     if isinstance(held, ModuleType):                          # a module without a file, as torch.backends.cudnn is
         return held
-    return MissingModule(fullname) if is_missing(fullname) else None
+    return MissingModule(fullname) if is_module(fullname) else None
 
 
 def place_of(fullname):
@@ -187,13 +206,15 @@ def speaking(module, fullname):
     own = vars(module).get("__getattr__")
     if own is None or not hasattr(own, "of_torch"):
         def get(name):
+            full = f"{fullname}.{name}"
+            if is_module(full):                              # a module, ours or missing
+                return importlib.import_module(full)
             if own is not None:
                 try:
                     return own(name)
                 except AttributeError:
                     if name.startswith("__"):
                         raise
-            full = f"{fullname}.{name}"
             if name.startswith("__") or not hasattr(module, "__path__") or importlib.util.find_spec(full) is None:
                 raise no_attribute(fullname, name)
             return importlib.import_module(full)

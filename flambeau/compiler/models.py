@@ -109,7 +109,10 @@ def _unbounded(name):
                 return function(args[0], frame.f_globals, dict(frame.f_locals))
             return function(*args, **kwargs)
         frame = user_frame()
-        return frame.f_globals if name == "globals" else sorted(frame.f_locals) if name == "dir" else frame.f_locals
+        if name == "globals":
+            return frame.f_globals
+        seen = dict(frame.f_locals)              # since Python 3.13 a frame gives a view, and `locals()` a dictionary
+        return sorted(seen) if name == "dir" else seen
     return model
 
 

@@ -11,6 +11,7 @@ from ..base.errors import warn
 from ..tensor.functions import full
 from ..tensor.tensor import Tensor
 from ..trace.record import milestone
+from ..utils._foreach_utils import _group_tensors_by_device_and_dtype
 
 __all__ = ["Optimizer", "register_optimizer_step_post_hook", "register_optimizer_step_pre_hook"]
 
@@ -169,6 +170,11 @@ def scalar_dtype(fused=False):
 # --- the optimizer ---------------------------------------------------------------------------------------------------
 
 
+def _get_capturable_supported_devices(supports_xla=True):
+    """The devices whose graphs can hold an optimizer's step, none of which is here. timm asks."""
+    return ["cuda", "xpu", "hpu", "privateuseone", *(["xla"] if supports_xla else [])]
+
+
 class Optimizer:
     """The base of all optimizers: parameters in groups, each with options, and a state for each parameter.
 
@@ -211,6 +217,8 @@ class Optimizer:
         if not getattr(cls.step, "hooked", False):
             cls.step = self.profile_hook_step(cls.step)
             cls.step.hooked = True
+
+    _group_tensors_by_device_and_dtype = staticmethod(_group_tensors_by_device_and_dtype)        # timm
 
     @staticmethod
     def profile_hook_step(func):

@@ -19,6 +19,7 @@ from ..tensor.forms import namespace
 from ..tensor.own import OURS
 from ..tensor.storage import UntypedStorage
 from ..tensor.tensor import Tensor
+from ..tensor.typed_storage import TypedStorage
 from ..trace.value import Storage, Value
 from .errors import FileError, NotSupported, bare, shown
 
@@ -378,12 +379,13 @@ def get_layout(machine, name):
 # --- tensors --------------------------------------------------
 
 
-class LoadedStorage(UntypedStorage):
-    """A storage out of a file, which knows the dtype that the file gives it; None for bytes."""
-
-    def __init__(self, cell, dtype):
-        super().__init__(storage=cell)
-        self.dtype = dtype
+def loaded_storage(cell, dtype):
+    """A storage out of a file, with the dtype that the file gives it; None for bytes."""
+    made = UntypedStorage(storage=cell)
+    if dtype is None:
+        made.dtype = None
+        return made
+    return TypedStorage(wrap_storage=made, dtype=dtype, _internal=True)
 
 
 def whole(machine, numbers, what):
@@ -411,7 +413,7 @@ def laid_out(machine, dtype, shape, strides, offset, where):
 
 
 def tensor_of(machine, storage, offset, shape, strides, requires_grad, dtype):
-    if type(storage) is not LoadedStorage:
+    if type(storage) not in (TypedStorage, UntypedStorage):
         raise machine.broken("a tensor has no storage")
     if type(dtype) is not dtypes.dtype:
         raise machine.broken("a tensor has no dtype")

@@ -12,7 +12,7 @@ from ..base.spec import CPU, META, spec
 from ..tensor.storage import UntypedStorage
 from ..trace.value import Storage, Value
 from .errors import FileError, NotSupported, shown
-from .known import LoadedStorage, Names, UnknownGlobal
+from .known import Names, UnknownGlobal, loaded_storage
 from .machine import Machine
 from .stored import check_pid, plain_text, swap
 from .strangers import explain
@@ -66,7 +66,7 @@ class Stream:
         self.swapped = little != (sys.byteorder == "little")
         self.machine = Machine(data, names, self.stored, position, encoding, "the structure")
         self.machine.late = True
-        self.storages: dict = {}                    # key → (LoadedStorage, its number of elements)
+        self.storages: dict = {}                    # key → (storage, its number of elements)
         self.announced = 0                          # bytes of all storages so far, which must be in the file
 
     def load(self, source, weights_only):
@@ -102,7 +102,7 @@ class Stream:
             raise machine.broken(f"it announces {self.announced} bytes of storages and has {len(self.data)} in all")
         memory, _ = blank(spec(dtypes.uint8, (size,)))
         cell = Storage.of(Value.of_bytes(memory), size, CPU)
-        found = LoadedStorage(self.restore(UntypedStorage(storage=cell), location)._storage, kind.dtype)
+        found = loaded_storage(self.restore(UntypedStorage(storage=cell), location)._storage, kind.dtype)
         self.storages[key] = found, count
         return found
 

@@ -1,6 +1,7 @@
 """Storages in files: what a persistent id says of one, its byte order, and the way to its tensors."""
 from ..tensor.storage import UntypedStorage
 from ..tensor.tensor import Tensor
+from ..tensor.typed_storage import TypedStorage
 from .errors import shown
 from .known import StorageClass
 from .writer import written
@@ -37,7 +38,7 @@ def ways_to(made, cells):
     seen, stack = set(), [(made, ())]
     while stack:
         thing, path = stack.pop()
-        if isinstance(thing, (Tensor, UntypedStorage)):
+        if isinstance(thing, (Tensor, TypedStorage, UntypedStorage)):
             if thing._storage in found:
                 found[thing._storage].append(written(path))
         elif isinstance(thing, (dict, list, tuple)) and id(thing) not in seen and len(path) < 100:

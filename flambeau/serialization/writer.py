@@ -18,6 +18,7 @@ from ..base.spec import META, Size, device
 from ..tensor.create import LEGACY
 from ..tensor.storage import UntypedStorage
 from ..tensor.tensor import Tensor
+from ..tensor.typed_storage import LEGACY_STORAGES, TypedStorage
 from .errors import shown
 from .known import STORAGE_NAMES, operation_names, torch_name
 from .places import location_tag
@@ -27,6 +28,8 @@ SMALL = [b"K%c" % n for n in range(256)]
 OLD_MODULES = {"builtins": "__builtin__", "copyreg": "copy_reg"}
 PUBLIC: dict = {Tensor: ("torch", "Tensor"), Size: ("torch", "Size"), device: ("torch", "device"),
                 UntypedStorage: ("torch.storage", "UntypedStorage"),
+                TypedStorage: ("torch.storage", "TypedStorage"),
+                **{cls: ("torch", name) for name, cls in LEGACY_STORAGES.items()},
                 **{cls: ("torch", name) for name, cls in LEGACY.items()}}
 plain_reduce = Tensor.__reduce_ex__
 
@@ -84,8 +87,8 @@ class Writer:
         if found is not None:
             self._get(found)
             return
-        if isinstance(thing, UntypedStorage):
-            self._untyped(thing)
+        if isinstance(thing, (UntypedStorage, TypedStorage)):
+            self._stored(thing)
             return
         if isinstance(thing, Tensor) and type(thing).__reduce_ex__ is plain_reduce:
             steps = self._tensor(thing)
@@ -268,8 +271,9 @@ class Writer:
         self.out += b"tQ"
         return n
 
-    def _untyped(self, handle):
-        self.tensors[self.way()] = self._storage(handle, None)
+    def _stored(self, handle):
+        dtype = getattr(handle, "dtype", None)
+        self.tensors[self.way()] = self._storage(handle, dtype if dtype in STORAGE_NAMES else None)
 
     def _tensor(self, tensor):
         """A tensor over its storage, as PyTorch's rebuilding functions take it."""

@@ -15,7 +15,7 @@ from ..trace.value import Storage, Value
 from . import options
 from .archive import ALIGNMENT, STORED, Archive
 from .errors import FileError, NotSupported, bare, shown
-from .known import LoadedStorage, Names, UnknownGlobal
+from .known import Names, UnknownGlobal, loaded_storage
 from .machine import Machine
 from .places import needs_no_contents, restorer
 from .saving import CHECKSUMS
@@ -35,7 +35,7 @@ class Loader:
         self.map_location, self.restore = map_location, restorer(map_location)
         self.archive = Archive(source)
         self.folder = next(iter(self.archive.records), "").partition("/")[0]
-        self.storages: dict = {}                    # key → LoadedStorage
+        self.storages: dict = {}                    # key → storage
         self.damaged: list = []                     # records whose contents are not what was written
         self.sums: dict = {}
         self.ways: dict = {}                        # record → the ways to its tensors, as the writer has noted them
@@ -146,13 +146,13 @@ class Loader:
         if found is not None:
             if self.swapped and found.dtype is not kind.dtype:
                 raise NotSupported(f"storage {shown(key)} is of the other byte order, and of two dtypes")
-            return found if found.dtype is kind.dtype else LoadedStorage(found._storage, kind.dtype)
+            return found if found.dtype is kind.dtype else loaded_storage(found._storage, kind.dtype)
         if needs_no_contents(self.map_location, location):
             cell = Storage.of(None, record.size, META)
         else:
             cell = self.cell(name, record, kind)
             cell = self.restore(UntypedStorage(storage=cell), location)._storage
-        found = self.storages[key] = LoadedStorage(cell, kind.dtype)
+        found = self.storages[key] = loaded_storage(cell, kind.dtype)
         return found
 
     def cell(self, name, record, kind):

@@ -9,6 +9,7 @@ from .create import type_name
 from .forms import function_name
 from .storage import UntypedStorage
 from .tensor import Tensor
+from .typed_storage import TypedStorage
 
 PUBLIC = ("is_tensor", "is_storage", "is_floating_point", "is_complex", "is_nonzero", "is_same_size", "is_inference",
           "is_signed", "is_conj", "is_neg", "numel", "result_type", "typename", "get_default_device",
@@ -26,7 +27,7 @@ def is_tensor(obj):
 
 def is_storage(obj):
     """Whether `obj` is a storage object."""
-    return isinstance(obj, UntypedStorage)
+    return isinstance(obj, (UntypedStorage, TypedStorage))
 
 
 def the(input):
@@ -139,6 +140,8 @@ def typename(obj):
         return type_name(obj.dtype)
     if isinstance(obj, Op):
         return function_name(obj)
+    if is_storage(obj):
+        return f"torch.storage.{type(obj).__name__}"
     kind = obj if hasattr(obj, "__qualname__") else type(obj)
     module = getattr(kind, "__module__", "") or ""
     return kind.__qualname__ if module in ("", "builtins") else f"{module}.{kind.__qualname__}"

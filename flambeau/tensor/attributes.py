@@ -173,10 +173,13 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
                                f"{self.spec.dtype.name}" + said(source))
         storage, kind, start = source._storage, source.spec, source.offset
     else:
-        storage = getattr(source, "_untyped_storage", source)
-        storage, start = getattr(storage, "_storage", storage), storage_offset
+        storage, start = getattr(source, "_storage", source), storage_offset
         if not isinstance(storage, Storage):
             raise TypeError(f"set_(): argument 'source' must be Tensor or Storage, not {type(source).__name__}")
+        held = getattr(source, "dtype", None)
+        if held is not None and held is not self.spec.dtype:
+            raise RuntimeError(f"Expected a Storage of type {self.spec.dtype.name} or an UntypedStorage, but got type "
+                               f"{held.cname} for argument 1 'storage'" + said(self))
         n = storage.nbytes // self.spec.dtype.itemsize - start
         kind = spec(self.spec.dtype, (n,), None, storage.device)
     if size is not None:
@@ -185,6 +188,9 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
         strides = shapes.contiguous_strides(size) if stride is None else tuple(stride)
         start, itemsize = storage_offset, kind.dtype.itemsize
         extent = (start + shapes.extent(size, strides)) * itemsize
+        if extent > storage.nbytes and shapes.numel(size) and not isinstance(source, Tensor):
+            from .storage import resize
+            resize(storage, extent)                  # as in PyTorch: a storage that is given by itself grows
         if extent > storage.nbytes and shapes.numel(size):
             raise RuntimeError(f"setStorage: sizes {list(size)}, strides {list(strides)}, storage offset {start}, and "
                                f"itemsize {itemsize} requiring a storage size of {extent} are out of bounds for "

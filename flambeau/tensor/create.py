@@ -6,7 +6,7 @@ import numpy as np
 
 from ..autograd.modes import modes
 from ..base import dtypes
-from ..base.arguments import asked, beyond_64_bits, fits
+from ..base.arguments import asked, beyond_64_bits, fits, options
 from ..base.dtypes import as_dtype
 from ..base.errors import here, warn
 from ..base.op import door
@@ -104,6 +104,10 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=None):
     wanted, where = dtypes.given(dtype), place(device) if device is not None else None
     if isinstance(obj, Tensor):
         found = obj
+    elif isinstance(cell := getattr(obj, "_storage", None), Storage):
+        kind = getattr(obj, "dtype", None) or wanted or dtypes.int64
+        found = wrap(cell, spec(kind, (cell.nbytes // kind.itemsize,), None, cell.device))
+        found.site = here()
     else:
         array = outside(obj)
         if array is not None:
@@ -134,9 +138,23 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=None):
 
 def from_file(filename, shared=None, size=0, *, dtype=None, layout=None, device=None, pin_memory=False,
               requires_grad=False):
-    """A tensor over a memory-mapped file: not here; NumPy's memmap does the same."""
-    raise NotImplementedError("from_file is not in Flambeau: use torch.from_numpy(numpy.memmap(filename, dtype, 'r+', "
-                              "shape=(size,)))")
+    """A tensor of `size` elements over a file, read as they are looked at. `shared`: what is written goes to the file.
+
+    >>> import numpy, os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "numbers")
+    >>> numpy.arange(3.0).tofile(path)
+    >>> torch.from_file(path, size=3, dtype=torch.float64)
+    tensor([0., 1., 2.], dtype=torch.float64)
+    """
+    from .storage import UntypedStorage
+    kind, where = options(dtype, dtypes.get_default_dtype(), device, layout, pin_memory)
+    if where is META:
+        raise NotImplementedError("from_file on the meta device: a file has contents; use torch.empty(size, "
+                                  "device='meta')")
+    held = UntypedStorage.from_file(filename, bool(shared), size * kind.itemsize)
+    out = wrap(held._storage, spec(kind, (size,)))
+    out.site = here()
+    return asked(out, requires_grad)
 
 
 # --- data to arrays --------------------------------------------------
@@ -341,7 +359,6 @@ def elements(flat, dtype):
 
 def legacy(dtype, args, kwargs, what="new"):
     """What `Tensor(2, 3)`, `Tensor([…])`, `FloatTensor(…)`, `tensor.new(…)` make. A dtype of None is free."""
-    from .storage import UntypedStorage
     where = kwargs.pop("device", None)
     if where is not None and (where if isinstance(where, device) else device(where)).type != "cpu":
         raise RuntimeError(f"legacy constructor expects device type: cpu but device type: {where} was passed; use "
@@ -357,8 +374,12 @@ def legacy(dtype, args, kwargs, what="new"):
     if len(args) > 1 or isinstance(data, Size) or (isinstance(data, int) and not isinstance(data, bool)) \
             or isinstance(data, np.integer):
         return _empty(data if isinstance(data, Size) and len(args) < 2 else args, kind)
-    if isinstance(data, UntypedStorage):
-        cell = data._storage
+    cell = getattr(data, "_storage", None)
+    if cell is not None and not isinstance(data, Tensor):            # a storage, typed or untyped
+        held = getattr(data, "dtype", None) or kind
+        if held is not kind:
+            raise RuntimeError(f"Expected a Storage of type {kind.name} or an UntypedStorage, but got type "
+                               f"{held.cname} for argument 1 'storage'")
         out = wrap(cell, spec(kind, (cell.nbytes // kind.itemsize,), None, cell.device))
         out.site = here()
         return out

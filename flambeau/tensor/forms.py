@@ -9,6 +9,7 @@ import numpy as np
 
 from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits
 from ..base.op import Op, _snake_to_camel, door
+from . import dispatch as dispatching
 from .autocast import listed, note
 from .dispatch import (
     _calls as calls,
@@ -26,7 +27,8 @@ from .write import inplace
 MODULES = ("create", "convert", "arith", "math", "compare", "reduce", "order", "shape", "arrange", "index",
            "mask", "scatter", "search", "embedding", "matmul", "einsum", "solve", "factor", "linalg",
            "distance", "conv", "pool", "maxpool", "fractional", "pad", "resample", "activation", "attention", "norm",
-           "recurrence", "recurrent", "packing", "weights", "loss", "linear_loss", "special", "sampling")
+           "recurrence", "recurrent", "packing", "weights", "loss", "linear_loss", "special", "sampling",
+           "fft", "window")
 
 namespace: dict = {"": {}, "nn.functional": {}, "linalg": {}, "special": {}}
 declared: dict = {}           # class name → operation
@@ -133,7 +135,8 @@ def operator(op, name, reverse):
     def general(self, other, c):
         nonlocal tail
         plain = c in tensor_types
-        if (plain or c in PLAIN) and self.__class__ in tensor_types and op.prepared and op.pointwise:
+        if (plain or c in PLAIN) and self.__class__ in tensor_types and op.prepared and op.pointwise \
+                and not dispatching.modes_active:
             kind = other.spec if plain else c
             args = (other, self, *op.tail) if reverse else (self, other, *op.tail)
             made = dispatch(op, args)

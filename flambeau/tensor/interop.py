@@ -5,6 +5,7 @@ the call. A read-only array makes a read-only tensor, and every write to it is r
 """
 import numpy as np
 
+from ..autograd.modes import modes
 from ..autograd.node import requires
 from ..base import dtypes, shapes
 from ..base.errors import here, line_of, name_of, user_frame
@@ -127,7 +128,8 @@ def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
 
 
 def numpy(self, *, force=False):
-    """The tensor as a NumPy array over the same memory; `force` also takes one that requires grad."""
+    """The tensor as a NumPy array over the same memory; with `force`, or where no graph is recorded, also of one that
+    requires grad."""
     if self.spec.device is not CPU:
         if not force:
             raise TypeError(f"can't convert {self.spec.device} device type tensor to numpy. Use Tensor.cpu() to copy "
@@ -135,7 +137,7 @@ def numpy(self, *, force=False):
         if self.spec.device is META:
             raise NotImplementedError("Cannot copy out of meta tensor; no data!" + who(self))
         return exported(self.detach().cpu())
-    if requires(self) and not force:
+    if not force and modes.grad and requires(self):
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
                            + who(self))
     return exported(self)

@@ -1,32 +1,56 @@
-"""Storages as objects: what `untyped_storage()` returns.
+"""Storages as objects: what `untyped_storage()` returns, and the memory of files.
 
 The cell itself (trace.value.Storage) is what tensors hold, as their attribute `_storage`; these are handles on it,
-equal where the cell is the same.
+equal where the cell is the same. tensor/typed_storage.py has PyTorch's older storages, which know a dtype.
 """
+import errno
+import os
+import weakref
+from operator import index as whole_number
+
 import numpy as np
 
 from ..base import dtypes
-from ..base.spec import CPU, META, spec
+from ..base.spec import CPU, META, device as make_device, place, spec
 from ..trace.value import Storage, Value
-from .dispatch import wrap
+from .dispatch import array_of, wrap
+from .interop import exported
 from .tensor import Tensor
 from .write import before_write
 
 PUBLIC = ("UntypedStorage",)
+ALIGNED = 8                   # bytes; a part of a file that starts elsewhere is copied, so that kernels can read it
+NOT_SHARED = "memory is not shared between processes here: send the tensors, or save them to a file that both read"
+
+
+def of_bytes(memory):
+    """A cell over an array of bytes that nobody else writes to."""
+    return Storage.of(Value.of_bytes(memory), memory.size, CPU)
 
 
 class UntypedStorage:
     """The bytes behind one or more tensors."""
 
-    def __init__(self, size=0, *, storage=None):
+    is_sparse = is_sparse_csr = False
+    is_cuda = property(lambda self: self.device.type == "cuda")
+    is_hpu = property(lambda self: self.device.type == "hpu")
+    filename = None           # the file that a storage was mapped from to share it
+    _fake_device = _checkpoint_offset = None
+
+    def __init__(self, *args, device=None, storage=None):
         if storage is None:
-            size = int(size)
-            storage = Storage.of(Value.of(np.empty(size, np.uint8), spec(dtypes.uint8, (size,))), size, CPU)
+            storage = _made(args, CPU if device is None else place(device))
         self._storage = storage
+
+    # --- what it is ---
 
     @property
     def device(self):
         return self._storage.device
+
+    @property
+    def _cdata(self):
+        return id(self._storage)
 
     def nbytes(self):
         """How many bytes there are."""
@@ -38,9 +62,49 @@ class UntypedStorage:
         """Bytes per element: one."""
         return 1
 
+    def get_device(self):
+        """The index of the device; None on the CPU."""
+        return self.device.index
+
     def data_ptr(self):
         """The address of the first byte."""
         return self._tensor().data_ptr()
+
+    def type(self, dtype=None, non_blocking=False):
+        """The name of its type, or a copy as another kind of storage."""
+        if dtype is None:
+            return "torch.storage.UntypedStorage"
+        from .typed_storage import converted
+        return converted(self, dtype)
+
+    def resizable(self):
+        """Whether `resize_` can be called."""
+        return True
+
+    def is_pinned(self, device=None):
+        """Whether the memory is page-locked: never without an accelerator."""
+        return False
+
+    def is_shared(self):
+        """Whether other processes see this memory: only that of a file mapped to be shared."""
+        return self.filename is not None
+
+    def __sizeof__(self):
+        return object.__sizeof__(self) + 8 + self.nbytes()       # PyTorch's object is by a pointer larger
+
+    def __eq__(self, other):
+        return isinstance(other, UntypedStorage) and other._storage is self._storage
+
+    def __hash__(self):
+        return id(self._storage)
+
+    def __repr__(self):
+        rows = "...\n" if self.device is META else _rows(self)
+        return f"{rows}[torch.storage.UntypedStorage(device={self.device}) of size {len(self)}]"
+
+    __str__ = __repr__
+
+    # --- its bytes ---
 
     def _tensor(self):
         return wrap(self._storage, spec(dtypes.uint8, (self._storage.nbytes,), None, self._storage.device))
@@ -49,24 +113,41 @@ class UntypedStorage:
         """The bytes as numbers."""
         return self._tensor().tolist()
 
-    def __getitem__(self, index):
-        found = self._tensor()[index]
-        return found.item() if isinstance(index, int) else UntypedStorage(storage=found.clone()._storage)
-
-    def __setitem__(self, index, value):
-        self._tensor()[index] = value
-
     def __iter__(self):
         return iter(self.tolist())
 
-    def __eq__(self, other):
-        return isinstance(other, UntypedStorage) and other._storage is self._storage
+    def __getitem__(self, index):
+        if self.device is META:
+            raise NotImplementedError("Not available for 'meta' device type")
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            if step != 1:
+                raise RuntimeError(f"Trying to slice with a step of {step}, but only a step of 1 is supported")
+            return UntypedStorage(storage=_part(self._storage, start, max(start, stop)))
+        return self._tensor()[self._at(index)].item()
 
-    def __hash__(self):
-        return id(self._storage)
+    def __setitem__(self, index, value):
+        at = index if isinstance(index, slice) else self._at(index)
+        if isinstance(index, slice) and index.step not in (None, 1):
+            raise RuntimeError(f"Trying to slice with a step of {index.step}, but only a step of 1 is supported")
+        if not isinstance(value, int):
+            raise TypeError(f"can only set storage content with a int types, but got {type(value).__name__} instead")
+        self._tensor()[at] = value & 255
+
+    def _at(self, index):
+        """A position from the start, refused beyond the end."""
+        if not hasattr(index, "__index__"):
+            raise TypeError(f"can't index a torch.UntypedStorage with {type(index).__name__}")
+        at = whole_number(index)
+        if not -len(self) <= at < len(self):
+            raise IndexError(f"index {at} out of range for storage of size {len(self)}")
+        return at % len(self)
 
     def copy_(self, source, non_blocking=None):
         """Overwrite the bytes by those of `source`."""
+        source = getattr(source, "_untyped_storage", source)
+        if len(source) != len(self):
+            raise RuntimeError(f"size does not match, self was {len(self)} bytes but src was {len(source)} bytes")
         self._tensor().copy_(source._tensor())
         return self
 
@@ -75,36 +156,66 @@ class UntypedStorage:
         self._tensor().fill_(value)
         return self
 
-    def clone(self):
-        """A copy."""
-        return UntypedStorage(storage=self._tensor().clone()._storage)
+    def byteswap(self, dtype):
+        """Turn the bytes of each element round; of a complex one, those of each part."""
+        self._byteswap(max(dtype.itemsize // (2 if dtype.is_complex else 1), 1))
+
+    def _byteswap(self, width):
+        if width > 1:
+            whole = len(self) // width * width
+            swapped = array_of(self._tensor())[:whole].reshape(-1, width)[:, ::-1].reshape(-1)
+            self._tensor()[:whole] = wrap(of_bytes(swapped.copy()), spec(dtypes.uint8, (whole,)))
 
     def resize_(self, size):
         """Make it `size` bytes long; bytes beyond the old end are not initialised."""
         resize(self._storage, int(size))
         return self
 
+    # --- others made of it ---
+
+    def new(self):
+        """A storage of no bytes."""
+        return UntypedStorage(0, device=self.device)
+
+    def clone(self):
+        """A copy."""
+        return UntypedStorage(storage=self._tensor().clone()._storage)
+
     def untyped(self):
         return self
 
     def cpu(self):
-        return self
+        """Itself, if it is on the CPU."""
+        return self.to(device="cpu")
 
-    is_cuda = is_sparse = False
+    def to(self, *, device, non_blocking=False):
+        """The storage on a device: itself, if it is there."""
+        where = place(device)
+        return self if where is self.device else UntypedStorage(storage=self._tensor().to(where)._storage)
 
-    def is_shared(self):
-        """Whether other processes see this memory: never here."""
-        return False
+    def cuda(self, device=None, non_blocking=False):
+        """Refused where there is no CUDA device."""
+        return self.to(device=make_device("cuda", device) if device else "cuda")
+
+    def mps(self):
+        """Refused where there is no such device."""
+        return self.to(device="mps")
+
+    def _to(self, dtype):
+        """The bytes as numbers of another dtype, in a storage that knows it."""
+        from .typed_storage import of_elements
+        return of_elements(self._tensor(), dtype)
+
+    def pin_memory(self, device=None):
+        """Refused: there is no accelerator that page-locked memory would serve."""
+        return pin_memory(self, device)
 
     def share_memory_(self):
         """Accepted for PyTorch's sake: memory is not shared between processes here."""
         return self
 
-    def is_pinned(self, device=None):
-        return False
-
     def __copy__(self):
-        return UntypedStorage(storage=self._storage)
+        return self.clone()
 
     def __deepcopy__(self, memo):
         from copy import deepcopy
@@ -113,22 +224,161 @@ class UntypedStorage:
     def __reduce__(self):
         return untyped, (self._storage,)
 
-    def __repr__(self):
-        rows = "" if self._storage.device is META else "".join(f" {n}\n" for n in shortened(self))
-        return f"{rows}[torch.storage.UntypedStorage(device={self.device}) of size {len(self)}]"
+    # --- from elsewhere ---
 
-    __str__ = __repr__
+    @classmethod
+    def from_file(cls, filename, shared=False, nbytes=0):
+        """The bytes of a file, read as they are looked at. `shared`: what is written goes to the file."""
+        return _mapped(os.fspath(filename), shared, nbytes)
+
+    @classmethod
+    def from_buffer(cls, buffer, byte_order=None, count=-1, offset=0, *, dtype=None):
+        """A copy of the elements in an object with the buffer protocol, which lie there in `byte_order`."""
+        if dtype is None:
+            raise RuntimeError("function missing required argument 'dtype' (pos 5)")
+        width = dtype.itemsize // (2 if dtype.is_complex else 1)
+        if byte_order is None and width > 1:
+            raise RuntimeError("function missing required argument 'byte_order' (pos 2)")
+        if byte_order not in (None, "native", "little", "big"):
+            raise ValueError(f"invalid byte_order '{byte_order}' (expected 'big', 'little', or 'native')")
+        data = memoryview(buffer).cast("B")
+        if not 0 <= offset <= len(data):
+            raise ValueError(f"offset must be non-negative and no greater than buffer length ({len(data)}), but got "
+                             f"{offset}")
+        left = len(data) - offset
+        if count < 0:
+            if left % dtype.itemsize:
+                raise ValueError(f"buffer size ({len(data)}) must be a multiple of element size ({dtype.itemsize})")
+            count = left // dtype.itemsize
+        if count * dtype.itemsize > left:
+            raise ValueError(f"buffer has only {left // dtype.itemsize} elements after offset {offset}, but specified "
+                             f"a size of {count}")
+        made = UntypedStorage(storage=of_bytes(np.frombuffer(data, np.uint8, count * dtype.itemsize, offset).copy()))
+        if byte_order == "big" and width > 1:
+            made._byteswap(width)
+        return made
+
+
+def _refused(name):
+    def method(self_or_class, *args, **kwargs):
+        raise NotImplementedError(f"UntypedStorage.{name}: {NOT_SHARED}")
+    method.__name__ = name
+    method.__doc__ = "Refused: memory is not shared between processes here."
+    return method
+
+
+for _name in ("_share_filename_cpu_", "_share_fd_cpu_", "_share_cuda_", "_shared_incref", "_shared_decref",
+              "_weak_ref"):
+    setattr(UntypedStorage, _name, _refused(_name))
+for _name in ("_new_using_filename_cpu", "_new_using_fd_cpu", "_new_shared_filename_cpu", "_new_shared_fd_cpu",
+              "_new_shared_cuda", "_new_shared", "_release_ipc_counter", "_release_ipc_counter_cuda",
+              "_new_with_weak_ptr", "_free_weak_ref", "_expired"):
+    setattr(UntypedStorage, _name, classmethod(_refused(_name)))
+
+
+def conversion(dtype):
+    """The method that gives the elements of a storage as `dtype`."""
+    def method(self):
+        return self._to(dtype)
+    method.__doc__ = f"The elements as {dtype.name}, in a storage of their own."
+    return method
+
+
+CONVERSIONS = {"double": dtypes.float64, "float": dtypes.float32, "half": dtypes.float16, "long": dtypes.int64,
+               "int": dtypes.int32, "short": dtypes.int16, "char": dtypes.int8, "byte": dtypes.uint8,
+               "bool": dtypes.bool, "bfloat16": dtypes.bfloat16, "complex_double": dtypes.complex128,
+               "complex_float": dtypes.complex64, "float8_e5m2": dtypes.float8_e5m2,
+               "float8_e4m3fn": dtypes.float8_e4m3fn, "float8_e5m2fnuz": dtypes.float8_e5m2fnuz,
+               "float8_e4m3fnuz": dtypes.float8_e4m3fnuz}
+for _name, _dtype in CONVERSIONS.items():
+    setattr(UntypedStorage, _name, conversion(_dtype))
+
+
+def _made(args, where):
+    """The cell of a new storage: of no bytes, of so many, or of those in a sequence."""
+    if len(args) > 1:
+        raise TypeError(f"torch.UntypedStorage() takes a size or a sequence of bytes, got {len(args)} arguments")
+    data = args[0] if args else 0
+    if hasattr(data, "__index__"):
+        size = whole_number(data)
+        if size < 0:
+            raise RuntimeError(f"a storage of {size} bytes: the size must not be negative")
+        return Storage.of(None, size, META) if where is META else of_bytes(np.empty(size, np.uint8))
+    try:
+        items = list(data)
+    except TypeError:
+        raise TypeError(f"torch.UntypedStorage(): expected a size or a sequence of ints, got {type(data).__name__}") \
+            from None
+    for item in items:
+        if not hasattr(item, "__index__"):
+            raise RuntimeError(f"torch.UntypedStorage(): tried to construct a storage from a sequence "
+                               f"({type(data).__name__}), but one of the items was of type {type(item).__name__} "
+                               "instead of int")
+    return of_bytes(np.array([whole_number(item) & 255 for item in items], np.uint8))
+
+
+def _rows(storage):
+    """The elements, one on a line: all of them up to a thousand."""
+    found = storage.tolist() if len(storage) <= 1000 else [*storage._tensor()[:10].tolist(), "...",
+                                                           *storage._tensor()[-10:].tolist()]
+    return "".join(f" {n}\n" for n in found) or " \n"
 
 
 def untyped(cell):
     return UntypedStorage(storage=cell)
 
 
-def shortened(storage):
-    """The elements to print: all of them up to a thousand."""
-    found = storage.tolist() if len(storage) <= 1000 else [*storage._tensor()[:10].tolist(), "...",
-                                                           *storage._tensor()[-10:].tolist()]
-    return found
+# --- files ---
+
+
+_parts = weakref.WeakKeyDictionary()      # cell over a file → {(start, stop): weak reference to the cell of that part}
+
+
+def _mapped(filename, shared, nbytes):
+    """A storage over the first `nbytes` of a file."""
+    nbytes = whole_number(nbytes)
+    try:
+        if shared and (not os.path.exists(filename) or os.path.getsize(filename) < nbytes):
+            with open(filename, "ab") as file:
+                file.truncate(nbytes)
+        size = os.path.getsize(filename)
+        if size < nbytes:
+            raise RuntimeError(f"file <{filename}> size <{size}> is smaller than the required mapping size <{nbytes}>")
+        memory = np.memmap(filename, np.uint8, "r+" if shared else "c", shape=(nbytes,)) if nbytes \
+            else np.empty(0, np.uint8)
+    except OSError as error:
+        mode = "read-write" if shared else "read-only"
+        raise RuntimeError(f"unable to open file <{filename}> in {mode} mode: {os.strerror(error.errno or errno.EIO)} "
+                           f"({error.errno})") from error
+    made = UntypedStorage(storage=of_bytes(memory.view(np.ndarray)))
+    if shared:
+        made._storage.adopt(memory)          # the outside sees every write: see Note [Exported storages] in value.py
+        made.filename = filename
+    else:
+        _parts[made._storage] = {}
+    return made
+
+
+def _part(cell, start, stop):
+    """A cell over some bytes of another: each sees what is written through the other.
+
+    Parts of a file that is not shared are what checkpoints are read through, and are not to run at the call. There
+    each part is an ordinary cell over its pages, the same one for the same bytes; one that overlaps others is a copy.
+    Writes to a part are its own.
+    """
+    parts = _parts.get(cell)
+    if parts is not None:
+        known = parts.get((start, stop))
+        found = known() if known is not None else None
+        if found is not None:
+            return found
+        memory = cell.value.ready().memory[start:stop]
+        taken = [(a, b) for (a, b), held in parts.items() if held() is not None and a < stop and start < b]
+        found = of_bytes(memory.copy() if taken or start % ALIGNED else memory)
+        parts[start, stop] = weakref.ref(found)
+        return found
+    from .interop import shared
+    return shared(exported(wrap(cell, spec(dtypes.uint8, (stop - start,)), start)))._storage
 
 
 def resize(cell, nbytes):
@@ -181,12 +431,6 @@ def is_set_to(self, tensor):
         and self.spec.strides == tensor.spec.strides
 
 
-def no_typed_storage(self):
-    raise NotImplementedError("tensor._storage() is deprecated in PyTorch and not in Flambeau; use "
-                              "tensor.untyped_storage()")
-
-
-Storage.__call__ = no_typed_storage
 for form in (untyped_storage, is_shared, share_memory_, is_pinned, pin_memory, is_set_to):
     setattr(Tensor, form.__name__, form)
 del form

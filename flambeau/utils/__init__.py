@@ -1,10 +1,33 @@
 """Helpers around the core: checkpointing, DLPack, and data loading (`utils.data`, imported when asked for)."""
+import weakref
 from importlib import import_module
 
 from ..base.names import attribute_error
+from ..tensor.own import fields
 from . import checkpoint, dlpack
 
-__all__ = ["checkpoint", "data", "dlpack"]
+__all__ = ["checkpoint", "data", "dlpack", "swap_tensors"]
+
+
+def swap_tensors(t1, t2):
+    """Exchange all that two tensors are, but for their identity: who holds `t1` has what was `t2`.
+
+    >>> a, b = torch.zeros(2), torch.ones(3)
+    >>> torch.utils.swap_tensors(a, b)
+    >>> a, b
+    (tensor([1., 1., 1.]), tensor([0., 0.]))
+    """
+    for name, tensor in (("t1", t1), ("t2", t2)):
+        if weakref.getweakrefs(tensor):
+            raise RuntimeError(f"Cannot swap {name} because it has weakref associated with it")
+        if tensor._accumulator is not None and tensor._accumulator() is not None:
+            raise RuntimeError(f"Cannot swap {name} while a graph that leads to it is alive: its gradient would go to "
+                               "the other tensor. Run backward, or let go of the results, before.")
+    first, second = dict(fields(t1)), dict(fields(t2))
+    t1.__class__, t2.__class__ = t2.__class__, t1.__class__
+    for tensor, held in ((t1, second), (t2, first)):
+        fields(tensor).clear()
+        fields(tensor).update(held)
 
 
 def __getattr__(name):

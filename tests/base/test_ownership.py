@@ -11,6 +11,8 @@ import pytest
 import flambeau as torch
 from flambeau.base import ownership
 
+pytestmark = pytest.mark.pinned
+
 PACKAGE = Path(ownership.__file__).parents[1]
 CASES = {getattr(case, "__name__", "_gradient")[1:] + str(i): case for i, case in enumerate(ownership._CASES)}
 

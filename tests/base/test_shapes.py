@@ -5,6 +5,8 @@ from hypothesis import given, settings, strategies as st
 
 from flambeau.base import shapes
 
+pytestmark = pytest.mark.pinned
+
 sizes = st.lists(st.integers(0, 4), max_size=4).map(tuple)
 positive = st.lists(st.integers(1, 4), max_size=4).map(tuple)
 plenty = settings(max_examples=200, deadline=None, derandomize=True)

@@ -91,7 +91,7 @@ def test_trees_come_apart_and_together():
     assert back == nested and isinstance(back["a"], Point)
     assert back["d"].maxlen == 3 and back["e"].default_factory is list
     assert spec.num_leaves == 8 and spec == tree.tree_structure(nested) and spec != tree.tree_structure([1])
-    assert str(tree.tree_structure({"x": [1, 2]})) == "TreeSpec(dict, ['x'], [TreeSpec(list, None, [*, *])])"
+    assert str(tree.tree_structure({"x": [1, 2]})) == "TreeSpec(dict, ['x'], [TreeSpec(list, None, [*,\n    *])])"
     assert tree.tree_map(lambda a, b: a + b, [1, {"k": 2}], [10, {"k": 20}]) == [11, {"k": 22}]
     assert tree.tree_map_only(int, lambda n: -n, [1, "a"]) == [-1, "a"]
     assert tree.tree_any(lambda n: n > 1, [1, 2]) and not tree.tree_all(lambda n: n > 1, [1, 2])

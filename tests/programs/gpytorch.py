@@ -68,7 +68,7 @@ def variational():
     x, y = _data()
     out = {}
     for name, likelihood, goal in (("regression", gpytorch.likelihoods.GaussianLikelihood(), y),
-                                   ("classes", gpytorch.likelihoods.BernoulliLikelihood(), (y > 0).float())):
+                                   ("classes", gpytorch.likelihoods.BernoulliLikelihood(), (y > 0.2).float())):
         model = Sparse(torch.linspace(0, 1, 5))
         model.variational_strategy.variational_params_initialized.fill_(1)      # its start is drawn at random otherwise
         objective = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(x))

@@ -11,12 +11,15 @@ from torch.utils.data import DataLoader, TensorDataset
 from tests.programs import array, fill, tokens, tolerance
 
 PACKAGES = ["opacus"]
+LACKS = ["ModuleValidator.fix copies a net by saving and loading the whole of it, and torch.load makes no objects of "
+         "classes that a file names: write the net with GroupNorm"]
 
 
 def per_sample_gradients():
     """The gradient of each sample by itself, for each kind of layer."""
-    nets = {"linear": (torch.nn.Linear(6, 4), array(5, 6)), "conv": (torch.nn.Conv2d(2, 3, 3, padding=1), array(4, 2, 6, 6)),
-            "conv1d": (torch.nn.Conv1d(2, 3, 3, stride=2), array(4, 2, 9)), "norm": (torch.nn.LayerNorm(6), array(5, 3, 6)),
+    nets = {"linear": (torch.nn.Linear(6, 4), array(5, 6)), "norm": (torch.nn.LayerNorm(6), array(5, 3, 6)),
+            "conv": (torch.nn.Conv2d(2, 3, 3, padding=1), array(4, 2, 6, 6)),
+            "conv1d": (torch.nn.Conv1d(2, 3, 3, stride=2), array(4, 2, 9)),
             "groups": (torch.nn.GroupNorm(2, 4), array(3, 4, 5)),
             "embedding": (torch.nn.Embedding(9, 4), tokens(4, 3, below=9)), "lstm": (DPLSTM(4, 3), array(5, 2, 4)),
             "attention": (DPMultiheadAttention(8, 2), array(4, 3, 8))}
@@ -30,11 +33,11 @@ def per_sample_gradients():
 
 
 def validated():
-    """A net with batch norm is refused, and mended with group norm."""
+    """A net with batch norm is refused, one with group norm is taken."""
     net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU())
-    mended = ModuleValidator.fix(net)
-    return {"errors": len(ModuleValidator.validate(net)), "after": len(ModuleValidator.validate(mended)),
-            "kind": type(mended[1]).__name__}
+    mended = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.GroupNorm(4, 8), torch.nn.ReLU())
+    return {"errors": [type(error).__name__ for error in ModuleValidator.validate(net)],
+            "after": len(ModuleValidator.validate(mended))}
 
 
 @tolerance(1e-4, "the noise is drawn by torch.normal, whose numbers agree to 1e-5")

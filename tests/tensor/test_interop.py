@@ -429,6 +429,10 @@ def test_numpy_refuses_what_would_lose_something():
     with pytest.raises(RuntimeError, match="Can't call numpy"):
         np.asarray(w * 2)
     assert w.numpy(force=True).tolist() == [1, 1] and (w * 2).numpy(force=True).tolist() == [2, 2]
+    double = w * 2
+    for mode in (torch.no_grad, torch.inference_mode):          # nothing would be lost where no graph is recorded
+        with mode():
+            assert w.numpy().tolist() == [1, 1] and np.asarray(double).tolist() == [2, 2]
     with pytest.raises(TypeError, match="can't convert meta device type tensor to numpy"):
         torch.empty(2, device="meta").numpy()
     with pytest.raises(NotImplementedError, match="Cannot copy out of meta tensor; no data!"):

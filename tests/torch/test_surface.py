@@ -33,7 +33,7 @@ LEFT_OUT = {
         "nn.parallel: gather parallel_apply replicate scatter; "
         "nn.DataParallel: gather parallel_apply replicate scatter; "
         "nn.parallel.DistributedDataParallel: broadcast_buffers gather join join_device join_hook join_process_group "
-        "no_sync register_comm_hook scatter to_kwargs will_sync_module_buffers; "
+        "register_comm_hook scatter to_kwargs will_sync_module_buffers; "
         "autograd.graph: set_override_stale_capture_stream set_warn_on_accumulate_grad_stream_mismatch",
     "accelerators of other makers": "*: ipu mtia xpu",
     "kernels for low precision or for one model":
@@ -45,8 +45,8 @@ LEFT_OUT = {
         "utils.checkpoint: CheckpointPolicy SAC_IGNORED_OPS SelectiveCheckpointContext "
         "create_selective_checkpoint_contexts; autograd.graph: region_activation_memory_budget",
     "parts of the reentrant way or of its implementation":
-        "utils.checkpoint: CheckpointFunction DefaultDeviceType GraphExecGroup check_backward_validity detach_variable "
-        "get_device_states set_device_states",
+        "utils.checkpoint: CheckpointFunction DefaultDeviceType GraphExecGroup check_backward_validity "
+        "detach_variable",
     "parts of reading files, which is done in another way":
         "serialization: StorageType check_module_version_greater_or_equal mkdtemp normalize_storage_type "
         "storage_to_tensor_type validate_cuda_device validate_hpu_device",
@@ -75,8 +75,6 @@ LEFT_OUT = {
 DIFFERENT = {
     "autograd.graph.Node.metadata": "an attribute, as it is of every node of PyTorch's; its class has a method",
     "nn.functional.adaptive_max_pool1d_with_indices": "it gives the indices, whatever that argument is",
-    "nn.parallel.DistributedDataParallel": "it refuses to be made",
-    "nn.parallel.DistributedDataParallel.forward": "it refuses to be made",
     "serialization.save": "pickle is imported when it is used, and the default of pickle_module is None until then",
 }
 

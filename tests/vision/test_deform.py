@@ -13,8 +13,7 @@ def arguments(rng, groups=2, offset_groups=3, use_mask=True, stride=(2, 1), padd
     """Random arguments of a call on [2, 6, 7, 9] with a kernel of 3 by 2."""
     out = [(n + 2 * p - d * (k - 1) - 1) // s + 1
            for n, p, d, k, s in zip((7, 9), padding, dilation, (3, 2), stride)]
-    x, weight, bias = rng.standard_normal((2, 6, 7, 9)), rng.standard_normal((4, 6 // groups, 3, 2)),
-    rng.standard_normal(4)
+    x, weight, bias = (rng.standard_normal(shape) for shape in ((2, 6, 7, 9), (4, 6 // groups, 3, 2), (4,)))
     offset = rng.uniform(-3, 3, (2, 2 * offset_groups * 6, *out))
     mask = rng.uniform(0, 1, (2, offset_groups * 6, *out)) if use_mask else np.zeros((2, 1))
     tensors = [torch.tensor(t).requires_grad_() for t in (x, weight, offset, mask, bias)]

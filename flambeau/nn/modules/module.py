@@ -88,8 +88,9 @@ class Module(Hooked, Stateful):
     ['scale', 'inner.weight', 'inner.bias']
     """
 
-    training: bool                   # annotated, as in PyTorch: fastai asks an instance for its type hints
+    # With types, as PyTorch has them: fastai asks a loss function, which is a module, for its type hints.
     dump_patches: bool = False
+    training: bool
     call_super_init: bool = False    # whether __init__ hands its arguments on to the next class
     _compiled_call_impl = None
 

@@ -57,6 +57,17 @@ def _are_functorch_transforms_active():
     return False
 
 
+def _is_torch_function_mode_enabled():
+    """tensordict: whether a TorchFunctionMode is entered."""
+    return _len_torch_function_stack() > 0
+
+
+def _len_torch_function_stack():
+    """How many TorchFunctionModes are entered."""
+    from ...overrides import _len_torch_function_stack
+    return _len_torch_function_stack()
+
+
 def _is_alias_of(a, b):
     """tensordict: whether two tensors look at one storage."""
     return a._storage is b._storage

@@ -23,7 +23,7 @@ from ....base.errors import warn
 from ....tensor.random import manual_seed
 from ....trace.record import run_all
 from . import wire, worker as workers
-from .worker import GRACE, ExceptionWrapper, WorkerInfo, serve
+from .worker import GRACE, ExceptionWrapper, WorkerInfo, _generate_state, serve
 
 _open: set = set()            # those that are not closed; see Note [Held until closed]
 LOOK = 1.0                    # seconds after which to look whether the other side is still there
@@ -178,8 +178,7 @@ def work(job, worker, pipe, inherited):
         threads.set_num_threads(1)
         random.seed(seed)
         manual_seed(seed)
-        low, high = job.base_seed & 0xFFFFFFFF, job.base_seed >> 32
-        np.random.seed(np.random.SeedSequence([worker, low, high, 0]).generate_state(4))
+        np.random.seed(_generate_state(job.base_seed, worker))
         workers._worker_info = WorkerInfo(worker, job.num_workers, seed, job.dataset)
         tasks = queue.SimpleQueue()
         threading.Thread(target=listen, args=(pipe, tasks, os.getppid()), daemon=True).start()

@@ -7,6 +7,8 @@ import sys
 import threading
 import traceback
 
+import numpy as np
+
 from ..dataset import IterableDataset
 from .fetch import _IterableDatasetFetcher, _MapDatasetFetcher
 
@@ -139,3 +141,8 @@ def serve(job, worker, where, receive, send, opened=None):
                 data = ExceptionWrapper(where=where)
         send(number, data)
         data = None                           # not while waiting: it may be large
+
+
+def _generate_state(base_seed, worker_id):
+    """What a worker's NumPy is seeded with: four numbers. tensordict seeds workers of its own with it."""
+    return np.random.SeedSequence([worker_id, base_seed & 0xFFFFFFFF, base_seed >> 32, 0]).generate_state(4).tolist()

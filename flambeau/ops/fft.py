@@ -1,0 +1,578 @@
+"""Fourier transforms: `torch.fft`, `stft` and `istft`.
+
+Three operations do all of it: complex to complex (`_c2c`), real to complex (`_r2c`) and, by half a spectrum, complex to
+real (`_c2r`). Each is linear, so its derivative is its adjoint, one of the other directions with the same scaling. The
+public functions bring their input to the right length and dtype, and choose.
+"""
+from ..base import dtypes, shapes
+from ..base.errors import need, warn
+from ..base.op import Composite, Op
+from ..base.spec import spec
+from .arith import conj
+from .arrange import roll
+from .create import arange, zeros
+from .math import view_as_real
+from .pad import _pad, constant_pad_nd
+from .shape import ints
+
+# How a transform is scaled → NumPy's word for that, forward and backward.
+FORWARD = {"none": "backward", "by_n": "forward", "by_root_n": "ortho"}
+BACKWARD = {"none": "forward", "by_n": "backward", "by_root_n": "ortho"}
+
+
+class _c2c(Op):
+    """The transform of a complex `input` along `dim`, or its inverse."""
+
+    node = "FftC2CBackward0"
+
+    def meta(input, dim, scale, forward): return spec(input.dtype, input.shape, None, input.device)
+
+    def ref(xp, input, dim, scale, forward):
+        made = xp.fft.fftn(input, axes=dim, norm=FORWARD[scale]) if forward else \
+            xp.fft.ifftn(input, axes=dim, norm=BACKWARD[scale])
+        return made.astype(input.dtype, copy=False)
+
+    def d_input(g, dim, scale, forward): return _c2c(g, dim, scale, not forward)
+
+
+class _r2c(Op):
+    """The transform of a real `input` along one dimension: all of it, or the half that says all."""
+
+    node = "FftR2CBackward0"
+
+    def meta(input, dim, scale, onesided):
+        shape = list(input.shape)
+        if onesided:
+            shape[dim] = shape[dim] // 2 + 1
+        return spec(input.dtype.to_complex(), tuple(shape), None, input.device)
+
+    def ref(xp, input, dim, scale, onesided):
+        made = (xp.fft.rfft if onesided else xp.fft.fft)(input, axis=dim, norm=FORWARD[scale])
+        return made.astype(xp.result_type(input.dtype, xp.complex64), copy=False)
+
+    def d_input(g, input_spec, dim, scale, onesided):
+        if onesided:                      # what the other half would say is not asked for
+            g = resized(g, dim, input_spec.shape[dim])
+        return _c2c(g, (dim,), scale, False).real
+
+
+class _c2r(Op):
+    """The inverse of `_r2c` on half a spectrum: `size` real numbers along `dim`."""
+
+    node = "FftC2RBackward0"
+
+    def meta(input, dim, scale, size):
+        shape = list(input.shape)
+        shape[dim] = size
+        return spec(input.dtype.to_real(), tuple(shape), None, input.device)
+
+    def ref(xp, input, dim, scale, size):
+        made = xp.fft.irfft(input, size, axis=dim, norm=BACKWARD[scale])
+        return made.astype(input.real.dtype, copy=False)
+
+    def d_input(g, dim, scale, size):
+        half = _r2c(g, dim, scale, True)
+        twice = size - half.shape[dim]    # all but the first, and for an even size the last, stand for two
+        weights = zeros((half.shape[dim],), dtype=g.dtype, device=g.device) + 1
+        weights[1:1 + twice] = 2
+        return half * weights.reshape([-1 if d == dim else 1 for d in range(half.dim())])
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+def resized(input, dim, size):
+    """`input` cut, or filled up with zeros, to `size` along `dim`."""
+    have = input.shape[dim]
+    if have == size:
+        return input
+    if have > size:
+        return input.narrow(dim, 0, size)
+    return constant_pad_nd(input, (0, 0) * (input.dim() - 1 - dim) + (0, size - have))
+
+
+def promoted(input, what, complex=False, real=False):
+    """`input` in a dtype that can be transformed."""
+    dtype = input.dtype
+    need(not real or not dtype.is_complex, f"{what} expects a real input tensor, but got {dtype.cname}")
+    if dtype.category < 2:
+        dtype = dtypes.default
+    need(dtype.to_real().itemsize >= 4, f"Unsupported dtype {dtype.cname}")
+    if complex:
+        dtype = dtype.to_complex()
+    return input if dtype is input.dtype else input.to(dtype)
+
+
+def scaling(norm, forward):
+    """How a transform in that direction is scaled where the caller says `norm`."""
+    norm = "backward" if norm is None else norm
+    need(norm in FORWARD.values(), f'Invalid normalization mode: "{norm}"')
+    if norm == "ortho":
+        return "by_root_n"
+    return "by_n" if (norm == "forward") == forward else "none"
+
+
+def one(input, n, dim):
+    """(dimension, size) of a transform along one dimension."""
+    dim = shapes.wrap_dim(dim, input.dim(), scalar_ok=False)
+    n = input.shape[dim] if n is None else n
+    need(n >= 1, f"Invalid number of data points ({n}) specified")
+    return dim, n
+
+
+def several(input, s, dim, last=None):
+    """(dimensions, sizes) of a transform along several; `last` makes the size of the last from that of the input."""
+    s = None if s is None else ints((s,), "s")
+    if dim is not None:
+        dim = tuple(shapes.wrap_dim(d, input.dim(), scalar_ok=False) for d in ints((dim,), "dim"))
+        need(len(set(dim)) == len(dim), "FFT dims must be unique")
+    if s is not None:
+        need(dim is None or len(dim) == len(s), "When given, dim and shape arguments must have the same length")
+        need(len(s) <= input.dim(), f"Got shape with {len(s)} values but input tensor only has {input.dim()} "
+                                    "dimensions.")
+    if dim is None:
+        dim = tuple(range(input.dim() - (len(s) if s is not None else input.dim()), input.dim()))
+    sizes = [input.shape[d] if s is None or s[i] == -1 else s[i] for i, d in enumerate(dim)]
+    if last is not None and dim and (s is None or s[-1] == -1):
+        sizes[-1] = last(input.shape[dim[-1]])
+    for n in sizes:
+        need(n >= 1, f"Invalid number of data points ({n}) specified")
+    return dim, sizes
+
+
+def fitted(input, dim, sizes):
+    """`input` with these sizes along these dimensions."""
+    for d, n in zip(dim, sizes, strict=True):
+        input = resized(input, d, n)
+    return input
+
+
+def transformed(input, n, dim, norm, forward, what):
+    """A complex spectrum of any `input` along one dimension."""
+    input = promoted(input, what)
+    dim, n = one(input, n, dim)
+    return whole_spectrum(resized(input, dim, n), dim, scaling(norm, forward), forward)
+
+
+def whole_spectrum(input, dim, scale, forward):
+    if input.is_complex():
+        return _c2c(input, (dim,), scale, forward)
+    made = _r2c(input, dim, scale, False)
+    return made if forward else conj(made)
+
+
+def n_transformed(input, s, dim, norm, forward, what):
+    """A complex spectrum of any `input` along several dimensions."""
+    input = promoted(input, what, complex=True)
+    dim, sizes = several(input, s, dim)
+    if not dim:
+        return input.clone()
+    return _c2c(fitted(input, dim, sizes), dim, scaling(norm, forward), forward)
+
+
+def half_spectrum(input, s, dim, norm, forward, what):
+    """Half the spectrum of a real `input` along several dimensions, the last of which is halved."""
+    input = promoted(input, what, real=True)
+    dim, sizes = several(input, s, dim)
+    need(dim, f"{what} must transform at least one axis")
+    scale = scaling(norm, forward)
+    made = _r2c(fitted(input, dim, sizes), dim[-1], scale, True)
+    made = made if forward else conj(made)
+    return _c2c(made, dim[:-1], scale, forward) if len(dim) > 1 else made
+
+
+def from_half(input, s, dim, norm, forward, what):
+    """What half a spectrum along several dimensions came from, a real tensor."""
+    input = promoted(input, what, complex=True)
+    dim, sizes = several(input, s, dim, last=lambda n: 2 * (n - 1))
+    need(dim, f"{what} must transform at least one axis")
+    scale = scaling(norm, forward)
+    input = fitted(input, dim, [*sizes[:-1], sizes[-1] // 2 + 1])
+    if len(dim) > 1:
+        input = _c2c(input, dim[:-1], scale, forward)
+    return _c2r(conj(input) if forward else input, dim[-1], scale, sizes[-1])
+
+
+# --- along one dimension ----------------------------------------------------------------------------------------------
+
+
+class _fft_fft(Composite):
+    """The discrete Fourier transform of `input` along `dim`, over `n` points.
+
+    `input` is cut or filled up with zeros to `n`. `norm` says how results are divided: "backward" (the default) not
+    at all, "ortho" by the root of `n`, "forward" by `n`.
+
+    >>> torch.fft.fft(torch.tensor([1.0, 2.0, 3.0, 4.0]))
+    tensor([10.+0.j, -2.+2.j, -2.+0.j, -2.-2.j])
+    """
+
+    names = "fft.fft"
+    forms = "function out"
+
+    def of(input, n=None, dim=-1, norm=None):
+        return transformed(input, n, dim, norm, True, "fft")
+
+
+class _fft_ifft(Composite):
+    """The inverse of `fft`: divided by `n`, unless `norm` says otherwise."""
+
+    names = "fft.ifft"
+    forms = "function out"
+
+    def of(input, n=None, dim=-1, norm=None):
+        return transformed(input, n, dim, norm, False, "ifft")
+
+
+class _fft_rfft(Composite):
+    """The first half of `fft` of a real `input`: the other half is its conjugate, backwards.
+
+    >>> torch.fft.rfft(torch.tensor([1.0, 2.0, 3.0, 4.0]))
+    tensor([10.+0.j, -2.+2.j, -2.+0.j])
+    """
+
+    names = "fft.rfft"
+    forms = "function out"
+
+    def of(input, n=None, dim=-1, norm=None):
+        return half_spectrum(input, None if n is None else (n,), (dim,), norm, True, "rfft")
+
+
+class _fft_irfft(Composite):
+    """The inverse of `rfft`: `n` real numbers, by default twice what `input` has less two."""
+
+    names = "fft.irfft"
+    forms = "function out"
+
+    def of(input, n=None, dim=-1, norm=None):
+        return from_half(input, None if n is None else (n,), (dim,), norm, False, "irfft")
+
+
+class _fft_hfft(Composite):
+    """The transform of what is Hermitian in time, by its first half: a real spectrum of `n` points."""
+
+    names = "fft.hfft"
+    forms = "function out"
+
+    def of(input, n=None, dim=-1, norm=None):
+        return from_half(input, None if n is None else (n,), (dim,), norm, True, "hfft")
+
+
+class _fft_ihfft(Composite):
+    """The inverse of `hfft`."""
+
+    names = "fft.ihfft"
+    forms = "function out"
+
+    def of(input, n=None, dim=-1, norm=None):
+        return half_spectrum(input, None if n is None else (n,), (dim,), norm, False, "ihfft")
+
+
+# --- along several ----------------------------------------------------------------------------------------------------
+
+class _fft_fftn(Composite):
+    """The transform of `input` along the dimensions `dim` (by default all, or the last that `s` has sizes for)."""
+
+    names = "fft.fftn"
+    forms = "function out"
+
+    def of(input, s=None, dim=None, norm=None):
+        return n_transformed(input, s, dim, norm, True, "fftn")
+
+
+class _fft_ifftn(Composite):
+    """The inverse of `fftn`."""
+
+    names = "fft.ifftn"
+    forms = "function out"
+
+    def of(input, s=None, dim=None, norm=None):
+        return n_transformed(input, s, dim, norm, False, "ifftn")
+
+
+class _fft_rfftn(Composite):
+    """The first half, along the last of `dim`, of `fftn` of a real `input`."""
+
+    names = "fft.rfftn"
+    forms = "function out"
+
+    def of(input, s=None, dim=None, norm=None):
+        return half_spectrum(input, s, dim, norm, True, "rfftn")
+
+
+class _fft_irfftn(Composite):
+    """The inverse of `rfftn`: a real tensor."""
+
+    names = "fft.irfftn"
+    forms = "function out"
+
+    def of(input, s=None, dim=None, norm=None):
+        return from_half(input, s, dim, norm, False, "irfftn")
+
+
+class _fft_hfftn(Composite):
+    """The transform of what is Hermitian in time, by its first half along the last of `dim`."""
+
+    names = "fft.hfftn"
+    forms = "function out"
+
+    def of(input, s=None, dim=None, norm=None):
+        return from_half(input, s, dim, norm, True, "hfftn")
+
+
+class _fft_ihfftn(Composite):
+    """The inverse of `hfftn`."""
+
+    names = "fft.ihfftn"
+    forms = "function out"
+
+    def of(input, s=None, dim=None, norm=None):
+        return half_spectrum(input, s, dim, norm, False, "ihfftn")
+
+
+class _fft_fft2(Composite):
+    """`fftn` along two dimensions, the last two by default."""
+
+    names = "fft.fft2"
+    forms = "function out"
+
+    def of(input, s=None, dim=(-2, -1), norm=None):
+        return _fft_fftn(input, s, dim, norm)
+
+
+class _fft_ifft2(Composite):
+    """`ifftn` along two dimensions, the last two by default."""
+
+    names = "fft.ifft2"
+    forms = "function out"
+
+    def of(input, s=None, dim=(-2, -1), norm=None):
+        return _fft_ifftn(input, s, dim, norm)
+
+
+class _fft_rfft2(Composite):
+    """`rfftn` along two dimensions, the last two by default."""
+
+    names = "fft.rfft2"
+    forms = "function out"
+
+    def of(input, s=None, dim=(-2, -1), norm=None):
+        return _fft_rfftn(input, s, dim, norm)
+
+
+class _fft_irfft2(Composite):
+    """`irfftn` along two dimensions, the last two by default."""
+
+    names = "fft.irfft2"
+    forms = "function out"
+
+    def of(input, s=None, dim=(-2, -1), norm=None):
+        return _fft_irfftn(input, s, dim, norm)
+
+
+class _fft_hfft2(Composite):
+    """`hfftn` along two dimensions, the last two by default."""
+
+    names = "fft.hfft2"
+    forms = "function out"
+
+    def of(input, s=None, dim=(-2, -1), norm=None):
+        return _fft_hfftn(input, s, dim, norm)
+
+
+class _fft_ihfft2(Composite):
+    """`ihfftn` along two dimensions, the last two by default."""
+
+    names = "fft.ihfft2"
+    forms = "function out"
+
+    def of(input, s=None, dim=(-2, -1), norm=None):
+        return _fft_ihfftn(input, s, dim, norm)
+
+
+# --- frequencies ------------------------------------------------------------------------------------------------------
+
+
+class _fft_fftfreq(Composite):
+    """The frequencies that `fft` of `n` points, `d` apart, speaks of: the positive ones first.
+
+    >>> torch.fft.fftfreq(4)
+    tensor([ 0.0000,  0.2500, -0.5000, -0.2500])
+    """
+
+    names = "fft.fftfreq"
+    forms = "function out"
+    creates = True
+
+    def of(n, d=1.0, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+        made = arange(n, dtype=dtype or dtypes.get_default_dtype(), layout=layout, device=device, pin_memory=pin_memory)
+        made[n - n // 2:] -= n
+        made = made * (1.0 / (n * d))
+        return made.requires_grad_() if requires_grad else made
+
+
+class _fft_rfftfreq(Composite):
+    """The frequencies that `rfft` of `n` points, `d` apart, speaks of."""
+
+    names = "fft.rfftfreq"
+    forms = "function out"
+    creates = True
+
+    def of(n, d=1.0, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+        made = arange(n // 2 + 1, dtype=dtype or dtypes.get_default_dtype(), layout=layout, device=device,
+                      pin_memory=pin_memory) * (1.0 / (n * d))
+        return made.requires_grad_() if requires_grad else made
+
+
+class _fft_fftshift(Composite):
+    """`input` with the zero frequency brought to the middle of the dimensions `dim` (by default all).
+
+    >>> torch.fft.fftshift(torch.fft.fftfreq(4))
+    tensor([-0.5000, -0.2500,  0.0000,  0.2500])
+    """
+
+    names = "fft.fftshift"
+
+    def of(input, dim=None):
+        dim = tuple(range(input.dim())) if dim is None else ints((dim,), "dim")
+        return roll(input, [input.shape[d] // 2 for d in dim], dim) if dim else input.clone()
+
+
+class _fft_ifftshift(Composite):
+    """The inverse of `fftshift`."""
+
+    names = "fft.ifftshift"
+
+    def of(input, dim=None):
+        dim = tuple(range(input.dim())) if dim is None else ints((dim,), "dim")
+        return roll(input, [(input.shape[d] + 1) // 2 for d in dim], dim) if dim else input.clone()
+
+
+# --- in short time ----------------------------------------------------------------------------------------------------
+
+
+class stft(Composite):
+    """The Fourier transforms of pieces of a signal: `n_fft` long, `hop_length` apart, weighed by `window`.
+
+    The result has frequencies by pieces, with the batch of `input` first, if it has one. With `center`, piece t is
+    around sample t times `hop_length`, and the signal is padded by `pad_mode` at its ends.
+
+    >>> torch.stft(torch.ones(8), 4, window=torch.ones(4), return_complex=True).abs()[:, 0].round()
+    tensor([4., 0., 0.])
+    """
+
+    def of(input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode="reflect",
+           normalized=False, onesided=None, return_complex=None, align_to_window=None):
+        if window is None:
+            warn("A window was not provided. A rectangular window will be applied,which is known to cause spectral "
+                 "leakage. Other windows such as torch.hann_window or torch.hamming_window are recommended to reduce "
+                 "spectral leakage.To suppress this warning and use a rectangular window, explicitly set "
+                 "`window=torch.ones(n_fft, device=<device>)`.")
+        if center:
+            need(align_to_window is None, "stft align_to_window should only be set when center = false.")
+            lead = 3 - input.dim()
+            padded = _pad(input.reshape((1,) * lead + tuple(input.shape)), (n_fft // 2, n_fft // 2), pad_mode)
+            input = padded.reshape(padded.shape[lead:])
+        hop = n_fft // 4 if hop_length is None else hop_length
+        length = n_fft if win_length is None else win_length
+        complex_in = input.is_complex() or window is not None and window.is_complex()
+        if return_complex is None:
+            return_complex = complex_in
+            need(complex_in, "stft requires the return_complex parameter be given for real inputs, and will further "
+                             "require that return_complex=True in a future PyTorch release.")
+        if not return_complex:
+            warn("stft with return_complex=False is deprecated. In a future pytorch release, stft will return complex "
+                 "tensors for all inputs, and return_complex=False will raise an error.\nNote: you can still call "
+                 "torch.view_as_real on the complex output to recover the old return format.")
+        need(input.dtype.category >= 2, "expected a tensor of floating point or complex values")
+        need(1 <= input.dim() <= 2, f"expected a 1D or 2D tensor, got {input.dim()} dimensions")
+        batched = input.dim() == 2
+        signal = input if batched else input.unsqueeze(0)
+        need(0 < n_fft <= signal.shape[1], f"expected 0 < n_fft < {signal.shape[1]}, but got n_fft={n_fft}")
+        need(hop > 0, f"expected hop_length > 0, but got hop_length={hop}")
+        need(0 < length <= n_fft, f"expected 0 < win_length <= n_fft, but got win_length={length}")
+        weights = window_of(window, length, n_fft, signal)
+        pieces = signal.unfold(1, n_fft, hop)
+        if weights is not None:
+            pieces = pieces * weights
+        one_sided = not complex_in if onesided is None else onesided
+        need(not (one_sided and complex_in), "Cannot have onesided output if window or input is complex")
+        scale = "by_root_n" if normalized else "none"
+        pieces = promoted(pieces, "stft")
+        made = _r2c(pieces, 2, scale, True) if one_sided else whole_spectrum(pieces, 2, scale, True)
+        made = made.transpose(1, 2)
+        made = made if batched else made.squeeze(0)
+        return made if return_complex else view_as_real(made)
+
+
+class istft(Composite):
+    """The signal whose `stft` is `input`, with the same arguments: pieces laid over one another, by least squares."""
+
+    def of(input, n_fft, hop_length=None, win_length=None, window=None, center=True, normalized=False, onesided=None,
+           length=None, return_complex=False):
+        if window is None:
+            warn("A window was not provided. A rectangular window will be applied.Please provide the same window used "
+                 "by stft to make the inversion lossless.To suppress this warning and use a rectangular window, "
+                 "explicitly set `window=torch.ones(n_fft, device=<device>)`.")
+        need(input.is_complex(), "istft requires a complex-valued input tensor matching the output from stft with "
+                                 "return_complex=True.")
+        hop = n_fft // 4 if hop_length is None else hop_length
+        size = n_fft if win_length is None else win_length
+        need(input.numel() > 0, "istft: input tensor cannot be empty.")
+        need(2 <= input.dim() <= 3, f"istft: expected a tensor with 2 or 3 dimensions, but got {input.dim()}")
+        one_sided = n_fft != input.shape[-2] if onesided is None else onesided
+        bins = n_fft // 2 + 1 if one_sided else n_fft
+        need(input.shape[-2] == bins, "istft: expected the frequency dimension (3rd to the last) of the input tensor "
+             f"to match n_fft {'/ 2 + 1 ' if one_sided else ''}when onesided={one_sided}, but got {input.shape[-2]}")
+        need(0 < hop <= size, f"istft: expected 0 < hop_length <= win_length, but got hop_length={hop}")
+        need(0 < size <= n_fft, f"istft: expected 0 < win_length <= n_fft, but got win_length={size}")
+        batched = input.dim() == 3
+        spectra = (input if batched else input.unsqueeze(0)).transpose(1, 2)
+        scale = "by_root_n" if normalized else "by_n"
+        if return_complex:
+            need(not one_sided, "cannot have onesided output if window or input is complex")
+            pieces = _c2c(spectra, (2,), scale, False)
+        else:
+            need(window is None or not window.is_complex(), "Complex windows are incompatible with "
+                                                            "return_complex=False")
+            spectra = spectra if one_sided else spectra.narrow(2, 0, n_fft // 2 + 1)
+            pieces = _c2r(spectra, 2, scale, n_fft)
+        weights = window_of(window, size, n_fft, pieces)
+        if weights is None:
+            weights = zeros((n_fft,), dtype=pieces.dtype, device=pieces.device) + 1
+        count = pieces.shape[1]
+        whole = n_fft + hop * (count - 1)
+        made = overlapped(pieces * weights, whole, hop)
+        energy = overlapped((weights * weights).expand(1, count, n_fft), whole, hop)
+        start = n_fft // 2 if center else 0
+        end = start + length if length is not None else whole - n_fft // 2 if center else whole
+        made, energy = made[:, start:min(end, whole)], energy[:, start:min(end, whole)]
+        least = float(energy.detach().abs().min())
+        need(least > 1e-11, f"window overlap add min: {least}: the window must not be zero where pieces do not overlap")
+        made = made / energy
+        if length is not None and end > whole:
+            warn("The length of signal is shorter than the length parameter. Result is being padded with zeros in the "
+                 "tail. Please check your center and hop_length settings.")
+            made = constant_pad_nd(made, (0, end - whole))
+        return made if batched else made.squeeze(0)
+
+
+def window_of(window, length, n_fft, beside):
+    """The weights of a piece of `n_fft` samples: the window in its middle, zeros around; None for none."""
+    if window is None:
+        if length == n_fft:
+            return None
+        window = zeros((length,), dtype=beside.dtype, device=beside.device) + 1
+    else:
+        need(window.dim() == 1 and window.shape[0] == length,
+             f"expected a 1D window tensor of size equal to win_length={length}, but got window with size "
+             f"{list(window.shape)}")
+    left = (n_fft - length) // 2
+    return window if length == n_fft else constant_pad_nd(window, (left, n_fft - length - left))
+
+
+def overlapped(pieces, size, hop):
+    """Pieces, `hop` apart, added up to a signal of `size`."""
+    made = zeros((pieces.shape[0], size), dtype=pieces.dtype, device=pieces.device)
+    at = arange(pieces.shape[1], device=pieces.device).unsqueeze(1) * hop + arange(pieces.shape[2],
+                                                                                   device=pieces.device)
+    return made.index_add(1, at.reshape(-1), pieces.reshape(pieces.shape[0], -1))
