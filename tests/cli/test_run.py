@@ -1,5 +1,6 @@
 """`flambeau run`: real little PyTorch programs, each in a process of its own."""
 
+import importlib.machinery
 import os
 import re
 import signal
@@ -233,7 +234,8 @@ def test_safetensors_for_torch(tmp_path):
             f"print(load_file(r'{tmp_path / 'a.safetensors'}')['a'].sum().item(), st is flambeau.safetensors)")
     command = [sys.executable, "-m", "flambeau", "run", "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stdout) == (0, "3.0 True\n"), done.stderr
+    ours = importlib.machinery.PathFinder.find_spec("safetensors") is None       # else its own module runs on Flambeau
+    assert (done.returncode, done.stdout) == (0, f"3.0 {ours}\n"), done.stderr
 
 
 def test_a_module_that_has_the_name_of_a_function():
