@@ -4,7 +4,7 @@ transformers and diffusers register their outputs and caches, lightning and tens
 """
 from collections import namedtuple
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..base import pytree as _core
 from ..base.errors import warn as _warn
@@ -56,14 +56,18 @@ __all__ = ["PyTree", "Context", "FlattenFn", "UnflattenFn", "DumpableContext", "
            "is_structseq", "is_structseq_class", "is_structseq_instance"]
 
 # Names for annotations.
-PyTree = Context = DumpableContext = KeyEntry = Any
-PyTreeSpec = TreeSpec
-FlattenFn = FlattenFunc = Callable[[PyTree], tuple[list, Context]]
-UnflattenFn = UnflattenFunc = Callable[[Iterable, Context], PyTree]
-FlattenWithKeysFn = FlattenWithKeysFunc = Callable[[PyTree], tuple[list[tuple[KeyEntry, Any]], Any]]
-ToDumpableContextFn = Callable[[Context], DumpableContext]
-FromDumpableContextFn = Callable[[DumpableContext], Context]
-KeyPath = tuple[KeyEntry, ...]
+PyTree: TypeAlias = Any
+Context: TypeAlias = Any
+DumpableContext: TypeAlias = Any
+KeyEntry: TypeAlias = Any
+KeyPath: TypeAlias = tuple[KeyEntry, ...]
+PyTreeSpec: TypeAlias = TreeSpec
+FlattenFn: TypeAlias = Callable[[PyTree], tuple[list, Context]]
+UnflattenFn: TypeAlias = Callable[[Iterable, Context], PyTree]
+FlattenWithKeysFn: TypeAlias = Callable[[PyTree], tuple[list[tuple[KeyEntry, Any]], Any]]
+ToDumpableContextFn: TypeAlias = Callable[[Context], DumpableContext]
+FromDumpableContextFn: TypeAlias = Callable[[DumpableContext], Context]
+FlattenFunc, UnflattenFunc, FlattenWithKeysFunc = FlattenFn, UnflattenFn, FlattenWithKeysFn
 
 # How the known containers are taken apart, by PyTorch's private names: diffusers, transformers and tensordict derive
 # their own from them.
