@@ -7,7 +7,8 @@ again: in this process by its text, and in later processes by the object file in
 Measured for a kernel of 90 lines, LLVM 22, milliseconds of processor time: parse 0.3, verify 0.1, generate code 3.8 (at
 level 1, 2 or 3 alike; 1.8 at level 0, which leaves everything on the stack), any pass over the IR 1 more, the
 pipeline of -O1 12 more. Placing an object: 0.1 with ORC, 1.7 with an MCJIT engine. Kernels compiled together save 0.9
-each.
+each. A pass of code generation itself is left out, loop strength reduction: it took a quarter to a half of the time,
+and no kernel was quicker for it (a maximum over windows was, by 9 %).
 
 LLVM works on a thread of its own; see Note [Undisturbed] in undisturbed.py. It ends the process when it is refused
 memory, so room is looked for before it is asked.
@@ -23,7 +24,7 @@ from .memory import has_room, words
 from .processor import choose
 from .undisturbed import beforehand, is_through, lock as _lock, undisturbed
 
-PIPELINE = 1                  # part of every object's key: raise it when the way of compiling below changes
+PIPELINE = 2                  # part of every object's key: raise it when the way of compiling below changes
 START_BYTES = 64 << 20        # room for LLVM to set itself up: measured 23 MiB with the first kernel
 COMPILE_BYTES = 32 << 20      # room for a kernel, and for each of its characters: measured 3 MiB for 79,000
 BYTES_PER_CHARACTER = 256
@@ -68,13 +69,23 @@ def are_ready(texts):
     return is_through() or all((host.key(text), name) in _addresses for name, text in texts.items())
 
 
+def not_found(texts):
+    """Those of {name: text} that are neither in memory nor on the disk."""
+    host = _the_host()
+
+    def look():
+        keys = {name: host.key(text) for name, text in texts.items()}
+        return {name: texts[name] for name, key in keys.items()
+                if (key, name) not in _addresses and not _find(key, name, None)}
+
+    return undisturbed(look)
+
+
 def prepare(texts):
     """Have {name: text} compiled in the background, one by one; `functions` then finds them."""
     host = _the_host()
     for name, text in texts.items():
-        key = host.key(text)
-        if (key, name) not in _addresses:
-            beforehand(_place, {name: text}, {name: key}, None)
+        beforehand(_place, {name: text}, {name: host.key(text)}, None)
 
 
 def _place(texts, keys, symbols):
@@ -271,7 +282,12 @@ class Host:
         first, *others = [self.parse(text, context) for text in texts]
         for other in others:
             first.link_in(other)
-        return self.machine.emit_object(first)
+        # LLVM's options are the process's, so it is put back: somebody else may compile here, Numba for one
+        self.llvm.set_option("", "-disable-lsr")
+        try:
+            return self.machine.emit_object(first)
+        finally:
+            self.llvm.set_option("", "-disable-lsr=false")
 
     def place(self, code, symbols):
         """Put the object `code` in memory; gives the name of the library it became."""

@@ -37,11 +37,13 @@ that we cannot find. Our kernels are the same everywhere, their results do not d
 strides cost nothing more.
 """
 import math
+from functools import lru_cache
 
 from ..base.shapes import contiguous_strides
 from .convolve import convolve, convolve_weight
 from .gemm import Step, gemm
 from .pools import add_rows, add_weighted_rows, drop, max_pool, scan, sum_weighted_rows
+from .threads import get_num_threads
 
 __all__ = ["Step", "add_rows", "add_weighted_rows", "ask", "convolve", "convolve_weight", "drop", "gemm", "max_pool",
            "product", "scan", "sum_weighted_rows"]
@@ -63,8 +65,21 @@ def product(dtype, a, b, c):
 def ask(name, dtype, args, outs, params):
     """The Steps of a function by its name, over operands and results as (shape, strides); None where there are none.
 
-    The buffers are the operands and then the results.
+    The buffers are the operands and then the results. What was asked before is known: an operation is asked about when
+    it is lowered, when it is run by itself and when it is planned, and the tables of a convolution take long.
     """
+    def whole(laid):
+        return tuple([(tuple(shape), tuple(strides)) for shape, strides in laid])
+    return _answer(name, dtype, whole(args), whole(outs), params, get_num_threads())
+
+
+def forget():
+    """Answer anew: another processor was chosen."""
+    _answer.cache_clear()
+
+
+@lru_cache(1024)
+def _answer(name, dtype, args, outs, params, _threads):
     if name == "convolve":
         stride, padding, dilation, groups, transposed = params
         return convolve(dtype, *args, *outs, stride, padding, dilation, groups, transposed)

@@ -7,7 +7,7 @@ dimensions, zero-dimensional tensors, Python numbers. A lower rank decides the r
 Note [Dtypes of few operations]: PyTorch has most of its kernels for twelve dtypes. Wider unsigned integers and 8-bit
 floats can be stored, converted and looked at, and promote with nothing (unsigned integers with floats alone); which
 operations take them is a table, base/few.py. Others (quantised numbers, bits, complex32) have a name here and nothing
-else: a tensor of one is refused where its Spec would be made.
+else: one is refused where a function is given it, or where a Spec of it would be made.
 """
 import ml_dtypes
 import numpy as np
@@ -131,11 +131,16 @@ def given(d, fallback=None):
     if d is None:
         return fallback
     if d.__class__ is dtype:
-        return d
+        return d if d.np is not None else no_tensors(d)
     found = _by_python.get(d) if isinstance(d, type) else None
     if found is None:
         raise argument_error(f"argument 'dtype' must be torch.dtype, not {type(d).__name__}{_meant(d)}")
     return found
+
+
+def no_tensors(d):
+    """Refuse a dtype that is only a name; see Note [Dtypes of few operations]."""
+    raise NotImplementedError(f"{d}: {FAMILIES[d.family]}")
 
 
 def _meant(d):

@@ -107,10 +107,8 @@ class Finder(importlib.abc.MetaPathFinder):
 
     def find_spec(self, fullname, path=None, target=None):
         top = fullname.partition(".")[0]
-        if fullname == "safetensors.torch" or fullname == "safetensors" and \
-                importlib.machinery.PathFinder.find_spec(fullname) is None:
-            return importlib.machinery.ModuleSpec(fullname, Loader(importlib.import_module("flambeau.safetensors")),
-                                                  is_package=fullname == "safetensors")
+        if fullname in ("safetensors", "safetensors.torch"):
+            return safetensors_spec(fullname, path)
         module = named(fullname) if top in TOPS else None
         if module is None:
             return None
@@ -133,6 +131,27 @@ class Distribution(importlib.metadata.Distribution):
 
     def locate_file(self, path):
         return os.path.join(os.path.dirname(os.path.dirname(flambeau.__file__)), path)
+
+
+def safetensors_spec(fullname, path):
+    """The library's own module, if it is installed, which then runs on Flambeau; else ours."""
+    found = importlib.machinery.PathFinder.find_spec(fullname, path)
+    if found is None:
+        return importlib.machinery.ModuleSpec(fullname, Loader(importlib.import_module("flambeau.safetensors")),
+                                              is_package=fullname == "safetensors")
+    if fullname == "safetensors":
+        return None
+    return importlib.util.spec_from_file_location(fullname, found.origin,
+                                                  loader=SafetensorsLoader(fullname, found.origin))
+
+
+class SafetensorsLoader(importlib.machinery.SourceFileLoader):
+    """Runs `safetensors.torch` with functions of ours where the original asks tensors for their addresses."""
+
+    def exec_module(self, module):
+        super().exec_module(module)
+        from ..serialization.sharing import IN_THE_LIBRARY
+        vars(module).update({function.__name__: function for function in IN_THE_LIBRARY})
 
 
 class Loader(importlib.abc.Loader):

@@ -12,6 +12,7 @@ from ..autograd.modes import modes
 from ..base import settings
 from ..base.errors import warn
 from ..base.locks import new_lock
+from ..tensor import dispatch
 from ..trace import value as values
 from ..trace.record import Trace, current
 from .capture import Capture, Recorder, recording
@@ -48,7 +49,8 @@ class Compiled:
         _all.add(self)
 
     def __call__(self, *args, **kwargs):
-        if values.watching is not None and recording():      # part of what is being recorded
+        # part of what is being recorded, or a mode is to see what it calls
+        if values.watching is not None and recording() or dispatch.modes_active and dispatch.seen_by_modes():
             return self._compiles(*args, **kwargs)
         misses = []
         for found in self.recordings:

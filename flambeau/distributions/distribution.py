@@ -74,8 +74,12 @@ class Distribution:
             if name in self.__dict__:
                 new.__dict__[name] = self.__dict__[name]
         new._batch_shape, new._event_shape = batch_shape, self._event_shape
-        new._validate_args = self._validate_args
+        self._expand_rest(new)
+        new._validate_args = self._validate_args        # last: pyro hands it on to the distribution inside
         return new
+
+    def _expand_rest(self, new):
+        """Give `new`, which has its shapes, what `_expands` and `_keeps` cannot name."""
 
     def _get_checked_instance(self, cls, _instance=None):
         """An empty object for `expand` to fill. A subclass with a constructor of its own has to expand itself."""

@@ -27,10 +27,8 @@ class Independent(Distribution):
         cut = own - reinterpreted_batch_ndims
         super().__init__(shape[:cut], shape[cut:], validate_args=validate_args)
 
-    def expand(self, batch_shape, _instance=None):
-        new = super().expand(batch_shape, _instance)
+    def _expand_rest(self, new):
         new.base_dist = self.base_dist.expand(new._batch_shape + self._event_shape[:self.reinterpreted_batch_ndims])
-        return new
 
     @property
     def has_rsample(self): return self.base_dist.has_rsample

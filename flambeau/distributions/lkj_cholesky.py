@@ -38,10 +38,8 @@ class LKJCholesky(Distribution):
         rows = (arange(self.dim, dtype=a.dtype, device=a.device) - 1).clamp(min=0)
         return Beta(rows + 0.5, (a + 0.5 * (self.dim - 2)).unsqueeze(-1) - 0.5 * rows, validate_args=False)
 
-    def expand(self, batch_shape, _instance=None):
-        new = super().expand(batch_shape, _instance)
+    def _expand_rest(self, new):
         new._beta = self._beta.expand(new._batch_shape + (self.dim,))
-        return new
 
     def sample(self, sample_shape=()):
         with no_grad():

@@ -43,11 +43,9 @@ class MixtureSameFamily(Distribution):
         self._num_component, self._event_ndims = n, len(component_distribution.event_shape)
         super().__init__(batch, component_distribution.event_shape, validate_args=validate_args)
 
-    def expand(self, batch_shape, _instance=None):
-        new = super().expand(batch_shape, _instance)
+    def _expand_rest(self, new):
         new._component_distribution = self._component_distribution.expand(new._batch_shape + (self._num_component,))
         new._mixture_distribution = self._mixture_distribution.expand(new._batch_shape)
-        return new
 
     @constraints.dependent_property
     def support(self): return MixtureSameFamilyConstraint(self._component_distribution.support)

@@ -45,12 +45,10 @@ class TransformedDistribution(Distribution):
         cut = len(out_shape) - whole.codomain.event_dim - max(-more, 0)
         super().__init__(out_shape[:cut], out_shape[cut:], validate_args=validate_args)
 
-    def expand(self, batch_shape, _instance=None):
-        new = super().expand(batch_shape, _instance)
+    def _expand_rest(self, new):
         shape = ComposeTransform(self.transforms).inverse_shape(new._batch_shape + self._event_shape)
         new.base_dist = self.base_dist.expand(shape[:len(shape) - len(self.base_dist.event_shape)])
         new.transforms = self.transforms
-        return new
 
     @constraints.dependent_property(is_discrete=False)
     def support(self):

@@ -55,10 +55,8 @@ class Wishart(CovarianceForms, ExponentialFamily):
         return {"covariance_matrix": constraints.positive_definite, "precision_matrix": constraints.positive_definite,
                 "scale_tril": constraints.lower_cholesky, "df": constraints.greater_than(self._event_shape[-1] - 1)}
 
-    def expand(self, batch_shape, _instance=None):
-        new = super().expand(batch_shape, _instance)
+    def _expand_rest(self, new):
         new._dist_chi2 = self._dist_chi2.expand(new._batch_shape + self._event_shape[-1:])     # one for each row
-        return new
 
     @property
     def _column(self):

@@ -188,6 +188,9 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
         strides = shapes.contiguous_strides(size) if stride is None else tuple(stride)
         start, itemsize = storage_offset, kind.dtype.itemsize
         extent = (start + shapes.extent(size, strides)) * itemsize
+        if extent > storage.nbytes and shapes.numel(size) and not isinstance(source, Tensor):
+            from .storage import resize
+            resize(storage, extent)                  # as in PyTorch: a storage that is given by itself grows
         if extent > storage.nbytes and shapes.numel(size):
             raise RuntimeError(f"setStorage: sizes {list(size)}, strides {list(strides)}, storage offset {start}, and "
                                f"itemsize {itemsize} requiring a storage size of {extent} are out of bounds for "

@@ -378,7 +378,8 @@ def legacy(dtype, args, kwargs, what="new"):
     if cell is not None and not isinstance(data, Tensor):            # a storage, typed or untyped
         held = getattr(data, "dtype", None) or kind
         if held is not kind:
-            raise TypeError(f"expected a storage of {kind}, got one of {held}: use storage.untyped()")
+            raise RuntimeError(f"Expected a Storage of type {kind.name} or an UntypedStorage, but got type "
+                               f"{held.cname} for argument 1 'storage'")
         out = wrap(cell, spec(kind, (cell.nbytes // kind.itemsize,), None, cell.device))
         out.site = here()
         return out

@@ -4,7 +4,9 @@ Bind the arguments, look up what the result will be (cached by operation, specs 
 instruction, wrap the results, and, where gradients are on, make the autograd node. Errors are raised here, at the
 call, with the user's names and lines.
 """
+import threading
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 
@@ -30,9 +32,20 @@ _tables: list = []            # what the forms remember of it for themselves
 _number_types = frozenset(NUMBERS)
 _plain_types = {*NUMBERS, type(None), str, dtypes.dtype, device}
 _tensor_types = {Tensor}      # and the subclasses that take no part in `__torch_function__`
-regions = 0                   # how often autocast is on in some thread; see count_region
+regions = 0                   # how often autocast, or any function mode, is on in some thread; see count_region
+modes_active = 0              # how many function modes are active in all threads; see Note [Asking for modes]
 _counting = new_lock()
 UNSEEN = (None, None, None, None)
+
+
+class _FunctionModes(threading.local):
+    stack: tuple = ()         # those of this thread, the innermost last; see function_modes.py
+    watchers: tuple = ()      # functions that are told of every operation that is recorded in this thread
+
+
+function_modes = _FunctionModes()
+handle_by_mode: Any = None    # handle_by_mode(func, args, kwargs), hung in here by function_modes.py
+handle_watched: Any = None    # handle_watched(op, args, kwargs, public), too
 
 
 def forget():
@@ -57,13 +70,24 @@ def wrap(storage, kind, offset=0):
     return tensor
 
 
+def seen_by_modes():
+    """Whether calls of this thread are shown to somebody."""
+    return bool(function_modes.stack or function_modes.watchers)
+
+
 def call(op, args, kwargs, public=None):
     """Call `op` as the user wrote it; `public` is the method it was called by, for overrides."""
-    if regions and op in listed and modes.autocast is not None and kwargs.get("out") is None \
-            and not _any_overrides(args, kwargs):
-        args, kwargs = arguments(listed[op], args, kwargs)
-        with aside():                                     # nothing further is cast inside
-            return call(op, args, kwargs, public)
+    if regions:
+        if modes_active:
+            if function_modes.stack:
+                return handle_by_mode(public or op, args, kwargs)
+            if function_modes.watchers and not op.composite:
+                return handle_watched(op, args, kwargs, public)
+        if op in listed and modes.autocast is not None and kwargs.get("out") is None \
+                and not _any_overrides(args, kwargs):
+            args, kwargs = arguments(listed[op], args, kwargs)
+            with aside():                                 # nothing further is cast inside
+                return call(op, args, kwargs, public)
     facts = known.get(op) or prepared(op)
     key = None
     if not facts.composite:
@@ -223,7 +247,7 @@ def dispatch(op, args, given=None, binder=None):
             if isinstance(args[at], Tensor):
                 return dispatch(op, (*args[:at], _number_in(args[at], op.arg_names[at], at), *args[at + 1:]))
         entry = _entry(op, args, key)
-    if binder is not None:
+    if binder is not None and not modes_active:
         if len(_calls) > 100_000:
             _calls.clear()
         _calls[given] = (entry, binder)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits
 from ..base.op import Op, _snake_to_camel, door
+from . import dispatch as dispatching
 from .autocast import listed, note
 from .dispatch import (
     _calls as calls,
@@ -134,7 +135,8 @@ def operator(op, name, reverse):
     def general(self, other, c):
         nonlocal tail
         plain = c in tensor_types
-        if (plain or c in PLAIN) and self.__class__ in tensor_types and op.prepared and op.pointwise:
+        if (plain or c in PLAIN) and self.__class__ in tensor_types and op.prepared and op.pointwise \
+                and not dispatching.modes_active:
             kind = other.spec if plain else c
             args = (other, self, *op.tail) if reverse else (self, other, *op.tail)
             made = dispatch(op, args)

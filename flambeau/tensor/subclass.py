@@ -10,7 +10,8 @@ import types
 
 from ..autograd.modes import modes
 from ..base.op import Op
-from .dispatch import _open, _overrides
+from . import dispatch as dispatching
+from .dispatch import _open, _overrides, function_modes
 from .tensor import Tensor
 
 
@@ -25,7 +26,16 @@ class DisableTorchFunctionSubclass:
         modes.plain = self.before
 
 
-DisableTorchFunction = DisableTorchFunctionSubclass
+class DisableTorchFunction(DisableTorchFunctionSubclass):
+    """Inside, subclasses are treated as plain tensors, and no TorchFunctionMode is asked."""
+
+    def __enter__(self):
+        self.modes, function_modes.stack = function_modes.stack, ()
+        return super().__enter__()
+
+    def __exit__(self, *exc):
+        super().__exit__(*exc)
+        function_modes.stack = self.modes
 
 
 def default_torch_function(cls, func, types, args, kwargs):
@@ -152,12 +162,14 @@ def overloaded(relevant_args):
 
 
 def has_torch_function(relevant_args):
-    """Whether any of the arguments overrides the call through `__torch_function__`."""
-    return bool(overloaded(relevant_args))
+    """Whether any of the arguments, or a mode, overrides the call through `__torch_function__`."""
+    return bool(function_modes.stack) or bool(overloaded(relevant_args))
 
 
 def handle_torch_function(public_api, relevant_args, *args, **kwargs):
-    """Hand a call of `public_api` to the first override that takes it."""
+    """Hand a call of `public_api` to the innermost mode, else to the first override that takes it."""
+    if function_modes.stack:
+        return dispatching.handle_by_mode(public_api, args, kwargs)
     found = overloaded(relevant_args)
     types = tuple(type(a) for a in found)
     for a in found:

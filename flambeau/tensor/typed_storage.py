@@ -278,12 +278,9 @@ class TypedStorage:
         return self
 
     def copy_(self, source, non_blocking=None):
-        """Overwrite the elements by those of `source`: converted, if that is typed; by its bytes, if it is not."""
+        """Overwrite the bytes by those of `source`: as in PyTorch, nothing is converted."""
         _warn_typed_storage_removal()
-        if isinstance(source, TypedStorage):
-            self._tensor().copy_(source._tensor())
-        else:
-            self._untyped_storage.copy_(source)
+        self._untyped_storage.copy_(source)
         return self
 
     def resize_(self, size):

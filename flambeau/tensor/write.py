@@ -16,6 +16,7 @@ from ..base.spec import META, place, spec
 from ..trace import value as values
 from ..trace.record import _local, current, write_part
 from ..trace.value import Storage, Value
+from . import dispatch as dispatching
 from .dispatch import (
     _named,
     _overridden,
@@ -39,6 +40,8 @@ def inplace(op, args, kwargs, public=None):
     facts = known.get(op) or prepared(op)
     if not facts.composite and written_whole(op, facts, self, args, kwargs):
         return self
+    if dispatching.modes_active and dispatching.function_modes.stack:
+        return dispatching.handle_by_mode(public or getattr(Tensor, facts.in_place), args, kwargs)
     if public is not None:
         for a in args:
             if a.__class__ is not Tensor and _overrides(a.__class__) and not overrides_off():

@@ -14,6 +14,7 @@ plan, waits for the compiler.
 Note [All or nothing]: until a plan is through, no Value changes, so a failure half-way loses nothing: the trace is
 still there. Memory of dead inputs is written over only by the last stretch of native steps, which cannot fail.
 """
+import gc
 from bisect import bisect_right
 from math import ceil
 from typing import NamedTuple
@@ -23,7 +24,6 @@ from ..base import settings
 from ..base.locks import new_lock
 from ..base.ownership import INPUT, RESULT, counts, owns_memory
 from ..base.spec import spec as make_spec
-from ..loops.ir import verify
 from .buffers import Buffers
 from .fuse import Fuser, Group, memory as seen_memory
 from .interpret import do_without, forget_programs, say_mistake, say_not_compiled, say_tight
@@ -124,7 +124,9 @@ def _finished(key, plan):
 
 def _planned(trace, wanted, free):
     spare = None if settings.executor == "native" else trace.bytes // BYTES_PER_CHARACTER
+    collects = gc.isenabled()
     try:
+        gc.disable()                                         # a graph is no garbage: to look through it took a fifth
         return Plan(trace.code, [v and v.spec for v in trace.values], wanted, free, spare)
     except Unfusable:
         return False
@@ -137,6 +139,9 @@ def _planned(trace, wanted, free):
     except Exception as error:
         say_mistake(error, f"a trace of {len(trace.code)} instructions, from {trace.code[0][0].op.__name__} on,")
         return False
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _asked(node, function, *args):
@@ -152,6 +157,7 @@ def forget():
     """Plan and compile everything anew: another processor was chosen."""
     _plans.clear()
     forget_kernels()
+    library.forget()
     forget_programs()
 
 
@@ -220,8 +226,7 @@ class Plan:
                 steps = buffers.share(steps)
                 buffers.lay_out()
                 self.waiting = Draft(steps, buffers, graph, Kernels(steps, buffers))
-                if spare is not None and self.waiting.kernels.length > max(spare, LONG_TEXT):
-                    cpu.prepare(self.waiting.kernels.missing)
+                if spare is not None and self.waiting.kernels.prepare(max(spare, LONG_TEXT)):
                     return
                 self.finish()
                 return
@@ -274,7 +279,6 @@ class Cutter:
             if nest.tiles and any(read.store for read in nest.reads):        # all that it made may be made elsewhere
                 for copy, source in nest.turned:
                     self._add(KernelStep(group, _copy(source, copy, None, 0)))
-                verify(nest.kernel)
                 self._add(KernelStep(group, nest))
         elif node.op == "gemm":
             self._gemm(group, node)
@@ -331,7 +335,6 @@ def _copy(source, target, view, offset):
     for read in nest.reads:
         if read.store:
             read.node, read.offset = target, offset
-    verify(nest.kernel)
     return nest
 
 

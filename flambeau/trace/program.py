@@ -12,7 +12,7 @@ import numpy as np
 
 from ..backends import cpu, memory, threads
 from ..base.spec import CPU, spec as make_spec
-from ..loops.ir import BYTES
+from ..loops.ir import BYTES, verify
 from .buffers import last_to_fail
 from .fuse import memory as seen_memory
 from .interpret import execute, say_not_compiled
@@ -44,13 +44,19 @@ class Kernels:
             step.kernel.streams = _may_stream(step.nest, buffers)
             step.text = text = str(step.kernel)
             if text not in _kernels and text not in self._names:
+                verify(step.kernel)
                 self._names[text], code = rendered(step.kernel)
                 self.missing[self._names[text]] = code
 
-    @property
-    def length(self):
-        """Characters that LLVM has to read."""
-        return sum(map(len, self.missing.values()))
+    def prepare(self, characters):
+        """Have more than so many characters compiled in the background; False where there are not so many."""
+        if sum(map(len, self.missing.values())) <= characters:
+            return False
+        left = cpu.not_found(self.missing)
+        if sum(map(len, left.values())) <= characters:
+            return False
+        cpu.prepare(left)
+        return True
 
     def compile(self):
         """Have machine code for all of them, made in one go; Unfusable where one could not be compiled."""

@@ -107,3 +107,67 @@ def test_a_dtype_is_one_object():
 def test_real_and_complex_counterparts():
     assert torch.complex64.to_real() is torch.float32 and torch.float64.to_complex() is torch.complex128
     assert torch.int8.to_real() is torch.int8 and torch.complex128.to_complex() is torch.complex128
+
+
+# --- dtypes of few operations -----------------------------------------------------------------------------------------
+
+FLOAT8 = [d for d in ALL if d.family == "float8"]
+UNSIGNED = [torch.uint16, torch.uint32, torch.uint64]
+
+
+@pytest.mark.parametrize("dtype", FLOAT8, ids=str)
+def test_every_number_of_eight_bits_comes_back(dtype):
+    every = torch.arange(256, dtype=torch.uint8).view(dtype)
+    wide = every.float().numpy()
+    assert np.array_equal(wide, every.numpy().astype(np.float32), equal_nan=True)           # as ml_dtypes decodes it
+    back = every.float().to(dtype).view(torch.uint8).numpy()
+    assert (back == np.arange(256))[~np.isnan(wide)].all()
+
+
+@pytest.mark.parametrize("dtype, given, expected", [
+    # The largest is 448; beyond it PyTorch stays there, and infinities too.
+    (torch.float8_e4m3fn, [448, 460, 1e9, float("-inf"), 2**-10, 2**-11, 17, 19], [448, 448, 448, -448, 0, 0, 16, 20]),
+    # With infinities of its own: half-way beyond 57344 and further is one. Ties go to the even neighbour.
+    (torch.float8_e5m2, [57344, 61439, 61440, -1e9, 9, 11], [57344, 57344, float("inf"), float("-inf"), 8, 12]),
+    # No infinities and no negative zero: too large is nan.
+    (torch.float8_e4m3fnuz, [240, 247, 249, -0.0], [240, 240, float("nan"), 0]),
+    # Powers of two alone, halves upwards; no zero, no sign.
+    (torch.float8_e8m0fnu, [1.4, 1.5, 3, 5.9, 6, -4, 0, float("inf")], [1, 2, 4, 4, 8, 4, 2.0**-127, float("nan")]),
+])
+def test_rounding_to_eight_bits(dtype, given, expected):
+    got = torch.tensor(given).to(dtype).float().numpy()
+    assert np.array_equal(got, np.array(expected, np.float32), equal_nan=True)
+    assert np.array_equal(torch.tensor(given, dtype=dtype).float().numpy(), got, equal_nan=True)
+
+
+def test_promotion_that_is_refused():
+    for a, b in [(torch.uint16, torch.int64), (torch.uint16, torch.uint32), (torch.uint64, torch.bool),
+                 (torch.float8_e5m2, torch.float32), (torch.float8_e5m2, torch.float8_e4m3fn)]:
+        with pytest.raises(RuntimeError, match=f"not supported, attempted to promote {a.cname} and {b.cname}"):
+            promote_types(a, b)
+    for a in UNSIGNED:
+        assert promote_types(a, torch.bfloat16) is torch.bfloat16 and promote_types(a, a) is a
+
+
+@pytest.mark.parametrize("dtype", UNSIGNED, ids=str)
+def test_unsigned_numbers(dtype):
+    top = 2 ** (8 * dtype.itemsize) - 1
+    x = torch.tensor([0, 1, top], dtype=dtype)
+    assert x.tolist() == [0, 1, top] and x[2].item() == top and torch.iinfo(dtype).max == top
+    assert (x * x).tolist() == [0, 1, 1] and (x == top).tolist() == [False, False, True]
+    assert torch.equal(x, torch.from_numpy(x.numpy().copy())) and x.numpy().dtype == dtype.np
+    assert torch.cat([x, x])[3:].tolist() == x.tolist() and x.sort(descending=True).values.tolist() == [top, 1, 0]
+    with pytest.raises(NotImplementedError, match=f"not implemented for '{dtype.cname}'"):
+        x + 1
+    with pytest.raises((RuntimeError, OverflowError)):
+        torch.tensor([top + 1], dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", dtypes.NAMES_ONLY, ids=str)
+def test_names_without_tensors(dtype):
+    assert getattr(torch, dtype.name) is dtype and repr(dtype) == f"torch.{dtype.name}"
+    assert pickle.loads(pickle.dumps(dtype)) is dtype and copy.deepcopy(dtype) is dtype
+    for make in (lambda: torch.zeros(2, dtype=dtype), lambda: torch.ones(4).to(dtype),
+                 lambda: torch.tensor([1], dtype=dtype)):
+        with pytest.raises(NotImplementedError, match=f"torch.{dtype.name}: "):
+            make()

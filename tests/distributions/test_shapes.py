@@ -145,3 +145,28 @@ def test_mixture_over_vectors():
     each = parts.log_prob(x).exp() * T([0.25, 0.75])
     assert p.log_prob(x).item() == pytest.approx(math.log(each.sum().item()), rel=1e-5)
     assert p.sample((7,)).shape == (7, 2)
+
+
+@pytest.mark.parametrize("make", [
+    lambda: D.Independent(D.Normal(torch.zeros(2, 3), 1.0), 1),
+    lambda: D.LKJCholesky(3, torch.ones(2)),
+    lambda: D.LogNormal(torch.zeros(2), 1.0),
+    lambda: D.MixtureSameFamily(D.Categorical(torch.ones(2, 3)), D.Normal(torch.zeros(2, 3), 1.0)),
+    lambda: D.Wishart(torch.full((2,), 4.0), torch.eye(3)),
+], ids=["independent", "lkj", "transformed", "mixture", "wishart"])
+def test_whether_to_validate_is_set_when_all_else_is_there(make):
+    """pyro's Independent hands the setting on to the distribution inside, which has to be there by then."""
+    held = make()
+    kind = type(held)
+    complete = set(vars(held.expand((5, 2)))) - {"_validate_args"}
+
+    class Watching(kind):
+        @property
+        def _validate_args(self):
+            return False
+
+        @_validate_args.setter
+        def _validate_args(self, value):
+            assert set(vars(self)) >= complete
+
+    held.expand((5, 2), _instance=Watching.__new__(Watching))

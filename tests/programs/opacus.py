@@ -11,6 +11,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from tests.programs import array, fill, tokens, tolerance
 
 PACKAGES = ["opacus"]
+LACKS = ["ModuleValidator.fix copies a net by saving and loading the whole of it, and torch.load makes no objects of "
+         "classes that a file names: write the net with GroupNorm"]
 
 
 def per_sample_gradients():
@@ -31,11 +33,11 @@ def per_sample_gradients():
 
 
 def validated():
-    """A net with batch norm is refused, and mended with group norm."""
+    """A net with batch norm is refused, one with group norm is taken."""
     net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU())
-    mended = ModuleValidator.fix(net)
-    return {"errors": len(ModuleValidator.validate(net)), "after": len(ModuleValidator.validate(mended)),
-            "kind": type(mended[1]).__name__}
+    mended = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.GroupNorm(4, 8), torch.nn.ReLU())
+    return {"errors": [type(error).__name__ for error in ModuleValidator.validate(net)],
+            "after": len(ModuleValidator.validate(mended))}
 
 
 @tolerance(1e-4, "the noise is drawn by torch.normal, whose numbers agree to 1e-5")

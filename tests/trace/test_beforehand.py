@@ -32,18 +32,18 @@ def background(monkeypatch):
 
 
 @pytest.fixture
-def held():
-    """LLVM's thread is kept from what nobody waits for, until the list is emptied."""
-    hold = [True]
-    undisturbed.undisturbed(int)                              # the thread is there
+def held(monkeypatch):
+    """`held()` has done what was to be done in the background, which otherwise nobody does."""
+    tasks = []
+    monkeypatch.setattr(cpu, "beforehand", lambda work, *args: tasks.append((work, args)))
+    monkeypatch.setattr(cpu, "is_through", lambda: not tasks)
 
-    def wait():
-        while hold:
-            time.sleep(0.001)
+    def release():
+        for work, args in tasks:
+            undisturbed.undisturbed(work, *args)
+        tasks.clear()
 
-    undisturbed.beforehand(wait)
-    yield hold
-    hold.clear()
+    return release
 
 
 def ended():
@@ -57,35 +57,38 @@ def by_a_plan():
     return bool(torch.plans.last() and torch.plans.last().kernels)
 
 
-def expression(x, number=0.37):
-    return ((x * number).sigmoid() - x.mean(1, keepdim=True)).exp().sum(0)
+def expression(x, sines):
+    """An expression that every test has a kernel of its own for."""
+    out = (x * 0.37).sigmoid() - x.mean(1, keepdim=True)
+    for _ in range(sines):
+        out = out.sin()
+    return out.exp().sum(0)
 
 
 def test_a_trace_runs_while_it_is_compiled_and_by_its_plan_afterwards():
     x = torch.randn(200, 77)
     torch.cpu.synchronize()
-    first = expression(x).tolist()
+    first = expression(x, 1).tolist()
     for _ in range(50):
-        assert expression(x).tolist() == first
+        assert expression(x, 1).tolist() == first
         if by_a_plan():
             break
         ended()
     assert by_a_plan()
     with torch.config.using(executor="native"):
-        assert expression(x).tolist() == first
+        assert expression(x, 1).tolist() == first
 
 
 def test_nobody_waits_for_it(held):
     x = torch.randn(60, 31)
     torch.cpu.synchronize()
-    first = expression(x).tolist()
+    first = expression(x, 2).tolist()
     before = cpu.compiled
     for _ in range(4):                                        # it is planned, and its kernels are not there
-        assert expression(x).tolist() == first
+        assert expression(x, 2).tolist() == first
     assert not by_a_plan() and cpu.compiled == before
-    held.clear()
-    ended()
-    assert expression(x).tolist() == first
+    held()
+    assert expression(x, 2).tolist() == first
     assert by_a_plan()
 
 
@@ -93,12 +96,11 @@ def test_whoever_asks_for_a_plan_waits(held):
     x = torch.randn(50, 33)
     torch.cpu.synchronize()
     for _ in range(3):
-        expression(x).tolist()
-    held.clear()
-    assert torch.plans.of(expression(x)).kernels
+        expression(x, 3).tolist()
+    assert torch.plans.of(expression(x, 3)).kernels
     for _ in range(2):
         with torch.config.using(executor="native"):
-            y = expression(x)
+            y = expression(x, 3)
             y.tolist()
             assert by_a_plan()
 
@@ -106,28 +108,31 @@ def test_whoever_asks_for_a_plan_waits(held):
 def test_a_compiled_function_waits():
     x = torch.randn(45, 34)
     torch.cpu.synchronize()
-    first = expression(x).tolist()
+    first = expression(x, 4).tolist()
     compiled = torch.compile(expression)
-    assert [compiled(x).tolist() for _ in range(4)] == [first] * 4
+    assert [compiled(x, 4).tolist() for _ in range(4)] == [first] * 4
     assert sum(recording.hits for recording in compiled.recordings) == 3
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_child_does_without_the_thread(held):
+def test_a_child_does_without_the_thread():
     x = torch.randn(40, 35)
     torch.cpu.synchronize()
-    first = [expression(x).tolist() for _ in range(3)]
-    assert not undisturbed.is_through()
-    held.clear()                                              # or the fork would wait for it
+    undisturbed.undisturbed(int)                              # the thread is there
+    for _ in range(500):
+        undisturbed.beforehand(time.sleep, 0.02)
+    first = [expression(x, 5).tolist() for _ in range(3)]
+    assert not undisturbed.is_through() and not by_a_plan()
     child = os.fork()
     if not child:
         status = 1
         try:
-            again = [expression(x).tolist() for _ in range(3)]
+            again = [expression(x, 5).tolist() for _ in range(3)]
             status = 0 if [*first, *again] == [first[0]] * 6 and by_a_plan() else 2
         finally:
             os._exit(status)
+    undisturbed._later.clear()
     assert os.waitpid(child, 0)[1] == 0
 
 
@@ -144,11 +149,11 @@ def test_what_cannot_be_compiled_is_said_by_whoever_needs_it(monkeypatch):
 
     x = torch.randn(30, 37)
     torch.cpu.synchronize()
-    expected = expression(x).tolist()
+    expected = expression(x, 6).tolist()
     monkeypatch.setattr(steps, "render", broken)
     with pytest.warns(UserWarning, match="sigmoid"):
         for _ in range(6):
-            assert expression(x).tolist() == expected
+            assert expression(x, 6).tolist() == expected
             ended()
     assert by_a_plan()                                        # all but the broken part
 

@@ -1,0 +1,187 @@
+"""Modes that see every call: `torch.overrides.TorchFunctionMode`.
+
+While a mode is active, each call of a torch function, method, property or factory in its thread goes to the mode's
+`__torch_function__(func, types, args, kwargs)` instead. Inside that, the mode itself is set aside, so that `func(*args,
+**kwargs)` goes to the mode around it, and at last to the operation.
+
+Note [Asking for modes]: nearly always there is no mode, and a plain call must not pay for the question. So two things
+are different while a mode is active somewhere, and only then:
+- operations forget the calls they have seen, and remember no new ones. A call that was not seen before goes the long
+  way, through `call` in dispatch.py or `inplace` in write.py, and those ask;
+- the bodies of public functions and of Tensor's methods that are no operations (`torch.tensor`, `Tensor.size`) are
+  exchanged for one that asks. The function objects stay the same ones, since modes are handed them and compare them.
+"""
+import contextlib
+import functools
+from types import FunctionType
+
+from ..autograd import engine
+from ..base.locks import new_lock
+from . import about, create, dispatch, dlpack, interop, random
+from .subclass import UNASKED, overloaded
+from .tensor import Tensor
+
+# Functions that tell or set what has nothing to do with tensors, which PyTorch does not ask modes about either.
+UNASKED_FUNCTIONS = frozenset("""is_tensor is_storage typename get_default_device set_default_tensor_type manual_seed
+    seed initial_seed get_rng_state set_rng_state from_numpy""".split())
+
+_lock = new_lock()
+_bodies: list = []            # (function, its own body) of those that are exchanged now
+
+
+def push(mode):
+    """Make `mode` the innermost of this thread's."""
+    dispatch.function_modes.stack += (mode,)
+    _count(1)
+
+
+def pop():
+    """Take away the innermost mode of this thread; it is returned."""
+    stack = dispatch.function_modes.stack
+    if not stack:
+        raise RuntimeError("there is no TorchFunctionMode to take away")
+    dispatch.function_modes.stack = stack[:-1]
+    _count(-1)
+    return stack[-1]
+
+
+@contextlib.contextmanager
+def watching(watcher):
+    """Inside, `watcher(op, args, result)` is told of every operation that this thread records, in backward too."""
+    local = dispatch.function_modes
+    local.watchers += (watcher,)
+    _count(1)
+    try:
+        yield
+    finally:
+        local.watchers = tuple(w for w in local.watchers if w is not watcher)
+        _count(-1)
+
+
+def _count(change):
+    """One more or less is active. The first has calls go the long way, the last lets them be; see the note above."""
+    with _lock:
+        dispatch.modes_active += change
+        if change > 0 and dispatch.modes_active == 1:
+            dispatch.count_region(1)
+            for table in (dispatch._calls, *dispatch._tables):
+                table.clear()
+            _exchange()
+        elif not dispatch.modes_active:
+            while _bodies:
+                function, body = _bodies.pop()
+                function.__code__ = body
+            dispatch.count_region(-1)
+
+
+def handle(func, args, kwargs):
+    """Hand a call to the innermost mode, which is set aside meanwhile."""
+    local = dispatch.function_modes
+    stack = local.stack
+    found = overloaded((*dispatch._open(args), *dispatch._open(kwargs.values())))
+    types = tuple(type(a) for a in found)
+    local.stack = stack[:-1]
+    try:
+        made = stack[-1].__torch_function__(func, types, args, kwargs)
+    finally:
+        local.stack = stack
+    if made is not NotImplemented:
+        return made
+    for a in found:
+        made = type(a).__torch_function__(func, types, args, kwargs)
+        if made is not NotImplemented:
+            return made
+    raise TypeError(f"no implementation found for '{getattr(func, '__name__', func)}' on types that implement "
+                    f"__torch_function__: {[type(stack[-1]).__name__, *(t.__name__ for t in types)]}")
+
+
+def ask(func, plain, args, kwargs):
+    """The body that functions have while a mode is active somewhere."""
+    local = dispatch.function_modes
+    stack = local.stack
+    if not stack:
+        return plain(*args, **kwargs)
+    if func is not None:
+        return handle(func, args, kwargs)
+    local.stack = ()                      # backward: its steps are nobody's calls
+    try:
+        return plain(*args, **kwargs)
+    finally:
+        local.stack = stack
+
+
+def watched(op, args, kwargs, public):
+    """Call an operation, and tell those that watch."""
+    local = dispatch.function_modes
+    watchers, local.watchers = local.watchers, ()
+    try:
+        made = dispatch.call(op, args, dict(kwargs), public)
+    finally:
+        local.watchers = watchers
+    given = op.bind(args, {name: a for name, a in kwargs.items() if name != "out"})
+    for watcher in watchers:
+        watcher(op, given, made)
+    return made
+
+
+dispatch.handle_by_mode = handle
+dispatch.handle_watched = watched
+
+
+# --- other bodies --------------------------------------------------
+
+
+def _template(*args, **kwargs):
+    asking = 0.25                         # stand for `ask`, the public function and its plain body
+    func, plain = 0.5, 0.75
+    return asking(func, plain, args, kwargs)
+
+
+def _exchange():
+    """Give all functions that are no operations the body that asks."""
+    for function, public in _asked():
+        own = function.__code__
+        plain = FunctionType(own, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+        plain.__kwdefaults__ = function.__kwdefaults__
+        stand = {0.25: ask, 0.5: public, 0.75: plain}
+        body = _template.__code__.replace(
+            co_consts=tuple(stand.get(c, c) if isinstance(c, float) else _filled(c, stand)
+                            for c in _template.__code__.co_consts),
+            co_name=own.co_name, co_filename=own.co_filename, co_firstlineno=own.co_firstlineno,
+            co_freevars=own.co_freevars)
+        _bodies.append((function, own))
+        function.__code__ = body
+
+
+def _filled(constant, stand):
+    """A tuple of constants, as compilers make of several."""
+    return tuple(stand.get(c, c) for c in constant) if isinstance(constant, tuple) else constant
+
+
+@functools.cache
+def _asked():
+    """(function, what modes are told was called) of all public functions that are no operations."""
+    found, seen = [], set()
+
+    def add(function, public):
+        if isinstance(function, FunctionType) and id(function) not in seen and \
+                function.__module__ != f"{__package__}.forms":
+            seen.add(id(function))
+            found.append((function, public))
+    for module in (create, interop, dlpack, about, random):
+        for name in module.PUBLIC:
+            if name not in UNASKED_FUNCTIONS:
+                add(getattr(module, name), getattr(module, name))
+    add(engine.grad, engine.grad)
+    add(engine.backward, None)
+    for name, held in vars(Tensor).items():
+        ours = name.startswith("_") and not name.endswith("__") and name not in ("_version", "_is_view")
+        if ours or name in UNASKED:
+            continue
+        if isinstance(held, property):
+            add(held.fget, held.__get__)
+            add(held.fset, held.__set__)
+        else:
+            add(held, held)
+    return found
+
