@@ -70,8 +70,8 @@ class UntypedStorage:
     def data_ptr(self):
         """The address of the first byte, which stays where it is while this object lives.
 
-        Not while the tensor does, as with `Tensor.data_ptr`: packages ask `tensor.untyped_storage().data_ptr()` of every
-        parameter only to see which share memory, and what is pinned cannot be fused (Note [Exported storages]).
+        Not while the tensor does, as with `Tensor.data_ptr`: packages ask `tensor.untyped_storage().data_ptr()` of
+        every parameter only to see which share memory, and what is pinned cannot be fused (Note [Exported storages]).
         """
         if self.device is META or not self.nbytes():
             return 0
