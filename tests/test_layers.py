@@ -37,7 +37,7 @@ EXTRA = {
     "_library.check": ("compiler", "testing"), "library": ("_library", "_ops"),
     "nn.parallel.distributed": ("distributed",), "optim.optimizer": ("utils._foreach_utils",),
     "hub": ("serialization",), "storage": ("serialization",), "utils.model_zoo": ("hub",),
-    "version": ("torch_version",),
+    "utils.flop_counter": ("_ops",), "version": ("torch_version",),
 }
 NAMESPACES = ("", "cli", "__main__", "private", "safetensors")      # these gather everything
 

@@ -81,7 +81,7 @@ def found(name):
     if name in functional:
         return functional[name]
     if name.startswith("_foreach_"):
-        return getattr(foreach, name)
+        return getattr(foreach, name, None)              # some exist in place alone
     method = getattr(Tensor, name, None)
     return method if callable(method) else None
 

@@ -185,7 +185,7 @@ def named(fullname):
         return speaking(importlib.import_module(place_of(fullname)), fullname)
     held = vars(sys.modules.get(parent, object)).get(name) if parent else None
     if isinstance(held, ModuleType):                          # a module without a file, as torch.backends.cudnn is
-        return held
+        return opened(held, fullname)
     return MissingModule(fullname) if is_module(fullname) else None
 
 
@@ -199,10 +199,16 @@ def place_of(fullname):
     return f"{place_of(parent)}.{name}"
 
 
+def opened(module, fullname):
+    """`module`, below which can be imported what PyTorch has there."""
+    if fullname in packages() and not hasattr(module, "__path__"):
+        module.__path__ = []
+    return module
+
+
 def speaking(module, fullname):
     """`module`, which from now on says what it lacks as PyTorch's `fullname`, and imports what it is asked for."""
-    if fullname in packages() and not hasattr(module, "__path__"):
-        module.__path__ = []                                  # what PyTorch has below it can be imported
+    opened(module, fullname)
     own = vars(module).get("__getattr__")
     if own is None or not hasattr(own, "of_torch"):
         def get(name):

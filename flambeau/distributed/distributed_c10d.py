@@ -211,7 +211,7 @@ def new_group(ranks=None, timeout=None, backend=None, pg_options=None, use_local
     """A group of some of the processes: of this one, or of none."""
     ranks = [0] if ranks is None else list(ranks)
     if any(number != 0 for number in ranks):
-        raise ValueError(f"ranks={ranks} names processes that are not there: there is one, whose rank is 0")
+        raise ValueError(f"ranks={ranks} names processes that are not there: there is one process, whose rank is 0")
     return ProcessGroup(str(backend or _made(None)._backend)) if ranks else GroupMember.NON_GROUP_MEMBER
 
 

@@ -33,7 +33,8 @@ def dtype_of(x):
 
 def check_alpha(dtype, alpha):
     """Refuse a multiplier whose type the result cannot hold; `alpha` is its type."""
-    need(alpha in NUMBERS, f"argument 'alpha' must be Number, not {alpha.__class__.__name__}", TypeError)
+    given = "Tensor" if alpha.__class__ is Spec else alpha.__class__.__name__
+    need(alpha in NUMBERS, f"argument 'alpha' must be Number, not {given}", TypeError)
     need(alpha is not bool or dtype is dtypes.bool, "Boolean alpha only supported for Boolean results.")
     need(dtype.category > 1 or alpha in (bool, int),
          "For integral input tensors, argument alpha must not be a floating point number.")

@@ -246,6 +246,9 @@ def dispatch(op, args, given=None, binder=None):
         for at in op.number_at:                           # a zero-dimensional tensor may stand for a whole number
             if isinstance(args[at], Tensor):
                 return dispatch(op, (*args[:at], _number_in(args[at], op.arg_names[at], at), *args[at + 1:]))
+        for at in op.scalar_only_at:                      # and for any number, if it needs no gradient
+            if isinstance(args[at], Tensor) and args[at].spec.ndim == 0 and not requires(args[at]):
+                return dispatch(op, (*args[:at], args[at].item(), *args[at + 1:]))
         entry = _entry(op, args, key)
     if binder is not None and not modes_active:
         if len(_calls) > 100_000:

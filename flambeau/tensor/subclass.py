@@ -98,6 +98,7 @@ UNASKED = frozenset("""__new__ __init__ __init_subclass__ __torch_function__ __h
     as_subclass""".split())
 
 
+PACKAGE = __package__.partition(".")[0]
 FORMS = f"{__package__}.forms"            # the module of operations' methods and operators, which ask for themselves
 
 
@@ -105,14 +106,16 @@ def ask(cls):
     """Have a class with a `__torch_function__` of its own asked about Tensor's attributes and methods, too.
 
     Operations ask for themselves. `shape`, `size()` or `len()` would pay for the question on every plain tensor, so it
-    is the class that gets forms which ask, in the place of all that it has from Tensor.
+    is the class that gets forms which ask, in the place of all that it has from Tensor. What others have put on Tensor
+    (fastai does) is their own, and asks for itself if it wants to.
     """
     handler = getattr(cls.__torch_function__, "__func__", cls.__torch_function__)
     if handler is Tensor.__torch_function__.__func__ or not _overrides(cls):
         return
     for name, plain in vars(Tensor).items():
         ours = name.startswith("_") and not name.endswith("__") and name not in ("_version", "_is_view")
-        if ours or name in UNASKED or getattr(plain, "__module__", None) == FORMS:
+        module = getattr(plain.fget if isinstance(plain, property) else plain, "__module__", None) or ""
+        if ours or name in UNASKED or module == FORMS or module.partition(".")[0] != PACKAGE:
             continue
         if inspect.getattr_static(cls, name) is plain:
             if isinstance(plain, property):

@@ -4,7 +4,7 @@ transformers and diffusers register their outputs and caches, lightning and tens
 """
 from collections import namedtuple
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..base import pytree as _core
 from ..base.errors import warn as _warn
@@ -56,7 +56,10 @@ __all__ = ["PyTree", "Context", "FlattenFn", "UnflattenFn", "DumpableContext", "
            "is_structseq", "is_structseq_class", "is_structseq_instance"]
 
 # Names for annotations.
-PyTree = Context = DumpableContext = KeyEntry = Any
+PyTree: TypeAlias = Any
+Context: TypeAlias = Any
+DumpableContext: TypeAlias = Any
+KeyEntry: TypeAlias = Any
 PyTreeSpec = TreeSpec
 FlattenFn = FlattenFunc = Callable[[PyTree], tuple[list, Context]]
 UnflattenFn = UnflattenFunc = Callable[[Iterable, Context], PyTree]

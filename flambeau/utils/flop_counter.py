@@ -212,7 +212,7 @@ class FlopCounterMode:
             self._add(aten.convolution_backward if backward else operator, count)
 
     def _add(self, operator, count):
-        for name in set(self.mod_tracker.parents):
+        for name in sorted(self.mod_tracker.parents):
             self.flop_counts[name][operator] += count
 
     def _count_flops(self, operator, out, args, kwargs):

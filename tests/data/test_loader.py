@@ -19,6 +19,7 @@ from flambeau.utils.data import (
     StackDataset,
     Subset,
     TensorDataset,
+    dataloader as loaders,
     default_collate,
     random_split,
 )
@@ -392,3 +393,19 @@ def test_what_is_not_there_says_so():
     assert not hasattr(data, "nonsense")
     assert collections.Counter(data.__all__).most_common(1)[0][1] == 1
     assert all(hasattr(data, name) for name in data.__all__)
+
+
+def test_a_loader_of_another_make_will_do():
+    """fastai iterates over an object with PyTorch's attributes and no others."""
+    class Foreign:
+        dataset = [torch.tensor([1.0, 2.0]), torch.tensor([3.0])]
+        _dataset_kind = loaders._DatasetKind.Iterable
+        _IterableDataset_len_called = None
+        _auto_collation = drop_last = pin_memory = False
+        pin_memory_device, num_workers, timeout, generator = "", 0, 0, None
+
+        def __init__(self):
+            self._index_sampler, self.collate_fn = iter(range(9)), lambda batch: batch
+
+    given = list(loaders._SingleProcessDataLoaderIter(Foreign()))
+    assert [t.tolist() for t in given] == [[1.0, 2.0], [3.0]]

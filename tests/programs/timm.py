@@ -8,43 +8,43 @@ from torch.nn import functional as F
 from tests.programs import array, fill, gradients, tolerance
 
 PACKAGES = ["timm"]
-DEEP = "deep nets magnify the order of sums"
+DEEP = "deep nets magnify rounding"
 
 
 def _run(name, size=64, **options):
-    """The logits of a model in use, the loss of one in training, and some of its gradients."""
+    """The logits of a model in use; in double precision, the loss of one in training, and some of its gradients."""
     model = fill(timm.create_model(name, pretrained=False, num_classes=6, **options))
     x = array(2, 3, size, size)
     model.eval()
     with torch.no_grad():
         seen = model(x)
-    model.train()
-    loss = F.cross_entropy(model(x), torch.tensor([1, 2]))
+    model.double().train()                # gradients of deep nets magnify rounding
+    loss = F.cross_entropy(model(x.double()), torch.tensor([1, 2]))
     loss.backward()
     norms = [g for g in gradients(model).values() if g is not None]
     return {"logits": seen, "loss": loss, "gradients": [norms[0], norms[len(norms) // 2], norms[-1]],
             "parameters": sum(p.numel() for p in model.parameters())}
 
 
-@tolerance(5e-3, DEEP)
+@tolerance(2e-4, DEEP)
 def convolutional():
-    """resnet10t, mobilenetv3, efficientnet, regnet, ghostnet, hrnet's small cousins."""
+    """resnet10t, mobilenetv3, efficientnet, regnetz, and small nets of other kinds."""
     return {name: _run(name) for name in ("resnet10t", "mobilenetv3_small_050", "test_efficientnet", "test_resnet",
                                           "test_byobnet", "regnetz_005")}
 
 
-@tolerance(5e-3, DEEP)
+@tolerance(2e-4, DEEP)
 def modern():
-    """convnext, mixer, poolformer, edgenext: nets between convolutions and attention."""
+    """convnext, mixer, poolformer, levit: nets between convolutions and attention."""
     return {"convnext": _run("convnext_atto"), "test_convnext": _run("test_convnext"),
-            "mixer": _run("mixer_s32_224", 64, img_size=64, num_blocks=2, embed_dim=48),
-            "poolformer": _run("poolformerv2_s12", embed_dims=(16, 24, 32, 40), layers=(1, 1, 1, 1)),
+            "mixer": _run("mixer_s32_224", img_size=64),
+            "poolformer": _run("poolformerv2_s12"),
             "levit": _run("levit_128s", 224)}
 
 
-@tolerance(5e-3, DEEP)
+@tolerance(2e-4, DEEP)
 def attention():
-    """Vision transformers: vit, deit with distillation, swin, eva, beit, cait."""
+    """Vision transformers: vit, deit, swin, eva, beit, cait."""
     small = {"img_size": 64, "embed_dim": 48, "depth": 2, "num_heads": 4}
     return {"vit": _run("vit_tiny_patch16_224", **small), "test_vit": _run("test_vit", 64, img_size=64),
             "deit": _run("deit_tiny_distilled_patch16_224", **small),
@@ -54,7 +54,7 @@ def attention():
             "beit": _run("beit_base_patch16_224", **small), "cait": _run("cait_xxs24_224", **small)}
 
 
-@tolerance(5e-3, DEEP)
+@tolerance(2e-4, DEEP)
 def features():
     """features_only, forward_features, intermediate layers, another head."""
     model = fill(timm.create_model("resnet10t", features_only=True, out_indices=(1, 3))).eval()
@@ -107,7 +107,7 @@ def schedules():
 
 @tolerance(1e-4, "twelve steps of training")
 def training():
-    """A training loop: mixup, a soft loss, clipping, an average of the weights, groups of layers with rates of their own."""
+    """A training loop: mixup, a soft loss, clipping, an average of the weights, rates by layers."""
     from timm.data import Mixup
     from timm.loss import LabelSmoothingCrossEntropy, SoftTargetCrossEntropy
     from timm.optim import param_groups_layer_decay
@@ -167,5 +167,5 @@ def layers():
     return {"blur": BlurPool2d(8)(x), "drop": DropPath(0.5)(x), "eca": fill(EcaModule(8))(x),
             "norm": fill(LayerNorm2d(8))(x), "rms": fill(RmsNorm(12))(x), "rope": rope.get_embed(),
             "patches": fill(PatchEmbed(12, 4, 8, 16))(x), "pool": SelectAdaptivePool2d(pool_type="catavgmax")(x),
-            "split": fill(SplitAttn(8)).eval()(x), "attention pool": fill(AttentionPool2d(8, 16, feat_size=12))(x),
+            "split": fill(SplitAttn(8)).eval()(x), "attention pool": fill(AttentionPool2d(8, 12, 16, num_heads=4))(x),
             "resampled": resample_abs_pos_embed(array(1, 17, 8), [6, 6])}

@@ -7,7 +7,7 @@ from tests.programs import array, tokens
 
 PACKAGES = ["torchmetrics"]
 QUICK = True
-LACKS = ["clustering scores that count pairs of labels (AdjustedRandScore, MutualInfoScore, FowlkesMallowsIndex) stop at "
+LACKS = ["clustering scores that count pairs of labels (AdjustedRandScore, MutualInfoScore) stop at "
          "torch.sparse_coo_tensor"]
 
 

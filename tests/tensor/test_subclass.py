@@ -189,3 +189,15 @@ def test_parameters_share_memory_with_what_they_were_made_from():
     with pytest.raises(TypeError, match="made from a tensor, got list"):
         torch.nn.Parameter([1.0])
     assert torch.nn.Parameter().shape == (0,)
+
+
+def test_what_others_put_on_tensor_is_called_as_it_is(monkeypatch):
+    """fastai gives Tensor methods of its own; they are no functions of PyTorch's to be asked about."""
+    monkeypatch.setattr(torch.Tensor, "tagged", lambda self, other: (type(self).__name__, type(other).__name__), False)
+
+    class Refusing(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            return NotImplemented
+
+    assert torch.zeros(2).as_subclass(Refusing).tagged(torch.zeros(1)) == ("Refusing", "Tensor")

@@ -122,8 +122,8 @@ def kaiser(M, sym, spaced, *, beta=12.0):
 def general_cosine(M, sym, spaced, a):
     """A sum of cosines: `a[0] - a[1] cos(x) + a[2] cos(2x) - …` over one period.
 
-    >>> torch.signal.windows.general_cosine(3, a=[0.5, 0.5])
-    tensor([0., 1., 0.])
+    >>> torch.signal.windows.general_cosine(4, sym=False, a=[1.0, 0.5])
+    tensor([0.5000, 1.0000, 1.5000, 1.0000])
     """
     if M == 1:
         return spaced(1, 1)

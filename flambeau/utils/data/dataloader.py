@@ -172,16 +172,6 @@ class DataLoader(Generic[_T_co]):
     def _index_sampler(self):
         return self.batch_sampler if self._auto_collation else self.sampler
 
-    def _gathers(self):
-        """Whether batches are gathered whole, and no code of the user's takes part in making them."""
-        return self._dataset_kind == _DatasetKind.Map and self._auto_collation \
-            and gathers(self.dataset, self.collate_fn)
-
-    def _threads(self):
-        """Whether workers are threads: because that was asked for, or because processes would have nothing to gain."""
-        context = self.multiprocessing_context
-        return context == THREAD or context is None and self.worker_init_fn is None and self._gathers()
-
     def _get_iterator(self):
         if self.num_workers == 0:
             return _SingleProcessDataLoaderIter(self)
@@ -233,6 +223,19 @@ def process_context(context):
 
 
 # --- iterators --------------------------------------------------
+# A loader is asked for PyTorch's attributes alone: fastai hands in an object of its own that has no others.
+
+
+def gathers_whole(loader):
+    """Whether batches are gathered whole, and no code of the user's takes part in making them."""
+    return loader._dataset_kind == _DatasetKind.Map and loader._auto_collation \
+        and gathers(loader.dataset, loader.collate_fn)
+
+
+def uses_threads(loader):
+    """Whether workers are threads: because that was asked for, or because processes would have nothing to gain."""
+    context = loader.multiprocessing_context
+    return context == THREAD or context is None and loader.worker_init_fn is None and gathers_whole(loader)
 
 
 class _BaseDataLoaderIter:
@@ -248,7 +251,7 @@ class _BaseDataLoaderIter:
         self._num_workers = loader.num_workers
         self._timeout = loader.timeout
         self._collate_fn = loader.collate_fn
-        self._gathers = loader._gathers()
+        self._gathers = gathers_whole(loader)
         self._num_yielded = 0
         if loader.pin_memory:
             if loader.pin_memory_device:
@@ -331,7 +334,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         self._persistent_workers = loader.persistent_workers
         job = Job(self._dataset, self._auto_collation, self._collate_fn, self._drop_last, self._base_seed,
                   loader.worker_init_fn, self._num_workers)
-        if loader._threads():
+        if uses_threads(loader):
             from ._utils.threads import Threads
             self._crew = Threads(job)
         else:
