@@ -36,6 +36,7 @@ class UntypedStorage:
     is_hpu = property(lambda self: self.device.type == "hpu")
     filename = None           # the file that a storage was mapped from to share it
     _fake_device = _checkpoint_offset = None
+    _addressed = None         # an array over the memory, from when its address was asked for
 
     def __init__(self, *args, device=None, storage=None):
         if storage is None:
@@ -67,8 +68,15 @@ class UntypedStorage:
         return self.device.index
 
     def data_ptr(self):
-        """The address of the first byte."""
-        return self._tensor().data_ptr()
+        """The address of the first byte, which stays where it is while this object lives.
+
+        Not while the tensor does, as with `Tensor.data_ptr`: packages ask `tensor.untyped_storage().data_ptr()` of
+        every parameter only to see which share memory, and what is pinned cannot be fused (Note [Exported storages]).
+        """
+        if self.device is META or not self.nbytes():
+            return 0
+        self._addressed = exported(self._tensor())
+        return self._addressed.ctypes.data
 
     def type(self, dtype=None, non_blocking=False):
         """The name of its type, or a copy as another kind of storage."""

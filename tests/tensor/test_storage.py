@@ -1,5 +1,6 @@
 """Storages as objects: of bytes, of elements, over files; what is seen through whom."""
 import copy
+import ctypes
 import io
 import pickle
 import sys
@@ -33,6 +34,22 @@ def test_bytes_of_a_tensor():
     assert x.tolist() == [257] * 4
     assert held[-1] == 1 and held.data_ptr() == x.data_ptr() and held == x[1:].untyped_storage()
     assert held != x.clone().untyped_storage()
+
+
+def test_an_address_holds_while_its_storage_object_lives():
+    x, other = torch.zeros(4), torch.zeros(4)
+    address = x.untyped_storage().data_ptr()
+    assert address == x[1:].untyped_storage().data_ptr() == x.view(2, 2).untyped_storage().data_ptr()
+    assert address != other.untyped_storage().data_ptr() and address != x.clone().untyped_storage().data_ptr()
+    assert not x._storage.still_exported()                        # asked to compare: it is recorded as others are
+    held = x.untyped_storage()
+    address = held.data_ptr()
+    outside = np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_float)), (4,))
+    x.add_(1)
+    assert outside.tolist() == [1, 1, 1, 1] and x._storage.still_exported() and held.data_ptr() == address
+    outside[2] = 7
+    assert x.tolist() == [1, 1, 7, 1] and x.data_ptr() == address
+    assert torch.empty(0).untyped_storage().data_ptr() == torch.ones(2, device="meta").untyped_storage().data_ptr() == 0
 
 
 def test_a_slice_is_the_same_memory():
