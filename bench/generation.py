@@ -85,7 +85,8 @@ def install_size(names):
 def measured(python, task, argument="", cache=None):
     """What a fresh process of `python` says, with a cache of its own if `cache` names a folder."""
     extra = {"FLAMBEAU_CACHE_DIR": cache} if cache else {}
-    done = subprocess.run([python, os.path.abspath(__file__), "--child", task, argument], capture_output=True, text=True,
+    command = [python, os.path.abspath(__file__), "--child", task, argument]
+    done = subprocess.run(command, capture_output=True, text=True,
                           env={**os.environ, **extra, "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore"})
     if done.returncode:
         sys.exit(done.stderr)

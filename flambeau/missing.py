@@ -4,7 +4,7 @@ A program often imports more than it uses. So every module of PyTorch's can be i
 and what one that is missing (`torch.export`) is asked for is a `Missing`: something that can stand in an annotation,
 in an `isinstance` and among the bases of a class, and that raises NotImplementedError, with the line of the program
 and what to do instead, as soon as it, or a class made of it, is called, or it is asked for an attribute. A name that
-is missing from a module that is there (`torch.sparse_coo_tensor`) is an AttributeError, so that `hasattr` says the truth.
+is missing from a module that is there (`torch.lobpcg`) is an AttributeError, so that `hasattr` says the truth.
 """
 import functools
 from importlib import import_module

@@ -265,7 +265,8 @@ class Op(metaclass=Kind):
         op.operand_at = tuple(name in op.operands for name in op.arg_names)
         # where only a number will do; a zero-dimensional tensor then stands for the number in it
         op.scalar_only_at = tuple(i for i, name in enumerate(op.arg_names)
-                                  if (name in op.scalars or name in op.must_fit) and name not in op.operands)
+                                  if (name in op.scalars or name in op.must_fit) and name not in op.operands
+                                  and not hasattr(op, f"d_{name}"))          # the weight of lerp may be a tensor
         op.flag_at = tuple(i for i, d in enumerate(defaults) if d.__class__ is bool)
         op.count_at = tuple(i for i, name in enumerate(op.arg_names) if name in COUNTS and name not in op.scalars)
         op.number_at = tuple(i for i, name in enumerate(op.arg_names) if name in COUNTS or name in DIMS)

@@ -389,3 +389,16 @@ def number_for(value, dtype):
     value = int(value)
     info = np.iinfo(dtype.np)
     return value if value >= info.min else value + info.max + 1
+
+
+class to_dense(Composite):
+    """This tensor, which is dense already, or in `dtype`. `masked_grad` is about sparse ones, which are not here.
+
+    >>> torch.ones(2).to_dense(torch.float64).dtype
+    torch.float64
+    """
+
+    names = "Tensor.to_dense"
+    forms = "method"
+
+    def of(input, dtype=None, *, masked_grad=None): return input if dtype is None else input.to(dtype)

@@ -10,7 +10,7 @@ from ..base.errors import need
 from ..base.op import Composite, Op, View, door
 from ..base.spec import Spec, spec
 from .arith import conj
-from .shape import _expand, _reshape, _view
+from .shape import _expand, _reshape, _view, cat, stack
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
@@ -614,3 +614,55 @@ class _linear(Composite):
             rows = _reshape(input, (shapes.numel(lead), k))
             return _view(_affine(bias, rows, weight.t()), (*lead, weight.shape[0]))
         return matmul(input, weight.t()) + bias
+
+
+# --- by groups --------------------------------------------------------------------------------------------------------
+
+
+class _grouped_mm(Composite):
+    """Products of matrices by groups, of which `offs` (int32) says where each ends: the experts of a mixture.
+
+    A `mat_a` of two dimensions has its rows in groups, a `mat_b` of two its columns, and where both have two, what they
+    are summed over is in groups. One of three dimensions has a matrix for each group. What is behind the last group
+    counts for nothing. `bias` is not taken; `out_dtype` has to be that of `mat_a`.
+
+    >>> a, b = torch.ones(3, 2), torch.stack([torch.eye(2), 2 * torch.eye(2)])
+    >>> torch.nn.functional.grouped_mm(a, b, offs=torch.tensor([1, 3], dtype=torch.int32))
+    tensor([[1., 1.],
+            [2., 2.],
+            [2., 2.]])
+    """
+
+    names = "nn.functional.grouped_mm _grouped_mm"
+    forms = "function"
+
+    def of(mat_a, mat_b, offs=None, bias=None, out_dtype=None):
+        for name, mat in (("mat_a", mat_a), ("mat_b", mat_b)):
+            need(mat.dtype.is_floating_point and mat.dtype.itemsize in (2, 4),
+                 f"Expected {name} to be Float32, BFloat16 or Float16 matrix, got {mat.dtype.cname}")
+            need(mat.dim() in (2, 3), f"{name} has to be 2 or 3d, got {mat.dim()} dimensions")
+        flat_a, flat_b = mat_a.dim() == 2, mat_b.dim() == 2
+        need((flat_a or flat_b) == (offs is not None), "Have to provide offsets if there is a 2d matrix, or no offset "
+                                                       "if both matrices are 3d")
+        need(bias is None, "Bias not supported yet")
+        need(out_dtype is None or out_dtype is mat_a.dtype, "Grouped gemm output dtype must match `mat_a` dtype")
+        need(mat_a.shape[-1] == mat_b.shape[-2], f"contraction dimension of mat_a and mat_b must match, got "
+                                                 f"{mat_a.shape[-1]} and {mat_b.shape[-2]}")
+        if offs is None:
+            return bmm(mat_a, mat_b)
+        need(offs.dim() == 1 and offs.dtype is dtypes.int32, "Offsets have to be int32" if offs.dim() == 1 else
+             f"offs has to be 1d, got {offs.dim()} dimensions")
+        ends = offs.tolist()
+        groups = len(ends)
+        need((flat_a or mat_a.shape[0] == groups) and (flat_b or mat_b.shape[0] == groups),
+             "matrix batch sizes have to match" if flat_a != flat_b else "offs has to have one end for each group")
+        ranges = list(zip([0, *ends[:-1]], ends, strict=True))
+        if flat_a and flat_b:
+            return stack([mm(mat_a[:, start:end], mat_b[start:end]) for start, end in ranges])
+        if flat_a:
+            parts = [mm(mat_a[start:end], mat_b[i]) for i, (start, end) in enumerate(ranges)]
+            rest = mat_a.shape[0] - ends[-1]
+            return cat([*parts, mat_a.new_zeros((rest, mat_b.shape[-1]))] if rest else parts)
+        parts = [mm(mat_a[i], mat_b[:, start:end]) for i, (start, end) in enumerate(ranges)]
+        rest = mat_b.shape[1] - ends[-1]
+        return cat([*parts, mat_a.new_zeros((mat_a.shape[1], rest))] if rest else parts, 1)

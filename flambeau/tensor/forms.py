@@ -28,7 +28,7 @@ MODULES = ("create", "convert", "arith", "math", "compare", "reduce", "order", "
            "mask", "scatter", "search", "embedding", "matmul", "einsum", "solve", "factor", "linalg",
            "distance", "conv", "pool", "maxpool", "fractional", "pad", "resample", "activation", "attention", "norm",
            "recurrence", "recurrent", "packing", "weights", "loss", "linear_loss", "special", "sampling",
-           "fft", "window")
+           "fft", "window", "copies")
 
 namespace: dict = {"": {}, "nn.functional": {}, "linalg": {}, "special": {}}
 declared: dict = {}           # class name → operation

@@ -60,13 +60,14 @@ PyTree: TypeAlias = Any
 Context: TypeAlias = Any
 DumpableContext: TypeAlias = Any
 KeyEntry: TypeAlias = Any
-PyTreeSpec = TreeSpec
-FlattenFn = FlattenFunc = Callable[[PyTree], tuple[list, Context]]
-UnflattenFn = UnflattenFunc = Callable[[Iterable, Context], PyTree]
-FlattenWithKeysFn = FlattenWithKeysFunc = Callable[[PyTree], tuple[list[tuple[KeyEntry, Any]], Any]]
-ToDumpableContextFn = Callable[[Context], DumpableContext]
-FromDumpableContextFn = Callable[[DumpableContext], Context]
-KeyPath = tuple[KeyEntry, ...]
+KeyPath: TypeAlias = tuple[KeyEntry, ...]
+PyTreeSpec: TypeAlias = TreeSpec
+FlattenFn: TypeAlias = Callable[[PyTree], tuple[list, Context]]
+UnflattenFn: TypeAlias = Callable[[Iterable, Context], PyTree]
+FlattenWithKeysFn: TypeAlias = Callable[[PyTree], tuple[list[tuple[KeyEntry, Any]], Any]]
+ToDumpableContextFn: TypeAlias = Callable[[Context], DumpableContext]
+FromDumpableContextFn: TypeAlias = Callable[[DumpableContext], Context]
+FlattenFunc, UnflattenFunc, FlattenWithKeysFunc = FlattenFn, UnflattenFn, FlattenWithKeysFn
 
 # How the known containers are taken apart, by PyTorch's private names: diffusers, transformers and tensordict derive
 # their own from them.

@@ -79,7 +79,8 @@ def test_the_real_one_is_left_alone(environment, tmp_path):
 def test_an_environment_without_pip(environment):
     done = run(environment, "-c", "import importlib.machinery as m, sys\n"
                                   "find = m.PathFinder.find_spec\n"
-                                  "m.PathFinder.find_spec = lambda name, *rest: None if name == 'pip' else find(name, *rest)\n"
+                                  "def found(name, *rest): return None if name == 'pip' else find(name, *rest)\n"
+                                  "m.PathFinder.find_spec = found\n"
                                   "from flambeau.cli.provide import provide\n"
                                   "sys.exit(provide([]))")
     assert done.returncode == 1 and "has no pip" in done.stderr and "--wheel folder" in done.stderr

@@ -53,3 +53,27 @@ row("cdist of many", lambda a, b: torch.cdist(a, b), lambda a, b: np.sqrt(((a[:,
 row("pairwise_distance", lambda a, b: F.pairwise_distance(a, b), lambda a, b: np.sqrt(((a - b + 1e-6) ** 2).sum(-1)), A, A[::-1] * 2)
 row("cosine_similarity", lambda a, b: F.cosine_similarity(a, b),
     lambda a, b: (a * b).sum(1) / np.sqrt((a * a).sum(1) * (b * b).sum(1)), A, A[::-1] * 2)
+
+
+OFFS = np.array([2, 3, 6], np.int32)
+TOKENS, EXPERTS = numbers((7, 4), seed=21), numbers((3, 4, 5), seed=22)
+
+
+def grouped(a, b, offs):
+    """By groups of rows; those behind the last are zero."""
+    parts = [a[start:end] @ b[i] for i, (start, end) in enumerate(zip([0, *offs[:-1]], offs))]
+    return np.concatenate([*parts, np.zeros((len(a) - offs[-1], b.shape[-1]))])
+
+
+def single(ours):
+    """Half as precise as the numbers are: there is no double form."""
+    return lambda *given: ours(*[t.float() if t.is_floating_point() else t for t in given])
+
+
+row("grouped_mm", single(lambda a, b, o: torch.nn.functional.grouped_mm(a, b, offs=o)), grouped, TOKENS, EXPERTS, OFFS,
+    grad=False, meta=False, tol=1e-4)
+row("grouped_mm summed over groups", single(lambda a, b, o: torch._grouped_mm(a.T, b, o)),
+    lambda a, b, o: np.stack([a[s:e].T @ b[s:e] for s, e in zip([0, *o[:-1]], o)]), TOKENS, numbers((7, 3), seed=23), OFFS,
+    grad=False, meta=False, tol=1e-4)
+row("grouped_mm batches", single(lambda a, b: torch.nn.functional.grouped_mm(a, b)), np.matmul, numbers((3, 2, 4), seed=24),
+    EXPERTS, grad=False, tol=1e-4)

@@ -65,3 +65,4 @@ row("real", lambda x: (torch.complex(x, x * 2) ** 2).real, lambda x: -3 * x * x,
 row("imag", lambda x: (torch.complex(x, x * 2) ** 2).imag, lambda x: 4 * x * x, X)
 row("to", lambda x, y: x.t().to(y.dtype, copy=True) * 2, lambda x, y: 2 * x.T, X, Y, grad="first")
 row("type_as", lambda x, y: x.type_as(y), lambda x, y: x, X, Y, grad="first")
+row("to_dense", lambda x: x.to_dense(), lambda x: x, X)

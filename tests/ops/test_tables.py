@@ -11,7 +11,7 @@ from flambeau.tensor.forms import declared
 from .rows import ROWS, results
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*deprecated:UserWarning")
-TABLES = "arith reduce order shape arrange index matrix linalg nn recurrent loss fourier".split()
+TABLES = "arith reduce order shape arrange index matrix linalg nn recurrent loss fourier copies".split()
 for _name in TABLES:
     importlib.import_module(f"{__package__}.{_name}")
 rows = lambda which=lambda row: True: pytest.mark.parametrize("row", [r for r in ROWS if which(r)], ids=lambda r: r.name)

@@ -68,7 +68,7 @@ def fill(model, seed=0, scale=None):
         for name, p in model.named_parameters():
             drawn = rng.standard_normal(tuple(p.shape))
             if p.ndim > 1:
-                drawn *= (p[0].numel() or 1) ** -0.5
+                drawn *= max(np.prod(p.shape[1:]), 1) ** -0.5
             else:
                 drawn = 0.1 * drawn + (0.0 if name.endswith("bias") else 1.0)
             p.copy_(torch.from_numpy((drawn * (scale or 1.0)).astype(np.float32)))

@@ -36,7 +36,7 @@ def variational():
         guide = kind(_regression)
         svi = SVI(_regression, guide, pyro.optim.Adam({"lr": 0.05}), Trace_ELBO(num_particles=2))
         losses = [svi.step(x, y) for _ in range(30)]
-        out[kind.__name__] = {"losses": losses[::5], "median": {name: held for name, held in guide.median(x).items()},
+        out[kind.__name__] = {"losses": losses[::5], "median": dict(guide.median(x)),
                               "names": sorted(pyro.get_param_store().keys())}
     return out
 
@@ -97,7 +97,7 @@ def chains():
     kernel = NUTS(_regression, step_size=0.05, adapt_step_size=False, adapt_mass_matrix=False, max_tree_depth=3)
     chain = MCMC(kernel, num_samples=6, warmup_steps=4, disable_progbar=True)
     chain.run(x, y)
-    return {name: held for name, held in chain.get_samples().items()}
+    return dict(chain.get_samples())
 
 
 @tolerance(1e-4, NORMALS)

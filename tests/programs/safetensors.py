@@ -11,8 +11,8 @@ from tests.programs import array, fill
 
 PACKAGES = ["safetensors"]
 QUICK = True
-LACKS = ["a damaged file raises Flambeau's FileError, which is a RuntimeError and says what is wrong with the file, and "
-         "not safetensors' SafetensorError"]
+LACKS = ["a damaged file raises Flambeau's FileError, which is a RuntimeError and says what is wrong with the file, "
+         "and not safetensors' SafetensorError"]
 
 DTYPES = "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool uint16 uint32 uint64 float8_e4m3fn " \
          "float8_e5m2 complex64".split()

@@ -20,14 +20,14 @@ def _actions(model, count=20):
 
 
 def _weights(model):
-    return {name: held for name, held in list(model.policy.state_dict().items())[:4]}
+    return dict(list(model.policy.state_dict().items())[:4])
 
 
 @tolerance(2e-3, NORMALS + ", and a step of Adam divides by small numbers")
 def ppo():
     """PPO on the pole and the cart: some rounds of playing and learning, then saved and loaded."""
-    model = PPO("MlpPolicy", make_vec_env("CartPole-v1", n_envs=2, seed=3), n_steps=32, batch_size=32, n_epochs=2, seed=3,
-                device="cpu")
+    model = PPO("MlpPolicy", make_vec_env("CartPole-v1", n_envs=2, seed=3), n_steps=32, batch_size=32, n_epochs=2,
+                seed=3, device="cpu")
     fill(model.policy)
     model.learn(128)
     model.save("ppo")

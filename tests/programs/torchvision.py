@@ -13,7 +13,6 @@ from torchvision.transforms import v2
 from tests.programs import array, fill, gradients, tolerance
 
 PACKAGES = ["torchvision", "pillow"]
-QUICK = True
 
 
 def _picture(height=37, width=50, seed=0):

@@ -20,8 +20,9 @@ SMALL = dict(image_size=16, patch_size=4, num_classes=5, dim=24, depth=2, heads=
 @tolerance(1e-4, "batch norms of few pictures divide by small spreads")
 def models():
     """Each model of two pictures: what it says, its loss, the size of its gradients."""
-    nets = {"vit": ViT(**SMALL), "mean": ViT(**SMALL, pool="mean"), "simple": SimpleViT(**SMALL), "deep": DeepViT(**SMALL),
-            "cait": CaiT(**SMALL, cls_depth=1), "pit": PiT(**SMALL | {"depth": (1, 1), "image_size": 32}, dim_head=8),
+    nets = {"vit": ViT(**SMALL), "mean": ViT(**SMALL, pool="mean"), "simple": SimpleViT(**SMALL),
+            "deep": DeepViT(**SMALL), "cait": CaiT(**SMALL, cls_depth=1),
+            "pit": PiT(**SMALL | {"depth": (1, 1), "image_size": 32}, dim_head=8),
             "t2t": T2TViT(dim=24, image_size=32, depth=1, heads=3, mlp_dim=32, num_classes=5,
                           t2t_layers=((7, 4), (3, 2))),
             "cct": CCT(img_size=16, embedding_dim=24, n_conv_layers=1, kernel_size=3, stride=1, padding=1,

@@ -1,12 +1,20 @@
 """x-transformers: decoders, encoders and both together, with its many kinds of attention and position; generation."""
 import torch
-from x_transformers import AutoregressiveWrapper, Decoder, Encoder, TransformerWrapper, ViTransformerWrapper, XTransformer
+from x_transformers import (
+    AutoregressiveWrapper,
+    Decoder,
+    Encoder,
+    TransformerWrapper,
+    ViTransformerWrapper,
+    XTransformer,
+)
 
 from tests.programs import array, fill, gradients, tokens, tolerance
 
 PACKAGES = ["x-transformers"]
 
-KINDS = {"plain": {}, "rotary": {"rotary_pos_emb": True}, "alibi": {"alibi_pos_bias": True}, "relative": {"rel_pos_bias": True},
+KINDS = {"plain": {}, "rotary": {"rotary_pos_emb": True}, "alibi": {"alibi_pos_bias": True},
+         "relative": {"rel_pos_bias": True},
          "rms": {"use_rmsnorm": True, "ff_glu": True, "ff_swish": True}, "one head": {"attn_one_kv_head": True},
          "groups": {"attn_kv_heads": 2}, "memory": {"attn_num_mem_kv": 3}, "sparse": {"attn_sparse_topk": 4},
          "normed": {"attn_qk_norm": True}, "sandwich": {"sandwich_norm": True},
@@ -40,8 +48,8 @@ def generated():
 
 def both():
     """From one sequence to another, and an encoder of pictures; masks."""
-    model = fill(XTransformer(dim=32, enc_num_tokens=40, enc_depth=1, enc_heads=4, enc_max_seq_len=16, dec_num_tokens=40,
-                              dec_depth=1, dec_heads=4, dec_max_seq_len=16))
+    model = fill(XTransformer(dim=32, enc_num_tokens=40, enc_depth=1, enc_heads=4, enc_max_seq_len=16,
+                              dec_num_tokens=40, dec_depth=1, dec_heads=4, dec_max_seq_len=16))
     loss = model(tokens(2, 8, below=40), tokens(2, 6, below=40, seed=1), mask=torch.arange(8).expand(2, 8) < 6)
     loss.backward()
     pictures = fill(ViTransformerWrapper(image_size=16, patch_size=4, num_classes=5,

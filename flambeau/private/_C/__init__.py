@@ -8,7 +8,7 @@ from enum import Enum
 from ...amp.autocast_mode import autocast
 from ...base.dtypes import dtype
 from ...base.layout import layout, memory_format
-from ...base.spec import Size, device
+from ...base.spec import CPU, Size, device
 from ...jit import ScriptFunction, ScriptModule
 from ...missing import missing, refusal
 from ...streams import Event, Stream
@@ -48,8 +48,10 @@ def _get_privateuse1_backend_name():
 
 
 def _get_accelerator(check=False):
-    """transformers, diffusers: the device besides the CPU; refused as in PyTorch, since there is none."""
-    raise RuntimeError("Cannot access accelerator device when none is available.")
+    """transformers, diffusers: the device besides the CPU, or the CPU; with `check`, there has to be one."""
+    if check:
+        raise RuntimeError("Cannot access accelerator device when none is available.")
+    return CPU
 
 
 def _are_functorch_transforms_active():

@@ -55,10 +55,10 @@ import torch.nn.attention.flex_attention
 
 assert importlib.util.find_spec("torch") is not None and importlib.util.find_spec("torch.nothing_like_it") is None
 assert not isinstance(3, torch.utils.tensorboard.SummaryWriter) and not isinstance(3, torch.export.Dim)
-for name in ("sparse_coo_tensor", "no_such_name", "_no_such_name"):
+for name in ("lobpcg", "no_such_name", "_no_such_name"):
     assert not hasattr(torch, name), name
 assert not hasattr(torch.nn.functional, "no_such_name") and not hasattr(torch.linalg, "no_such_name")
-for module, name in ((torch, "sparse_coo_tensor"), (torch.nn.functional, "no_such_name"), (torch.linalg, "no_such_name")):
+for module, name in ((torch, "lobpcg"), (torch.nn.functional, "no_such_name"), (torch.linalg, "no_such_name")):
     try:
         getattr(module, name)
     except AttributeError as error:
