@@ -1,6 +1,6 @@
 """transformers on Flambeau and on PyTorch: size of the install, time to import, to the first token, tokens a second.
 
-    python bench/generation.py PYTHON_WITH_FLAMBEAU PYTHON_WITH_PYTORCH [--rounds 5]
+    python bench/generation.py PYTHON_WITH_FLAMBEAU PYTHON_WITH_PYTORCH [--rounds 5] [--models small GPT-2]
 
 Each is the interpreter of an environment with transformers: .venv-programs/bin/python of `make programs`, and that of
 one where `pip install torch==2.13.0 transformers` was run. Every figure comes from fresh processes, which take turns,
@@ -104,6 +104,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("pythons", nargs="*")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--child", nargs=2, metavar=("TASK", "ARGUMENT"))
     asked = parser.parse_args()
     if asked.child:
@@ -129,7 +130,7 @@ def main():
     given = rounds("import")
     for key, name in (("torch", "import torch"), ("transformers", "import torch, transformers and its GPT-2")):
         row(name, *([one[key] for one in side] for side in given), "s")
-    for model in MODELS:
+    for model in asked.models:
         with tempfile.TemporaryDirectory() as fresh:
             cold = [measured(ours, "generate", model, fresh), measured(theirs, "generate", model)]
             if cold[0]["tokens"] != cold[1]["tokens"]:

@@ -21,6 +21,8 @@ from tests.programs import array, fill, gradients, tokens, tolerance
 
 PACKAGES = ["transformers"]
 QUICK = True
+LACKS = ["models that need compiled extensions (bitsandbytes and its 4 and 8 bits, flash-attn, causal-conv1d), which "
+         "are built against PyTorch's own library", "export of models by torch.export and to ONNX"]
 
 WORDS = 96
 
