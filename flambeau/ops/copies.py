@@ -4,9 +4,7 @@ from .math import view_as_complex, view_as_real
 
 
 def copied(view):
-    """A view, or several, in memory of their own."""
-    if isinstance(view, (tuple, list)):
-        return tuple([copied(part) for part in view])
+    """A view in memory of its own."""
     return view.clone().contiguous()
 
 
@@ -24,9 +22,9 @@ class alias_copy(Copy):
 
 
 class detach_copy(Copy):
-    """A copy of `input` without its history."""
+    """A copy of `input`. It has the history of a copy: only the view is without one."""
 
-    def of(input): return copied(input.detach())
+    def of(input): return copied(input)
 
 
 class view_copy(Copy):
@@ -122,26 +120,3 @@ class view_as_complex_copy(Copy):
 
     def of(input): return copied(view_as_complex(input))
 
-
-class unbind_copy(Copy):
-    """Copies of the slices of `input` along `dim`."""
-
-    forms = "function"
-
-    def of(input, dim=0): return copied(input.unbind(dim))
-
-
-class split_copy(Copy):
-    """Copies of the parts of `input`, `split_size` long, along `dim`."""
-
-    forms = "function"
-
-    def of(input, split_size, dim=0): return copied(input.split(split_size, dim))
-
-
-class split_with_sizes_copy(Copy):
-    """Copies of the parts of `input`, of sizes `split_sizes`, along `dim`."""
-
-    forms = "function"
-
-    def of(input, split_sizes, dim=0): return copied(input.split(list(split_sizes), dim))

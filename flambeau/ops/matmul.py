@@ -635,6 +635,7 @@ class _grouped_mm(Composite):
 
     names = "nn.functional.grouped_mm _grouped_mm"
     forms = "function"
+    renamed = {"input": "mat_a", "self": "mat_a", "mat2": "mat_b"}
 
     def of(mat_a, mat_b, offs=None, bias=None, out_dtype=None):
         for name, mat in (("mat_a", mat_a), ("mat_b", mat_b)):

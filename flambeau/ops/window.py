@@ -35,8 +35,7 @@ class hann_window(Composite):
     tensor([0.0000, 0.5000, 1.0000, 0.5000])
     """
 
-    forms = "function out"
-    creates = True
+    forms = "function"
 
     def of(window_length, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=False,
            requires_grad=False):
@@ -51,8 +50,7 @@ class hamming_window(Composite):
     tensor([0.0800, 0.5400, 1.0000, 0.5400])
     """
 
-    forms = "function out"
-    creates = True
+    forms = "function"
 
     def of(window_length, periodic=True, alpha=0.54, beta=0.46, *, dtype=None, layout=None, device=None,
            pin_memory=False, requires_grad=False):
@@ -67,8 +65,7 @@ class blackman_window(Composite):
     tensor([2.9802e-08, 3.4000e-01, 1.0000e+00, 3.4000e-01])
     """
 
-    forms = "function out"
-    creates = True
+    forms = "function"
 
     def of(window_length, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=False,
            requires_grad=False):
@@ -86,8 +83,7 @@ class bartlett_window(Composite):
     tensor([0.0000, 0.5000, 1.0000, 0.5000])
     """
 
-    forms = "function out"
-    creates = True
+    forms = "function"
 
     def of(window_length, periodic=True, *, dtype=None, layout=None, device=None, pin_memory=False,
            requires_grad=False):
@@ -105,8 +101,7 @@ class kaiser_window(Composite):
     tensor([0.4387, 0.8348, 1.0000, 0.8348])
     """
 
-    forms = "function out"
-    creates = True
+    forms = "function"
 
     def of(window_length, periodic=True, beta=12.0, *, dtype=None, layout=None, device=None, pin_memory=False,
            requires_grad=False):

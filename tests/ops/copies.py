@@ -8,7 +8,7 @@ from .rows import numbers, row
 X, Y = numbers((3, 4)), numbers((2, 1, 3), seed=1)
 
 row("alias_copy", torch.alias_copy, np.copy, X)
-row("detach_copy", torch.detach_copy, np.copy, X, grad=False)
+row("detach_copy", torch.detach_copy, np.copy, X)
 row("view_copy", lambda x: torch.view_copy(x, (2, 6)), lambda x: x.reshape(2, 6), X, meta=False)
 row("expand_copy", lambda x: torch.expand_copy(x, (2, 4, 3)), lambda x: np.broadcast_to(x, (2, 4, 3)), Y)
 row("permute_copy", lambda x: torch.permute_copy(x, (2, 0, 1)), lambda x: x.transpose(2, 0, 1), Y)
@@ -29,6 +29,3 @@ row("view_as_real_copy", lambda x: torch.view_as_real_copy(torch.complex(x, 2 * 
     lambda x: np.stack([x, 2 * x], -1), X)
 row("view_as_complex_copy", lambda x: torch.view_as_complex_copy(x.contiguous().reshape(3, 2, 2)),
     lambda x: x.reshape(3, 2, 2)[..., 0] + 1j * x.reshape(3, 2, 2)[..., 1], X, meta=False)
-row("unbind_copy", torch.unbind_copy, lambda x: tuple(x), X)
-row("split_copy", lambda x: torch.split_copy(x, 3, 1), lambda x: (x[:, :3], x[:, 3:]), X)
-row("split_with_sizes_copy", lambda x: torch.split_with_sizes_copy(x, (1, 3), 1), lambda x: (x[:, :1], x[:, 1:]), X)

@@ -53,5 +53,6 @@ def test_arguments_have_the_names_that_pytorch_takes(name):
 NOT_HERE = {
     "rrelu": {"generator"},                           # that of the function for `inplace` stands in its place
     "group_norm": {"cudnn_enabled"},
+    "_grouped_mm": {"input", "mat2"},                 # called as those of nn.functional.grouped_mm
     "orgqr": {"input2"},                              # called `tau`, as that of linalg.householder_product
 }

@@ -105,6 +105,26 @@ def test_whoever_asks_for_a_plan_waits(held):
             assert by_a_plan()
 
 
+def test_what_is_on_the_disk_is_not_compiled_in_the_background(tmp_path, monkeypatch, held):
+    x = torch.randn(44, 32)
+    torch.cpu.synchronize()
+
+    def begin():
+        plan.forget()
+        monkeypatch.setattr(cpu, "_addresses", {})            # as in another process
+        monkeypatch.setattr(cpu, "_libraries", {})
+
+    with torch.config.using(object_dir=str(tmp_path)):
+        begin()
+        with torch.config.using(executor="native"):
+            first = expression(x, 9).tolist()
+        begin()
+        assert expression(x, 9).tolist() == first             # one instruction after the other
+        before = cpu.compiled
+        assert expression(x, 9).tolist() == first
+        assert by_a_plan() and cpu.compiled == before
+
+
 def test_a_compiled_function_waits():
     x = torch.randn(45, 34)
     torch.cpu.synchronize()

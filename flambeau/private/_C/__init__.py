@@ -13,7 +13,7 @@ from ...jit import ScriptFunction, ScriptModule
 from ...missing import missing, refusal
 from ...streams import Event, Stream
 from ...tensor.random import Generator
-from ...tensor.subclass import DisableTorchFunctionSubclass
+from ...tensor.subclass import DisableTorchFunction, DisableTorchFunctionSubclass
 from ...tensor.tensor import Tensor, TensorType
 from . import _functorch, _nn
 from ._jit import (
@@ -28,7 +28,6 @@ from ._jit import (
     _jit_set_texpr_fuser_enabled,
 )
 
-DisableTorchFunction = DisableTorchFunctionSubclass
 _TensorMeta = TensorType                              # lightning (annotation)
 TensorBase = _TensorBase = Tensor
 Graph, Value = missing("torch._C.Graph"), missing("torch._C.Value")       # transformers (annotations)
