@@ -119,8 +119,11 @@ def decode_png(data, mode, apply_exif_orientation=False):
     image = upright(image, apply_exif_orientation)
     if image.mode == "1":
         image = image.convert("L")
-    if image.mode == "P" or "transparency" in image.info:
-        image = image.convert("RGBA" if "transparency" in image.info else "RGB")
+    transparent = image.info.pop("transparency", None)    # a colour that stands for none counts in palettes only
+    if image.mode == "P" and mode != UNCHANGED:           # unchanged, a palette's numbers are the picture
+        if transparent is not None:
+            image.info["transparency"] = transparent
+        image = image.convert("RGB" if transparent is None else "RGBA")
     if mode in (GRAY, GRAY_ALPHA) and image.mode in ("RGB", "RGBA"):
         held = pixels(image)
         alpha = held[3:] if len(held) == 4 else np.full((1, *held.shape[1:]), 255, np.uint8)

@@ -119,7 +119,6 @@ def files():
         decode_image,
         decode_jpeg,
         decode_png,
-        decode_webp,
         encode_jpeg,
         encode_png,
         read_file,
@@ -132,17 +131,16 @@ def files():
     write_png(x, "x.png")
     write_jpeg(x, "x.jpg", quality=90)
     write_file("copy.png", encode_png(x, compression_level=9))
-    held = {"gif": io.BytesIO(), "webp": io.BytesIO(), "palette": io.BytesIO(), "alpha": io.BytesIO()}
+    held = {"gif": io.BytesIO(), "palette": io.BytesIO(), "alpha": io.BytesIO()}
     _pil().quantize(16).save(held["gif"], "gif", save_all=True, append_images=[_pil(seed=1).quantize(16)])
-    _pil().save(held["webp"], "webp", lossless=True)
     _pil().quantize(16).save(held["palette"], "png")
     Image.fromarray(np.dstack([_picture(), _picture()[:, :, :1]])).save(held["alpha"], "png")
     data = {name: torch.frombuffer(bytearray(f.getvalue()), dtype=torch.uint8) for name, f in held.items()}
     return {"png": _all(read_image("x.png")), "same": torch.equal(read_image("copy.png"), x),
             "gray": _all(read_image("x.png", ImageReadMode.GRAY)), "jpeg": _all(decode_jpeg(read_file("x.jpg"))),
             "gray jpeg": _all(decode_image(read_file("x.jpg"), "GRAY")), "again": _all(decode_jpeg(encode_jpeg(x, 40))),
-            "gif": _all(decode_gif(data["gif"])), "webp": _all(decode_webp(data["webp"])),
-            "palette": _all(decode_png(data["palette"])), "alpha": _all(decode_png(data["alpha"])),
+            "gif": _all(decode_gif(data["gif"])),
+            "palette": _all(decode_png(data["palette"], "RGB")), "alpha": _all(decode_png(data["alpha"])),
             "no alpha": _all(decode_image(data["alpha"], ImageReadMode.RGB)),
             "with alpha": _all(decode_image(data["alpha"], ImageReadMode.GRAY_ALPHA))}
 

@@ -58,9 +58,13 @@ class TestWithPillow:
         want = (0.2989 * picture[0].double() + 0.587 * picture[1].double() + 0.1141 * picture[2].double())
         assert (gray[0].double() - want).abs().max() <= 1
 
-    def test_palettes_and_single_bits_become_colours(self):
+    def test_palettes_and_single_bits(self):
         image = self.Image.fromarray(np.arange(48, dtype=np.uint8).reshape(4, 4, 3)).quantize(4)
-        assert images.decode_png(self.saved(image, "png"), images.UNCHANGED).shape == (3, 4, 4)
+        data = self.saved(image, "png")
+        assert torch.equal(images.decode_png(data, images.RGB), torch.tensor(np.array(image.convert("RGB"))).permute(2,
+                                                                                                                     0,
+                                                                                                                     1))
+        assert images.decode_png(data, images.UNCHANGED).tolist() == [np.array(image).tolist()]
         bits = self.Image.fromarray(np.eye(4, dtype=bool))
         assert images.decode_png(self.saved(bits, "png"), images.UNCHANGED).unique().tolist() == [0, 255]
 
