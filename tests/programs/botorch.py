@@ -1,4 +1,4 @@
-"""botorch: models fitted, acquisition functions and their gradients, candidates found, whole loops."""
+"""botorch: models fitted, acquisition functions and their gradients, candidates found."""
 import torch
 from botorch.acquisition import LogExpectedImprovement, UpperConfidenceBound, qExpectedImprovement
 from botorch.fit import fit_gpytorch_mll

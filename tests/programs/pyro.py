@@ -1,4 +1,4 @@
-"""pyro: variational inference with several guides, NUTS and HMC, enumeration, predictive samples."""
+"""pyro: variational inference with several guides, NUTS, enumeration, predictive samples."""
 import pyro
 import pyro.distributions as dist
 import torch

@@ -1,4 +1,4 @@
-"""torchinfo: the tables of nets: shapes, parameters, multiplications, nested and shared modules."""
+"""torchinfo: the tables of nets: shapes, parameters, multiplications, what is frozen."""
 import torch
 from torchinfo import summary
 
@@ -24,7 +24,7 @@ def tables():
 
 
 def counts():
-    """The numbers behind the table; frozen and shared parameters."""
+    """The numbers behind the table; frozen parameters."""
     net = _conv()
     net[0].requires_grad_(False)
     found = summary(net, input_data=torch.zeros(1, 3, 16, 16), verbose=0)
