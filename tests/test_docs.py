@@ -99,7 +99,8 @@ def test_the_page_on_contributing_names_the_commands_as_they_are():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `make (\w+)` \|", text, re.MULTILINE)
     targets = re.findall(r"^(\w+):.*##", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-    checked = re.findall(r"^make (\w+)$", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE)
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    checked = re.findall(r"^(?:\w+=\w+ )?make (\w+)(?: +#.*)?$", script, re.MULTILINE)
     assert sorted(rows) == sorted(targets) and rows[:len(checked)] == checked
     assert f"it is the first\n{['one', 'two', 'three', 'four', 'five', 'six', 'seven'][len(checked) - 1]}," in text
 

@@ -298,17 +298,19 @@ class Trace:
                 for slot in range(first, first + len(entry.outs)) if entry.many else (first,):
                     if last[slot] == index:
                         values[slot] = None
+            values = None                             # an error keeps its frames, and this one what stands in it
+            if not left:
+                self.clear()
+            elif self.aside or any(isinstance(failure.error, MemoryError) for failure in self.failures.values()):
+                self._keep(left)                      # what is too large may be fused into less, and never be made
+            else:
+                self._set_aside(left)
+                left = []                             # they are there now
+                self.clear()
         except BaseException:                         # an interrupt
-            self._keep(left + self.code[done:])
+            rest = left + self.code[done:]
+            self._keep(rest) if rest else self.clear()
             raise
-        values = None                                 # an error keeps its frames, and this one what stands in it
-        if not left:
-            self.clear()
-        elif self.aside or any(isinstance(failure.error, MemoryError) for failure in self.failures.values()):
-            self._keep(left)                          # what is too large may be fused into less, and never be made
-        else:
-            self._set_aside(left)
-            self.clear()
 
     def _failed(self, slots):
         """Why one of the `slots` could not be computed in this run; None if they all were."""
