@@ -196,6 +196,7 @@ class Op(metaclass=Kind):
     strict_out = False        # whether `out=` must have the dtype of the result; "several": if there are several;
                               # "tensors": if all arguments are tensors; "truth": it may be bytes for bools too;
                               # or a function of the arguments that says
+    real_out = False          # whether a complex `out=` is refused
     out_apart = False         # whether `out=` must not overlap an argument in memory
     out_error = RuntimeError  # how an `out=` is refused whose dtype cannot hold the result
     operands = ()

@@ -241,6 +241,7 @@ class _fft_irfft(Composite):
     """The inverse of `rfft`: `n` real numbers, by default twice what `input` has less two."""
 
     names = "fft.irfft"
+    real_out = True
     forms = "function out"
 
     def of(input, n=None, dim=-1, norm=None):
@@ -251,6 +252,7 @@ class _fft_hfft(Composite):
     """The transform of what is Hermitian in time, by its first half: a real spectrum of `n` points."""
 
     names = "fft.hfft"
+    real_out = True
     forms = "function out"
 
     def of(input, n=None, dim=-1, norm=None):
@@ -303,6 +305,7 @@ class _fft_irfftn(Composite):
     """The inverse of `rfftn`: a real tensor."""
 
     names = "fft.irfftn"
+    real_out = True
     forms = "function out"
 
     def of(input, s=None, dim=None, norm=None):
@@ -313,6 +316,7 @@ class _fft_hfftn(Composite):
     """The transform of what is Hermitian in time, by its first half along the last of `dim`."""
 
     names = "fft.hfftn"
+    real_out = True
     forms = "function out"
 
     def of(input, s=None, dim=None, norm=None):
@@ -363,6 +367,7 @@ class _fft_irfft2(Composite):
     """`irfftn` along two dimensions, the last two by default."""
 
     names = "fft.irfft2"
+    real_out = True
     forms = "function out"
 
     def of(input, s=None, dim=(-2, -1), norm=None):
@@ -373,6 +378,7 @@ class _fft_hfft2(Composite):
     """`hfftn` along two dimensions, the last two by default."""
 
     names = "fft.hfft2"
+    real_out = True
     forms = "function out"
 
     def of(input, s=None, dim=(-2, -1), norm=None):

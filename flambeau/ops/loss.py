@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from ..base import dtypes, shapes
+from ..base.arguments import as_scalar
 from ..base.errors import need, warn
 from ..base.op import Composite, Op, door
 from ..base.spec import spec
@@ -148,6 +149,7 @@ class _huber(Composite):
 
     def of(input, target, reduction, delta):
         d = (input - target).abs()
+        delta = float(as_scalar(delta, d.dtype))             # of 16 bits, where the tensors are
         return reduced((0.5 * d * d).where(d <= delta, delta * (d - 0.5 * delta)), reduction)
 
     def grads(g, needs, input, target, reduction, delta):

@@ -619,7 +619,7 @@ class _linear(Composite):
 # --- by groups --------------------------------------------------------------------------------------------------------
 
 
-class _grouped_mm(Composite):
+class grouped_mm(Composite):
     """Products of matrices by groups, of which `offs` (int32) says where each ends: the experts of a mixture.
 
     A `mat_a` of two dimensions has its rows in groups, a `mat_b` of two its columns, and where both have two, what they
@@ -633,7 +633,17 @@ class _grouped_mm(Composite):
             [2., 2.]])
     """
 
-    names = "nn.functional.grouped_mm _grouped_mm"
+    names = "nn.functional.grouped_mm"
+    forms = "function"
+
+    def of(mat_a, mat_b, *, offs=None, bias=None, out_dtype=None):
+        return _grouped_mm(mat_a, mat_b, offs, bias, out_dtype)
+
+
+class _grouped_mm(Composite):
+    """`grouped_mm`, as transformers calls it: all arguments by place."""
+
+    names = "_grouped_mm"
     forms = "function"
     renamed = {"input": "mat_a", "self": "mat_a", "mat2": "mat_b"}
 

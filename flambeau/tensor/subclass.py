@@ -113,7 +113,7 @@ def ask(cls):
     if handler is Tensor.__torch_function__.__func__ or not _overrides(cls):
         return
     for name, plain in vars(Tensor).items():
-        ours = name.startswith("_") and not name.endswith("__") and name not in ("_version", "_is_view")
+        ours = name.startswith("_") and not name.endswith("__") and name not in ("_version", "_is_view", "_cdata")
         module = getattr(plain.fget if isinstance(plain, property) else plain, "__module__", None) or ""
         if ours or name in UNASKED or module == FORMS or module.partition(".")[0] != PACKAGE:
             continue

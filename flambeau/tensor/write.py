@@ -413,7 +413,12 @@ def into(op, args, kwargs, out):
             raise TypeError(f"{op.__name__}(): argument 'out' must be Tensor, not {type(out).__name__}")
         if len(results) != len(outs):
             raise TypeError(f"{op.__name__}(): out takes {len(results)} tensors, got {len(outs)}")
+        if kwargs.get("as_tuple"):
+            raise RuntimeError(f"{op.__name__} does not support the out kwarg when as_tuple is True")
         for o, r in zip(outs, results, strict=True):
+            if op.real_out and o.spec.dtype.is_complex:
+                raise RuntimeError(f"{op.__name__.removeprefix('_fft_')} expects a floating point output tensor, but "
+                                   f"got {o.spec.dtype.cname}" + said(o))
             if r.spec.dtype is not o.spec.dtype and _strict_out(op, args, outs):
                 raise RuntimeError(f"Found dtype {o.spec.dtype.cname} but expected {r.spec.dtype.cname} for "
                                    "out" + said(o))

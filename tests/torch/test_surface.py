@@ -37,7 +37,7 @@ LEFT_OUT = {
         "autograd.graph: set_override_stale_capture_stream set_warn_on_accumulate_grad_stream_mismatch",
     "accelerators of other makers": "*: ipu mtia xpu",
     "kernels for low precision or for one model":
-        "nn.functional: ScalingType SwizzleType grouped_mm scaled_grouped_mm scaled_mm",
+        "nn.functional: ScalingType SwizzleType scaled_grouped_mm scaled_mm",
     "there is one kernel for attention, and no choice":
         "nn.attention: activate_flash_attention_impl current_flash_attention_impl list_flash_attention_impls "
         "register_flash_attention_impl restore_flash_attention_impl",
