@@ -191,11 +191,11 @@ class Tensor(TensorBase, metaclass=TensorType):
 
     is_sparse = is_quantized = is_nested = is_mkldnn = is_xla = is_xpu = is_ipu = is_vulkan = False
     names = property(lambda self: (None,) * self.spec.ndim)
+
     @property
     def _cdata(self):
         """An integer that no other living tensor has; pyro asks whether a parameter was replaced."""
         return id(self)
-
 
     def get_device(self):
         """The index of the device; -1 on the CPU."""
