@@ -129,7 +129,7 @@ def interrupts(count, seed=0):
         gc.collect()
         return memory.stats()["allocated_bytes.all.current"]
 
-    # Others may want to be called at garbage collections (hypothesis does), and an interrupt in there is theirs to lose.
+    # Others may want to be called at garbage collections, as hypothesis does; an interrupt in there is theirs to lose.
     others, gc.callbacks[:] = gc.callbacks[:], []
     hook, sys.unraisablehook = sys.unraisablehook, lambda what: swallowed.append((what.exc_type, str(what.object)))
     old = signal.signal(signal.SIGALRM, handler)
