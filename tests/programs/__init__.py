@@ -20,7 +20,7 @@ booleans have to be equal. Floating point numbers may differ by TOLERANCE of the
 themselves, where they are single), because sums are taken in another order; `tolerance` states another bound for a
 part, and why it has to. The rule is `differences` in __main__.py.
 
-There are no programs yet of fastai, denoising-diffusion-pytorch and cleanrl's scripts.
+There are no programs yet of denoising-diffusion-pytorch and cleanrl's scripts.
 """
 import random
 
