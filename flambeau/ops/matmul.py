@@ -641,7 +641,15 @@ class grouped_mm(Composite):
 
 
 class _grouped_mm(Composite):
-    """`grouped_mm`, as transformers calls it: all arguments by place."""
+    """`nn.functional.grouped_mm` of `mat_a` and `mat_b`, as transformers calls it, with all arguments by place.
+
+    `offs` says where each group ends; `bias` is not taken, and `out_dtype` has to be that of `mat_a`.
+
+    >>> torch._grouped_mm(torch.ones(3, 2), torch.ones(2, 2, 1), torch.tensor([1, 3], dtype=torch.int32))
+    tensor([[2.],
+            [2.],
+            [2.]])
+    """
 
     names = "_grouped_mm"
     forms = "function"

@@ -72,7 +72,7 @@ def single(ours):
 
 row("grouped_mm", single(lambda a, b, o: torch.nn.functional.grouped_mm(a, b, offs=o)), grouped, TOKENS, EXPERTS, OFFS,
     grad=False, meta=False, tol=1e-4)
-row("grouped_mm summed over groups", single(lambda a, b, o: torch._grouped_mm(a.T, b, o)),
+row("_grouped_mm summed over groups", single(lambda a, b, o: torch._grouped_mm(a.T, b, o)),
     lambda a, b, o: np.stack([a[s:e].T @ b[s:e] for s, e in zip([0, *o[:-1]], o)]), TOKENS, numbers((7, 3), seed=23), OFFS,
     grad=False, meta=False, tol=1e-4)
 row("grouped_mm batches", single(lambda a, b: torch.nn.functional.grouped_mm(a, b)), np.matmul, numbers((3, 2, 4), seed=24),
