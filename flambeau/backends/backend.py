@@ -99,9 +99,6 @@ class CPUBackend(Backend):
 
     compiles = True
 
-    def allocate(self, spec):
-        return reference.blank(spec)
-
     def address(self, array):
         return array.__array_interface__["data"][0]
 

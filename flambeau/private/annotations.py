@@ -2,7 +2,7 @@
 
 `BroadcastingList2[int]` is a list of numbers for which one number may stand.
 """
-from typing import Any, Dict, List, Optional, Tuple, Union  # noqa: UP035
+from typing import Any, Dict, List, Optional, Tuple, Union  # noqa: UP035  (torchvision asks for these names)
 
 from ..missing import rest_of
 

@@ -36,7 +36,7 @@ class Attributes(dict):
         for name, value in dict(*args, **kwargs).items():
             self[name] = value
 
-    def __ior__(self, other):  # type: ignore[misc]
+    def __ior__(self, other):  # type: ignore[misc]  # dict's `|` gives a dict, and this is written through
         self.update(other)
         return self
 

@@ -41,7 +41,7 @@ class TensorType(type):
 class Tensor(TensorBase, metaclass=TensorType):
     """A multi-dimensional array of one dtype that can be differentiated."""
 
-    __dict__ = property(attributes, replace_attributes)      # type: ignore[assignment]
+    __dict__ = property(attributes, replace_attributes)      # type: ignore[assignment]  # see own.py
 
     # What most tensors never set stays on the class.
     site = None               # the line that made it

@@ -59,10 +59,6 @@ class Buffers:
             self.all.append(found)
         return found
 
-    def known(self, node):
-        """The buffer of a node, None if no step touches it."""
-        return self._by_node.get(id(node))
-
     # --- from when to when ------------------------------------------------------------------------------------------
 
     def follow(self, steps, graph):

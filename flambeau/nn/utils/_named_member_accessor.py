@@ -4,7 +4,7 @@ from ..modules.module import Module
 
 __all__ = ["NamedMemberAccessor", "set_tensor", "swap_submodule", "swap_tensor"]
 
-_MISSING: Tensor = object()                           # type: ignore[assignment]
+_MISSING: Tensor = object()                           # type: ignore[assignment]  # a mark, as PyTorch annotates it
 
 
 def _checked(module, name, what):
