@@ -25,20 +25,29 @@ def log():
     backend.log.clear()
 
 
-@rows(lambda row: row.op != "cpu")
+# What does not work on another device yet: index lists become tensors of the CPU, and so do the sizes of packed
+# sequences, which PyTorch takes from there beside data elsewhere.
+LACKING = {"index apart", "rnn_tanh packed", "gru packed", "lstm packed", "lstm packed both ways",
+           "_pack_padded_sequence", "_pack_padded_sequence batch first", "_pad_packed_sequence",
+           "_pad_packed_sequence batch first"}
+
+
+@pytest.mark.xfail(raises=RuntimeError, reason="an operand that should be brought there stays on the CPU")
+@rows(lambda row: row.name in LACKING)
+def test_operations_that_lack_it(row):
+    with TOY:
+        row.ours(*[t.to(TOY) for t in row.tensors()])
+
+
+@rows(lambda row: row.op != "cpu" and row.name not in LACKING)
 def test_operations(row):
     """Every row of every table: the CPU's bits, on the device, and derivatives too."""
     with torch.config.using(executor="reference"):
         ours, theirs = row.tensors(leaf=bool(row.grad)), row.tensors(leaf=bool(row.grad))
         ours = [t.detach().to(TOY).requires_grad_(t.requires_grad) for t in ours]
         torch.manual_seed(0)
-        try:
-            with TOY:                                            # what the row makes itself is there too
-                mine = row.ours(*ours)
-        except RuntimeError as error:
-            if "Expected all tensors to be on the same device" in str(error):
-                pytest.skip("the row brings a tensor of the CPU along")
-            raise
+        with TOY:                                            # what the row makes itself is there too
+            mine = row.ours(*ours)
         torch.manual_seed(0)
         other = row.ours(*theirs)
         for a, b in zip(results(mine), results(other), strict=True):
