@@ -37,7 +37,7 @@ lib.ByteStorage.from_buffer(b"abc"); lib.FloatStorage.from_buffer(b"abcdefgh", "
 lib.FloatStorage.from_buffer(b"abcdefgh", "little", dtype=lib.int8)
 lib.tensor([]).set_(lib.FloatStorage([1, 2, 3])); lib.tensor([]).set_(lib.FloatStorage([1, 2, 3]), 1, (2,))
 lib.tensor([]).set_(lib.DoubleStorage([1, 2, 3])); lib.tensor([], dtype=lib.int16).set_(u)
-lib.tensor([]).set_(lib.FloatStorage([1, 2, 3]), 2, (2,))
+lib.tensor([]).set_(lib.FloatStorage([1, 2, 3]), 2, (2,))[0]; lib.tensor([]).set_(lib.FloatStorage([1]), 2, (2,)).shape
 lib.tensor([]).set_(lib.FloatStorage([1, 2, 3]), 0, (2,), (2,))
 lib.FloatTensor(lib.FloatStorage([1, 2])); lib.Tensor(lib.FloatStorage([1, 2])); lib.FloatTensor(lib.DoubleStorage([1]))
 lib.asarray(u, dtype=lib.uint8); lib.asarray(ty); lib.asarray(u, dtype=lib.int32)
