@@ -14,7 +14,7 @@ from ..autograd.forward_ad import propagate
 from ..autograd.modes import modes
 from ..autograd.node import NUMBER, TENSOR, OpNode, Plan, _count, edge_of, keep, refresh, requires
 from ..backends.memory import explained as out_of_memory
-from ..base import dtypes, few, shapes
+from ..base import dtypes, limited_dtypes, shapes
 from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits, fitted_places, fitting, rounded_places
 from ..base.errors import here
 from ..base.locks import new_lock
@@ -447,7 +447,7 @@ def _entry(op, args, key):
             return _view_entry(op, entry, seen, key)
         entry.device = check_devices(kinds, not op.pointwise)
         out, casts, common = op.infer(tuple(seen))
-        few.check(op, tuple(seen), kinds, out, common)
+        limited_dtypes.check(op, tuple(seen), kinds, out, common)
     except Exception as error:
         if getattr(error, "refusal", False):
             raise explained(error, op, args) from None
