@@ -3,7 +3,6 @@
 Every write asks `before_write` first and changes nothing if it refuses. `assign` then puts the result into the
 tensor's storage and gives the tensor, or the base it is a view of, its new history.
 """
-import numpy as np
 
 from ..autograd.forward_ad import tangent_of, write_tangent
 from ..autograd.modes import modes
@@ -344,7 +343,7 @@ def put(self, result, what):
         value = storage.value.ready()
         incoming = array_of(result)
         target = value.look(kind, self.offset)
-        if source is storage or np.may_share_memory(target, incoming):
+        if source is storage or kind.device.backend.overlap(target, incoming):
             incoming = incoming.copy()
         if not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
             _write_changed(target, incoming)
