@@ -131,13 +131,13 @@ def test_imports_point_downwards():
     ("ops/arith.py", "from ..base import dtypes\nfrom ..loops.scalar import exp", None),
     ("ops/arith.py", "from ..loops import scalar", None),
     ("ops/arith.py", "from ..loops import ir", "loops.ir"),
-    ("ops/arith.py", "from ..tensor import dispatch", "tensor.dispatch"),
+    ("ops/arith.py", "from ..tensor import call", "tensor.call"),
     ("trace/value.py", "from ..ops import arith", "ops.arith"),
     ("autograd/node.py", "from ..trace.value import Storage", None),
     ("autograd/node.py", "from ..backends import memory", "backends.memory"),
     ("tensor/forms.py", "from ..ops import arith", None),
     ("tensor/tensor.py", "from ..ops import arith", "ops.arith"),
-    ("nn/functional.py", "from ..tensor.dispatch import dispatch", None),
+    ("nn/functional.py", "from ..tensor.call import call", None),
     ("nn/functional.py", "from ..ops import arith", "ops.arith"),
     ("nn/functional.py", "from ..optim import rules", "optim.rules"),
     ("__init__.py", "from .tensor import forms\nfrom . import nn", None),
@@ -147,7 +147,7 @@ def test_imports_point_downwards():
 def test_the_check_itself(tmp_path, file, code, wrong):
     package = tmp_path / "flambeau"
     for name in ("base/dtypes base/shapes loops/ir loops/scalar backends/memory trace/value ops/arith "
-                 "autograd/node tensor/tensor tensor/dispatch tensor/forms nn/functional optim/rules"
+                 "autograd/node tensor/tensor tensor/call tensor/forms nn/functional optim/rules"
                  ).split():
         path = package / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)

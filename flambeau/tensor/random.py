@@ -21,11 +21,11 @@ from ..trace import value as values
 from ..trace.value import Storage
 from .binomial import binomials
 from .create import from_array
-from .dispatch import array_of, wrap
 from .forms import declared
 from .messages import said
+from .results import array_of
 from .subclass import handle_torch_function, has_torch_function
-from .tensor import Tensor
+from .tensor import Tensor, wrap
 from .write import assign, before_write, warn_of_resize
 
 PUBLIC = ("Generator", "default_generator", "manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state",
