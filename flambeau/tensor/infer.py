@@ -1,7 +1,7 @@
 """What a call will give, before there is data: its Entry, found again by the operation, specs and parameters."""
 from operator import itemgetter
 
-from ..base import dtypes, few, shapes
+from ..base import dtypes, limited_dtypes, shapes
 from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits, fitted_places, fitting, rounded_places
 from ..base.op import NUMBERS, Entry, check_devices, known
 from ..base.spec import META, Spec, device, forget_unused, spec
@@ -158,7 +158,7 @@ def infer_entry(op, args, key):
             return _view_entry(op, entry, seen, key)
         entry.device = check_devices(kinds, not op.pointwise)
         out, casts, common = op.infer(tuple(seen))
-        few.check(op, tuple(seen), kinds, out, common)
+        limited_dtypes.check(op, tuple(seen), kinds, out, common)
     except Exception as error:
         if getattr(error, "refusal", False):
             raise explained(error, op, args) from None
