@@ -10,7 +10,7 @@ import numpy as np
 
 from ..autograd.modes import modes
 from ..autograd.node import requires
-from ..backends import random as streams
+from ..backends import host, random as streams
 from ..backends.memory import explained as out_of_memory
 from ..base import dtypes, limited_dtypes, shapes
 from ..base.arguments import C_NAMES, asked, fitting, like, number, options, shape_of
@@ -21,11 +21,11 @@ from ..trace import value as values
 from ..trace.value import Storage
 from .binomial import binomials
 from .create import from_array
-from .dispatch import array_of, wrap
 from .forms import declared
 from .messages import said
+from .results import array_of
 from .subclass import handle_torch_function, has_torch_function
-from .tensor import Tensor
+from .tensor import Tensor, wrap
 from .write import assign, before_write, warn_of_resize
 
 PUBLIC = ("Generator", "default_generator", "manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state",
@@ -146,7 +146,7 @@ def order_of(kind):
 
 def laid(flat, shape, strides):
     """The one-dimensional array `flat` seen with these strides."""
-    return np.ndarray(shape, flat.dtype, flat, 0, tuple([s * flat.itemsize for s in strides]))
+    return host.laid_out(flat, shape, flat.dtype, tuple([s * flat.itemsize for s in strides]))
 
 
 def in_order(array, shape, strides):
