@@ -8,7 +8,7 @@ import numpy as np
 
 from ..autograd import engine
 from ..autograd.modes import modes
-from ..autograd.node import AccumulateGrad, Kept, Node, _count, edge_of, flat, requires, second_error, written_error
+from ..autograd.node import AccumulateGrad, Kept, Node, edge_of, flat, numbering, requires, second_error, written_error
 from ..base.errors import line_of
 from ..base.layout import contiguous_format
 from ..base.spec import spec as make_spec
@@ -213,7 +213,7 @@ class CompiledBackward(Node):
         self.kept, self.released = None, site
 
     def __init__(self):
-        self.seq = next(_count)
+        self.seq = next(numbering)
 
 
 def tensors_in(out):
