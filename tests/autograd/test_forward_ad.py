@@ -54,6 +54,31 @@ def test_forward_and_reverse_agree(fn):
     assert (forward * u).sum() == pytest.approx((back.numpy() * v).sum(), rel=1e-9, abs=1e-12)
 
 
+@pytest.mark.parametrize("fn", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_tangents_at_inference_tensors(fn):
+    """Forward mode keeps nothing for later, so an inference tensor is as good as another, and so is its tangent."""
+    x, v = rng.standard_normal((3, 4)), rng.standard_normal((3, 4))
+    with torch.inference_mode():
+        marked_x, marked_v = torch.tensor(x), torch.tensor(v)
+    for at, along in ((marked_x, torch.tensor(v)), (torch.tensor(x), marked_v)):
+        with fw.dual_level():
+            made = fw.unpack_dual(fn(fw.make_dual(at, along))).tangent.numpy().copy()
+        np.testing.assert_array_equal(made, tangent(fn, x, v))
+
+
+def test_inference_mode_takes_no_part():
+    """What is made there has no tangent, rather than one of zeros."""
+    with fw.dual_level():
+        dual = fw.make_dual(torch.ones(2), torch.ones(2))
+        with torch.inference_mode():
+            assert fw.unpack_dual(dual).tangent is None
+            product, view, inner = dual * 2, dual[:1], fw.make_dual(torch.ones(2), torch.ones(2))
+            assert not inner._is_view() and "tangent" not in repr(dual)
+            dual.mul_(5)
+        assert fw.unpack_dual(product).tangent is None and fw.unpack_dual(inner).tangent is None
+        assert fw.unpack_dual(view).tangent.tolist() == [1] and fw.unpack_dual(dual).tangent.tolist() == [1, 1]
+
+
 def test_complex_tangents():
     z, v = np.array([1 + 2j, -0.5 + 1j]), np.array([0.3 - 1j, 1 + 1j])
     for fn in (lambda t: t * t, lambda t: t.exp() * 2j, lambda t: t * t.conj()):
@@ -62,9 +87,11 @@ def test_complex_tangents():
 
 def test_levels():
     x, v = torch.ones(2), torch.ones(2)
+    assert fw._current_level == -1
     with pytest.raises(RuntimeError, match="no level exists"):
         fw.make_dual(x, v)
-    with fw.dual_level():
+    with fw.dual_level() as level:
+        assert fw._current_level == level == 0
         dual = fw.make_dual(x, v)
         y = dual * 3
         with pytest.raises(RuntimeError, match="[Nn]ested"), fw.dual_level():
