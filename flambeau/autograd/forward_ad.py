@@ -7,8 +7,8 @@ holds for every operation that has a gradient.
 
 A view carries no tangent of its own: it looks at that of its base, and a write in place to it goes there too.
 
-In inference mode forward mode takes no part, as in PyTorch: no tensor has a tangent there, none is given one, and a write
-in place leaves the tangent that the tensor has outside.
+In inference mode forward mode takes no part, as in PyTorch: no tensor has a tangent there, none is given one, and a
+write in place leaves the tangent that the tensor has outside.
 """
 from collections import namedtuple
 

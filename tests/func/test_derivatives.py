@@ -68,7 +68,7 @@ TRANSFORMS = {
 
 @pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
 def test_inference(transform):
-    """A transform gives the same in inference mode, and at inference tensors, also those that the function closes over."""
+    """A transform gives the same in inference mode, and at inference tensors, and at those it closes over."""
     with torch.inference_mode():
         marked, scale = x.clone(), y.clone()
     wanted = transform(lambda t: tangled(t * y), x)
