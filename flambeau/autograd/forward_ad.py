@@ -70,6 +70,12 @@ def make_dual(tensor, tangent, *, level=None):
     if tensor.spec.dtype is not tangent.spec.dtype:
         raise RuntimeError("Trying to set a forward gradient that has a different dtype than that of the original "
                            f"Tensor: {tensor.dtype} and {tangent.dtype}.")
+    if tangent_of(tensor) is not None:
+        raise RuntimeError("Making a dual Tensor based on a Tensor that already has a forward gradient at the same "
+                           "level 0 is not supported: unpack_dual() gives one without.")
+    if tangent_of(tangent) is not None:
+        raise RuntimeError("Setting a forward grad that itself has a forward gradient at the same level 0 is not "
+                           "supported: unpack_dual() gives a tensor without.")
     dual = tensor.view_as(tensor)
     if modes.inference or tensor.is_inference() and tangent.is_inference():
         return dual                                # as every call of inference tensors alone
