@@ -7,8 +7,7 @@ import contextlib
 from collections import Counter, OrderedDict
 from types import MemberDescriptorType
 
-import numpy as np
-
+from ..backends import host
 from ..base import dtypes, layout
 from ..base.errors import here
 from ..base.op import Op
@@ -434,7 +433,7 @@ def fit(cell, kind, offset):
     value = cell.value
     if value is not None and cell.device is CPU and value.spec.dtype is dtypes.uint8 and offset == 0 and kind.dense \
             and kind.nbytes == cell.nbytes:
-        array = np.ndarray(kind.shape, kind.dtype.np, value.array, 0, kind.np_strides)
+        array = host.laid_out(value.array, kind.shape, kind.dtype.np, kind.np_strides)
         cell.value = Value.of(array, kind)
         cell.value._memory = value.array
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from ..autograd.modes import modes
 from ..autograd.node import requires
+from ..backends import host
 from ..base import dtypes, shapes
 from ..base.errors import here, line_of, name_of, user_frame
 from ..base.spec import CPU, META, spec
@@ -85,9 +86,7 @@ def shared(array):
     else:
         # The storage reaches from the first element to the last, gaps included.
         reach = shapes.extent(kind.shape, kind.strides) * dtype.itemsize
-        flat = np.lib.stride_tricks.as_strided(plain, (reach // dtype.itemsize,), (dtype.itemsize,),
-                                               writeable=plain.flags.writeable)
-        value, nbytes = Value.of(flat.view(np.uint8), spec(dtypes.uint8, (reach,))), reach
+        value, nbytes = Value.of(host.span(plain).view(np.uint8), spec(dtypes.uint8, (reach,))), reach
         value._memory = value.array
     storage = Storage.of(value, nbytes, kind.device)
     storage.adopt(array)
@@ -120,7 +119,7 @@ def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
     elif (length - offset) % size:
         raise ValueError(f"buffer length ({length} bytes) after offset ({offset} bytes) must be a multiple of element "
                          f"size ({size})")
-    out = shared(np.frombuffer(buffer, kind.np, -1 if count < 0 else count, offset))
+    out = shared(host.array_over(buffer, kind.np, -1 if count < 0 else count, offset))
     return out.requires_grad_() if requires_grad else out
 
 

@@ -6,6 +6,7 @@ import numpy as np
 from ..autograd.forward_ad import tangent_of
 from ..autograd.modes import modes
 from ..autograd.node import requires
+from ..backends import host
 from ..base import dtypes
 from ..base.errors import here, warn
 from ..base.spec import CPU, META, place, spec as make_spec
@@ -141,7 +142,7 @@ def rebuild_cell(memory, nbytes, device):
     """A storage from its pickled bytes."""
     if memory is None:
         return Storage.of(None, nbytes, device)
-    if not memory.flags.writeable:                         # the pickle handed out a buffer that is not ours to write
+    if not host.is_writeable(memory):                         # the pickle handed out a buffer that is not ours to write
         memory = memory.copy()
     value = Value.of_bytes(memory)
     if device is not CPU:

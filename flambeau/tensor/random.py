@@ -10,7 +10,7 @@ import numpy as np
 
 from ..autograd.modes import modes
 from ..autograd.node import requires
-from ..backends import random as streams
+from ..backends import host, random as streams
 from ..backends.memory import explained as out_of_memory
 from ..base import dtypes, few, shapes
 from ..base.arguments import C_NAMES, asked, fitting, like, number, options, shape_of
@@ -145,7 +145,7 @@ def order_of(kind):
 
 def laid(flat, shape, strides):
     """The one-dimensional array `flat` seen with these strides."""
-    return np.ndarray(shape, flat.dtype, flat, 0, tuple([s * flat.itemsize for s in strides]))
+    return host.laid_out(flat, shape, flat.dtype, tuple([s * flat.itemsize for s in strides]))
 
 
 def in_order(array, shape, strides):
