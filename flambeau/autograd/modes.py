@@ -159,11 +159,11 @@ class differentiating(_Switch):
     def __enter__(self):
         self.before = modes.inference, modes.copies_inference
         modes.inference, modes.copies_inference = False, True
-        tell()
+        update_recorder()
 
     def __exit__(self, *exc):
         modes.inference, modes.copies_inference = self.before
-        tell()
+        update_recorder()
 
 
 class set_multithreading_enabled(_Switch):
