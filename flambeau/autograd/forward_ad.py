@@ -6,6 +6,9 @@ d(vjp(u) . t)/du = J t: the adjoint of the adjoint, for complex numbers too. It 
 holds for every operation that has a gradient.
 
 A view carries no tangent of its own: it looks at that of its base, and a write in place to it goes there too.
+
+In inference mode forward mode takes no part, as in PyTorch: no tensor has a tangent there, none is given one, and a
+write in place leaves the tangent that the tensor has outside.
 """
 from collections import namedtuple
 
@@ -67,7 +70,15 @@ def make_dual(tensor, tangent, *, level=None):
     if tensor.spec.dtype is not tangent.spec.dtype:
         raise RuntimeError("Trying to set a forward gradient that has a different dtype than that of the original "
                            f"Tensor: {tensor.dtype} and {tangent.dtype}.")
+    if tangent_of(tensor) is not None:
+        raise RuntimeError("Making a dual Tensor based on a Tensor that already has a forward gradient at the same "
+                           "level 0 is not supported: unpack_dual() gives one without.")
+    if tangent_of(tangent) is not None:
+        raise RuntimeError("Setting a forward grad that itself has a forward gradient at the same level 0 is not "
+                           "supported: unpack_dual() gives a tensor without.")
     dual = tensor.view_as(tensor)
+    if modes.inference or tensor.is_inference() and tangent.is_inference():
+        return dual                                # as every call of inference tensors alone
     dual._dual_of = dual_itself
     set_tangents((dual,), (tangent,))
     return dual
@@ -101,6 +112,8 @@ def base_of(tensor):
 
 def tangent_of(tensor):
     """The tangent of the open level, or None."""
+    if modes.inference:
+        return None
     base = base_of(tensor)
     held = (tensor if base is None else base)._tangent
     if held is None or held[0] != modes.level:
@@ -174,8 +187,9 @@ def propagate(op, entry, args, inputs, outs):
     if not any(live) or not op.differentiable:
         return
     level, modes.level = modes.level, -1
-    before = modes.grad
+    before, copies = modes.grad, modes.copies_inference
     try:
+        modes.copies_inference = True
         node = _node(op, entry, args, inputs, outs, live)
         modes.grad = True
         real = [nr for nr, o in enumerate(outs) if o.spec.dtype.category >= 2 and nr not in op.nondiff]
@@ -195,7 +209,7 @@ def propagate(op, entry, args, inputs, outs):
             outs[nr]._tangent = (level, _laid_out_like(t, outs[nr].spec))
             _keep_tangent(outs[nr])
     finally:
-        modes.grad, modes.level = before, level
+        modes.grad, modes.level, modes.copies_inference = before, level, copies
 
 
 def _keep_tangent(out):
@@ -229,6 +243,6 @@ door.tangent_of = tangent_of
 
 
 def __getattr__(name):
-    if name == "_current_level":                      # PyTorch's name for it; tensordict asks
-        return modes.level
+    if name == "_current_level":                      # PyTorch's name for it; tensordict asks. Levels do not nest
+        return min(modes.level, 0)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)

@@ -13,6 +13,7 @@ class _Modes(threading.local):
     check_nan = True
     multithreading = True
     level = -1                # forward-mode level, -1: none
+    copies_inference = False  # whether a node keeps a copy of an inference tensor instead of refusing it
     saved_hooks = ()          # the innermost (pack, unpack) last
     saved_refusal = None      # why saved-tensor hooks are not allowed here
     backward_pass = None      # the BackwardPass that runs now; see engine.py
@@ -150,6 +151,19 @@ class inference_mode(_Switch):
 
     def _again(self):
         return inference_mode(self.mode)
+
+
+class differentiating(_Switch):
+    """Out of inference mode while a derivative is taken that was asked for there, or at an inference tensor."""
+
+    def __enter__(self):
+        self.before = modes.inference, modes.copies_inference
+        modes.inference, modes.copies_inference = False, True
+        update_recorder()
+
+    def __exit__(self, *exc):
+        modes.inference, modes.copies_inference = self.before
+        update_recorder()
 
 
 class set_multithreading_enabled(_Switch):

@@ -114,7 +114,8 @@ def _kept(tensor, special):
     """An argument of an operation as its node keeps it; see Note [What is kept] in node.py."""
     storage = tensor._storage
     if storage.inference:
-        _no_inference(tensor)
+        tensor = _tracked(tensor)
+        storage = tensor._storage
     if special or storage.exported or tensor.__class__ is not Tensor and tensor.__class__ not in tensor_types:
         return keep(tensor)
     storage.saved_at = version = storage.version
@@ -123,10 +124,11 @@ def _kept(tensor, special):
     return (tensor, storage, version, tensor._node)
 
 
-def _no_inference(tensor):
-    if tensor._storage.inference:
-        raise RuntimeError("Inference tensors cannot be saved for backward. Please do not use Tensors created in "
-                           "inference mode in computation tracked by autograd. To work around this, you can make a "
-                           "clone to get a normal tensor and use it in autograd, or use `torch.no_grad()` instead of "
-                           "`torch.inference_mode()`."
-                           + said(tensor))
+def _tracked(tensor):
+    """What a node keeps of an inference tensor, whose writes nobody counts: a copy in a transform, else nothing."""
+    if modes.copies_inference:
+        return tensor.clone()
+    raise RuntimeError("Inference tensors cannot be saved for backward. Please do not use Tensors created in inference "
+                       "mode in computation tracked by autograd. To work around this, you can make a clone to get a "
+                       "normal tensor and use it in autograd, or use `torch.no_grad()` instead of "
+                       "`torch.inference_mode()`." + said(tensor))
