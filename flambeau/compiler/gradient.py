@@ -58,7 +58,7 @@ class Differentiated:
         if hooked is not None:
             self.reason = f"there is a hook on {hooked.name()}, made at {line_of(hooked.site)}"
             return
-        given = [from_array(np.zeros(t.spec.shape, t.spec.dtype.np)) for t in live]
+        given = [from_array(np.zeros(t.spec.shape, t.spec.dtype.np), where=t.spec.device) for t in live]
         self.incoming = {g._storage.value: i for i, g in enumerate(given)}
         checks = len(recorder.checks)
         hooks = [(node, node.tensor_hooks, node.retained) for node in bounds]
@@ -177,7 +177,7 @@ class Gradient:
 def arranged(g, kind):
     """The Value of a gradient, laid out as the recorded backward reads it; zeros where none came."""
     if g is None:
-        return from_array(np.zeros(kind.shape, kind.dtype.np))._storage.value
+        return from_array(np.zeros(kind.shape, kind.dtype.np), where=kind.device)._storage.value
     value = g._storage.value
     if g.spec is not kind or g.offset or value.spec is not kind:
         g = g.detach().clone(memory_format=contiguous_format)
