@@ -367,6 +367,19 @@ def _write_changed(target, incoming):
     target[changed] = incoming[changed]
 
 
+def refuse_derivatives(name, tensors):
+    """What a call with `out=` reads and writes has no derivative that somebody wants: the call would forget it."""
+    needing = next((t for t in tensors if requires(t)), None) if modes.grad else None
+    if needing is not None:
+        raise RuntimeError(f"{name}(): functions with out=... arguments don't support automatic differentiation, but "
+                           "one of the arguments requires grad." + said(needing)
+                           + "\n  Leave out= away, or use torch.no_grad().")
+    dual = next((t for t in tensors if tangent_of(t) is not None), None) if modes.level >= 0 else None
+    if dual is not None:
+        raise NotImplementedError(f"Trying to use forward AD with {name}_out that does not support it because it is an "
+                                  "out= function" + said(dual) + "\n  Leave out= away, or detach() what has a tangent.")
+
+
 def into(op, args, kwargs, out):
     """`out=`: compute, check, resize an empty out, write."""
     if "out" not in op.forms.split():
@@ -376,11 +389,7 @@ def into(op, args, kwargs, out):
     for o in outs:
         if not isinstance(o, Tensor):
             raise TypeError(f"{op.__name__}(): argument 'out' must be Tensor, not {type(o).__name__}")
-    needing = next((t for t in (*tensors_in(args), *outs) if requires(t)), None) if modes.grad else None
-    if needing is not None:
-        raise RuntimeError(f"{op.__name__}(): functions with out=... arguments don't support automatic "
-                           "differentiation, but one of the arguments requires "
-                           "grad." + said(needing) + "\n  Leave out= away, or use torch.no_grad().")
+    refuse_derivatives(op.__name__, (*tensors_in(args), *outs))
     for o in outs:
         before_write(o, f"{op.__name__}(out=)")
         if op.out_apart and any(_overlap(o, t) for t in tensors_in(args)):
