@@ -116,10 +116,10 @@ class Gradient:
         parts = [{edge for node in graph_of([t]) for edge in node.edges} | {edge_of(t)} for t in done.live]
         self.part_of = [[i for i, edges in enumerate(parts) if edge_of(t) in edges] for t in self.bounds]
         self.gives = [(self._slot(g._storage.value, trace), g.spec, g.offset) for _, g in pairs]
-        made = {slot for entry, _, _, _, first in code for slot in range(first, first + len(entry.outs))}
+        made = {slot for entry, _, _, _, first, _ in code for slot in range(first, first + len(entry.outs))}
         wanted = {slot for slot, *_ in self.gives}
         live = set(wanted)
-        for entry, slots, _, _, first in reversed(code):
+        for entry, slots, _, _, first, _ in reversed(code):
             if any(s in live for s in range(first, first + len(entry.outs))):
                 live.update(slots)
         ready = {slot: value for value, slot in trace.slots.items()}
