@@ -8,7 +8,7 @@ import numpy as np
 
 from ..autograd import engine
 from ..autograd.modes import modes
-from ..autograd.node import AccumulateGrad, Kept, Node, _count, edge_of, flat, requires, second_error, written_error
+from ..autograd.node import AccumulateGrad, Kept, Node, edge_of, flat, numbering, requires, second_error, written_error
 from ..base.errors import line_of
 from ..base.layout import contiguous_format
 from ..base.spec import spec as make_spec
@@ -107,8 +107,8 @@ class Gradient:
     A gradient is told by a slot: of what the backward makes, of what the call made or read, or of what comes in.
     """
 
-    def __init__(self, study):
-        trace, done = study.trace, study.capture.differentiated
+    def __init__(self, diff):
+        trace, done = diff.trace, diff.capture.differentiated
         code = trace.code[done.split:]
         pairs = [(t, g) for t, g in zip(done.bounds, done.grads, strict=True) if g is not None]
         self.live, self.bounds = done.live, [t for t, _ in pairs]
@@ -125,11 +125,11 @@ class Gradient:
         ready = {slot: value for value, slot in trace.slots.items()}
         self.takes, self.coming, fixed = [], [], []          # (slot, source), (slot, which result's), (slot, Value)
         for slot in sorted(live - made):
-            kind, what = study.origin(ready[slot], "a gradient") if slot in ready else ("made", slot)
+            kind, what = diff.origin(ready[slot], "a gradient") if slot in ready else ("made", slot)
             (self.coming if kind == "incoming" else fixed if kind == "constant" else self.takes).append(
                 (slot, (kind, what) if kind not in ("incoming", "constant") else what))
             if kind == "made":
-                study.needs[slot] = None
+                diff.needs[slot] = None
         self.fixed = tuple(value for _, value in fixed)
         order = {name: i for i, name in enumerate(dict.fromkeys(trace.numbers.values()))}
         self.runner = Runner(code, [v.spec for v in trace.values], [s for s, _ in (*self.takes, *self.coming, *fixed)],
@@ -213,7 +213,7 @@ class CompiledBackward(Node):
         self.kept, self.released = None, site
 
     def __init__(self):
-        self.seq = next(_count)
+        self.seq = next(numbering)
 
 
 def tensors_in(out):

@@ -151,7 +151,7 @@ def infer_entry(op, args, key):
     entry.wrap = None
     entry.quick = False
     entry.deltas = entry.look = entry.fits = entry.rounded = None
-    entry.plans = {}
+    entry.recipes = {}
     try:
         op.check_flags(args)
         if op.is_view:
@@ -249,6 +249,6 @@ def ruled_entry(op, args, inputs):
         entry.kinds = key[2:]
         entry.template = key[1]
         entry.param_at = tuple(at for at, slot in enumerate(template) if slot is None)
-        entry.plans = {}
+        entry.recipes = {}
         entry.outs = None
     return entry

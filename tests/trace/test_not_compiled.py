@@ -119,7 +119,7 @@ def test_a_mistake_in_a_body_is_none_either(monkeypatch):
     interpret.forget_programs()
     monkeypatch.setattr(interpret, "_said", [])
 
-    def broken(node):
+    def broken(node, backend):
         raise KeyError(node.op)
     monkeypatch.setattr(interpret, "_step", broken)
     monkeypatch.setattr(plan, "attempt", lambda trace: False)

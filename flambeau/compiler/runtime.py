@@ -6,7 +6,7 @@ from .capture import Noted, evaluate
 from .gradient import is_live
 
 _new = object.__new__
-SMALL = 1 << 20               # bytes of checked contents that are remembered
+MAXIMUM_REMEMBERED_BYTES = 1 << 20        # of checked contents
 
 
 class Miss:
@@ -103,7 +103,7 @@ class Checks:
             self._all(held)
         except Exception:                                    # the ordinary call will refuse it, in its own words
             return False
-        self.last = now if sum(value.spec.nbytes for value, _ in now) < SMALL else None
+        self.last = now if sum(value.spec.nbytes for value, _ in now) < MAXIMUM_REMEMBERED_BYTES else None
         return True
 
     def late(self, values):
