@@ -10,7 +10,7 @@ import numpy as np
 from ..base import dtypes, shapes
 from ..base.arguments import as_scalar, fitting
 from ..base.errors import need, warn
-from ..base.op import NUMBERS, Composite, Op, door
+from ..base.op import NUMBER_CLASSES, Composite, Op, door
 from ..base.spec import CPU, Spec, spec
 from .create import _full
 
@@ -553,7 +553,7 @@ class index_fill(Composite):
     apart = "index"
 
     def of(input, dim, index, value):
-        return (_index_fill if isinstance(value, NUMBERS) else _index_fill_tensor)(input, dim, index, value)
+        return (_index_fill if isinstance(value, NUMBER_CLASSES) else _index_fill_tensor)(input, dim, index, value)
 
 
 def fill_spec(input, dim, index):

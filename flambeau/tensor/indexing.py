@@ -10,6 +10,7 @@ import numpy as np
 
 from ..autograd.modes import modes
 from ..base.errors import here, line_of, name_of, user_frame, warn
+from ..base.op import NUMBER_CLASSES
 from ..base.spec import CPU
 from ..trace.record import _local
 from .create import from_array
@@ -22,7 +23,6 @@ from .tensor import Tensor
 from .views import view_one
 from .write import before_write
 
-NUMBERS = (bool, int, float, complex)
 _new = object.__new__
 _rows: dict = {}              # spec → (spec of a row, how many there are, how far apart they are)
 tables.append(_rows)
@@ -280,7 +280,7 @@ def assignable(self, value):
         return value
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, NUMBERS):
+    if isinstance(value, NUMBER_CLASSES):
         kind = self.spec.dtype
         if value.__class__ is int and not -2**63 <= value < 2**63:
             raise ValueError(f"Overflow when unpacking long long: {value} does not fit into int64" + said(self))
