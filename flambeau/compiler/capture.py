@@ -90,12 +90,12 @@ class Recorder(Trace):
 
     # --- what a trace does -------------------------------------------------------------------------------------------
 
-    def append(self, entry, inputs, params):
+    def append(self, entry, inputs, params, site):
         if any(type(p) in TRACED for p in params):
             params = self._numbers(entry, params)
         if any(type(t.offset) in TRACED for t in inputs):
             raise AssertionError(f"a number that may change is an offset in {entry.op.__name__}")
-        return super().append(entry, inputs, params)
+        return super().append(entry, inputs, params, site)
 
     def _numbers(self, entry, params):
         """The parameters as plain numbers; which of them a replay has to read again is noted."""
@@ -378,13 +378,13 @@ def evaluate(code, held, wanted):
     """{slot: array} of the wanted slots, computed on the side; `held` has the Values of the inputs by slot."""
     live, needed = set(wanted), []
     for instruction in reversed(code):
-        entry, slots, _, _, first = instruction
+        entry, slots, _, _, first, _ = instruction
         if any(s in live for s in range(first, first + len(entry.outs))):
             needed.append(instruction)
             live.update(slots)
     made = {}
     with np.errstate(all="ignore"):
-        for entry, slots, offsets, params, first in reversed(needed):
+        for entry, slots, offsets, params, first, _ in reversed(needed):
             sources = [made[s] if s in made else held[s] for s in slots]
             arrays = [v.look(kind, offset) for v, kind, offset in zip(sources, entry.kinds, offsets, strict=False)]
             if entry.op is update:

@@ -58,7 +58,7 @@ class Differentiated:
         if hooked is not None:
             self.reason = f"there is a hook on {hooked.name()}, made at {line_of(hooked.site)}"
             return
-        given = [from_array(np.zeros(t.spec.shape, t.spec.dtype.np)) for t in live]
+        given = [from_array(np.zeros(t.spec.shape, t.spec.dtype.np), where=t.spec.device) for t in live]
         self.incoming = {g._storage.value: i for i, g in enumerate(given)}
         checks = len(recorder.checks)
         hooks = [(node, node.tensor_hooks, node.retained) for node in bounds]
@@ -116,10 +116,10 @@ class Gradient:
         parts = [{edge for node in graph_of([t]) for edge in node.edges} | {edge_of(t)} for t in done.live]
         self.part_of = [[i for i, edges in enumerate(parts) if edge_of(t) in edges] for t in self.bounds]
         self.gives = [(self._slot(g._storage.value, trace), g.spec, g.offset) for _, g in pairs]
-        made = {slot for entry, _, _, _, first in code for slot in range(first, first + len(entry.outs))}
+        made = {slot for entry, _, _, _, first, _ in code for slot in range(first, first + len(entry.outs))}
         wanted = {slot for slot, *_ in self.gives}
         live = set(wanted)
-        for entry, slots, _, _, first in reversed(code):
+        for entry, slots, _, _, first, _ in reversed(code):
             if any(s in live for s in range(first, first + len(entry.outs))):
                 live.update(slots)
         ready = {slot: value for value, slot in trace.slots.items()}
@@ -177,7 +177,7 @@ class Gradient:
 def arranged(g, kind):
     """The Value of a gradient, laid out as the recorded backward reads it; zeros where none came."""
     if g is None:
-        return from_array(np.zeros(kind.shape, kind.dtype.np))._storage.value
+        return from_array(np.zeros(kind.shape, kind.dtype.np), where=kind.device)._storage.value
     value = g._storage.value
     if g.spec is not kind or g.offset or value.spec is not kind:
         g = g.detach().clone(memory_format=contiguous_format)

@@ -78,12 +78,12 @@ class Checks:
     def __init__(self, checks, runner, fixed):
         self.checks, self.runner, self.fixed = checks, runner, fixed
         code = runner.code
-        self.made = {slot for entry, _, _, _, first in code for slot in range(first, first + len(entry.outs))}
+        self.made = {slot for entry, _, _, _, first, _ in code for slot in range(first, first + len(entry.outs))}
         self.asked = [n.slot for _, given in checks for g in given for n in (g if g.__class__ is list else (g,))
                       if n.__class__ is Noted]
         self.needs = [slot for slot in self.asked if slot not in self.made]
         live = set(self.asked) & self.made
-        for entry, slots, _, _, first in reversed(code):
+        for entry, slots, _, _, first, _ in reversed(code):
             if any(s in live for s in range(first, first + len(entry.outs))):
                 live.update(slots)
         self.needs += sorted(live - self.made - set(self.needs))

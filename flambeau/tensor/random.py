@@ -14,7 +14,7 @@ from ..backends import host, random as streams
 from ..backends.memory import explained as out_of_memory
 from ..base import dtypes, limited_dtypes, shapes
 from ..base.arguments import C_NAMES, asked, fitting, like, number, options, shape_of
-from ..base.errors import argument_error, need
+from ..base.errors import argument_error, here, need
 from ..base.op import door
 from ..base.spec import CPU, META, device as Device, spec
 from ..trace import value as values
@@ -172,7 +172,7 @@ def filled(draw, kind):
     try:
         drawn = draw(kind.numel)
     except MemoryError as error:
-        error.spec = kind
+        error.spec, error.site = kind, here()
         raise out_of_memory(error) from None
     return drawn.reshape(kind.shape) if kind.contiguous else laid(drawn, kind.shape, order_of(kind))
 

@@ -86,11 +86,12 @@ def written_whole(op, facts, self, args, kwargs):
             return False
     if values.watching is not None:
         values.watching.wrote(storage)
-    value = trace.append(entry, inputs, entry.pick(full) if entry.pick is not None else ())
+    site = trace.site or here(4)
+    value = trace.append(entry, inputs, entry.pick(full) if entry.pick is not None else (), site)
     storage.version += 1
     if self._data_version is not None:
         hide_write(self)
-    storage.writer = (trace.site or here(4), facts.in_place)
+    storage.writer = (site, facts.in_place)
     storage.value = value
     return True
 
@@ -116,7 +117,7 @@ def update(op, written, args):
     if values.watching is not None:
         for t in written:
             values.watching.wrote(t._storage)
-    made = trace.append(entry, inputs, entry.pick(full))
+    made = trace.append(entry, inputs, entry.pick(full), site)
     for t, value in zip(written, made):
         storage = t._storage
         storage.version += 1
@@ -326,7 +327,8 @@ def put(self, result, what):
     storage.version += 1
     if self._data_version is not None:
         hide_write(self)
-    storage.writer = (current().site or here(4), what)
+    site = current().site or here(4)
+    storage.writer = (site, what)
     if kind.device is META:
         return
     source = result._storage
@@ -353,7 +355,7 @@ def put(self, result, what):
         _write_changed(kind.device.backend.look(memory, kind, self.offset), incoming)
         storage.value = Value.of(memory, flat)
         return
-    storage.value = write_part(self, flat, result)
+    storage.value = write_part(self, flat, result, site)
     if source.exported and source.still_exported():
         current().run()
 
