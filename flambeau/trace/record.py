@@ -80,7 +80,7 @@ class Trace:
         self.held = 0         # the bytes of the inputs since they were last weighed
 
     def append(self, entry, inputs, params, site):
-        """Record one instruction of the line `site` over the tensors `inputs`; gives the pending Value of its result, or
+        """Record one instruction of the line `site` over tensors `inputs`; gives the pending Value of its result, or
         several."""
         if self.busy:
             return self._append_beside(entry, inputs, params, site)
