@@ -48,7 +48,7 @@ globals().update({found.name: found for found in _layout.LAYOUTS_AND_FORMATS})
 globals().update(_forms.namespace[""])
 globals().update({name: getattr(module, name) for module in (_create, _interop, _dlpack, _about, _random, _threads)
                   for name in module.PUBLIC})
-globals().update(_create.LEGACY)
+globals().update(_create.LEGACY_TENSOR_TYPES)
 globals().update(_legacy_storages)
 
 from . import (

@@ -12,12 +12,12 @@ from ..base import dtypes, layout
 from ..base.errors import here
 from ..base.op import Op
 from ..base.spec import CPU, META, Size, device, spec
-from ..tensor.create import LEGACY
+from ..tensor.create import LEGACY_TENSOR_TYPES
 from ..tensor.forms import namespace
-from ..tensor.own import OURS
 from ..tensor.storage import UntypedStorage
 from ..tensor.tensor import Tensor, wrap
-from ..tensor.typed_storage import TypedStorage
+from ..tensor.typed_storage import STORAGE_NAMES, TypedStorage
+from ..tensor.user_attributes import OWN_FIELDS
 from ..trace.value import Storage, Value
 from .errors import FileError, NotSupported, bare, shown
 
@@ -208,7 +208,7 @@ def set_attributes(unpickler, made, state, base):
     for name in (*(state or ()), *(slots or ())):
         if type(name) is not str or name.startswith("__") and name.endswith("__") \
                 or base is not None and (not name.isidentifier() or defines(base, name)) \
-                or base is Tensor and name in OURS:
+                or base is Tensor and name in OWN_FIELDS:
             raise unpickler.broken(f"it sets {shown(name)} of a {type(made).__name__}")
         unpickler.burn_bytes(name)
     if state:
@@ -255,12 +255,11 @@ class StorageClass:
 
 
 # PyTorch gave its newer dtypes no storage of their own: their tensors lie in storages of bytes.
-STORAGE_NAMES = {d: f"{d.cname}Storage" for d in dtypes.COMMON}
 ALLOWED.update({f"{module}.{name}": StorageClass(d)
                 for d, name in STORAGE_NAMES.items() for module in ("torch", "torch.cuda")})
 ALLOWED["torch.storage.UntypedStorage"] = StorageClass(None)
 ALLOWED.update({f"torch.{d.name}": d for d in (*dtypes.ALL, *dtypes.NAMES_ONLY)})
-ALLOWED.update({f"torch.{name}": cls for name, cls in LEGACY.items()})
+ALLOWED.update({f"torch.{name}": cls for name, cls in LEGACY_TENSOR_TYPES.items()})
 ALLOWED["torch.Tensor"] = Tensor
 
 ABSENT_GLOBALS = {

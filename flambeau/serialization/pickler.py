@@ -15,11 +15,11 @@ from ..base import dtypes, layout
 from ..base.errors import warn
 from ..base.op import Op
 from ..base.spec import META, Size, device
-from ..tensor.create import LEGACY
+from ..tensor.create import LEGACY_TENSOR_TYPES
 from ..tensor.storage import UntypedStorage
 from ..tensor.tensor import Tensor
-from ..tensor.typed_storage import LEGACY_STORAGES, TypedStorage
-from .allowed_globals import STORAGE_NAMES, operation_names, torch_name
+from ..tensor.typed_storage import LEGACY_STORAGES, STORAGE_NAMES, TypedStorage
+from .allowed_globals import operation_names, torch_name
 from .errors import shown
 from .locations import location_tag
 
@@ -30,7 +30,7 @@ PUBLIC_NAMES: dict = {Tensor: ("torch", "Tensor"), Size: ("torch", "Size"), devi
                       UntypedStorage: ("torch.storage", "UntypedStorage"),
                       TypedStorage: ("torch.storage", "TypedStorage"),
                       **{cls: ("torch", name) for name, cls in LEGACY_STORAGES.items()},
-                      **{cls: ("torch", name) for name, cls in LEGACY.items()}}
+                      **{cls: ("torch", name) for name, cls in LEGACY_TENSOR_TYPES.items()}}
 plain_reduce = Tensor.__reduce_ex__
 
 

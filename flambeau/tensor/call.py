@@ -16,7 +16,7 @@ from ..base.spec import META, of_array
 from ..trace.record import _local, current
 from ..trace.value import Storage, Value
 from . import overrides
-from .autocast import arguments, aside, listed
+from .autocast import arguments, aside, cast_of_operation
 from .composite import call_composite
 from .history import add_history, make_node
 from .infer import (
@@ -48,9 +48,9 @@ def call(op, args, kwargs, public=None):
                 return overrides.handle_by_mode(public or op, args, kwargs)
             if function_modes.watchers and not op.composite:
                 return overrides.handle_watched(op, args, kwargs, public)
-        if op in listed and modes.autocast is not None and kwargs.get("out") is None \
+        if op in cast_of_operation and modes.autocast is not None and kwargs.get("out") is None \
                 and not any_override(args, kwargs):
-            args, kwargs = arguments(listed[op], args, kwargs)
+            args, kwargs = arguments(cast_of_operation[op], args, kwargs)
             with aside():                                 # nothing further is cast inside
                 return call(op, args, kwargs, public)
     facts = known.get(op) or prepared(op)

@@ -14,7 +14,7 @@ calls: dict = {}              # (operation, arguments as they were given) → (E
 tables: list = []             # what the forms remember of it for themselves
 number_types = frozenset(NUMBER_CLASSES)
 plain_types = {*NUMBER_CLASSES, type(None), str, dtypes.dtype, device}
-UNSEEN = (None, None, None, None)
+UNKNOWN_KEY = (None, None, None, None)
 
 
 def forget():
@@ -57,17 +57,17 @@ def seen(op, facts, args, kwargs):
         elif c is tuple and not facts.lists:
             for b in a:
                 if b.__class__ is not int:        # (1,) equals (True,) and (1.0,): `dispatch` keeps them apart
-                    return UNSEEN
+                    return UNKNOWN_KEY
             key.append(a)
         else:
-            return UNSEEN
+            return UNKNOWN_KEY
         at += 1
     if kwargs:
-        key.append(UNSEEN)                        # from here on there are names
+        key.append(UNKNOWN_KEY)                   # from here on there are names
         for name, a in kwargs.items():
             c = a.__class__
             if c not in plain_types or name == "out":
-                return UNSEEN
+                return UNKNOWN_KEY
             key.append(name)
             key.append(c)
             if name not in facts.typed_names or c not in number_types:

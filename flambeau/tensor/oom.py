@@ -10,8 +10,8 @@ from ..base.errors import line_of
 from ..trace import record
 from ..trace.value import Storage, Value
 from .messages import called_as
-from .own import fields
 from .tensor import Tensor
+from .user_attributes import fields
 
 Line = namedtuple("Line", "line nbytes count largest")
 

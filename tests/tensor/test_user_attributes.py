@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 import flambeau as torch
-from flambeau.tensor.own import OURS, fields
+from flambeau.tensor.user_attributes import OWN_FIELDS, fields
 
 
 def used():
@@ -28,7 +28,7 @@ def used():
 
 def test_nothing_of_ours_is_seen():
     for tensor in used():
-        assert vars(tensor) == {} and tensor.__dict__ == {} and set(fields(tensor)) <= OURS
+        assert vars(tensor) == {} and tensor.__dict__ == {} and set(fields(tensor)) <= OWN_FIELDS
 
 
 def test_what_a_program_sets_is_there_and_can_be_changed_there():
