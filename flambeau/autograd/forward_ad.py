@@ -60,11 +60,11 @@ def make_dual(tensor, tangent, *, level=None):
         raise ValueError(f"Expected primal to be floating point or complex, but got: {tensor.dtype}")
     if not (tangent.is_floating_point() or tangent.is_complex()):
         raise ValueError(f"Expected tangent to be floating point or complex, but got: {tangent.dtype}")
-    if tensor.spec.shape != tangent.spec.shape:
+    if tensor._spec.shape != tangent._spec.shape:
         raise RuntimeError("Trying to set a forward gradient that has a different size than that of the original "
                            f"Tensor, this is not supported. Tensor is of size {list(tensor.shape)} while the given "
                            f"forward gradient is of size {list(tangent.shape)}.")
-    if tensor.spec.dtype is not tangent.spec.dtype:
+    if tensor._spec.dtype is not tangent._spec.dtype:
         raise RuntimeError("Trying to set a forward gradient that has a different dtype than that of the original "
                            f"Tensor: {tensor.dtype} and {tangent.dtype}.")
     dual = tensor.view_as(tensor)
@@ -109,7 +109,7 @@ def tangent_of(tensor):
         return held[1]
     level, modes.level = modes.level, -1
     try:
-        return look(held[1], tensor.spec, start_in(base, tensor))
+        return look(held[1], tensor._spec, start_in(base, tensor))
     finally:
         modes.level = level
 
@@ -123,10 +123,10 @@ def write_tangent(tensor, result):
         return
     level, modes.level = modes.level, -1
     try:
-        kind, part = whole.spec, new
+        kind, part = whole._spec, new
         if base is not None or new is None:
             new = laid_like(kind, door.full(kind.shape, 0, kind.dtype, kind.device) if old is None else old)
-            there = new if base is None else look(new, tensor.spec, start_in(base, tensor))
+            there = new if base is None else look(new, tensor._spec, start_in(base, tensor))
             there.zero_() if part is None else there.copy_(part)
         whole._tangent = (level, _laid(new, kind))
     finally:
@@ -135,8 +135,8 @@ def write_tangent(tensor, result):
 
 def _laid(tangent, kind):
     """`tangent` with the strides of `kind`, so that views find their part of it."""
-    same = tangent.spec.strides == kind.strides and tangent.offset == 0
-    return tangent if same or kind.contiguous and tangent.spec.contiguous else laid_like(kind, tangent)
+    same = tangent._spec.strides == kind.strides and tangent._offset == 0
+    return tangent if same or kind.contiguous and tangent._spec.contiguous else laid_like(kind, tangent)
 
 
 def tangents_of(args):
@@ -150,12 +150,12 @@ def set_tangents(outs, tangents):
     tangents = tangents if isinstance(tangents, (tuple, list)) else (tangents,)
     for out, t in zip(outs, tangents, strict=True):
         if t is not None:
-            if t.spec.shape != out.spec.shape:
+            if t._spec.shape != out._spec.shape:
                 raise RuntimeError(f"jvp returned a tangent of size {list(t.shape)} for a result of size "
                                    f"{list(out.shape)}")
             level, modes.level = modes.level, -1
             try:
-                out._tangent = (level, _laid(t, out.spec))
+                out._tangent = (level, _laid(t, out._spec))
                 if out._base is not None and out._dual_of is None:
                     out._dual_of = dual_itself         # what jvp says is its tangent, not that of what it looks at
             finally:
@@ -178,7 +178,7 @@ def propagate(op, entry, args, inputs, outs):
     try:
         node = _node(op, entry, args, inputs, outs, live)
         modes.grad = True
-        real = [nr for nr, o in enumerate(outs) if o.spec.dtype.category >= 2 and nr not in op.nondiff]
+        real = [nr for nr, o in enumerate(outs) if o._spec.dtype.category >= 2 and nr not in op.nondiff]
         probes = [o.new_zeros(o.shape).requires_grad_() if nr in real else None for nr, o in enumerate(outs)]
         made = node.backward(tuple(probes))
         pairs = [(suit(g, kind), tangents[i].to(kind.dtype)) for g, kind, i in
@@ -192,7 +192,7 @@ def propagate(op, entry, args, inputs, outs):
         for nr, t in zip(real, got, strict=True):
             modes.grad = before
             t = outs[nr].new_zeros(outs[nr].shape) if t is None else t
-            outs[nr]._tangent = (level, _laid(t, outs[nr].spec))
+            outs[nr]._tangent = (level, _laid(t, outs[nr]._spec))
             _tell(outs[nr])
     finally:
         modes.grad, modes.level = before, level
@@ -218,7 +218,7 @@ def _node(op, entry, args, inputs, outs, live):
     held = tuple(keep(o) for o in outs)
     kept.append(held[0] if len(held) == 1 else held)
     kept = kept if node.plan.sole is None else kept[0]
-    node.kept, node.outs, node.n_outputs = kept, tuple(o.spec for o in outs), len(outs)
+    node.kept, node.outs, node.n_outputs = kept, tuple(o._spec for o in outs), len(outs)
     node.site, node.seq = here(), next(_count)
     return node
 

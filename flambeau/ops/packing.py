@@ -18,8 +18,8 @@ class _placed_rows(Composite):
     node = "PackPaddedSequenceBackward0"
 
     def of(input, index, value):
-        if not input.spec.shape[0]:
-            return input.new_full((len(index), *input.spec.shape[1:]), value)
+        if not input._spec.shape[0]:
+            return input.new_full((len(index), *input._spec.shape[1:]), value)
         blank = index < 0
         if not blank.any():
             return input.index_select(0, door.from_array(index))

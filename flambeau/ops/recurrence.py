@@ -102,7 +102,7 @@ def retreat(step, g, sizes, reverse):
             begun.append([t[n:] for t in later])
             later = [t[:n] for t in later]
         elif n > old:                                      # here ends a sample
-            later = [cat((t, t.new_zeros((n - old, t.spec.shape[1])))) for t in later]
+            later = [cat((t, t.new_zeros((n - old, t._spec.shape[1])))) for t in later]
         rows, old = slice(at, at + n), n
         now = [None if t is None else t[rows] for t in g]
         if later is not None:
@@ -140,7 +140,7 @@ def joined(k, parts, places):
 
 def split(x, count):
     """`x` [n, gates · H] seen as its gates."""
-    width = x.spec.shape[1] // count
+    width = x._spec.shape[1] // count
     return [x[:, i * width:(i + 1) * width] for i in range(count)]
 
 

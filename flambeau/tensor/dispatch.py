@@ -63,8 +63,8 @@ def wrap(storage, kind, offset=0):
     """A tensor that looks at `storage`."""
     tensor = _new(Tensor)
     tensor._storage = storage
-    tensor.spec = kind
-    tensor.offset = offset
+    tensor._spec = kind
+    tensor._offset = offset
     tensor._node = tensor._base = tensor._cut = None
     tensor._requires_grad = False
     return tensor
@@ -151,7 +151,7 @@ def seen(op, facts, args, kwargs):
         c = a.__class__
         if c is Tensor or c in _tensor_types:
             inputs.append(a)
-            key.append(a.spec)
+            key.append(a._spec)
         elif c in _number_types:
             key.append(c)
             if not typed[at]:
@@ -204,7 +204,7 @@ def dispatch(op, args, given=None, binder=None):
         c = a.__class__
         if c is Tensor or isinstance(a, Tensor):
             inputs.append(a)
-            key.append(a.spec)
+            key.append(a._spec)
         elif c in _number_types:
             if scalars or op.scalar_at[at]:
                 if c is int and not LEAST_INT <= a <= MOST_INT:
@@ -224,7 +224,7 @@ def dispatch(op, args, given=None, binder=None):
                             raise TypeError(f"{op.__name__.strip('_')}(): expected Tensor as element {i} in argument "
                                             f"{at}, but got {type(b).__name__}")
                         inputs.append(b)
-                key.append(tuple([None if b is None else b.spec for b in a]))
+                key.append(tuple([None if b is None else b._spec for b in a]))
             else:
                 if c is not tuple:
                     args = (*args[:at], a, *args[at + 1:])
@@ -247,7 +247,7 @@ def dispatch(op, args, given=None, binder=None):
             if isinstance(args[at], Tensor):
                 return dispatch(op, (*args[:at], _number_in(args[at], op.arg_names[at], at), *args[at + 1:]))
         for at in op.scalar_only_at:                      # and for any number, if it needs no gradient
-            if isinstance(args[at], Tensor) and args[at].spec.ndim == 0 and not requires(args[at]):
+            if isinstance(args[at], Tensor) and args[at]._spec.ndim == 0 and not requires(args[at]):
                 return dispatch(op, (*args[:at], args[at].item(), *args[at + 1:]))
         entry = _entry(op, args, key)
     if binder is not None and not modes_active:
@@ -283,8 +283,8 @@ def check_fits(entry, args):
 
 def _number_in(tensor, name, at):
     """The whole number that a tensor stands for."""
-    if tensor.spec.numel != 1 or tensor.spec.dtype.category > 1:
-        raise TypeError(f"argument '{name}' (position {at + 1}) must be int, not Tensor: it is {tensor.spec}")
+    if tensor._spec.numel != 1 or tensor._spec.dtype.category > 1:
+        raise TypeError(f"argument '{name}' (position {at + 1}) must be int, not Tensor: it is {tensor._spec}")
     return int(tensor.item())
 
 
@@ -312,7 +312,7 @@ def record(entry, op, args, inputs, params, inside):
     outs = []
     for storage in storages:
         tensor = wrap(storage, storage.value.spec if storage.value is not None else entry.outs[len(outs)])
-        tensor.site = site
+        tensor._site = site
         outs.append(tensor)
     _history(op, entry, args, inputs, outs, site)
     if not entry.many:
@@ -337,11 +337,11 @@ def record_one(entry, args, inputs, params, inside):
     storage.print_at = None
     tensor = _new(Tensor)
     tensor._storage = storage
-    tensor.spec = kind
-    tensor.offset = 0
+    tensor._spec = kind
+    tensor._offset = 0
     tensor._node = tensor._base = tensor._cut = None
     tensor._requires_grad = False
-    tensor.site = site = trace.site or here(inside)
+    tensor._site = site = trace.site or here(inside)
     wanted, bit, cut = 0, 1, None
     for t in inputs:
         if t._node is not None or t._requires_grad or t._base is not None and requires(t):
@@ -410,8 +410,8 @@ def _entry(op, args, key):
     for at, a in enumerate(args):
         if isinstance(a, Tensor):
             template.append(len(kinds))
-            kinds.append(a.spec)
-            seen.append(a.spec)
+            kinds.append(a._spec)
+            seen.append(a._spec)
         elif op.lists and a.__class__ in (tuple, list) and any(isinstance(b, Tensor) for b in a):
             slots = []
             for b in a:
@@ -419,9 +419,9 @@ def _entry(op, args, key):
                     slots.append(None)
                 else:
                     slots.append(len(kinds))
-                    kinds.append(b.spec)
+                    kinds.append(b._spec)
             template.append(tuple(slots))
-            seen.append(tuple(None if b is None else b.spec for b in a))
+            seen.append(tuple(None if b is None else b._spec for b in a))
         else:
             template.append(None)
             param_at.append(at)
@@ -524,12 +524,12 @@ def view_one(entry, args, source, moved, inside):
     base = source._base
     tensor = _new(Tensor)
     tensor._storage = storage
-    tensor.spec, delta = entry.look
-    tensor.offset = source.offset + delta + moved
+    tensor._spec, delta = entry.look
+    tensor._offset = source._offset + delta + moved
     tensor._node = tensor._cut = None
     tensor._requires_grad = False
     tensor._seen = storage.version
-    tensor.site = site = trace.site or here(inside)
+    tensor._site = site = trace.site or here(inside)
     if source._data_version is not None:
         tensor._data_version = source._data_version
     if base is None:
@@ -557,13 +557,13 @@ def _view(entry, op, args, source, moved, inside):
     """Views of `source`: same storage, no instruction. They start `moved` elements after where the entry says."""
     site = _local.trace.site or here(inside)
     storage = source._storage
-    itemsize = source.spec.dtype.itemsize
+    itemsize = source._spec.dtype.itemsize
     outs = []
     for kind, delta in zip(entry.outs, entry.deltas, strict=True):
         tensor = wrap(storage, kind)
         scale = kind.dtype.itemsize
-        tensor.offset = (source.offset if scale == itemsize else source.offset * itemsize // scale) + delta + moved
-        tensor.site = site
+        tensor._offset = (source._offset if scale == itemsize else source._offset * itemsize // scale) + delta + moved
+        tensor._site = site
         if source._data_version is not None:
             tensor._data_version = source._data_version
         outs.append(tensor)
@@ -587,7 +587,7 @@ def _view(entry, op, args, source, moved, inside):
 
 def _run_now(entry, op, args, inputs, params):
     """Run an operation at the call: its result's shape, or its refusal, depends on the data."""
-    arrays = [t._storage.value.ready().look(t.spec, t.offset) for t in inputs]
+    arrays = [t._storage.value.ready().look(t._spec, t._offset) for t in inputs]
     try:
         with np.errstate(all="ignore"):
             made = entry.device.backend.execute(entry, arrays, params)
@@ -616,7 +616,7 @@ def _verify(op, args):
     read = array_of if trace.reader is None else trace.reader(op, asked, args)
     for name in asked:
         if name.endswith("_spec"):
-            given.append(getattr(args[op.arg_names.index(name.removesuffix("_spec"))], "spec", None))
+            given.append(getattr(args[op.arg_names.index(name.removesuffix("_spec"))], "_spec", None))
             continue
         a = args[op.arg_names.index(name)]
         if isinstance(a, Tensor):
@@ -634,10 +634,10 @@ def _verify(op, args):
 
 def array_of(tensor):
     """The tensor's contents as a NumPy array to read, run if pending. Not to be written or handed out."""
-    if tensor.spec.device is META:
+    if tensor._spec.device is META:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!" + said(tensor))
-    found = tensor._storage.value.ready().look(tensor.spec, tensor.offset)
-    return found if tensor.spec.device is CPU else tensor.spec.device.backend.to_host(found)
+    found = tensor._storage.value.ready().look(tensor._spec, tensor._offset)
+    return found if tensor._spec.device is CPU else tensor._spec.device.backend.to_host(found)
 
 
 # --- autograd beside the call ---------------------------------------------------------------------------------------
@@ -716,7 +716,7 @@ def _remember(entry, args, inputs, outs, site, wanted, special):
     node.hooked = False
     node.edges = edges
     node.kept = kept
-    node.outs = entry.outs if entry.outs is not None else tuple([o.spec for o in outs])
+    node.outs = entry.outs if entry.outs is not None else tuple([o._spec for o in outs])
     node.site = site
     node.seq = next(_count)
     if len(outs) == 1:
@@ -727,18 +727,18 @@ def _remember(entry, args, inputs, outs, site, wanted, special):
                 kept.append(keep(out, True))
             else:
                 storage.saved_at = storage.version
-                kept.append((storage, storage.version, out.spec, out.offset))
-        if out.spec.dtype.category >= 2:
+                kept.append((storage, storage.version, out._spec, out._offset))
+        if out._spec.dtype.category >= 2:
             out._node = node
             out._nr = 0
         else:
-            out._cut = (f"{called_as(entry.op)}(), whose result is {out.spec.dtype.name} and so has no gradient", site)
+            out._cut = (f"{called_as(entry.op)}(), whose result is {out._spec.dtype.name} and so has no gradient", site)
         return
     node.n_outputs, op = len(outs), entry.op
     if plan.keep_out:
         kept.append(tuple([keep(o, True, i) if i in plan.keep_out else None for i, o in enumerate(outs)]))
     for nr, out in enumerate(outs):
-        if out.spec.dtype.category >= 2 and nr not in op.nondiff:
+        if out._spec.dtype.category >= 2 and nr not in op.nondiff:
             out._node = node
             out._nr = nr
         else:
@@ -817,8 +817,8 @@ def _ruled(op, facts, args, kwargs):
     outs = list(made) if many else [made]
     for i, out in enumerate(outs):
         if out._base is not None or any(out is t for t in inputs):   # a result is a tensor of its own
-            outs[i] = out = wrap(out._storage, out.spec, out.offset)
-        out.site = site
+            outs[i] = out = wrap(out._storage, out._spec, out._offset)
+        out._site = site
         out._cut = None
         out._node = None
     _history(op, _ruled_entry(op, args, inputs), args, inputs, outs, site)
@@ -840,7 +840,7 @@ def _ruled_entry(op, args, inputs):
             template.append(tuple(slots))
         else:
             template.append(None)
-    key = (op, tuple(template), *[t.spec for t in inputs])
+    key = (op, tuple(template), *[t._spec for t in inputs])
     entry = _entries.get(key)
     if entry is None:
         entry = _entries[key] = Entry()

@@ -43,8 +43,8 @@ def _holders():
     tensors, nodes, storages, values = _alive()
     seen = set()
     # The oldest that looks at the whole of a storage stands for it.
-    for tensor in sorted(tensors, key=lambda t: (t._base is not None, -t.spec.nbytes)):
-        yield from _once(seen, tensor._storage.value, line_of(tensor.site), tensor.spec)
+    for tensor in sorted(tensors, key=lambda t: (t._base is not None, -t._spec.nbytes)):
+        yield from _once(seen, tensor._storage.value, line_of(tensor._site), tensor._spec)
     for node in nodes:
         for storage in _kept(node):
             yield from _once(seen, storage.value, f"{line_of(node.site)} (for backward)")
@@ -101,12 +101,12 @@ def _purpose(error, asked):
     if kinds:
         op = f"{called_as(entry.op)}() giving " if entry is not None and hasattr(entry.op, "called") else ""
         text = f"\n  It was for {op}{', '.join(map(str, kinds))}"
-        made = {line_of(t.site) for t in tensors
-                if t._storage.value.trace is not None and t.spec in kinds and t._base is None}
+        made = {line_of(t._site) for t in tensors
+                if t._storage.value.trace is not None and t._spec in kinds and t._base is None}
         text += f", recorded at {' or '.join(sorted(made))}." if made else "."
     for tensor in tensors:
-        if asked is not None and tensor._storage.value is asked and tensor.spec not in kinds:
-            return f"{text}\n  It was needed for {tensor.spec}, recorded at {line_of(tensor.site)}."
+        if asked is not None and tensor._storage.value is asked and tensor._spec not in kinds:
+            return f"{text}\n  It was needed for {tensor._spec}, recorded at {line_of(tensor._site)}."
     return text
 
 
@@ -116,13 +116,13 @@ def where(failure, asked):
     for tensor in _alive()[0]:
         value = tensor._storage.value
         if any(value is out for out in failure.outs):
-            made.add(line_of(tensor.site))
+            made.add(line_of(tensor._site))
         elif value is asked:
             needed.append(tensor)
     op = called_as(failure.entry.op) if hasattr(failure.entry.op, "called") else failure.entry.op.__name__
     text = f"in {op}() giving {', '.join(map(str, failure.entry.outs))}"
     text += f", recorded at {' or '.join(sorted(made))}" if made else ""
-    return text + "".join(f", needed for {t.spec}, recorded at {line_of(t.site)}" for t in needed[:1])
+    return text + "".join(f", needed for {t._spec}, recorded at {line_of(t._site)}" for t in needed[:1])
 
 
 memory.on_failure.append(explain)

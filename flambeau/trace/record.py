@@ -102,8 +102,8 @@ class Trace:
                 if slot is not None and more is not None:
                     last[slot] = last[more] = index
                     slots = (slot, more)
-                    if one.offset or two.offset:
-                        offsets = (one.offset, two.offset)
+                    if one._offset or two._offset:
+                        offsets = (one._offset, two._offset)
             if slots is None:
                 slots, offsets = self._read(inputs, index, offsets)
             if slots is not None:
@@ -152,8 +152,8 @@ class Trace:
                 return None, offsets
             self.last[slot] = index
             slots.append(slot)
-            if tensor.offset:
-                offsets = tuple([t.offset for t in inputs])
+            if tensor._offset:
+                offsets = tuple([t._offset for t in inputs])
         return tuple(slots), offsets
 
     def _slot(self, value):
@@ -449,7 +449,7 @@ def current():
 
 def write_part(tensor, whole, source):
     """The Value of `tensor`'s storage (of spec `whole`) after the tensor `source` is written into its view."""
-    key = (whole, tensor.spec, source.spec)
+    key = (whole, tensor._spec, source._spec)
     entry = _updates.get(key)
     if entry is None:
         if len(_updates) > 100_000:
