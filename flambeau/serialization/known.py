@@ -13,11 +13,10 @@ from ..base.errors import here
 from ..base.op import Op
 from ..base.spec import CPU, META, Size, device, spec
 from ..tensor.create import LEGACY
-from ..tensor.dispatch import wrap
 from ..tensor.forms import namespace
 from ..tensor.own import OURS
 from ..tensor.storage import UntypedStorage
-from ..tensor.tensor import Tensor
+from ..tensor.tensor import Tensor, wrap
 from ..tensor.typed_storage import TypedStorage
 from ..trace.value import Storage, Value
 from .errors import FileError, NotSupported, bare, shown

@@ -13,8 +13,7 @@ import zlib
 from ..backends import host
 from ..base import dtypes
 from ..base.spec import CPU, META, place, spec
-from ..tensor.dispatch import wrap
-from ..tensor.tensor import Tensor
+from ..tensor.tensor import Tensor, wrap
 from ..trace.value import Storage, Value
 from .archive import CHUNK
 from .atomic import replacing

@@ -13,8 +13,7 @@ from ..base.errors import here, line_of, name_of, user_frame
 from ..base.spec import CPU, META, spec
 from ..trace.record import run_all
 from ..trace.value import Storage, Value
-from .dispatch import wrap
-from .tensor import Tensor
+from .tensor import Tensor, wrap
 
 PUBLIC = ("from_numpy", "frombuffer")
 

@@ -11,10 +11,10 @@ from ..base import dtypes
 from ..base.errors import here, warn
 from ..base.spec import CPU, META, place, spec as make_spec
 from ..trace.value import Storage, Value
-from .dispatch import array_of, wrap
 from .interop import who
 from .printing import PLAIN, format_tensor, format_with_spec, kept_positions
-from .tensor import Tensor
+from .results import array_of
+from .tensor import Tensor, wrap
 from .write import before_write, put
 
 # --- numbers --------------------------------------------------

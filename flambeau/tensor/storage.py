@@ -14,9 +14,9 @@ from ..backends import host
 from ..base import dtypes
 from ..base.spec import CPU, META, device as make_device, place, spec
 from ..trace.value import Storage, Value
-from .dispatch import array_of, wrap
 from .interop import exported
-from .tensor import Tensor
+from .results import array_of
+from .tensor import Tensor, wrap
 from .write import before_write
 
 PUBLIC = ("UntypedStorage",)
