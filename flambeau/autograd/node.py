@@ -11,6 +11,7 @@ import itertools
 import weakref
 import zlib
 
+from ..base import observers
 from ..base.errors import here, line_of, name_of
 from ..base.op import door
 from .modes import modes
@@ -37,6 +38,11 @@ class Node:
 
     def __init__(self):
         self.seq = next(numbering)
+
+    def _tell_made(self):
+        """Tell observers that it was made, once it is complete."""
+        if (tell := observers.node_made) is not None:
+            tell(self)
 
     def name(self):
         """The node's name as PyTorch writes it."""

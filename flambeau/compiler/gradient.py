@@ -153,6 +153,7 @@ class Gradient:
         node.n_outputs, node.site = len(outs), self.site
         for nr, out in enumerate(outs):
             out._node, out._nr = node, nr
+        node._tell_made()
 
     def run(self, node, grads):
         """The gradients of the bounds, from those of the results."""

@@ -9,6 +9,7 @@ import numpy as np
 from ..autograd.modes import modes
 from ..autograd.node import requires
 from ..backends.memory import explained as out_of_memory
+from ..base import observers
 from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits
 from ..base.errors import here
 from ..base.op import door, known
@@ -281,7 +282,10 @@ def run_now(entry, op, args, inputs, params, site):
     arrays = [t._storage.value.ready().look(t._spec, t._offset) for t in inputs]
     try:
         with np.errstate(all="ignore"):
-            made = entry.device.backend.execute(entry, arrays, params)
+            if observers.during_runs:
+                made = _run_observed(entry, arrays, params, site)
+            else:
+                made = entry.device.backend.execute(entry, arrays, params)
     except MemoryError as error:
         error.entry, error.site = entry, site
         raise out_of_memory(error) from None
@@ -294,6 +298,19 @@ def run_now(entry, op, args, inputs, params, site):
         kind = entry.outs[i] if entry.outs is not None else of_array(array, True, entry.device)
         storages.append(Storage.of(Value.of(array, kind), kind.nbytes, kind.device))
     return storages
+
+
+def _run_observed(entry, arrays, params, site):
+    """Run an operation at the call, and tell observers of it as of an instruction that stands in no trace."""
+    made = None
+    with observers.gathered():
+        start = observers.begin(site)
+        try:
+            made = entry.device.backend.execute(entry, arrays, params)
+            return made
+        finally:
+            instruction = (entry, (), (), params, 0, site)
+            observers.tell_ran(None, (instruction,), start, failed=made is None)
 
 
 def verify(op, args):
