@@ -10,6 +10,7 @@ import pytest
 import flambeau as torch
 from flambeau.tensor import overrides
 from flambeau.tensor.autocast import FLOAT32, LOWER, WIDEST, listed
+from tests.patience import PATIENCE
 
 F = torch.nn.functional
 HALF = {torch.bfloat16: ml_dtypes.bfloat16, torch.float16: np.float16}
@@ -237,7 +238,7 @@ def test_as_a_decorator():
 
 def test_one_region_object_serves_many_threads():
     region, found = torch.autocast("cpu"), {}
-    inside, leave = threading.Barrier(2, timeout=20), threading.Event()
+    inside, leave = threading.Barrier(2, timeout=PATIENCE), threading.Event()
 
     def work():
         with region:
@@ -351,12 +352,12 @@ def test_overrides_see_the_call_before_it_is_cast():
     class Watched(torch.Tensor):
         @classmethod
         def __torch_function__(cls, func, types, args=(), kwargs=None):
-            seen.append([a.spec.dtype for a in args])
+            seen.append([a._spec.dtype for a in args])
             return super().__torch_function__(func, types, args, kwargs)
     with torch.autocast("cpu"):
         made = torch.mm(x.as_subclass(Watched), y)
     assert seen == [[torch.float32, torch.float32]]
-    assert made.spec.dtype is torch.bfloat16 and isinstance(made, Watched)
+    assert made._spec.dtype is torch.bfloat16 and isinstance(made, Watched)
 
 
 @pytest.mark.parametrize("use_reentrant", [False, True])

@@ -19,6 +19,7 @@ from flambeau.backends.reference import execute
 from flambeau.base import dtypes, settings
 from flambeau.base.spec import spec
 from flambeau.tensor import oom
+from tests.patience import PATIENCE
 
 F32 = dtypes.float32
 MIB = 1 << 20
@@ -374,7 +375,7 @@ def test_the_end_of_the_interpreter_is_quiet():
     code = ("import numpy as np, flambeau; from flambeau.backends.memory import block\n"
             "x = np.ndarray(100, 'u1', block(100)); y = np.ndarray(1 << 20, 'u1', block(1 << 20))\n"
             "z = [x]; z.append(z); flambeau.keep = y[3:]")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -497,12 +498,12 @@ def test_the_lines_that_hold_most():
     ys = [x.exp() for _ in range(3)]
     part = x.detach()[1:]
     sums = [y.sum() for y in ys]
-    line = x.site[0].co_firstlineno
+    line = x._site[0].co_firstlineno
     torch.cpu.synchronize()
     found = {one.line: one for one in oom.biggest(100)}
     assert found[f"test_memory.py:{line + 1}"][1:3] == (4_000_000, 1)
     assert found[f"test_memory.py:{line + 2}"][1:3] == (12_000_000, 3)
-    assert found[f"test_memory.py:{line + 2}"].largest is ys[0].spec
+    assert found[f"test_memory.py:{line + 2}"].largest is ys[0]._spec
     assert f"test_memory.py:{line + 3}" not in found                      # a view holds nothing of its own
     del ys
     found = {one.line: one for one in oom.biggest(100)}
@@ -513,7 +514,7 @@ def test_the_lines_that_hold_most():
 def test_an_operation_without_room_names_its_line_and_can_be_tried_again():
     x = torch.ones(10**6)
     y = x[:, None] * x
-    line = x.site[0].co_firstlineno
+    line = x._site[0].co_firstlineno
     z = y[0, 0] + 1
     other = x + 1
     with pytest.raises(torch.OutOfMemoryError) as got:
