@@ -90,12 +90,12 @@ class Recorder(Trace):
 
     # --- what a trace does -------------------------------------------------------------------------------------------
 
-    def append(self, entry, inputs, params):
+    def append(self, entry, inputs, params, site):
         if any(type(p) in TRACED for p in params):
             params = self._numbers(entry, params)
-        if any(type(t.offset) in TRACED for t in inputs):
+        if any(type(t._offset) in TRACED for t in inputs):
             raise AssertionError(f"a number that may change is an offset in {entry.op.__name__}")
-        return super().append(entry, inputs, params)
+        return super().append(entry, inputs, params, site)
 
     def _numbers(self, entry, params):
         """The parameters as plain numbers; which of them a replay has to read again is noted."""
@@ -151,7 +151,7 @@ class Recorder(Trace):
             for name in names:
                 a = args[op.arg_names.index(name.removesuffix("_spec") if name.endswith("_spec") else name)]
                 if name.endswith("_spec"):
-                    given.append(a.spec)
+                    given.append(a._spec)
                 elif isinstance(a, (tuple, list)):
                     given.append([noted(b) for b in a])
                 else:
@@ -175,7 +175,7 @@ class Recorder(Trace):
             value = Value.of(evaluate(self.code, self.values, [value.slot])[value.slot], value.spec)
         elif value.trace is not None:
             value.ready()
-        return value.look(tensor.spec, tensor.offset)
+        return value.look(tensor._spec, tensor._offset)
 
 
 class Noted:
@@ -184,7 +184,7 @@ class Noted:
     __slots__ = ("value", "spec", "offset", "slot")
 
     def __init__(self, tensor):
-        self.value, self.spec, self.offset, self.slot = tensor._storage.value, tensor.spec, tensor.offset, None
+        self.value, self.spec, self.offset, self.slot = tensor._storage.value, tensor._spec, tensor._offset, None
 
 
 def noted(a):
@@ -355,7 +355,7 @@ def history(t):
 
 def tensor_state(t):
     """What must not change about a tensor during a call."""
-    return (type(t), t.spec, t.offset, t._requires_grad, t._node is None, len(t._leaf_hooks or ()),
+    return (type(t), t._spec, t._offset, t._requires_grad, t._node is None, len(t._leaf_hooks or ()),
             len(t._post_hooks or ()))
 
 
@@ -378,13 +378,13 @@ def evaluate(code, held, wanted):
     """{slot: array} of the wanted slots, computed on the side; `held` has the Values of the inputs by slot."""
     live, needed = set(wanted), []
     for instruction in reversed(code):
-        entry, slots, _, _, first = instruction
+        entry, slots, _, _, first, _ = instruction
         if any(s in live for s in range(first, first + len(entry.outs))):
             needed.append(instruction)
             live.update(slots)
     made = {}
     with np.errstate(all="ignore"):
-        for entry, slots, offsets, params, first in reversed(needed):
+        for entry, slots, offsets, params, first, _ in reversed(needed):
             sources = [made[s] if s in made else held[s] for s in slots]
             arrays = [v.look(kind, offset) for v, kind, offset in zip(sources, entry.kinds, offsets, strict=False)]
             if entry.op is update:

@@ -253,7 +253,7 @@ class Diff:
         """Which of "entry" and "draw" are among the sources that a slot is computed from."""
         live = {slot}
         for index in range(len(self.trace.code) - 1, -1, -1):
-            entry, slots, _, params, first = self.trace.code[index]
+            entry, slots, _, params, first, _ = self.trace.code[index]
             if any(s in live for s in range(first, first + len(entry.outs))):
                 live.update(slots)
                 if any((index, n) in self.trace.numbers for n in range(len(params))):
@@ -271,7 +271,7 @@ class Diff:
         fine = self.needs.keys() | (done.held(trace) if done is not None else set())
         for attempt in range(2):
             holders = counts(values)
-            held = [(entry, slot) for entry, _, _, _, first in code for slot in range(first, first + len(entry.outs))
+            held = [(entry, slot) for entry, _, _, _, first, _ in code for slot in range(first, first + len(entry.outs))
                     if slot not in fine and holders[slot] > RESULT]
             if not held:
                 return

@@ -72,8 +72,8 @@ class Runner:
             return self.code
         code = list(self.code)
         for (index, number), at in self.numbers.items():
-            entry, slots, offsets, params, first = code[index]
-            code[index] = (entry, slots, offsets, (*params[:number], numbers[at], *params[number + 1:]), first)
+            entry, slots, offsets, params, *rest = code[index]
+            code[index] = (entry, slots, offsets, (*params[:number], numbers[at], *params[number + 1:]), *rest)
         return code
 
     def held(self, values):
@@ -90,7 +90,7 @@ class Runner:
             trace.code, trace.values = self.with_numbers(numbers), held
             trace.slots = {held[slot]: slot for slot in self.inputs}
             trace.last = last = [0] * len(held)
-            for index, (entry, slots, _, _, first) in enumerate(trace.code):
+            for index, (entry, slots, _, _, first, _) in enumerate(trace.code):
                 for slot in slots:
                     last[slot] = index
                 for slot in range(first, first + len(entry.outs)):
@@ -215,7 +215,7 @@ def recycled(tensor):
         return None
     grad = tensor._grad
     value, storage = grad._storage.value, grad._storage
-    if value.spec is not grad.spec or value._memory is not None or storage.exported or storage.readonly:
+    if value.spec is not grad._spec or value._memory is not None or storage.exported or storage.readonly:
         return None
     value.address()
     return value

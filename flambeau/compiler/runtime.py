@@ -40,13 +40,14 @@ def facts_of(tensor):
     """What a replay needs to know to make a tensor like this one."""
     cut = tensor._cut
     if tensor.grad_fn is not None and not is_live(tensor):
-        cut = ("flambeau.compile, since the graph was used up inside the function and a replay makes none", tensor.site)
-    return (type(tensor), tensor.spec, tensor.offset, tensor.site, cut, tensor._requires_grad, tensor._view_of)
+        cut = ("flambeau.compile, since the graph was used up inside the function and a replay makes none",
+               tensor._site)
+    return (type(tensor), tensor._spec, tensor._offset, tensor._site, cut, tensor._requires_grad, tensor._view_of)
 
 
 def new_tensor(storage, facts):
     made = _new(Tensor)
-    kind, made.spec, made.offset, made.site, made._cut, made._requires_grad, view_of = facts
+    kind, made._spec, made._offset, made._site, made._cut, made._requires_grad, view_of = facts
     made._storage = storage
     made._node = made._base = None
     if kind is not Tensor:
@@ -78,12 +79,12 @@ class Checks:
     def __init__(self, checks, runner, fixed):
         self.checks, self.runner, self.fixed = checks, runner, fixed
         code = runner.code
-        self.made = {slot for entry, _, _, _, first in code for slot in range(first, first + len(entry.outs))}
+        self.made = {slot for entry, _, _, _, first, _ in code for slot in range(first, first + len(entry.outs))}
         self.asked = [n.slot for _, given in checks for g in given for n in (g if g.__class__ is list else (g,))
                       if n.__class__ is Noted]
         self.needs = [slot for slot in self.asked if slot not in self.made]
         live = set(self.asked) & self.made
-        for entry, slots, _, _, first in reversed(code):
+        for entry, slots, _, _, first, _ in reversed(code):
             if any(s in live for s in range(first, first + len(entry.outs))):
                 live.update(slots)
         self.needs += sorted(live - self.made - set(self.needs))

@@ -134,7 +134,7 @@ def dispatch(op, args, given=None, binder=None):
         c = a.__class__
         if c is Tensor or isinstance(a, Tensor):
             inputs.append(a)
-            key.append(a.spec)
+            key.append(a._spec)
         elif c in number_types:
             if scalars or op.scalar_at[at]:
                 if c is int and not LEAST_INT <= a <= MOST_INT:
@@ -154,7 +154,7 @@ def dispatch(op, args, given=None, binder=None):
                             raise TypeError(f"{op.__name__.strip('_')}(): expected Tensor as element {i} in argument "
                                             f"{at}, but got {type(b).__name__}")
                         inputs.append(b)
-                key.append(tuple([None if b is None else b.spec for b in a]))
+                key.append(tuple([None if b is None else b._spec for b in a]))
             else:
                 if c is not tuple:
                     args = (*args[:at], a, *args[at + 1:])
@@ -177,7 +177,7 @@ def dispatch(op, args, given=None, binder=None):
             if isinstance(args[at], Tensor):
                 return dispatch(op, (*args[:at], number_in(args[at], op.arg_names[at], at), *args[at + 1:]))
         for at in op.scalar_only_at:                      # and for any number, if it needs no gradient
-            if isinstance(args[at], Tensor) and args[at].spec.ndim == 0 and not requires(args[at]):
+            if isinstance(args[at], Tensor) and args[at]._spec.ndim == 0 and not requires(args[at]):
                 return dispatch(op, (*args[:at], args[at].item(), *args[at + 1:]))
         entry = infer_entry(op, args, key)
     if binder is not None and not overrides.modes_active:
@@ -198,6 +198,7 @@ def record(entry, op, args, inputs, params, inside):
         return view_one(entry, args, inputs[0], 0, inside + 1)
     if entry.deltas is not None:
         return view_any(entry, op, args, inputs[0], 0, inside + 1)
+    site = _local.trace.site or here(inside)
     if entry.device is META:
         if entry.outs is None:
             raise NotImplementedError(f"{op.__name__} on the meta device: its shape depends on data that is not there")
@@ -206,17 +207,16 @@ def record(entry, op, args, inputs, params, inside):
         if op.verify is not None:
             verify(op, args)
         if entry.outs is None or op.eager:
-            storages = run_now(entry, op, args, inputs, params)
+            storages = run_now(entry, op, args, inputs, params, site)
         else:
-            values = _local.trace.append(entry, inputs, params)
+            values = _local.trace.append(entry, inputs, params, site)
             storages = [Storage.of(value, value.spec.nbytes, value.spec.device)
                         for value in (values if entry.many else (values,))]
             _run_if_exported(inputs)
-    site = _local.trace.site or here(inside)
     outs = []
     for storage in storages:
         tensor = wrap(storage, storage.value.spec if storage.value is not None else entry.outs[len(outs)])
-        tensor.site = site
+        tensor._site = site
         outs.append(tensor)
     add_history(op, entry, args, inputs, outs, site)
     if not entry.many:
@@ -230,7 +230,8 @@ def record_one(entry, args, inputs, params, inside):
     `inside`: how many frames, counted from `here`, are known to be ours.
     """
     trace = _local.trace
-    value = trace.append(entry, inputs, params)
+    site = trace.site or here(inside)
+    value = trace.append(entry, inputs, params, site)
     kind = value.spec
     storage = Storage()
     storage.value = value
@@ -241,11 +242,11 @@ def record_one(entry, args, inputs, params, inside):
     storage.print_at = None
     tensor = _new(Tensor)
     tensor._storage = storage
-    tensor.spec = kind
-    tensor.offset = 0
+    tensor._spec = kind
+    tensor._offset = 0
     tensor._node = tensor._base = tensor._cut = None
     tensor._requires_grad = False
-    tensor.site = site = trace.site or here(inside)
+    tensor._site = site
     wanted, bit, cut = 0, 1, None
     for t in inputs:
         if t._node is not None or t._requires_grad or t._base is not None and requires(t):
@@ -275,14 +276,14 @@ def _run_if_exported(inputs):
             return
 
 
-def run_now(entry, op, args, inputs, params):
+def run_now(entry, op, args, inputs, params, site):
     """Run an operation at the call: its result's shape, or its refusal, depends on the data."""
-    arrays = [t._storage.value.ready().look(t.spec, t.offset) for t in inputs]
+    arrays = [t._storage.value.ready().look(t._spec, t._offset) for t in inputs]
     try:
         with np.errstate(all="ignore"):
             made = entry.device.backend.execute(entry, arrays, params)
     except MemoryError as error:
-        error.entry = entry
+        error.entry, error.site = entry, site
         raise out_of_memory(error) from None
     except Exception as error:
         if getattr(error, "refusal", False):
@@ -306,7 +307,7 @@ def verify(op, args):
     read = array_of if trace.reader is None else trace.reader(op, asked, args)
     for name in asked:
         if name.endswith("_spec"):
-            given.append(getattr(args[op.arg_names.index(name.removesuffix("_spec"))], "spec", None))
+            given.append(getattr(args[op.arg_names.index(name.removesuffix("_spec"))], "_spec", None))
             continue
         a = args[op.arg_names.index(name)]
         if isinstance(a, Tensor):
