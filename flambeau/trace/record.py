@@ -10,11 +10,10 @@ import time
 import numpy as np
 
 from ..backends.memory import explained
-from ..base import settings
+from ..base import observers, settings
 from ..base.locks import in_child, new_lock
 from ..base.ownership import INPUT, RESULT, counts, only_traced
 from ..base.weakbag import WeakBag
-from . import value as values_module
 from .value import Value
 
 HELD = 8                      # how often a byte of an input that only the trace holds counts: results may never be
@@ -80,7 +79,7 @@ class Trace:
         self.held = 0         # the bytes of the inputs since they were last weighed
 
     def append(self, entry, inputs, params, site):
-        """Record one instruction of the line `site` over tensors `inputs`; gives the pending Value of its result, or
+        """Record one instruction of line `site` over the tensors `inputs`; gives the pending Value of its result, or
         several."""
         if self.busy:
             return self._append_beside(entry, inputs, params, site)
@@ -104,8 +103,8 @@ class Trace:
                 if slot is not None and more is not None:
                     last[slot] = last[more] = index
                     slots = (slot, more)
-                    if one.offset or two.offset:
-                        offsets = (one.offset, two.offset)
+                    if one._offset or two._offset:
+                        offsets = (one._offset, two._offset)
             if slots is None:
                 slots, offsets = self._read(inputs, index, offsets)
             if slots is not None:
@@ -129,7 +128,7 @@ class Trace:
                         outs.append(made)
                 code.append((entry, slots, offsets, params, first, site))
                 self.bytes = total = self.bytes + entry.nbytes
-                if total < settings.trace_bytes and index < settings.trace_instructions:
+                if total < settings.trace_bytes and index < settings.trace_instructions and observers.recorded is None:
                     return outs
         except BaseException:
             self._mend()
@@ -141,7 +140,10 @@ class Trace:
                 if tensor._storage.value.trace is not self:
                     tensor._storage.value.ready()
             return self.append(entry, inputs, params, site)
-        self.run()
+        if (tell := observers.recorded) is not None:
+            tell((entry, slots, offsets, params, first, site))
+        if total >= settings.trace_bytes or index >= settings.trace_instructions:
+            self.run()
         return outs
 
     def _read(self, inputs, index, offsets):
@@ -154,8 +156,8 @@ class Trace:
                 return None, offsets
             self.last[slot] = index
             slots.append(slot)
-            if tensor.offset:
-                offsets = tuple([t.offset for t in inputs])
+            if tensor._offset:
+                offsets = tuple([t._offset for t in inputs])
         return tuple(slots), offsets
 
     def _slot(self, value):
@@ -200,6 +202,10 @@ class Trace:
             pass
         return self.append(entry, inputs, params, site)
 
+    def version(self, storage):
+        """How often `storage` was written to, as a number."""
+        return storage.version
+
     def wanted(self):
         """For each instruction, whether anybody outside, or a wanted later one, reads its results."""
         values, live, code = self.values, bytearray(len(self.values)), self.code
@@ -220,6 +226,13 @@ class Trace:
         One that fails is kept, here or aside, with those that read its results; the others run. The failure is raised
         to who `asked` for a Value that could not be computed for it, and to nobody else.
         """
+        if not observers.during_runs:
+            self._run(asked)
+            return
+        with observers.gathered():                # see Note [Told after the run] in observers.py
+            self._run(asked)
+
+    def _run(self, asked):
         with self.lock:
             if self.sealed or self.busy and self.owner == threading.get_ident():        # by this thread, further up
                 raise RuntimeError("a tensor was looked at while it is being computed: by a signal handler, or by a "
@@ -251,12 +264,13 @@ class Trace:
                 return
         values, last = self.values, self.last
         wanted = self.wanted()
-        done, left = 0, []
+        done, left, observed = 0, [], observers.during_runs and observers.gathering()
         try:
             for entry, slots, offsets, params, first, site in self.code:
                 if wanted[done]:
                     op = entry.op
                     failure = self._failed(slots) if left else None
+                    start = observers.begin(site) if observed and failure is None else 0
                     try:
                         if failure is not None:
                             outs = None
@@ -275,6 +289,8 @@ class Trace:
                     except Exception as error:
                         failure = Failure(error, entry, site)
                         outs = arrays = None
+                    if start:
+                        observers.tell_ran(None, (self.code[done],), start, failed=outs is None)
                     if outs is None:                  # it stays, and so does what it reads
                         left.append(self.code[done])
                         for slot in range(first, first + len(entry.outs)):
@@ -460,7 +476,7 @@ def instruction_of(value):
 
 def write_part(tensor, whole, source, site):
     """The Value of `tensor`'s storage (of spec `whole`) after line `site` writes `source` into the view `tensor`."""
-    key = (whole, tensor.spec, source.spec)
+    key = (whole, tensor._spec, source._spec)
     entry = _updates.get(key)
     if entry is None:
         if len(_updates) > 100_000:
@@ -478,7 +494,7 @@ def milestone(least):
     need a plan of its own.
     """
     trace = current()
-    if len(trace.code) >= least and values_module.watching is None:
+    if len(trace.code) >= least:
         trace.run()
 
 
