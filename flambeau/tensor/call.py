@@ -240,7 +240,7 @@ def record_one(entry, args, inputs, params, inside):
     storage.device = kind.device
     storage.version = 0
     storage.exported = storage.inference = False
-    storage.print_at = None
+    storage.fingerprint = None
     tensor = _new(Tensor)
     tensor._storage = storage
     tensor._spec = kind
