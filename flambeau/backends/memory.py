@@ -296,7 +296,7 @@ def _map(size):
 
 
 def _advise(mapping, size, own_mapping):
-    """Make the first touch cheap: huge pages, or for a block that is a mapping all pages at once instead of a fault for each."""
+    """Make the first touch cheap: huge pages, or for a mapping of its own all pages at once, not a fault for each."""
     if HUGE_PAGE_ADVICE is not None and (size >= HUGE_PAGE_BYTES or own_mapping):
         with contextlib.suppress(OSError):            # a kernel that does not know it: it was but a wish
             mapping.madvise(HUGE_PAGE_ADVICE if size >= HUGE_PAGE_BYTES else MADV_POPULATE_WRITE)
