@@ -44,7 +44,8 @@ X86, ARM, RISCV = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "risc
 RV64 = "64bit m a f d c"
 # name → (triple, LLVM's name of the processor, features)
 TARGETS = {**{level: (X86, level, PROCESSOR_LEVELS["x86_64"][level]) for level in ("x86-64", "x86-64-v3", "x86-64-v4")},
-           "sapphirerapids": (X86, "sapphirerapids", f"{PROCESSOR_LEVELS['x86_64']['x86-64-v4']} avx512fp16 avx512bf16"),
+           "sapphirerapids": (X86, "sapphirerapids",
+                              f"{PROCESSOR_LEVELS['x86_64']['x86-64-v4']} avx512fp16 avx512bf16"),
            "neoverse-n1": (ARM, "neoverse-n1", "fp-armv8 neon lse"), "apple-m1": (ARM, "apple-m1", "fp-armv8 neon lse"),
            "rv64gc": (RISCV, "generic-rv64", RV64), "rv64gcv": (RISCV, "generic-rv64", RV64 + " v")}
 
