@@ -8,12 +8,11 @@ that none can be made for), the instructions themselves are put into a trace and
 from array import array
 
 from ..backends import memory, threads
-from ..base import settings
+from ..base import observers, settings
 from ..base.locks import new_lock
 from ..base.ownership import may_donate, may_recycle_grad
 from ..trace import plan as plans
 from ..trace.lower import HALVES, Unfusable, cell
-from ..trace.plan import Plan
 from ..trace.record import Trace
 from ..trace.value import Value
 
@@ -29,7 +28,7 @@ class Runner:
         self.code, self.specs, self.inputs = code, specs, inputs
         self.wanted, self.free, self.numbers = wanted, free, numbers
         self.places = {slot: i for i, slot in enumerate(inputs)}
-        self.plans = {}               # donating or not → Bound, None where there is no plan
+        self.plans = {}               # donating or not → BoundPlan, None where there is no plan
         self.lock = new_lock()
 
     def run(self, values, numbers, made):
@@ -38,6 +37,13 @@ class Runner:
         `values` are those of the inputs, `numbers` stand in the order of their places. A Value that stands in `made`
         already may be written over.
         """
+        if not observers.during_runs:
+            self._run(values, numbers, made)
+            return
+        with observers.gathered():                           # see Note [Told after the run] in observers.py
+            self._run(values, numbers, made)
+
+    def _run(self, values, numbers, made):
         if settings.executor != "reference":
             try:
                 for donates in (True, False):
@@ -49,14 +55,14 @@ class Runner:
         made[:] = (*self._refill(values, numbers), True)
 
     def plan(self, donates=True):
-        """The Bound for inputs that are donated, or not; None where there is none."""
+        """The BoundPlan for inputs that are donated, or not; None where there is none."""
         if settings.executor == "reference":
             return None
         with self.lock:
             if donates not in self.plans:
                 try:
-                    made = Plan(self.code, self.specs, self.wanted, self.free if donates else ())
-                    self.plans[donates] = Bound(made, self, donates)
+                    made = plans.new_plan(self.code, self.specs, self.wanted, self.free if donates else ())
+                    self.plans[donates] = BoundPlan(made, self, donates)
                 except Unfusable:
                     self.plans[donates] = None
             return self.plans[donates]
@@ -64,7 +70,7 @@ class Runner:
     def adopt(self, plan):
         """Take over a plan that was made for the same instructions, wanted and free slots, if it is ready."""
         if plan and plan.waiting is None:
-            self.plans[True] = Bound(plan, self, True)
+            self.plans[True] = BoundPlan(plan, self, True)
 
     def with_numbers(self, numbers):
         """The instructions, with the numbers of this replay in their places."""
@@ -72,8 +78,8 @@ class Runner:
             return self.code
         code = list(self.code)
         for (index, number), at in self.numbers.items():
-            entry, slots, offsets, params, first = code[index]
-            code[index] = (entry, slots, offsets, (*params[:number], numbers[at], *params[number + 1:]), first)
+            entry, slots, offsets, params, *rest = code[index]
+            code[index] = (entry, slots, offsets, (*params[:number], numbers[at], *params[number + 1:]), *rest)
         return code
 
     def held(self, values):
@@ -90,7 +96,7 @@ class Runner:
             trace.code, trace.values = self.with_numbers(numbers), held
             trace.slots = {held[slot]: slot for slot in self.inputs}
             trace.last = last = [0] * len(held)
-            for index, (entry, slots, _, _, first) in enumerate(trace.code):
+            for index, (entry, slots, _, _, first, _) in enumerate(trace.code):
                 for slot in slots:
                     last[slot] = index
                 for slot in range(first, first + len(entry.outs)):
@@ -105,7 +111,7 @@ class Runner:
         return outs
 
 
-class Bound:
+class BoundPlan:
     """A plan bound to the inputs of a Runner: what can be known before a replay is there already."""
 
     def __init__(self, plan, runner, donates):
@@ -127,7 +133,7 @@ class Bound:
         self.cells = memoryview(self.scalars).cast("B").cast("d")
         if not program.has_reference and program.stretches:
             native, = program.stretches
-            self.call = (native.words.buffer_info()[0], native.steps, self.table.buffer_info()[0],
+            self.call = (native.words.buffer_info()[0], len(native.steps), self.table.buffer_info()[0],
                          self.scalars.buffer_info()[0])
         else:
             self.call = None
@@ -136,7 +142,7 @@ class Bound:
     def run(self, values, numbers, made):
         """Run, unless somebody else holds what would be donated; whether it did."""
         if self.call is None or self.lock._is_owned() or not self.lock.acquire(blocking=False):    # it is in use
-            return self._slowly(values, numbers, made)
+            return self._run_step_by_step(values, numbers, made)
         try:
             for value in values:
                 if value.trace is not None:
@@ -152,19 +158,24 @@ class Bound:
                 except AttributeError:
                     table[index] = value.address()
             working = self.program.working
+            sites = self.program.sites(self.runner.code) if observers.during_runs and observers.gathering() else None
             if working:
+                if sites is not None:
+                    observers.begin(*sites[None])
                 block = memory.block(working)
                 table[0] = block.address
             for at, spec, index in self.outputs:
                 value = made[at]
                 if value is None:                            # otherwise memory that may be written over
+                    if sites is not None:
+                        observers.begin(sites[self.runner.wanted[at]])
                     value = made[at] = Value()
                     value.array, value._address = memory.blank(spec)
                     value.spec, value.trace, value._memory = spec, None, None
                 table[index] = value._address
             for at, spec, source in self.takes:
                 value = values[source]
-                made[at] = value if value.spec is spec else taken(value, spec)
+                made[at] = value if value.spec is spec else in_memory_of(value, spec)
             for k, at in self.floats:
                 self.cells[k] = numbers[at]
             for k, at, dtype in self.halves:
@@ -172,13 +183,19 @@ class Bound:
             for k, at, dtype in self.others:
                 self.scalars[k] = cell(numbers[at], dtype)
             run, (program, steps, where, scalars) = threads.run, self.call
+            if sites is not None:
+                native = self.program.stretches[0]
+                times = native.times()
+                run = threads.clocked(times)
             made[-1] = True                       # no interrupt comes between this and the end of the call
             run(program, steps, where, scalars)
+            if sites is not None:
+                native.tell(times, self.runner.code)
             return True
         finally:
             self.lock.release()
 
-    def _slowly(self, values, numbers, made):
+    def _run_step_by_step(self, values, numbers, made):
         """With steps of the reference executor between the native ones, or while another thread replays this too."""
         runner = self.runner
         for value in values:
@@ -195,14 +212,14 @@ class Bound:
                 if address is not None:
                     value._address = address
             for where, spec, source in self.takes:
-                made[where] = taken(values[source], spec)
+                made[where] = in_memory_of(values[source], spec)
             made[-1] = True
 
         self.program.run(held, code, finish)
         return True
 
 
-def taken(old, spec):
+def in_memory_of(old, spec):
     """The Value of spec `spec` that stands in the memory of `old`, whose contents nobody needs any more."""
     if old.spec is spec:
         return old

@@ -5,13 +5,12 @@ import math
 import numpy as np
 
 from ..autograd.modes import modes
-from ..base import dtypes
+from ..base import dtypes, observers
 from ..base.arguments import asked, beyond_64_bits, fits, options
 from ..base.dtypes import as_dtype
 from ..base.errors import here, warn
 from ..base.op import door
 from ..base.spec import CPU, META, Size, device, of_array, place, spec
-from ..trace import value as values
 from ..trace.value import Storage, Value
 from .interop import check_array, shared, type_words
 from .tensor import Tensor, wrap
@@ -32,8 +31,8 @@ def from_array(array, requires_grad=False, where=None):
             kind = kind.on(where)
             array = where.backend.from_host(array, kind)
         out = wrap(Storage.of(Value.of(array, kind), kind.nbytes, kind.device), kind)
-        if values.watching is not None:
-            values.watching.made(out._storage.value)
+        if (tell := observers.made) is not None:
+            tell(out._storage.value)
     out._site = here()
     if modes.inference:
         out._storage.inference = True

@@ -14,7 +14,7 @@ from ..base.names import words
 from ..base.op import door
 from ..base.spec import META
 from ..trace import value as values
-from ..trace.record import run_all
+from ..trace.record import current, run_all
 from .own import OURS, TensorBase, attributes, replace_attributes
 
 
@@ -209,7 +209,7 @@ class Tensor(TensorBase, metaclass=TensorType):
             raise RuntimeError("Inference tensors do not track version counter.")
         if self._data_version is not None:
             return self._data_version.count
-        version = self._storage.version if values.watching is None else values.watching.version(self._storage)
+        version = current().version(self._storage)
         return version - self._storage.hidden if self._storage.hidden else version
 
     def _is_view(self):
@@ -397,7 +397,7 @@ class Tensor(TensorBase, metaclass=TensorType):
                                                               "instead." + _who(self))
         if requires(self):
             self._cut = ("detach_()", here())
-        self._node, self._nr, self._requires_grad = None, 0, False
+        self._node, self._nr, self._requires_grad, self._tangent = None, 0, False, None
         return self
 
     @property
