@@ -271,9 +271,7 @@ class Op(metaclass=Kind):
         op.flag_at = tuple(i for i, d in enumerate(defaults) if d.__class__ is bool)
         op.count_at = tuple(i for i, name in enumerate(op.arg_names) if name in COUNTS and name not in op.scalars)
         op.number_at = tuple(i for i, name in enumerate(op.arg_names) if name in COUNTS or name in DIMS)
-        # what a binary operator adds to its two operands: the other arguments, and how they stand in the key
-        op.tail = op.defaults[2:]
-        op.tail_key = tuple(d.__class__ if d.__class__ in NUMBERS else d for d in op.tail)
+        op.tail = op.defaults[2:]         # what a binary operator adds to its two operands
         op.prepared = True
         known[op] = Facts(op)
 
