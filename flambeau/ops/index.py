@@ -11,7 +11,7 @@ from ..base import dtypes, shapes
 from ..base.arguments import as_scalar, fitting
 from ..base.errors import need, warn
 from ..base.op import NUMBERS, Composite, Op, door
-from ..base.spec import Spec, spec
+from ..base.spec import CPU, Spec, spec
 from .create import _full
 
 MASKS = (dtypes.bool, dtypes.uint8)
@@ -285,6 +285,8 @@ class index_put(Composite):
         for nth, i in enumerate(indices):
             need(i is None or isinstance(i, door.tensor), f"expected Tensor as element {nth} in argument 1, but got "
                                                           f"{type(i).__name__}", TypeError)
+        if input.spec.device is not CPU:                   # positions may come from the CPU
+            indices = [i if i is None or i.spec.device is not CPU else i.to(input.spec.device) for i in indices]
         return (_index_put_add if accumulate else _index_put)(input, indices, values)
 
 

@@ -13,7 +13,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from ..base import dtypes, few, shapes
+from ..base import dtypes, limited_dtypes, shapes
 from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits, fitted_places, fitting, rounded_places
 from ..base.op import NUMBERS, Entry, check_devices, known
 from ..base.spec import META, Spec, device, forget_unused, spec
@@ -210,14 +210,14 @@ def infer_entry(op, args, key):
     entry.wrap = None
     entry.quick = False
     entry.deltas = entry.look = entry.fits = entry.rounded = None
-    entry.plans = {}
+    entry.recipes = {}
     try:
         op.check_flags(args)
         if op.is_view:
             return _view_entry(op, entry, seen, key)
         entry.device = check_devices(kinds, not op.pointwise)
         out, casts, common = op.infer(tuple(seen))
-        few.check(op, tuple(seen), kinds, out, common)
+        limited_dtypes.check(op, tuple(seen), kinds, out, common)
     except Exception as error:
         if getattr(error, "refusal", False):
             raise explained(error, op, args) from None
@@ -296,6 +296,6 @@ def ruled_entry(op, args):
         entry.kinds = key[2:]
         entry.template = template
         entry.param_at = tuple(at for at, slot in enumerate(template) if slot is None)
-        entry.plans = {}
+        entry.recipes = {}
         entry.outs = None
     return entry, tensors

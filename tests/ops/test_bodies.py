@@ -236,7 +236,7 @@ def recorded(op, args):
     current().run()
     n = op.n_positional
     made = op(*args[:n], **dict(zip(op.kwonly, args[n:], strict=True)))
-    entry, *_, params, _ = current().code[-1]
+    entry, *_, params, _, _ = current().code[-1]
     assert entry.op is op
     return made, entry, arrays, params
 
