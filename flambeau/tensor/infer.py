@@ -3,7 +3,8 @@
 Note [Keys]: what of its arguments decides what a call gives. Of a tensor it is the spec; of a number that takes part in
 arithmetic its class, so that a changing learning rate is one entry; of any other number the class and the number, since
 True, 1 and 1.0 are equal to Python. A list counts as a tuple, and a tuple of whole numbers as itself; in any other the
-classes count too. A list of tensors is the tuple of their specs. Everything else counts as itself.
+classes count too, and tensors in it are the whole numbers they hold. A list of tensors is the tuple of their specs.
+Everything else counts as itself.
 
 `find` makes the key. `calls` has it from the arguments as they were given, so that a call like one before need not be
 bound; `entries` has it from all arguments. The forms of single operations (forms.py) know in small tables of their own,
@@ -15,6 +16,7 @@ import numpy as np
 
 from ..base import dtypes, limited_dtypes, shapes
 from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits, fitted_places, fitting, rounded_places
+from ..base.errors import need
 from ..base.op import NUMBERS, Entry, check_devices, known
 from ..base.spec import META, Spec, device, forget_unused, spec
 from .messages import call_words, explained
@@ -88,6 +90,9 @@ def find(op, facts, args, kwargs, bound=False):
                     if b.__class__ is not int:
                         if not bound:
                             return UNSEEN
+                        if any(isinstance(b, Tensor) for b in a):     # its contents count, and they may change
+                            a = tuple([number_in(b, op.arg_names[at], at) if isinstance(b, Tensor) else b for b in a])
+                            return find(op, facts, (*args[:at], a, *args[at + 1:]), None, True)
                         key.append(classes(a))
                         break
         elif not bound:
@@ -98,6 +103,7 @@ def find(op, facts, args, kwargs, bound=False):
         elif isinstance(a, np.generic):                   # a NumPy scalar counts as the Python number it holds
             return find(op, facts, (*args[:at], a.item(), *args[at + 1:]), None, True)
         else:
+            key.append(c)                                 # float is not what 1.0 is, in arithmetic, which is float too
             key.append(a)
         at += 1
     if bound:
@@ -139,7 +145,7 @@ def remember(given, entry, binder):
 
 def classes(a):
     """The classes of what is in a tuple, by which it is kept apart from others that are equal to it."""
-    return tuple([classes(b) if b.__class__ in (tuple, list) else b.__class__ for b in a])
+    return tuple([classes(b) if b.__class__ is tuple else b.__class__ for b in a])
 
 
 def check_fits(entry, args):
@@ -190,15 +196,14 @@ def infer_entry(op, args, key):
     template, tensors = tensor_slots(op, args)
     kinds = [t.spec for t in tensors]
     param_at = [at for at, slot in enumerate(template) if slot is None]
-    typed = known[op].typed
     seen = []                                             # the arguments as `meta` and `view` see them
-    for a, slot, by_type in zip(args, template, typed, strict=False):
+    for a, slot, typed in zip(args, template, known[op].typed, strict=False):
         if slot.__class__ is int:
             seen.append(a.spec)
         elif slot is not None:
             seen.append(tuple([None if b is None else b.spec for b in a]))
         else:
-            seen.append(a.__class__ if by_type and a.__class__ in number_types else a)
+            seen.append(a.__class__ if typed and a.__class__ in number_types else a)
     entry = Entry()
     entry.op = op
     entry.kinds = tuple(kinds)
@@ -213,6 +218,10 @@ def infer_entry(op, args, key):
     entry.recipes = {}
     try:
         op.check_flags(args)
+        for at in param_at:                               # `meta` would take `float` for a number of that class
+            if args[at] is seen[at] and seen[at].__class__ is type and known[op].typed[at]:
+                need(False, f"argument '{op.arg_names[at]}' (position {at + 1}) must be "
+                            f"{'Tensor' if op.operand_at[at] else 'Number'}, not type: got {args[at]}", TypeError)
         if op.is_view:
             return _view_entry(op, entry, seen, key)
         entry.device = check_devices(kinds, not op.pointwise)
