@@ -1,17 +1,17 @@
 """Pooling by the largest: the largest element of each window, and where it was.
 
 The largest of a block is the largest of the largest of its rows, so this too goes dimension by dimension, with the
-place of the first of them handed on (see base/taps.py).
+place of the first of them handed on (see base/axis_maps.py).
 """
 import math
 
 import numpy as np
 
 from ..base import dtypes
+from ..base.axis_maps import along, at, maximum, taps_of
 from ..base.errors import need
 from ..base.op import Composite, Op
 from ..base.spec import spec
-from ..base.taps import along, at, maximum, taps_of
 from .pool import (
     adaptive_sizes,
     kept_layout,
@@ -138,7 +138,7 @@ def max_pool(op, n, input, kernel_size, stride, padding, dilation, ceil_mode):
     name = f"max_pool{n}d"
     kernel = per_window(kernel_size, n, "kernel_size", name)
     stride, padding = stride_or(stride, kernel, n, name), per_window(padding, n, "padding", name)
-    maps = windows(input.spec, kernel, stride, padding, per_window(dilation, n, "dilation", name), ceil_mode)
+    maps = windows(input._spec, kernel, stride, padding, per_window(dilation, n, "dilation", name), ceil_mode)
     need(all(p <= k // 2 for p, k in zip(padding, kernel, strict=True)), "pad should be smaller than or equal to half "
          f"of kernel size, but got padding={padding} and kernel_size={kernel}")
     need_dtype(input.dtype, input.dtype.category in (1, 2), name)

@@ -1,16 +1,16 @@
 """Pooling by means: the mean of the elements in windows that move over the last dimensions.
 
-It goes dimension by dimension (see base/taps.py), since a sum over a block is a sum of sums. What all pooling says
+It goes dimension by dimension (see base/axis_maps.py), since a sum over a block is a sum of sums. What all pooling says
 about its arguments is here too.
 """
 import math
 from functools import lru_cache
 
 from ..base import dtypes, shapes
+from ..base.axis_maps import along, taps_of, weighted_sum
 from ..base.errors import need
 from ..base.op import Composite, Op, door
 from ..base.spec import spec
-from ..base.taps import along, taps_of, weighted_sum
 from .shape import ints
 
 WORDS = {1: "one int", 2: "two ints", 3: "three ints"}
@@ -66,7 +66,7 @@ def output_size(size, kernel, stride, padding, dilation, ceil_mode):
 
 @lru_cache(1024)
 def windows(input, kernel, stride, padding, dilation, ceil_mode, include_pad=True):
-    """The maps (see base/taps.py) of windows over the last dimensions of `input`, refused where they do not fit."""
+    """The maps (see base/axis_maps.py) of windows over last dimensions of `input`, refused where they do not fit."""
     n = len(kernel)
     need(input.ndim in (n + 1, n + 2), f"non-empty {n + 1}D or {n + 2}D (batch mode) tensor expected for input, but "
          f"got: {list(input.shape)}")
@@ -158,9 +158,9 @@ def avg_pool(op, n, input, kernel_size, stride, padding, ceil_mode, count_includ
     kernel = per_window(kernel_size, n, "kernel_size", name)
     stride, padding = stride_or(stride, kernel, n, name), per_window(padding, n, "padding", name)
     need(divisor_override is None or divisor_override != 0, "divisor must be not zero")
-    maps = windows(input.spec, kernel, stride, padding, (1,) * n, ceil_mode, bool(count_include_pad))
+    maps = windows(input._spec, kernel, stride, padding, (1,) * n, ceil_mode, bool(count_include_pad))
     if n == 3:                                    # padding does not help there, as it does in two dimensions
-        size = input.spec.shape[-3:]
+        size = input._spec.shape[-3:]
         need(all(k <= s for k, s in zip(kernel, size, strict=True)),
              "input image (T: {} H: {} W: {}) smaller than ".format(*size) + "kernel size (kT: {} kH: {} kW: {})"
              .format(*kernel))

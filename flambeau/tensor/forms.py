@@ -46,7 +46,7 @@ def method(op, name):
 
     def form(self, *args, **kwargs):
         if primitive and not args and not kwargs and (self.__class__ is Tensor or self.__class__ in tensor_types):
-            found = table.get(self.spec)
+            found = table.get(self._spec)
             if found is not None:
                 entry, tail, params = found
                 inputs = (self,)
@@ -57,7 +57,7 @@ def method(op, name):
             facts = known.get(op)                            # none as yet, if a function mode took the call
             _, entry, full, _ = find(op, facts, (self,), None) if facts is not None else UNSEEN
             if entry is not None and (entry.quick or entry.look is not None):
-                table[self.spec] = entry, full[1:], full[1:] if entry.pick is not None else ()
+                table[self._spec] = entry, full[1:], full[1:] if entry.pick is not None else ()
             return made
         return call(op, (self, *args), kwargs, form)
     return dressed(form, op, name, op.docstring)
@@ -117,7 +117,7 @@ def operator(op, name, reverse):
                 return call(op, (other, self) if reverse else (self, other), {})
             return general(self, other, c)
         try:
-            entry = table[self.spec][other.spec if plain else c]
+            entry = table[self._spec][other._spec if plain else c]
         except KeyError:
             return general(self, other, c)
         args = (other, self) if reverse else (self, other)
@@ -132,13 +132,13 @@ def operator(op, name, reverse):
         plain = c in tensor_types
         if (plain or c in PLAIN) and self.__class__ in tensor_types and op.prepared and op.pointwise \
                 and not overrides.modes_active:
-            kind = other.spec if plain else c
+            kind = other._spec if plain else c
             args = (other, self, *op.tail) if reverse else (self, other, *op.tail)
             made = call_primitive(op, args)
             entry = find(op, known[op], args, None, True)[1]
             if entry is not None and entry.quick:
                 tail = op.tail
-                table.setdefault(self.spec, {})[kind] = entry
+                table.setdefault(self._spec, {})[kind] = entry
             return made
         if not takes(other) or isinstance(other, np.ndarray):        # an array's own operator comes to __array_ufunc__
             return NotImplemented
@@ -157,9 +157,9 @@ def inverted(op):
     plain = unary(op)
 
     def form(self):
-        if self.spec.dtype.category > 1:
+        if self._spec.dtype.category > 1:
             raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors, and this one "
-                            f"is {self.spec}")
+                            f"is {self._spec}")
         return plain(self)
     return form
 

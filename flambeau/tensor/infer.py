@@ -17,7 +17,7 @@ import numpy as np
 from ..base import dtypes, limited_dtypes, shapes
 from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits, fitted_places, fitting, rounded_places
 from ..base.errors import need
-from ..base.op import NUMBERS, Entry, check_devices, known
+from ..base.op import NUMBER_CLASSES, Entry, check_devices, known
 from ..base.spec import META, Spec, device, forget_unused, spec
 from .messages import call_words, explained
 from .overrides import tensor_types
@@ -26,8 +26,8 @@ from .tensor import Tensor
 entries: dict = {}            # (operation, specs and parameters of a call) → Entry
 calls: dict = {}              # (operation, arguments as they were given) → (Entry, what binds such arguments)
 tables: list = []             # what the forms remember of it for themselves
-number_types = frozenset(NUMBERS)
-plain_types = {*NUMBERS, type(None), str, dtypes.dtype, device}
+number_types = frozenset(NUMBER_CLASSES)
+plain_types = {*NUMBER_CLASSES, type(None), str, dtypes.dtype, device}
 UNSEEN = (None, None, None, None)
 
 
@@ -61,7 +61,7 @@ def find(op, facts, args, kwargs, bound=False):
         c = a.__class__
         if c is Tensor or c in tensor_types:
             inputs.append(a)
-            key.append(a.spec)
+            key.append(a._spec)
         elif c in number_types:
             key.append(c)
             if not typed[at]:
@@ -83,7 +83,7 @@ def find(op, facts, args, kwargs, bound=False):
                             return UNSEEN
                         raise TypeError(f"{op.__name__.strip('_')}(): expected Tensor as element {i} in argument {at}, "
                                         f"but got {type(b).__name__}")
-                key.append(tuple([None if b is None else b.spec for b in a]))
+                key.append(tuple([None if b is None else b._spec for b in a]))
             else:
                 key.append(a)
                 for b in a:
@@ -99,7 +99,7 @@ def find(op, facts, args, kwargs, bound=False):
             return UNSEEN
         elif isinstance(a, Tensor):                       # of a class that overrides: its overrides are set aside
             inputs.append(a)
-            key.append(a.spec)
+            key.append(a._spec)
         elif isinstance(a, np.generic):                   # a NumPy scalar counts as the Python number it holds
             return find(op, facts, (*args[:at], a.item(), *args[at + 1:]), None, True)
         else:
@@ -164,8 +164,8 @@ def check_fits(entry, args):
 
 def number_in(tensor, name, at):
     """The whole number that a tensor stands for."""
-    if tensor.spec.numel != 1 or tensor.spec.dtype.category > 1:
-        raise TypeError(f"argument '{name}' (position {at + 1}) must be int, not Tensor: it is {tensor.spec}")
+    if tensor._spec.numel != 1 or tensor._spec.dtype.category > 1:
+        raise TypeError(f"argument '{name}' (position {at + 1}) must be int, not Tensor: it is {tensor._spec}")
     return int(tensor.item())
 
 
@@ -194,14 +194,14 @@ def tensor_slots(op, args):
 def infer_entry(op, args, key):
     """Infer a call that was not seen before; refusals get their call, names and lines here."""
     template, tensors = tensor_slots(op, args)
-    kinds = [t.spec for t in tensors]
+    kinds = [t._spec for t in tensors]
     param_at = [at for at, slot in enumerate(template) if slot is None]
     seen = []                                             # the arguments as `meta` and `view` see them
     for a, slot, typed in zip(args, template, known[op].typed, strict=False):
         if slot.__class__ is int:
-            seen.append(a.spec)
+            seen.append(a._spec)
         elif slot is not None:
-            seen.append(tuple([None if b is None else b.spec for b in a]))
+            seen.append(tuple([None if b is None else b._spec for b in a]))
         else:
             seen.append(a.__class__ if typed and a.__class__ in number_types else a)
     entry = Entry()
@@ -297,7 +297,7 @@ def _view_entry(op, entry, seen, key):
 def ruled_entry(op, args):
     """What `add_history` needs to know of a composite's call, kept by the specs of its tensors and where they stand."""
     template, tensors = tensor_slots(op, args)
-    key = (op, template, *[t.spec for t in tensors])
+    key = (op, template, *[t._spec for t in tensors])
     entry = entries.get(key)
     if entry is None:
         entry = entries[key] = Entry()

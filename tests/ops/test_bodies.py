@@ -13,7 +13,7 @@ import pytest
 
 import flambeau as torch
 from flambeau.backends.reference import execute
-from flambeau.base import dtypes, settings, special
+from flambeau.base import dtypes, settings, special_functions
 from flambeau.base.op import REQUIRED
 from flambeau.trace.record import current
 
@@ -215,7 +215,7 @@ for _name in "sqrt exp exp2 expm1 log log2 log10 log1p sin cos tan sinh cosh tan
 for _name in "asin acos atan asinh acosh atanh".split():
     setattr(NumpyKernel, _name, unary(getattr(np, "arc" + _name[1:])))
 for _name in "erf erfc erfinv lgamma digamma".split():
-    setattr(NumpyKernel, _name, unary(partial(getattr(special, _name), np)))
+    setattr(NumpyKernel, _name, unary(partial(getattr(special_functions, _name), np)))
 NumpyKernel.sigmoid, NumpyKernel.rsqrt = unary(lambda x: 1 / (1 + np.exp(-x))), unary(lambda x: 1 / np.sqrt(x))
 NumpyKernel.abs = unary(np.abs, FLOATS + INTS + (dtypes.bool,))
 for _name in "floor ceil trunc rint".split():
@@ -232,7 +232,7 @@ k = NumpyKernel()
 
 def recorded(op, args):
     """(results, entry, arrays, parameters) of a call with all its arguments, as it was recorded."""
-    arrays = [a._storage.value.ready().look(a.spec, a.offset) for a in args if isinstance(a, torch.Tensor)]
+    arrays = [a._storage.value.ready().look(a._spec, a._offset) for a in args if isinstance(a, torch.Tensor)]
     current().run()
     n = op.n_positional
     made = op(*args[:n], **dict(zip(op.kwonly, args[n:], strict=True)))
@@ -276,7 +276,7 @@ def run_body(made, entry, args, arrays):
 
 
 def seen(a):
-    return a.spec if isinstance(a, torch.Tensor) else a.__class__ if a.__class__ in (bool, int, float) else a
+    return a._spec if isinstance(a, torch.Tensor) else a.__class__ if a.__class__ in (bool, int, float) else a
 
 
 def fitted(made, spec):
@@ -331,7 +331,7 @@ def agree(name, dtype, mine, theirs, arrays):
 
 def compiled(made, entry, args, arrays):
     """The results of a call as the native executor computes them."""
-    return [one._storage.value.ready().look(one.spec, one.offset) for one in (made if entry.many else [made])]
+    return [one._storage.value.ready().look(one._spec, one._offset) for one in (made if entry.many else [made])]
 
 
 def check(name, args, how=run_body):

@@ -51,12 +51,12 @@ def meaning(op, at, a):
     if isinstance(a, np.generic):
         a = a.item()
     if isinstance(a, torch.Tensor):
-        return ("tensor", a.spec)
+        return ("tensor", a._spec)
     if type(a) in (bool, int, float, complex):
         return ("number", type(a)) if op.pointwise or op.arg_names[at] in op.scalars else ("number", type(a), a)
     if isinstance(a, (tuple, list)):
         if op.lists and any(isinstance(b, torch.Tensor) for b in a):
-            return ("tensors", *[None if b is None else b.spec for b in a])
+            return ("tensors", *[None if b is None else b._spec for b in a])
         return ("tuple", *map(whole, a))
     return ("other", type(a), a)
 
