@@ -2,8 +2,9 @@
 
 Inputs that the call overwrites are donated: their memory takes the results, if nobody else holds it at that moment.
 Otherwise a second plan runs that leaves all inputs alone. Gradients of the last call that nobody else holds are written
-over as well. Where there is no plan (the reference executor, an operation
-that none can be made for), the instructions themselves are put into a trace and run as always.
+over as well. Where there is no plan (the reference executor, an operation that none can be made for), and where there
+are effects, the instructions themselves are put into a trace and run as always; a trace knows what has happened. A call
+that an effect ends by raising has done what comes before it, and nothing after.
 """
 from array import array
 
@@ -12,6 +13,7 @@ from ..base import settings
 from ..base.locks import new_lock
 from ..base.ownership import may_donate, may_recycle_grad
 from ..trace import plan as plans
+from ..trace.effects import run_before
 from ..trace.lower import HALVES, Unfusable, cell
 from ..trace.plan import Plan
 from ..trace.record import Trace
@@ -29,6 +31,7 @@ class Runner:
         self.code, self.specs, self.inputs = code, specs, inputs
         self.wanted, self.free, self.numbers = wanted, free, numbers
         self.places = {slot: i for i, slot in enumerate(inputs)}
+        self.effects = any(entry.op.effect for entry, *_ in code)
         self.plans = {}               # donating or not → Bound, None where there is no plan
         self.lock = new_lock()
 
@@ -38,7 +41,7 @@ class Runner:
         `values` are those of the inputs, `numbers` stand in the order of their places. A Value that stands in `made`
         already may be written over.
         """
-        if settings.executor != "reference":
+        if settings.executor != "reference" and not self.effects:
             try:
                 for donates in (True, False):
                     bound = self.plans[donates] if donates in self.plans else self.plan(donates)
@@ -86,8 +89,10 @@ class Runner:
     def _refill(self, values, numbers):
         """Run the instructions through a trace of their own."""
         trace, held = Trace(), self.held(values)
+        if self.effects:
+            run_before(trace)
         with trace.lock:                                     # another thread may run every trace there is
-            trace.code, trace.values = self.with_numbers(numbers), held
+            trace.code, trace.values = list(self.with_numbers(numbers)), held
             trace.slots = {held[slot]: slot for slot in self.inputs}
             trace.last = last = [0] * len(held)
             for index, (entry, slots, _, _, first) in enumerate(trace.code):
@@ -198,7 +203,7 @@ class Bound:
                 made[where] = taken(values[source], spec)
             made[-1] = True
 
-        self.program.run(held, code, finish)
+        self.program.run(held, code, finish, None)           # it has no effects
         return True
 
 

@@ -14,7 +14,7 @@ from ..base.spec import Size
 from ..tensor.dispatch import _overrides
 from ..tensor.tensor import Tensor
 from .capture import Noted, history, tensor_state
-from .gradient import Gradient, is_live
+from .gradient import Gradient, effect_slots, is_live
 from .journal import EQUAL, PLAIN, is_record, keys_of, short
 from .traced import TRACED
 
@@ -49,6 +49,8 @@ class Study:
                 self._result(now, edge.path)
         self.result = self._structure(capture.out)
         self.gradient = None if capture.differentiated is None else Gradient(self)
+        split = len(self.trace.code) if capture.differentiated is None else capture.differentiated.split
+        self.needs.update(dict.fromkeys(effect_slots(self.trace.code[:split])))
         self._inputs()
         self._checks()
         self._nobody_else()
@@ -255,6 +257,8 @@ class Study:
             entry, slots, _, params, first = self.trace.code[index]
             if any(s in live for s in range(first, first + len(entry.outs))):
                 live.update(slots)
+                if entry.op.effect:
+                    raise Unfit(f"a check of data looks at what {entry.op.__name__}() gave, which has an effect")
                 if any((index, n) in self.trace.numbers for n in range(len(params))):
                     raise Unfit(f"{entry.op.__name__} makes positions from a number that may change")
         kinds = (("entry", self.read), ("draw", self.drawn))

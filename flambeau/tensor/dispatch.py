@@ -20,6 +20,7 @@ from ..base.errors import here
 from ..base.locks import new_lock
 from ..base.op import NUMBERS, Entry, check_devices, door, known
 from ..base.spec import CPU, META, Spec, device, forget_unused, of_array, spec
+from ..trace import effects
 from ..trace.record import _local, current
 from ..trace.value import Storage, Value
 from .autocast import arguments, aside, listed
@@ -304,7 +305,8 @@ def record(entry, op, args, inputs, params, inside):
         if entry.outs is None or op.eager:
             storages = _run_now(entry, op, args, inputs, params)
         else:
-            values = _local.trace.append(entry, inputs, params)
+            values = _local.trace.append(entry, inputs, params) if not op.effect else \
+                effects.append(_local.trace, entry, inputs, params)
             storages = [Storage.of(value, value.spec.nbytes, value.spec.device)
                         for value in (values if entry.many else (values,))]
             _run_if_exported(inputs)
@@ -474,7 +476,7 @@ def _entry(op, args, key):
     entry.compiles = entry.device is not META and entry.device.backend.compiles \
         and all(s.device is entry.device for s in (*kinds, *(entry.outs or ())))
     entry.quick = not entry.many and entry.outs is not None and entry.device is not META and not op.eager \
-        and op.verify is None
+        and op.verify is None and not op.effect
     return _remembered(key, entry)
 
 
@@ -587,6 +589,8 @@ def _view(entry, op, args, source, moved, inside):
 
 def _run_now(entry, op, args, inputs, params):
     """Run an operation at the call: its result's shape, or its refusal, depends on the data."""
+    if op.effect:
+        _local.trace.before_effect(op)
     arrays = [t._storage.value.ready().look(t.spec, t.offset) for t in inputs]
     try:
         with np.errstate(all="ignore"):

@@ -17,7 +17,7 @@ from .buffers import last_to_fail
 from .fuse import memory as seen_memory
 from .interpret import execute, say_not_compiled
 from .lower import HALVES, TYPE, Unfusable, cell
-from .steps import KernelStep, LibraryStep, ReferenceStep, rendered
+from .steps import CallbackStep, KernelStep, LibraryStep, ReferenceStep, rendered
 from .value import Value
 
 STREAM_BYTES = 1 << 23        # of a result that is written past the cache
@@ -124,6 +124,12 @@ class ReferenceCall:
         self.index, self.operands, self.made, self.own = index, operands, made, own
 
 
+class EffectCall(ReferenceCall):
+    """An instruction with an effect, which whoever runs the program has happen."""
+
+    __slots__ = ()
+
+
 class Program:
     """A plan's steps, ready to run.
 
@@ -188,9 +194,9 @@ class Program:
 
     # --- running ----------------------------------------------------------------------------------------------------
 
-    def run(self, values, code, finish):
+    def run(self, values, code, finish, perform):
         """Run the instructions `code` over ready `values` by slot; then `finish` with (slot, array, address) of what
-        was made. See Note [All or nothing] in plan.py."""
+        was made. See Note [All or nothing] in plan.py. `perform(index, arrays)` has an effect happen."""
         table = [0] * self.table_size
         block = None
         if self.working:
@@ -215,7 +221,7 @@ class Program:
                 if isinstance(stretch, NativeStretch):
                     stretch.run(table, where)
                 else:
-                    self._call_reference(stretch, table, values, code, block, held, arrays)
+                    self._call_reference(stretch, table, values, code, block, held, arrays, perform)
             for slot, index in self.givens:
                 made.append((slot, arrays[index], None))
         addresses = array("q", table)
@@ -248,7 +254,7 @@ class Program:
         scalars.extend(self.constants)
         return scalars
 
-    def _call_reference(self, call, table, values, code, block, held, arrays):
+    def _call_reference(self, call, table, values, code, block, held, arrays, perform):
         entry, _, _, params, _ = code[call.index]
         given = []
         for buffer, kind, offset in call.operands:
@@ -266,10 +272,13 @@ class Program:
                 laid = np.ndarray(buffer.spec.shape, buffer.spec.dtype.np, flat, buffer.offset, buffer.spec.np_strides)
                 source = Value.of(laid, buffer.spec)
             given.append(source.look(kind, offset))
-        try:
-            outs = execute(entry, given, params, call.own)
-        except Exception as error:
-            raise Failed from error
+        if isinstance(call, EffectCall):
+            outs = perform(call.index, given)
+        else:
+            try:
+                outs = execute(entry, given, params, call.own)
+            except Exception as error:
+                raise Failed from error
         for number, buffer in call.made:
             arrays[buffer.index] = outs[number]
             device = buffer.spec.device
@@ -289,6 +298,8 @@ def _reference_call(step, buffers, last_reference):
         operands.append((buffers.of(node), make_spec(arg.dtype, arg.shape, tuple(strides)), offset))
     # see Note [All or nothing] in plan.py: only the last that may fail writes over what it was given, and only what
     # nobody read before it, so that after an interrupt everything can be done once more
+    if isinstance(step, CallbackStep):
+        return EffectCall(step.index, operands, step.made, False)
     first = operands[0][0] if operands else None
     own = step.entry.op.overwrites and first.last == step.at and operands[0][1] is first.spec \
         and not operands[0][2] and not any(b is first for b, _, _ in operands[1:])
