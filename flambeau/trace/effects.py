@@ -24,7 +24,7 @@ import os
 import sys
 import threading
 
-pending: dict = {}            # results of effects that have not happened, in the order of the calls; held by nobody else
+pending: dict = {}            # results of effects that have not happened, in the order of the calls; held for that
 
 
 class Raised(BaseException):
