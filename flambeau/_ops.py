@@ -6,7 +6,6 @@ goes down the same steps as in PyTorch: arguments are bound to the schema, overr
 (by the formula that was registered, over an `autograd.Function`), and the kernel for the tensors' device runs, where
 gradients are off.
 """
-import ctypes
 import enum
 import functools
 import os
@@ -18,6 +17,7 @@ from .autograd.function import Function
 from .autograd.graph import increment_version
 from .autograd.modes import modes
 from .autograd.node import requires
+from .backends.host import load_library
 from .base.errors import warn
 from .tensor.autocast import region
 from .tensor.subclass import handle_torch_function, has_torch_function
@@ -503,7 +503,7 @@ class _Ops(types.ModuleType):
         own = _own_operators(path)
         if own is None:
             try:
-                ctypes.CDLL(path)
+                load_library(path)
             except Exception as error:
                 raise OSError(f"Could not load this library: {path}") from error
         for schema, function in own or ():

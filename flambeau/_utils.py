@@ -3,8 +3,8 @@ from importlib import import_module
 
 from .base.spec import device as device_type, spec
 from .nn.parameter import Parameter
-from .tensor.dispatch import wrap
 from .tensor.forms import namespace
+from .tensor.tensor import wrap
 
 cat = namespace[""]["cat"]
 

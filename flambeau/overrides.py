@@ -10,8 +10,8 @@ from importlib import import_module
 
 from .base.op import Op
 from .tensor import function_modes
-from .tensor.dispatch import function_modes as _local
 from .tensor.forms import function_name, namespace
+from .tensor.overrides import function_modes as _local
 from .tensor.subclass import (
     UNASKED,
     handle_torch_function,

@@ -1,6 +1,6 @@
 """The named tuples that operations with several results return, as `torch.return_types` has them."""
 from .tensor import forms
-from .tensor.dispatch import result_tuple
+from .tensor.results import result_tuple
 
 
 def __getattr__(name):

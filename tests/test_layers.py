@@ -131,13 +131,13 @@ def test_imports_point_downwards():
     ("ops/arith.py", "from ..base import dtypes\nfrom ..loops.scalar import exp", None),
     ("ops/arith.py", "from ..loops import scalar", None),
     ("ops/arith.py", "from ..loops import ir", "loops.ir"),
-    ("ops/arith.py", "from ..tensor import dispatch", "tensor.dispatch"),
+    ("ops/arith.py", "from ..tensor import call", "tensor.call"),
     ("trace/value.py", "from ..ops import arith", "ops.arith"),
     ("autograd/node.py", "from ..trace.value import Storage", None),
     ("autograd/node.py", "from ..backends import memory", "backends.memory"),
     ("tensor/forms.py", "from ..ops import arith", None),
     ("tensor/tensor.py", "from ..ops import arith", "ops.arith"),
-    ("nn/functional.py", "from ..tensor.dispatch import dispatch", None),
+    ("nn/functional.py", "from ..tensor.call import call", None),
     ("nn/functional.py", "from ..ops import arith", "ops.arith"),
     ("nn/functional.py", "from ..optim import rules", "optim.rules"),
     ("__init__.py", "from .tensor import forms\nfrom . import nn", None),
@@ -147,7 +147,7 @@ def test_imports_point_downwards():
 def test_the_check_itself(tmp_path, file, code, wrong):
     package = tmp_path / "flambeau"
     for name in ("base/dtypes base/shapes loops/ir loops/scalar backends/memory trace/value ops/arith "
-                 "autograd/node tensor/tensor tensor/dispatch tensor/forms nn/functional optim/rules"
+                 "autograd/node tensor/tensor tensor/call tensor/forms nn/functional optim/rules"
                  ).split():
         path = package / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -167,3 +167,60 @@ def test_an_operation_is_declared_once():
                 places.setdefault(node.name, []).append(path.name)
     twice = {name: found for name, found in places.items() if len(found) > 1}
     assert not twice
+
+
+# --- memory ---------------------------------------------------------------------------------------------------------
+
+BELOW = ("base", "loops", "backends")               # these may know addresses, buffers and compilers
+MACHINERY = {"ctypes", "llvmlite", "cffi"}
+MEMORY = {"__array_interface__", "__cuda_array_interface__", "ctypes", "frombuffer", "shares_memory",
+          "may_share_memory", "byte_bounds"}
+UNTIL_PROGRAMS_ARE_THE_BACKENDS = ("trace.interpret", "trace.program")
+
+
+def memory_known_above(package):
+    """`path:line name` where a module above the backends imports a compiler, or reads an array's memory itself.
+
+    NumPy's and another array module's functions over whole arrays are fine. What is not: an address, memory laid out
+    by hand (`np.ndarray(…)`), a buffer taken for an array. backends/host.py has these for the CPU, and a Backend
+    for its device.
+    """
+    wrong = []
+    for name, path, tree in modules(package):
+        if name.split(".")[0] in BELOW or name in UNTIL_PROGRAMS_ARE_THE_BACKENDS:
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import | ast.ImportFrom) and not getattr(node, "level", 0):
+                found = {target.partition(".")[0] for target in targets(node, name, path, package)} & MACHINERY
+            elif isinstance(node, ast.Attribute):
+                found = {ast.unparse(node)} if node.attr in MEMORY else set()
+            elif isinstance(node, ast.Call):
+                found = {ast.unparse(node.func)} & {"np.ndarray", "numpy.ndarray", "np.lib.stride_tricks.as_strided"}
+            else:
+                continue
+            wrong += [f"{path.relative_to(package.parent)}:{node.lineno} {what}" for what in sorted(found)]
+    return wrong
+
+
+def test_memory_is_known_to_backends_alone():
+    wrong = memory_known_above(PACKAGE)
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("file, code, wrong", [
+    ("tensor/tensor.py", "import ctypes", "ctypes"),
+    ("tensor/tensor.py", "def f():\n    from llvmlite import ir", "llvmlite"),
+    ("tensor/tensor.py", "import numpy as np\nx = np.frombuffer(b'')", "np.frombuffer"),
+    ("tensor/tensor.py", "import numpy as np\nx = np.ndarray((2,), 'u1', b'ab')", "np.ndarray"),
+    ("trace/value.py", "a = x.array.__array_interface__['data']", "x.array.__array_interface__"),
+    ("tensor/tensor.py", "a = x.array.ctypes.data", "x.array.ctypes"),
+    ("tensor/tensor.py", "import mmap", None),
+    ("backends/host.py", "import ctypes", None),
+    ("tensor/tensor.py", "import numpy as np\nx = np.empty(3)\nisinstance(x, np.ndarray)", None),
+])
+def test_the_check_of_memory_itself(tmp_path, file, code, wrong):
+    package = tmp_path / "flambeau"
+    (package / file).parent.mkdir(parents=True)
+    (package / file).write_text(code)
+    found = memory_known_above(package)
+    assert [line.split(" ", 1)[1] for line in found] == ([] if wrong is None else [wrong])

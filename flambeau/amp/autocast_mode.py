@@ -6,7 +6,7 @@ from ..base import dtypes
 from ..base.errors import warn
 from ..base.spec import device as Device
 from ..tensor.autocast import clear_cache, eligible, region
-from ..tensor.dispatch import count_region
+from ..tensor.overrides import count_region
 from ..tensor.tensor import Tensor
 
 __all__ = ["autocast", "autocast_decorator", "custom_bwd", "custom_fwd", "is_autocast_available"]

@@ -432,7 +432,7 @@ def how_kept(slot):
 class OpNode(Node):
     """The node of a declared operation. `kept` holds what its plan asked for, the result (or results) last."""
 
-    # plan; edges; kept; outs: spec of each result; site; seq. Set by `dispatch`, which makes one for every call.
+    # plan; edges; kept; outs: spec of each result; site; seq. Set by `make_node` in tensor/history.py, at every call.
     op = property(lambda self: self.plan.op)
     kinds = property(lambda self: self.plan.suits)
     __init__ = object.__init__             # made often, and then filled in

@@ -70,7 +70,7 @@ C_NAMES = {"uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "i
 
 # Note [A number enters a dtype]: Python's numbers are wide, a tensor's elements are not. `fits` says which number may
 # become an element. Where PyTorch reads an argument as a number of the tensor's dtype (`clamp`, `alpha`, `fill_`), what
-# does not fit is refused: an operation names such arguments in its heading `must_fit`, and `tensor/dispatch.py` asks at
+# does not fit is refused: an operation names such arguments in its heading `must_fit`, and `tensor/infer.py` asks at
 # every call; where there is no heading, `fitting` is called. Where PyTorch makes a tensor of the number first
 # (`x + 300` of bytes), it wraps around as C's numbers do: `wrapped` and `as_scalar`. An int beyond 64 bits is refused
 # everywhere.

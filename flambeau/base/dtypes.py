@@ -4,10 +4,10 @@ A dtype is a single object, compared by identity. Promotion looks at three ranks
 dimensions, zero-dimensional tensors, Python numbers. A lower rank decides the result only when its category
 (bool < integer < floating < complex) is higher.
 
-Note [Dtypes of few operations]: PyTorch has most of its kernels for twelve dtypes. Wider unsigned integers and 8-bit
+Note [Dtypes of limited support]: PyTorch has most of its kernels for twelve dtypes. Wider unsigned integers and 8-bit
 floats can be stored, converted and looked at, and promote with nothing (unsigned integers with floats alone); which
-operations take them is a table, base/few.py. Others (quantised numbers, bits, complex32) have a name here and nothing
-else: one is refused where a function is given it, or where a Spec of it would be made.
+operations take them is a table, base/limited_dtypes.py. Others (quantised numbers, bits, complex32) have a name here
+and nothing else: one is refused where a function is given it, or where a Spec of it would be made.
 """
 import ml_dtypes
 import numpy as np
@@ -30,7 +30,7 @@ class dtype:
         self.category = 3 if self.is_complex else 2 if self.is_floating_point else 0 if name == "bool" else 1
         self.cname = cname
         self.foreign = self.np is not None and np_type.__module__ == "ml_dtypes"      # NumPy knows it from there alone
-        self.family = family                     # one of FAMILIES; see Note [Dtypes of few operations]
+        self.family = family                     # one of FAMILIES; see Note [Dtypes of limited support]
         # Narrow floats are computed in float32 and rounded once at the end, as PyTorch does on the CPU.
         self.compute = np.dtype(np.float32) if self.is_floating_point and self.itemsize <= 2 else self.np
 
@@ -139,7 +139,7 @@ def given(d, fallback=None):
 
 
 def no_tensors(d):
-    """Refuse a dtype that is only a name; see Note [Dtypes of few operations]."""
+    """Refuse a dtype that is only a name; see Note [Dtypes of limited support]."""
     raise NotImplementedError(f"{d}: {FAMILIES[d.family]}")
 
 

@@ -228,7 +228,7 @@ def _make(dtype, shape, strides, device):
         return s
     need(len(shape) <= 64, f"a tensor has at most 64 dimensions, as NumPy's arrays do, and this one would have "
                            f"{len(shape)}; flatten() or reshape() some of them into one")
-    if dtype.np is None:                # see Note [Dtypes of few operations] in dtypes.py
+    if dtype.np is None:                # see Note [Dtypes of limited support] in dtypes.py
         dtypes.no_tensors(dtype)
     s = Spec()
     s.dtype, s.shape, s.strides, s.device = dtype, shape, strides, device

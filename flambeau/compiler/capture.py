@@ -16,7 +16,7 @@ from ..autograd.node import checksum
 from ..base import settings
 from ..base.errors import PACKAGE, here, line_of, warn
 from ..base.locks import new_lock
-from ..tensor.dispatch import _calls, _entries
+from ..tensor.infer import calls, entries
 from ..tensor.tensor import Tensor
 from ..trace import plan as plans, value as values
 from ..trace.interpret import execute
@@ -357,10 +357,10 @@ class Capture:
     def _forget_entries(self):
         """Entries that were made with a Traced in their key are of no use to anybody else."""
         for entry in self.recorder.fixed_entries:
-            for key in [key for key, found in _entries.copy().items() if found is entry]:
-                _entries.pop(key, None)
-            for key in [key for key, found in _calls.copy().items() if found[0] is entry]:
-                _calls.pop(key, None)
+            for key in [key for key, found in entries.copy().items() if found is entry]:
+                entries.pop(key, None)
+            for key in [key for key, found in calls.copy().items() if found[0] is entry]:
+                calls.pop(key, None)
 
 
 def history(t):

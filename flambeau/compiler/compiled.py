@@ -12,7 +12,7 @@ from ..autograd.modes import modes
 from ..base import settings
 from ..base.errors import warn
 from ..base.locks import new_lock
-from ..tensor import dispatch
+from ..tensor import overrides
 from ..trace import value as values
 from ..trace.record import Trace, current
 from .capture import Capture, Recorder, recording
@@ -50,7 +50,7 @@ class Compiled:
 
     def __call__(self, *args, **kwargs):
         # part of what is being recorded, or a mode is to see what it calls
-        if values.watching is not None and recording() or dispatch.modes_active and dispatch.seen_by_modes():
+        if values.watching is not None and recording() or overrides.modes_active and overrides.seen_by_modes():
             return self._compiles(*args, **kwargs)
         misses = []
         for found in self.recordings:

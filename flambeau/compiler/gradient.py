@@ -13,8 +13,7 @@ from ..base.errors import line_of
 from ..base.layout import contiguous_format
 from ..base.spec import spec as make_spec
 from ..tensor.create import from_array
-from ..tensor.dispatch import wrap
-from ..tensor.tensor import Tensor
+from ..tensor.tensor import Tensor, wrap
 from ..trace import effects
 from ..trace.value import Storage
 from .replay import Runner

@@ -11,7 +11,7 @@ from collections import deque
 from ..base import dtypes
 from ..base.ownership import RESULT, counts
 from ..base.spec import Size
-from ..tensor.dispatch import _overrides
+from ..tensor.overrides import has_override
 from ..tensor.tensor import Tensor
 from .capture import Noted, history, tensor_state
 from .gradient import Gradient, effect_slots, is_live
@@ -166,7 +166,7 @@ class Study:
         """See that a replay can make this tensor, if it was not there before."""
         if id(tensor) in self.journal.tensors or id(tensor) in self.new_tensors:
             return
-        if _overrides(type(tensor)) or vars(tensor):
+        if has_override(type(tensor)) or vars(tensor):
             raise Unfit(f"{path} is a {type(tensor).__name__} with something of its own: only plain tensors are made "
                         "again")
         if tensor.grad_fn is not None and is_live(tensor) and self.capture.differentiated.reason is not None:

@@ -11,7 +11,7 @@ failed. With `validate_args=False` nothing is looked at.
 from ..autograd.modes import no_grad
 from ..base.errors import warn
 from ..base.spec import META, Size
-from ..tensor.dispatch import _verify as verify
+from ..tensor.call import verify
 from ..tensor.tensor import Tensor
 from . import constraints
 from .functions import must_hold

@@ -4,8 +4,8 @@ import numpy as np
 from ..base import dtypes
 from ..base.spec import device as device_type
 from ..tensor.create import from_array
-from ..tensor.dispatch import _overrides
 from ..tensor.functions import empty
+from ..tensor.overrides import has_override
 from ..tensor.subclass import DisableTorchFunctionSubclass, opted_out
 from ..tensor.tensor import Tensor, TensorType
 
@@ -53,7 +53,7 @@ class Parameter(Tensor, metaclass=MarkedType):
             raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients: for "
                                f"a Parameter of {data.spec.dtype!r} say requires_grad=False")
         made = data.detach()
-        if _overrides(type(data)):              # keeps its own class, and is marked
+        if has_override(type(data)):              # keeps its own class, and is marked
             made._is_param = True
         else:
             made.__class__ = cls

@@ -7,18 +7,16 @@ import contextlib
 from collections import Counter, OrderedDict
 from types import MemberDescriptorType
 
-import numpy as np
-
+from ..backends import host
 from ..base import dtypes, layout
 from ..base.errors import here
 from ..base.op import Op
 from ..base.spec import CPU, META, Size, device, spec
 from ..tensor.create import LEGACY
-from ..tensor.dispatch import wrap
 from ..tensor.forms import namespace
 from ..tensor.own import OURS
 from ..tensor.storage import UntypedStorage
-from ..tensor.tensor import Tensor
+from ..tensor.tensor import Tensor, wrap
 from ..tensor.typed_storage import TypedStorage
 from ..trace.value import Storage, Value
 from .errors import FileError, NotSupported, bare, shown
@@ -434,7 +432,7 @@ def fit(cell, kind, offset):
     value = cell.value
     if value is not None and cell.device is CPU and value.spec.dtype is dtypes.uint8 and offset == 0 and kind.dense \
             and kind.nbytes == cell.nbytes:
-        array = np.ndarray(kind.shape, kind.dtype.np, value.array, 0, kind.np_strides)
+        array = host.laid_out(value.array, kind.shape, kind.dtype.np, kind.np_strides)
         cell.value = Value.of(array, kind)
         cell.value._memory = value.array
 

@@ -10,12 +10,10 @@ import os
 import re
 import zlib
 
-import numpy as np
-
+from ..backends import host
 from ..base import dtypes
 from ..base.spec import CPU, META, place, spec
-from ..tensor.dispatch import wrap
-from ..tensor.tensor import Tensor
+from ..tensor.tensor import Tensor, wrap
 from ..trace.value import Storage, Value
 from .archive import CHUNK
 from .atomic import replacing
@@ -188,7 +186,7 @@ def load_file(filename, device="cpu", *, backend="mmap", verify=True):
 
 def load(data):
     """The tensors in the bytes of a safetensors file, by name."""
-    reader = Reader(np.frombuffer(bytearray(data), np.uint8), "the data")
+    reader = Reader(host.array_over(bytearray(data)), "the data")
     with naming(reader.name):
         reader.read_header()
         return reader.all()
@@ -359,7 +357,7 @@ class safe_open(Reader):
         name = os.fspath(filename)
         with open(name, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            memory = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) if size else b"", np.uint8)
+            memory = host.array_over(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) if size else b"")
         super().__init__(memory, name, device, known[framework], verify)
         with naming(name):
             self.read_header()

@@ -5,8 +5,7 @@ import operator
 import sys
 import zlib
 
-import numpy as np
-
+from ..backends import host
 from ..backends.memory import blank
 from ..base import dtypes
 from ..base.spec import CPU, META, spec
@@ -41,7 +40,7 @@ class Loader:
         self.ways: dict = {}                        # record → the ways to its tensors, as the writer has noted them
         self.map = None
         if mmap:
-            self.map = np.frombuffer(mapping.mmap(source.file.fileno(), 0, access=mapping.ACCESS_COPY), np.uint8)
+            self.map = host.array_over(mapping.mmap(source.file.fileno(), 0, access=mapping.ACCESS_COPY))
 
     def load(self, weights_only):
         self.check_kind()

@@ -12,7 +12,7 @@ from ..base.op import door
 from ..base.spec import META, spec
 from ..trace.value import Storage, Value
 from . import forms
-from .dispatch import call
+from .call import call
 from .messages import said
 from .tensor import Tensor
 from .write import before_write, hide_write

@@ -5,7 +5,7 @@ dtype, in float32, or in the widest of its arguments' dtypes. All others run in 
 are those of PyTorch's CPU; float64, integers and tensors on other devices are left alone. So are in-place forms and
 `out=`, what an operation does inside itself, and gradients, which are of the dtype that their operation ran in.
 
-What is on is thread-local, in `modes.autocast`; `dispatch.regions` is zero while it is on in no thread, so that a
+What is on is thread-local, in `modes.autocast`; `overrides.regions` is zero while it is on in no thread, so that a
 program without autocast pays for one look at an integer.
 """
 import threading
@@ -62,7 +62,7 @@ class _Region(threading.local):
     def __init__(self):
         self.enabled, self.dtype, self.cache_enabled = {}, {}, True
         self.nesting, self.outer = 0, []          # how many regions are open, and what held outside of each
-        self.counted = False                      # whether this thread counts in `dispatch.regions`
+        self.counted = False                      # whether this thread counts in `overrides.regions`
         self.casts = {}       # (id of a parameter, its gradient wanted or not) → (parameter, its version, its cast)
 
 
@@ -86,13 +86,13 @@ class resumed:
         self.dtype = dtype
 
     def __enter__(self):
-        from .dispatch import count_region
+        from .overrides import count_region
         self.before, modes.autocast = modes.autocast, self.dtype
         region.nesting += 1
         count_region(self.dtype is not None)
 
     def __exit__(self, *exc):
-        from .dispatch import count_region
+        from .overrides import count_region
         count_region(-(self.dtype is not None))
         modes.autocast = self.before
         region.nesting -= 1

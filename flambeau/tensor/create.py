@@ -13,9 +13,8 @@ from ..base.op import door
 from ..base.spec import CPU, META, Size, device, of_array, place, spec
 from ..trace import value as values
 from ..trace.value import Storage, Value
-from .dispatch import wrap
 from .interop import check_array, shared, type_words
-from .tensor import Tensor
+from .tensor import Tensor, wrap
 
 PUBLIC = ("tensor", "as_tensor", "asarray", "from_file")
 

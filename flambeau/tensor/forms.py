@@ -9,19 +9,13 @@ import numpy as np
 
 from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits
 from ..base.op import Op, _snake_to_camel, door
-from . import dispatch as dispatching
+from . import overrides
 from .autocast import listed, note
-from .dispatch import (
-    _calls as calls,
-    _entries as entries,
-    _tables as tables,
-    _tensor_types as tensor_types,
-    call,
-    dispatch,
-    record_one,
-    view_one,
-)
+from .call import call, dispatch, record_one
+from .infer import calls, entries, tables
+from .overrides import tensor_types
 from .tensor import Tensor
+from .views import view_one
 from .write import inplace
 
 MODULES = ("create", "convert", "arith", "math", "compare", "reduce", "order", "shape", "arrange", "index",
@@ -136,7 +130,7 @@ def operator(op, name, reverse):
         nonlocal tail
         plain = c in tensor_types
         if (plain or c in PLAIN) and self.__class__ in tensor_types and op.prepared and op.pointwise \
-                and not dispatching.modes_active:
+                and not overrides.modes_active:
             kind = other.spec if plain else c
             args = (other, self, *op.tail) if reverse else (self, other, *op.tail)
             made = dispatch(op, args)

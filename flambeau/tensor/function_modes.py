@@ -7,7 +7,7 @@ While a mode is active, each call of a torch function, method, property or facto
 Note [Asking for modes]: nearly always there is no mode, and a plain call must not pay for the question. So two things
 are different while a mode is active somewhere, and only then:
 - operations forget the calls they have seen, and remember no new ones. A call that was not seen before goes the long
-  way, through `call` in dispatch.py or `inplace` in write.py, and those ask;
+  way, through `call` in call.py or `inplace` in write.py, and those ask;
 - the bodies of public functions and of Tensor's methods that are no operations (`torch.tensor`, `Tensor.size`) are
   exchanged for one that asks. The function objects stay the same ones, since modes are handed them and compare them.
 """
@@ -17,7 +17,8 @@ from types import FunctionType
 
 from ..autograd import engine
 from ..base.locks import new_lock
-from . import about, create, dispatch, dlpack, interop, random
+from . import about, create, dlpack, infer, interop, overrides, random
+from .call import call
 from .subclass import UNASKED, overloaded
 from .tensor import Tensor
 
@@ -31,16 +32,16 @@ _bodies: list = []            # (function, its own body) of those that are excha
 
 def push(mode):
     """Make `mode` the innermost of this thread's."""
-    dispatch.function_modes.stack += (mode,)
+    overrides.function_modes.stack += (mode,)
     _count(1)
 
 
 def pop():
     """Take away the innermost mode of this thread; it is returned."""
-    stack = dispatch.function_modes.stack
+    stack = overrides.function_modes.stack
     if not stack:
         raise RuntimeError("there is no TorchFunctionMode to take away")
-    dispatch.function_modes.stack = stack[:-1]
+    overrides.function_modes.stack = stack[:-1]
     _count(-1)
     return stack[-1]
 
@@ -48,7 +49,7 @@ def pop():
 @contextlib.contextmanager
 def watching(watcher):
     """Inside, `watcher(op, args, result)` is told of every operation that this thread records, in backward too."""
-    local = dispatch.function_modes
+    local = overrides.function_modes
     local.watchers += (watcher,)
     _count(1)
     try:
@@ -61,24 +62,24 @@ def watching(watcher):
 def _count(change):
     """One more or less is active. The first has calls go the long way, the last lets them be; see the note above."""
     with _lock:
-        dispatch.modes_active += change
-        if change > 0 and dispatch.modes_active == 1:
-            dispatch.count_region(1)
-            for table in (dispatch._calls, *dispatch._tables):
+        overrides.modes_active += change
+        if change > 0 and overrides.modes_active == 1:
+            overrides.count_region(1)
+            for table in (infer.calls, *infer.tables):
                 table.clear()
             _exchange()
-        elif not dispatch.modes_active:
+        elif not overrides.modes_active:
             while _bodies:
                 function, body = _bodies.pop()
                 function.__code__ = body
-            dispatch.count_region(-1)
+            overrides.count_region(-1)
 
 
 def handle(func, args, kwargs):
     """Hand a call to the innermost mode, which is set aside meanwhile."""
-    local = dispatch.function_modes
+    local = overrides.function_modes
     stack = local.stack
-    found = overloaded((*dispatch._open(args), *dispatch._open(kwargs.values())))
+    found = overloaded((*overrides.opened(args), *overrides.opened(kwargs.values())))
     types = tuple(type(a) for a in found)
     local.stack = stack[:-1]
     try:
@@ -97,7 +98,7 @@ def handle(func, args, kwargs):
 
 def ask(func, plain, args, kwargs):
     """The body that functions have while a mode is active somewhere."""
-    local = dispatch.function_modes
+    local = overrides.function_modes
     stack = local.stack
     if not stack:
         return plain(*args, **kwargs)
@@ -112,10 +113,10 @@ def ask(func, plain, args, kwargs):
 
 def watched(op, args, kwargs, public):
     """Call an operation, and tell those that watch."""
-    local = dispatch.function_modes
+    local = overrides.function_modes
     watchers, local.watchers = local.watchers, ()
     try:
-        made = dispatch.call(op, args, dict(kwargs), public)
+        made = call(op, args, dict(kwargs), public)
     finally:
         local.watchers = watchers
     given = op.bind(args, {name: a for name, a in kwargs.items() if name != "out"})
@@ -124,8 +125,8 @@ def watched(op, args, kwargs, public):
     return made
 
 
-dispatch.handle_by_mode = handle
-dispatch.handle_watched = watched
+overrides.handle_by_mode = handle
+overrides.handle_watched = watched
 
 
 # --- other bodies --------------------------------------------------

@@ -12,16 +12,19 @@ from ..autograd.modes import modes
 from ..base.errors import here, line_of, name_of, user_frame, warn
 from ..trace.record import _local
 from .create import from_array
-from .dispatch import _entries, _entry, _overrides, _tables, array_of, overrides_off, view_one
 from .forms import declared
+from .infer import entries, infer_entry, tables
 from .messages import said
+from .overrides import has_override, overrides_off
+from .results import array_of
 from .tensor import Tensor
+from .views import view_one
 from .write import before_write
 
 NUMBERS = (bool, int, float, complex)
 _new = object.__new__
 _rows: dict = {}              # spec → (spec of a row, how many there are, how far apart they are)
-_tables.append(_rows)
+tables.append(_rows)
 
 
 def getitem(self, index):
@@ -29,7 +32,7 @@ def getitem(self, index):
     c = index.__class__
     if c is int and self.__class__ is Tensor and self._base is None:
         return row(self, index)
-    if self.__class__ is not Tensor and _overrides(self.__class__) and not overrides_off():
+    if self.__class__ is not Tensor and has_override(self.__class__) and not overrides_off():
         return self.__torch_function__(Tensor.__getitem__, (type(self),), (self, index), {})
     if c is int:
         return at(self, 0, index, 0)
@@ -43,7 +46,7 @@ def getitem(self, index):
 
 def setitem(self, index, value):
     """Write `value`, a number, tensor or array that broadcasts, into the part of the tensor that `index` says."""
-    if self.__class__ is not Tensor and _overrides(self.__class__) and not overrides_off():
+    if self.__class__ is not Tensor and has_override(self.__class__) and not overrides_off():
         return self.__torch_function__(Tensor.__setitem__, (type(self),), (self, index, value), {})
     value = assignable(self, value)
     if index is False:
@@ -105,7 +108,7 @@ def at(source, dim, number, nth):
                          + said(source))
     op = declared["select"]
     key = (op, kind, dim)                     # one entry for all positions: they differ in their start only
-    entry = _entries.get(key)
+    entry = entries.get(key)
     if entry is None:
         entry = prepared(op, (source, dim, 0), key)
     moved = (number if number >= 0 else number + size) * kind.strides[dim]
@@ -129,7 +132,7 @@ def cut(source, dim, part):
     length = (high - low + step - 1) // step
     op = declared["_slice"]
     key = (op, kind, dim, length, step)
-    entry = _entries.get(key)
+    entry = entries.get(key)
     if entry is None:
         entry = prepared(op, (source, dim, 0, max(0, (length - 1) * step + 1), step), key)
     moved = low * kind.strides[dim]
@@ -139,7 +142,7 @@ def cut(source, dim, part):
 def prepared(op, args, key):
     if not op.prepared:
         op.prepare()
-    return _entry(op, args, key)
+    return infer_entry(op, args, key)
 
 
 # --- reading an index ---------------------------------------------------------------------------------------

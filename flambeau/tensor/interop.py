@@ -7,13 +7,13 @@ import numpy as np
 
 from ..autograd.modes import modes
 from ..autograd.node import requires
+from ..backends import host
 from ..base import dtypes, shapes
 from ..base.errors import here, line_of, name_of, user_frame
 from ..base.spec import CPU, META, spec
 from ..trace.record import run_all
 from ..trace.value import Storage, Value
-from .dispatch import wrap
-from .tensor import Tensor
+from .tensor import Tensor, wrap
 
 PUBLIC = ("from_numpy", "frombuffer")
 
@@ -85,9 +85,7 @@ def shared(array):
     else:
         # The storage reaches from the first element to the last, gaps included.
         reach = shapes.extent(kind.shape, kind.strides) * dtype.itemsize
-        flat = np.lib.stride_tricks.as_strided(plain, (reach // dtype.itemsize,), (dtype.itemsize,),
-                                               writeable=plain.flags.writeable)
-        value, nbytes = Value.of(flat.view(np.uint8), spec(dtypes.uint8, (reach,))), reach
+        value, nbytes = Value.of(host.span(plain).view(np.uint8), spec(dtypes.uint8, (reach,))), reach
         value._memory = value.array
     storage = Storage.of(value, nbytes, kind.device)
     storage.adopt(array)
@@ -120,7 +118,7 @@ def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
     elif (length - offset) % size:
         raise ValueError(f"buffer length ({length} bytes) after offset ({offset} bytes) must be a multiple of element "
                          f"size ({size})")
-    out = shared(np.frombuffer(buffer, kind.np, -1 if count < 0 else count, offset))
+    out = shared(host.array_over(buffer, kind.np, -1 if count < 0 else count, offset))
     return out.requires_grad_() if requires_grad else out
 
 

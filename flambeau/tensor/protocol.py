@@ -6,14 +6,15 @@ import numpy as np
 from ..autograd.forward_ad import tangent_of
 from ..autograd.modes import modes
 from ..autograd.node import requires
+from ..backends import host
 from ..base import dtypes
 from ..base.errors import here, warn
 from ..base.spec import CPU, META, place, spec as make_spec
 from ..trace.value import Storage, Value
-from .dispatch import array_of, wrap
 from .interop import who
 from .printing import PLAIN, format_tensor, format_with_spec, kept_positions
-from .tensor import Tensor
+from .results import array_of
+from .tensor import Tensor, wrap
 from .write import before_write, put
 
 # --- numbers --------------------------------------------------
@@ -141,7 +142,7 @@ def rebuild_cell(memory, nbytes, device):
     """A storage from its pickled bytes."""
     if memory is None:
         return Storage.of(None, nbytes, device)
-    if not memory.flags.writeable:                         # the pickle handed out a buffer that is not ours to write
+    if not host.is_writeable(memory):                         # the pickle handed out a buffer that is not ours to write
         memory = memory.copy()
     value = Value.of_bytes(memory)
     if device is not CPU:

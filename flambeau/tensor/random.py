@@ -10,9 +10,9 @@ import numpy as np
 
 from ..autograd.modes import modes
 from ..autograd.node import requires
-from ..backends import random as streams
+from ..backends import host, random as streams
 from ..backends.memory import explained as out_of_memory
-from ..base import dtypes, few, shapes
+from ..base import dtypes, limited_dtypes, shapes
 from ..base.arguments import C_NAMES, asked, fitting, like, number, options, shape_of
 from ..base.errors import argument_error, need
 from ..base.op import door
@@ -21,11 +21,11 @@ from ..trace import value as values
 from ..trace.value import Storage
 from .binomial import binomials
 from .create import from_array
-from .dispatch import array_of, wrap
 from .forms import declared
 from .messages import said
+from .results import array_of
 from .subclass import handle_torch_function, has_torch_function
-from .tensor import Tensor
+from .tensor import Tensor, wrap
 from .write import assign, before_write, warn_of_resize
 
 PUBLIC = ("Generator", "default_generator", "manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state",
@@ -146,7 +146,7 @@ def order_of(kind):
 
 def laid(flat, shape, strides):
     """The one-dimensional array `flat` seen with these strides."""
-    return np.ndarray(shape, flat.dtype, flat, 0, tuple([s * flat.itemsize for s in strides]))
+    return host.laid_out(flat, shape, flat.dtype, tuple([s * flat.itemsize for s in strides]))
 
 
 def in_order(array, shape, strides):
@@ -159,7 +159,7 @@ def in_order(array, shape, strides):
 def fresh(draw, kind, requires_grad=False):
     """A new tensor of spec `kind`, filled by `draw(count)`."""
     if kind.dtype.family == "float8":
-        few.refuse("random", kind.dtype)
+        limited_dtypes.refuse("random", kind.dtype)
     if kind.device is META:
         return asked(wrap(Storage.of(None, kind.nbytes, META), kind), requires_grad)
     out = from_array(filled(draw, kind), requires_grad, kind.device)
@@ -303,7 +303,7 @@ def at_odds(p, kind, source):
 
 def coins(p, kind, generator):
     dtype, source = kind.dtype, stream(generator)
-    few.refuse_random("bernoulli", dtype)
+    limited_dtypes.refuse_random("bernoulli", dtype)
     need(not dtype.is_complex or not kind.numel, f"\"bernoulli_tensor_cpu_self_\" not implemented for '{dtype.cname}'",
          NotImplementedError)
     if isinstance(p, Tensor):
@@ -338,7 +338,7 @@ def random_(self, *args, generator=None, **named):
         low, high = 0, low                                 # random_(to)
     dtype, source = self.spec.dtype, stream(generator)
     if not args and not named:
-        few.refuse_random("random_kernel", dtype)
+        limited_dtypes.refuse_random("random_kernel", dtype)
         need(not dtype.is_complex, "random_ handles only integral, floating-point and boolean types")
         return fill(self, lambda n: source.random_(n, dtype.np), "random_", "_random")
     draw = integers(dtype, int(low or 0), None if high is None else int(high), generator)
@@ -368,7 +368,7 @@ def geometric_(self, p, *, generator=None):
     """Fill with the number of trials up to the first success of probability `p`."""
     p, dtype, source = number(p, "p"), self.spec.dtype, stream(generator)
     need(0 < p < 1, f"geometric_ expects p to be in (0, 1), but got p={p}")
-    few.refuse_random("geometric", dtype)
+    limited_dtypes.refuse_random("geometric", dtype)
     need(dtype.category in (1, 2), f"\"geometric_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
     return fill(self, lambda n: source.geometric(n, dtype.np, p), "geometric_", "_geometric")
 
@@ -466,7 +466,7 @@ def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=Non
     """
     kind = new(shape_of((n,)), dtype, layout, device, pin_memory, out, dtypes.int64)
     count, dtype, source = kind.numel, kind.dtype, stream(generator)
-    few.refuse_random("randperm", dtype)
+    limited_dtypes.refuse_random("randperm", dtype)
     need(dtype.category in (1, 2), f"\"randperm\" not implemented for '{dtype.cname}'", NotImplementedError)
     if dtype.category == 2:
         most = 2 ** streams.DIGITS[dtype.name] + 1
@@ -645,7 +645,7 @@ def multinomial(input, num_samples, replacement=False, *, generator=None, out=No
     tensor([1])
     """
     kind, source = input.spec, stream(generator)
-    few.refuse_random("multinomial", kind.dtype)
+    limited_dtypes.refuse_random("multinomial", kind.dtype)
     if isinstance(num_samples, float) or not hasattr(num_samples, "__index__"):
         raise argument_error(f"argument 'num_samples' (position 2) must be int, not {type(num_samples).__name__}")
     n = num_samples.__index__()

@@ -10,12 +10,13 @@ from operator import index as whole_number
 
 import numpy as np
 
+from ..backends import host
 from ..base import dtypes
 from ..base.spec import CPU, META, device as make_device, place, spec
 from ..trace.value import Storage, Value
-from .dispatch import array_of, wrap
 from .interop import exported
-from .tensor import Tensor
+from .results import array_of
+from .tensor import Tensor, wrap
 from .write import before_write
 
 PUBLIC = ("UntypedStorage",)
@@ -76,7 +77,7 @@ class UntypedStorage:
         if self.device is META or not self.nbytes():
             return 0
         self._addressed = exported(self._tensor())
-        return self._addressed.ctypes.data
+        return host.address(self._addressed)
 
     def type(self, dtype=None, non_blocking=False):
         """The name of its type, or a copy as another kind of storage."""
@@ -261,7 +262,7 @@ class UntypedStorage:
         if count * dtype.itemsize > left:
             raise ValueError(f"buffer has only {left // dtype.itemsize} elements after offset {offset}, but specified "
                              f"a size of {count}")
-        made = UntypedStorage(storage=of_bytes(np.frombuffer(data, np.uint8, count * dtype.itemsize, offset).copy()))
+        made = UntypedStorage(storage=of_bytes(host.array_over(data, np.uint8, count * dtype.itemsize, offset).copy()))
         if byte_order == "big" and width > 1:
             made._byteswap(width)
         return made

@@ -10,8 +10,8 @@ import types
 
 from ..autograd.modes import modes
 from ..base.op import Op
-from . import dispatch as dispatching
-from .dispatch import _open, _overrides, function_modes
+from . import overrides
+from .overrides import function_modes, has_override, opened
 from .tensor import Tensor
 
 
@@ -47,7 +47,7 @@ def default_torch_function(cls, func, types, args, kwargs):
     if func in nowrap:
         return made
     ours = isinstance(func, Op) or hasattr(func, "op") or func is Tensor.detach
-    return converted(made, cls, ours, tuple(_open(args)) if ours else ())
+    return converted(made, cls, ours, tuple(opened(args)) if ours else ())
 
 
 nowrap: set = {Tensor.grad.__get__}      # functions whose results stay as they are
@@ -110,7 +110,7 @@ def ask(cls):
     (fastai does) is their own, and asks for itself if it wants to.
     """
     handler = getattr(cls.__torch_function__, "__func__", cls.__torch_function__)
-    if handler is Tensor.__torch_function__.__func__ or not _overrides(cls):
+    if handler is Tensor.__torch_function__.__func__ or not has_override(cls):
         return
     for name, plain in vars(Tensor).items():
         ours = name.startswith("_") and not name.endswith("__") and name not in ("_version", "_is_view", "_cdata")
@@ -158,7 +158,7 @@ def overloaded(relevant_args):
         return found
     for a in relevant_args:
         c = type(a)
-        if c is not Tensor and _overrides(c) and not any(type(b) is c for b in found):
+        if c is not Tensor and has_override(c) and not any(type(b) is c for b in found):
             at = next((i for i, b in enumerate(found) if issubclass(c, type(b))), len(found))
             found.insert(at, a)
     return found
@@ -172,7 +172,7 @@ def has_torch_function(relevant_args):
 def handle_torch_function(public_api, relevant_args, *args, **kwargs):
     """Hand a call of `public_api` to the innermost mode, else to the first override that takes it."""
     if function_modes.stack:
-        return dispatching.handle_by_mode(public_api, args, kwargs)
+        return overrides.handle_by_mode(public_api, args, kwargs)
     found = overloaded(relevant_args)
     types = tuple(type(a) for a in found)
     for a in found:

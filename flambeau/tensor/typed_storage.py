@@ -10,9 +10,8 @@ import numpy as np
 from ..base import dtypes
 from ..base.errors import warn
 from ..base.spec import place, spec
-from .dispatch import wrap
 from .storage import CONVERSIONS, UntypedStorage
-from .tensor import Tensor
+from .tensor import Tensor, wrap
 
 NAMES = {d: f"{d.cname}Storage" for d in dtypes.COMMON}
 _warned: list = []

@@ -10,9 +10,9 @@ from ..base import dtypes
 from ..base.op import door
 from ..base.spec import META
 from .create import as_tensor, copy_of, from_array
-from .dispatch import array_of
 from .forms import namespace
 from .interop import exported, who
+from .results import array_of
 from .tensor import Tensor
 from .write import before_write, hide_write
 

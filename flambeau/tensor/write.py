@@ -3,7 +3,6 @@
 Every write asks `before_write` first and changes nothing if it refuses. `assign` then puts the result into the
 tensor's storage and gives the tensor, or the base it is a view of, its new history.
 """
-import numpy as np
 
 from ..autograd.forward_ad import tangent_of, write_tangent
 from ..autograd.modes import modes
@@ -16,22 +15,14 @@ from ..base.spec import META, place, spec
 from ..trace import value as values
 from ..trace.record import _local, current, write_part
 from ..trace.value import Storage, Value
-from . import dispatch as dispatching
-from .dispatch import (
-    _named,
-    _overridden,
-    _overrides,
-    _tensors,
-    array_of,
-    call_as_is,
-    check_fits,
-    overrides_off,
-    prepared,
-    seen,
-    wrap,
-)
+from . import overrides
+from .call import call_as_is, overridden
+from .composite import tensors_in
+from .infer import check_fits, prepared, seen
 from .messages import explained, said
-from .tensor import Tensor
+from .overrides import has_override, overrides_off
+from .results import array_of, named
+from .tensor import Tensor, wrap
 
 
 def inplace(op, args, kwargs, public=None):
@@ -40,12 +31,12 @@ def inplace(op, args, kwargs, public=None):
     facts = known.get(op) or prepared(op)
     if not facts.composite and written_whole(op, facts, self, args, kwargs):
         return self
-    if dispatching.modes_active and dispatching.function_modes.stack:
-        return dispatching.handle_by_mode(public or getattr(Tensor, facts.in_place), args, kwargs)
+    if overrides.modes_active and overrides.function_modes.stack:
+        return overrides.handle_by_mode(public or getattr(Tensor, facts.in_place), args, kwargs)
     if public is not None:
         for a in args:
-            if a.__class__ is not Tensor and _overrides(a.__class__) and not overrides_off():
-                return _overridden(op, args, kwargs, None, public)
+            if a.__class__ is not Tensor and has_override(a.__class__) and not overrides_off():
+                return overridden(op, args, kwargs, None, public)
     overlap_ok = facts.overlap_ok
     if callable(overlap_ok):
         overlap_ok = overlap_ok(*args, **kwargs)
@@ -61,10 +52,10 @@ def inplace(op, args, kwargs, public=None):
     if asked is not None and dtypes.given(asked) is not self.spec.dtype:
         raise RuntimeError(f"Bad in-place call: input tensor dtype {self.spec.dtype.name} and output tensor dtype "
                            f"{dtypes.given(asked).name} should match" + said(self))
-    if modes.grad and not _overrides(self.__class__):
+    if modes.grad and not has_override(self.__class__):
         if facts.blind and self._base is not None:        # CopySlices blanks the old slice: no history of it is needed
             args = (wrap(self._storage, self.spec, self.offset), *args[1:])
-        elif any(requires(t) for t in _tensors((*args, *kwargs.values()) if kwargs else args)):
+        elif any(requires(t) for t in tensors_in((*args, *kwargs.values()) if kwargs else args)):
             args = (_as_it_was(self), *args[1:])
     try:
         result = call_as_is(op, args, kwargs)
@@ -344,7 +335,7 @@ def put(self, result, what):
         value = storage.value.ready()
         incoming = array_of(result)
         target = value.look(kind, self.offset)
-        if source is storage or np.may_share_memory(target, incoming):
+        if source is storage or kind.device.backend.overlap(target, incoming):
             incoming = incoming.copy()
         if not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
             _write_changed(target, incoming)
@@ -383,14 +374,14 @@ def into(op, args, kwargs, out):
     for o in outs:
         if not isinstance(o, Tensor):
             raise TypeError(f"{op.__name__}(): argument 'out' must be Tensor, not {type(o).__name__}")
-    needing = next((t for t in (*_tensors(args), *outs) if requires(t)), None) if modes.grad else None
+    needing = next((t for t in (*tensors_in(args), *outs) if requires(t)), None) if modes.grad else None
     if needing is not None:
         raise RuntimeError(f"{op.__name__}(): functions with out=... arguments don't support automatic "
                            "differentiation, but one of the arguments requires "
                            "grad." + said(needing) + "\n  Leave out= away, or use torch.no_grad().")
     for o in outs:
         before_write(o, f"{op.__name__}(out=)")
-        if op.out_apart and any(_overlap(o, t) for t in _tensors(args)):
+        if op.out_apart and any(_overlap(o, t) for t in tensors_in(args)):
             raise RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor "
                                "refer to a single memory location. Please clone() the tensor before performing the "
                                "operation." + said(o))
@@ -440,7 +431,7 @@ def into(op, args, kwargs, out):
         modes.grad = before
     if not isinstance(made, (tuple, list)):
         return out
-    return _named(op, outs)
+    return named(op, outs)
 
 
 def warn_of_resize(old, new):

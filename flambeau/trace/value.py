@@ -13,12 +13,12 @@ all the same. So `version` counts every write, and what autograd keeps it keeps 
 of the writes came through `.data`, and which cells they touched. Where only such writes were made since, and none of
 them to the cells that were kept, backward goes on. `_version` is `version` without them.
 """
-import ctypes
 import weakref
 import zlib
 
 import numpy as np
 
+from ..backends import host
 from ..base import dtypes
 from ..base.ownership import outside_holds_keeper, shares_value
 from ..base.shapes import extent
@@ -115,12 +115,9 @@ def overlap(nbytes, a, b):
     if a[0].dense and b[0].dense:
         return True
     memory = np.empty(nbytes, np.uint8)                      # asked for its addresses only
-    looks = [np.ndarray(kind.shape, kind.dtype.np, memory, offset * kind.dtype.itemsize, kind.np_strides)
+    looks = [host.laid_out(memory, kind.shape, kind.dtype.np, kind.np_strides, offset * kind.dtype.itemsize)
              for kind, offset in (a, b)]
-    try:
-        return np.shares_memory(*looks, max_work=OVERLAP_WORK)
-    except np.exceptions.TooHardError:
-        return True
+    return host.overlap(*looks, OVERLAP_WORK)
 
 
 OVERLAP_WORK = 1_000_000      # steps that are spent on finding a common cell before one is supposed
@@ -189,7 +186,7 @@ class Storage:
         """Mark the memory as belonging to `array`, which others may hold too."""
         self._keeper = array
         self.exported = True
-        self.readonly = not array.flags.writeable
+        self.readonly = not host.is_writeable(array)
 
     def export(self, spec, offset):
         """An array over this storage's memory for the outside, and mark the storage exported.
@@ -200,16 +197,16 @@ class Storage:
         if self.saved_at == self.version and not self.has_outside_arrays():
             self.print_at = (self.version, zlib.crc32(memory))       # a backward waits for these bytes as they are now
         base = self._export() if self._export is not None else None
-        if base is None and memory.size and memory.flags.writeable and not self.readonly:
-            base = (ctypes.c_char * memory.size).from_buffer(memory)
+        if base is None and memory.size and host.is_writeable(memory) and not self.readonly:
+            base = host.lent(memory)
             self._export = weakref.ref(base)
         self.exported = True
         if spec.numel == 0 or base is None:
             out = self.value.look(spec, offset).view()
             out.flags.writeable = not self.readonly
             return out
-        flat = np.frombuffer(base, np.uint8)
-        return np.ndarray(spec.shape, spec.dtype.np, flat, offset * spec.dtype.itemsize, spec.np_strides)
+        flat = host.array_over(base)
+        return host.laid_out(flat, spec.shape, spec.dtype.np, spec.np_strides, offset * spec.dtype.itemsize)
 
     def _own_memory(self):
         """The bytes of this storage, parted from other storages that may hold the same Value."""

@@ -9,6 +9,7 @@ import os
 
 import numpy as np
 
+from ..backends import host
 from ..base import dtypes
 from ..base.errors import need
 from ..tensor.create import from_array
@@ -36,7 +37,7 @@ def read_file(filename):
     except OSError as e:
         raise RuntimeError(f"[Errno {e.errno}] {os.strerror(e.errno)}: '{filename}'") from e
     need(held, f"Expected a non empty file, got {filename!r}")
-    return from_array(np.frombuffer(held, np.uint8).copy())
+    return from_array(host.array_over(held).copy())
 
 
 def write_file(filename, data):
@@ -185,7 +186,7 @@ def encoded(data, form, **options):
     held = data.permute(1, 2, 0).contiguous().numpy()
     to = io.BytesIO()
     pillow().fromarray(held[:, :, 0] if held.shape[2] == 1 else held).save(to, form, **options)
-    return from_array(np.frombuffer(to.getvalue(), np.uint8).copy())
+    return from_array(host.array_over(to.getvalue()).copy())
 
 
 def encode_png(data, compression_level):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import flambeau as torch
-from flambeau.tensor import dispatch
+from flambeau.tensor import overrides
 from flambeau.tensor.autocast import FLOAT32, LOWER, WIDEST, listed
 
 F = torch.nn.functional
@@ -18,7 +18,7 @@ HALF = {torch.bfloat16: ml_dtypes.bfloat16, torch.float16: np.float16}
 @pytest.fixture(autouse=True)
 def nothing_stays_on():
     yield
-    assert dispatch.regions == 0 and not torch.is_autocast_enabled("cpu")
+    assert overrides.regions == 0 and not torch.is_autocast_enabled("cpu")
     assert torch.get_autocast_dtype("cpu") is torch.bfloat16
 
 

@@ -14,7 +14,7 @@ from flambeau.autograd import engine
 from flambeau.backends import memory, random, threads, undisturbed
 from flambeau.base import locks
 from flambeau.base.weakbag import WeakBag
-from flambeau.tensor import dispatch
+from flambeau.tensor import overrides
 from flambeau.trace import record
 
 PACKAGE = pathlib.Path(torch.__file__).parent
@@ -58,7 +58,7 @@ def test_every_lock_is_free_in_a_child():
     (w * 2).sum().backward()
     compiled, future = torch.compile(lambda x: x * 2 + 1), torch.futures.Future()
     assert compiled(torch.ones(2)).tolist() == [3.0, 3.0]
-    known = [engine._accumulate_lock, dispatch._counting, memory._lock, threads._lock, record._registry,
+    known = [engine._accumulate_lock, overrides._counting, memory._lock, threads._lock, record._registry,
              record.current().lock, torch.default_generator._lock, future._lock._lock, random.Generator()._lock]
     assert {*map(id, known[:-1])} <= {*map(id, locks._locks)}
     held, done = threading.Event(), threading.Event()

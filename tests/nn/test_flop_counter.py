@@ -3,7 +3,7 @@ import pytest
 
 import flambeau as torch
 from flambeau import nn
-from flambeau.tensor import dispatch
+from flambeau.tensor import overrides
 from flambeau.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from flambeau.utils.flop_counter import FlopCounterMode, register_flop_formula
 
@@ -15,7 +15,7 @@ def test_a_product_takes_two_for_each_pair():
             torch.ones(2, 3) @ torch.ones(3, 5)
     assert counter.get_total_flops() == 3 * 2 * 2 * 3 * 5
     assert counter.get_flop_counts() == {"Global": {torch.ops.aten.mm: 180}}
-    assert dispatch.modes_active == 0
+    assert overrides.modes_active == 0
 
 
 def test_calls_remembered_before_and_compiled_functions_are_counted():

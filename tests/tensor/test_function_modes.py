@@ -5,7 +5,7 @@ import pytest
 
 import flambeau as torch
 from flambeau.overrides import BaseTorchFunctionMode, TorchFunctionMode
-from flambeau.tensor import dispatch, function_modes
+from flambeau.tensor import function_modes, overrides
 
 
 class Count(TorchFunctionMode):
@@ -47,7 +47,7 @@ def test_bodies_are_themselves_again():
         with BaseTorchFunctionMode():
             torch.ones(2).sum()
     assert all(f.__code__ is before[id(f)] for f, _ in function_modes._asked())
-    assert dispatch.modes_active == 0 and dispatch.regions == 0
+    assert overrides.modes_active == 0 and overrides.regions == 0
 
 
 def test_a_mode_belongs_to_its_thread():

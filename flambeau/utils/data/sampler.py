@@ -13,8 +13,8 @@ import numpy as np
 from ...backends import random as streams
 from ...base import dtypes
 from ...tensor.create import as_tensor
-from ...tensor.dispatch import array_of
 from ...tensor.random import stream
+from ...tensor.results import array_of
 
 _T_co = TypeVar("_T_co", covariant=True)
 DRAWS = 32                    # how many positions PyTorch draws at a time where a position may come again

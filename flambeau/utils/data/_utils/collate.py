@@ -16,13 +16,14 @@ import numpy as np
 
 from ....autograd.modes import modes
 from ....autograd.node import requires
+from ....backends import host
 from ....backends.memory import blank
 from ....base import dtypes
 from ....base.spec import CPU, spec as make_spec
 from ....tensor.create import as_tensor, from_array, tensor
-from ....tensor.dispatch import array_of
 from ....tensor.forms import namespace
 from ....tensor.interop import check_array
+from ....tensor.results import array_of
 from ....tensor.tensor import Tensor
 
 np_str_obj_array_pattern = re.compile(r"[SaUO]")
@@ -140,10 +141,7 @@ def from_one_storage(batch):
         if kind.contiguous and not (starts % kind.numel).any() and memory.size % kind.numel == 0:
             np.take(memory.reshape(-1, kind.numel), starts // kind.numel, 0, out.reshape(len(batch), -1), "clip")
         else:
-            reach = sum((size - 1) * step for size, step in zip(kind.shape, kind.strides))
-            windows = np.lib.stride_tricks.as_strided(memory, (memory.size - reach, *kind.shape),
-                                                      (kind.dtype.itemsize, *kind.np_strides))
-            out[...] = windows[starts]
+            out[...] = host.windows(memory, kind.shape, kind.np_strides)[starts]
     return from_array(out)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from ....autograd.node import requires
 from ....tensor.create import from_array
-from ....tensor.dispatch import array_of
+from ....tensor.results import array_of
 from ....tensor.tensor import Tensor
 
 SHARED = 128 << 10            # bytes from which on a file is worth its making

@@ -1,8 +1,8 @@
-"""Which operations take the dtypes that PyTorch has few kernels for: see Note [Dtypes of few operations] in dtypes.py.
+"""Which operations take the dtypes that PyTorch has few kernels for: see Note [Dtypes of limited support] in dtypes.py.
 
-Views take every dtype, and so do those in `POINTS_PASS` on a tensor without dimensions, where there is nothing to do.
-What computes in a floating dtype (`exp` of uint16) is no matter of this table. tests/torch/test_few.py compares it with
-PyTorch, operation by operation.
+Views take every dtype, and so do those in `PASS_WITHOUT_DIMENSIONS` on a tensor without dimensions, where there is
+nothing to do. What computes in a floating dtype (`exp` of uint16) is no matter of this table.
+tests/torch/test_limited_dtypes.py compares it with PyTorch, operation by operation.
 """
 from .errors import need
 from .spec import Spec
@@ -14,17 +14,18 @@ _COPIES = frozenset("""
     """.split())
 _PRODUCTS = ("_affine", "abs", "addbmm", "addmm", "_index_put", "_index_put_add", "mm")
 
-TAKES = {
+OPERATIONS_BY_FAMILY = {
     "unsigned": _COPIES | frozenset("""
         _isclose _isin _prod _prod_dim _round _sum _sum_dim _unique2 _unique_consecutive bitwise_and bitwise_or
         bitwise_xor ceil cumprod cumsum floor logsumexp nan_to_num nansum signbit sort trunc
         """.split()),
     "float8": _COPIES | frozenset("_eye _linspace bmm index_select masked_select".split()) | {*_PRODUCTS},
 }
-POINTS_PASS = frozenset("_flip _max_dim _min_dim aminmax cummax cummin cumprod cumsum mode vector_norm".split())
+PASS_WITHOUT_DIMENSIONS = frozenset(
+    "_flip _max_dim _min_dim aminmax cummax cummin cumprod cumsum mode vector_norm".split())
 
 # operation → whether it takes a dtype of its family in this call; by the dtype, the arguments, the tensors, the results
-_ONLY = {
+_CONDITIONS = {
     "isinf": lambda dtype, args, kinds, outs: dtype.family == "unsigned" or dtype.name == "float8_e5m2",
     "isfinite": lambda dtype, args, kinds, outs: dtype.family == "unsigned"
         or dtype.name in ("float8_e5m2", "float8_e8m0fnu"),
@@ -57,8 +58,10 @@ def check(op, args, kinds, out, common):
         held = {kind.dtype if kind.__class__ is Spec else kind for kind in (*kinds, *outs)} - {None}
     name = op.__name__
     for dtype in held:
-        if dtype.family is not None and not (name in POINTS_PASS and not kinds[0].ndim):
-            takes = name in TAKES[dtype.family] and (name not in _ONLY or _ONLY[name](dtype, args, kinds, outs))
+        if dtype.family is not None and not (name in PASS_WITHOUT_DIMENSIONS and not kinds[0].ndim):
+            condition = _CONDITIONS.get(name)
+            takes = (name in OPERATIONS_BY_FAMILY[dtype.family]
+                     and (condition is None or condition(dtype, args, kinds, outs)))
             if not takes:
                 refuse(getattr(op, "cname", None) or name.strip("_"), dtype)
 

@@ -1,6 +1,7 @@
-"""What a review of the core found, program by program: each runs once with PyTorch and once with Flambeau.
+"""Gradients that nobody shares, hooks, custom functions, writes, forward mode: programs that mean the same in PyTorch.
 
-A program takes the module as `torch` and returns plain Python values; both must return the same.
+A program takes the module as `torch` and returns plain Python values; it runs once with each, and both must return the
+same.
 """
 import warnings
 
@@ -421,7 +422,7 @@ def a_dual_tensor_of_another_layout(torch):
 
 
 @pytest.mark.parametrize("fn", PROGRAMS, ids=lambda fn: fn.__name__)
-def test_same_story(fn):
+def test_same_values_as_pytorch(fn):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         theirs, ours = fn(torch), fn(flambeau)

@@ -1,0 +1,329 @@
+"""The one door: every operation on tensors comes through `call`.
+
+Bind the arguments, look up what the result will be (infer.py), record one instruction, wrap the results, and, where
+gradients are on, make the autograd node (history.py). Errors are raised here, at the call, with the user's names and
+lines.
+"""
+import numpy as np
+
+from ..autograd.modes import modes
+from ..autograd.node import requires
+from ..backends.memory import explained as out_of_memory
+from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits
+from ..base.errors import here
+from ..base.op import door, known
+from ..base.spec import META, of_array
+from ..trace import effects
+from ..trace.record import _local, current
+from ..trace.value import Storage, Value
+from . import overrides
+from .autocast import arguments, aside, listed
+from .composite import call_composite
+from .history import add_history, make_node
+from .infer import (
+    calls,
+    check_fits,
+    classes,
+    entries,
+    infer_entry,
+    number_in,
+    number_types,
+    plain_types,
+    prepared,
+    seen,
+)
+from .messages import call_words, explained
+from .overrides import any_override, function_modes, has_override, opened, overrides_off
+from .results import array_of, named
+from .tensor import Tensor, wrap
+from .views import view_any, view_one
+
+_new = object.__new__
+
+
+def call(op, args, kwargs, public=None):
+    """Call `op` as the user wrote it; `public` is the method it was called by, for overrides."""
+    if overrides.regions:
+        if overrides.modes_active:
+            if function_modes.stack:
+                return overrides.handle_by_mode(public or op, args, kwargs)
+            if function_modes.watchers and not op.composite:
+                return overrides.handle_watched(op, args, kwargs, public)
+        if op in listed and modes.autocast is not None and kwargs.get("out") is None \
+                and not any_override(args, kwargs):
+            args, kwargs = arguments(listed[op], args, kwargs)
+            with aside():                                 # nothing further is cast inside
+                return call(op, args, kwargs, public)
+    facts = known.get(op) or prepared(op)
+    key = None
+    if not facts.composite:
+        key, entry, full, inputs = seen(op, facts, args, kwargs)
+        if entry is not None:
+            if entry.fits is not None and (kwargs or not facts.fits_by_name):
+                check_fits(entry, full)
+            params = entry.pick(full) if entry.pick is not None else ()
+            if entry.quick:
+                return record_one(entry, full, inputs, params, 4)
+            return record(entry, op, full, inputs, params, 4)
+    out = kwargs.pop("out", None) if kwargs else None
+    for a in (*args, *kwargs.values()) if kwargs else args:
+        c = a.__class__
+        if c is not Tensor and c not in plain_types and (has_override(c) or facts.lists and isinstance(a, (tuple, list))
+                                                          and any(has_override(b.__class__) for b in a)):
+            return overridden(op, args, kwargs, out, public)
+    if out is not None:
+        return door.into(op, args, kwargs, out)
+    if op.deprecated and len(args) > op.n_positional:
+        named = op.modern(args)
+        if named is not None:
+            return call(op, (), {**named, **kwargs}, public)
+    if facts.composite:
+        return call_composite(op, facts, args, kwargs)
+    full = op.bind(args, kwargs)
+    if key is None:
+        return dispatch(op, full)
+    return dispatch(op, full, key, facts.pickers.get((len(args), *kwargs)) if kwargs else full[len(args):])
+
+
+def call_as_is(op, args, kwargs):
+    """`call` without autocast: for what writes into a tensor, whose dtype is given."""
+    if not overrides.regions:
+        return call(op, args, kwargs)
+    with aside():
+        return call(op, args, kwargs)
+
+
+def call_plain(op, args, kwargs):
+    """The call itself, with subclass overrides set aside."""
+    out = kwargs.pop("out", None) if kwargs else None
+    if out is not None:
+        return door.into(op, args, kwargs, out)
+    if op.composite:
+        return call_composite(op, known[op], args, kwargs)
+    return dispatch(op, op.bind(args, kwargs))
+
+
+def overridden(op, args, kwargs, out, public=None):
+    """Hand the call to the `__torch_function__` of the most derived argument that has one."""
+    types = []
+    for a in (*opened(args), *opened(kwargs.values())):
+        c = type(a)
+        if has_override(c) and c not in types:
+            at = next((i for i, t in enumerate(types) if issubclass(c, t)), len(types))
+            types.insert(at, c)
+    if out is not None:
+        kwargs = {**kwargs, "out": out}
+    if not types or overrides_off():
+        return call_plain(op, args, kwargs)
+    for c in types:
+        got = c.__torch_function__(public or op, tuple(types), args, kwargs)
+        if got is not NotImplemented:
+            return got
+    raise TypeError(f"no implementation found for '{op.__name__}' on types that implement __torch_function__: "
+                    f"{[t.__name__ for t in types]}")
+
+
+def dispatch(op, args, given=None, binder=None):
+    """Record one call of a primitive operation; `args` are all its arguments in order.
+
+    `given` is the key under which `seen` is to find it from now on, `binder` what then makes `args` of the arguments.
+    """
+    inputs = []
+    key = [op]
+    scalars = op.pointwise
+    for at, a in enumerate(args):
+        c = a.__class__
+        if c is Tensor or isinstance(a, Tensor):
+            inputs.append(a)
+            key.append(a.spec)
+        elif c in number_types:
+            if scalars or op.scalar_at[at]:
+                if c is int and not LEAST_INT <= a <= MOST_INT:
+                    beyond_64_bits(a)
+                key.append(c)
+            else:
+                key.append(a)
+                key.append(c)
+        elif c is tuple or c is list or isinstance(a, (tuple, list)):
+            a = args[at] if c is tuple else tuple(a)
+            if op.lists and any(isinstance(b, Tensor) for b in a):
+                if c is not tuple and c is not list:      # a named tuple, or a list with a name of its own
+                    args = (*args[:at], a, *args[at + 1:])
+                for i, b in enumerate(a):
+                    if b is not None:
+                        if not isinstance(b, Tensor):
+                            raise TypeError(f"{op.__name__.strip('_')}(): expected Tensor as element {i} in argument "
+                                            f"{at}, but got {type(b).__name__}")
+                        inputs.append(b)
+                key.append(tuple([None if b is None else b.spec for b in a]))
+            else:
+                if c is not tuple:
+                    args = (*args[:at], a, *args[at + 1:])
+                key.append(a)
+                for b in a:
+                    if b.__class__ is not int:
+                        key.append(classes(a))
+                        break
+        else:
+            if isinstance(a, np.generic):                 # a NumPy scalar counts as the Python number it holds
+                return dispatch(op, (*args[:at], a.item(), *args[at + 1:]))
+            key.append(a)
+    key = tuple(key)
+    try:
+        entry = entries.get(key)
+    except TypeError:
+        raise TypeError(call_words(op, args) + ": an argument of a type it cannot take") from None
+    if entry is None:
+        for at in op.number_at:                           # a zero-dimensional tensor may stand for a whole number
+            if isinstance(args[at], Tensor):
+                return dispatch(op, (*args[:at], number_in(args[at], op.arg_names[at], at), *args[at + 1:]))
+        for at in op.scalar_only_at:                      # and for any number, if it needs no gradient
+            if isinstance(args[at], Tensor) and args[at].spec.ndim == 0 and not requires(args[at]):
+                return dispatch(op, (*args[:at], args[at].item(), *args[at + 1:]))
+        entry = infer_entry(op, args, key)
+    if binder is not None and not overrides.modes_active:
+        if len(calls) > 100_000:
+            calls.clear()
+        calls[given] = (entry, binder)
+    if entry.fits is not None:
+        check_fits(entry, args)
+    params = entry.pick(args) if entry.pick is not None else ()
+    if entry.quick:
+        return record_one(entry, args, inputs, params, 5)
+    return record(entry, op, args, inputs, params, 5)
+
+
+def record(entry, op, args, inputs, params, inside):
+    """Record a call of any kind; its results, with their history. `inside`: see `record_one`."""
+    if entry.look is not None:
+        return view_one(entry, args, inputs[0], 0, inside + 1)
+    if entry.deltas is not None:
+        return view_any(entry, op, args, inputs[0], 0, inside + 1)
+    if entry.device is META:
+        if entry.outs is None:
+            raise NotImplementedError(f"{op.__name__} on the meta device: its shape depends on data that is not there")
+        storages = [Storage.of(None, s.nbytes, META) for s in entry.outs]
+    else:
+        if op.verify is not None:
+            verify(op, args)
+        if entry.outs is None or op.eager:
+            storages = run_now(entry, op, args, inputs, params)
+        else:
+            values = _local.trace.append(entry, inputs, params) if not op.effect else \
+                effects.append(_local.trace, entry, inputs, params)
+            storages = [Storage.of(value, value.spec.nbytes, value.spec.device)
+                        for value in (values if entry.many else (values,))]
+            _run_if_exported(inputs)
+    site = _local.trace.site or here(inside)
+    outs = []
+    for storage in storages:
+        tensor = wrap(storage, storage.value.spec if storage.value is not None else entry.outs[len(outs)])
+        tensor.site = site
+        outs.append(tensor)
+    add_history(op, entry, args, inputs, outs, site)
+    if not entry.many:
+        return outs[0]
+    return named(op, outs)
+
+
+def record_one(entry, args, inputs, params, inside):
+    """The common case, short: one result, on a device, nothing to verify. The same as the rest of `dispatch`.
+
+    `inside`: how many frames, counted from `here`, are known to be ours.
+    """
+    trace = _local.trace
+    value = trace.append(entry, inputs, params)
+    kind = value.spec
+    storage = Storage()
+    storage.value = value
+    storage.nbytes = kind.nbytes
+    storage.device = kind.device
+    storage.version = 0
+    storage.exported = storage.inference = False
+    storage.print_at = None
+    tensor = _new(Tensor)
+    tensor._storage = storage
+    tensor.spec = kind
+    tensor.offset = 0
+    tensor._node = tensor._base = tensor._cut = None
+    tensor._requires_grad = False
+    tensor.site = site = trace.site or here(inside)
+    wanted, bit, cut = 0, 1, None
+    for t in inputs:
+        if t._node is not None or t._requires_grad or t._base is not None and requires(t):
+            wanted |= bit
+        elif t._cut is not None:
+            cut = t._cut
+        if t._storage.exported:
+            _run_if_exported(inputs)
+        bit += bit
+    if trace.special:
+        add_history(entry.op, entry, args, inputs, (tensor,), site)
+    elif wanted:
+        if not modes.grad:
+            tensor._cut = ("torch.no_grad()", site)
+        else:
+            make_node(entry, args, inputs, (tensor,), site, wanted, False)
+    elif cut is not None:
+        tensor._cut = cut
+    return tensor
+
+
+def _run_if_exported(inputs):
+    """Run at the call what reads memory that the outside can write; see Note [Exported storages] in value.py."""
+    for t in inputs:
+        if t._storage.exported and t._storage.still_exported():
+            current().run()
+            return
+
+
+def run_now(entry, op, args, inputs, params):
+    """Run an operation at the call: its result's shape, or its refusal, depends on the data."""
+    if op.effect:
+        _local.trace.before_effect(op)
+    arrays = [t._storage.value.ready().look(t.spec, t.offset) for t in inputs]
+    try:
+        with np.errstate(all="ignore"):
+            made = entry.device.backend.execute(entry, arrays, params)
+    except MemoryError as error:
+        error.entry = entry
+        raise out_of_memory(error) from None
+    except Exception as error:
+        if getattr(error, "refusal", False):
+            raise explained(error, op, args) from None
+        raise
+    storages = []
+    for i, array in enumerate(made):
+        kind = entry.outs[i] if entry.outs is not None else of_array(array, True, entry.device)
+        storages.append(Storage.of(Value.of(array, kind), kind.nbytes, kind.device))
+    return storages
+
+
+def verify(op, args):
+    """Check the data that the operation could fail on, at the call."""
+    asked = op.__dict__.get("_verify_names")
+    if asked is None:
+        c = op.verify.__code__
+        asked = op._verify_names = c.co_varnames[:c.co_argcount]
+    given = []
+    trace = _local.trace
+    read = array_of if trace.reader is None else trace.reader(op, asked, args)
+    for name in asked:
+        if name.endswith("_spec"):
+            given.append(getattr(args[op.arg_names.index(name.removesuffix("_spec"))], "spec", None))
+            continue
+        a = args[op.arg_names.index(name)]
+        if isinstance(a, Tensor):
+            a = read(a)
+        elif op.lists and a.__class__ in (tuple, list):
+            a = [read(b) if isinstance(b, Tensor) else b for b in a]
+        given.append(a)
+    try:
+        op.verify(*given)
+    except Exception as error:
+        if getattr(error, "refusal", False):
+            raise explained(error, op, args) from None
+        raise
+
+
+door.call = call

@@ -1,0 +1,75 @@
+"""Composites: operations that are ordinary functions over tensors, run at the call."""
+from ..autograd.modes import modes
+from ..base.errors import here
+from ..trace.record import _local
+from .history import add_history
+from .infer import ruled_entry
+from .messages import explained
+from .results import named
+from .tensor import Tensor, wrap
+
+
+def call_composite(op, facts, args, kwargs):
+    """Run a composite. All that it records inside belongs to the line that called the outermost one."""
+    run = _ruled if facts.ruled else _unruled
+    trace = _local.trace
+    if trace.site is not None:
+        return run(op, facts, args, kwargs)
+    trace.site = here(4)
+    try:
+        return run(op, facts, args, kwargs)
+    finally:
+        trace.site = None
+
+
+def _unruled(op, facts, args, kwargs):
+    """A composite whose inner operations make the graph."""
+    if kwargs and not facts.of.__code__.co_flags & 8:                # 8: it takes ** itself
+        kwargs = {k if k in op.arg_names else op.given_name(k): v for k, v in kwargs.items()}
+    try:
+        made = facts.of(*args, **kwargs)
+        return named(op, made) if facts.several and made.__class__ is tuple else made
+    except Exception as error:
+        if getattr(error, "refusal", False):
+            raise explained(error, op, args, kwargs) from None
+        inner = f"{op.of.__qualname__}()"                            # Python's words about missing or surplus arguments
+        if error.__class__ is TypeError and str(error).startswith(inner):
+            raise TypeError(f"{op.__name__}(){str(error).removeprefix(inner)}; its arguments are "
+                            f"({', '.join(op.arg_names)})") from None
+        raise
+
+
+def _ruled(op, facts, args, kwargs):
+    """A composite with derivative rules: a single node over its inputs."""
+    args = op.bind(args, kwargs)
+    inputs = [a for a in args if isinstance(a, Tensor)] if not op.lists else list(tensors_in(args))
+    before, modes.grad = modes.grad, False
+    level, modes.level = modes.level, -1
+    n = op.n_positional
+    try:
+        made = op.of(*args[:n], **dict(zip(op.kwonly, args[n:], strict=True)))
+    except Exception as error:
+        if getattr(error, "refusal", False):
+            raise explained(error, op, args) from None
+        raise
+    finally:
+        modes.grad, modes.level = before, level
+    many = made.__class__ in (tuple, list)
+    site = _local.trace.site
+    outs = list(made) if many else [made]
+    for i, out in enumerate(outs):
+        if out._base is not None or any(out is t for t in inputs):   # a result is a tensor of its own
+            outs[i] = out = wrap(out._storage, out.spec, out.offset)
+        out.site = site
+        out._cut = None
+        out._node = None
+    add_history(op, ruled_entry(op, args, inputs), args, inputs, outs, site)
+    return named(op, outs) if many else outs[0]
+
+
+def tensors_in(args):
+    for a in args:
+        if isinstance(a, Tensor):
+            yield a
+        elif isinstance(a, (tuple, list)):
+            yield from (b for b in a if isinstance(b, Tensor))

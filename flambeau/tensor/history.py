@@ -1,0 +1,132 @@
+"""History beside a call: the autograd node that results came from, what it keeps, and where a graph was cut."""
+from ..autograd.forward_ad import propagate
+from ..autograd.modes import modes
+from ..autograd.node import NUMBER, TENSOR, OpNode, Plan, _count, edge_of, keep, refresh, requires
+from ..trace.record import _local
+from .messages import called_as, said
+from .overrides import tensor_types
+from .tensor import Tensor
+
+
+def add_history(op, entry, args, inputs, outs, site):
+    """Give `outs` their history: the autograd node, and in forward mode the tangents."""
+    _attach(op, entry, args, inputs, outs, site)
+    if modes.level >= 0:
+        propagate(op, entry, args, inputs, outs)
+
+
+def _attach(op, entry, args, inputs, outs, site):
+    """Make the node that `outs` came from, where gradients are on and somebody needs one."""
+    if modes.inference:
+        cut = any(requires(t) for t in inputs)
+        for out in outs:
+            if not any(out._storage is t._storage for t in inputs):          # a view is what it looks at
+                out._storage.inference = True
+            if cut:
+                out._cut = ("torch.inference_mode()", site)
+        return
+    wanted = 0
+    cut = None
+    bit = 1
+    for t in inputs:
+        if t._node is not None or t._requires_grad or (t._base is not None and requires(t)):
+            wanted |= bit
+        elif t._cut is not None:
+            cut = t._cut
+        bit += bit
+    if not wanted:
+        if cut is not None:
+            for out in outs:
+                out._cut = cut
+        return
+    if not modes.grad or not op.differentiable:
+        cut = ("torch.no_grad()" if not modes.grad else f"{called_as(op)}(), which has no gradient", site)
+        for out in outs:
+            out._cut = cut
+        return
+    make_node(entry, args, inputs, outs, site, wanted, _local.trace.special)
+
+
+def make_node(entry, args, inputs, outs, site, wanted, special):
+    """Make the node. `wanted`: a bit for each input that wants a gradient; `special`: whether modes must be asked."""
+    plan = entry.plans.get(wanted)
+    if plan is None:
+        op = entry.op
+        if not op.differentiable:
+            for out in outs:
+                out._cut = (f"{called_as(op)}(), which has no gradient", site)
+            return
+        plan = entry.plans[wanted] = Plan(op, entry.kinds, entry.template, wanted)
+    if plan.sole is not None:
+        kept = _kept(args[plan.sole], special)
+    elif not plan.asked and not plan.keep_out:
+        kept = ()
+    else:
+        kept = []
+        for at, how in plan.asked:
+            held = args[at]
+            kept.append(held if how == NUMBER else _kept(held, special) if how == TENSOR else
+                        tuple([b if b is None else keep(b) for b in held]))
+    if len(plan.inputs) == 1:
+        t = inputs[plan.inputs[0]]
+        edges = ((t._node, t._nr) if t._base is None and t._node is not None else edge_of(t),)
+    else:
+        edges = []
+        for i in plan.inputs:
+            t = inputs[i]
+            edges.append((t._node, t._nr) if t._base is None and t._node is not None else edge_of(t))
+    node = OpNode()
+    node.plan = plan
+    node.n_outputs = 1
+    node.hooked = False
+    node.edges = edges
+    node.kept = kept
+    node.outs = entry.outs if entry.outs is not None else tuple([o.spec for o in outs])
+    node.site = site
+    node.seq = next(_count)
+    if len(outs) == 1:
+        out = outs[0]
+        storage = out._storage
+        if plan.keep_out:
+            if special or storage.exported:
+                kept.append(keep(out, True))
+            else:
+                storage.saved_at = storage.version
+                kept.append((storage, storage.version, out.spec, out.offset))
+        if out.spec.dtype.category >= 2:
+            out._node = node
+            out._nr = 0
+        else:
+            out._cut = (f"{called_as(entry.op)}(), whose result is {out.spec.dtype.name} and so has no gradient", site)
+        return
+    node.n_outputs, op = len(outs), entry.op
+    if plan.keep_out:
+        kept.append(tuple([keep(o, True, i) if i in plan.keep_out else None for i, o in enumerate(outs)]))
+    for nr, out in enumerate(outs):
+        if out.spec.dtype.category >= 2 and nr not in op.nondiff:
+            out._node = node
+            out._nr = nr
+        else:
+            out._cut = (f"{called_as(op)}(), whose result {nr} has no gradient", site)
+
+
+def _kept(tensor, special):
+    """An argument of an operation as its node keeps it; see Note [What is kept] in node.py."""
+    storage = tensor._storage
+    if storage.inference:
+        _no_inference(tensor)
+    if special or storage.exported or tensor.__class__ is not Tensor and tensor.__class__ not in tensor_types:
+        return keep(tensor)
+    storage.saved_at = version = storage.version
+    if tensor._base is not None and tensor._seen != version:
+        refresh(tensor)
+    return (tensor, storage, version, tensor._node)
+
+
+def _no_inference(tensor):
+    if tensor._storage.inference:
+        raise RuntimeError("Inference tensors cannot be saved for backward. Please do not use Tensors created in "
+                           "inference mode in computation tracked by autograd. To work around this, you can make a "
+                           "clone to get a normal tensor and use it in autograd, or use `torch.no_grad()` instead of "
+                           "`torch.inference_mode()`."
+                           + said(tensor))

@@ -1,0 +1,79 @@
+"""Views: other looks at a tensor's storage. They record no instruction; their history says what they are views of."""
+from ..autograd.modes import modes
+from ..autograd.node import requires
+from ..base.errors import here
+from ..trace.record import _local
+from .history import add_history, make_node
+from .tensor import Tensor, wrap
+
+_new = object.__new__
+
+
+def view_one(entry, args, source, moved, inside):
+    """The common case of `view_any`, short: one view, of the same dtype, of an operation with a gradient."""
+    trace = _local.trace
+    storage = source._storage
+    if trace.special or storage.inference:
+        return view_any(entry, entry.op, args, source, moved, inside + 1)
+    base = source._base
+    tensor = _new(Tensor)
+    tensor._storage = storage
+    tensor.spec, delta = entry.look
+    tensor.offset = source.offset + delta + moved
+    tensor._node = tensor._cut = None
+    tensor._requires_grad = False
+    tensor._seen = storage.version
+    tensor.site = site = trace.site or here(inside)
+    if source._data_version is not None:
+        tensor._data_version = source._data_version
+    if base is None:
+        tensor._base = source
+        why = None
+        wanted = source._node is not None or source._requires_grad
+    else:
+        tensor._base = base
+        why = source._view_of
+        wanted = requires(source)
+    grad = modes.grad
+    if why is not None or not grad:
+        tensor._view_of = why or "no_grad"
+    if wanted:
+        if grad:
+            make_node(entry, args, (source,), (tensor,), site, 1, False)
+        else:
+            tensor._cut = ("torch.no_grad()", site)
+    elif source._cut is not None:
+        tensor._cut = source._cut
+    return tensor
+
+
+def view_any(entry, op, args, source, moved, inside):
+    """Views of `source`: same storage, no instruction. They start `moved` elements after where the entry says."""
+    site = _local.trace.site or here(inside)
+    storage = source._storage
+    itemsize = source.spec.dtype.itemsize
+    outs = []
+    for kind, delta in zip(entry.outs, entry.deltas, strict=True):
+        tensor = wrap(storage, kind)
+        scale = kind.dtype.itemsize
+        tensor.offset = (source.offset if scale == itemsize else source.offset * itemsize // scale) + delta + moved
+        tensor.site = site
+        if source._data_version is not None:
+            tensor._data_version = source._data_version
+        outs.append(tensor)
+    if op.differentiable and not storage.inference:      # memory read as another dtype has no history, so no base
+        base = source._base if source._base is not None else source
+        version = storage.version
+        why = "inference" if modes.inference else None if modes.grad else "no_grad"
+        if entry.many:
+            why = why or "several"
+        elif source._view_of is not None:
+            why = source._view_of
+        for tensor in outs:
+            tensor._base = base
+            tensor._seen = version
+            if why is not None:
+                tensor._view_of = why
+    if not storage.inference or modes.inference:         # outside, views of inference tensors have no history
+        add_history(op, entry, args, (source,), outs, site)
+    return tuple(outs) if entry.many else outs[0]
