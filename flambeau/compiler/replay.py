@@ -105,8 +105,13 @@ class Runner:
                 trace.bytes += entry.nbytes
             outs = [held[slot] for slot in self.wanted]
             del held, value                                  # what nobody holds is not computed
-        for value in outs:
-            value.ready()
+        try:
+            for value in outs:
+                value.ready()
+        except BaseException:
+            with trace.lock:
+                trace.clear()                                # the call ends here, and with it what it had still to do
+            raise
         return outs
 
 
