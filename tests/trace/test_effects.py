@@ -1,4 +1,4 @@
-"""Operations with effects: each happens exactly once for each call, in order, whatever fails or is dropped around it."""
+"""Operations with effects: each happens once for each call, in order, whatever fails or is dropped around it."""
 import gc
 import os
 import signal
@@ -854,7 +854,7 @@ def test_a_call_that_raises_while_it_is_recorded_has_had_its_effects():
 # --- random programs --------------------------------------------------------------------------------------------------
 
 
-KINDS = ["note", "note", "drop", "halves", "now", "pure", "reference", "write", "look", "forget", "bad", "broken", "run"]
+KINDS = "note note drop halves now pure reference write look forget bad broken run".split()
 
 
 @pytest.mark.pinned
@@ -862,7 +862,7 @@ KINDS = ["note", "note", "drop", "halves", "now", "pure", "reference", "write", 
 @given(st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 5), st.integers(0, 5)), max_size=40),
        st.sampled_from(["reference", "auto", "native"]))
 def test_random_programs(steps, which):
-    """What happens is what an ordinary program would do that calls NumPy at once: the same lines, with the same sums."""
+    """What happens is what an ordinary program would do that calls NumPy at once: the same lines, the same sums."""
     if which == "native":
         pytest.importorskip("llvmlite")
     LOG.clear()
