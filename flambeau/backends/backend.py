@@ -8,11 +8,25 @@ holds, or which module computes with it. To add a device, write a subclass and r
 `torch.device("toy")` then names it, `ToyBackend(index)` is made when a tensor is first asked for there, and every
 operation runs on it through the reference executor, with the array module that the Backend names.
 """
+from functools import cached_property
+
 import numpy as np
 
 from ..base import spec as specs
 from ..base.spec import CPU
 from . import host, memory, reference
+
+
+class NoCompiler(ImportError):
+    """There is nothing here that could compile for the device."""
+
+
+class NotCompiled(RuntimeError):
+    """Some code could not be compiled, or linked; `failed` is {its name: what the compiler says}."""
+
+    def __init__(self, failed):
+        self.failed = failed
+        super().__init__("\n".join(dict.fromkeys(failed.values())))
 
 
 class Backend:
@@ -86,6 +100,20 @@ class Backend:
         return [a if spec.device is here else moved(a, spec.on(here), spec.device)
                 for a, spec in zip(made, entry.outs, strict=True)]
 
+    def library(self, name, dtype, args, outs, params):
+        """The calls by which a library function makes `outs` of `args`, all (shape, strides); None where it has none.
+
+        They go into a program one after the other; see backends/library.py for the functions.
+        """
+        return None
+
+    def processor(self):
+        """What code is compiled for, in words."""
+        raise NotImplementedError(f"{type(self).__name__} does not compile")
+
+    def forget(self):
+        """Compile everything anew, if it is asked for again."""
+
     def synchronize(self):
         """Wait until everything that was handed to the device is done."""
 
@@ -114,8 +142,22 @@ class CPUBackend(Backend):
     def from_host(self, array, spec):
         return reference.fit(array, spec, ())
 
+    def library(self, name, dtype, args, outs, params):
+        return self._native.library.ask(name, dtype, args, outs, params)
+
+    def processor(self):
+        return self._native.processor()
+
+    def forget(self):
+        self._native.forget()
+
     def statistics(self):
         return memory.stats()
+
+    @cached_property
+    def _native(self):
+        from . import native  # and with it what compiles, which the reference never needs
+        return native
 
 
 def moved(array, spec, device):

@@ -19,6 +19,7 @@ import os
 
 from ..base import settings
 from ..base.errors import warn
+from .backend import NoCompiler, NotCompiled
 from .disk import SEE, Disk, referred, warnings
 from .memory import has_room, words
 from .processor import choose
@@ -216,18 +217,6 @@ def _need_room(nbytes):
     """Refuse where LLVM might be refused `nbytes` of memory: it would end the process."""
     if not has_room(nbytes):
         raise MemoryError(f"LLVM needs up to {words(nbytes)} to compile a kernel, and there is less")
-
-
-class NoCompiler(ImportError):
-    """There is no LLVM here that could be loaded."""
-
-
-class NotCompiled(RuntimeError):
-    """Some texts could not be compiled, or linked; `failed` is {name: what LLVM says}."""
-
-    def __init__(self, failed):
-        self.failed = failed
-        super().__init__("\n".join(dict.fromkeys(failed.values())))
 
 
 class Host:

@@ -85,7 +85,9 @@ def _answer(name, dtype, args, outs, params, _threads):
         return convolve(dtype, *args, *outs, stride, padding, dilation, groups, transposed)
     if name == "convolve_weight":
         return convolve_weight(dtype, *args, *outs, *params)
-    if name == "max_pool":
+    if name == "gemm":
+        found = product(dtype, *args, *outs)
+    elif name == "max_pool":
         if outs[0] != outs[1]:                            # values in working memory, places as their reader wants them
             return None
         found = max_pool(dtype, args[0], outs[0], *params)

@@ -30,9 +30,9 @@ pending: dict = {}            # results of effects that have not happened, in th
 class Raised(BaseException):
     """An effect could not happen. It ends a run as an interrupt does; `run` raises the error itself."""
 
-    def __init__(self, error, entry, outs):
+    def __init__(self, error, entry, site):
         super().__init__(error)
-        self.error, self.entry, self.outs = error, entry, outs
+        self.error, self.entry, self.site = error, entry, site
 
 
 class Lost:
@@ -60,12 +60,12 @@ class _NotAgain:
         raise RuntimeError(f"{self.__name__}() has an effect and is not run a second time: {self.why}")
 
 
-def append(trace, entry, inputs, params):
+def append(trace, entry, inputs, params, site):
     """Record an operation with an effect; the pending Value of its result, or several."""
     if not entry.outs:
         raise TypeError(f"{entry.op.__name__}() has an effect and no result: give one, the input say, by which it can "
                         "be kept and waited for")
-    made = trace.append(entry, inputs, params)
+    made = trace.append(entry, inputs, params, site)
     for value in made if entry.many else (made,):
         pending[value] = None
         if value.trace is None:                   # it has happened meanwhile: at a bound, or in another thread
@@ -75,7 +75,7 @@ def append(trace, entry, inputs, params):
 
 def forget(trace, start):
     """Let the effects from instruction `start` on not happen: the recording of a backward that is not to run."""
-    for entry, _, _, _, first in trace.code[start:]:
+    for entry, _, _, _, first, _ in trace.code[start:]:
         if entry.op.effect:
             for value in trace.values[first:first + len(entry.outs)]:
                 pending.pop(value, None)
@@ -83,9 +83,9 @@ def forget(trace, start):
 
 def lose(trace, index, why):
     """Put a Lost in the place of instruction `index`, an effect; gives the Lost's operation."""
-    entry, first = trace.code[index][0], trace.code[index][4]
+    entry, _, _, _, first, site = trace.code[index]
     lost = Lost(entry, why)
-    trace.code[index] = (lost, (), (), (), *trace.code[index][4:])
+    trace.code[index] = (lost, (), (), (), first, site)
     for value in trace.values[first:first + len(entry.outs)]:
         pending.pop(value, None)
     return lost.op
@@ -93,7 +93,7 @@ def lose(trace, index, why):
 
 def perform(trace, index, arrays):
     """Have the effect happen that instruction `index` of a running trace is, and hand out its results."""
-    entry, _, _, params, first = trace.code[index]
+    entry, _, _, params, first, site = trace.code[index]
     slots = range(first, first + len(entry.outs))
     trace.begun[index] = False
     lost = lose(trace, index, "it was interrupted")
@@ -101,7 +101,7 @@ def perform(trace, index, arrays):
         made = entry.device.backend.execute(entry, arrays, params)
     except Exception as error:
         lost.why = f"it raised {type(error).__name__}: {error}"
-        raise Raised(error, entry, [trace.values[slot] for slot in slots]) from None
+        raise Raised(error, entry, site) from None
 
     def hand_out():
         for slot, array in zip(slots, made, strict=True):

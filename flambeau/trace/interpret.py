@@ -16,7 +16,8 @@ from math import prod
 
 import numpy as np
 
-from ..backends import cpu, library, memory, reference, threads
+from ..backends import cpu, memory, reference, threads
+from ..backends.backend import NoCompiler, NotCompiled
 from ..base import dtypes, settings
 from ..base.errors import warn
 from ..base.shapes import contiguous_strides
@@ -50,10 +51,10 @@ def execute(entry, arrays, params, own=False):
             return _run_program(entry, arrays, params)
         except NoProgram:
             pass
-        except cpu.NoCompiler as error:
+        except NoCompiler as error:
             do_without(error)
-        except cpu.NotCompiled as error:
-            say_not_compiled(error, entry.op.__name__)
+        except NotCompiled as error:
+            say_not_compiled(error, entry.op.__name__, entry.device.backend)
             _programs[entry] = None
         except MemoryError as error:
             if settings.deterministic:
@@ -106,11 +107,11 @@ def do_without(error):
          "FLAMBEAU_EXECUTOR=reference to say that this is fine.")
 
 
-def say_not_compiled(error, what):
+def say_not_compiled(error, what, backend):
     """Say it once: the results are right, but slow, and somebody should know."""
     if not _said:
         _said.append(what)
-        warn(f"code for {what} could not be compiled for this processor, {cpu.processor().cpu}. It runs on the "
+        warn(f"code for {what} could not be compiled for {backend.processor()}. It runs on the "
              "reference executor, which is slower; nothing else is affected. This is a mistake in Flambeau: please "
              f"report it, with what `flambeau info` prints, and what LLVM says: {error}")
 
@@ -143,7 +144,7 @@ def forget_programs():
 class Program:
     """The nodes of a body in order: what is there from the start, and for each other a function of its arguments."""
 
-    def __init__(self, graph, first, count):
+    def __init__(self, graph, first, count, backend):
         nodes = Fuser.needed(graph, range(first, first + count))
         place = {id(node): i for i, node in enumerate(nodes)}
         self.start, self.inputs, self.numbers, self.steps = [None] * len(nodes), [], [], []
@@ -160,7 +161,7 @@ class Program:
             elif node.op == "index":
                 self.start[i] = np.arange(node.numel).reshape(node.shape)
             else:
-                made.append((i, _step(node), tuple(place[id(a)] for a in _read(node))))
+                made.append((i, _step(node, backend), tuple(place[id(a)] for a in _read(node))))
         self.constants = [array for array in self.start if array is not None]
         self._time(nodes, made)
 
@@ -217,10 +218,12 @@ def _program(entry, params):
     n = len(entry.kinds)
     if entry.outs is None or not hasattr(entry.op, "body"):
         return None
-    code = [(entry, tuple(range(n)), (0,) * n, params, n)]
+    code = [(entry, tuple(range(n)), (0,) * n, params, n, None)]
     try:
         graph = Graph(code, [*entry.kinds, *entry.outs], [True])
-        return None if any(node.op == "result" for node in graph.slots.values()) else Program(graph, n, len(entry.outs))
+        if any(node.op == "result" for node in graph.slots.values()):
+            return None
+        return Program(graph, n, len(entry.outs), entry.device.backend)
     except Unfusable:                             # a product of matrices, say, on a layout that no kernel takes
         return None
 
@@ -234,7 +237,7 @@ def _read(node):
     return node.args
 
 
-def _step(node):
+def _step(node, backend):
     """The function that makes a node's array of those of its arguments."""
     op, shape, attr = node.op, node.shape, node.attr
     if op == "fma":
@@ -246,9 +249,10 @@ def _step(node):
     if op == "gather":
         return partial(_gather, attr, shape)
     if op == "library":
-        return _library(node)
+        name, params, parts = attr
+        return _library_call(name, params, node, parts, backend)
     if op == "gemm":
-        return _gemm(node)
+        return _gemm(node, backend)
     if op == "output":
         return lambda made: made[attr]
     if op == "reshape":
@@ -482,29 +486,19 @@ def _in_memory(node, held):
     return held if node.op == "input" else np.asarray(held, order="C")
 
 
-def _gemm(node):
-    spec = make_spec(node.dtype, node.shape, node.layout.strides if node.layout is not None else None)
-    lying = [_lying(a) for a in node.args]
-    found = library.product(node.dtype, *[(a.shape, at[1]) for a, at in zip(node.args, lying, strict=True)],
-                            (spec.shape, spec.strides))
-    if found is None:
-        raise Unfusable("a matrix product that the library does not take")
-    return _called([found], lying, [spec], lambda made: made[0])
+def _gemm(node, backend):
+    call = _library_call("gemm", (), node, (node,), backend)
+    return lambda *held: call(*held)[0]
 
 
-def _library(node):
-    name, params, parts = node.attr
+def _library_call(name, params, node, parts, backend):
+    """A step that calls a library function on the operands of `node`, and makes `parts`."""
     lying = [_lying(a) for a in node.args]
     specs = [make_spec(p.dtype, p.shape, p.layout.strides if p.layout is not None else None) for p in parts]
-    steps = library.ask(name, node.dtype, [(a.shape, at[1]) for a, at in zip(node.args, lying, strict=True)],
-                        [(s.shape, s.strides) for s in specs], params)
+    steps = backend.library(name, node.dtype, [(a.shape, at[1]) for a, at in zip(node.args, lying, strict=True)],
+                            [(s.shape, s.strides) for s in specs], params)
     if steps is None:
         raise Unfusable(f"{name} on this layout")
-    return _called(steps, lying, specs, lambda made: made)
-
-
-def _called(steps, lying, specs, given):
-    """A step that calls library functions on what `lying` says, and makes results as `specs` say."""
     nodes = [node for node, _, _ in lying]
     offsets = [offset * node.dtype.itemsize for node, _, offset in lying] + [0] * len(specs)
     words = _words(steps, offsets)
@@ -513,6 +507,6 @@ def _called(steps, lying, specs, given):
         read = [_in_memory(node, x) for node, x in zip(nodes, held, strict=True)]
         made = [reference.blank(spec) for spec in specs]
         _run(words, len(steps), [*read, *made])
-        return given(made)
+        return made
 
     return step

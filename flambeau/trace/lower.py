@@ -6,7 +6,6 @@ see another node in another shape. An operation without a body becomes an opaque
 """
 from itertools import count
 
-from ..backends import library
 from ..base import dtypes
 from ..base.arguments import as_scalar
 from ..base.op import wrapped
@@ -150,7 +149,12 @@ def _number_last(a, b):
 
 
 class Words:
-    """`k`: the words that a body is written in; see docs/native.md."""
+    """`k`: the words that a body is written in; see docs/native.md. `backend` is that of the device it is for."""
+
+    __slots__ = ("backend",)
+
+    def __init__(self, backend=None):
+        self.backend = backend
 
     const = staticmethod(const)
 
@@ -271,15 +275,14 @@ class Words:
         shape[dim] = sum(x.shape[dim] for x in parts)
         return Node("concat", parts[0].dtype, tuple(shape), tuple(parts), dim)
 
-    @staticmethod
-    def library(name, args, outs, params):
+    def library(self, name, args, outs, params):
         """What one of the library's functions makes of `args`: a node for each (dtype, shape) of `outs`, or None.
 
-        Arguments and results stand in memory; see `ask` in backends/library.py.
+        Arguments and results stand in memory; see `Backend.library`.
         """
         laid = [(tuple(x.shape), contiguous_strides(x.shape)) for x in args]
         made = [(tuple(shape), contiguous_strides(shape)) for _, shape in outs]
-        if library.ask(name, args[0].dtype, laid, made, params) is None:
+        if self.backend.library(name, args[0].dtype, laid, made, params) is None:
             return None
         whole = Node("library", args[0].dtype, (), tuple(args), (name, params))
         parts = tuple(Node("output", dtype, tuple(shape), (whole,), i) for i, (dtype, shape) in enumerate(outs))
@@ -311,7 +314,7 @@ class Graph:
         self.slots = {}            # slot → node of what an instruction made
         self.inputs = {}           # (slot, spec, offset) → leaf
         self.numbers = []          # (instruction, parameter, dtype to bring it to) of each runtime number
-        for index, (entry, slots, offsets, params, first) in enumerate(code):
+        for index, (entry, slots, offsets, params, first, _) in enumerate(code):
             self.begins.append(next(_numbers))
             if needed[index]:
                 self._lower(index, entry, slots, offsets, params, first)
@@ -380,7 +383,7 @@ class Graph:
             elif slot.__class__ is tuple:
                 argv[at] = [None if s is None else given[s] for s in slot]
         n = op.n_positional
-        return body(k, *argv[:n], **dict(zip(op.kwonly, argv[n:], strict=True)))
+        return body(Words(entry.device.backend), *argv[:n], **dict(zip(op.kwonly, argv[n:], strict=True)))
 
     def _number(self, index, number, at, entry, given):
         """A runtime number as a leaf, in the dtype that the operation computes in."""

@@ -21,11 +21,12 @@ from functools import partial
 from math import ceil
 from typing import NamedTuple
 
-from ..backends import cpu, library
+from ..backends import cpu
+from ..backends.backend import NoCompiler, NotCompiled
 from ..base import settings
 from ..base.locks import new_lock
 from ..base.ownership import INPUT, RESULT, counts, owns_memory
-from ..base.spec import spec as make_spec
+from ..base.spec import CPU, spec as make_spec
 from .buffers import Buffers
 from .effects import perform
 from .fuse import Fuser, Group, memory as seen_memory
@@ -136,7 +137,7 @@ def _planned(trace, wanted, free):
     except MemoryError as error:
         say_tight(str(error))
         return None
-    except cpu.NoCompiler as error:
+    except NoCompiler as error:
         do_without(error)
         return False
     except Exception as error:
@@ -147,12 +148,13 @@ def _planned(trace, wanted, free):
             gc.enable()
 
 
-def _asked(node, function, *args):
-    """What the library gives for `node`; None where its code could not be compiled."""
+def _asked(name, dtype, args, outs, params):
+    """The calls of a library function over nodes; None where there are none, or they could not be compiled."""
+    laid, made = ([(a.shape, seen_memory(a)[1]) for a in nodes] for nodes in (args, outs))
     try:
-        return function(*args)
-    except cpu.NotCompiled as error:
-        say_not_compiled(error, node.op if node.op == "gemm" else node.attr[0])
+        return CPU.backend.library(name, dtype, laid, made, params)
+    except NotCompiled as error:
+        say_not_compiled(error, name, CPU.backend)
         return None
 
 
@@ -160,7 +162,7 @@ def forget():
     """Plan and compile everything anew: another processor was chosen."""
     _plans.clear()
     forget_kernels()
-    library.forget()
+    CPU.backend.forget()
     forget_programs()
 
 
@@ -168,7 +170,7 @@ def _key(trace):
     """(the key, slots that somebody outside still holds, inputs that nobody else holds)."""
     code, values = trace.code, trace.values
     wanted, parts, held = [], [], counts(values)
-    for entry, slots, offsets, _, first in code:
+    for entry, slots, offsets, _, first, _ in code:
         parts.append((entry, slots, offsets))
         for slot in range(first, first + len(entry.outs)) if entry.many else (first,):
             if held[slot] > RESULT:
@@ -299,17 +301,15 @@ class Cutter:
             self._add((CallbackStep if node.attr[1].op.effect else ReferenceStep)(group))
 
     def _gemm(self, group, node):
-        call = _asked(node, library.product, node.dtype,
-                      *[(x.shape, seen_memory(x)[1]) for x in (*node.args, node)])
-        if call is None:
+        calls = _asked("gemm", node.dtype, node.args, (node,), ())
+        if calls is None:
             raise Unfusable("a matrix product that the library does not take", node)
-        self._add(LibraryStep(group, call, node.args, (node,)))
+        for call in calls:
+            self._add(LibraryStep(group, call, node.args, (node,)))
 
     def _library(self, group, node):
         name, params, parts = node.attr
-        laid = [(a.shape, seen_memory(a)[1]) for a in node.args]
-        made = [(p.shape, seen_memory(p)[1]) for p in parts]
-        calls = _asked(node, library.ask, name, node.dtype, laid, made, params)
+        calls = _asked(name, node.dtype, node.args, parts, params)
         if calls is None:
             raise Unfusable(f"{name} on this layout", node)
         for call in calls:
@@ -361,7 +361,7 @@ def _needed(code, wanted):
     """For each instruction, whether a wanted slot needs it."""
     live, needed = set(wanted), [False] * len(code)
     for i in range(len(code) - 1, -1, -1):
-        entry, slots, _, _, first = code[i]
+        entry, slots, _, _, first, _ = code[i]
         if any(s in live for s in range(first, first + len(entry.outs))):
             needed[i] = True
             live.update(slots)

@@ -11,6 +11,7 @@ from array import array
 import numpy as np
 
 from ..backends import cpu, memory, threads
+from ..backends.backend import NotCompiled
 from ..base.spec import CPU, spec as make_spec
 from ..loops.ir import BYTES, verify
 from .buffers import last_to_fail
@@ -62,15 +63,16 @@ class Kernels:
         """Have machine code for all of them, made in one go; Unfusable where one could not be compiled."""
         try:
             threads.start()                                  # not in the middle of a run
-        except cpu.NotCompiled as error:
-            say_not_compiled(error, "running several steps")
+        except NotCompiled as error:
+            say_not_compiled(error, "running several steps", CPU.backend)
             raise Unfusable("no native runtime") from error
         if self.missing:
             try:
                 made = cpu.functions(self.missing)
-            except cpu.NotCompiled as error:
+            except NotCompiled as error:
                 first = next(text for text, name in self._names.items() if name in error.failed)
-                say_not_compiled(error, ", ".join(dict.fromkeys(re.findall(r" = (\w+)\.", first))) or "a copy")
+                say_not_compiled(error, ", ".join(dict.fromkeys(re.findall(r" = (\w+)\.", first))) or "a copy",
+                                 CPU.backend)
                 made = cpu.functions({name: text for name, text in self.missing.items() if name not in error.failed})
             for text, name in self._names.items():
                 _kernels[text] = made.get(name)
@@ -255,7 +257,7 @@ class Program:
         return scalars
 
     def _call_reference(self, call, table, values, code, block, held, arrays, perform):
-        entry, _, _, params, _ = code[call.index]
+        entry, _, _, params, *_ = code[call.index]
         given = []
         for buffer, kind, offset in call.operands:
             if buffer.kind == "input":

@@ -17,6 +17,7 @@ from flambeau.backends import cpu, memory, threads
 from flambeau.base import settings
 from flambeau.trace import lower, nest, order, plan as planning, program, record
 from flambeau.trace.record import current
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.pinned
 
@@ -380,7 +381,7 @@ def test_threads_record_run_and_exchange_tensors():
             k, rounds = draw.randrange(1, 9), rounds + 1
             x = torch.tensor(base) * k
             boxes[(me + 1) % n].put((k, x, x.sum(1), x[k:] @ x[k:].t()))                # pending
-            k, x, rows, product = boxes[me].get(timeout=30)
+            k, x, rows, product = boxes[me].get(timeout=PATIENCE)
             if rounds % 2:
                 x.mul_(2)                                                               # ours now
                 np.testing.assert_allclose(x.numpy(), base * k * 2, rtol=1e-6)

@@ -15,6 +15,7 @@ pytest.importorskip("llvmlite")
 import flambeau as torch
 from flambeau.backends import cpu, library
 from flambeau.trace import interpret, plan, steps
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.pinned
 
@@ -118,7 +119,7 @@ def test_a_mistake_in_a_body_is_none_either(monkeypatch):
     interpret.forget_programs()
     monkeypatch.setattr(interpret, "_said", [])
 
-    def broken(node):
+    def broken(node, backend):
         raise KeyError(node.op)
     monkeypatch.setattr(interpret, "_step", broken)
     monkeypatch.setattr(plan, "attempt", lambda trace: False)
@@ -153,7 +154,7 @@ def test_later_processes_are_not_hurt(tmp_path):
     def run(broken):
         env = {**os.environ, "FLAMBEAU_CACHE_DIR": str(tmp_path / "objects"), "FLAMBEAU_EXECUTOR": "native"}
         done = subprocess.run([sys.executable, "-c", f"BREAK = {broken}\n{PROGRAM}"], env=env, capture_output=True,
-                              text=True, check=True, timeout=120)
+                              text=True, check=True, timeout=PATIENCE)
         return done.stdout.split()
 
     first = run(True)
