@@ -6,9 +6,9 @@ the user's, prints. An operation that says `effect` is kept to this:
 
 - It is never dropped. Its results stand in `pending` until it has happened, so somebody always holds them; that makes
   it wanted by the rule that holds for every instruction, in traces and in plans.
-- The effects of one thread happen in the order of its calls. They do when the trace runs: at the latest at a milestone,
-  a bound, a synchronisation, before this thread forks, or when Python ends. With `eager` it is at the call, after those
-  that were recorded before. Between threads there is no order. A call that raises has not taken place.
+- The effects of one thread happen in the order of its calls. They do when the trace runs: at the latest at a bound, a
+  synchronisation, before this thread forks, or when Python ends. With `eager` it is at the call, after those that were
+  recorded before. Between threads there is no order. A call that raises has not taken place.
 - In a plan it is a step of its own, and its results are handed out as soon as it has happened, when all other Values
   are still as they were (see Note [All or nothing] in plan.py). What the plan has made by then may be lost and made
   once more; the effect has left the trace.

@@ -540,7 +540,7 @@ def milestone(least):
     need a plan of its own.
     """
     trace = current()
-    if (len(trace.code) >= least or effects.pending) and values_module.watching is None:
+    if len(trace.code) >= least and values_module.watching is None:
         trace.run()
 
 

@@ -185,9 +185,10 @@ callback 3  note  reads %0  gives %5"""
 def test_at_a_bound_at_a_milestone_and_before_memory_is_shared(executor, monkeypatch):
     x = torch.ones(3)
     note(x, "milestone")
-    p = torch.nn.Parameter(torch.ones(3))
-    p.grad = torch.ones(3)
-    torch.optim.SGD([p]).step()
+    parameters = [torch.nn.Parameter(torch.ones(3)) for _ in range(9)]
+    for p in parameters:
+        p.grad = torch.ones(3)
+    torch.optim.SGD(parameters).step()
     assert tags() == ["milestone"]
     note(x, "shared")
     torch.ones(3).data_ptr()
@@ -431,8 +432,10 @@ def test_an_error_goes_to_whoever_runs_it_and_the_rest_goes_on(executor):
         note(x, "bad")
         note(x, "b")
         y = x * 3
-        with pytest.raises(Broken):
+        with pytest.raises(Broken) as got:
             y.tolist()
+        line = test_an_error_goes_to_whoever_runs_it_and_the_rest_goes_on.__code__.co_firstlineno + 5
+        assert got.value.__notes__ == [f"in note() giving float32[4], recorded at test_effects.py:{line}"]
         assert tags() == ["a", "bad"]
         assert y.tolist() == [0, 3, 6, 9] and tags() == ["a", "bad", "b"]
         LOG.clear()
