@@ -25,8 +25,9 @@ from itertools import repeat, starmap
 
 import numpy as np
 
-from ..base import settings
+from ..base import observers, settings
 from ..base.locks import new_lock
+from ..base.spec import CPU
 from .machine import available, held, limit
 
 PAGE = mmap.PAGESIZE
@@ -72,7 +73,8 @@ _method.restype, _method.argtypes = ctypes.py_object, (ctypes.py_object,)
 class Home:
     """A size class: what lies idle, the longest idle first, and `take`, which makes a Block of the last of it."""
 
-    __slots__ = ("size", "raw", "free", "take", "blocks", "idle", "since", "calls", "calls_then", "misses")
+    __slots__ = ("size", "raw", "free", "take", "plain_take", "blocks", "idle", "since", "calls", "calls_then",
+                 "misses", "noticed")
 
     def __init__(self, size):
         self.size = size
@@ -82,7 +84,14 @@ class Home:
         self.calls = self.misses = 0
         self.calls_then = self.since = 0    # how many calls `_trim` has seen, and when it last saw more
         kind = type("Block", (Block, self.raw), {"__slots__": (), "nbytes": size, "__del__": _method(self.free.append)})
-        self.take = map(kind.from_address, map(_addressof, starmap(self.free.pop, repeat(())))).__next__
+        self.plain_take = map(kind.from_address, map(_addressof, starmap(self.free.pop, repeat(())))).__next__
+        self.noticed = 0                    # of how many that lie idle it was told that they came back
+        self.choose_take()
+
+    def choose_take(self):
+        """Have `take` tell whoever observes memory, if somebody does."""
+        observed = observers.allocated is not None or observers.freed is not None
+        self.take = functools.partial(_take_and_tell, self) if observed else self.plain_take
 
 
 class _Counts:
@@ -330,6 +339,7 @@ def _trim(most):
             if gone is not None:
                 home.blocks -= 1
                 home.idle -= 1
+                home.noticed = 0
                 idle -= home.size
                 _counts.reserved -= home.size
 
@@ -352,6 +362,7 @@ def _drop_slabs(home):
             _counts.reserved -= home.size * _slabs[start][2]
             del _slabs[start]
     finally:                                          # an interrupt, or not
+        home.noticed = 0
         home.free.extend(idle)
 
 
@@ -363,6 +374,54 @@ def _cap():
 @functools.cache
 def _quarter():
     return limit() // 4
+
+
+# --- who observes it -------------------------------------------------------------------------------------------------
+#
+# A finaliser tells nobody; see Note [Finalisers]. That a block came back is seen when it is taken again, or when
+# somebody looks through what lies idle: dead Blocks come to the end of their list and are taken from there, so those up
+# to `noticed` need not be looked at again.
+
+_told: dict = {}                # address of a block in use → its Allocation, of which observers were told
+
+
+def _take_and_tell(home):
+    made = home.plain_take()
+    home.noticed = min(home.noticed, len(home.free))
+    address = _addressof(made)
+    _tell_freed(_told.pop(address, None))
+    _told[address] = allocation = observers.Allocation(home.size, CPU)
+    if (tell := observers.allocated) is not None:
+        tell(allocation)
+    return made
+
+
+def _tell_freed(allocation):
+    if allocation is not None and (tell := observers.freed) is not None:
+        tell(allocation)
+
+
+def _notice_freed():
+    """Tell observers of the blocks that came back since it was last looked."""
+    if not _told:
+        return
+    for home in list(_homes.values()):
+        idle = home.free[home.noticed:]
+        home.noticed += len(idle)
+        for dead in idle:
+            _tell_freed(_told.pop(_addressof(dead), None))
+
+
+def _observe():
+    """Somebody began to observe memory, or the last who did has ended."""
+    for home in list(_homes.values()):
+        home.choose_take()
+    if observers.allocated is None and observers.freed is None:
+        _told.clear()
+
+
+observers.on_change.append(_observe)
+observers.catch_up.append(_notice_freed)
 
 
 # --- what there is to know -------------------------------------------------------------------------------------------

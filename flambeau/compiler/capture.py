@@ -4,7 +4,6 @@ The results of the call are what they would have been anyway. What is noted besi
 from which storage, the numbers that instructions read, the checks of data that operations made at the call, the random
 numbers that were drawn, and the first thing that cannot be repeated: somebody looked at a value half-way.
 """
-import contextlib
 import os
 import sys
 import threading
@@ -15,10 +14,10 @@ from ..autograd.modes import modes
 from ..autograd.node import checksum
 from ..base import settings
 from ..base.errors import PACKAGE, here, line_of, warn
-from ..base.locks import new_lock
+from ..base.observers import Observer, observing
 from ..tensor.infer import calls, entries
 from ..tensor.tensor import Tensor
-from ..trace import plan as plans, value as values
+from ..trace import plan as plans
 from ..trace.interpret import execute
 from ..trace.record import Trace, _local, current, update
 from ..trace.value import Value
@@ -94,7 +93,7 @@ class Recorder(Trace):
     def append(self, entry, inputs, params, site):
         if any(type(p) in TRACED for p in params):
             params = self._numbers(entry, params)
-        if any(type(t.offset) in TRACED for t in inputs):
+        if any(type(t._offset) in TRACED for t in inputs):
             raise AssertionError(f"a number that may change is an offset in {entry.op.__name__}")
         return super().append(entry, inputs, params, site)
 
@@ -161,7 +160,7 @@ class Recorder(Trace):
             for name in names:
                 a = args[op.arg_names.index(name.removesuffix("_spec") if name.endswith("_spec") else name)]
                 if name.endswith("_spec"):
-                    given.append(a.spec)
+                    given.append(a._spec)
                 elif isinstance(a, (tuple, list)):
                     given.append([noted(b) for b in a])
                 else:
@@ -188,7 +187,7 @@ class Recorder(Trace):
             value = Value.of(evaluate(self.code, self.values, [value.slot])[value.slot], value.spec)
         elif value.trace is not None:
             value.ready()
-        return value.look(tensor.spec, tensor.offset)
+        return value.look(tensor._spec, tensor._offset)
 
 
     def _comes_of_effect(self, slot):
@@ -202,61 +201,53 @@ class Noted:
     __slots__ = ("value", "spec", "offset", "slot")
 
     def __init__(self, tensor):
-        self.value, self.spec, self.offset, self.slot = tensor._storage.value, tensor.spec, tensor.offset, None
+        self.value, self.spec, self.offset, self.slot = tensor._storage.value, tensor._spec, tensor._offset, None
 
 
 def noted(a):
     return Noted(a) if isinstance(a, Tensor) else plain(a)
 
 
-class Watching:
-    """What trace and tensor call while anybody records; only the recording thread's own doings count."""
+class Watcher(Observer):
+    """Tells a Recorder what its own thread does besides recording."""
 
-    users = 0
-    lock = new_lock()
+    def __init__(self, recorder):
+        self.recorder = recorder
 
-    @staticmethod
-    def looked(value):
-        """Somebody wants the contents of `value`."""
-        recorder = _local.trace
-        if recorder.__class__ is not Recorder or recorder.reason is not None:
+    def _recorder(self):
+        """The Recorder, if this thread still records there and it can still be replayed; else None."""
+        recorder = self.recorder
+        return recorder if recorder.reason is None and _local.trace is recorder else None
+
+    def looked(self, value):
+        recorder = self._recorder()
+        if recorder is None:
             return
-        frame = sys._getframe(2)
+        frame = sys._getframe(1)
+        while frame.f_code is not Value.ready.__code__:
+            frame = frame.f_back
+        frame = frame.f_back
         if frame.f_code is checksum.__code__ or frame.f_code is Trace.append.__code__:
             return
         recorder.stop(look_words(frame))
         Trace.run(recorder)
 
-    @staticmethod
-    def wrote(storage):
-        """The contents of `storage` are about to be replaced."""
-        recorder = _local.trace
-        if recorder.__class__ is Recorder and recorder.reason is None and storage not in recorder.storages:
+    def wrote(self, storage):
+        recorder = self._recorder()
+        if recorder is not None and storage not in recorder.storages:
             value = storage.value
             if value is not None and value.trace is not recorder and value not in recorder.born \
                     and value not in recorder.entry:
                 recorder.stop(f"a tensor that was there before is written to at {line_of(here())}, and it cannot be "
                               "found from the function: pass it as an argument", again=True)
 
-    @staticmethod
-    def version(storage):
-        """Somebody asks how often `storage` was written to."""
-        recorder = _local.trace
-        return recorder.version(storage) if recorder.__class__ is Recorder else storage.version
+    def made(self, value):
+        if _local.trace is self.recorder:
+            self.recorder.born[value] = True
 
-    @staticmethod
-    def made(value):
-        """Contents were made without an instruction."""
-        recorder = _local.trace
-        if recorder.__class__ is Recorder:
-            recorder.born[value] = True
-
-    @staticmethod
-    def drew(draw, kind, value):
-        """`value` holds random numbers of spec `kind`, from `draw(count)`."""
-        recorder = _local.trace
-        if recorder.__class__ is Recorder:
-            recorder.draws.append((draw, kind, value))
+    def drew(self, draw, kind, value):
+        if _local.trace is self.recorder:
+            self.recorder.draws.append((draw, kind, value))
 
 
 def look_words(frame):
@@ -271,20 +262,6 @@ def look_words(frame):
     what = READ_FORMS.get(last.f_code.co_name) or name + "()"
     where = line_of((frame.f_code, frame.f_lasti)) if frame is not None else "an unknown line"
     return f"{what} at {where} looks at a value half-way"
-
-
-@contextlib.contextmanager
-def watching():
-    with Watching.lock:
-        Watching.users += 1
-        values.watching = Watching
-    try:
-        yield
-    finally:
-        with Watching.lock:
-            Watching.users -= 1
-            if not Watching.users:
-                values.watching = None
 
 
 def recording():
@@ -308,7 +285,7 @@ class Capture:
         self.versions = recorder.entered
         journal.known = self._known
         self.modes_before, self.drawn_before = mode_state(), numpy_state()
-        with watching():
+        with observing(Watcher(recorder), only_this_thread=True):
             _local.trace = recorder
             try:
                 journal.take_arguments()
@@ -373,7 +350,7 @@ def history(t):
 
 def tensor_state(t):
     """What must not change about a tensor during a call."""
-    return (type(t), t.spec, t.offset, t._requires_grad, t._node is None, len(t._leaf_hooks or ()),
+    return (type(t), t._spec, t._offset, t._requires_grad, t._node is None, len(t._leaf_hooks or ()),
             len(t._post_hooks or ()))
 
 

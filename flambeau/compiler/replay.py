@@ -9,13 +9,12 @@ that an effect ends by raising has done what comes before it, and nothing after.
 from array import array
 
 from ..backends import memory, threads
-from ..base import settings
+from ..base import observers, settings
 from ..base.locks import new_lock
 from ..base.ownership import may_donate, may_recycle_grad
 from ..trace import plan as plans
 from ..trace.effects import run_before
 from ..trace.lower import HALVES, Unfusable, cell
-from ..trace.plan import Plan
 from ..trace.record import Trace
 from ..trace.value import Value
 
@@ -41,6 +40,13 @@ class Runner:
         `values` are those of the inputs, `numbers` stand in the order of their places. A Value that stands in `made`
         already may be written over.
         """
+        if not observers.during_runs:
+            self._run(values, numbers, made)
+            return
+        with observers.gathered():                           # see Note [Told after the run] in observers.py
+            self._run(values, numbers, made)
+
+    def _run(self, values, numbers, made):
         if settings.executor != "reference" and not self.effects:
             try:
                 for donates in (True, False):
@@ -58,7 +64,7 @@ class Runner:
         with self.lock:
             if donates not in self.plans:
                 try:
-                    made = Plan(self.code, self.specs, self.wanted, self.free if donates else ())
+                    made = plans.new_plan(self.code, self.specs, self.wanted, self.free if donates else ())
                     self.plans[donates] = BoundPlan(made, self, donates)
                 except Unfusable:
                     self.plans[donates] = None
@@ -137,7 +143,7 @@ class BoundPlan:
         self.cells = memoryview(self.scalars).cast("B").cast("d")
         if not program.has_reference and program.stretches:
             native, = program.stretches
-            self.call = (native.words.buffer_info()[0], native.steps, self.table.buffer_info()[0],
+            self.call = (native.words.buffer_info()[0], len(native.steps), self.table.buffer_info()[0],
                          self.scalars.buffer_info()[0])
         else:
             self.call = None
@@ -162,12 +168,17 @@ class BoundPlan:
                 except AttributeError:
                     table[index] = value.address()
             working = self.program.working
+            sites = self.program.sites(self.runner.code) if observers.during_runs and observers.gathering() else None
             if working:
+                if sites is not None:
+                    observers.begin(*sites[None])
                 block = memory.block(working)
                 table[0] = block.address
             for at, spec, index in self.outputs:
                 value = made[at]
                 if value is None:                            # otherwise memory that may be written over
+                    if sites is not None:
+                        observers.begin(sites[self.runner.wanted[at]])
                     value = made[at] = Value()
                     value.array, value._address = memory.blank(spec)
                     value.spec, value.trace, value._memory = spec, None, None
@@ -182,8 +193,14 @@ class BoundPlan:
             for k, at, dtype in self.others:
                 self.scalars[k] = cell(numbers[at], dtype)
             run, (program, steps, where, scalars) = threads.run, self.call
+            if sites is not None:
+                native = self.program.stretches[0]
+                times = native.times()
+                run = threads.clocked(times)
             made[-1] = True                       # no interrupt comes between this and the end of the call
             run(program, steps, where, scalars)
+            if sites is not None:
+                native.tell(times, self.runner.code)
             return True
         finally:
             self.lock.release()
@@ -225,7 +242,7 @@ def recycled(tensor):
         return None
     grad = tensor._grad
     value, storage = grad._storage.value, grad._storage
-    if value.spec is not grad.spec or value._memory is not None or storage.exported or storage.readonly:
+    if value.spec is not grad._spec or value._memory is not None or storage.exported or storage.readonly:
         return None
     value.address()
     return value

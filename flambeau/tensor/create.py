@@ -5,13 +5,12 @@ import math
 import numpy as np
 
 from ..autograd.modes import modes
-from ..base import dtypes
+from ..base import dtypes, observers
 from ..base.arguments import asked, beyond_64_bits, fits, options
 from ..base.dtypes import as_dtype
 from ..base.errors import here, warn
 from ..base.op import door
 from ..base.spec import CPU, META, Size, device, of_array, place, spec
-from ..trace import value as values
 from ..trace.value import Storage, Value
 from .interop import check_array, shared, type_words
 from .tensor import Tensor, wrap
@@ -32,9 +31,9 @@ def from_array(array, requires_grad=False, where=None):
             kind = kind.on(where)
             array = where.backend.from_host(array, kind)
         out = wrap(Storage.of(Value.of(array, kind), kind.nbytes, kind.device), kind)
-        if values.watching is not None:
-            values.watching.made(out._storage.value)
-    out.site = here()
+        if (tell := observers.made) is not None:
+            tell(out._storage.value)
+    out._site = here()
     if modes.inference:
         out._storage.inference = True
     return asked(out, requires_grad)
@@ -106,7 +105,7 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=None):
     elif isinstance(cell := getattr(obj, "_storage", None), Storage):
         kind = getattr(obj, "dtype", None) or wanted or dtypes.int64
         found = wrap(cell, spec(kind, (cell.nbytes // kind.itemsize,), None, cell.device))
-        found.site = here()
+        found._site = here()
     else:
         array = outside(obj)
         if array is not None:
@@ -152,7 +151,7 @@ def from_file(filename, shared=None, size=0, *, dtype=None, layout=None, device=
                                   "device='meta')")
     held = UntypedStorage.from_file(filename, bool(shared), size * kind.itemsize)
     out = wrap(held._storage, spec(kind, (size,)))
-    out.site = here()
+    out._site = here()
     return asked(out, requires_grad)
 
 
@@ -276,12 +275,12 @@ def unwrapped(flat, dtype):
     common, numbers = None, []
     for held in flat:
         if isinstance(held, Tensor):
-            if held.spec.numel != 1:
+            if held._spec.numel != 1:
                 instead = ": a list of tensors is put together by torch.stack"
-                if held.spec.dtype.category < 2:
+                if held._spec.dtype.category < 2:
                     raise TypeError("only integer tensors of a single element can be converted to an index" + instead)
                 raise ValueError("only one element tensors can be converted to Python scalars" + instead)
-            kind, held = held.spec.dtype, held.item()
+            kind, held = held._spec.dtype, held.item()
         elif isinstance(held, (np.generic, np.ndarray)):
             kind, held = dtypes.from_numpy(held.dtype), held.item()
         elif isinstance(held, bool):
@@ -380,7 +379,7 @@ def legacy(dtype, args, kwargs, what="new"):
             raise RuntimeError(f"Expected a Storage of type {kind.name} or an UntypedStorage, but got type "
                                f"{held.cname} for argument 1 'storage'")
         out = wrap(cell, spec(kind, (cell.nbytes // kind.itemsize,), None, cell.device))
-        out.site = here()
+        out._site = here()
         return out
     if isinstance(data, Tensor):
         if dtype is not None and data.dtype is not dtype:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from ..backends import cpu
 from ..backends.backend import NoCompiler, NotCompiled
-from ..base import settings
+from ..base import observers, settings
 from ..base.locks import new_lock
 from ..base.ownership import INPUT, RESULT, counts, owns_memory
 from ..base.spec import CPU, spec as make_spec
@@ -104,8 +104,19 @@ def made_for(trace):
         key, wanted, free = _key(trace)
         plan = _plans.get(key)
         if not plan or plan.waiting is not None:
-            plan = Plan(trace.code, [v and v.spec for v in trace.values], wanted, free)
+            plan = new_plan(trace.code, [v and v.spec for v in trace.values], wanted, free)
         return plan
+
+
+def new_plan(code, specs, wanted, free, spare=None):
+    """A new Plan, of which observers are told."""
+    if observers.planned is None:
+        return Plan(code, specs, wanted, free, spare)
+    start = observers.clock()
+    plan = Plan(code, specs, wanted, free, spare)
+    if (tell := observers.planned) is not None:
+        tell(observers.Planning(plan, tuple(code), start, observers.clock()))
+    return plan
 
 
 def _finished(key, plan):
@@ -131,7 +142,7 @@ def _planned(trace, wanted, free):
     collects = gc.isenabled()
     try:
         gc.disable()                                         # a graph is no garbage: to look through it took a fifth
-        return Plan(trace.code, [v and v.spec for v in trace.values], wanted, free, spare)
+        return new_plan(trace.code, [v and v.spec for v in trace.values], wanted, free, spare)
     except Unfusable:
         return False
     except MemoryError as error:

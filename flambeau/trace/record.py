@@ -10,11 +10,11 @@ import time
 import numpy as np
 
 from ..backends.memory import explained
-from ..base import settings
+from ..base import observers, settings
 from ..base.locks import in_child, new_lock
 from ..base.ownership import INPUT, RESULT, counts, only_traced
 from ..base.weakbag import WeakBag
-from . import effects, value as values_module
+from . import effects
 from .effects import Lost, Raised, perform
 from .value import Value
 
@@ -82,8 +82,8 @@ class Trace:
         self.begun = {}       # index of an effect that the run now going on has begun → whether it has happened
 
     def append(self, entry, inputs, params, site):
-        """Record one instruction of the line `site` over the tensors `inputs`; gives the pending Value of its result,
-        or several."""
+        """Record one instruction of line `site` over the tensors `inputs`; gives the pending Value of its result, or
+        several."""
         if self.busy:
             return self._append_beside(entry, inputs, params, site)
         try:
@@ -106,8 +106,8 @@ class Trace:
                 if slot is not None and more is not None:
                     last[slot] = last[more] = index
                     slots = (slot, more)
-                    if one.offset or two.offset:
-                        offsets = (one.offset, two.offset)
+                    if one._offset or two._offset:
+                        offsets = (one._offset, two._offset)
             if slots is None:
                 slots, offsets = self._read(inputs, index, offsets)
             if slots is not None:
@@ -131,7 +131,7 @@ class Trace:
                         outs.append(made)
                 code.append((entry, slots, offsets, params, first, site))
                 self.bytes = total = self.bytes + entry.nbytes
-                if total < settings.trace_bytes and index < settings.trace_instructions:
+                if total < settings.trace_bytes and index < settings.trace_instructions and observers.recorded is None:
                     return outs
         except BaseException:
             self._mend()
@@ -143,7 +143,10 @@ class Trace:
                 if tensor._storage.value.trace is not self:
                     tensor._storage.value.ready()
             return self.append(entry, inputs, params, site)
-        self.run()
+        if (tell := observers.recorded) is not None:
+            tell((entry, slots, offsets, params, first, site))
+        if total >= settings.trace_bytes or index >= settings.trace_instructions:
+            self.run()
         return outs
 
     def before_effect(self, op):
@@ -161,8 +164,8 @@ class Trace:
                 return None, offsets
             self.last[slot] = index
             slots.append(slot)
-            if tensor.offset:
-                offsets = tuple([t.offset for t in inputs])
+            if tensor._offset:
+                offsets = tuple([t._offset for t in inputs])
         return tuple(slots), offsets
 
     def _slot(self, value):
@@ -207,6 +210,10 @@ class Trace:
             pass
         return self.append(entry, inputs, params, site)
 
+    def version(self, storage):
+        """How often `storage` was written to, as a number."""
+        return storage.version
+
     def wanted(self):
         """For each instruction, whether anybody outside, or a wanted later one, reads its results."""
         values, live, code = self.values, bytearray(len(self.values)), self.code
@@ -230,6 +237,13 @@ class Trace:
         """
         if effects.pending:
             effects.run_before(self)
+        if not observers.during_runs:
+            self._run(asked)
+            return
+        with observers.gathered():                # see Note [Told after the run] in observers.py
+            self._run(asked)
+
+    def _run(self, asked):
         raised = None
         with self.lock:
             if self.sealed or self.busy and self.owner == threading.get_ident():        # by this thread, further up
@@ -259,7 +273,7 @@ class Trace:
             self.asides = [aside for aside in self.asides if aside._still_wanted()]
         if not self.code:
             return
-        self.ran = None
+        self.ran, self.begun = None, {}
         if settings.executor != "reference" and not self.aside:
             from .plan import attempt
             try:
@@ -272,12 +286,14 @@ class Trace:
                 return
         values, last = self.values, self.last
         wanted = self.wanted()
-        done, left = 0, []
+        done, left, observed = 0, [], observers.during_runs and observers.gathering()
         try:
-            for entry, slots, offsets, params, first, site in self.code:
+            for instruction in self.code:
+                entry, slots, offsets, params, first, site = instruction
                 if wanted[done]:
                     op = entry.op
                     failure = self._failed(slots) if left else None
+                    start = observers.begin(site) if observed and failure is None else 0
                     try:
                         if failure is not None:
                             outs = None
@@ -301,6 +317,12 @@ class Trace:
                     except Exception as error:
                         failure = Failure(error, entry, site)
                         outs = arrays = None
+                    except Raised:
+                        if start:
+                            observers.tell_ran(None, (instruction,), start, failed=True)
+                        raise
+                    if start:
+                        observers.tell_ran(None, (instruction,), start, failed=outs is None)
                     if outs is None:                  # it stays, and so does what it reads
                         left.append(self.code[done])
                         for slot in range(first, first + len(entry.outs)):
@@ -522,7 +544,7 @@ def instruction_of(value):
 
 def write_part(tensor, whole, source, site):
     """The Value of `tensor`'s storage (of spec `whole`) after line `site` writes `source` into the view `tensor`."""
-    key = (whole, tensor.spec, source.spec)
+    key = (whole, tensor._spec, source._spec)
     entry = _updates.get(key)
     if entry is None:
         if len(_updates) > 100_000:
@@ -540,7 +562,7 @@ def milestone(least):
     need a plan of its own.
     """
     trace = current()
-    if len(trace.code) >= least and values_module.watching is None:
+    if len(trace.code) >= least:
         trace.run()
 
 

@@ -19,12 +19,10 @@ import zlib
 import numpy as np
 
 from ..backends import host
-from ..base import dtypes
+from ..base import dtypes, observers
 from ..base.ownership import outside_holds_keeper, shares_value
 from ..base.shapes import extent
 from ..base.spec import CPU, spec as make_spec
-
-watching = None               # told who looks at contents and who changes them, while a call is recorded to be replayed
 
 
 class Value:
@@ -51,8 +49,8 @@ class Value:
 
     def ready(self):
         """Run what is pending, so that `array` is there."""
-        if watching is not None:
-            watching.looked(self)
+        if (tell := observers.looked) is not None:
+            tell(self)
         while (trace := self.trace) is not None:
             trace.run(self)
         return self
