@@ -13,6 +13,7 @@ from ..base import observers
 from ..base.errors import here
 from ..base.op import door, known
 from ..base.spec import META, of_array
+from ..trace import effects
 from ..trace.record import _local, current
 from ..trace.value import Storage, Value
 from . import overrides
@@ -152,7 +153,8 @@ def record(entry, op, args, inputs, params, inside):
         if entry.outs is None or op.eager:
             storages = run_now(entry, op, args, inputs, params, site)
         else:
-            values = _local.trace.append(entry, inputs, params, site)
+            values = _local.trace.append(entry, inputs, params, site) if not op.effect else \
+                effects.append(_local.trace, entry, inputs, params, site)
             storages = [Storage.of(value, value.spec.nbytes, value.spec.device)
                         for value in (values if entry.many else (values,))]
             _run_if_exported(inputs)
@@ -221,6 +223,8 @@ def _run_if_exported(inputs):
 
 def run_now(entry, op, args, inputs, params, site):
     """Run an operation at the call: its result's shape, or its refusal, depends on the data."""
+    if op.effect:
+        _local.trace.before_effect(op)
     arrays = [t._storage.value.ready().look(t._spec, t._offset) for t in inputs]
     try:
         with np.errstate(all="ignore"):

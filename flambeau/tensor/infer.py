@@ -253,7 +253,7 @@ def infer_entry(op, args, key):
     entry.compiles = entry.device is not META and entry.device.backend.compiles \
         and all(s.device is entry.device for s in (*kinds, *(entry.outs or ())))
     entry.quick = not entry.many and entry.outs is not None and entry.device is not META and not op.eager \
-        and op.verify is None
+        and op.verify is None and not op.effect
     return _remembered(key, entry)
 
 
