@@ -19,8 +19,6 @@ are seeded. Weights come from `fill`, or from PyTorch's own streams, which are F
 booleans have to be equal. Floating point numbers may differ by TOLERANCE of the largest number of their array (of
 themselves, where they are single), because sums are taken in another order; `tolerance` states another bound for a
 part, and why it has to. The rule is `differences` in __main__.py.
-
-There are no programs yet of denoising-diffusion-pytorch and cleanrl's scripts.
 """
 import random
 
