@@ -140,7 +140,7 @@ def blank(spec, xp=np):
         order = sorted(range(spec.ndim), key=lambda d: -spec.strides[d])
         laid = xp.empty([spec.shape[d] for d in order], spec.dtype.np)
         return laid.transpose([order.index(d) for d in range(spec.ndim)])
-    if spec.nbytes > memory.SMALL:
+    if spec.nbytes > memory.MAX_SMALL_BYTES:
         return memory.blank(spec)[0]                     # pages that were touched before
     if spec.contiguous:
         return np.empty(spec.shape, spec.dtype.np)

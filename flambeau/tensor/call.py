@@ -17,7 +17,7 @@ from ..trace import effects
 from ..trace.record import _local, current
 from ..trace.value import Storage, Value
 from . import overrides
-from .autocast import arguments, aside, listed
+from .autocast import arguments, aside, cast_of_operation
 from .composite import call_composite
 from .history import add_history, make_node
 from .infer import check_fits, find, infer_entry, number_in, plain_types, prepared, remember
@@ -38,9 +38,9 @@ def call(op, args, kwargs, public=None):
                 return overrides.handle_by_mode(public or op, args, kwargs)
             if function_modes.watchers and not op.composite:
                 return overrides.handle_watched(op, args, kwargs, public)
-        if op in listed and modes.autocast is not None and kwargs.get("out") is None \
+        if op in cast_of_operation and modes.autocast is not None and kwargs.get("out") is None \
                 and not any_override(args, kwargs):
-            args, kwargs = arguments(listed[op], args, kwargs)
+            args, kwargs = arguments(cast_of_operation[op], args, kwargs)
             with aside():                                 # nothing further is cast inside
                 return call(op, args, kwargs, public)
     facts = known.get(op) or prepared(op)
@@ -184,7 +184,7 @@ def record_one(entry, args, inputs, params, inside):
     storage.device = kind.device
     storage.version = 0
     storage.exported = storage.inference = False
-    storage.print_at = None
+    storage.fingerprint = None
     tensor = _new(Tensor)
     tensor._storage = storage
     tensor._spec = kind
