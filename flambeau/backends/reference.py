@@ -57,7 +57,7 @@ def execute(entry, arrays, params, own=False, xp=np):
             return [fit(out, entry.outs[0], arrays, xp)]
         return [fit(o, s, arrays, xp) for o, s in zip(out, entry.outs, strict=True)]
     except MemoryError:
-        if may or not memory.empty_cache():              # what was overwritten cannot be tried again
+        if may or op.effect or not memory.empty_cache():   # what was overwritten, or has happened, is not tried again
             raise
     return execute(entry, given, params, xp=xp)
 
