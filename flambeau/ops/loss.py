@@ -15,7 +15,7 @@ from .index import rows_at
 from .norm import wide
 from .reduce import not_for
 
-REDUCTIONS = ("none", "mean", "sum")
+LOSS_REDUCTIONS = ("none", "mean", "sum")
 
 
 def reduction_of(reduction, size_average=None, reduce=None):
@@ -26,7 +26,7 @@ def reduction_of(reduction, size_average=None, reduce=None):
         meant = "none" if not reduce else "mean" if size_average else "sum"
         warn(f"size_average and reduce args will be deprecated, please use reduction='{meant}' instead.")
         return meant
-    need(reduction in REDUCTIONS, f"{reduction} is not a valid value for reduction", ValueError)
+    need(reduction in LOSS_REDUCTIONS, f"{reduction} is not a valid value for reduction", ValueError)
     return reduction
 
 
@@ -209,7 +209,7 @@ class _gaussian_nll_loss(Loss):
                 differ = [n for n, m in zip(var.shape, input.shape) if n != m]
                 need(var.dim() == input.dim() and differ == [1],
                      f"var is of incorrect size: {list(var.shape)} beside input {list(input.shape)}", ValueError)
-        need(reduction in REDUCTIONS, f"{reduction} is not valid", ValueError)
+        need(reduction in LOSS_REDUCTIONS, f"{reduction} is not valid", ValueError)
         if not var.is_meta:
             _not_negative(var.detach())
         held = var.clone()

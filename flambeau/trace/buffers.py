@@ -4,7 +4,7 @@ Buffers of working memory share one block: each has an offset in it, and two tha
 the same one. The others have a place of their own in the table of addresses that a program runs over.
 """
 from ..base.spec import spec as make_spec
-from ..loops.ir import BYTES
+from ..loops.ir import BYTES_OF_TYPE
 from .fuse import memory as seen_memory, root
 from .steps import CopyStep, KernelStep, ReferenceStep
 
@@ -121,7 +121,7 @@ class Buffers:
             made = self.of(store.node)
             for read in nest.buffers():
                 if read.store or read.at is not None or read.strides != store.strides or read.offset != store.offset \
-                        or BYTES[read.type] != BYTES[store.type]:
+                        or BYTES_OF_TYPE[read.type] != BYTES_OF_TYPE[store.type]:
                     continue
                 held = self.of(read.node)
                 if held.last != step.at or not self._may_take(held, made, step.at, last_reference):

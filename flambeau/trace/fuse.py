@@ -7,7 +7,7 @@ of their ranks, and read memory only of groups of lower rank.
 """
 from ..base.shapes import contiguous_strides, view_strides
 from ..base.spec import spec as make_spec
-from ..loops.ir import FUNCTIONS
+from ..loops.ir import FUNCTION_WORDS
 from .lower import Node, lies
 from .order import order_of, walk_of
 
@@ -579,7 +579,7 @@ def is_cheap(base):
         if bottom.op in MEMORY or bottom.stored:
             full.add(id(bottom))
         elif bottom is not node or node.op in REDUCING or node.op == "gather" or node.op in GIVEN or node.op in APART \
-                or node.op in FUNCTIONS:
+                or node.op in FUNCTION_WORDS:
             return False
         else:
             work += 1

@@ -4,7 +4,7 @@ What a kernel looks like depends on the structure only (which strides are 0 or 1
 themselves are the integers that go with each use of it.
 """
 from ..base.spec import spec as make_spec
-from ..loops.ir import BYTES, FUNCTIONS, Access, Expr, Kernel, Pass
+from ..loops.ir import BYTES_OF_TYPE, FUNCTION_WORDS, Access, Expr, Kernel, Pass
 from .fuse import REDUCING, axes_of, memory, root
 from .lower import TYPE, Node, Unfusable
 
@@ -77,7 +77,7 @@ class Nest:
             after = self.passes[p + 1:]
             now = _parts(e for _, e in one.accs)
             again = _tops((e for late in after for _, e in (*late.accs, *late.stores)), now)
-            costly = [e for e in again if any(x.op in FUNCTIONS for x in _parts([e]))]
+            costly = [e for e in again if any(x.op in FUNCTION_WORDS for x in _parts([e]))]
             if costly:
                 held = costly[0]
                 self.reads.append(Read(None, {self.reduced[0]: 1}, 0, held.type, True))
@@ -304,7 +304,7 @@ class Nest:
         for n in self.sizes_of_walk():
             positions *= n
         extent = self._extent(read)
-        return read.at is None and extent * BYTES[read.type] <= TURNED and extent * REUSE <= positions
+        return read.at is None and extent * BYTES_OF_TYPE[read.type] <= TURNED and extent * REUSE <= positions
 
     def _turn(self):
         """Copy small operands that lie across the lanes: `turned` lists (node of the copy, node of what is copied).
@@ -433,7 +433,7 @@ class Nest:
             e = todo.pop()
             if e not in seen:
                 seen.add(e)
-                cost += 12 if e.op in FUNCTIONS else 1
+                cost += 12 if e.op in FUNCTION_WORDS else 1
                 todo.extend(e.args)
         self.cost = max(1.0, work * (0.03 * cost + 0.05 * len(self.reads)) / max(self.tiles, 1))
 

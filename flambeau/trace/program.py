@@ -14,7 +14,7 @@ from ..backends import cpu, memory, threads
 from ..backends.backend import NotCompiled
 from ..base import observers
 from ..base.spec import CPU, spec as make_spec
-from ..loops.ir import BYTES, verify
+from ..loops.ir import BYTES_OF_TYPE, verify
 from .buffers import last_to_fail
 from .fuse import memory as seen_memory
 from .interpret import execute, say_not_compiled
@@ -88,7 +88,7 @@ def _may_stream(nest, buffers):
     stores = [nest.reads[n] for one in nest.passes for n, _ in one.stores if nest.reads[n].node is not None]
     return bool(stores) and not nest.finals_by_lane() and all(
         r.offset == 0 and buffers.of(r.node).taken is None and buffers.of(r.node).nbytes >= STREAM_BYTES
-        and all(s == 1 if d == walked else s * BYTES[r.type] % 64 == 0 for d, s in r.strides.items())
+        and all(s == 1 if d == walked else s * BYTES_OF_TYPE[r.type] % 64 == 0 for d, s in r.strides.items())
         for r in stores)
 
 
@@ -184,11 +184,11 @@ class Program:
                 self.stretches.append(native)
             if isinstance(step, LibraryStep):
                 address, tiles, grain, ints = step.call
-                places = [_place(buffers, a, seen_memory(a)[2] * BYTES[TYPE[a.dtype]]) for a in step.touched()]
+                places = [_place(buffers, a, seen_memory(a)[2] * BYTES_OF_TYPE[TYPE[a.dtype]]) for a in step.touched()]
                 native.add(step, address, tiles, grain, places, (), ints)
             else:
                 nest = step.nest
-                places = [_place(buffers, r.node, r.offset * BYTES[r.type]) for r in nest.buffers()]
+                places = [_place(buffers, r.node, r.offset * BYTES_OF_TYPE[r.type]) for r in nest.buffers()]
                 native.add(step, _kernels[step.text], nest.tiles, _grain(nest.tiles, nest.cost), places,
                            [self._cell(n) for n in nest.numbers], nest.ints)
 

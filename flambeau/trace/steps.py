@@ -15,7 +15,7 @@ from math import prod
 
 from ..backends import cpu
 from ..backends.kernels import texts_of
-from ..loops.ir import BYTES
+from ..loops.ir import BYTES_OF_TYPE
 from ..loops.llvm import render
 from .fuse import REDUCING
 
@@ -171,8 +171,8 @@ class KernelStep(Step):
         """Of each way that memory is walked: the positions where it moves, or all of them where an index leads."""
         sizes = self.nest.sizes
         everywhere = prod(self.nest.sizes_of_walk())
-        return sum(BYTES[r.type] * (everywhere if r.at is not None else
-                                    prod(sizes.get(d, 1) for d, stride in r.strides.items() if stride))
+        return sum(BYTES_OF_TYPE[r.type] * (everywhere if r.at is not None else
+                                            prod(sizes.get(d, 1) for d, stride in r.strides.items() if stride))
                    for r in self.nest.buffers())
 
     def _flops(self):
