@@ -644,6 +644,26 @@ def test_a_fork_repeats_nothing():
     assert tags() == ["mine", "theirs"]
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_at_the_end_of_a_worker():
+    out = run_program("""
+        import multiprocessing
+        def work(n):
+            say(torch.ones(n), "worker")
+            say(torch.ones(n), "bad")
+            say(torch.ones(n), "last")
+        if __name__ == "__main__":
+            say(torch.ones(1), "first")
+            for n in (2, 3):
+                p = multiprocessing.get_context("fork").Process(target=work, args=(n,))
+                p.start()
+                p.join()
+            say(torch.ones(4), "end")
+        """)[1]
+    assert out == "first 1.0 worker 2.0 last 2.0 worker 3.0 last 3.0 end 4.0".split()
+
+
 def run_program(text):
     text = """\
 import threading
@@ -754,6 +774,31 @@ def test_a_replay_that_fails_half_way_repeats_none(executor, monkeypatch):
         assert x.tolist() == [0, 1, 2]
     LOG.clear()
     assert g(x).tolist() == [5, 3, 1] and LOG == [("a", 6), ("b", 6)] and x.tolist() == [0, 2, 4]
+
+
+def test_a_replay_goes_on_without_those_that_have_happened(monkeypatch):
+    """The plan of a replay fails behind an effect, and the instructions run one by one."""
+    pytest.importorskip("llvmlite")
+
+    def f(x):
+        y = note(x * 2, "a")
+        z = y.sort(descending=True)[0]
+        x.mul_(2)
+        return note(z, "b") + y
+    g, failed = torch.compile(f), []
+
+    def no_room(*args, **kwargs):
+        failed.append(args)
+        raise MemoryError
+    for i in range(5):
+        x = torch.tensor([0.0, 1.0, 2.0])
+        LOG.clear()
+        with monkeypatch.context() as patch:
+            if i > 2:
+                patch.setattr(program, "execute", no_room)
+            assert g(x).tolist() == [4, 4, 4] and x.tolist() == [0, 2, 4]
+        assert LOG == [("a", 6), ("b", 6)]
+    assert len(failed) >= 2
 
 
 @pytest.mark.pinned
