@@ -51,7 +51,7 @@ MODULES = {
     "torch.utils.cpp_extension": "operations fuse into native code by themselves; write an autograd.Function",
     "torch.utils.data.datapipes": "use an IterableDataset",
     "torch.utils.show_pickle": "use pickletools",
-    "torch.utils.tensorboard": "use the tensorboardX package, or write the numbers to a file",
+    "torch.utils.tensorboard": "use tensorboardX.SummaryWriter, which writes the same files",
     "torch.utils.throughput_benchmark": "use timeit",
     "torch.utils.weak": "use the weakref module",
     "torch._dynamo": "use flambeau.compile",
@@ -62,7 +62,6 @@ NAMES = {
     "torch.sparse_coo_tensor": "use dense tensors",
     "torch.sparse_csr_tensor": "use dense tensors",
     "torch.quantize_per_tensor": _QUANTISE,
-    "torch.utils.tensorboard.SummaryWriter": "use tensorboardX.SummaryWriter, which needs no PyTorch",
 }
 
 

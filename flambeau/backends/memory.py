@@ -324,6 +324,7 @@ def _settle():
 
 def _trim(most):
     """Unmap large blocks, first of the classes not used for longest, until not more than `most` bytes lie idle."""
+    _notice_freed()
     large = [home for home in list(_homes.values()) if home.size > SMALL]
     for home in large:
         if home.calls != home.calls_then:
@@ -346,6 +347,7 @@ def _trim(most):
 
 def _drop_slabs(home):
     """Unmap the slabs of a small class all of whose blocks are idle."""
+    _notice_freed()
     idle: list = []
     try:
         with contextlib.suppress(IndexError):         # until there are no more

@@ -280,9 +280,7 @@ class Op(metaclass=Kind):
                             if name in COUNT_PARAMETERS and name not in op.scalars)
         op.number_at = tuple(i for i, name in enumerate(op.arg_names)
                              if name in COUNT_PARAMETERS or name in DIM_PARAMETERS)
-        # what a binary operator adds to its two operands: the other arguments, and how they stand in the key
-        op.tail = op.defaults[2:]
-        op.tail_key = tuple(d.__class__ if d.__class__ in NUMBER_CLASSES else d for d in op.tail)
+        op.tail = op.defaults[2:]         # what a binary operator adds to its two operands
         op.prepared = True
         known[op] = Facts(op)
 

@@ -214,7 +214,10 @@ def speaking(module, fullname):
         def get(name):
             full = f"{fullname}.{name}"
             if is_module(full):                              # a module, ours or missing
-                return importlib.import_module(full)
+                try:
+                    return importlib.import_module(full)
+                except ModuleNotFoundError as error:         # it needs a package that is not installed
+                    raise AttributeError(f"module {fullname!r} has no attribute {name!r}: {error}", name=name) from None
             if own is not None:
                 try:
                     return own(name)

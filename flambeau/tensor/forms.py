@@ -8,11 +8,11 @@ import sys
 import numpy as np
 
 from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits
-from ..base.op import Op, _snake_to_camel, door
+from ..base.op import Op, _snake_to_camel, door, known
 from . import overrides
 from .autocast import listed, note
-from .call import call, dispatch, record_one
-from .infer import calls, entries, tables
+from .call import call, call_primitive, record_one
+from .infer import UNSEEN, find, tables
 from .overrides import tensor_types
 from .tensor import Tensor
 from .views import view_one
@@ -54,9 +54,10 @@ def method(op, name):
                     return record_one(entry, inputs + tail, inputs, params, 3)
                 return view_one(entry, inputs + tail, self, 0, 3)
             made = call(op, (self,), {}, form)
-            entry, tail = calls.get((op, self._spec), (None, None))
+            facts = known.get(op)                            # none as yet, if a function mode took the call
+            _, entry, full, _ = find(op, facts, (self,), None) if facts is not None else UNSEEN
             if entry is not None and (entry.quick or entry.look is not None):
-                table[self._spec] = entry, tail, tail if entry.pick is not None else ()
+                table[self._spec] = entry, full[1:], full[1:] if entry.pick is not None else ()
             return made
         return call(op, (self, *args), kwargs, form)
     return dressed(form, op, name, op.docstring)
@@ -133,9 +134,8 @@ def operator(op, name, reverse):
                 and not overrides.modes_active:
             kind = other._spec if plain else c
             args = (other, self, *op.tail) if reverse else (self, other, *op.tail)
-            made = dispatch(op, args)
-            pair = (kind, self._spec) if reverse else (self._spec, kind)
-            entry = entries.get((op, *pair, *op.tail_key))
+            made = call_primitive(op, args)
+            entry = find(op, known[op], args, None, True)[1]
             if entry is not None and entry.quick:
                 tail = op.tail
                 table.setdefault(self._spec, {})[kind] = entry

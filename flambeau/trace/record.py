@@ -129,7 +129,8 @@ class Trace:
                         values.append(made)
                         last.append(index)
                         outs.append(made)
-                code.append((entry, slots, offsets, params, first, site))
+                instruction = (entry, slots, offsets, params, first, site)
+                code.append(instruction)
                 self.bytes = total = self.bytes + entry.nbytes
                 if total < settings.trace_bytes and index < settings.trace_instructions and observers.recorded is None:
                     return outs
@@ -144,7 +145,7 @@ class Trace:
                     tensor._storage.value.ready()
             return self.append(entry, inputs, params, site)
         if (tell := observers.recorded) is not None:
-            tell((entry, slots, offsets, params, first, site))
+            tell(instruction)
         if total >= settings.trace_bytes or index >= settings.trace_instructions:
             self.run()
         return outs
