@@ -28,7 +28,7 @@ import numpy as np
 from ..base import observers, settings
 from ..base.locks import new_lock
 from ..base.spec import CPU
-from .machine import available, held, limit
+from .memory_limits import available, held, limit
 
 PAGE_BYTES = mmap.PAGESIZE
 MAX_SMALL_BYTES = 256 << 10     # up to here blocks are carved out of slabs

@@ -34,7 +34,7 @@ PUBLIC = ("Generator", "default_generator", "manual_seed", "seed", "initial_seed
 # --- generators --------------------------------------------------
 
 
-class Generator(streams.Generator):
+class Generator(streams.MersenneTwister):
     """A stream of random numbers with a seed and a state of its own; the same numbers as `torch.Generator`.
 
     >>> g = torch.Generator().manual_seed(0)
@@ -118,7 +118,7 @@ def stream(generator):
     """The generator to draw from."""
     if generator is None:
         return default_generator
-    if not isinstance(generator, streams.Generator):
+    if not isinstance(generator, streams.MersenneTwister):
         raise argument_error(f"argument 'generator' must be torch.Generator, not {type(generator).__name__}")
     return generator
 
@@ -465,7 +465,7 @@ def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=Non
     limited_dtypes.refuse_random("randperm", dtype)
     need(dtype.category in (1, 2), f"\"randperm\" not implemented for '{dtype.cname}'", NotImplementedError)
     if dtype.category == 2:
-        most = 2 ** streams.DIGITS[dtype.name] + 1
+        most = 2 ** streams.SIGNIFICAND_BITS[dtype.name] + 1
         need(count <= most, f"n cannot be greater than {most} for {dtype.cname} type, got {count}")
     else:
         fitting(count, dtype)
