@@ -10,6 +10,7 @@ from ..base.errors import need
 from ..base.op import Composite, Op, Pointwise, door, refuse
 from ..base.shapes import wrap_dim
 from ..base.spec import spec
+from .shape import cat
 
 ROOT_HALF = math.sqrt(0.5)
 ROOT_TAU = math.sqrt(2 * math.pi)
@@ -563,7 +564,6 @@ class _glu(Op):
 
 
 def _join(a, b, dim):
-    from .shape import cat
     return cat((a, b), dim)
 
 
