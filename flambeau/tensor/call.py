@@ -9,13 +9,15 @@ import numpy as np
 from ..autograd.modes import modes
 from ..autograd.node import requires
 from ..backends.memory import explained as out_of_memory
+from ..base import observers
 from ..base.errors import here
 from ..base.op import door, known
 from ..base.spec import META, of_array
+from ..trace import effects
 from ..trace.record import _local, current
 from ..trace.value import Storage, Value
 from . import overrides
-from .autocast import arguments, aside, listed
+from .autocast import arguments, aside, cast_of_operation
 from .composite import call_composite
 from .history import add_history, make_node
 from .infer import check_fits, find, infer_entry, number_in, plain_types, prepared, remember
@@ -36,9 +38,9 @@ def call(op, args, kwargs, public=None):
                 return handle_by_mode(public or op, args, kwargs)
             if function_modes.watchers and not op.composite:
                 return watched(op, args, kwargs, public)
-        if op in listed and modes.autocast is not None and kwargs.get("out") is None \
+        if op in cast_of_operation and modes.autocast is not None and kwargs.get("out") is None \
                 and not any_override(args, kwargs):
-            args, kwargs = arguments(listed[op], args, kwargs)
+            args, kwargs = arguments(cast_of_operation[op], args, kwargs)
             with aside():                                 # nothing further is cast inside
                 return call(op, args, kwargs, public)
     facts = known.get(op) or prepared(op)
@@ -154,7 +156,8 @@ def record(entry, op, args, inputs, params, inside):
         if entry.outs is None or op.eager:
             storages = run_now(entry, op, args, inputs, params, site)
         else:
-            values = _local.trace.append(entry, inputs, params, site)
+            values = _local.trace.append(entry, inputs, params, site) if not op.effect else \
+                effects.append(_local.trace, entry, inputs, params, site)
             storages = [Storage.of(value, value.spec.nbytes, value.spec.device)
                         for value in (values if entry.many else (values,))]
             _run_if_exported(inputs)
@@ -184,7 +187,7 @@ def record_one(entry, args, inputs, params, inside):
     storage.device = kind.device
     storage.version = 0
     storage.exported = storage.inference = False
-    storage.print_at = None
+    storage.fingerprint = None
     tensor = _new(Tensor)
     tensor._storage = storage
     tensor._spec = kind
@@ -223,10 +226,15 @@ def _run_if_exported(inputs):
 
 def run_now(entry, op, args, inputs, params, site):
     """Run an operation at the call: its result's shape, or its refusal, depends on the data."""
+    if op.effect:
+        _local.trace.before_effect(op)
     arrays = [t._storage.value.ready().look(t._spec, t._offset) for t in inputs]
     try:
         with np.errstate(all="ignore"):
-            made = entry.device.backend.execute(entry, arrays, params)
+            if observers.during_runs:
+                made = _run_observed(entry, arrays, params, site)
+            else:
+                made = entry.device.backend.execute(entry, arrays, params)
     except MemoryError as error:
         error.entry, error.site = entry, site
         raise out_of_memory(error) from None
@@ -239,6 +247,19 @@ def run_now(entry, op, args, inputs, params, site):
         kind = entry.outs[i] if entry.outs is not None else of_array(array, True, entry.device)
         storages.append(Storage.of(Value.of(array, kind), kind.nbytes, kind.device))
     return storages
+
+
+def _run_observed(entry, arrays, params, site):
+    """Run an operation at the call, and tell observers of it as of an instruction that stands in no trace."""
+    made = None
+    with observers.gathered():
+        start = observers.begin(site)
+        try:
+            made = entry.device.backend.execute(entry, arrays, params)
+            return made
+        finally:
+            instruction = (entry, (), (), params, 0, site)
+            observers.tell_ran(None, (instruction,), start, failed=made is None)
 
 
 def verify(op, args):

@@ -18,7 +18,7 @@ from types import FunctionType
 from ..autograd import engine
 from ..base.locks import new_lock
 from . import about, create, dlpack, infer, interop, overrides, random
-from .subclass import UNASKED
+from .subclass import UNASKED_ATTRIBUTES
 from .tensor import Tensor
 
 # Functions that tell or set what has nothing to do with tensors, which PyTorch does not ask modes about either.
@@ -137,7 +137,7 @@ def _asked():
     add(engine.backward, None)
     for name, held in vars(Tensor).items():
         ours = name.startswith("_") and not name.endswith("__") and name not in ("_version", "_is_view")
-        if ours or name in UNASKED:
+        if ours or name in UNASKED_ATTRIBUTES:
             continue
         if isinstance(held, property):
             add(held.fget, held.__get__)

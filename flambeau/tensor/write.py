@@ -8,11 +8,10 @@ from ..autograd.forward_ad import tangent_of, write_tangent
 from ..autograd.modes import modes
 from ..autograd.node import OpNode, edge_of, requires
 from ..autograd.slices import SharedCells, rebase
-from ..base import dtypes, shapes
+from ..base import dtypes, observers, shapes
 from ..base.errors import here, line_of, name_of, user_frame, warn
 from ..base.op import door, known
 from ..base.spec import META, place, spec
-from ..trace import value as values
 from ..trace.record import _local, current, write_part
 from ..trace.value import Storage, Value
 from . import overrides
@@ -84,8 +83,8 @@ def written_whole(op, facts, self, args, kwargs):
         if grad and (t._node is not None or t._requires_grad or t._base is not None or t._cut is not None) \
                 or t._storage.exported or t._storage is storage and t is not self:
             return False
-    if values.watching is not None:
-        values.watching.wrote(storage)
+    if (tell := observers.wrote) is not None:
+        tell(storage)
     site = trace.site or here(4)
     value = trace.append(entry, inputs, entry.pick(full) if entry.pick is not None else (), site)
     storage.version += 1
@@ -114,9 +113,9 @@ def update(op, written, args):
             t.copy_(made)
         return
     site = trace.site or here(4)
-    if values.watching is not None:
+    if (tell := observers.wrote) is not None:
         for t in written:
-            values.watching.wrote(t._storage)
+            tell(t._storage)
     made = trace.append(entry, inputs, entry.pick(full), site)
     for t, value in zip(written, made):
         storage = t._storage
@@ -322,8 +321,8 @@ def put(self, result, what):
     """Replace the bytes of `self` by those of `result` (same shape and dtype) and raise the version."""
     storage = self._storage
     kind = self._spec
-    if values.watching is not None:
-        values.watching.wrote(storage)
+    if (tell := observers.wrote) is not None:
+        tell(storage)
     storage.version += 1
     if self._data_version is not None:
         hide_write(self)

@@ -12,13 +12,14 @@ import numpy as np
 
 from ..backends import cpu, memory, threads
 from ..backends.backend import NotCompiled
+from ..base import observers
 from ..base.spec import CPU, spec as make_spec
 from ..loops.ir import BYTES, verify
 from .buffers import last_to_fail
 from .fuse import memory as seen_memory
 from .interpret import execute, say_not_compiled
 from .lower import HALVES, TYPE, Unfusable, cell
-from .steps import KernelStep, LibraryStep, ReferenceStep, rendered
+from .steps import CallbackStep, KernelStep, LibraryStep, ReferenceStep, rendered
 from .value import Value
 
 STREAM_BYTES = 1 << 23        # of a result that is written past the cache
@@ -92,38 +93,49 @@ def _may_stream(nest, buffers):
 
 
 class NativeStretch:
-    """Steps that one call of the native runner runs: `words` says what they are."""
+    """The `steps` that one call of the native runner runs: `words` says to it what they are."""
 
     __slots__ = ("words", "steps")
 
     def __init__(self):
-        self.words, self.steps = array("q"), 0
+        self.words, self.steps = array("q"), []
 
-    def add(self, address, tiles, grain, places, numbers, ints):
+    def add(self, step, address, tiles, grain, places, numbers, ints):
         """One step more: `places` are (index of the table, bytes behind it), `numbers` cells of the numbers."""
         self.words.extend((address, tiles, grain, len(places), len(numbers), len(ints)))
         for index, offset in places:
             self.words.extend((index, offset))
         self.words.extend(numbers)
         self.words.extend(ints)
-        self.steps += 1
+        self.steps.append(step)
 
-    def run(self, table, scalars):
-        """Run over the addresses of `table` and the numbers at address `scalars`."""
-        addresses = array("q", table)
-        threads.run(self.words.buffer_info()[0], self.steps, addresses.buffer_info()[0], scalars)
+    def run(self, addresses, scalars, observed):
+        """Run over the table at `addresses` and the numbers at `scalars`; gives the times of steps if `observed`."""
+        times = self.times() if observed else None
+        run = threads.clocked(times) if observed else threads.run
+        run(self.words.buffer_info()[0], len(self.steps), addresses, scalars)
+        return times
+
+    def times(self):
+        """Room for the time of its beginning and those at the ends of its steps."""
+        return array("q", bytes(8 * (len(self.steps) + 1)))
+
+    def tell(self, times, code):
+        """Tell observers that the steps were run, for instructions of `code`."""
+        for step, start, end in zip(self.steps, times, times[1:], strict=False):
+            observers.tell_ran(step, tuple([code[i] for i in step.instructions]), start, end)
 
 
 class ReferenceCall:
     """Instruction `index` run by the reference executor: `operands` are (buffer, spec, offset), `made` its results.
 
-    `own` says that the first operand may be written over.
+    `own` says that the first operand may be written over; `step` is the plan's.
     """
 
-    __slots__ = ("index", "operands", "made", "own")
+    __slots__ = ("index", "operands", "made", "own", "step")
 
-    def __init__(self, index, operands, made, own):
-        self.index, self.operands, self.made, self.own = index, operands, made, own
+    def __init__(self, step, operands, made, own):
+        self.step, self.index, self.operands, self.made, self.own = step, step.index, operands, made, own
 
 
 class Program:
@@ -173,11 +185,11 @@ class Program:
             if isinstance(step, LibraryStep):
                 address, tiles, grain, ints = step.call
                 places = [_place(buffers, a, seen_memory(a)[2] * BYTES[TYPE[a.dtype]]) for a in step.touched()]
-                native.add(address, tiles, grain, places, (), ints)
+                native.add(step, address, tiles, grain, places, (), ints)
             else:
                 nest = step.nest
                 places = [_place(buffers, r.node, r.offset * BYTES[r.type]) for r in nest.buffers()]
-                native.add(_kernels[step.text], nest.tiles, _grain(nest.tiles, nest.cost), places,
+                native.add(step, _kernels[step.text], nest.tiles, _grain(nest.tiles, nest.cost), places,
                            [self._cell(n) for n in nest.numbers], nest.ints)
 
     def _cell(self, node):
@@ -190,18 +202,22 @@ class Program:
 
     # --- running ----------------------------------------------------------------------------------------------------
 
-    def run(self, values, code, finish):
+    def run(self, values, code, finish, perform):
         """Run the instructions `code` over ready `values` by slot; then `finish` with (slot, array, address) of what
-        was made. See Note [All or nothing] in plan.py."""
+        was made. See Note [All or nothing] in plan.py. `perform(index, arrays)` has an effect happen."""
         table = [0] * self.table_size
-        block = None
+        block, sites = None, self.sites(code) if observers.during_runs and observers.gathering() else None
         if self.working:
+            if sites is not None:
+                observers.begin(*sites[None])
             block = memory.block(self.working)
             table[0] = block.address
         for slot, index in self.inputs:
             table[index] = values[slot].address()
         made = []
         for slot, spec, index in self.outputs:
+            if sites is not None:
+                observers.begin(sites[slot])
             array_, address = memory.blank(spec)
             table[index] = address
             made.append((slot, array_, address))
@@ -215,15 +231,19 @@ class Program:
                 last = None
             for stretch in self.stretches if last is None else self.stretches[:-1]:
                 if isinstance(stretch, NativeStretch):
-                    stretch.run(table, where)
+                    addresses = array("q", table)
+                    times = stretch.run(addresses.buffer_info()[0], where, sites is not None)
+                    if sites is not None:
+                        stretch.tell(times, code)
                 else:
-                    self._call_reference(stretch, table, values, code, block, held, arrays)
+                    self._call_reference(stretch, table, values, code, block, held, arrays, perform)
             for slot, index in self.givens:
                 made.append((slot, arrays[index], None))
         addresses = array("q", table)
         at = addresses.buffer_info()[0]
-        run = threads.run
-        program, steps = (last.words.buffer_info()[0], last.steps) if last is not None else (0, 0)
+        program, steps = (last.words.buffer_info()[0], len(last.steps)) if last is not None else (0, 0)
+        times = last.times() if steps and sites is not None else None
+        run = threads.run if times is None else threads.clocked(times)
         started = False
         try:
             started = True                        # no interrupt comes between this and the end of the call
@@ -234,6 +254,17 @@ class Program:
             if started:
                 finish(made)
             raise
+        if times is not None:
+            last.tell(times, code)
+
+    def sites(self, code):
+        """For observers: the site of each slot that instructions of `code` make, and under None all those whose steps
+        share the working memory."""
+        found = {slot: site for entry, _, _, _, first, site in code for slot in range(first, first + len(entry.outs))}
+        steps = [step for stretch in self.stretches
+                 for step in (stretch.steps if isinstance(stretch, NativeStretch) else (stretch.step,))]
+        found[None] = tuple(dict.fromkeys(code[i][5] for step in steps if step.keeps for i in step.instructions))
+        return found
 
     def scalars(self, numbers):
         """The cells that kernels read numbers from: those of the instructions first, then the program's constants."""
@@ -250,8 +281,8 @@ class Program:
         scalars.extend(self.constants)
         return scalars
 
-    def _call_reference(self, call, table, values, code, block, held, arrays):
-        entry, _, _, params, *_ = code[call.index]
+    def _call_reference(self, call, table, values, code, block, held, arrays, perform):
+        instruction = entry, _, _, params, _, site = code[call.index]
         given = []
         for buffer, kind, offset in call.operands:
             if buffer.kind == "input":
@@ -268,10 +299,15 @@ class Program:
                 laid = np.ndarray(buffer.spec.shape, buffer.spec.dtype.np, flat, buffer.offset, buffer.spec.np_strides)
                 source = Value.of(laid, buffer.spec)
             given.append(source.look(kind, offset))
+        start, outs = observers.begin(site) if observers.during_runs and observers.gathering() else 0, None
         try:
-            outs = execute(entry, given, params, call.own)
+            outs = perform(call.index, given) if isinstance(call.step, CallbackStep) else \
+                execute(entry, given, params, call.own)
         except Exception as error:
             raise Failed from error
+        finally:
+            if start:
+                observers.tell_ran(call.step, (instruction,), start, failed=outs is None)
         for number, buffer in call.made:
             arrays[buffer.index] = outs[number]
             device = buffer.spec.device
@@ -292,13 +328,13 @@ def _reference_call(step, buffers, last_reference):
     # see Note [All or nothing] in plan.py: only the last that may fail writes over what it was given, and only what
     # nobody read before it, so that after an interrupt everything can be done once more
     first = operands[0][0] if operands else None
-    own = step.entry.op.overwrites and first.last == step.at and operands[0][1] is first.spec \
-        and not operands[0][2] and not any(b is first for b, _, _ in operands[1:])
+    own = step.entry.op.overwrites and not isinstance(step, CallbackStep) and first.last == step.at \
+        and operands[0][1] is first.spec and not operands[0][2] and not any(b is first for b, _, _ in operands[1:])
     if own and first.kind == "input":
         own = first.slot in buffers.free and first.made == step.at == last_reference
     elif own:
         own = first.kind == "given" and first.slot is None
-    return ReferenceCall(step.index, operands, step.made, own)
+    return ReferenceCall(step, operands, step.made, own)
 
 
 def _grain(tiles, cost):

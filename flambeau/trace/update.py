@@ -4,6 +4,8 @@
 class update:
     """Its operation, to compare with; made by `record.write_part`, never called."""
 
+    effect = False
+
 
 class UpdateEntry:
     """What is known of such a write: `outs` is the whole storage, `kinds` the view that is written and its source."""
@@ -13,17 +15,14 @@ class UpdateEntry:
     __slots__ = ("outs", "kinds", "compiles")
 
 
-_entries: dict = {}           # (whole, view, source) → its entry: equal writes are equal instructions
+update_entries: dict = {}     # (whole, view, source) → its entry: equal writes are equal instructions
 
 
-def update_entry(whole, view, source):
-    """The entry of a write of `source` into `view`, a part of a storage of spec `whole`."""
-    key = (whole, view, source)
-    entry = _entries.get(key)
-    if entry is None:
-        if len(_entries) > 100_000:
-            _entries.clear()
-        entry = _entries[key] = UpdateEntry()
-        entry.outs, entry.kinds = key[:1], key[1:]
-        entry.compiles = whole.device.backend.compiles
+def infer_update(key):
+    """The entry of a write not seen before: of the spec `source` into `view`, a part of a storage of spec `whole`."""
+    if len(update_entries) > 100_000:
+        update_entries.clear()
+    entry = update_entries[key] = UpdateEntry()
+    entry.outs, entry.kinds = key[:1], key[1:]
+    entry.compiles = key[0].device.backend.compiles
     return entry
