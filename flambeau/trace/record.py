@@ -16,6 +16,7 @@ from ..base.ownership import INPUT, RESULT, counts, only_traced
 from ..base.weakbag import WeakBag
 from . import effects
 from .effects import Lost, Raised, perform
+from .update import infer_update, update, update_entries
 from .value import Value
 
 HELD = 8                      # how often a byte of an input that only the trace holds counts: results may never be
@@ -507,21 +508,6 @@ def execute(entry, arrays, params, own=False):
 _by_body = None
 
 
-class update:
-    """The instruction of an in-place write into part of a storage; made by `write`, never called."""
-
-    effect = False
-
-
-class _UpdateEntry:
-    op, casts, many, template, simple, param_at, wrap, zeros = update, None, False, (0, 1), True, (), None, (0, 0)
-    nbytes, rounded = 0, None
-    __slots__ = ("outs", "kinds", "compiles")
-
-
-_updates: dict = {}           # (whole, view, source) → its entry: equal writes are equal instructions
-
-
 class _Local(threading.local):
     def __init__(self):
         self.trace = Trace()
@@ -546,14 +532,7 @@ def instruction_of(value):
 def write_part(tensor, whole, source, site):
     """The Value of `tensor`'s storage (of spec `whole`) after line `site` writes `source` into the view `tensor`."""
     key = (whole, tensor._spec, source._spec)
-    entry = _updates.get(key)
-    if entry is None:
-        if len(_updates) > 100_000:
-            _updates.clear()
-        entry = _updates[key] = _UpdateEntry()
-        entry.outs, entry.kinds = key[:1], key[1:]
-        entry.compiles = whole.device.backend.compiles
-    return current().append(entry, (tensor, source), (), site)
+    return current().append(update_entries.get(key) or infer_update(key), (tensor, source), (), site)
 
 
 def milestone(least):
