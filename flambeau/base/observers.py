@@ -199,12 +199,14 @@ class gathered:
 
 def _finish():
     """Tell what waits, and what could not be told before."""
+    if _thread.waiting is None:
+        _thread.waiting = []
     try:
         for told in catch_up:
             told()
     finally:
         waiting, _thread.waiting, _thread.sites = _thread.waiting, None, None
-    _tell_all(waiting or ())
+    _tell_all(waiting)
 
 
 def gathering():

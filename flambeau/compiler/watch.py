@@ -17,6 +17,7 @@ import numpy as np
 from ..backends.random import Generator
 from ..base import observers
 from ..base.errors import PACKAGE, line_of
+from ..base.op import known
 from ..tensor import random
 from .rewrite import copy_of, is_copy
 
@@ -140,11 +141,19 @@ def kind_of(code):
     elif code.co_name == "<module>" or filename == "<string>":          # an import; what a dataclass is made with
         kind = "once"
     else:
-        kind = "library" if trusted(filename) and not filename.startswith(PACKAGE) else "user"
+        kind = "library" if trusted(filename) and not filename.startswith(PACKAGE) else \
+            OWN_CODE if is_declared(code) else "user"
     if len(_kinds) > 20_000:
         _kinds.clear()
     _kinds[id(code)] = code, kind
     return kind
+
+
+def is_declared(code):
+    """Whether a function stands in the declaration of an operation, wherever that was written: the engine calls it, and
+    it reads nothing but its arguments. A composite is an ordinary function over tensors."""
+    return any(getattr(getattr(heading, "__func__", None), "__code__", None) is code for op in known if not op.composite
+               for kind in type(op).__mro__ for heading in vars(kind).values())
 
 
 class Watch:

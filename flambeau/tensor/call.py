@@ -13,10 +13,11 @@ from ..base import observers
 from ..base.errors import here
 from ..base.op import door, known
 from ..base.spec import META, of_array
+from ..trace import effects
 from ..trace.record import _local, current
 from ..trace.value import Storage, Value
 from . import overrides
-from .autocast import arguments, aside, listed
+from .autocast import arguments, aside, cast_of_operation
 from .composite import call_composite
 from .history import add_history, make_node
 from .infer import check_fits, find, infer_entry, number_in, plain_types, prepared, remember
@@ -37,9 +38,9 @@ def call(op, args, kwargs, public=None):
                 return overrides.handle_by_mode(public or op, args, kwargs)
             if function_modes.watchers and not op.composite:
                 return overrides.handle_watched(op, args, kwargs, public)
-        if op in listed and modes.autocast is not None and kwargs.get("out") is None \
+        if op in cast_of_operation and modes.autocast is not None and kwargs.get("out") is None \
                 and not any_override(args, kwargs):
-            args, kwargs = arguments(listed[op], args, kwargs)
+            args, kwargs = arguments(cast_of_operation[op], args, kwargs)
             with aside():                                 # nothing further is cast inside
                 return call(op, args, kwargs, public)
     facts = known.get(op) or prepared(op)
@@ -152,7 +153,8 @@ def record(entry, op, args, inputs, params, inside):
         if entry.outs is None or op.eager:
             storages = run_now(entry, op, args, inputs, params, site)
         else:
-            values = _local.trace.append(entry, inputs, params, site)
+            values = _local.trace.append(entry, inputs, params, site) if not op.effect else \
+                effects.append(_local.trace, entry, inputs, params, site)
             storages = [Storage.of(value, value.spec.nbytes, value.spec.device)
                         for value in (values if entry.many else (values,))]
             _run_if_exported(inputs)
@@ -182,7 +184,7 @@ def record_one(entry, args, inputs, params, inside):
     storage.device = kind.device
     storage.version = 0
     storage.exported = storage.inference = False
-    storage.print_at = None
+    storage.fingerprint = None
     tensor = _new(Tensor)
     tensor._storage = storage
     tensor._spec = kind
@@ -221,6 +223,8 @@ def _run_if_exported(inputs):
 
 def run_now(entry, op, args, inputs, params, site):
     """Run an operation at the call: its result's shape, or its refusal, depends on the data."""
+    if op.effect:
+        _local.trace.before_effect(op)
     arrays = [t._storage.value.ready().look(t._spec, t._offset) for t in inputs]
     try:
         with np.errstate(all="ignore"):

@@ -279,6 +279,13 @@ class ReferenceStep(Step):
         return sum(spec.numel for spec in self.entry.outs)
 
 
+class CallbackStep(ReferenceStep):
+    """An operation with an effect: its `ref` is called, once and in order; see Note [Effects] in effects.py."""
+
+    __slots__ = ()
+    kind = "callback"
+
+
 def rendered(kernel):
     """(what the function of a kernel is called, its LLVM text); the same for kernels that differ in words alone."""
     text = render(kernel, "k", cpu.target())

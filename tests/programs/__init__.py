@@ -30,10 +30,7 @@ LARGEST_WHOLE = 24            # of an array of more elements, so many are kept, 
 
 def tolerance(bound, reason):
     """Decorate a part whose floating point results may differ by `bound`, for the `reason` given."""
-    def decorate(part):
-        part.tolerance, part.reason = bound, reason
-        return part
-    return decorate
+    return lambda part: part          # facts.py reads it from the file
 
 
 def seed(number=0):

@@ -129,7 +129,6 @@ class Outcome:
         self.kept = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else None
         done = started(name) if folder is None else once(name, Path(folder))
         self.versions = {package: done["versions"].get(package) for package in self.facts.packages}
-        self.bounds = done.get("bounds", {})
         self.seconds = sum(done["seconds"].values())
         self.passed, self.failed = [], dict(done["errors"])
         if self.kept is None:
@@ -149,7 +148,7 @@ class Outcome:
         kept = self.kept["parts"].get(part)
         if kept is None:
             return [f"not among the kept numbers: python -m tests.programs.expect {self.name}, with PyTorch"]
-        return differences(results, kept, self.bounds.get(part, TOLERANCE))
+        return differences(results, kept, self.facts.bounds.get(part, TOLERANCE))
 
     def line(self):
         """The row of the table."""
