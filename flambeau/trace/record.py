@@ -22,6 +22,7 @@ from .value import Value
 HELD = 8                      # how often a byte of an input that only the trace holds counts: results may never be
 LATER = 1 << 60               # the last reader of what an instruction that failed reads
 notes: list = []              # functions of (Failure, what was looked at) that give words to add to an error
+tell_recorded = None          # `observers.recorded`, a load nearer: it is looked at in every call that is recorded
 _traces = WeakBag()
 _registry = new_lock()
 
@@ -130,10 +131,9 @@ class Trace:
                         values.append(made)
                         last.append(index)
                         outs.append(made)
-                instruction = (entry, slots, offsets, params, first, site)
-                code.append(instruction)
+                code.append((entry, slots, offsets, params, first, site))
                 self.bytes = total = self.bytes + entry.nbytes
-                if total < settings.trace_bytes and index < settings.trace_instructions and observers.recorded is None:
+                if total < settings.trace_bytes and index < settings.trace_instructions and tell_recorded is None:
                     return outs
         except BaseException:
             self._mend()
@@ -145,8 +145,8 @@ class Trace:
                 if tensor._storage.value.trace is not self:
                     tensor._storage.value.ready()
             return self.append(entry, inputs, params, site)
-        if (tell := observers.recorded) is not None:
-            tell(instruction)
+        if (tell := tell_recorded) is not None:
+            tell(code[index])
         if total >= settings.trace_bytes or index >= settings.trace_instructions:
             self.run()
         return outs
@@ -237,15 +237,12 @@ class Trace:
         to who `asked` for a Value that could not be computed for it, and to nobody else. But an effect that fails ends
         the run, and its error is raised to anybody; see Note [Effects] in effects.py.
         """
+        if observers.during_runs and not observers.gathering():
+            with observers.gathered():            # see Note [Told after the run] in observers.py
+                Trace.run(self, asked)
+            return
         if effects.pending:
             effects.run_before(self)
-        if not observers.during_runs:
-            self._run(asked)
-            return
-        with observers.gathered():                # see Note [Told after the run] in observers.py
-            self._run(asked)
-
-    def _run(self, asked):
         raised = None
         with self.lock:
             if self.sealed or self.busy and self.owner == threading.get_ident():        # by this thread, further up
@@ -544,6 +541,14 @@ def milestone(least):
     trace = current()
     if len(trace.code) >= least:
         trace.run()
+
+
+def _observe():
+    global tell_recorded
+    tell_recorded = observers.recorded
+
+
+observers.on_change.append(_observe)
 
 
 def run_all():
