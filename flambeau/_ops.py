@@ -20,7 +20,7 @@ from .autograd.node import requires
 from .backends.host import load_library
 from .base.errors import warn
 from .tensor.autocast import region
-from .tensor.subclass import handle_torch_function, has_torch_function
+from .tensor.overrides import handle_torch_function, has_torch_function
 from .tensor.tensor import Tensor
 
 Tag = enum.Enum("Tag", "core cudagraph_unsafe data_dependent_output dynamic_output_shape flexible_layout generated "
@@ -39,12 +39,12 @@ IGNORED = ("ADInplaceOrView", "BackendSelect", "FuncTorchBatched", "Functionaliz
            "Negative", "ZeroTensor", "Python", "PythonDispatcher", "PreDispatch", "Undefined", "Named")
 
 
-class _State(threading.local):
+class _DispatchState(threading.local):
     below_autograd = False    # inside an autograd kernel that calls its operator again
     fake: tuple = ()          # the operators whose fake implementations run now, innermost last
 
 
-state = _State()
+state = _DispatchState()
 
 
 class OperatorBase:

@@ -11,7 +11,7 @@ from ..base.spec import spec
 from .arith import conj
 from .factor import _linalg_pinv, _pinv, _svd, _svdvals
 from .matmul import adjoint, matmul, only_tensors, refuse_dtype, vdot
-from .reduce import axes, d_norm, lift, total
+from .reduce import axes, lift, shared, total
 from .shape import _diagonal_backward, cat, diagonal, ints
 from .solve import _inv, _linalg_solve, _solve, blame, check, check_float, eye_like, inverse, like
 
@@ -104,7 +104,7 @@ class logdet(Composite):
 
 # --- least squares ----------------------------------------------------------------------------------------------------
 
-DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
+LSTSQ_DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
 class _lstsq(Op):
@@ -123,7 +123,8 @@ class _lstsq(Op):
         need(b.ndim >= 1, f"{name}: other must have at least 1 dimension.")
         need(input.dtype is b.dtype, f"{name}: Expected input and other to have the same dtype, but got input's dtype "
              f"{input.dtype.cname} and other's dtype {b.dtype.cname}")
-        need(driver in DRIVERS, f"{name}: parameter `driver` should be one of ({', '.join(DRIVERS)}), got {driver!r}")
+        need(driver in LSTSQ_DRIVERS, f"{name}: parameter `driver` should be one of ({', '.join(LSTSQ_DRIVERS)}), got "
+             f"{driver!r}")
         wide = b.shape if not vector else (*b.shape, 1)
         at = -1 if vector else -2
         need(len(wide) >= 2 and input.shape[-2] == wide[-2], f"{name}: input.size(-2) should match other.size({at}), "
@@ -332,7 +333,75 @@ class _linalg_norm(Composite):
         return _vector_norm(input, 2.0 if ord is None else ord, dim, keepdim, dtype=dtype)
 
 
-matrix_norm, vector_norm = _matrix_norm, _vector_norm        # the names `norm` imports
+class norm(Composite):
+    """The `p`-norm of the elements over `dim`, or with p="fro" and p="nuc" a matrix norm."""
+
+    forms = "function method out"
+    strict_out = True
+
+    def of(input, p="fro", dim=None, keepdim=False, dtype=None):
+        dims = (dim,) if isinstance(dim, int) else dim
+        if p is None or not isinstance(p, str):
+            return _vector_norm(input, 2.0 if p is None else p, dims, keepdim, dtype=dtype)
+        if p == "fro" and (dims is None or len(dims) <= 2):
+            return _vector_norm(input, 2, dims, keepdim, dtype=dtype)
+        return _matrix_norm(input, p, tuple(range(input.ndim)) if dims is None else dims, keepdim, dtype=dtype)
+
+
+class dist(Composite):
+    """The `p`-norm of `input` minus `other`."""
+
+    def of(input, other, p=2):                return norm(input - other, p)
+    def d_input(g, input, other, out, p):     return d_norm(g, input - other, out, p)
+    def d_other(g, input, other, out, p):     return d_norm(g, other - input, out, p)
+
+
+class renorm(Composite):
+    """`input` with each slice along `dim` scaled down so that its `p`-norm is at most `maxnorm`."""
+
+    forms = "function method inplace out"
+    strict_out = True
+
+    def of(input, p, dim, maxnorm):
+        need(p > 0, f"renorm: non-positive-norm not supported, p is {p}")
+        need(maxnorm >= 0, f"renorm: expected maxnorm to be >= 0 but got {maxnorm}")
+        need(input.ndim > 1, f"renorm: input needs at least 2 dimensions, got {input.ndim} dimensions")
+        length = norm(input, p, rest(input, dim), True)
+        return input * (maxnorm / (length + 1e-7)).masked_fill((length > maxnorm).logical_not(), 1)
+
+    def d_input(g, input, p, dim, maxnorm):
+        over = rest(input, dim)
+        length = norm(input, p, over, True)
+        inverse = 1 / (length + 1e-7)
+        along = (g * input.conj()).sum(over, True)
+        along = along.real if along.is_complex() else along
+        scaled = maxnorm * inverse * (g - inverse * d_norm(along, input, length, p, over))
+        return scaled.where(length > maxnorm, g)
+
+
+def rest(input, dim):
+    """All dimensions of `input` but `dim`."""
+    dim = shapes.wrap_dim(dim, input.ndim)
+    return tuple(d for d in range(input.ndim) if d != dim)
+
+
+def d_norm(g, x, out, p, dim=None):
+    """The gradient of the `p`-norm `out` of `x` over `dim` (kept): where there are several, the one that is zero."""
+    p = 2.0 if p in (None, "fro") else float(p)
+    if p == 0:
+        return None                                   # a count: PyTorch leaves the gradient out
+    if p == 1:
+        return g * x.sgn()
+    if p == 2:
+        return g * (x / out.masked_fill(out == 0, math.inf))
+    size = x.abs()
+    if math.isinf(p):
+        mask = (size == out) | size.isnan()
+        return x.sgn() * shared(g, mask, dim, dim is not None)
+    if p < 1:
+        return x.sgn() * size.masked_fill(x == 0, math.inf).pow(p - 1) * g * out.pow(1 - p)
+    scale = g / out.masked_fill(out == 0, math.inf).pow(p - 1)
+    return (x.sgn() * size.pow(p - 1) if p < 2 else x * size.pow(p - 2)) * scale
 
 
 class _cond(Composite):
@@ -486,7 +555,7 @@ class matrix_exp(Op):
         length, bound = xp.abs(A).sum(-2).max(-1), 5.371920351148152
         halvings = xp.ceil(xp.log2(xp.where((length > bound) & xp.isfinite(length), length, bound) / bound)).astype(int)
         A = A / 2.0 ** halvings[..., None, None]
-        eye, b = xp.eye(A.shape[-1]), [x / PADE[0] for x in PADE]
+        eye, b = xp.eye(A.shape[-1]), [x / PADE_COEFFICIENTS[0] for x in PADE_COEFFICIENTS]
         A2 = xp.matmul(A, A)
         A4 = xp.matmul(A2, A2)
         A6 = xp.matmul(A4, A2)
@@ -506,8 +575,8 @@ class matrix_exp(Op):
         return matrix_exp(block)[..., :n, n:]
 
 
-PADE = (64764752532480000, 32382376266240000, 7771770303897600, 1187353796428800, 129060195264000, 10559470521600,
-        670442572800, 33522128640, 1323241920, 40840800, 960960, 16380, 182, 1)
+PADE_COEFFICIENTS = (64764752532480000, 32382376266240000, 7771770303897600, 1187353796428800, 129060195264000,
+                     10559470521600, 670442572800, 33522128640, 1323241920, 40840800, 960960, 16380, 182, 1)
 
 
 def check_square(A, name):

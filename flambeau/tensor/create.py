@@ -9,11 +9,14 @@ from ..base import dtypes, observers
 from ..base.arguments import asked, beyond_64_bits, fits, options
 from ..base.dtypes import as_dtype
 from ..base.errors import here, warn
-from ..base.op import door
+from ..base.op import NUMBER_CLASSES, door
 from ..base.spec import CPU, META, Size, device, of_array, place, spec
 from ..trace.value import Storage, Value
-from .interop import check_array, shared, type_words
-from .tensor import Tensor, wrap
+from .dlpack import array_over
+from .forms import declared
+from .interop import check_array, frombuffer, shared, type_words
+from .storage import UntypedStorage
+from .tensor import Tensor, TensorType, wrap
 
 PUBLIC = ("tensor", "as_tensor", "asarray", "from_file")
 
@@ -111,7 +114,6 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=None):
         if array is not None:
             found = shared(array)
         elif not isinstance(obj, str) and holds_buffer(obj):
-            from .interop import frombuffer
             found = frombuffer(obj, dtype=wanted or dtypes.get_default_dtype())
         else:
             if copy is False:
@@ -144,7 +146,6 @@ def from_file(filename, shared=None, size=0, *, dtype=None, layout=None, device=
     >>> torch.from_file(path, size=3, dtype=torch.float64)
     tensor([0., 1., 2.], dtype=torch.float64)
     """
-    from .storage import UntypedStorage
     kind, where = options(dtype, dtypes.get_default_dtype(), device, layout, pin_memory)
     if where is META:
         raise NotImplementedError("from_file on the meta device: a file has contents; use torch.empty(size, "
@@ -166,7 +167,6 @@ def outside(data):
     if isinstance(data, np.generic):
         return None
     if hasattr(type(data), "__dlpack__"):
-        from .dlpack import array_over
         return array_over(data)
     return None
 
@@ -202,14 +202,11 @@ def array_from(data, dtype=None):
     if found is not None:                                 # a list of arrays, put together already
         return found if dtype is None or found.dtype == dtype.np else converted(found, dtype)
     types = set(map(type, flat))
-    if types - NUMBER_TYPES:
+    if not types.issubset(NUMBER_CLASSES):
         flat, said = unwrapped(flat, dtype)
     else:
         said = None if dtype is not None else inferred(types)
     return elements(flat, dtype or said).reshape(shape)
-
-
-NUMBER_TYPES = {bool, int, float, complex}
 
 
 def converted(array, dtype):
@@ -393,18 +390,21 @@ def legacy(dtype, args, kwargs, what="new"):
 
 
 def _empty(size, dtype):
-    from .forms import declared
     return declared["empty"](tuple(size), dtype=dtype)
 
 
-def legacy_tensor(*args, **kwargs):
-    """`Tensor(…)`: sizes, or data, in the default dtype."""
-    return legacy(None, args, kwargs)
+def _called(cls, *args, **kwargs):
+    """`Tensor(2, 3)` makes an uninitialised tensor of the default dtype, `Tensor(data)` one of the data."""
+    return legacy(None, args, kwargs) if cls is Tensor else type.__call__(cls, *args, **kwargs)
 
 
-def as_subclass_data(cls, *args, **kwargs):
+def _new_of_subclass(cls, *args, **kwargs):
     """What `Subclass(…)` makes before its `__init__` runs: as `Tensor(…)`, of that class."""
     return legacy(None, args, kwargs).as_subclass(cls)
+
+
+TensorType.__call__ = _called                             # type: ignore[method-assign]
+Tensor.__new__ = _new_of_subclass                         # type: ignore[assignment]
 
 
 def type_name(dtype):
@@ -425,7 +425,7 @@ class LegacyType(type):
         return f"<class 'torch.{cls.__name__}'>"
 
 
-LEGACY = {f"{d.cname}Tensor": LegacyType(f"{d.cname}Tensor", (), {
+LEGACY_TENSOR_TYPES = {f"{d.cname}Tensor": LegacyType(f"{d.cname}Tensor", (), {
     "dtype": d, "is_cuda": False, "is_sparse": False, "__module__": "torch",
     "__doc__": f"Makes {d.name} tensors: sizes give uninitialised ones, a sequence its elements."})
     for d in dtypes.COMMON if not d.is_complex}

@@ -28,7 +28,7 @@ calls: dict = {}              # (operation, arguments as they were given) → (E
 tables: list = []             # what the forms remember of it for themselves
 number_types = frozenset(NUMBER_CLASSES)
 plain_types = {*NUMBER_CLASSES, type(None), str, dtypes.dtype, device}
-UNSEEN = (None, None, None, None)
+UNKNOWN_KEY = (None, None, None, None)
 
 
 def forget():
@@ -80,7 +80,7 @@ def find(op, facts, args, kwargs, bound=False):
                         inputs.append(b)
                     elif b is not None:
                         if not bound:
-                            return UNSEEN
+                            return UNKNOWN_KEY
                         raise TypeError(f"{op.__name__.strip('_')}(): expected Tensor as element {i} in argument {at}, "
                                         f"but got {type(b).__name__}")
                 key.append(tuple([None if b is None else b._spec for b in a]))
@@ -89,14 +89,14 @@ def find(op, facts, args, kwargs, bound=False):
                 for b in a:
                     if b.__class__ is not int:
                         if not bound:
-                            return UNSEEN
+                            return UNKNOWN_KEY
                         if any(isinstance(b, Tensor) for b in a):     # its contents count, and they may change
                             a = tuple([number_in(b, op.arg_names[at], at) if isinstance(b, Tensor) else b for b in a])
                             return find(op, facts, (*args[:at], a, *args[at + 1:]), None, True)
                         key.append(classes(a))
                         break
         elif not bound:
-            return UNSEEN
+            return UNKNOWN_KEY
         elif isinstance(a, Tensor):                       # of a class that overrides: its overrides are set aside
             inputs.append(a)
             key.append(a._spec)
@@ -113,11 +113,11 @@ def find(op, facts, args, kwargs, bound=False):
         except TypeError:
             raise TypeError(call_words(op, args) + ": an argument of a type it cannot take") from None
     if kwargs:
-        key.append(UNSEEN)                                # from here on there are names
+        key.append(UNKNOWN_KEY)                                # from here on there are names
         for name, a in kwargs.items():
             c = a.__class__
             if c not in plain_types or name == "out":
-                return UNSEEN
+                return UNKNOWN_KEY
             key.append(name)
             key.append(c)
             if name not in facts.typed_names or c not in number_types:

@@ -14,14 +14,15 @@ from ..backends import host
 from ..base import dtypes
 from ..base.spec import CPU, META, device as make_device, place, spec
 from ..trace.value import Storage, Value
-from .interop import exported
+from .interop import exported, shared
 from .results import array_of
 from .tensor import Tensor, wrap
 from .write import before_write
 
 PUBLIC = ("UntypedStorage",)
-ALIGNED = 8                   # bytes; a part of a file that starts elsewhere is copied, so that kernels can read it
-NOT_SHARED = "memory is not shared between processes here: send the tensors, or save them to a file that both read"
+FILE_ALIGNMENT_BYTES = 8      # a part of a file that starts elsewhere is copied, so that kernels can read it
+NOT_SHARED_MESSAGE = ("memory is not shared between processes here: send the tensors, or save them to a file that both "
+                      "read")
 
 
 def of_bytes(memory):
@@ -78,13 +79,6 @@ class UntypedStorage:
             return 0
         self._addressed = exported(self._tensor())
         return host.address(self._addressed)
-
-    def type(self, dtype=None, non_blocking=False):
-        """The name of its type, or a copy as another kind of storage."""
-        if dtype is None:
-            return "torch.storage.UntypedStorage"
-        from .typed_storage import converted
-        return converted(self, dtype)
 
     def resizable(self):
         """Whether `resize_` can be called."""
@@ -210,11 +204,6 @@ class UntypedStorage:
         """Refused where there is no such device."""
         return self.to(device="mps")
 
-    def _to(self, dtype):
-        """The bytes as numbers of another dtype, in a storage that knows it."""
-        from .typed_storage import of_elements
-        return of_elements(self._tensor(), dtype)
-
     def pin_memory(self, device=None):
         """Refused: there is no accelerator that page-locked memory would serve."""
         return pin_memory(self, device)
@@ -270,7 +259,7 @@ class UntypedStorage:
 
 def _refused(name):
     def method(self_or_class, *args, **kwargs):
-        raise NotImplementedError(f"UntypedStorage.{name}: {NOT_SHARED}")
+        raise NotImplementedError(f"UntypedStorage.{name}: {NOT_SHARED_MESSAGE}")
     method.__name__ = name
     method.__doc__ = "Refused: memory is not shared between processes here."
     return method
@@ -383,10 +372,9 @@ def _part(cell, start, stop):
             return found
         memory = cell.value.ready().memory[start:stop]
         taken = [(a, b) for (a, b), held in parts.items() if held() is not None and a < stop and start < b]
-        found = of_bytes(memory.copy() if taken or start % ALIGNED else memory)
+        found = of_bytes(memory.copy() if taken or start % FILE_ALIGNMENT_BYTES else memory)
         parts[start, stop] = weakref.ref(found)
         return found
-    from .interop import shared
     return shared(exported(wrap(cell, spec(dtypes.uint8, (stop - start,)), start)))._storage
 
 

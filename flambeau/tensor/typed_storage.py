@@ -10,10 +10,11 @@ import numpy as np
 from ..base import dtypes
 from ..base.errors import warn
 from ..base.spec import place, spec
+from .create import array_from, from_array
 from .storage import CONVERSIONS, UntypedStorage
 from .tensor import Tensor, wrap
 
-NAMES = {d: f"{d.cname}Storage" for d in dtypes.COMMON}
+STORAGE_NAMES = {d: f"{d.cname}Storage" for d in dtypes.COMMON}
 _warned: list = []
 
 
@@ -40,10 +41,24 @@ def of_elements(tensor, dtype):
 def converted(storage, kind):
     """What `storage.type(kind)` gives: a copy in the storage class that `kind` is or names."""
     name = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
-    found = next((d for d, known in NAMES.items() if name.removeprefix("torch.") == known), None)
+    found = next((d for d, known in STORAGE_NAMES.items() if name.removeprefix("torch.") == known), None)
     if found is None:
-        raise ValueError(f"invalid type: '{name}'; the storages are {', '.join(NAMES.values())}")
+        raise ValueError(f"invalid type: '{name}'; the storages are {', '.join(STORAGE_NAMES.values())}")
     return storage._to(found)
+
+
+def _type_of_bytes(self, dtype=None, non_blocking=False):
+    """The name of its type, or a copy as another kind of storage."""
+    return "torch.storage.UntypedStorage" if dtype is None else converted(self, dtype)
+
+
+def _bytes_to(self, dtype):
+    """The bytes as numbers of another dtype, in a storage that knows it."""
+    return of_elements(self._tensor(), dtype)
+
+
+UntypedStorage.type, UntypedStorage._to = _type_of_bytes, _bytes_to
+_type_of_bytes.__name__, _type_of_bytes.__qualname__ = "type", "UntypedStorage.type"
 
 
 class TypedStorage:
@@ -98,7 +113,6 @@ class TypedStorage:
             count = int(args[0]) if args else 0
             self._untyped_storage = UntypedStorage(count * self.dtype.itemsize, device=device)
         elif isinstance(args[0], collections.abc.Sequence):
-            from .create import array_from, from_array
             made = from_array(array_from(args[0], self.dtype), False, place("cpu" if device is None else device))
             self._untyped_storage = made.untyped_storage()
         else:
@@ -182,7 +196,7 @@ class TypedStorage:
         return converted(self, dtype)
 
     def _get_legacy_storage_class(self):
-        return LEGACY_STORAGES.get(NAMES.get(self.dtype)) if self.device.type == "cpu" else None
+        return LEGACY_STORAGES.get(STORAGE_NAMES.get(self.dtype)) if self.device.type == "cpu" else None
 
     def pickle_storage_type(self):
         """The name under which it is saved: "FloatStorage"."""
@@ -190,9 +204,9 @@ class TypedStorage:
         return self._pickle_storage_type()
 
     def _pickle_storage_type(self):
-        if self.dtype not in NAMES:
+        if self.dtype not in STORAGE_NAMES:
             raise KeyError(f"dtype {self.dtype} is not recognized")
-        return NAMES[self.dtype]
+        return STORAGE_NAMES[self.dtype]
 
     def resizable(self):
         """Whether `resize_` can be called."""
@@ -395,7 +409,7 @@ class _LegacyStorage(TypedStorage, metaclass=_LegacyStorageMeta):
 
 LEGACY_STORAGES = {name: _LegacyStorageMeta(name, (_LegacyStorage,), {
     "dtype": d, "__module__": "torch", "__doc__": f"Makes storages of {d.name}. Deprecated, as in PyTorch."})
-    for d, name in NAMES.items()}
+    for d, name in STORAGE_NAMES.items()}
 
 
 def storage(self):
@@ -410,7 +424,7 @@ def _typed_storage(self):
 
 def storage_type(self):
     """The class of its storage: `FloatStorage`."""
-    return LEGACY_STORAGES.get(NAMES.get(self._spec.dtype), TypedStorage)
+    return LEGACY_STORAGES.get(STORAGE_NAMES.get(self._spec.dtype), TypedStorage)
 
 
 for form in (storage, _typed_storage, storage_type):

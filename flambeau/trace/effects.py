@@ -24,6 +24,8 @@ import os
 import sys
 import threading
 
+from ..base import settings
+
 _told = 0                     # the process whose `multiprocessing` knows what to do at its end
 pending: dict = {}            # results of effects that have not happened, in the order of the calls; held for that
 
@@ -66,6 +68,9 @@ def append(trace, entry, inputs, params, site):
     if not entry.outs:
         raise TypeError(f"{entry.op.__name__}() has an effect and no result: give one, the input say, by which it can "
                         "be kept and waited for")
+    if len(trace.code) >= settings.trace_instructions or trace.bytes + entry.nbytes >= settings.trace_bytes \
+            or any(tensor._storage.exported for tensor in inputs):
+        trace.run()                               # now, and not behind it: then what another raises ends no call of it
     made = trace.append(entry, inputs, params, site)
     _run_at_the_end_of_a_worker()
     for value in made if entry.many else (made,):
@@ -170,14 +175,13 @@ def _run_the_last():
 
 
 def after_fork():
-    """In a forked child: effects that other threads have recorded belong to the parent."""
+    """In a forked child: effects that were recorded before, by other threads, belong to the parent."""
     for value in list(pending):
         trace = value.trace
         if trace is not None and not trace.lock._is_owned():
             for index, (entry, *_) in enumerate(trace.code):
                 if entry.op.effect:
-                    lose(trace, index, "it was recorded before this process was forked, by another thread, and happens "
-                                       "in the parent")
+                    lose(trace, index, "it was recorded before this process was forked, and happens in the parent")
 
 
 if hasattr(os, "register_at_fork"):
