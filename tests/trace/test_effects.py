@@ -197,7 +197,7 @@ def test_at_a_bound_at_a_milestone_and_before_memory_is_shared(executor, monkeyp
     monkeypatch.setattr(settings, "trace_instructions", 10)
     for i in range(25):
         note(x, i)
-    assert tags()[2:] == list(range(22))
+    assert tags()[2:] == list(range(20))
 
 
 @pytest.mark.pinned
