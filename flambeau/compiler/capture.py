@@ -42,7 +42,7 @@ class Recorder(Trace):
     """A trace that is not run before its end, and knows where everything in it came from."""
 
     __slots__ = ("storages", "entry", "born", "numbers", "checks", "draws", "reason", "again", "strict",
-                 "fixed_entries", "number_log", "versions", "entered", "hidden")
+                 "fixed_entries", "number_log", "versions", "entered", "hidden", "stands_in")
 
     def __init__(self, like, strict, number_log):
         super().__init__()
@@ -55,6 +55,7 @@ class Recorder(Trace):
         self.draws = []               # (draw, spec, Value)
         self.fixed_entries = []       # entries that were made with a Traced in their key
         self.reason, self.again = None, False
+        self.stands_in = False        # whether a backward is recorded now, over gradients that stand for others
         self.strict, self.number_log = strict, number_log
         self.hidden = {}              # Storage that was there before → how many writes through `.data` it had seen
         self.entered = {}             # Storage that was there before → its version when it was met
@@ -95,6 +96,15 @@ class Recorder(Trace):
         if any(type(t._offset) in TRACED for t in inputs):
             raise AssertionError(f"a number that may change is an offset in {entry.op.__name__}")
         return super().append(entry, inputs, params, site)
+
+    def before_effect(self, op):
+        if self.reason is None:
+            words = f"{op.__name__}() at {line_of(here())} has an effect that happens at the call"
+            if self.stands_in:
+                raise RuntimeError(words)
+            self.stop(words)
+            Trace.run(self)
+        super().before_effect(op)
 
     def _numbers(self, entry, params):
         """The parameters as plain numbers; which of them a replay has to read again is noted."""
@@ -170,11 +180,19 @@ class Recorder(Trace):
     def peek(self, tensor):
         """The contents of a tensor, computed on the side where it is pending here."""
         value = tensor._storage.value
+        if value.trace is self and self.reason is None and self._comes_of_effect(value.slot):
+            self.stop(f"a check of data at {line_of(here())} looks at what an operation with an effect gave")
+            Trace.run(self)
         if value.trace is self and self.reason is None:
             value = Value.of(evaluate(self.code, self.values, [value.slot])[value.slot], value.spec)
         elif value.trace is not None:
             value.ready()
         return value.look(tensor._spec, tensor._offset)
+
+
+    def _comes_of_effect(self, slot):
+        """Whether a slot is computed from the results of an operation with an effect."""
+        return any(entry.op.effect for entry, *_ in needed_for(self.code, [slot]))
 
 
 class Noted:
@@ -351,17 +369,22 @@ def numpy_state():
     return state["state"]["pos"], state["state"]["key"].tobytes(), state["has_gauss"]
 
 
-def evaluate(code, held, wanted):
-    """{slot: array} of the wanted slots, computed on the side; `held` has the Values of the inputs by slot."""
+def needed_for(code, wanted):
+    """The instructions that the wanted slots come from, in order."""
     live, needed = set(wanted), []
     for instruction in reversed(code):
         entry, slots, _, _, first, _ = instruction
         if any(s in live for s in range(first, first + len(entry.outs))):
             needed.append(instruction)
             live.update(slots)
+    return needed[::-1]
+
+
+def evaluate(code, held, wanted):
+    """{slot: array} of the wanted slots, computed on the side; `held` has the Values of the inputs by slot."""
     made = {}
     with np.errstate(all="ignore"):
-        for entry, slots, offsets, params, first, _ in reversed(needed):
+        for entry, slots, offsets, params, first, _ in needed_for(code, wanted):
             sources = [made[s] if s in made else held[s] for s in slots]
             arrays = [v.look(kind, offset) for v, kind, offset in zip(sources, entry.kinds, offsets, strict=False)]
             if entry.op is update:

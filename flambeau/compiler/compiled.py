@@ -193,7 +193,8 @@ class Report:
             else:
                 kinds = [step.kind for step in bound.plan.steps]
                 lines.append(f"  {kinds.count('kernel')} kernels, {kinds.count('library')} library calls, "
-                             f"{kinds.count('reference')} operations of the reference executor")
+                             f"{kinds.count('reference')} operations of the reference executor"
+                             + (f", {kinds.count('callback')} with an effect" if "callback" in kinds else ""))
                 lines += [f"    {line}" for line in str(bound.plan).splitlines()]
             for title, words in (("read at every replay", found.moving), ("checks data", found.checks),
                                  ("does", found.effects), ("guards", found.guards)):

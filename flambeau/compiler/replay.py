@@ -2,8 +2,9 @@
 
 Inputs that the call overwrites are donated: their memory takes the results, if nobody else holds it at that moment.
 Otherwise a second plan runs that leaves all inputs alone. Gradients of the last call that nobody else holds are written
-over as well. Where there is no plan (the reference executor, an operation
-that none can be made for), the instructions themselves are put into a trace and run as always.
+over as well. Where there is no plan (the reference executor, an operation that none can be made for), and where there
+are effects, the instructions themselves are put into a trace and run as always; a trace knows what has happened. A call
+that an effect ends by raising has done what comes before it, and nothing after.
 """
 from array import array
 
@@ -12,6 +13,7 @@ from ..base import observers, settings
 from ..base.locks import new_lock
 from ..base.ownership import may_donate, may_recycle_grad
 from ..trace import plan as plans
+from ..trace.effects import run_before
 from ..trace.lower import HALVES, Unfusable, cell
 from ..trace.record import Trace
 from ..trace.value import Value
@@ -28,6 +30,7 @@ class Runner:
         self.code, self.specs, self.inputs = code, specs, inputs
         self.wanted, self.free, self.numbers = wanted, free, numbers
         self.places = {slot: i for i, slot in enumerate(inputs)}
+        self.effects = any(entry.op.effect for entry, *_ in code)
         self.plans = {}               # donating or not → BoundPlan, None where there is no plan
         self.lock = new_lock()
 
@@ -44,7 +47,7 @@ class Runner:
             self._run(values, numbers, made)
 
     def _run(self, values, numbers, made):
-        if settings.executor != "reference":
+        if settings.executor != "reference" and not self.effects:
             try:
                 for donates in (True, False):
                     bound = self.plans[donates] if donates in self.plans else self.plan(donates)
@@ -92,8 +95,10 @@ class Runner:
     def _refill(self, values, numbers):
         """Run the instructions through a trace of their own."""
         trace, held = Trace(), self.held(values)
+        if self.effects:
+            run_before(trace)
         with trace.lock:                                     # another thread may run every trace there is
-            trace.code, trace.values = self.with_numbers(numbers), held
+            trace.code, trace.values = list(self.with_numbers(numbers)), held
             trace.slots = {held[slot]: slot for slot in self.inputs}
             trace.last = last = [0] * len(held)
             for index, (entry, slots, _, _, first, _) in enumerate(trace.code):
@@ -106,8 +111,13 @@ class Runner:
                 trace.bytes += entry.nbytes
             outs = [held[slot] for slot in self.wanted]
             del held, value                                  # what nobody holds is not computed
-        for value in outs:
-            value.ready()
+        try:
+            for value in outs:
+                value.ready()
+        except BaseException:
+            with trace.lock:
+                trace.clear()                                # the call ends here, and with it what it had still to do
+            raise
         return outs
 
 
@@ -215,7 +225,7 @@ class BoundPlan:
                 made[where] = in_memory_of(values[source], spec)
             made[-1] = True
 
-        self.program.run(held, code, finish)
+        self.program.run(held, code, finish, None)           # it has no effects
         return True
 
 

@@ -390,7 +390,7 @@ def log_normal_(self, mean=1, std=2, *, generator=None):
     return fill(self, lambda n: source.log_normal(n, dtype.np, mean, std), "log_normal_", "_log_normal")
 
 
-IN_PLACE = (uniform_, normal_, random_, bernoulli_, exponential_, geometric_, cauchy_, log_normal_)
+IN_PLACE_METHODS = (uniform_, normal_, random_, bernoulli_, exponential_, geometric_, cauchy_, log_normal_)
 
 
 # --- new tensors --------------------------------------------------
@@ -661,7 +661,7 @@ def multinomial(input, num_samples, replacement=False, *, generator=None, out=No
     return assign(out, drawn, "multinomial(out=)")
 
 
-for form in IN_PLACE:
+for form in IN_PLACE_METHODS:
     setattr(Tensor, form.__name__, form)
 for form in (bernoulli, multinomial):
     setattr(Tensor, form.__name__, form)

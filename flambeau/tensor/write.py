@@ -17,7 +17,7 @@ from ..trace.value import Storage, Value
 from . import overrides
 from .call import call_as_is, overridden
 from .composite import tensors_in
-from .infer import check_fits, prepared, seen
+from .infer import check_fits, find, prepared
 from .messages import explained, said
 from .overrides import has_override, overrides_off
 from .results import array_of, named
@@ -70,7 +70,7 @@ def written_whole(op, facts, self, args, kwargs):
 
     Whether that was the case; if not, nothing has been done.
     """
-    _, entry, full, inputs = seen(op, facts, args, kwargs)
+    _, entry, full, inputs = find(op, facts, args, kwargs)
     if entry is None or not entry.quick or entry.outs[0] is not self._spec:
         return False
     if entry.fits is not None and (kwargs or not facts.fits_by_name):
@@ -106,7 +106,7 @@ def update(op, written, args):
 
     Where they fill their storages, one instruction is recorded and nothing is copied.
     """
-    _, entry, full, inputs = seen(op, known.get(op) or prepared(op), args, None)
+    _, entry, full, inputs = find(op, known.get(op) or prepared(op), args, None)
     trace = _local.trace
     if entry is None or modes.grad or trace.special or not _fill(written, entry, inputs):
         for t, made in zip(written, call_as_is(op, args, {}), strict=True):

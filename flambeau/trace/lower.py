@@ -331,7 +331,7 @@ class Graph:
             self._give(first, made)
             return
         made = self._body(index, entry, operands, params) if entry.compiles and index not in self.left \
-            else NotImplemented
+            and not op.effect else NotImplemented
         if made is NotImplemented:
             node = Node("opaque", None, (), tuple(operands), (index, entry))
             for i, spec in enumerate(entry.outs):

@@ -12,10 +12,12 @@ run like that, and the plan waits until they are there. That is for `auto`: a pi
 plan, waits for the compiler.
 
 Note [All or nothing]: until a plan is through, no Value changes, so a failure half-way loses nothing: the trace is
-still there. Memory of dead inputs is written over only by the last stretch of native steps, which cannot fail.
+still there. Memory of dead inputs is written over only by the last stretch of native steps, which cannot fail. What an
+effect gave is the exception: it is handed out as soon as it has happened; see Note [Effects] in effects.py.
 """
 import gc
 from bisect import bisect_right
+from functools import partial
 from math import ceil
 from typing import NamedTuple
 
@@ -26,13 +28,14 @@ from ..base.locks import new_lock
 from ..base.ownership import INPUT, RESULT, counts, owns_memory
 from ..base.spec import CPU, spec as make_spec
 from .buffers import Buffers
+from .effects import perform
 from .fuse import Fuser, Group, memory as seen_memory
 from .interpret import do_without, forget_programs, say_mistake, say_not_compiled, say_tight
 from .lower import TYPE, Graph, Node, Unfusable
 from .nest import Nest
 from .program import Failed, Kernels, Program, forget_kernels
 from .record import update
-from .steps import CopyStep, KernelStep, LibraryStep, ReferenceStep
+from .steps import CallbackStep, CopyStep, KernelStep, LibraryStep, ReferenceStep
 
 SEEN = 4096                   # how many traces are remembered
 LITTLE = 1 << 20              # bytes of results below which a trace has to be seen a few times before it is planned:
@@ -76,7 +79,7 @@ def attempt(trace):
         trace.clear()
 
     try:
-        plan.program.run(values, code, finish)
+        plan.program.run(values, code, finish, partial(perform, trace))
     except (Failed, MemoryError):
         return False
     except Exception as error:
@@ -306,7 +309,7 @@ class Cutter:
                 self._add(KernelStep(group, _copy(part, node, view, start * laid.strides[node.attr])))
                 start += part.shape[node.attr]
         else:
-            self._add(ReferenceStep(group))
+            self._add((CallbackStep if node.attr[1].op.effect else ReferenceStep)(group))
 
     def _gemm(self, group, node):
         calls = _asked("gemm", node.dtype, node.args, (node,), ())

@@ -19,7 +19,7 @@ from .buffers import last_to_fail
 from .fuse import memory as seen_memory
 from .interpret import execute, say_not_compiled
 from .lower import HALVES, TYPE, Unfusable, cell
-from .steps import KernelStep, LibraryStep, ReferenceStep, rendered
+from .steps import CallbackStep, KernelStep, LibraryStep, ReferenceStep, rendered
 from .value import Value
 
 STREAM_BYTES = 1 << 23        # of a result that is written past the cache
@@ -202,9 +202,9 @@ class Program:
 
     # --- running ----------------------------------------------------------------------------------------------------
 
-    def run(self, values, code, finish):
+    def run(self, values, code, finish, perform):
         """Run the instructions `code` over ready `values` by slot; then `finish` with (slot, array, address) of what
-        was made. See Note [All or nothing] in plan.py."""
+        was made. See Note [All or nothing] in plan.py. `perform(index, arrays)` has an effect happen."""
         table = [0] * self.table_size
         block, sites = None, self.sites(code) if observers.during_runs and observers.gathering() else None
         if self.working:
@@ -236,7 +236,7 @@ class Program:
                     if sites is not None:
                         stretch.tell(times, code)
                 else:
-                    self._call_reference(stretch, table, values, code, block, held, arrays)
+                    self._call_reference(stretch, table, values, code, block, held, arrays, perform)
             for slot, index in self.givens:
                 made.append((slot, arrays[index], None))
         addresses = array("q", table)
@@ -281,8 +281,8 @@ class Program:
         scalars.extend(self.constants)
         return scalars
 
-    def _call_reference(self, call, table, values, code, block, held, arrays):
-        entry, _, _, params, _, site = code[call.index]
+    def _call_reference(self, call, table, values, code, block, held, arrays, perform):
+        instruction = entry, _, _, params, _, site = code[call.index]
         given = []
         for buffer, kind, offset in call.operands:
             if buffer.kind == "input":
@@ -301,12 +301,13 @@ class Program:
             given.append(source.look(kind, offset))
         start, outs = observers.begin(site) if observers.during_runs and observers.gathering() else 0, None
         try:
-            outs = execute(entry, given, params, call.own)
+            outs = perform(call.index, given) if isinstance(call.step, CallbackStep) else \
+                execute(entry, given, params, call.own)
         except Exception as error:
             raise Failed from error
         finally:
             if start:
-                observers.tell_ran(call.step, (code[call.index],), start, failed=outs is None)
+                observers.tell_ran(call.step, (instruction,), start, failed=outs is None)
         for number, buffer in call.made:
             arrays[buffer.index] = outs[number]
             device = buffer.spec.device
@@ -327,8 +328,8 @@ def _reference_call(step, buffers, last_reference):
     # see Note [All or nothing] in plan.py: only the last that may fail writes over what it was given, and only what
     # nobody read before it, so that after an interrupt everything can be done once more
     first = operands[0][0] if operands else None
-    own = step.entry.op.overwrites and first.last == step.at and operands[0][1] is first.spec \
-        and not operands[0][2] and not any(b is first for b, _, _ in operands[1:])
+    own = step.entry.op.overwrites and not isinstance(step, CallbackStep) and first.last == step.at \
+        and operands[0][1] is first.spec and not operands[0][2] and not any(b is first for b, _, _ in operands[1:])
     if own and first.kind == "input":
         own = first.slot in buffers.free and first.made == step.at == last_reference
     elif own:

@@ -131,7 +131,7 @@ class Storage:
     exported = False          # outside arrays may look at this memory; see Note [Exported storages]
     inference = False
     saved_at = -1             # the version that autograd last kept for a backward
-    print_at = None           # (version, checksum) of exported memory when autograd kept it
+    fingerprint = None        # (version, checksum) of exported memory when autograd kept it
     hidden = 0                # how many of the writes came through `.data`; see Note [Writes through .data]
     hidden_writes = None      # where they were: a list of HiddenWrites
     _keeper = None            # the outside array whose memory this is
@@ -147,7 +147,7 @@ class Storage:
         self.device = device
         self.version = 0
         self.exported = self.inference = False
-        self.print_at = None
+        self.fingerprint = None
         return self
 
     def hide_write(self, kind, offset):
@@ -193,7 +193,7 @@ class Storage:
         """
         memory = self._own_memory()
         if self.saved_at == self.version and not self.has_outside_arrays():
-            self.print_at = (self.version, zlib.crc32(memory))       # a backward waits for these bytes as they are now
+            self.fingerprint = (self.version, zlib.crc32(memory))    # a backward waits for these bytes as they are now
         base = self._export() if self._export is not None else None
         if base is None and memory.size and host.is_writeable(memory) and not self.readonly:
             base = host.lent(memory)
