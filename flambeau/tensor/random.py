@@ -21,8 +21,8 @@ from ..trace.value import Storage
 from .binomial import binomials
 from .create import from_array
 from .forms import declared
+from .overrides import handle_torch_function, has_torch_function
 from .results import array_of
-from .subclass import handle_torch_function, has_torch_function
 from .tensor import Tensor, wrap
 from .write import assign, before_write, refuse_derivatives, warn_of_resize
 

@@ -70,17 +70,17 @@ class Emitter:
         self.on = set(features.split())
         self.target = target_of(self.triple, self.on)
         flags = ",".join(f"+{feature}" for feature in sorted(self.on))
-        self.machine = llvm.Target.from_triple(self.triple).create_target_machine(
-            cpu=cpu, features=flags, opt=2, reloc="pic", codemodel="small")
+        self.quick_machine, self.machine = [llvm.Target.from_triple(self.triple).create_target_machine(
+            cpu=cpu, features=flags, opt=level, reloc="pic", codemodel="small") for level in (0, 2)]
         self.head = f'target triple = "{self.triple}"\ntarget datalayout = "{self.machine.target_data}"\n'
 
-    def object(self, texts):
+    def object(self, texts, quickly=False):
         context = llvm.create_context()
         first, *others = [llvm.parse_assembly(self.head + text, context) for text in texts]
         for other in others:
             first.link_in(other)
         first.verify()
-        return self.machine.emit_object(first)
+        return (self.quick_machine if quickly else self.machine).emit_object(first)
 
 
 def undefined(code):
@@ -204,11 +204,20 @@ def test_no_step_of_the_library_calls_another(number, name):
     assert undefined(emitter.object(share(steps_of_the_library(emitter.target), number, 4))) <= ALLOWED
 
 
+@pytest.mark.parametrize("name", TARGETS)
+def test_no_step_calls_another_where_it_is_compiled_quickly(name):
+    emitter, texts = Emitter(name), []
+    for kind in (kernels.Kernels, taps.TapKernels):
+        made = kind("float", emitter.target)
+        texts += [getattr(made, driver)(driver) for driver in made.drivers]
+    assert undefined(emitter.object(texts, quickly=True)) <= ALLOWED
+
+
 @pytest.mark.skipif(os.name != "posix", reason="the runtime's threads are those of POSIX")
 @pytest.mark.parametrize("name", sample(TARGETS, 2))
 def test_the_runtime_calls_the_system_only(name, monkeypatch):
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine=TARGETS[name][0].partition("-")[0]))
-    assert undefined(Emitter(name).object([runtime.text()])) <= ALLOWED | OF_THE_RUNTIME
+    assert undefined(Emitter(name).object([runtime.text()], quickly=True)) <= ALLOWED | OF_THE_RUNTIME
 
 
 # --- what the test looks for is what LLVM does ------------------------------------------------------------------------

@@ -134,8 +134,8 @@ def test_whom_somebody_may_override_is_not_looked_for(op):
         assert infer.find(op, known[op], ([torch.ones(3), own],), None) == infer.UNKNOWN_KEY
 
 
-OPERATORS = [name for short in (*forms.BINARY_OPERATORS, *forms.COMPARISON_OPERATORS) for name in (f"__{short}__",
-                                                                                                   f"__r{short}__")
+OPERATORS = [name for short in (*forms.BINARY_OPERATORS, *forms.COMPARISON_OPERATORS)
+             for name in (f"__{short}__", f"__r{short}__")
              if hasattr(torch.Tensor, name) and not getattr(torch.Tensor, name).op.composite]
 
 
