@@ -15,7 +15,7 @@ import pytest
 llvm = pytest.importorskip("llvmlite.binding")
 
 import flambeau as torch
-from flambeau.backends import kernels, pools, runtime, taps
+from flambeau.backends import kernels, native_runtime, pools, taps
 from flambeau.backends.processor import PROCESSOR_LEVELS
 from flambeau.loops import scalar
 from flambeau.loops.ir import (
@@ -182,7 +182,7 @@ def test_no_lane_is_masked_by_branches(name):
 def steps_of_the_library(target):
     """The text of every kind of step that is written by hand, and of the innermost kernels that they call."""
     for element in ("float", "double"):
-        gemm, tap, pool = (kind(element, target) for kind in (kernels.Kernels, taps.TapKernels, pools.PoolKernels))
+        gemm, tap, pool = (kind(element, target) for kind in (kernels.GemmKernels, taps.TapKernels, pools.PoolKernels))
         yield gemm.gemm(f"gemm_{element}")
         yield gemm.dots(f"dots_{element}", 2, 3)
         yield gemm.micro(f"micro_{element}", 3, 2)
@@ -207,7 +207,7 @@ def test_no_step_of_the_library_calls_another(number, name):
 @pytest.mark.parametrize("name", TARGETS)
 def test_no_step_calls_another_where_it_is_compiled_quickly(name):
     emitter, texts = Emitter(name), []
-    for kind in (kernels.Kernels, taps.TapKernels):
+    for kind in (kernels.GemmKernels, taps.TapKernels):
         made = kind("float", emitter.target)
         texts += [getattr(made, driver)(driver) for driver in made.drivers]
     assert undefined(emitter.object(texts, quickly=True)) <= ALLOWED
@@ -217,7 +217,7 @@ def test_no_step_calls_another_where_it_is_compiled_quickly(name):
 @pytest.mark.parametrize("name", sample(TARGETS, 2))
 def test_the_runtime_calls_the_system_only(name, monkeypatch):
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine=TARGETS[name][0].partition("-")[0]))
-    assert undefined(Emitter(name).object([runtime.text()], quickly=True)) <= ALLOWED | OF_THE_RUNTIME
+    assert undefined(Emitter(name).object([native_runtime.text()], quickly=True)) <= ALLOWED | OF_THE_RUNTIME
 
 
 # --- what the test looks for is what LLVM does ------------------------------------------------------------------------
