@@ -292,8 +292,8 @@ def plan_back(dtype, x, taps, g, weight, stride, groups):
 def step(machine, what, blocks, f, fields, tiles, work, tables):
     """The LibraryStep of a plan, which calls innermost kernels for `blocks`."""
     grain = max(1, int(PIECE_CYCLES // max(1, work / tiles)))
-    apart = int(f["step_w"] != 1 or f["x_w"] != 1)
-    fn, f["plane_of"], f["kernels"] = machine.functions([(what,), ("plane", apart)], blocks)
+    by_residue = int(f["step_w"] != 1 or f["x_w"] != 1)
+    fn, f["plane_of"], f["kernels"] = machine.functions([(what,), ("plane", by_residue)], blocks)
     return LibraryStep(fn, tiles, min(tiles, grain), [*[f[name] for name in fields], *tables])
 
 

@@ -26,10 +26,10 @@ class TapKernels(GemmKernels):
     drivers = ("forth", "back", "spots")
     inner = ("micro", "plane")
 
-    def plane(self, name, apart):
+    def plane(self, name, by_residue):
         """One plane of the input with its zeros: rows from `low.h`, columns from `low.w`; 0 where there is no input.
 
-        Residue r of the columns by `step` goes to to[r * phase + row * pitch + column]; where they are not kept `apart`
+        Residue r of the columns by `step` goes to to[r * phase + row * pitch + column]; where not `by_residue`,
         the step is one, and columns lie side by side. Whole vectors are written, so what lies behind a row has to be
         written later.
         """
@@ -76,7 +76,7 @@ class TapKernels(GemmKernels):
             there = w.both(w.both(w.is_("sge", h, 0), w.is_("slt", h, "%size.h")), w.is_("slt", left, right))
             source = w.at(elt, "%from", w.add(w.mul(h, "%row"), w.mul("%low.w", "%col")))
             until = w.pick(there, right, left)                           # a row outside is read nowhere
-            (by_residues if apart else side_by_side)(w.at(elt, "%to", w.mul(r.i, "%pitch")), source, until)
+            (by_residues if by_residue else side_by_side)(w.at(elt, "%to", w.mul(r.i, "%pitch")), source, until)
         return v.declarations() + f"@nothing = internal constant {elt} 0.0\n" + w.text()
 
     def open(self, name, fields):

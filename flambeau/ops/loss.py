@@ -754,9 +754,9 @@ class _triplet_margin_loss(Loss):
            reduction="mean"):
         need(margin > 0, f"margin must be greater than 0, got {margin}", ValueError)
         same_dims(anchor, positive, negative)
-        near, far = apart(anchor, positive, p, eps), apart(anchor, negative, p, eps)
+        near, far = row_distance(anchor, positive, p, eps), row_distance(anchor, negative, p, eps)
         if swap:
-            far = far.minimum(apart(positive, negative, p, eps))
+            far = far.minimum(row_distance(positive, negative, p, eps))
         return reduced((margin + near - far).clamp(min=0), reduction_of(reduction, size_average, reduce))
 
 
@@ -766,7 +766,7 @@ def same_dims(anchor, positive, negative):
          f"negative {negative.dim()}D inputs")
 
 
-def apart(a, b, p, eps):
+def row_distance(a, b, p, eps):
     """The p-norm distance of rows, `eps` added to each difference."""
     return (a - b + eps).norm(p, -1)
 
@@ -779,7 +779,7 @@ class _triplet_margin_with_distance_loss(Loss):
     def of(anchor, positive, negative, *, distance_function=None, margin=1.0, swap=False, reduction="mean"):
         need(margin > 0, f"margin must be greater than 0, got {margin}", ValueError)
         same_dims(anchor, positive, negative)
-        measure = distance_function or (lambda a, b: apart(a, b, 2, 1e-6))
+        measure = distance_function or (lambda a, b: row_distance(a, b, 2, 1e-6))
         near, far = measure(anchor, positive), measure(anchor, negative)
         if swap:
             far = far.minimum(measure(positive, negative))
