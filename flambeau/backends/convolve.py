@@ -21,7 +21,7 @@ import math
 from collections import namedtuple
 from itertools import product
 
-from .gemm import PIECE_CYCLES, LibraryStep, evenly, gemm, up
+from .gemm import PIECE_CYCLES, LibraryCall, evenly, gemm, up
 from .kernels import LLVM_ELEMENT, STEP_FIELDS, compiled_kernels
 from .taps import BACKWARD_FIELDS, FORWARD_FIELDS, POSITION_FIELDS, TapKernels
 from .threads import get_num_threads
@@ -114,7 +114,7 @@ def plan(job):
 
 
 def convolve_weight(dtype, x, g, weight, stride, padding, dilation, groups=1):
-    """A list of one LibraryStep for the gradient of a convolution's weight, from input x and its output's gradient g.
+    """A list of one LibraryCall for the gradient of a convolution's weight, from input x and its output's gradient g.
 
     (shape, strides) as for `convolve`. The buffers are x, g, weight. None where there is no native way: the weight's
     gradient has to be contiguous.
@@ -290,11 +290,11 @@ def plan_back(dtype, x, taps, g, weight, stride, groups):
 
 
 def step(machine, what, blocks, f, fields, tiles, work, tables):
-    """The LibraryStep of a plan, which calls innermost kernels for `blocks`."""
+    """The LibraryCall of a plan, which calls innermost kernels for `blocks`."""
     grain = max(1, int(PIECE_CYCLES // max(1, work / tiles)))
     by_residue = int(f["step_w"] != 1 or f["x_w"] != 1)
     fn, f["plane_of"], f["kernels"] = machine.functions([(what,), ("plane", by_residue)], blocks)
-    return LibraryStep(fn, tiles, min(tiles, grain), [*[f[name] for name in fields], *tables])
+    return LibraryCall(fn, tiles, min(tiles, grain), [*[f[name] for name in fields], *tables])
 
 
 def ways(table):

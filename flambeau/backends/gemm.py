@@ -25,7 +25,7 @@ from collections import namedtuple
 from .kernels import COPY, DIRECT, GATHER, LLVM_ELEMENT, STEP_FIELDS, TURN, compiled_kernels
 from .threads import get_num_threads
 
-LibraryStep = namedtuple("LibraryStep", "fn tiles grain ints")
+LibraryCall = namedtuple("LibraryCall", "fn tiles grain ints")
 
 MAX_BLOCK_K = 384             # k of one block at most: a strip of A stays in the first cache; more is a sum of sums
 FEW_ROWS_BLOCK_K = 64         # for few rows, when B is read as it lies: whole rows of it, page after page
@@ -44,7 +44,7 @@ def up(n, to):
 
 
 def gemm(M, N, K, dtype, a, b, c, batch=()):
-    """A LibraryStep (fn, tiles, grain, ints) for C = A @ B of [*batch] matrices; None where there is none.
+    """A LibraryCall (fn, tiles, grain, ints) for C = A @ B of [*batch] matrices; None where there is none.
 
     `a`, `b` and `c` are strides in elements: (row, column, *batch), 0 where a batch is shared. The buffers are A, B, C.
     """
@@ -79,7 +79,7 @@ def gemm(M, N, K, dtype, a, b, c, batch=()):
         return None
     tiles = count * f["tiles_m"] * f["tiles_n"]
     each = cycles(machine, min(M, f["tile_m"]), min(N, f["tile_n"]), K)
-    return LibraryStep(fn, tiles, min(tiles, max(1, PIECE_CYCLES // each)), [f[field] for field in STEP_FIELDS])
+    return LibraryCall(fn, tiles, min(tiles, max(1, PIECE_CYCLES // each)), [f[field] for field in STEP_FIELDS])
 
 
 def merge(batch, strides):

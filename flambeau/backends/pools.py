@@ -8,7 +8,7 @@ after the other, so the sums are the same on any number of threads.
 import contextlib
 import math
 
-from .gemm import PIECE_CYCLES, LibraryStep, evenly
+from .gemm import PIECE_CYCLES, LibraryCall, evenly
 from .kernels import LLVM_ELEMENT, compiled_kernels
 from .llvm_writer import LLVMWriter, Vectors
 
@@ -276,7 +276,7 @@ class PoolKernels:
 
 
 def max_pool(dtype, x, y, maps):
-    """A LibraryStep for the largest element of each window and its place in the flattened spatial dimensions; or None.
+    """A LibraryCall for the largest element of each window and its place in the flattened spatial dimensions; or None.
 
     `x` and `y` are (shape, strides in elements), [*lead, H, W] to [*lead, out_h, out_w]; `maps` are two windows (see
     base/axis_maps.py). The buffers are x, the values and the places, which are laid out alike.
@@ -305,12 +305,12 @@ def max_pool(dtype, x, y, maps):
              step_w=step_w, pad_w=pad_w, dil_w=dil_w, first=first, last=last, planes=count)
     vectors = -(-(last - first) // machine.lanes)
     each = out_h * k_h * k_w * (4 * vectors + 4 * (out_w - last + first)) + 100         # cycles, about
-    return LibraryStep(machine.function("max_pool"), count, min(count, max(1, PIECE_CYCLES // each)),
+    return LibraryCall(machine.function("max_pool"), count, min(count, max(1, PIECE_CYCLES // each)),
                        [f[name] for name in WINDOW_FIELDS])
 
 
 def drop(dtype, rows, count, size, shared=False):
-    """A LibraryStep that adds the elements of g [rows, count] at index [rows, count] of zeros [rows, size]; or None.
+    """A LibraryCall that adds the elements of g [rows, count] at index [rows, count] of zeros [rows, size]; or None.
 
     All are contiguous and every index is in range; a `shared` index has one row. The buffers are g, index, out.
     """
@@ -319,12 +319,12 @@ def drop(dtype, rows, count, size, shared=False):
         return None
     machine = compiled_kernels(dtype, PoolKernels)
     each = 3 * count + size // 8 + 20
-    return LibraryStep(machine.function("drop"), rows, min(rows, max(1, PIECE_CYCLES // each)),
+    return LibraryCall(machine.function("drop"), rows, min(rows, max(1, PIECE_CYCLES // each)),
                        [count, size, count, 0 if shared else count])
 
 
 def add_rows(dtype, count, cols, size, skip):
-    """A LibraryStep that adds the rows of g [count, cols] at index [count] of zeros [size, cols]; or None.
+    """A LibraryCall that adds the rows of g [count, cols] at index [count] of zeros [size, cols]; or None.
 
     What is sent to row `skip` is left out. All are contiguous and every index is in range. The buffers are g, index,
     out.
@@ -335,12 +335,12 @@ def add_rows(dtype, count, cols, size, skip):
     machine = compiled_kernels(dtype, PoolKernels)
     tiles = -(-cols // TILE_COLUMNS)
     each = (2 * count + size) * min(cols, TILE_COLUMNS) // machine.lanes + 5 * count
-    return LibraryStep(machine.function("add_rows"), tiles, min(tiles, max(1, PIECE_CYCLES // each)),
+    return LibraryCall(machine.function("add_rows"), tiles, min(tiles, max(1, PIECE_CYCLES // each)),
                        [count, size, cols, TILE_COLUMNS, skip])
 
 
 def add_weighted_rows(dtype, count, cols, size, taps):
-    """A LibraryStep that adds each row of g [count, cols], times the `taps` numbers of its row of weight, at those of
+    """A LibraryCall that adds each row of g [count, cols], times the `taps` numbers of its row of weight, at those of
     its row of index, to zeros [size, cols]; or None.
 
     All are contiguous and every index is in range. The buffers are g, index, weight, out.
@@ -351,12 +351,12 @@ def add_weighted_rows(dtype, count, cols, size, taps):
     machine = compiled_kernels(dtype, PoolKernels)
     tiles = -(-cols // TILE_COLUMNS)
     each = (2 * count * taps + size) * min(cols, TILE_COLUMNS) // machine.lanes + 5 * count * taps
-    return LibraryStep(machine.function("add_weighted_rows"), tiles, min(tiles, max(1, PIECE_CYCLES // each)),
+    return LibraryCall(machine.function("add_weighted_rows"), tiles, min(tiles, max(1, PIECE_CYCLES // each)),
                        [count, size, cols, TILE_COLUMNS, taps])
 
 
 def sum_weighted_rows(dtype, count, cols, taps):
-    """A LibraryStep for the sums [count, cols] of rows of a table: for each, those that its row of index says, each
+    """A LibraryCall for the sums [count, cols] of rows of a table: for each, those that its row of index says, each
     times a number of its row of weight [count, taps]; or None.
 
     All are contiguous and every index is in range. The buffers are table, index, weight, out.
@@ -366,19 +366,19 @@ def sum_weighted_rows(dtype, count, cols, taps):
         return None
     machine = compiled_kernels(dtype, PoolKernels)
     each = taps * (-(-cols // machine.lanes) + 4) + 10
-    return LibraryStep(machine.function("sum_weighted_rows"), count, min(count, max(1, PIECE_CYCLES // each)),
+    return LibraryCall(machine.function("sum_weighted_rows"), count, min(count, max(1, PIECE_CYCLES // each)),
                        [cols, taps])
 
 
 def scan(dtype, shape, dim):
-    """A LibraryStep for the running sums along `dim` of a contiguous array; or None. The buffers are x and out."""
+    """A LibraryCall for the running sums along `dim` of a contiguous array; or None. The buffers are x and out."""
     dtype = getattr(dtype, "name", dtype)
     if dtype not in LLVM_ELEMENT or 0 in shape:
         return None
     machine = compiled_kernels(dtype, PoolKernels)
     outer, count, inner = math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1:])
     each = 4 * count * max(1, 2 * inner // machine.lanes) + 20
-    return LibraryStep(machine.function("scan"), outer, min(outer, max(1, PIECE_CYCLES // each)), [count, inner])
+    return LibraryCall(machine.function("scan"), outer, min(outer, max(1, PIECE_CYCLES // each)), [count, inner])
 
 
 def reaches(window):

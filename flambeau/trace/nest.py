@@ -5,15 +5,15 @@ themselves are the integers that go with each use of it.
 """
 from ..base.spec import spec as make_spec
 from ..loops.ir import BYTES_OF_TYPE, FUNCTION_WORDS, Access, Expr, Kernel, Pass
-from .fuse import REDUCING, axes_of, memory, root
+from .fuse import REDUCING_KINDS, axes_of, memory, root
 from .lower import TYPE, Node, Unfusable
 
-TILE = 8192                   # elements of a map's tile
-COLUMNS = 256                 # lanes of a tile whose reduction walks rows
-ROW = 16384                   # elements that a row of scratch memory may have
-SQUARE = (32, 64)             # a tile of a map that reads across memory
-REUSE = 8                     # how often an operand must be read to be worth turning so that it lies along the lanes
-TURNED = 1 << 20              # bytes of such an operand at most: it stays in the second cache
+MAP_TILE_ELEMENTS = 8192          # of a map
+TILE_LANES = 256                  # of a tile whose reduction walks rows
+MAX_SCRATCH_ROW_ELEMENTS = 16384  # of scratch memory
+TRANSPOSED_TILE = (32, 64)        # a tile of a map that reads across memory
+MIN_READS_TO_TRANSPOSE = 8        # of an operand, to be worth turning it so that it lies along the lanes
+MAX_TRANSPOSED_BYTES = 1 << 20    # of such an operand: it stays in the second cache
 
 
 class Read:
@@ -55,7 +55,7 @@ class Nest:
                 base = root(arg)
                 if base.group is group:
                     wait = max(wait, need[id(base)])
-            if node.op in REDUCING:
+            if node.op in REDUCING_KINDS:
                 while len(self.passes) <= wait:
                     self.passes.append(Pass())
                 one = self.passes[wait]
@@ -71,7 +71,7 @@ class Nest:
 
     def _spill(self):
         """Keep costly values that a later pass needs again in a row of scratch memory."""
-        if len(self.reduced) != 1 or self.lanes != "reduced" or self.sizes[self.reduced[0]] > ROW:
+        if len(self.reduced) != 1 or self.lanes != "reduced" or self.sizes[self.reduced[0]] > MAX_SCRATCH_ROW_ELEMENTS:
             return
         for p, one in enumerate(self.passes[:-1]):
             after = self.passes[p + 1:]
@@ -267,7 +267,7 @@ class Nest:
             r.strides.pop(outer, None)
 
     def _reductions(self):
-        return [n for n in self.group.nodes if n.op in REDUCING]
+        return [n for n in self.group.nodes if n.op in REDUCING_KINDS]
 
     def _choose_lanes(self):
         kept, reduced = self.kept, self.reduced
@@ -304,7 +304,8 @@ class Nest:
         for n in self.sizes_of_walk():
             positions *= n
         extent = self._extent(read)
-        return read.at is None and extent * BYTES_OF_TYPE[read.type] <= TURNED and extent * REUSE <= positions
+        return read.at is None and extent * BYTES_OF_TYPE[read.type] <= MAX_TRANSPOSED_BYTES \
+            and extent * MIN_READS_TO_TRANSPOSE <= positions
 
     def _turn(self):
         """Copy small operands that lie across the lanes: `turned` lists (node of the copy, node of what is copied).
@@ -350,12 +351,12 @@ class Nest:
             last = len(kept) - 1
             if self.square:
                 blocked = (last - 1, last)
-                blocks = list(SQUARE)
+                blocks = list(TRANSPOSED_TILE)
             else:
                 blocked = (last,)
-                blocks = [COLUMNS if reduced else TILE]
+                blocks = [TILE_LANES if reduced else MAP_TILE_ELEMENTS]
         along = sizes[kept[-1]] if self.lanes == "kept" else sizes[reduced[-1]] if self.lanes == "reduced" else 1
-        vectors = 1 if along <= 16 else 2 if along <= 32 else 16 if along >= COLUMNS and reduced else 4
+        vectors = 1 if along <= 16 else 2 if along <= 32 else 16 if along >= TILE_LANES and reduced else 4
         if self.turned:                           # what is in the cache need not be fetched so much at a time
             vectors = min(vectors, 8)
         if self.lanes == "reduced":

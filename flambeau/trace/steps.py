@@ -17,7 +17,7 @@ from ..backends import cpu
 from ..backends.kernels import texts_of
 from ..loops.ir import BYTES_OF_TYPE
 from ..loops.llvm import render
-from .fuse import REDUCING
+from .fuse import REDUCING_KINDS
 
 WORDS_SHOWN = 16
 IN_NO_MEMORY = frozenset(("const", "number", "index", "view", "expand", "reshape", "permute"))
@@ -162,7 +162,7 @@ class KernelStep(Step):
 
     def _words(self):
         nodes = sorted(self.nest.group.nodes, key=lambda n: n.number)
-        return tuple(n.attr[0] if n.op in REDUCING else n.op for n in nodes if n.op not in ("cast", "copy"))
+        return tuple(n.attr[0] if n.op in REDUCING_KINDS else n.op for n in nodes if n.op not in ("cast", "copy"))
 
     def _sizes(self):
         return tuple(self.nest.sizes_of_walk()) or (1,)
@@ -176,7 +176,7 @@ class KernelStep(Step):
                    for r in self.nest.buffers())
 
     def _flops(self):
-        return sum(n.args[0].numel if n.op in REDUCING else n.numel for n in self.nest.group.nodes
+        return sum(n.args[0].numel if n.op in REDUCING_KINDS else n.numel for n in self.nest.group.nodes
                    if n.op not in FREE_OF_CHARGE)
 
     @property
@@ -260,7 +260,7 @@ class ReferenceStep(Step):
     def __init__(self, group):
         super().__init__(group)
         self.index, self.entry = group.opaque.attr
-        self.made = []            # (number of the result, its Buffer), for the results that somebody reads
+        self.made = []            # (number of the result, its PlanBuffer), for the results that somebody reads
 
     def touched(self):
         return self.group.opaque.args

@@ -25,8 +25,8 @@ UNITS = 500              # of a chain of a dozen operations and its backward, so
 def small_tiles():
     """Tiles so small that little data makes many, and work so little that threads share it."""
     patch = pytest.MonkeyPatch()
-    for module, name, value in ((nest, "TILE", 64), (nest, "COLUMNS", 32), (nest, "SQUARE", (4, 8)),
-                                (order, "LONG", 256),
+    for module, name, value in ((nest, "MAP_TILE_ELEMENTS", 64), (nest, "TILE_LANES", 32),
+                                (nest, "TRANSPOSED_TILE", (4, 8)), (order, "REDUCTION_BLOCK_ELEMENTS", 256),
                                 (program, "PIECE_NANOSECONDS", 1)):
         assert hasattr(module, name)
         patch.setattr(module, name, value)
