@@ -7,10 +7,10 @@ that none can be made for), the instructions themselves are put into a trace and
 """
 from array import array
 
-from ..backends import memory, threads
 from ..base import settings
 from ..base.locks import new_lock
 from ..base.ownership import may_donate, may_recycle_grad
+from ..base.spec import CPU
 from ..trace import plan as plans
 from ..trace.lower import HALVES, Unfusable, cell
 from ..trace.plan import Plan
@@ -115,7 +115,7 @@ class Bound:
         self.free = [places[slot] for slot in sorted(free)]
         self.read = [(places[slot], index) for slot, index in program.inputs]
         self.at = at = {slot: i for i, slot in enumerate(runner.wanted)}
-        self.outputs = [(at[slot], spec, index) for slot, spec, index in program.outputs]
+        self.outputs = [(at[slot], spec, index, spec.device.backend.blank) for slot, spec, index in program.outputs]
         self.takes = [(at[slot], spec, places[source]) for slot, spec, source in program.takes]
         moving = [(k, runner.numbers[i, n], d) for k, (i, n, d) in enumerate(program.numbers)
                   if (i, n) in runner.numbers]
@@ -127,8 +127,7 @@ class Bound:
         self.cells = memoryview(self.scalars).cast("B").cast("d")
         if not program.has_reference and program.stretches:
             native, = program.stretches
-            self.call = (native.words.buffer_info()[0], native.steps, self.table.buffer_info()[0],
-                         self.scalars.buffer_info()[0])
+            self.call = native.bound(self.table, self.scalars)
         else:
             self.call = None
         self.lock = new_lock()
@@ -153,13 +152,13 @@ class Bound:
                     table[index] = value.address()
             working = self.program.working
             if working:
-                block = memory.block(working)
+                block = CPU.backend.block(working)
                 table[0] = block.address
-            for at, spec, index in self.outputs:
+            for at, spec, index, blank in self.outputs:
                 value = made[at]
                 if value is None:                            # otherwise memory that may be written over
                     value = made[at] = Value()
-                    value.array, value._address = memory.blank(spec)
+                    value.array, value._address = blank(spec)
                     value.spec, value.trace, value._memory = spec, None, None
                 table[index] = value._address
             for at, spec, source in self.takes:
@@ -171,9 +170,9 @@ class Bound:
                 self.cells[k] = cell(numbers[at], dtype)
             for k, at, dtype in self.others:
                 self.scalars[k] = cell(numbers[at], dtype)
-            run, (program, steps, where, scalars) = threads.run, self.call
+            run = self.call
             made[-1] = True                       # no interrupt comes between this and the end of the call
-            run(program, steps, where, scalars)
+            run()
             return True
         finally:
             self.lock.release()

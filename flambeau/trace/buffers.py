@@ -119,7 +119,7 @@ class Buffers:
         for number in ends:
             store = nest.reads[number]
             made = self.of(store.node)
-            for read in nest.buffers():
+            for read in nest.reads:
                 if read.store or read.at is not None or read.strides != store.strides or read.offset != store.offset \
                         or BYTES[read.type] != BYTES[store.type]:
                     continue
@@ -128,7 +128,7 @@ class Buffers:
                     continue
                 if any(r is not read and self.of(r.node) is held and
                        (r.strides != store.strides or r.offset != store.offset or r.at is not None)
-                       for r in nest.buffers()):
+                       for r in nest.reads):
                     continue
                 self._take_over(held, made)
                 break

@@ -151,10 +151,10 @@ def _number_last(a, b):
 class Words:
     """`k`: the words that a body is written in; see docs/native.md. `backend` is that of the device it is for."""
 
-    __slots__ = ("backend",)
+    __slots__ = ("_backend",)
 
     def __init__(self, backend=None):
-        self.backend = backend
+        self._backend = backend
 
     const = staticmethod(const)
 
@@ -282,7 +282,7 @@ class Words:
         """
         laid = [(tuple(x.shape), contiguous_strides(x.shape)) for x in args]
         made = [(tuple(shape), contiguous_strides(shape)) for _, shape in outs]
-        if self.backend.library(name, args[0].dtype, laid, made, params) is None:
+        if self._backend.library(name, args[0].dtype, laid, made, params) is None:
             return None
         whole = Node("library", args[0].dtype, (), tuple(args), (name, params))
         parts = tuple(Node("output", dtype, tuple(shape), (whole,), i) for i, (dtype, shape) in enumerate(outs))

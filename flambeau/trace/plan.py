@@ -19,7 +19,6 @@ from bisect import bisect_right
 from math import ceil
 from typing import NamedTuple
 
-from ..backends import cpu
 from ..backends.backend import NoCompiler, NotCompiled
 from ..base import settings
 from ..base.locks import new_lock
@@ -30,7 +29,7 @@ from .fuse import Fuser, Group, memory as seen_memory
 from .interpret import do_without, forget_programs, say_mistake, say_not_compiled, say_tight
 from .lower import TYPE, Graph, Node, Unfusable
 from .nest import Nest
-from .program import Failed, Kernels, Program, forget_kernels
+from .program import Failed, Kernels, Program
 from .record import update
 from .steps import CopyStep, KernelStep, LibraryStep, ReferenceStep
 
@@ -38,8 +37,6 @@ SEEN = 4096                   # how many traces are remembered
 LITTLE = 1 << 20              # bytes of results below which a trace has to be seen a few times before it is planned:
 WORTH = 64                    # once, and once more for so many instructions, since long ones take long to compile
 FEW = 1 << 20                 # bytes for each instruction below which it has to be seen once
-LONG_TEXT = 1 << 15           # characters of LLVM text that nobody should wait for: some 60 to 180 milliseconds
-BYTES_PER_CHARACTER = 2048    # of results that NumPy makes while LLVM compiles one
 _plans: dict = {}             # key of a trace → Plan, or False where it is left to the reference
 _sightings: dict = {}         # key of a trace with little data → how often it was run without a plan
 _finishing = new_lock()
@@ -111,7 +108,7 @@ def _finished(key, plan):
         waiting = plan.waiting
         if waiting is None:
             return True
-        if settings.executor != "native" and not cpu.are_ready(waiting.kernels.missing):
+        if settings.executor != "native" and not waiting.kernels.are_ready():
             return False
         try:
             plan.finish()
@@ -124,7 +121,7 @@ def _finished(key, plan):
 
 
 def _planned(trace, wanted, free):
-    spare = None if settings.executor == "native" else trace.bytes // BYTES_PER_CHARACTER
+    spare = None if settings.executor == "native" else trace.bytes
     collects = gc.isenabled()
     try:
         gc.disable()                                         # a graph is no garbage: to look through it took a fifth
@@ -158,7 +155,6 @@ def _asked(name, dtype, args, outs, params):
 def forget():
     """Plan and compile everything anew: another processor was chosen."""
     _plans.clear()
-    forget_kernels()
     CPU.backend.forget()
     forget_programs()
 
@@ -212,9 +208,9 @@ class Draft(NamedTuple):
 class Plan:
     """How one trace runs. Built from its instructions, the specs of its slots, and what is wanted and what is free.
 
-    `spare`: so many characters of kernels are compiled while somebody waits, at least; with more than that the plan is
-    left `waiting`, its kernels are compiled in the background, and `finish` makes it ready. None: all are waited for.
-    See Note [Compiled beforehand].
+    `spare`: so many bytes of results it has, and where its kernels take longer to compile than these to make without a
+    plan, it is left `waiting`: they are compiled in the background, and `finish` makes it ready. None: they are waited
+    for. See Note [Compiled beforehand].
     """
 
     def __init__(self, code, specs, wanted, free, spare=None):
@@ -228,7 +224,7 @@ class Plan:
                 steps = buffers.share(steps)
                 buffers.lay_out()
                 self.waiting = Draft(steps, buffers, graph, Kernels(steps, buffers))
-                if spare is not None and self.waiting.kernels.prepare(max(spare, LONG_TEXT)):
+                if spare is not None and self.waiting.kernels.prepare(spare):
                     return
                 self.finish()
                 return
@@ -277,8 +273,8 @@ class Cutter:
     def _cut(self, group):
         node = group.opaque
         if node is None:
-            nest = Nest(group)
-            if nest.tiles and any(read.store for read in nest.reads):        # all that it made may be made elsewhere
+            nest = Nest(group, CPU.backend)
+            if 0 not in nest.sizes_of_walk() and any(read.store for read in nest.reads):   # or it is made elsewhere
                 for copy, source in nest.turned:
                     self._add(KernelStep(group, _copy(source, copy, None, 0)))
                 self._add(KernelStep(group, nest))
@@ -331,7 +327,7 @@ def _copy(source, target, view, offset):
     copy.axes = [(group.new_dim(n),) if n != 1 else () for n in shape]
     copy.group, copy.stored, copy.layout = group, True, view
     group.nodes.append(copy)
-    nest = Nest(group)
+    nest = Nest(group, CPU.backend)
     for read in nest.reads:
         if read.store:
             read.node, read.offset = target, offset

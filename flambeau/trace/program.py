@@ -1,117 +1,58 @@
-"""What a plan becomes on the CPU: machine code for its kernels, and a program of words and addresses that runs them.
+"""What a plan becomes: code for its kernels, and a program that runs them.
 
-A program is a list of stretches. One of native steps is an array of words for the native runner (backends/threads.py),
-which one call runs; between two of them stands an operation of the reference executor. All of them find their memory
-through a table of addresses.
+A program is a list of stretches. One of native steps is a program of their device (`Backend.program`), which one call
+runs; between two of them stands an operation of the reference executor. All of them find their memory through a table
+of addresses.
 """
 import re
 import struct
 from array import array
 
-import numpy as np
-
-from ..backends import cpu, memory, threads
-from ..backends.backend import NotCompiled
+from ..backends.backend import NotCompiled, Task
 from ..base.spec import CPU, spec as make_spec
-from ..loops.ir import BYTES, verify
+from ..loops.ir import BYTES
 from .buffers import last_to_fail
 from .fuse import memory as seen_memory
 from .interpret import execute, say_not_compiled
 from .lower import HALVES, TYPE, Unfusable, cell
-from .steps import KernelStep, LibraryStep, ReferenceStep, rendered
+from .steps import KernelStep, LibraryStep, ReferenceStep
 from .value import Value
-
-STREAM_BYTES = 1 << 23        # of a result that is written past the cache
-PIECE_NANOSECONDS = 12_000    # of work that are worth handing to another thread
-_kernels: dict = {}           # text of a kernel → address; None where it could not be compiled
 
 
 class Failed(Exception):
     """A reference step of a program failed; the reference executor will say how."""
 
 
-def forget_kernels():
-    """Compile everything anew."""
-    _kernels.clear()
-
-
 class Kernels:
-    """The kernels of a plan's steps: `missing` is {name: LLVM text} of those that have no machine code yet."""
+    """The kernels of a plan's steps, and the code that their device makes of them."""
 
     def __init__(self, steps, buffers):
         self.steps = [step for step in steps if isinstance(step, KernelStep)]
-        self.missing, self._names = {}, {}
         for step in self.steps:
-            step.kernel.streams = _may_stream(step.nest, buffers)
-            step.text = text = str(step.kernel)
-            if text not in _kernels and text not in self._names:
-                verify(step.kernel)
-                self._names[text], code = rendered(step.kernel)
-                self.missing[self._names[text]] = code
+            step.tell_fresh(buffers)
+        self._made = CPU.backend.compile([step.launch for step in self.steps])
 
-    def prepare(self, characters):
-        """Have more than so many characters compiled in the background; False where there are not so many."""
-        if sum(map(len, self.missing.values())) <= characters:
-            return False
-        left = cpu.not_found(self.missing)
-        if sum(map(len, left.values())) <= characters:
-            return False
-        cpu.prepare(left)
-        return True
+    def prepare(self, nbytes):
+        """Have them compiled in the background, where that takes longer than to make `nbytes` of results without."""
+        return self._made.prepare(nbytes)
+
+    def are_ready(self):
+        """Whether what was prepared is compiled, or nobody is about to."""
+        return self._made.is_ready()
 
     def compile(self):
-        """Have machine code for all of them, made in one go; Unfusable where one could not be compiled."""
+        """Wait until there is code for all of them; Unfusable where some could not be compiled."""
         try:
-            threads.start()                                  # not in the middle of a run
+            self._made.finish()
         except NotCompiled as error:
-            say_not_compiled(error, "running several steps", CPU.backend)
-            raise Unfusable("no native runtime") from error
-        if self.missing:
-            try:
-                made = cpu.functions(self.missing)
-            except NotCompiled as error:
-                first = next(text for text, name in self._names.items() if name in error.failed)
-                say_not_compiled(error, ", ".join(dict.fromkeys(re.findall(r" = (\w+)\.", first))) or "a copy",
-                                 CPU.backend)
-                made = cpu.functions({name: text for name, text in self.missing.items() if name not in error.failed})
-            for text, name in self._names.items():
-                _kernels[text] = made.get(name)
-        for step in self.steps:
-            if _kernels[step.text] is None:
-                raise Unfusable("a kernel that could not be compiled", group=step.nodes())
-
-
-def _may_stream(nest, buffers):
-    """Whether the results are so large that they would only push other things out of the cache."""
-    walked = {"kept": nest.kept, "reduced": nest.reduced, "none": [None]}[nest.lanes][-1]
-    stores = [nest.reads[n] for one in nest.passes for n, _ in one.stores if nest.reads[n].node is not None]
-    return bool(stores) and not nest.finals_by_lane() and all(
-        r.offset == 0 and buffers.of(r.node).taken is None and buffers.of(r.node).nbytes >= STREAM_BYTES
-        and all(s == 1 if d == walked else s * BYTES[r.type] % 64 == 0 for d, s in r.strides.items())
-        for r in stores)
-
-
-class NativeStretch:
-    """Steps that one call of the native runner runs: `words` says what they are."""
-
-    __slots__ = ("words", "steps")
-
-    def __init__(self):
-        self.words, self.steps = array("q"), 0
-
-    def add(self, address, tiles, grain, places, numbers, ints):
-        """One step more: `places` are (index of the table, bytes behind it), `numbers` cells of the numbers."""
-        self.words.extend((address, tiles, grain, len(places), len(numbers), len(ints)))
-        for index, offset in places:
-            self.words.extend((index, offset))
-        self.words.extend(numbers)
-        self.words.extend(ints)
-        self.steps += 1
-
-    def run(self, table, scalars):
-        """Run over the addresses of `table` and the numbers at address `scalars`."""
-        addresses = array("q", table)
-        threads.run(self.words.buffer_info()[0], self.steps, addresses.buffer_info()[0], scalars)
+            if not error.launches:
+                say_not_compiled(error, "running several steps", CPU.backend)
+                raise Unfusable("no native runtime") from error
+            first = error.launches[0]
+            words = dict.fromkeys(re.findall(r" = (\w+)\.", str(first.kernel)))
+            say_not_compiled(error, ", ".join(words) or "a copy", CPU.backend)
+            step = next(step for step in self.steps if step.launch is first)
+            raise Unfusable("a kernel that could not be compiled", group=step.nodes()) from error
 
 
 class ReferenceCall:
@@ -160,25 +101,24 @@ class Program:
                 self.givens.append((b.slot, b.index))
 
     def _stretches(self, steps, buffers):
-        self.stretches, native = [], None
+        self.stretches, tasks = [], []
         last_reference = last_to_fail(steps)
         for step in steps:
             if isinstance(step, ReferenceStep):
+                self._add_stretch(tasks)
                 self.stretches.append(_reference_call(step, buffers, last_reference))
-                native = None
-                continue
-            if native is None:
-                native = NativeStretch()
-                self.stretches.append(native)
-            if isinstance(step, LibraryStep):
-                address, tiles, grain, ints = step.call
+                tasks = []
+            elif isinstance(step, LibraryStep):
                 places = [_place(buffers, a, seen_memory(a)[2] * BYTES[TYPE[a.dtype]]) for a in step.touched()]
-                native.add(address, tiles, grain, places, (), ints)
+                tasks.append(Task(step.call, places))
             else:
-                nest = step.nest
-                places = [_place(buffers, r.node, r.offset * BYTES[r.type]) for r in nest.buffers()]
-                native.add(_kernels[step.text], nest.tiles, _grain(nest.tiles, nest.cost), places,
-                           [self._cell(n) for n in nest.numbers], nest.ints)
+                places = [_place(buffers, r.node, r.offset * BYTES[r.type]) for r in step.nest.reads]
+                tasks.append(Task(step.launch, places, [self._cell(n) for n in step.nest.numbers]))
+        self._add_stretch(tasks)
+
+    def _add_stretch(self, tasks):
+        if tasks:
+            self.stretches.append(CPU.backend.program(tasks))
 
     def _cell(self, node):
         """Where a kernel finds a number: those of the instructions come first, then the constants of the program."""
@@ -196,17 +136,16 @@ class Program:
         table = [0] * self.table_size
         block = None
         if self.working:
-            block = memory.block(self.working)
+            block = CPU.backend.block(self.working)
             table[0] = block.address
         for slot, index in self.inputs:
             table[index] = values[slot].address()
         made = []
         for slot, spec, index in self.outputs:
-            array_, address = memory.blank(spec)
+            array_, address = spec.device.backend.blank(spec)
             table[index] = address
             made.append((slot, array_, address))
         scalars = self.scalars([code[i][3][n] for i, n, _ in self.numbers])
-        where = scalars.buffer_info()[0]
         last = self.stretches[-1] if self.stretches else None
         if self.has_reference:
             held = {slot: (array_, spec) for (slot, array_, _), (_, spec, _) in zip(made, self.outputs, strict=True)}
@@ -214,21 +153,19 @@ class Program:
             if isinstance(last, ReferenceCall):
                 last = None
             for stretch in self.stretches if last is None else self.stretches[:-1]:
-                if isinstance(stretch, NativeStretch):
-                    stretch.run(table, where)
+                if not isinstance(stretch, ReferenceCall):
+                    stretch.run(table, scalars)
                 else:
                     self._call_reference(stretch, table, values, code, block, held, arrays)
             for slot, index in self.givens:
                 made.append((slot, arrays[index], None))
         addresses = array("q", table)
-        at = addresses.buffer_info()[0]
-        run = threads.run
-        program, steps = (last.words.buffer_info()[0], last.steps) if last is not None else (0, 0)
+        run = last.bound(addresses, scalars) if last is not None else None
         started = False
         try:
             started = True                        # no interrupt comes between this and the end of the call
-            if steps:
-                run(program, steps, at, where)
+            if run is not None:
+                run()
             finish(made)
         except BaseException:                     # an interrupt while the results were handed out: once more
             if started:
@@ -261,12 +198,10 @@ class Program:
                 source = Value.of(arrays[buffer.index], buffer.spec)
             elif buffer.kind == "result":
                 source = Value.of(*held[buffer.slot])
-            elif not buffer.nbytes:
-                source = Value.of(np.empty(buffer.spec.shape, buffer.spec.dtype.np), buffer.spec)
             else:
-                flat = np.frombuffer(block, np.uint8)
-                laid = np.ndarray(buffer.spec.shape, buffer.spec.dtype.np, flat, buffer.offset, buffer.spec.np_strides)
-                source = Value.of(laid, buffer.spec)
+                backend, start = buffer.spec.device.backend, buffer.offset // buffer.spec.dtype.itemsize
+                flat = backend.bytes_of(block) if buffer.nbytes else None
+                source = Value.of(backend.look(flat, buffer.spec, start), buffer.spec)
             given.append(source.look(kind, offset))
         try:
             outs = execute(entry, given, params, call.own)
@@ -299,10 +234,3 @@ def _reference_call(step, buffers, last_reference):
     elif own:
         own = first.kind == "given" and first.slot is None
     return ReferenceCall(step.index, operands, step.made, own)
-
-
-def _grain(tiles, cost):
-    """How many tiles a thread takes at a time; all of them where the work is little."""
-    if tiles * cost < 2 * PIECE_NANOSECONDS:
-        return tiles
-    return max(1, int(PIECE_NANOSECONDS // cost), -(-tiles // 64))

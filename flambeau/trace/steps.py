@@ -9,14 +9,11 @@ memory of `%0`, which nobody needs any more.
 While a plan is built, a step holds the expressions of the graph that it computes. `settle` writes down what people see
 and lets go of the graph, since plans are kept.
 """
-import hashlib
 from bisect import bisect_right
 from math import prod
 
-from ..backends import cpu
-from ..backends.kernels import texts_of
+from ..base.spec import CPU
 from ..loops.ir import BYTES
-from ..loops.llvm import render
 from .fuse import REDUCING
 
 WORDS_SHOWN = 16
@@ -99,16 +96,17 @@ class Step:
     @property
     def llvm(self):
         """The step as LLVM's text, for this machine's vectors; None for the reference executor's."""
-        texts = self._texts()
+        texts = self._code()
         return Text("\n".join(texts)) if texts else None
 
     @property
     def assembly(self):
         """The step as this machine runs it; None for the reference executor's."""
-        texts = self._texts()
-        return Text("\n".join(map(cpu.assembly, texts))) if texts else None
+        texts = self._code()
+        return Text("\n".join(map(CPU.backend.assembly, texts))) if texts else None
 
-    def _texts(self):
+    def _code(self):
+        """What its device's compiler is given, in texts."""
         return []
 
     def __str__(self):
@@ -128,24 +126,31 @@ class Step:
 class KernelStep(Step):
     """Generated code for a group of expressions."""
 
-    __slots__ = ("nest", "kernel", "text")
+    __slots__ = ("nest", "launch")
     kind = "kernel"
 
     def __init__(self, group, nest):
         super().__init__(group)
-        self.nest, self.kernel = nest, nest.kernel
-        self.text = None          # the kernel as it is known to the compiler, once it is settled how it streams
+        self.nest, self.launch = nest, nest.launch
 
     def touched(self):
-        return [read.node for read in self.nest.buffers()]
+        return [read.node for read in self.nest.reads]
 
     def reads_and_writes(self, buffers):
-        walked = self.nest.buffers()
+        walked = self.nest.reads
         return tuple([buffers.of(r.node) for r in walked if r.store is way] for way in (False, True))
+
+    def tell_fresh(self, buffers):
+        """Tell the launch which of its results fill memory of their own, from its start."""
+        for number, read in enumerate(self.nest.reads):
+            if read.store and read.offset == 0:
+                buffer = buffers.of(read.node)
+                if buffer.taken is None:
+                    self.launch.fresh[number] = buffer.nbytes
 
     def forget(self):
         super().forget()
-        self.nest = self.text = None
+        self.nest = None
 
     def _words(self):
         nodes = sorted(self.nest.group.nodes, key=lambda n: n.number)
@@ -160,7 +165,7 @@ class KernelStep(Step):
         everywhere = prod(self.nest.sizes_of_walk())
         return sum(BYTES[r.type] * (everywhere if r.at is not None else
                                     prod(sizes.get(d, 1) for d, stride in r.strides.items() if stride))
-                   for r in self.nest.buffers())
+                   for r in self.nest.reads)
 
     def _flops(self):
         return sum(n.args[0].numel if n.op in REDUCING else n.numel for n in self.nest.group.nodes
@@ -168,10 +173,10 @@ class KernelStep(Step):
 
     @property
     def loop(self):
-        return Text(self.kernel)
+        return Text(self.launch)
 
-    def _texts(self):
-        return [rendered(self.kernel)[1]]
+    def _code(self):
+        return CPU.backend.code(self.launch)
 
 
 class CopyStep(KernelStep):
@@ -195,7 +200,7 @@ class CopyStep(KernelStep):
 
 
 class LibraryStep(Step):
-    """A function of the library (backends/library.py) over `operands` and then results: a matrix product, say."""
+    """A call of a function of the device's library over `operands` and then results: a matrix product, say."""
 
     __slots__ = ("call", "operands", "results")
     kind = "library"
@@ -234,8 +239,8 @@ class LibraryStep(Step):
             return 2 * self.operands[1].numel * made.numel // made.shape[0]
         return max(a.numel for a in self.touched())
 
-    def _texts(self):
-        return texts_of(self.call.fn)
+    def _code(self):
+        return CPU.backend.code(self.call)
 
 
 class ReferenceStep(Step):
@@ -264,10 +269,3 @@ class ReferenceStep(Step):
 
     def _flops(self):
         return sum(spec.numel for spec in self.entry.outs)
-
-
-def rendered(kernel):
-    """(what the function of a kernel is called, its LLVM text); the same for kernels that differ in words alone."""
-    text = render(kernel, "k", cpu.target())
-    name = "k" + hashlib.sha256(text.encode()).hexdigest()[:16]
-    return name, text.replace("@k(", f"@{name}(", 1)

@@ -13,9 +13,9 @@ import pytest
 pytest.importorskip("llvmlite")
 
 import flambeau as torch
-from flambeau.backends import cpu, memory, threads
+from flambeau.backends import cpu, memory, native as machine_code, schedule, threads
 from flambeau.base import settings
-from flambeau.trace import lower, nest, order, plan as planning, program, record
+from flambeau.trace import lower, order, plan as planning, record
 from flambeau.trace.record import current
 
 pytestmark = pytest.mark.pinned
@@ -204,8 +204,8 @@ def test_results_do_not_depend_on_the_number_of_threads(shape):
 
 def test_sums_are_right_however_they_are_cut(monkeypatch):
     """Blocks, tails and empty blocks: every size from nothing to some blocks of a reduction cut very small."""
-    for module, name, value in ((nest, "TILE", 64), (nest, "COLUMNS", 32), (order, "LONG", 128),
-                                (program, "PIECE_NANOSECONDS", 1)):
+    for module, name, value in ((schedule, "TILE", 64), (schedule, "COLUMNS", 32), (order, "LONG", 128),
+                                (machine_code, "PIECE_NANOSECONDS", 1)):
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(lower, "order_of", order.order_of.__wrapped__)             # nothing remembered of longer blocks
     monkeypatch.setattr(planning, "_plans", {})
@@ -466,7 +466,7 @@ class Stop(BaseException):
 
 def new_program(number, monkeypatch):
     """A program of which nothing is compiled yet: its result and its input, and what they are to be."""
-    for module, names in ((planning, ("_plans",)), (program, ("_kernels",)), (cpu, ("_libraries", "_addresses"))):
+    for module, names in ((planning, ("_plans",)), (machine_code, ("_kernels",)), (cpu, ("_libraries", "_addresses"))):
         for name in names:
             monkeypatch.setattr(module, name, {})
     monkeypatch.setattr(cpu._the_host(), "disk", cpu.Disk("", 0))
