@@ -44,7 +44,7 @@ from .tensor import (
 
 globals().update({d.name: d for d in (*_dtypes.ALL, *_dtypes.NAMES_ONLY)})
 globals().update(_dtypes.ALIASES)
-globals().update({found.name: found for found in _layout.ALL})
+globals().update({found.name: found for found in _layout.LAYOUTS_AND_FORMATS})
 globals().update(_forms.namespace[""])
 globals().update({name: getattr(module, name) for module in (_create, _interop, _dlpack, _about, _random, _threads)
                   for name in module.PUBLIC})

@@ -1,5 +1,12 @@
 """What holds for all tests."""
 import gc
+import os
+
+
+def pytest_configure():
+    if os.environ.get("FLAMBEAU_TEST_GARBAGE"):
+        from tests import garbage
+        garbage.spread()
 
 
 def pytest_collection_finish():

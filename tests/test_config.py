@@ -10,6 +10,7 @@ import flambeau as torch
 from flambeau.backends import cpu, threads
 from flambeau.base import settings
 from flambeau.trace.record import current
+from tests.patience import PATIENCE
 
 NAMES = list(settings.SWITCHES)
 
@@ -189,5 +190,5 @@ def test_the_folder_of_kernels_can_be_moved(tmp_path):
     ("FLAMBEAU_TRACE_INSTRUCTIONS", "1.5", "FLAMBEAU_TRACE_INSTRUCTIONS='1.5': must be an integer")])
 def test_a_variable_that_makes_no_sense(variable, given, words):
     done = subprocess.run([sys.executable, settings.__file__], env={**os.environ, variable: given}, capture_output=True,
-                          text=True, timeout=60)
+                          text=True, timeout=PATIENCE)
     assert done.returncode and words in done.stderr

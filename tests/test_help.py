@@ -18,6 +18,7 @@ import flambeau as torch
 from flambeau.base.op import Op
 from flambeau.tensor import help as pages
 from flambeau.tensor.forms import declared, function_name, namespace
+from tests.patience import PATIENCE
 
 FUNCTIONS = {f"{space}.{name}".lstrip("."): op for space, held in namespace.items() for name, op in held.items()
              if isinstance(op, Op)}
@@ -97,7 +98,7 @@ def test_what_is_said_of_arguments_and_examples_is_used():
 
 def test_a_page_is_made_when_it_is_asked_for():
     code = "import sys, flambeau; print('flambeau.tensor.help' in sys.modules, 'inspect' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert done.stdout.split()[0] == "False"
 
 

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+from tests.patience import PATIENCE
+
 HEAVY = set("""
     torch scipy matplotlib pandas tqdm llvmlite cupy jax tensorflow sklearn hypothesis pytest
     numpy.random numpy.fft numpy.ma numpy.polynomial numpy.testing numpy.f2py
@@ -15,7 +17,7 @@ HEAVY = set("""
 def loaded_by(module):
     """Which of the heavy modules a fresh interpreter has after importing `module`."""
     code = f"import sys, {module}; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     return HEAVY & set(done.stdout.split())
 
@@ -27,5 +29,5 @@ def test_import_loads_nothing_heavy():
 
 def test_import_prints_nothing_and_warns_of_nothing():
     done = subprocess.run([sys.executable, "-W", "error", "-c", "import flambeau"],
-                          capture_output=True, text=True, timeout=120)
+                          capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

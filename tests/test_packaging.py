@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
+
 pytestmark = pytest.mark.pinned
 
 ROOT = Path(__file__).parents[1]
@@ -76,6 +78,6 @@ def test_the_wheel_works_by_itself(built, tmp_path):
             "try: torch.stft\n"
             "except AttributeError as error: assert 'which PyTorch has' in str(error)\n"
             "print(torch.__file__)")
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300,
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE,
                           env={**os.environ, "PYTHONPATH": str(tmp_path / "site")})
     assert done.returncode == 0 and done.stdout.strip().startswith(str(tmp_path)), done.stderr

@@ -20,19 +20,19 @@ from .modes import modes
 from .node import AccumulateGrad, OpNode, edge_of, requires
 
 _accumulate_lock = new_lock()
-_walks = itertools.count()
+_pass_numbers = itertools.count()
 
 
-class Walk:
+class BackwardPass:
     """One backward that is running: its number, the nodes that it will come to, and whether that is all of them."""
 
     __slots__ = ("number", "reached", "whole", "__weakref__")
 
     def __init__(self, reached, whole):
-        self.number, self.reached, self.whole = next(_walks), reached, whole
+        self.number, self.reached, self.whole = next(_pass_numbers), reached, whole
 
 
-def execute(roots, grads, retain_graph, create_graph, wanted=None, accumulate=True):
+def run_backward(roots, grads, retain_graph, create_graph, wanted=None, accumulate=True):
     """Push `grads` into the `roots` edges. `wanted`: edges whose gradient is returned (or fed, for backward(inputs)).
 
     Returns {edge: gradient} for the wanted edges. Leaves accumulate into `.grad` only when `accumulate` is true
@@ -40,7 +40,7 @@ def execute(roots, grads, retain_graph, create_graph, wanted=None, accumulate=Tr
     """
     site = here()
     wanted = wanted if wanted is None else [edge for edge in wanted if edge is not None]
-    readers, useful, reached = _plan([node for node, _ in roots], wanted, accumulate)
+    readers, useful, reached = _dependencies([node for node, _ in roots], wanted, accumulate)
     buffers: dict = {}
     for (node, nr), g in zip(roots, grads, strict=True):
         _add(buffers, node, nr, g)
@@ -52,11 +52,11 @@ def execute(roots, grads, retain_graph, create_graph, wanted=None, accumulate=Tr
     ready = [(-node.seq, id(node), node) for node in waiting if node in reached and not readers.get(node)]
     heapq.heapify(ready)
     trace = current()
-    before, around, outer, casting = modes.grad, modes.walk, trace.site, modes.autocast
-    walk = Walk(reached, wanted is None and (around is None or around.whole))
+    before, around, outer, casting = modes.grad, modes.backward_pass, trace.site, modes.autocast
+    this_pass = BackwardPass(reached, wanted is None and (around is None or around.whole))
     careful = modes.anomaly or wanted is not None        # whether nodes must be looked at one by one
     try:
-        modes.grad, modes.walk, trace.site = create_graph, walk, outer or site
+        modes.grad, modes.backward_pass, trace.site = create_graph, this_pass, outer or site
         modes.autocast = None                            # a gradient is of the dtype that its operation ran in
         node = None
         while node is not None or ready:
@@ -65,16 +65,16 @@ def execute(roots, grads, retain_graph, create_graph, wanted=None, accumulate=Tr
                 gs = buffers.pop(node, None) or [None] * node.n_outputs
             edges = node.edges
             if node.__class__ is OpNode and not careful and not node.hooked and gs[0] is not None:
-                plan = node.plan
-                made, kinds = node.backward(gs), plan.suits
-                if not retain_graph and plan.saves:
+                recipe = node.recipe
+                made, kinds = node.backward(gs), recipe.input_specs
+                if not retain_graph and recipe.saves:
                     node.release(site)
                 if len(edges) == 1 and edges[0] is not None:
                     target, g = edges[0][0], made[0]
                     if readers[target] == 1 and target not in buffers and target.n_outputs == 1 \
                             and (not ready or -target.seq < ready[0][0]):
                         if g is not None and g.spec is not kinds[0]:
-                            g = suit(g, kinds[0])
+                            g = match_spec(g, kinds[0])
                         node, gs = target, [g]           # a chain: straight on, nothing else is due before it
                         continue
             else:
@@ -93,7 +93,7 @@ def execute(roots, grads, retain_graph, create_graph, wanted=None, accumulate=Tr
                 if careful and target not in reached:
                     continue
                 if g is not None and kind is not None and g.spec is not kind:
-                    g = suit(g, kind)
+                    g = match_spec(g, kind)
                 readers[target] = left = readers[target] - 1
                 if left == 0 and target.__class__ is AccumulateGrad and g is not None and target not in buffers \
                         and not careful and not target.hooked:
@@ -104,12 +104,12 @@ def execute(roots, grads, retain_graph, create_graph, wanted=None, accumulate=Tr
                 if left == 0:
                     heapq.heappush(ready, (-target.seq, id(target), target))
     finally:
-        modes.grad, modes.walk, modes.autocast = before, around, casting
+        modes.grad, modes.backward_pass, modes.autocast = before, around, casting
         trace.site = outer
     return captured
 
 
-def _plan(roots, wanted, accumulate):
+def _dependencies(roots, wanted, accumulate):
     """(How many readers each node has; the nodes that must run to reach the wanted ones; those and the wanted ones.)
 
     Where gradients go into `.grad` the wanted ones run too.
@@ -151,7 +151,7 @@ def _add(buffers, node, nr, g):
     held[nr] = g if held[nr] is None else held[nr] + g
 
 
-def _before(node, gs):
+def _run_tensor_hooks(node, gs):
     """What sees the gradient before anything else does: the tensors' own hooks, then retain_grad."""
     gs = list(gs)
     for nr, hooks in (node.tensor_hooks or {}).items():
@@ -165,12 +165,12 @@ def _before(node, gs):
         tensor = ref()
         # Written in place since, it has another node, and is retained there.
         if tensor is not None and gs[nr] is not None and tensor._node is node:
-            g = gs[nr].clone() if modes.grad else _apart(gs[nr], gs[nr])
+            g = gs[nr].clone() if modes.grad else _detached_copy(gs[nr], gs[nr])
             tensor._grad = g if tensor._grad is None else tensor._grad + g
     return gs
 
 
-def _hooked(hooks, gs, *more):
+def _run_node_hooks(hooks, gs, *more):
     """The gradients `gs` after the `hooks` of a node have seen them, and perhaps replaced them."""
     for hook in list(hooks.values()):
         got = hook(tuple(gs), *more)
@@ -206,14 +206,14 @@ def _run(node, gs, capture, captured, useful, create_graph):
     """
     raw = gs
     if node.tensor_hooks or node.retained:
-        gs = _before(node, gs)
+        gs = _run_tensor_hooks(node, gs)
     if node in capture:
         for nr in capture[node]:                 # as in PyTorch, hooks show in it only if the node does not run
             captured[node, nr] = (raw if node in useful else gs)[nr]
     if node not in useful:
         return None
     if node.pre_hooks:
-        gs = _hooked(node.pre_hooks, gs)
+        gs = _run_node_hooks(node.pre_hooks, gs)
     if node.__class__ is AccumulateGrad:
         if gs[0] is not None:
             _accumulate(node, gs[0], create_graph)
@@ -228,14 +228,14 @@ def _run(node, gs, capture, captured, useful, create_graph):
                 _anomaly_note(node, error)
             raise
         if node.kinds is not None:
-            made = [g if g is None or edge is None or g.spec is kind else suit(g, kind)
+            made = [g if g is None or edge is None or g.spec is kind else match_spec(g, kind)
                     for g, kind, edge in zip(made, node.kinds, node.edges, strict=False)]
     if modes.anomaly and modes.check_nan:
         _check_nan(node, made)
-    return _hooked(node.hooks, made, tuple(gs)) if node.hooks else made
+    return _run_node_hooks(node.hooks, made, tuple(gs)) if node.hooks else made
 
 
-def suit(g, kind):
+def match_spec(g, kind):
     """`g` summed to the shape and cast to the dtype of the input it is for."""
     spec = g.spec
     if spec.shape != kind.shape:
@@ -249,20 +249,20 @@ def suit(g, kind):
     return g
 
 
-_ways: dict = {}              # (shape, smaller shape that broadcasts to it) → (dimensions to sum, whether they stay)
+_broadcast_dims: dict = {}    # (shape, smaller shape that broadcasts to it) → (dimensions to sum, whether they stay)
 
 
 def _summed(g, shape, wanted):
     """`g` of `shape` summed to the shape `wanted`, from which its operand was broadcast."""
-    way = _ways.get((shape, wanted))
+    way = _broadcast_dims.get((shape, wanted))
     if way is None:
         lead = len(shape) - len(wanted)
         dims = tuple([d for d, n in enumerate(shape) if d < lead or wanted[d - lead] != n])
         if lead < 0 or any(wanted[d - lead] != 1 for d in dims if d >= lead):
             return g.sum_to_size(wanted)                 # which refuses
-        if len(_ways) > 10_000:
-            _ways.clear()
-        way = _ways[shape, wanted] = dims, len(dims) != lead
+        if len(_broadcast_dims) > 10_000:
+            _broadcast_dims.clear()
+        way = _broadcast_dims[shape, wanted] = dims, len(dims) != lead
     dims, stay = way
     g = door.sum_dim(g, dims, stay, None)
     return door.view(g, wanted) if stay and len(shape) != len(wanted) else g
@@ -279,7 +279,7 @@ def _accumulate(node, g, create_graph):
     with _accumulate_lock:
         held = leaf._grad
         if held is None:
-            leaf._grad = _copy(g, leaf) if create_graph else _apart(g, leaf)
+            leaf._grad = _copy_like(g, leaf) if create_graph else _detached_copy(g, leaf)
         elif create_graph:
             leaf._grad = held + g
         else:
@@ -305,7 +305,7 @@ def _refuse_given(given):
                     "returns None")
 
 
-def _apart(g, like):
+def _detached_copy(g, like):
     """`g` without history, in a storage of its own, laid out like the tensor `like`.
 
     Others may hold `g`: another leaf, a hook, the caller. Where it fills its storage the contents are shared until
@@ -318,10 +318,10 @@ def _apart(g, like):
         made.site = g.site
         return made
     g = g.detach()
-    return g.clone(memory_format=contiguous_format) if like.spec.contiguous else _copy(g, like)
+    return g.clone(memory_format=contiguous_format) if like.spec.contiguous else _copy_like(g, like)
 
 
-def _copy(g, like):
+def _copy_like(g, like):
     """A copy of `g`, history included, laid out like the tensor `like`."""
     if like.spec.dense:
         return g.new_empty_strided(like.spec.shape, like.spec.strides).copy_(g)
@@ -346,7 +346,7 @@ def _as_tuple(x):
     return tuple(x) if isinstance(x, (tuple, list)) else (x,)
 
 
-class _End:
+class _EdgeAsTensor:
     """A gradient edge, looked at as the tensor that it stands for."""
 
     _base = _cut = site = None
@@ -364,12 +364,13 @@ class _End:
         pass
 
 
-def _ends(x):
+def _as_tensors(x):
     """What is differentiated, or by what: tensors, or gradient edges instead of some."""
     if isinstance(x, GradientEdge):
-        return (_End(x),)
-    return tuple([_End(end) if isinstance(end, GradientEdge) else end for end in x]) if isinstance(x, (tuple, list)) \
-        else (x,)
+        return (_EdgeAsTensor(x),)
+    if not isinstance(x, (tuple, list)):
+        return (x,)
+    return tuple([_EdgeAsTensor(end) if isinstance(end, GradientEdge) else end for end in x])
 
 
 def _root_grads(outputs, grads, batched=False):
@@ -434,7 +435,7 @@ def _cut_words(out):
     return words
 
 
-def _wanted(inputs):
+def _wanted_edges(inputs):
     """The edge of each input; None where no gradient can come: a view that was made without history."""
     edges = []
     for t in inputs:
@@ -448,27 +449,27 @@ def _wanted(inputs):
 
 def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None):
     """Add the gradients of `tensors` into the leaves' `.grad` (only the `inputs`, if given)."""
-    tensors = _ends(tensors)
+    tensors = _as_tensors(tensors)
     if not tensors:
         raise RuntimeError("backward() called with an empty tensor list")
     given = _as_tuple(grad_tensors) if grad_tensors is not None else (None,) * len(tensors)
     if len(given) != len(tensors):
         raise RuntimeError(f"got {len(tensors)} tensors and {len(given)} gradients")
     if inputs is not None:
-        inputs = _ends(inputs)
+        inputs = _as_tensors(inputs)
         if not inputs:
             raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
     grads = _root_grads(tensors, given)
     roots = _roots(tensors)
     wanted = None
     if inputs is not None:
-        wanted = _wanted(inputs)
+        wanted = _wanted_edges(inputs)
         for t in inputs:
             t.retain_grad()                                        # which gives a non-leaf its .grad
     retain = create_graph if retain_graph is None else retain_graph
     if create_graph:
         warn_of_cycle()
-    execute(roots, grads, retain, create_graph, wanted)
+    run_backward(roots, grads, retain, create_graph, wanted)
     milestone(settings.trace_instructions // 4)
 
 
@@ -484,7 +485,7 @@ def warn_of_cycle():
 def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, only_inputs=True,
          allow_unused=None, is_grads_batched=False, materialize_grads=False):
     """The gradients of `outputs` for each of `inputs`, without touching any `.grad`."""
-    outputs, inputs = _ends(outputs), _ends(inputs)
+    outputs, inputs = _as_tensors(outputs), _as_tensors(inputs)
     if not inputs:
         raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
     given = _as_tuple(grad_outputs) if grad_outputs is not None else (None,) * len(outputs)
@@ -500,14 +501,14 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
         return _grad_batched(outputs, inputs, given, retain, create_graph, allow_unused, materialize_grads)
     grads = _root_grads(outputs, given)
     roots = _roots(outputs)
-    wanted = _wanted(inputs)
-    captured = execute(roots, grads, retain, create_graph, wanted, accumulate=False)
+    wanted = _wanted_edges(inputs)
+    captured = run_backward(roots, grads, retain, create_graph, wanted, accumulate=False)
     made = []
     for t, edge in zip(inputs, wanted, strict=True):
         g = captured.get(edge)
         if g is None:
             if materialize_grads:
-                if isinstance(t, _End):
+                if isinstance(t, _EdgeAsTensor):
                     raise RuntimeError("materialize_grads cannot be used when the given input is a GradientEdge")
                 g = door.zeros_like(t).requires_grad_()        # so that it can be differentiated again
             elif not allow_unused:

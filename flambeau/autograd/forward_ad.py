@@ -6,14 +6,17 @@ d(vjp(u) . t)/du = J t: the adjoint of the adjoint, for complex numbers too. It 
 holds for every operation that has a gradient.
 
 A view carries no tangent of its own: it looks at that of its base, and a write in place to it goes there too.
+
+In inference mode forward mode takes no part, as in PyTorch: no tensor has a tangent there, none is given one, and a
+write in place leaves the tangent that the tensor has outside.
 """
 from collections import namedtuple
 
 from ..base.errors import here
 from ..base.op import door
-from .engine import grad, suit
-from .modes import modes, tell
-from .node import LIST, TENSOR, Kept, OpNode, Plan, _count, edge_of, flat, keep, requires
+from .engine import grad, match_spec
+from .modes import modes, update_recorder
+from .node import LIST, TENSOR, BackwardRecipe, Kept, OpNode, edge_of, flat, keep, numbering, requires
 from .slices import laid_like, look, start_in
 
 __all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]
@@ -39,7 +42,7 @@ def enter_dual_level():
         raise RuntimeError("Nested forward mode AD is not supported at the moment")
     _levels += 1
     modes.level = _levels
-    tell()
+    update_recorder()
     return 0
 
 
@@ -48,7 +51,7 @@ def exit_dual_level(*, level=None):
     if modes.level < 0:
         raise RuntimeError("Trying to exit a forward AD level that was not entered: no dual level is open.")
     modes.level = -1
-    tell()
+    update_recorder()
 
 
 def make_dual(tensor, tangent, *, level=None):
@@ -67,7 +70,15 @@ def make_dual(tensor, tangent, *, level=None):
     if tensor.spec.dtype is not tangent.spec.dtype:
         raise RuntimeError("Trying to set a forward gradient that has a different dtype than that of the original "
                            f"Tensor: {tensor.dtype} and {tangent.dtype}.")
+    if tangent_of(tensor) is not None:
+        raise RuntimeError("Making a dual Tensor based on a Tensor that already has a forward gradient at the same "
+                           "level 0 is not supported: unpack_dual() gives one without.")
+    if tangent_of(tangent) is not None:
+        raise RuntimeError("Setting a forward grad that itself has a forward gradient at the same level 0 is not "
+                           "supported: unpack_dual() gives a tensor without.")
     dual = tensor.view_as(tensor)
+    if modes.inference or tensor.is_inference() and tangent.is_inference():
+        return dual                                # as every call of inference tensors alone
     dual._dual_of = dual_itself
     set_tangents((dual,), (tangent,))
     return dual
@@ -101,6 +112,8 @@ def base_of(tensor):
 
 def tangent_of(tensor):
     """The tangent of the open level, or None."""
+    if modes.inference:
+        return None
     base = base_of(tensor)
     held = (tensor if base is None else base)._tangent
     if held is None or held[0] != modes.level:
@@ -128,12 +141,12 @@ def write_tangent(tensor, result):
             new = laid_like(kind, door.full(kind.shape, 0, kind.dtype, kind.device) if old is None else old)
             there = new if base is None else look(new, tensor.spec, start_in(base, tensor))
             there.zero_() if part is None else there.copy_(part)
-        whole._tangent = (level, _laid(new, kind))
+        whole._tangent = (level, _laid_out_like(new, kind))
     finally:
         modes.level = level
 
 
-def _laid(tangent, kind):
+def _laid_out_like(tangent, kind):
     """`tangent` with the strides of `kind`, so that views find their part of it."""
     same = tangent.spec.strides == kind.strides and tangent.offset == 0
     return tangent if same or kind.contiguous and tangent.spec.contiguous else laid_like(kind, tangent)
@@ -155,7 +168,7 @@ def set_tangents(outs, tangents):
                                    f"{list(out.shape)}")
             level, modes.level = modes.level, -1
             try:
-                out._tangent = (level, _laid(t, out.spec))
+                out._tangent = (level, _laid_out_like(t, out.spec))
                 if out._base is not None and out._dual_of is None:
                     out._dual_of = dual_itself         # what jvp says is its tangent, not that of what it looks at
             finally:
@@ -174,15 +187,16 @@ def propagate(op, entry, args, inputs, outs):
     if not any(live) or not op.differentiable:
         return
     level, modes.level = modes.level, -1
-    before = modes.grad
+    before, copies = modes.grad, modes.copies_inference
     try:
+        modes.copies_inference = True
         node = _node(op, entry, args, inputs, outs, live)
         modes.grad = True
         real = [nr for nr, o in enumerate(outs) if o.spec.dtype.category >= 2 and nr not in op.nondiff]
         probes = [o.new_zeros(o.shape).requires_grad_() if nr in real else None for nr, o in enumerate(outs)]
         made = node.backward(tuple(probes))
-        pairs = [(suit(g, kind), tangents[i].to(kind.dtype)) for g, kind, i in
-                 zip(made, node.kinds, node.plan.inputs, strict=True) if g is not None and requires(g)]
+        pairs = [(match_spec(g, kind), tangents[i].to(kind.dtype)) for g, kind, i in
+                 zip(made, node.kinds, node.recipe.inputs, strict=True) if g is not None and requires(g)]
         wanted = [probes[nr] for nr in real]
         if pairs:
             got = grad([g for g, _ in pairs], wanted, [t for _, t in pairs], create_graph=before,
@@ -192,15 +206,15 @@ def propagate(op, entry, args, inputs, outs):
         for nr, t in zip(real, got, strict=True):
             modes.grad = before
             t = outs[nr].new_zeros(outs[nr].shape) if t is None else t
-            outs[nr]._tangent = (level, _laid(t, outs[nr].spec))
-            _tell(outs[nr])
+            outs[nr]._tangent = (level, _laid_out_like(t, outs[nr].spec))
+            _keep_tangent(outs[nr])
     finally:
-        modes.grad, modes.level = before, level
+        modes.grad, modes.level, modes.copies_inference = before, level, copies
 
 
-def _tell(out):
+def _keep_tangent(out):
     """Let the node that keeps `out` as its own result know the tangent it has now."""
-    if isinstance(out._node, OpNode) and out._node.plan.keep_out:
+    if isinstance(out._node, OpNode) and out._node.recipe.keep_out:
         for kept in flat(out._node.kept[-1:]):
             if kept.__class__ is Kept and kept.own and kept.nr == out._nr:
                 kept.tangent = out._tangent
@@ -209,17 +223,17 @@ def _tell(out):
 def _node(op, entry, args, inputs, outs, live):
     """A node like the one a call makes, for all inputs with a tangent, whether or not they require grad."""
     node = object.__new__(OpNode)
-    node.plan = Plan(op, entry.kinds, entry.template, sum(1 << i for i, use in enumerate(live) if use))
+    node.recipe = BackwardRecipe(op, entry.kinds, entry.template, sum(1 << i for i, use in enumerate(live) if use))
     node.edges = tuple(edge_of(t) or (None, 0) for t, use in zip(inputs, live, strict=True) if use)
     kept = []
-    for at, how in node.plan.asked:
+    for at, how in node.recipe.asked:
         a = args[at]
         kept.append(keep(a) if how == TENSOR else tuple(b if b is None else keep(b) for b in a) if how == LIST else a)
     held = tuple(keep(o) for o in outs)
     kept.append(held[0] if len(held) == 1 else held)
-    kept = kept if node.plan.sole is None else kept[0]
+    kept = kept if node.recipe.only_kept is None else kept[0]
     node.kept, node.outs, node.n_outputs = kept, tuple(o.spec for o in outs), len(outs)
-    node.site, node.seq = here(), next(_count)
+    node.site, node.seq = here(), next(numbering)
     return node
 
 
@@ -229,6 +243,6 @@ door.tangent_of = tangent_of
 
 
 def __getattr__(name):
-    if name == "_current_level":                      # PyTorch's name for it; tensordict asks
-        return modes.level
+    if name == "_current_level":                      # PyTorch's name for it; tensordict asks. Levels do not nest
+        return min(modes.level, 0)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)

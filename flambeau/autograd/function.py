@@ -8,7 +8,7 @@ import functools
 from ..base.errors import here, line_of
 from ..base.op import door
 from .modes import modes
-from .node import Node, _count, edge_of, keep, requires, second_error
+from .node import Node, edge_of, keep, numbering, requires, second_error
 from .slices import rebase
 
 
@@ -182,7 +182,7 @@ class Function(metaclass=FunctionMeta):
         tracked = modes.grad and any(requires(t) for t in tensors)
         ctx.needs_input_grad = tuple(isinstance(a, Tensor) and modes.grad and requires(a) for a in args)
         edges = tuple(edge_of(t) if requires(t) else None for t in tensors) if tracked else ()
-        ctx.seq = next(_count)            # after the nodes that the edges may have made
+        ctx.seq = next(numbering)      # after the nodes that the edges may have made
         tangents = door.tangents_of(args) if modes.level >= 0 else None
         before, modes.grad = modes.grad, False
         level, modes.level = modes.level, -1
@@ -301,9 +301,9 @@ def once_differentiable(fn):
         if not before or not any(isinstance(g, door.tensor) and requires(g) for g in grads):
             return made
         outs = made if isinstance(made, tuple) else (made,)
-        refusal = Refuse(tuple(edge_of(g) for g in grads if isinstance(g, door.tensor) and requires(g)),
-                         "torch::autograd::Error", "trying to differentiate twice a function that was marked with "
-                         "@once_differentiable")
+        refusal = RefusingNode(tuple(edge_of(g) for g in grads if isinstance(g, door.tensor) and requires(g)),
+                               "torch::autograd::Error", "trying to differentiate twice a function that was marked "
+                               "with @once_differentiable")
         for o in outs:
             if isinstance(o, door.tensor):
                 o._node, o._nr = refusal, 0
@@ -311,7 +311,7 @@ def once_differentiable(fn):
     return once
 
 
-class Refuse(Node):
+class RefusingNode(Node):
     """Stands where no gradient can go on, and says so if it is walked."""
 
     takes_none = True

@@ -3,7 +3,7 @@ import weakref
 from collections import namedtuple
 
 from ..base.op import door
-from .modes import modes, tell
+from .modes import modes, update_recorder
 from .node import Node, accumulator, edge_of, requires
 
 # The last field keeps PyTorch's graph alive where only its C++ side holds it; a node of ours is held by the edge.
@@ -21,11 +21,11 @@ class saved_tensors_hooks:
         if modes.saved_refusal is not None:
             raise RuntimeError(modes.saved_refusal)
         modes.saved_hooks = (*modes.saved_hooks, self.hooks)
-        tell()
+        update_recorder()
 
     def __exit__(self, *exc):
         modes.saved_hooks = modes.saved_hooks[:-1]
-        tell()
+        update_recorder()
 
 
 class save_on_cpu(saved_tensors_hooks):
@@ -72,7 +72,7 @@ def register_multi_grad_hook(tensors, fn, *, mode="all"):
         called: set = set()               # the backwards that it was called in; several may run, in threads or nested
 
         def first(g):
-            number = modes.walk.number
+            number = modes.backward_pass.number
             if number not in called:
                 called.difference_update([n for n in called if n < number - BACKWARDS_AT_ONCE])
                 called.add(number)
@@ -84,7 +84,7 @@ def register_multi_grad_hook(tensors, fn, *, mode="all"):
 
     def on(i):
         def hook(g):
-            number, reached = modes.walk.number, modes.walk.reached
+            number, reached = modes.backward_pass.number, modes.backward_pass.reached
             if number not in got:
                 alive = [end() for end in ends]
                 nodes = [accumulator(end) if isinstance(end, door.tensor) else end for end in alive]

@@ -13,16 +13,17 @@ class _Modes(threading.local):
     check_nan = True
     multithreading = True
     level = -1                # forward-mode level, -1: none
+    copies_inference = False  # whether a node keeps a copy of an inference tensor instead of refusing it
     saved_hooks = ()          # the innermost (pack, unpack) last
     saved_refusal = None      # why saved-tensor hooks are not allowed here
-    walk = None               # the Walk of the backward that runs now; see engine.py
+    backward_pass = None      # the BackwardPass that runs now; see engine.py
     autocast = None           # the dtype that autocast computes in, None: off; see tensor/autocast.py
 
 
 modes = _Modes()
 
 
-def tell():
+def update_recorder():
     """Let the recorder know whether it must ask for modes at every call: inference, forward mode, saved-tensor hooks.
 
     Reading thread-local state costs as much as recording an input does, and these modes are off nearly always.
@@ -142,14 +143,27 @@ class inference_mode(_Switch):
         self.before = modes.grad, modes.inference
         modes.inference = self.mode
         modes.grad = False if self.mode else modes.grad
-        tell()
+        update_recorder()
 
     def __exit__(self, *exc):
         modes.grad, modes.inference = self.before
-        tell()
+        update_recorder()
 
     def _again(self):
         return inference_mode(self.mode)
+
+
+class differentiating(_Switch):
+    """Out of inference mode while a derivative is taken that was asked for there, or at an inference tensor."""
+
+    def __enter__(self):
+        self.before = modes.inference, modes.copies_inference
+        modes.inference, modes.copies_inference = False, True
+        update_recorder()
+
+    def __exit__(self, *exc):
+        modes.inference, modes.copies_inference = self.before
+        update_recorder()
 
 
 class set_multithreading_enabled(_Switch):

@@ -15,8 +15,8 @@ from ..base.errors import here, line_of, name_of
 from ..base.op import door
 from .modes import modes
 
-_count = itertools.count()
-LAST = 1 << 62                # AccumulateGrad nodes run as soon as they are ready
+numbering = itertools.count()
+LEAF_SEQUENCE_NUMBER = 1 << 62        # above all others: AccumulateGrad nodes run as soon as they are ready
 
 
 class Node:
@@ -36,7 +36,7 @@ class Node:
     takes_none = False        # whether it runs even where no gradient came
 
     def __init__(self):
-        self.seq = next(_count)
+        self.seq = next(numbering)
 
     def name(self):
         """The node's name as PyTorch writes it."""
@@ -122,7 +122,7 @@ class AccumulateGrad(Node):
 
     def __init__(self, variable):
         self.variable = variable
-        self.seq = LAST
+        self.seq = LEAF_SEQUENCE_NUMBER
 
     def name(self):
         return "torch::autograd::AccumulateGrad"
@@ -352,19 +352,19 @@ def outside_error(kept, owner):
         "the forward pass.")
 
 
-class Plan:
+class BackwardRecipe:
     """What the backward of one kind of call needs, found once: inputs that get a gradient, what is kept, the rules.
 
-    Only inputs that want a gradient count in a node: its edges, its gradients and `suits` (their specs) stand in the
+    Only inputs that want a gradient count in a node: its edges, its gradients and `input_specs` stand in the
     order of `inputs` (their numbers). `asked` holds (position, how) of each argument that is kept, in the order of
-    `kept`; where nothing is kept but one tensor, `sole` is its position, and `kept` is that tensor. `steps` holds
+    `kept`; where nothing is kept but one tensor, `only_kept` is its position, and `kept` is that tensor. `steps` holds
     (place of the gradient, rule, wanted arguments); a wanted argument is (NUMBER, TENSOR or LIST, place in `kept`),
     (OUT, None), (NTH, result) or (SPEC, the spec itself). A rule for a list of tensors stands with the tuple of its
     places.
     """
 
-    __slots__ = ("op", "template", "live", "inputs", "suits", "asked", "sole", "keep_out", "steps", "lone", "saves",
-                 "name")
+    __slots__ = ("op", "template", "live", "inputs", "input_specs", "asked", "only_kept", "keep_out", "steps",
+                 "single_rule", "saves", "name")
 
     def __init__(self, op, kinds, template, wanted):
         self.op, self.template = op, template
@@ -372,7 +372,7 @@ class Plan:
                           if template[op.arg_names.index(argument)] is None), op.node_name)
         self.live = live = tuple([bool(wanted >> i & 1) and k.dtype.category >= 2 for i, k in enumerate(kinds)])
         self.inputs = tuple([i for i, use in enumerate(live) if use])
-        self.suits = tuple([kinds[i] for i in self.inputs])
+        self.input_specs = tuple([kinds[i] for i in self.inputs])
         places = [at for at, slot in enumerate(template)
                   if (slot.__class__ is int and live[slot])
                   or (slot.__class__ is tuple and any(s is not None and live[s] for s in slot))]
@@ -388,15 +388,15 @@ class Plan:
         which = [at for at, name in enumerate(op.arg_names) if name in names]
         self.asked = tuple([(at, how_kept(template[at])) for at in which])
         nths = frozenset(int(n[3:]) for n in names if n.startswith("out") and n[3:].isdigit())
-        self.keep_out = ALL if "out" in names else nths
+        self.keep_out = ALL_RESULTS if "out" in names else nths
         self.saves = bool(self.keep_out) or any(how != NUMBER for _, how in self.asked)
-        self.sole = self.asked[0][0] if [how for _, how in self.asked] == [TENSOR] and not self.keep_out else None
+        self.only_kept = self.asked[0][0] if [how for _, how in self.asked] == [TENSOR] and not self.keep_out else None
         self.steps = tuple([(self.place(slot), rule, tuple([self.argument(name, kinds) for name in names]))
                             for slot, rule, names in rules])
-        self.lone = None                  # (rule, how, what) where one rule with one argument at most is all there is
+        self.single_rule = None           # (rule, how, what) where one rule with one argument at most is all there is
         if op.joint is None and len(self.steps) == 1 and self.steps[0][0] == 0 and len(self.steps[0][2]) < 2:
             _, rule, wanted = self.steps[0]
-            self.lone = (rule, *(wanted[0] if wanted else (None, None)))
+            self.single_rule = (rule, *(wanted[0] if wanted else (None, None)))
 
     def place(self, slot):
         """Where the gradient of the input (or the inputs) `slot` stands; None where none is wanted."""
@@ -410,7 +410,7 @@ class Plan:
         if name in names:
             at = names.index(name)
             how = how_kept(self.template[at])
-            return how, self.asked.index((at, how)) if self.sole is None else None
+            return how, self.asked.index((at, how)) if self.only_kept is None else None
         if name == "out":
             return OUT, None
         if name.startswith("out") and name[3:].isdigit():
@@ -421,7 +421,7 @@ class Plan:
 
 
 NUMBER, TENSOR, LIST, OUT, NTH, SPEC = range(6)
-ALL = range(1 << 20)         # of the results
+ALL_RESULTS = range(1 << 20)
 
 
 def how_kept(slot):
@@ -430,15 +430,15 @@ def how_kept(slot):
 
 
 class OpNode(Node):
-    """The node of a declared operation. `kept` holds what its plan asked for, the result (or results) last."""
+    """The node of a declared operation. `kept` holds what its recipe asked for, the result (or results) last."""
 
-    # plan; edges; kept; outs: spec of each result; site; seq. Set by `make_node` in tensor/history.py, at every call.
-    op = property(lambda self: self.plan.op)
-    kinds = property(lambda self: self.plan.suits)
+    # recipe; edges; kept; outs: spec of each result; site; seq. Set by `make_node` in tensor/history.py, at every call.
+    op = property(lambda self: self.recipe.op)
+    kinds = property(lambda self: self.recipe.input_specs)
     __init__ = object.__init__             # made often, and then filled in
 
     def name(self):
-        return self.plan.name
+        return self.recipe.name
 
     def shown(self):
         """The node as the user sees it, of the class that PyTorch's has.
@@ -446,22 +446,22 @@ class OpNode(Node):
         All are of one class as long as nobody looks, since the engine reads the attributes of one class faster.
         """
         if self.__class__ is OpNode:
-            self.__class__ = node_type(self.plan.name.rpartition("::")[2])
+            self.__class__ = node_type(self.recipe.name.rpartition("::")[2])
         return self
 
     def __repr__(self):
-        return f"<{self.plan.name.rpartition('::')[2]} object at {hex(id(self))}>"
+        return f"<{self.recipe.name.rpartition('::')[2]} object at {hex(id(self))}>"
 
     @property
     def next_functions(self):
         """(node, output number) of each input; a number in a tensor's place counts, with (None, 0), as in PyTorch."""
-        plan, op, out = self.plan, self.plan.op, []
-        for at, slot in enumerate(plan.template):
+        recipe, op, out = self.recipe, self.recipe.op, []
+        for at, slot in enumerate(recipe.template):
             if slot is not None:
                 if op.joint is not None or at in op.rules:
                     for s in slot if slot.__class__ is tuple else (slot,):
                         if s is not None:
-                            edge = self.edges[plan.inputs.index(s)] if plan.live[s] else None
+                            edge = self.edges[recipe.inputs.index(s)] if recipe.live[s] else None
                             out.append((None, 0) if edge is None else (edge[0].shown(), edge[1]))
             elif op.pointwise and at in op.rules and op.arg_names[at] not in op.number_nodes:
                 out.append((None, 0))
@@ -471,13 +471,13 @@ class OpNode(Node):
         return self.outs[nr].dtype.category >= 2 and nr not in self.op.nondiff
 
     def release(self, site):
-        if self.plan.saves:
+        if self.recipe.saves:
             self.kept = None
             self.released = site
 
     def result_moved(self, storage, tensor):
         """After an in-place form: the result that was kept from `storage` now lives in `tensor`, and ages with it."""
-        if not self.plan.keep_out:
+        if not self.recipe.keep_out:
             return
         here, version, last = tensor._storage, tensor._storage.version, self.kept[-1]
         if last.__class__ is tuple and last[0] is storage:                # see Note [What is kept]
@@ -527,17 +527,17 @@ class OpNode(Node):
         if self.kept is None:
             raise second_error(self)
         g = grads[0] if self.n_outputs == 1 else grads
-        plan, fetch = self.plan, self.fetch
-        if plan.lone is not None:
-            rule, how, what = plan.lone
+        recipe, fetch = self.recipe, self.fetch
+        if recipe.single_rule is not None:
+            rule, how, what = recipe.single_rule
             return [rule(g) if how is None else rule(g, fetch(how, what))]
-        if plan.op.joint is not None:
-            _, rule, wanted = plan.steps[0]
-            out = rule(g, plan.live, *[fetch(*w) for w in wanted])
+        if recipe.op.joint is not None:
+            _, rule, wanted = recipe.steps[0]
+            out = rule(g, recipe.live, *[fetch(*w) for w in wanted])
             out = out if isinstance(out, (tuple, list)) else (out,)
-            return [out[i] for i in plan.inputs]
-        out = [None] * len(plan.inputs)
-        for place, rule, wanted in plan.steps:
+            return [out[i] for i in recipe.inputs]
+        out = [None] * len(recipe.inputs)
+        for place, rule, wanted in recipe.steps:
             if not wanted:
                 made = rule(g)
             elif len(wanted) == 1:

@@ -48,7 +48,8 @@ class OutOfMemoryError(MemoryError, RuntimeError):
 
     nbytes = None               # how much was asked
     spec = None                 # for an array of this
-    entry = None                # by this instruction
+    entry = None                # by an instruction of this kind
+    site = None                 # that this line recorded
     complete = False            # whether the layers above have had their say
 
 
@@ -447,7 +448,7 @@ def explained(error, asked=None):
         shape, dtype = getattr(error, "shape", None), getattr(error, "dtype", None)
         nbytes = None if dtype is None else math.prod(shape) * dtype.itemsize
         known, error = error, failure(nbytes, getattr(error, "spec", None), said=str(error))
-        error.entry = getattr(known, "entry", None)
+        error.entry, error.site = getattr(known, "entry", None), getattr(known, "site", None)
     whole = OutOfMemoryError("".join([error.args[0], *(explain(error, asked) for explain in on_failure)]))
     whole.nbytes, whole.spec, whole.complete = error.nbytes, error.spec, True
     return whole

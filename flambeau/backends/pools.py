@@ -270,7 +270,7 @@ def max_pool(dtype, x, y, maps):
     """A Step for the largest element of each window and its place in the flattened spatial dimensions; or None.
 
     `x` and `y` are (shape, strides in elements), [*lead, H, W] to [*lead, out_h, out_w]; `maps` are two windows (see
-    base/taps.py). The buffers are x, the values and the places, which are laid out alike.
+    base/axis_maps.py). The buffers are x, the values and the places, which are laid out alike.
     """
     dtype = getattr(dtype, "name", dtype)
     if dtype not in ELEMENTS or len(maps) != 2 or any(m[0] != "window" for m in maps) or 0 in x[0] or 0 in y[0]:

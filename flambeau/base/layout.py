@@ -63,9 +63,9 @@ preserve_format = memory_format("preserve_format")
 strided = layout("strided")
 # Those that no tensor here has: a program asks `x.layout == torch.sparse_coo`.
 others = tuple(map(layout, ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged", "_mkldnn")))
-ALL: tuple[memory_format | layout, ...] = (contiguous_format, channels_last, channels_last_3d, preserve_format, strided,
-                                          *others)
-_by_name = {found.name: found for found in ALL}
+LAYOUTS_AND_FORMATS: tuple[memory_format | layout, ...] = (contiguous_format, channels_last, channels_last_3d,
+                                                           preserve_format, strided, *others)
+_by_name = {found.name: found for found in LAYOUTS_AND_FORMATS}
 
 
 def named(name):

@@ -19,8 +19,8 @@ import time
 
 from .weakbag import WeakBag
 
-TRY = 0.05                    # seconds to wait for one lock before a fork,
-PATIENCE = 10.0               # and for all of them
+SECONDS_PER_LOCK = 0.05       # to wait for one lock before a fork,
+SECONDS_FOR_ALL_LOCKS = 10.0  # and for all of them
 
 _locks = WeakBag()
 _finish = WeakBag()
@@ -49,20 +49,20 @@ def in_child(function):
 
 
 def _before():
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + SECONDS_FOR_ALL_LOCKS
     try:
         while not all(_take(held) for held in _finish):
             _give_back()
             if time.monotonic() > until:
                 return
-            time.sleep(TRY / 10)
+            time.sleep(SECONDS_PER_LOCK / 10)
     except BaseException:                           # an interrupt
         _give_back()
         raise
 
 
 def _take(held):
-    if not held.acquire(timeout=TRY):
+    if not held.acquire(timeout=SECONDS_PER_LOCK):
         return False
     _taken.append(held)
     return True

@@ -7,10 +7,10 @@ import functools
 import os
 
 # What people bring along from NumPy, by what it is called here.
-HABITS = {"torch.array": "torch.tensor", "torch.ndarray": "torch.Tensor", "torch.copy": "torch.clone",
-          "torch.Tensor.astype": "Tensor.to(dtype)", "torch.Tensor.copy": "Tensor.clone()",
-          "torch.Tensor.fill": "Tensor.fill_(value)"}
-CUTOFF = 0.75                 # how much of two names has to be the same, in order; see difflib
+USUAL_MISNAMES = {"torch.array": "torch.tensor", "torch.ndarray": "torch.Tensor", "torch.copy": "torch.clone",
+                  "torch.Tensor.astype": "Tensor.to(dtype)", "torch.Tensor.copy": "Tensor.clone()",
+                  "torch.Tensor.fill": "Tensor.fill_(value)"}
+SIMILARITY_CUTOFF = 0.75      # how much of two names has to be the same, in order; see difflib
 
 
 def attribute_error(owner, name, names, hint=""):
@@ -36,7 +36,7 @@ def _worded(owner, name, names, hint):
         return f": Flambeau has no {owner}.{name}, which PyTorch has{f'; {hint}' if hint else ''}"
     if hint:
         return f": Flambeau has no {owner}.{name}; {hint}"
-    meant = HABITS.get(f"{owner}.{name}")
+    meant = USUAL_MISNAMES.get(f"{owner}.{name}")
     if meant is None:
         meant = near(name, names())
         meant = meant and f"{'Tensor' if owner == 'torch.Tensor' else owner}.{meant}"
@@ -50,7 +50,7 @@ def near(name, names):
     for found in names:
         if not found.startswith("_"):
             spelled.setdefault(found.lower(), []).append(found)
-    alike = get_close_matches(name.lower(), spelled, 1, CUTOFF)
+    alike = get_close_matches(name.lower(), spelled, 1, SIMILARITY_CUTOFF)
     if not alike:
         return None
     return get_close_matches(name, sorted(spelled[alike[0]]), 1, 0)[0]

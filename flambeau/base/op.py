@@ -65,16 +65,15 @@ class _Door:
 
 
 door = _Door()
-NUMBERS = (bool, int, float, complex)
+NUMBER_CLASSES = (bool, int, float, complex)
 REQUIRED = object()
-COUNTS = frozenset("k n diagonal offset size step chunks minlength".split())      # parameters that are whole numbers
-DIMS = frozenset("dim dim0 dim1 dim2 start_dim end_dim dimension".split())
-RENAMED = {"axis": "dim", "axes": "dim", "keepdims": "keepdim", "self": "input", "x": "input", "a": "input",
-           "A": "input",
-           "x1": "input", "x2": "other"}
+COUNT_PARAMETERS = frozenset("k n diagonal offset size step chunks minlength".split())          # whole numbers
+DIM_PARAMETERS = frozenset("dim dim0 dim1 dim2 start_dim end_dim dimension".split())
+NUMPY_PARAMETERS = {"axis": "dim", "axes": "dim", "keepdims": "keepdim", "self": "input", "x": "input", "a": "input",
+                    "A": "input", "x1": "input", "x2": "other"}
 
 
-FACTORS = ("alpha", "beta", "value")         # the numbers that PyTorch once took before the tensors
+FACTOR_PARAMETERS = ("alpha", "beta", "value")         # the numbers that PyTorch once took before the tensors
 
 
 class Facts:
@@ -105,7 +104,7 @@ class Entry:
     """All that is known about one call before it runs; found again by its key (operation, specs, parameters)."""
 
     __slots__ = ("op", "outs", "many", "casts", "template", "simple", "param_at", "pick", "wrap", "kinds", "zeros",
-                 "deltas", "look", "nbytes", "device", "compiles", "plans", "quick", "compute", "fits", "rounded")
+                 "deltas", "look", "nbytes", "device", "compiles", "recipes", "quick", "compute", "fits", "rounded")
 
 
 class Page:
@@ -139,7 +138,7 @@ class Arguments:
         return found.replace(parameters=given, return_annotation=Parameter.empty)
 
 
-PAGE = Page()
+HELP_PAGE = Page()
 
 
 class Kind(type):
@@ -156,7 +155,7 @@ class Kind(type):
                 body[heading] = held.__func__
         if name.strip("_")[0].isupper():
             return super().__new__(meta, name, bases, body)
-        docstring, body["__doc__"] = body.get("__doc__"), PAGE
+        docstring, body["__doc__"] = body.get("__doc__"), HELP_PAGE
         made = super().__new__(meta, name, bases, body)
         op = object.__new__(made)
         op.__name__, op.__qualname__, op.docstring = name, made.__qualname__, docstring
@@ -269,11 +268,13 @@ class Op(metaclass=Kind):
                                   if (name in op.scalars or name in op.must_fit) and name not in op.operands
                                   and not hasattr(op, f"d_{name}"))          # the weight of lerp may be a tensor
         op.flag_at = tuple(i for i, d in enumerate(defaults) if d.__class__ is bool)
-        op.count_at = tuple(i for i, name in enumerate(op.arg_names) if name in COUNTS and name not in op.scalars)
-        op.number_at = tuple(i for i, name in enumerate(op.arg_names) if name in COUNTS or name in DIMS)
+        op.count_at = tuple(i for i, name in enumerate(op.arg_names)
+                            if name in COUNT_PARAMETERS and name not in op.scalars)
+        op.number_at = tuple(i for i, name in enumerate(op.arg_names)
+                             if name in COUNT_PARAMETERS or name in DIM_PARAMETERS)
         # what a binary operator adds to its two operands: the other arguments, and how they stand in the key
         op.tail = op.defaults[2:]
-        op.tail_key = tuple(d.__class__ if d.__class__ in NUMBERS else d for d in op.tail)
+        op.tail_key = tuple(d.__class__ if d.__class__ in NUMBER_CLASSES else d for d in op.tail)
         op.prepared = True
         known[op] = Facts(op)
 
@@ -319,17 +320,18 @@ class Op(metaclass=Kind):
     @classmethod
     def given_name(op, name):
         """Our name for the argument that the caller calls `name`."""
-        return op.renamed.get(name) or RENAMED.get(name, name)
+        return op.renamed.get(name) or NUMPY_PARAMETERS.get(name, name)
 
     @classmethod
     def modern(op, args):
         """The arguments by name, of a call in an old order; None if it is in no order at all."""
         for order in op.deprecated:
             names = order.split()
-            if len(names) == len(args) and all(isinstance(a, door.tensor) == (name not in FACTORS) or name == "other"
-                                               for name, a in zip(names, args, strict=True)):
+            if len(names) == len(args) and all(
+                    isinstance(a, door.tensor) == (name not in FACTOR_PARAMETERS) or name == "other"
+                    for name, a in zip(names, args, strict=True)):
                 warn(f"This overload of {op.__name__} is deprecated: {op.__name__}({', '.join(names)}). Give "
-                     f"{' and '.join(n for n in names if n in FACTORS)} by name, at the end.")
+                     f"{' and '.join(n for n in names if n in FACTOR_PARAMETERS)} by name, at the end.")
                 return dict(zip(names, args, strict=True))
         return None
 

@@ -17,7 +17,7 @@ import sys
 from functools import partial
 from operator import attrgetter
 
-TESTED = "3.11 to 3.15"
+TESTED_PYTHONS = "3.11 to 3.15"
 _count = getattr(sys, "getrefcount", None)
 _value, _keeper = attrgetter("value"), attrgetter("_keeper")
 _array, _memory = attrgetter("array"), attrgetter("_memory")
@@ -213,7 +213,7 @@ def calibrate():
     wrong += ["what a variable holds is not counted"] * (_lent(thing, [thing]) < 1)
     if wrong:
         _refuse("references are counted in another way here than it knows of, and by them it tells what memory may be "
-                f"written over ({'; '.join(wrong)}). Use CPython {TESTED}, and please report this version")
+                f"written over ({'; '.join(wrong)}). Use CPython {TESTED_PYTHONS}, and please report this version")
 
 
 def _refuse(reason):

@@ -2,7 +2,7 @@
 import itertools
 import weakref
 
-SPARE = 64                    # so many more than lived last time may be kept before the dead ones are dropped
+SPARE_REFERENCES = 64         # so many more than lived last time may be kept before the dead ones are dropped
 
 
 class WeakBag:
@@ -17,7 +17,7 @@ class WeakBag:
 
     def __init__(self):
         self._held: dict = {}                       # number → weak reference; a number never means another thing
-        self._numbers, self._most = itertools.count(), SPARE
+        self._numbers, self._most = itertools.count(), SPARE_REFERENCES
 
     def add(self, thing):
         self._held[next(self._numbers)] = weakref.ref(thing)
@@ -25,7 +25,7 @@ class WeakBag:
             for number, held in self._held.copy().items():      # see Note [A copy to go through]
                 if held() is None:
                     self._held.pop(number, None)
-            self._most = 2 * len(self._held) + SPARE
+            self._most = 2 * len(self._held) + SPARE_REFERENCES
 
     def __iter__(self):
         return iter([thing for held in list(self._held.values()) if (thing := held()) is not None])

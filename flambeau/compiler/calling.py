@@ -10,22 +10,21 @@ from ..autograd.function import Function
 from ..base.op import Op
 from ..tensor.tensor import Tensor
 from ..tensor.write import update
-from .journal import MAPPINGS, MISSING, PLAIN, SEQUENCES, is_engine
+from .journal import FUNCTION_TYPES, MAPPING_TYPES, MISSING, PLAIN_TYPES, SEQUENCE_TYPES, is_engine
 from .models import MODELS
 from .rewrite import FOLLOW, NotFollowed, copy_of, is_copy
-from .traced import MATH, NUMBERS, TRACED, keeps, plain as fixed
+from .traced import MATH_MODELS, NUMBER_TYPES, TRACED, keeps, plain as fixed
 from .watch import effect_of, is_engine_function, is_followed_file
 
 MAXIMUM_DEPTH = 60            # calls inside each other that are followed
 # Of C functions, those that ask an object for nothing but its identity or class.
-BY_IDENTITY = frozenset((isinstance, issubclass, id, callable, type))
+IDENTITY_FUNCTIONS = frozenset((isinstance, issubclass, id, callable, type))
 # Those that only hand on what they are given: what they give may hold Traced numbers.
-HANDING_ON = frozenset((zip, enumerate, reversed, list, tuple, iter, next, min, max, sum, abs, sorted, divmod, map,
-                        filter, functools.reduce, any, all))
+HANDING_ON_FUNCTIONS = frozenset((zip, enumerate, reversed, list, tuple, iter, next, min, max, sum, abs, sorted, divmod,
+                                  map, filter, functools.reduce, any, all))
 # Methods of containers that hand over, or hand on, what they are given, without looking at it.
-KEEPING = frozenset("append appendleft insert setdefault get pop popleft items keys values clear copy reverse sort "
-                    "popitem".split())
-FUNCTION_TYPES = (types.FunctionType, types.MethodType)
+KEEPING_METHODS = frozenset("append appendleft insert setdefault get pop popleft items keys values clear copy reverse "
+                            "sort popitem".split())
 APPLY = vars(Function)["apply"].__func__
 
 
@@ -35,7 +34,7 @@ class Calling:
     def method(self, thing, name, args, kwargs):
         """`thing.name(...)`."""
         kind = type(thing)
-        if self.live() and kind in MAPPINGS and self._sees(thing) and not kwargs:
+        if self.live() and kind in MAPPING_TYPES and self._sees(thing) and not kwargs:
             if name == "get" and 1 <= len(args) <= 2:
                 key = self.plain(args[0])
                 if key in thing:
@@ -143,7 +142,7 @@ class Calling:
         def given(at, a):
             if type(a) in TRACED:
                 return a if op is not None and keeps(op, at, a) else fixed(a)
-            if isinstance(a, (*PLAIN, Tensor, type, *FUNCTION_TYPES)):
+            if isinstance(a, (*PLAIN_TYPES, Tensor, type, *FUNCTION_TYPES)):
                 return a
             if is_engine(type(a)):
                 return a
@@ -206,14 +205,14 @@ class Calling:
     def _c_function(self, f, args, kwargs):
         """A function, method or class written in C."""
         try:
-            known, by_identity, hands_on = MODELS.get(f), f in BY_IDENTITY, f in HANDING_ON
+            known, by_identity, hands_on = MODELS.get(f), f in IDENTITY_FUNCTIONS, f in HANDING_ON_FUNCTIONS
         except TypeError:                                    # it cannot be a key
             known, by_identity, hands_on = None, False, False
         if known is not None:
             return known(self, *args, **kwargs)
-        if f in MATH if isinstance(f, types.BuiltinFunctionType) else False:
-            if not kwargs and any(type(a) in TRACED for a in args) and all(type(a) in NUMBERS for a in args):
-                return MATH[f](*args)
+        if f in MATH_MODELS if isinstance(f, types.BuiltinFunctionType) else False:
+            if not kwargs and any(type(a) in TRACED for a in args) and all(type(a) in NUMBER_TYPES for a in args):
+                return MATH_MODELS[f](*args)
         effect = effect_of(f)
         if effect is not None and self.effect is None:
             self.effect = f"{effect} at {self._line()}"
@@ -236,17 +235,17 @@ class Calling:
         """An argument of a method of a container that the call has made: put there, gone through, or compared."""
         if isinstance(x, FUNCTION_TYPES):
             return self._callback(x) if name == "sort" else x
-        if name in KEEPING or type(x) in TRACED:
+        if name in KEEPING_METHODS or type(x) in TRACED:
             return x
-        if name in ("update", "extend") and type(x) in (*MAPPINGS, *SEQUENCES):
-            return self.mapping(x) if type(x) in MAPPINGS and name == "update" else list(self.iterate(x))
+        if name in ("update", "extend") and type(x) in (*MAPPING_TYPES, *SEQUENCE_TYPES):
+            return self.mapping(x) if type(x) in MAPPING_TYPES and name == "update" else list(self.iterate(x))
         return self.escape(x)
 
     def _handed_on(self, x):
         """An argument of a function that only hands on what it is given."""
         if isinstance(x, FUNCTION_TYPES) or isinstance(x, functools.partial):
             return self._callback(x)
-        if isinstance(x, (*PLAIN, Tensor, type)) or type(x) in TRACED:
+        if isinstance(x, (*PLAIN_TYPES, Tensor, type)) or type(x) in TRACED:
             return x
         return self.iterate(x)
 

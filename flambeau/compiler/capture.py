@@ -25,26 +25,27 @@ from ..trace.value import Value
 from .follow import Follower
 from .gradient import Differentiated, is_live, tensors_in
 from .journal import MISSING, name_of
-from .traced import TRACED, Book, plain
+from .traced import TRACED, NumberLog, plain
 from .watch import Watch
 
 # The functions of ours that look at contents, as the user would call them.
-LOOKS = {"item": ".item()", "tolist": ".tolist()", "truth": "bool()", "to_float": "float()", "to_int": "int()",
-         "to_complex": "complex()", "to_index": "the use as an index", "text": "printing", "formatted": "formatting",
-         "numpy": ".numpy()", "contains": "`in`", "getitem": "indexing", "setitem": "an item assignment",
-         "reduce": "pickling", "deep": "deepcopy()", "is_nonzero": ".is_nonzero()", "export": ".numpy()"}
+READ_FORMS = {"item": ".item()", "tolist": ".tolist()", "truth": "bool()", "to_float": "float()", "to_int": "int()",
+              "to_complex": "complex()", "to_index": "the use as an index", "text": "printing",
+              "formatted": "formatting",
+              "numpy": ".numpy()", "contains": "`in`", "getitem": "indexing", "setitem": "an item assignment",
+              "reduce": "pickling", "deep": "deepcopy()", "is_nonzero": ".is_nonzero()", "export": ".numpy()"}
 
 
-COMPILER = os.path.join(PACKAGE, "compiler") + os.sep
+COMPILER_FOLDER = os.path.join(PACKAGE, "compiler") + os.sep
 
 
 class Recorder(Trace):
     """A trace that is not run before its end, and knows where everything in it came from."""
 
     __slots__ = ("storages", "entry", "born", "numbers", "checks", "draws", "reason", "again", "strict",
-                 "fixed_entries", "book", "versions", "entered", "hidden")
+                 "fixed_entries", "number_log", "versions", "entered", "hidden")
 
-    def __init__(self, like, strict, book):
+    def __init__(self, like, strict, number_log):
         super().__init__()
         self.special = like.special
         self.storages = {}            # Storage that was there before → how it is called
@@ -55,7 +56,7 @@ class Recorder(Trace):
         self.draws = []               # (draw, spec, Value)
         self.fixed_entries = []       # entries that were made with a Traced in their key
         self.reason, self.again = None, False
-        self.strict, self.book = strict, book
+        self.strict, self.number_log = strict, number_log
         self.hidden = {}              # Storage that was there before → how many writes through `.data` it had seen
         self.entered = {}             # Storage that was there before → its version when it was met
         self.versions = {}            # storage whose version was asked for → the Traced that it was at first
@@ -89,19 +90,19 @@ class Recorder(Trace):
 
     # --- what a trace does -------------------------------------------------------------------------------------------
 
-    def append(self, entry, inputs, params):
+    def append(self, entry, inputs, params, site):
         if any(type(p) in TRACED for p in params):
             params = self._numbers(entry, params)
         if any(type(t.offset) in TRACED for t in inputs):
             raise AssertionError(f"a number that may change is an offset in {entry.op.__name__}")
-        return super().append(entry, inputs, params)
+        return super().append(entry, inputs, params, site)
 
     def _numbers(self, entry, params):
         """The parameters as plain numbers; which of them a replay has to read again is noted."""
         made, op = [], entry.op
         for number, (at, p) in enumerate(zip(entry.param_at, params, strict=True)):
             if type(p) in TRACED:
-                if self.reason is None and p._book.writes() and (op.pointwise or op.scalar_at[at]):
+                if self.reason is None and p._number_log.writes() and (op.pointwise or op.scalar_at[at]):
                     self.numbers[len(self.code), number] = p._name
                     p = p._value
                 else:
@@ -160,10 +161,10 @@ class Recorder(Trace):
 
     def version(self, storage):
         """The version of a storage as a number: where it was there before, one that a replay reads again."""
-        if self.reason is not None or storage not in self.entered or not self.book.writes():
+        if self.reason is not None or storage not in self.entered or not self.number_log.writes():
             return storage.version
         if storage not in self.versions:
-            self.versions[storage] = self.book.leaf(f"k{len(self.versions)}", self.entered[storage])
+            self.versions[storage] = self.number_log.leaf(f"k{len(self.versions)}", self.entered[storage])
         rose = storage.version - self.entered[storage]
         return self.versions[storage] + rose if rose else self.versions[storage]
 
@@ -244,12 +245,12 @@ def look_words(frame):
     """Who looked, and where: `.item() at train.py:12`."""
     last = frame
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
-        if not frame.f_code.co_filename.startswith(COMPILER):
+        if not frame.f_code.co_filename.startswith(COMPILER_FOLDER):
             last = frame
         frame = frame.f_back
     form = last.f_locals.get("op") or last.f_locals.get("function")       # that the frame's function is made for
     name = getattr(form, "__name__", None) or last.f_code.co_name.strip("_")
-    what = LOOKS.get(last.f_code.co_name) or name + "()"
+    what = READ_FORMS.get(last.f_code.co_name) or name + "()"
     where = line_of((frame.f_code, frame.f_lasti)) if frame is not None else "an unknown line"
     return f"{what} at {where} looks at a value half-way"
 
@@ -274,18 +275,18 @@ def recording():
 
 
 class Capture:
-    """One recorded call: `out`, and beside it the Journal, the Recorder, the Book of its numbers, and what ran."""
+    """One recorded call: `out`, and beside it the Journal, the Recorder, the NumberLog, and what ran."""
 
     def __init__(self, fn, journal, varying, strict):
         self.fn, self.journal = fn, journal
-        self.book = Book()
+        self.number_log = NumberLog()
         self.watch = Watch()
-        self.follower = follower = Follower(journal, self.book, varying)
+        self.follower = follower = Follower(journal, self.number_log, varying)
         self.proxies = follower.proxies
         self.tensors_before = []      # (tensor, path, storage, what must not change about it, its history)
         before = current()
         before.run()
-        self.recorder = recorder = Recorder(before, strict, self.book)
+        self.recorder = recorder = Recorder(before, strict, self.number_log)
         self.versions = recorder.entered
         journal.known = self._known
         self.modes_before, self.drawn_before = mode_state(), numpy_state()
@@ -294,8 +295,9 @@ class Capture:
             try:
                 journal.take_arguments()
                 journal.see(fn, "self")
-                args = [follower.dress(journal.find("item", journal.args, i), a) for i, a in enumerate(journal.args)]
-                kwargs = {name: follower.dress(journal.find("item", journal.kwargs, name), a)
+                args = [follower.substitute(journal.find("item", journal.args, i), a)
+                        for i, a in enumerate(journal.args)]
+                kwargs = {name: follower.substitute(journal.find("item", journal.kwargs, name), a)
                           for name, a in journal.kwargs.items()}
                 self.watch.start()
                 try:
@@ -313,7 +315,7 @@ class Capture:
                 finally:
                     self.watch.stop()
             finally:
-                self.book.close()
+                self.number_log.close()
                 follower.close()
                 self._forget_entries()
                 _local.trace = before
@@ -376,13 +378,13 @@ def evaluate(code, held, wanted):
     """{slot: array} of the wanted slots, computed on the side; `held` has the Values of the inputs by slot."""
     live, needed = set(wanted), []
     for instruction in reversed(code):
-        entry, slots, _, _, first = instruction
+        entry, slots, _, _, first, _ = instruction
         if any(s in live for s in range(first, first + len(entry.outs))):
             needed.append(instruction)
             live.update(slots)
     made = {}
     with np.errstate(all="ignore"):
-        for entry, slots, offsets, params, first in reversed(needed):
+        for entry, slots, offsets, params, first, _ in reversed(needed):
             sources = [made[s] if s in made else held[s] for s in slots]
             arrays = [v.look(kind, offset) for v, kind, offset in zip(sources, entry.kinds, offsets, strict=False)]
             if entry.op is update:

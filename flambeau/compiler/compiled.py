@@ -16,16 +16,16 @@ from ..tensor import overrides
 from ..trace import value as values
 from ..trace.record import Trace, current
 from .capture import Capture, Recorder, recording
+from .diff import Diff, NotReplayable
 from .journal import Journal, name_of
-from .parts import REFUSED, Miss
+from .runtime import REFUSED, Miss
 from .source import Recording
-from .study import Study, Unfit
 from .traced import TRACED
 from .watch import is_profiled
 
-TRIES = 8                     # calls in a row that could not be replayed, until we give up
-KEPT = 8                      # recordings of one function
-SETTLED = 32                  # replays after which an old recording may make room for a new one
+MAXIMUM_FAILED_CALLS = 8      # calls in a row that could not be replayed, until we give up
+MAXIMUM_RECORDINGS = 8        # recordings of one function
+REPLAYS_UNTIL_SETTLED = 32    # replays after which an old recording may make room for a new one
 _all: weakref.WeakSet = weakref.WeakSet()
 
 
@@ -106,9 +106,11 @@ class Compiled:
         if not self._lock.acquire(blocking=False):           # another thread records it just now
             return fn(*args, **kwargs)
         try:
-            if len(self.recordings) >= KEPT and sum(r.hits for r in self.recordings) - self._since < SETTLED:
+            replays = sum(r.hits for r in self.recordings) - self._since
+            if len(self.recordings) >= MAXIMUM_RECORDINGS and replays < REPLAYS_UNTIL_SETTLED:
                 found, guard = misses[0]
-                words = f"{KEPT} recordings, and none fits: the latest one needs that {found.guards[guard]}"
+                words = (f"{MAXIMUM_RECORDINGS} recordings, and none fits: the latest one needs that "
+                         f"{found.guards[guard]}")
                 self._reason(words)
                 self._warn(f"{name_of(fn)} is compiled, but this call runs as ordinary code: {words}")
                 return fn(*args, **kwargs)
@@ -121,14 +123,14 @@ class Compiled:
         capture = Capture(fn, Journal(fn, list(args), dict(kwargs)), self._varying, self._fullgraph)
         try:
             with capture.recorder.lock:                      # another thread that needs a result waits to run it
-                made = Recording(Study(capture), functools.partial(drop, weakref.ref(self)))
-        except Unfit as unfit:
+                made = Recording(Diff(capture), functools.partial(drop, weakref.ref(self)))
+        except NotReplayable as unfit:
             reason, again = str(unfit), unfit.again
             self._varying.update(unfit.varying)
         except Exception as error:                           # ours; the call itself is through, and its result is good
             reason, again = f"compile itself failed with {type(error).__name__}: {error}", False
             warn(f"{name_of(fn)}: {reason}. This is a mistake in Flambeau; the function runs as ordinary code.")
-        out, recorder = undressed(capture.out), capture.recorder
+        out, recorder = with_plain_numbers(capture.out), capture.recorder
         capture.follower.forget()                            # functions that were made inside may live on
         del capture
         recorder.finish(None if made is None else made.runner)
@@ -136,7 +138,7 @@ class Compiled:
             self._failed(reason, again)
         else:
             self._failures, self._since = 0, sum(r.hits for r in self.recordings)
-            self.recordings = [made, *self.recordings[:KEPT - 1]]
+            self.recordings = [made, *self.recordings[:MAXIMUM_RECORDINGS - 1]]
         return out
 
     # --- reasons -----------------------------------------------------------------------------------------------------
@@ -145,12 +147,12 @@ class Compiled:
         if reason in self.reasons:
             self.reasons.remove(reason)
         self.reasons.append(reason)
-        del self.reasons[:-TRIES]
+        del self.reasons[:-MAXIMUM_FAILED_CALLS]
 
     def _failed(self, reason, again):
         self._reason(reason)
         self._failures += 1
-        if self._failures >= TRIES:
+        if self._failures >= MAXIMUM_FAILED_CALLS:
             self.gave_up = reason
         if self._fullgraph and (not again or self.gave_up):
             raise RuntimeError(f"compile(fullgraph=True): {reason}")
@@ -210,12 +212,12 @@ class Report:
     __repr__ = __str__
 
 
-def undressed(out):
+def with_plain_numbers(out):
     """`out` with plain numbers in the place of Traced ones."""
     if type(out) in TRACED:
         return out._value
     if type(out) in (list, tuple) or isinstance(out, tuple) and hasattr(out, "_fields"):
-        parts = [undressed(part) for part in out]
+        parts = [with_plain_numbers(part) for part in out]
         if all(a is b for a, b in zip(parts, out, strict=True)):
             return out
         if type(out) is list:
@@ -224,7 +226,7 @@ def undressed(out):
         return type(out)._make(parts) if hasattr(out, "_fields") else tuple(parts)
     if type(out) is dict:
         for key, part in out.items():
-            out[key] = undressed(part)
+            out[key] = with_plain_numbers(part)
     return out
 
 

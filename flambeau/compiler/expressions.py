@@ -3,8 +3,8 @@ import operator
 import types
 
 from ..tensor.tensor import Tensor
-from .journal import MAPPINGS, SEQUENCES, is_engine
-from .traced import NUMBERS, TRACED, plain as fixed
+from .journal import FUNCTION_TYPES, MAPPING_TYPES, SEQUENCE_TYPES, is_engine
+from .traced import NUMBER_TYPES, TRACED, plain as fixed
 
 BINARY = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
           "%": operator.mod, "**": operator.pow, "@": operator.matmul, "&": operator.and_, "|": operator.or_,
@@ -15,13 +15,12 @@ INPLACE = {"+": operator.iadd, "-": operator.isub, "*": operator.imul, "/": oper
 COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq,
            "!=": operator.ne}
 UNARY = {"-": operator.neg, "+": operator.pos, "~": operator.invert}
-SPECIAL = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow", "@": "matmul",
-           "&": "and", "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift", "<": "lt", "<=": "le", ">": "gt",
-           ">=": "ge", "==": "eq", "!=": "ne"}
-UNARY_SPECIAL = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}
+SPECIAL_METHODS = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow",
+                   "@": "matmul", "&": "and", "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift", "<": "lt",
+                   "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
+UNARY_SPECIAL_METHODS = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}
 MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 JOINABLE = (list, tuple, int, bool, *TRACED)
-FUNCTION_TYPES = (types.FunctionType, types.MethodType)
 
 
 class Expressions:
@@ -29,14 +28,14 @@ class Expressions:
 
     def _simple(self, x):
         kind = type(x)
-        return kind in NUMBERS or kind is str or isinstance(x, Tensor) or x is None
+        return kind in NUMBER_TYPES or kind is str or isinstance(x, Tensor) or x is None
 
     def binary(self, sign, a, b):
         if not self.live() or self._simple(a) and self._simple(b):
             return BINARY[sign](a, b)
         if sign in "+*" and type(a) in JOINABLE and type(b) in JOINABLE:         # their elements are handed on
             return BINARY[sign](self._joined(a), self._joined(b))
-        found = self._special(f"__{SPECIAL[sign]}__", a, b, f"__r{SPECIAL[sign]}__")
+        found = self._special(f"__{SPECIAL_METHODS[sign]}__", a, b, f"__r{SPECIAL_METHODS[sign]}__")
         return BINARY[sign](self.escape(a), self.escape(b)) if found is NotImplemented else found
 
     def _joined(self, x):
@@ -53,12 +52,12 @@ class Expressions:
                 and id(a) not in self.published:
             return INPLACE[sign](a, self._joined(b))
         found = NotImplemented
-        method = getattr(type(a), f"__i{SPECIAL[sign]}__", None)
+        method = getattr(type(a), f"__i{SPECIAL_METHODS[sign]}__", None)
         if isinstance(method, types.FunctionType) and not isinstance(a, Tensor):
-            self._guard_lookup(type(a), f"__i{SPECIAL[sign]}__")
+            self._guard_lookup(type(a), f"__i{SPECIAL_METHODS[sign]}__")
             found = self.call(method, (a, b))
         if found is NotImplemented:
-            found = self._special(f"__{SPECIAL[sign]}__", a, b, f"__r{SPECIAL[sign]}__")
+            found = self._special(f"__{SPECIAL_METHODS[sign]}__", a, b, f"__r{SPECIAL_METHODS[sign]}__")
         return INPLACE[sign](self.escape(a), self.escape(b)) if found is NotImplemented else found
 
     def _special(self, name, a, b, reflected):
@@ -80,9 +79,9 @@ class Expressions:
     def unary(self, sign, a):
         if not self.live() or self._simple(a):
             return UNARY[sign](a)
-        method = getattr(type(a), UNARY_SPECIAL[sign], None)
+        method = getattr(type(a), UNARY_SPECIAL_METHODS[sign], None)
         if isinstance(method, types.FunctionType):
-            self._guard_lookup(type(a), UNARY_SPECIAL[sign])
+            self._guard_lookup(type(a), UNARY_SPECIAL_METHODS[sign])
             return self.call(method, (a,))
         return UNARY[sign](self.escape(a))
 
@@ -93,7 +92,7 @@ class Expressions:
             return self._contains(b, a) is (sign == "in")
         if self._simple(a) and self._simple(b):
             return COMPARE[sign](a, b)
-        found = self._special(f"__{SPECIAL[sign]}__", a, b, f"__{SPECIAL[MIRRORED[sign]]}__")
+        found = self._special(f"__{SPECIAL_METHODS[sign]}__", a, b, f"__{SPECIAL_METHODS[MIRRORED[sign]]}__")
         if found is not NotImplemented:
             return found
         if sign in ("==", "!=") and isinstance(a, type) and isinstance(b, type):
@@ -102,7 +101,7 @@ class Expressions:
 
     def _contains(self, held, x):
         kind = type(held)
-        if kind in MAPPINGS and self._sees(held):
+        if kind in MAPPING_TYPES and self._sees(held):
             x = self.plain(x)
             found = x in held
             if found:
@@ -139,13 +138,13 @@ class Expressions:
                 return bool(self.call(method, (x,)))
             if method is not None:
                 break
-        if self._sees(x) and isinstance(x, (*SEQUENCES, *MAPPINGS, set, frozenset)):
+        if self._sees(x) and isinstance(x, (*SEQUENCE_TYPES, *MAPPING_TYPES, set, frozenset)):
             self.journal.size(x, self.journal.path(x))
         return x
 
     def tested(self, x):
         """An operand of `and` or `or`, as it is."""
-        if self.live() and self._sees(x) and isinstance(x, (*SEQUENCES, *MAPPINGS, set, frozenset)):
+        if self.live() and self._sees(x) and isinstance(x, (*SEQUENCE_TYPES, *MAPPING_TYPES, set, frozenset)):
             self.journal.size(x, self.journal.path(x))
         return x
 

@@ -19,17 +19,17 @@ from ..base.errors import line_of, user_frame
 from ..tensor.tensor import Tensor
 from .calling import Calling
 from .expressions import Expressions
-from .journal import MISSING, PLAIN
+from .journal import MISSING, PLAIN_TYPES
 from .reading import Reading
 from .traced import TRACED, plain as fixed
 from .writing import Writing
 
 
 class Follower(Reading, Writing, Expressions, Calling):
-    """One call that is followed, with its Journal and the Book of its numbers."""
+    """One call that is followed, with its Journal and the NumberLog."""
 
-    def __init__(self, journal, book, varying):
-        self.journal, self.book, self.varying = journal, book, varying
+    def __init__(self, journal, number_log, varying):
+        self.journal, self.number_log, self.varying = journal, number_log, varying
         self.proxies = {}             # edge → the Traced, or tuple with some, that copies see there
         self.stored = {}              # edge → the Traced, or tuple with some, that the call has put there
         self.put = set()              # edges that the call has written to
@@ -50,7 +50,7 @@ class Follower(Reading, Writing, Expressions, Calling):
 
     def forget(self):
         """Let go of everything: copies that live on hold the Follower."""
-        self.journal = self.book = None
+        self.journal = self.number_log = None
         self.proxies, self.stored, self.published, self._classes = {}, {}, {}, {}
         self.bare, self.written, self.put = set(), set(), set()
 
@@ -63,13 +63,13 @@ class Follower(Reading, Writing, Expressions, Calling):
 
     # --- numbers -----------------------------------------------------------------------------------------------------
 
-    def dress(self, edge, value):
+    def substitute(self, edge, value):
         """What a copy sees of the value in a place."""
         if value is not edge.child:                          # by the call itself, or by code that is not followed
             self.written.add(edge)
         if edge in self.written:
             mine = self.stored.get(edge)
-            return mine if mine is not None and (undressed(mine),) == (value,) else value      # nan is itself there
+            return mine if mine is not None and (plain_number(mine),) == (value,) else value      # nan is itself there
         mine = self.proxies.get(edge)
         if mine is not None:
             return mine
@@ -78,10 +78,10 @@ class Follower(Reading, Writing, Expressions, Calling):
                 kind is float or kind is int and edge.path in self.varying or kind is tuple and is_floats(value)):
             number = f"n{len(self.proxies)}"
             if kind is tuple:
-                mine = tuple([self.book.leaf(f"{number}_{i}", x) if type(x) is float else x
+                mine = tuple([self.number_log.leaf(f"{number}_{i}", x) if type(x) is float else x
                               for i, x in enumerate(value)])
             else:
-                mine = self.book.leaf(number, value)
+                mine = self.number_log.leaf(number, value)
             self.proxies[edge] = mine
             return mine
         return value
@@ -110,7 +110,7 @@ class Follower(Reading, Writing, Expressions, Calling):
     def escape(self, x):
         """`x` as code that is not followed may see it: plain, with all that can be reached from it noted."""
         x = self.plain(x)
-        if not isinstance(x, (*PLAIN, Tensor)):
+        if not isinstance(x, (*PLAIN_TYPES, Tensor)):
             count = len(self.journal.edges)
             self.journal.walk(x)
             if count != len(self.journal.edges) or self.proxies or self.stored:
@@ -138,13 +138,13 @@ class Follower(Reading, Writing, Expressions, Calling):
             if id(holder) in self.journal._walked:
                 self.bare.add(edge)
         edge.asked = True
-        return self.dress(edge, child)
+        return self.substitute(edge, child)
 
     def _sees(self, thing):
         return id(thing) in self.journal.seen
 
 
-def undressed(x):
+def plain_number(x):
     """A Traced number, or a tuple with some, as plain numbers."""
     return x._value if type(x) in TRACED else tuple([part._value if type(part) in TRACED else part for part in x])
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..autograd import engine
 from ..autograd.modes import modes
-from ..autograd.node import AccumulateGrad, Kept, Node, _count, edge_of, flat, requires, second_error, written_error
+from ..autograd.node import AccumulateGrad, Kept, Node, edge_of, flat, numbering, requires, second_error, written_error
 from ..base.errors import line_of
 from ..base.layout import contiguous_format
 from ..base.spec import spec as make_spec
@@ -58,7 +58,7 @@ class Differentiated:
         if hooked is not None:
             self.reason = f"there is a hook on {hooked.name()}, made at {line_of(hooked.site)}"
             return
-        given = [from_array(np.zeros(t.spec.shape, t.spec.dtype.np)) for t in live]
+        given = [from_array(np.zeros(t.spec.shape, t.spec.dtype.np), where=t.spec.device) for t in live]
         self.incoming = {g._storage.value: i for i, g in enumerate(given)}
         checks = len(recorder.checks)
         hooks = [(node, node.tensor_hooks, node.retained) for node in bounds]
@@ -107,8 +107,8 @@ class Gradient:
     A gradient is told by a slot: of what the backward makes, of what the call made or read, or of what comes in.
     """
 
-    def __init__(self, study):
-        trace, done = study.trace, study.capture.differentiated
+    def __init__(self, diff):
+        trace, done = diff.trace, diff.capture.differentiated
         code = trace.code[done.split:]
         pairs = [(t, g) for t, g in zip(done.bounds, done.grads, strict=True) if g is not None]
         self.live, self.bounds = done.live, [t for t, _ in pairs]
@@ -116,20 +116,20 @@ class Gradient:
         parts = [{edge for node in graph_of([t]) for edge in node.edges} | {edge_of(t)} for t in done.live]
         self.part_of = [[i for i, edges in enumerate(parts) if edge_of(t) in edges] for t in self.bounds]
         self.gives = [(self._slot(g._storage.value, trace), g.spec, g.offset) for _, g in pairs]
-        made = {slot for entry, _, _, _, first in code for slot in range(first, first + len(entry.outs))}
+        made = {slot for entry, _, _, _, first, _ in code for slot in range(first, first + len(entry.outs))}
         wanted = {slot for slot, *_ in self.gives}
         live = set(wanted)
-        for entry, slots, _, _, first in reversed(code):
+        for entry, slots, _, _, first, _ in reversed(code):
             if any(s in live for s in range(first, first + len(entry.outs))):
                 live.update(slots)
         ready = {slot: value for value, slot in trace.slots.items()}
         self.takes, self.coming, fixed = [], [], []          # (slot, source), (slot, which result's), (slot, Value)
         for slot in sorted(live - made):
-            kind, what = study.origin(ready[slot], "a gradient") if slot in ready else ("made", slot)
+            kind, what = diff.origin(ready[slot], "a gradient") if slot in ready else ("made", slot)
             (self.coming if kind == "incoming" else fixed if kind == "constant" else self.takes).append(
                 (slot, (kind, what) if kind not in ("incoming", "constant") else what))
             if kind == "made":
-                study.needs[slot] = None
+                diff.needs[slot] = None
         self.fixed = tuple(value for _, value in fixed)
         order = {name: i for i, name in enumerate(dict.fromkeys(trace.numbers.values()))}
         self.runner = Runner(code, [v.spec for v in trace.values], [s for s, _ in (*self.takes, *self.coming, *fixed)],
@@ -177,7 +177,7 @@ class Gradient:
 def arranged(g, kind):
     """The Value of a gradient, laid out as the recorded backward reads it; zeros where none came."""
     if g is None:
-        return from_array(np.zeros(kind.shape, kind.dtype.np))._storage.value
+        return from_array(np.zeros(kind.shape, kind.dtype.np), where=kind.device)._storage.value
     value = g._storage.value
     if g.spec is not kind or g.offset or value.spec is not kind:
         g = g.detach().clone(memory_format=contiguous_format)
@@ -213,7 +213,7 @@ class CompiledBackward(Node):
         self.kept, self.released = None, site
 
     def __init__(self):
-        self.seq = next(_count)
+        self.seq = next(numbering)
 
 
 def tensors_in(out):

@@ -28,14 +28,15 @@ from ..base.op import Op
 from ..base.spec import Spec, device as Device
 from ..tensor.tensor import Tensor
 
-PLAIN = (type(None), bool, int, float, complex, str, bytes)
-SAME = (Dtype, Spec, Layout, MemoryFormat, Generator, enum.Enum, Op, type(...), type(NotImplemented), range, slice,
-        types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
-        types.GetSetDescriptorType, types.MemberDescriptorType, types.CodeType, types.GenericAlias, types.UnionType,
-        re.Pattern, np.dtype, np.ufunc, weakref.ref)
-EQUAL = (Device, np.generic)
-SEQUENCES = (list, tuple, deque)
-MAPPINGS = (dict, OrderedDict, defaultdict)
+PLAIN_TYPES = (type(None), bool, int, float, complex, str, bytes)
+IDENTITY_TYPES = (Dtype, Spec, Layout, MemoryFormat, Generator, enum.Enum, Op, type(...), type(NotImplemented), range,
+                  slice, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
+                  types.MethodWrapperType, types.GetSetDescriptorType, types.MemberDescriptorType, types.CodeType,
+                  types.GenericAlias, types.UnionType, re.Pattern, np.dtype, np.ufunc, weakref.ref)
+EQUALITY_TYPES = (Device, np.generic)
+FUNCTION_TYPES = (types.FunctionType, types.MethodType)
+SEQUENCE_TYPES = (list, tuple, deque)
+MAPPING_TYPES = (dict, OrderedDict, defaultdict)
 MAXIMUM_ARRAY_BYTES = 4096    # of a NumPy array whose contents are compared at every call
 MISSING = object()
 
@@ -111,7 +112,7 @@ class Journal:
 
     def see(self, thing, path):
         """`thing` was there before the call."""
-        if isinstance(thing, PLAIN) or id(thing) in self.seen or thing is MISSING:
+        if isinstance(thing, PLAIN_TYPES) or id(thing) in self.seen or thing is MISSING:
             return
         self.seen[id(thing)] = thing
         self.paths[id(thing)] = path
@@ -168,9 +169,9 @@ class Journal:
                   for i, child in enumerate(self.args)][::-1]
         while stack:
             kind, holder, key, child, path = stack.pop()
-            again = isinstance(child, PLAIN) or id(child) in self.seen
+            again = isinstance(child, PLAIN_TYPES) or id(child) in self.seen
             edge = self.edge(kind, holder, key, child, path, loose=True)
-            edge.asked = not isinstance(child, PLAIN) or holder is self.args or holder is self.kwargs
+            edge.asked = not isinstance(child, PLAIN_TYPES) or holder is self.args or holder is self.kwargs
             if again:
                 continue
             self.loose.add(id(child))
@@ -212,8 +213,8 @@ class Journal:
         stack = [(thing, self.path(thing))]
         while stack:
             thing, path = stack.pop()
-            if isinstance(thing, (*PLAIN, Tensor, *SAME, *EQUAL)) and not isinstance(thing, type) \
-                    or id(thing) in self._walked:
+            if isinstance(thing, (*PLAIN_TYPES, Tensor, *IDENTITY_TYPES, *EQUALITY_TYPES)) \
+                    and not isinstance(thing, type) or id(thing) in self._walked:
                 continue
             self._walked.add(id(thing))
             seen = id(thing) in self.seen
@@ -226,7 +227,7 @@ class Journal:
                 elif seen:
                     self.see(child, where)
                 stack.append((child, where))
-            if seen and isinstance(thing, (*SEQUENCES, *MAPPINGS, set, frozenset)):
+            if seen and isinstance(thing, (*SEQUENCE_TYPES, *MAPPING_TYPES, set, frozenset)):
                 self.size(thing, path)
             if seen and not isinstance(thing, (type, types.ModuleType, types.FunctionType)):
                 self.typed(thing)
@@ -270,7 +271,8 @@ class Journal:
     def _opaque(self, thing, path):
         """An object that we cannot look into: its contents are compared, or the call is refused."""
         cls = type(thing)
-        if isinstance(thing, (*SEQUENCES, *MAPPINGS, set, frozenset, type, types.ModuleType, types.FunctionType)) \
+        if isinstance(thing, (*SEQUENCE_TYPES, *MAPPING_TYPES, set, frozenset, type, types.ModuleType,
+                              types.FunctionType)) \
                 or is_engine(cls):
             return
         if isinstance(thing, np.ndarray):
@@ -321,13 +323,13 @@ def argument_names(fn):
 
 
 # The parts of this package whose functions read nothing but their arguments and the modes that a recording guards.
-ENGINE = frozenset("base loops backends trace ops autograd tensor".split())
+ENGINE_FOLDERS = frozenset("base loops backends trace ops autograd tensor".split())
 
 
 def is_engine(kind):
     """Whether a class is one of the engine's: tensors, dtypes, contexts."""
     parts = (getattr(kind, "__module__", None) or "").split(".")
-    return parts[0] == __name__.partition(".")[0] and len(parts) > 1 and parts[1] in ENGINE
+    return parts[0] == __name__.partition(".")[0] and len(parts) > 1 and parts[1] in ENGINE_FOLDERS
 
 
 def is_record(cls):
@@ -351,7 +353,7 @@ def has_plain_keys(held):
 
 
 def short(key):
-    text = repr(key) if isinstance(key, PLAIN) else type(key).__name__
+    text = repr(key) if isinstance(key, PLAIN_TYPES) else type(key).__name__
     return text if len(text) < 40 else text[:37] + "..."
 
 

@@ -5,7 +5,7 @@ import types
 
 from ..base.errors import user_frame
 from ..tensor.tensor import Tensor
-from .journal import MAPPINGS, SEQUENCES, is_engine
+from .journal import MAPPING_TYPES, SEQUENCE_TYPES, is_engine
 from .traced import TRACED
 
 
@@ -34,7 +34,7 @@ def _len(follower, thing):
         follower._guard_lookup(kind, "__len__")
         follower.journal.typed(thing)
         return len(range(follower.call(method, (thing,))))
-    if follower._sees(thing) and isinstance(thing, (*SEQUENCES, *MAPPINGS, set, frozenset)):
+    if follower._sees(thing) and isinstance(thing, (*SEQUENCE_TYPES, *MAPPING_TYPES, set, frozenset)):
         follower.journal.size(thing, follower.journal.path(thing))
     elif follower._sees(thing):
         follower.escape(thing)
@@ -94,7 +94,7 @@ def _bisect(function):
 
 
 def _dict(follower, *args, **kwargs):
-    return dict(*[follower.mapping(a) if type(a) in MAPPINGS else
+    return dict(*[follower.mapping(a) if type(a) in MAPPING_TYPES else
                   [tuple(follower.unpacked(pair)) for pair in follower.iterate(a)] for a in args], **kwargs)
 
 

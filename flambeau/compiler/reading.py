@@ -4,11 +4,19 @@ import threading
 import types
 
 from ..tensor.tensor import Tensor
-from .journal import MAPPINGS, MISSING, PLAIN, SEQUENCES, attributes_of, is_engine, short
+from .journal import (
+    FUNCTION_TYPES,
+    MAPPING_TYPES,
+    MISSING,
+    PLAIN_TYPES,
+    SEQUENCE_TYPES,
+    attributes_of,
+    is_engine,
+    short,
+)
 from .traced import TRACED, plain as fixed
 from .watch import is_engine_function, is_followed_file, is_ours
 
-FUNCTION_TYPES = (types.FunctionType, types.MethodType)
 LOOKED_UP = (types.FunctionType, staticmethod, classmethod, property)
 
 
@@ -178,7 +186,7 @@ class Reading:
                 self._guard_lookup_static(cls, name, found)
                 return self.call(kind.__get__, (found, thing, cls))
             child = getattr(thing, name)                     # what C code computes
-            return self.place("slot", thing, name, f"{path}.{name}", child) if seen and isinstance(child, PLAIN) \
+            return self.place("slot", thing, name, f"{path}.{name}", child) if seen and isinstance(child, PLAIN_TYPES) \
                 else child
         held = attributes_of(thing)
         if isinstance(held, dict):
@@ -226,7 +234,7 @@ class Reading:
         if isinstance(thing, Tensor):
             return thing[self._index(key)]
         kind, journal = type(thing), self.journal
-        if kind in SEQUENCES and type(key) in (int, bool, *TRACED):
+        if kind in SEQUENCE_TYPES and type(key) in (int, bool, *TRACED):
             if not self._sees(thing):
                 return thing[self.plain(key)]
             key = operator.index(self.plain(key))
@@ -242,13 +250,13 @@ class Reading:
                 return thing[key]
             journal.size(thing, journal.path(thing))
             return kind([self._element(thing, i) for i in range(*key.indices(len(thing)))])
-        if kind in MAPPINGS:
+        if kind in MAPPING_TYPES:
             key = self.plain(key)
             if not self._sees(thing):
                 return thing[key]
             if key in thing:
                 return self._entry(thing, key)
-            if kind is MAPPINGS[2]:
+            if kind is MAPPING_TYPES[2]:
                 self.escape(thing)
             else:
                 journal.missing(thing, key)
@@ -290,11 +298,11 @@ class Reading:
         if not self.live() or isinstance(thing, Tensor):
             return thing
         kind, journal = type(thing), self.journal
-        if self._sees(thing) or kind in MAPPINGS:
-            if kind in SEQUENCES:
+        if self._sees(thing) or kind in MAPPING_TYPES:
+            if kind in SEQUENCE_TYPES:
                 journal.size(thing, journal.path(thing))
                 return self._elements(thing)
-            if kind in MAPPINGS:
+            if kind in MAPPING_TYPES:
                 if self._sees(thing):
                     journal.size(thing, journal.path(thing))
                     for key in thing:
@@ -349,7 +357,7 @@ class Reading:
         """What is unpacked by `**`."""
         if not self.live() or not self._sees(thing):
             return thing
-        if type(thing) in MAPPINGS:
+        if type(thing) in MAPPING_TYPES:
             self.journal.size(thing, self.journal.path(thing))
             return {key: self._entry(thing, key) for key in thing}
         return self.escape(thing)

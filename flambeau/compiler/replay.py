@@ -29,7 +29,7 @@ class Runner:
         self.code, self.specs, self.inputs = code, specs, inputs
         self.wanted, self.free, self.numbers = wanted, free, numbers
         self.places = {slot: i for i, slot in enumerate(inputs)}
-        self.plans = {}               # donating or not → Bound, None where there is no plan
+        self.plans = {}               # donating or not → BoundPlan, None where there is no plan
         self.lock = new_lock()
 
     def run(self, values, numbers, made):
@@ -49,14 +49,14 @@ class Runner:
         made[:] = (*self._refill(values, numbers), True)
 
     def plan(self, donates=True):
-        """The Bound for inputs that are donated, or not; None where there is none."""
+        """The BoundPlan for inputs that are donated, or not; None where there is none."""
         if settings.executor == "reference":
             return None
         with self.lock:
             if donates not in self.plans:
                 try:
                     made = Plan(self.code, self.specs, self.wanted, self.free if donates else ())
-                    self.plans[donates] = Bound(made, self, donates)
+                    self.plans[donates] = BoundPlan(made, self, donates)
                 except Unfusable:
                     self.plans[donates] = None
             return self.plans[donates]
@@ -64,7 +64,7 @@ class Runner:
     def adopt(self, plan):
         """Take over a plan that was made for the same instructions, wanted and free slots, if it is ready."""
         if plan and plan.waiting is None:
-            self.plans[True] = Bound(plan, self, True)
+            self.plans[True] = BoundPlan(plan, self, True)
 
     def with_numbers(self, numbers):
         """The instructions, with the numbers of this replay in their places."""
@@ -72,8 +72,8 @@ class Runner:
             return self.code
         code = list(self.code)
         for (index, number), at in self.numbers.items():
-            entry, slots, offsets, params, first = code[index]
-            code[index] = (entry, slots, offsets, (*params[:number], numbers[at], *params[number + 1:]), first)
+            entry, slots, offsets, params, *rest = code[index]
+            code[index] = (entry, slots, offsets, (*params[:number], numbers[at], *params[number + 1:]), *rest)
         return code
 
     def held(self, values):
@@ -90,7 +90,7 @@ class Runner:
             trace.code, trace.values = self.with_numbers(numbers), held
             trace.slots = {held[slot]: slot for slot in self.inputs}
             trace.last = last = [0] * len(held)
-            for index, (entry, slots, _, _, first) in enumerate(trace.code):
+            for index, (entry, slots, _, _, first, _) in enumerate(trace.code):
                 for slot in slots:
                     last[slot] = index
                 for slot in range(first, first + len(entry.outs)):
@@ -105,7 +105,7 @@ class Runner:
         return outs
 
 
-class Bound:
+class BoundPlan:
     """A plan bound to the inputs of a Runner: what can be known before a replay is there already."""
 
     def __init__(self, plan, runner, donates):
@@ -135,7 +135,7 @@ class Bound:
     def run(self, values, numbers, made):
         """Run, unless somebody else holds what would be donated; whether it did."""
         if self.call is None or self.lock._is_owned() or not self.lock.acquire(blocking=False):    # it is in use
-            return self._slowly(values, numbers, made)
+            return self._run_step_by_step(values, numbers, made)
         try:
             for value in values:
                 if value.trace is not None:
@@ -163,7 +163,7 @@ class Bound:
                 table[index] = value._address
             for at, spec, source in self.takes:
                 value = values[source]
-                made[at] = value if value.spec is spec else taken(value, spec)
+                made[at] = value if value.spec is spec else in_memory_of(value, spec)
             for k, at in self.floats:
                 self.cells[k] = numbers[at]
             for k, at, dtype in self.halves:
@@ -177,7 +177,7 @@ class Bound:
         finally:
             self.lock.release()
 
-    def _slowly(self, values, numbers, made):
+    def _run_step_by_step(self, values, numbers, made):
         """With steps of the reference executor between the native ones, or while another thread replays this too."""
         runner = self.runner
         for value in values:
@@ -194,14 +194,14 @@ class Bound:
                 if address is not None:
                     value._address = address
             for where, spec, source in self.takes:
-                made[where] = taken(values[source], spec)
+                made[where] = in_memory_of(values[source], spec)
             made[-1] = True
 
         self.program.run(held, code, finish)
         return True
 
 
-def taken(old, spec):
+def in_memory_of(old, spec):
     """The Value of spec `spec` that stands in the memory of `old`, whose contents nobody needs any more."""
     if old.spec is spec:
         return old

@@ -28,16 +28,17 @@ MAXIMUM_PARSED_FILES = 64
 # Files that nobody edits while a program runs: their functions are read without the rest.
 UNCHANGING = (PACKAGE, *{sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
 FUTURE_FLAGS = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
-COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-FUNCTIONS = (ast.FunctionDef, ast.Lambda)
-OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
-             ast.MatMult: "@", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>"}
-COMPARISONS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
-               ast.In: "in", ast.NotIn: "not in"}
-SIGNS = {ast.USub: "-", ast.UAdd: "+", ast.Invert: "~"}
+COMPREHENSION_NODES = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+FUNCTION_NODES = (ast.FunctionDef, ast.Lambda)
+OPERATOR_SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
+                  ast.Pow: "**", ast.MatMult: "@", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<",
+                  ast.RShift: ">>"}
+COMPARISON_SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
+                    ast.In: "in", ast.NotIn: "not in"}
+UNARY_SIGNS = {ast.USub: "-", ast.UAdd: "+", ast.Invert: "~"}
 
 _copies: dict = {}            # code object → its copy, or the NotFollowed that says why there is none
-_inside: dict = {}            # id → code object of a copy, or of a function inside one
+_copied_code: dict = {}       # id → code object of a copy, or of a function inside one
 _files: dict = {}             # file name → (lines, its functions: [(code object, node, class around it)])
 
 
@@ -66,7 +67,7 @@ def copy_of(function):
 
 def is_copy(code):
     """Whether a code object is that of a copy, or of a function inside one."""
-    return _inside.get(id(code)) is code
+    return _copied_code.get(id(code)) is code
 
 
 # --- the source of a function ----------------------------------------------------------------------------------------
@@ -83,7 +84,7 @@ def _rewritten(code, scope):
     stack = [copy]
     while stack:
         code = stack.pop()
-        _inside[id(code)] = code
+        _copied_code[id(code)] = code
         stack += [c for c in code.co_consts if isinstance(c, types.CodeType)]
     return copy
 
@@ -152,7 +153,7 @@ def _functions(text, filename, flags):
     found, stack = [], [(tree, None)]
     while stack:
         node, owner = stack.pop()
-        if isinstance(node, FUNCTIONS):
+        if isinstance(node, FUNCTION_NODES):
             name = "<lambda>" if isinstance(node, ast.Lambda) else node.name
             first = min([node.lineno, *[d.lineno for d in getattr(node, "decorator_list", ())]])
             found += [(code, node, owner) for code in codes.get((name, first), ()) if _covers(node, code)]
@@ -179,7 +180,7 @@ def _covers(node, code):
 # --- names -----------------------------------------------------------------------------------------------------------
 
 
-class _Scope:
+class _SymbolTable:
     """The names of one function: which are its own, which are declared elsewhere, which inner functions read."""
 
     def __init__(self, node, outer):
@@ -209,7 +210,7 @@ class _Scope:
             self.own.add(node.name)
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             self.own.add(node.name)
-        if isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.AsyncFunctionDef)):
+        if isinstance(node, (*FUNCTION_NODES, ast.ClassDef, ast.AsyncFunctionDef)):
             self.inner.append(node)
             stack += getattr(node, "decorator_list", ())
             if not isinstance(node, ast.ClassDef):
@@ -217,11 +218,11 @@ class _Scope:
             else:
                 stack += [*node.bases, *[k.value for k in node.keywords]]
             return
-        if isinstance(node, COMPREHENSIONS):                 # its targets are its own; what := binds is ours
+        if isinstance(node, COMPREHENSION_NODES):            # its targets are its own; what := binds is ours
             for child in ast.walk(node):
                 if isinstance(child, ast.NamedExpr):
                     self.own.add(child.target.id)
-                elif isinstance(child, FUNCTIONS):
+                elif isinstance(child, FUNCTION_NODES):
                     self.inner.append(child)
             return
         stack += ast.iter_child_nodes(node)
@@ -314,7 +315,7 @@ class _Rewriter(ast.NodeTransformer):
     # --- functions ---
 
     def _function(self, node):
-        outer, self.scope = self.scope, _Scope(node, self.scope)
+        outer, self.scope = self.scope, _SymbolTable(node, self.scope)
         outer_bound, self.bound = self.bound, []
         outer_around, self.around = self.around, self.around.union(*outer_bound)
         scope = self.scope
@@ -405,7 +406,7 @@ class _Rewriter(ast.NodeTransformer):
     # --- expressions ---
 
     def visit_BinOp(self, node):
-        return self._call("binary", ast.Constant(OPERATORS[type(node.op)]), self.visit(node.left),
+        return self._call("binary", ast.Constant(OPERATOR_SIGNS[type(node.op)]), self.visit(node.left),
                           self.visit(node.right), like=node)
 
     def visit_UnaryOp(self, node):
@@ -413,7 +414,7 @@ class _Rewriter(ast.NodeTransformer):
             return ast.copy_location(ast.UnaryOp(ast.Not(), self._truth(node.operand)), node)
         if isinstance(node.operand, ast.Constant):
             return node
-        return self._call("unary", ast.Constant(SIGNS[type(node.op)]), self.visit(node.operand), like=node)
+        return self._call("unary", ast.Constant(UNARY_SIGNS[type(node.op)]), self.visit(node.operand), like=node)
 
     def visit_BoolOp(self, node):
         values = [self._call("tested", self.visit(v), like=v) for v in node.values[:-1]]
@@ -435,7 +436,7 @@ class _Rewriter(ast.NodeTransformer):
                 part = self._call("same", left, right, like=node)
                 parts.append(part if isinstance(op, ast.Is) else ast.copy_location(ast.UnaryOp(ast.Not(), part), node))
             else:
-                parts.append(self._call("compare", ast.Constant(COMPARISONS[type(op)]), left, right, like=node))
+                parts.append(self._call("compare", ast.Constant(COMPARISON_SIGNS[type(op)]), left, right, like=node))
             left = again
         return parts[0] if len(parts) == 1 else ast.copy_location(ast.BoolOp(ast.And(), parts), node)
 
@@ -503,7 +504,7 @@ class _Rewriter(ast.NodeTransformer):
                 raise NotFollowed(f"{self.code.co_name} has a comprehension that writes to more than names")
             if isinstance(g.target, (ast.Tuple, ast.List)):
                 iterated = self._call("pairs", iterated, like=g.iter)
-            if any(isinstance(n, FUNCTIONS) for n in ast.walk(node)):        # which may keep what it sees
+            if any(isinstance(n, FUNCTION_NODES) for n in ast.walk(node)):    # which may keep what it sees
                 iterated = self._call("plained", iterated, like=g.iter)
             generators.append(ast.comprehension(g.target, iterated, [self._truth(i) for i in g.ifs], 0))
         if isinstance(node, ast.DictComp):
@@ -627,7 +628,7 @@ class _Rewriter(ast.NodeTransformer):
         return None if node.value is None else self._assign(node.target, self.visit(node.value), node)
 
     def visit_AugAssign(self, node):
-        sign, target = ast.Constant(OPERATORS[type(node.op)]), node.target
+        sign, target = ast.Constant(OPERATOR_SIGNS[type(node.op)]), node.target
         if isinstance(target, ast.Name):
             before = self.visit(ast.copy_location(ast.Name(target.id, ast.Load()), target))
             return self._assign(target, self._call("inplace", sign, before, self.visit(node.value), like=node), node)

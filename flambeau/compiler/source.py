@@ -13,17 +13,17 @@ from ..base import dtypes
 from ..base.spec import place
 from ..tensor.tensor import Tensor
 from .capture import mode_state
-from .journal import EQUAL, MISSING, PLAIN, content, has_plain_keys, short
-from .parts import REFUSED, Checks, Draws, Miss, count_hidden_writes, facts_of, new_record, new_storage, new_tensor
+from .journal import EQUALITY_TYPES, MISSING, PLAIN_TYPES, content, has_plain_keys, short
 from .replay import Runner, recycled
+from .runtime import REFUSED, Checks, Draws, Miss, count_hidden_writes, facts_of, new_record, new_storage, new_tensor
 from .traced import TRACED, traced_in, word
 
 
 class Recording:
     """One way that a function was recorded. `replay(args, kwargs)` gives the result, or a Miss."""
 
-    def __init__(self, study, dropped):
-        trace = study.trace
+    def __init__(self, diff, dropped):
+        trace = diff.trace
         self.guards = []              # in words
         self.varies = {}              # guard → path of the whole number that it is about
         self.effects = []             # in words
@@ -31,26 +31,26 @@ class Recording:
         self.outside = None           # the guard that asks whether NumPy holds memory that is written
         self.operations = len(trace.code)
         self.draws = len(trace.draws)
-        self.checks = sorted({op.__name__ for op, _ in (*study.early, *study.late)})
+        self.checks = sorted({op.__name__ for op, _ in (*diff.early, *diff.late)})
         self.bound = []               # weak references to arguments that have to be the same objects
         self.hits = 0
         order = {name: i for i, name in enumerate(dict.fromkeys(trace.numbers.values()))}
         self.runner = Runner(list(trace.code), [v.spec for v in trace.values],
-                             [slot for slot, _ in (*study.read, *study.drawn, *study.fixed)],
-                             tuple(sorted(study.needs)), study.free,
+                             [slot for slot, _ in (*diff.read, *diff.drawn, *diff.fixed)],
+                             tuple(sorted(diff.needs)), diff.free,
                              {at: order[name] for at, name in trace.numbers.items() if at[0] < len(trace.code)})
-        writer = Writer(study, self, dropped, list(order))
+        writer = ReplayWriter(diff, self, dropped, list(order))
         self.source, space = writer.source, writer.space
         exec(compile(self.source, "<flambeau replay>", "exec"), space)
         self.replay = space.pop("replay")
 
 
-class Writer:
+class ReplayWriter:
     """The source of one replay, and the names that it uses."""
 
-    def __init__(self, study, recording, dropped, numbers):
-        self.study, self.recording, self.dropped, self.numbers = study, recording, dropped, numbers
-        self.journal, self.book, self.capture = study.journal, study.capture.book, study.capture
+    def __init__(self, diff, recording, dropped, numbers):
+        self.diff, self.recording, self.dropped, self.numbers = diff, recording, dropped, numbers
+        self.journal, self.number_log, self.capture = diff.journal, diff.capture.number_log, diff.capture
         self.space = {"modes": modes, "requires": requires, "content": content, "MISSING": MISSING, "place": place,
                       "dtypes": dtypes, "cell": new_storage, "hidden": count_hidden_writes, "tensor": new_tensor,
                       "record": new_record, "recycled": recycled, "math": math, "inf": math.inf, "nan": math.nan,
@@ -83,7 +83,7 @@ class Writer:
                        f"{name}.__defaults__ is not {self.const(function.__defaults__)} or "
                        f"{name}.__kwdefaults__ is not {self.const(function.__kwdefaults__)}",
                        f"{function.__qualname__} has the same code")
-        self._apart()
+        self._no_overlap()
         self._numbers()
         self._run()
         self.source = "\n".join(self.lines)
@@ -147,12 +147,12 @@ class Writer:
 
     def _unseen_grads(self):
         """The `.grad` of tensors that nobody asks for, and that the call leaves alone: no matter for a replay."""
-        study = self.study
+        diff = self.diff
         if self.journal.asks_grad:
             return set()
-        used = {s for _, s in study.read} | {s for s, *_ in study.stored}
-        used |= {tensor._storage for tensor in study.new_tensors.values()} | study.trace.versions.keys()
-        moved = {id(edge) for edge, _ in study.moves}
+        used = {s for _, s in diff.read} | {s for s, *_ in diff.stored}
+        used |= {tensor._storage for tensor in diff.new_tensors.values()} | diff.trace.versions.keys()
+        moved = {id(edge) for edge, _ in diff.moves}
         found = {edge for edge in self.journal.edges if edge.kind == "grad" and id(edge) not in moved
                  and (edge.child is None or edge.child._storage not in used)}
         self.bare -= {id(edge.holder) for edge in found}
@@ -201,7 +201,7 @@ class Writer:
                     self.paths[mine._name] = f"{path}[{i}]"
                 else:
                     self._plain(part, f"{name}[{i}]", f"{path}[{i}]")
-        elif isinstance(child, PLAIN):
+        elif isinstance(child, PLAIN_TYPES):
             number = self._plain(child, text, path)
             if type(child) is int:
                 self.recording.varies[number] = path
@@ -209,7 +209,7 @@ class Writer:
             self.guard(f"{text} is not {self.names[id(child)]}", f"{path} is the same {type(child).__name__} as before")
         elif isinstance(child, Tensor):
             self._tensor(edge, child, text)
-        elif isinstance(child, EQUAL):
+        elif isinstance(child, EQUALITY_TYPES):
             name = self.const(child)
             self.guard(f"(x := {text}) is not {name} and (x.__class__ is not {self.const(type(child))} or x != {name})",
                        f"{path} == {child!r}")
@@ -325,12 +325,12 @@ class Writer:
             now = f"(*{name},)" if has_plain_keys(held) else f"(*map(id, {name}),)"
             self.guard(f"{now} != {self.const(keys)}", f"{path} has the same {len(keys)} keys")
 
-    def _apart(self):
-        """Memory that is written has to be apart from other memory, as it was, and nobody outside may hold it."""
-        study, stored = self.study, [storage for storage, *_ in self.study.stored]
-        sources = [source for _, source, *_ in study.stored] + list(study.new_storages.values()) \
-            + ([source for _, source in study.gradient.takes] if study.gradient is not None else [])
-        used = {storage for _, storage in study.read}.union(stored)
+    def _no_overlap(self):
+        """Memory that is written must overlap no other memory, as it did not, and nobody outside may hold it."""
+        diff, stored = self.diff, [storage for storage, *_ in self.diff.stored]
+        sources = [source for _, source, *_ in diff.stored] + list(diff.new_storages.values()) \
+            + ([source for _, source in diff.gradient.takes] if diff.gradient is not None else [])
+        used = {storage for _, storage in diff.read}.union(stored)
         loose = [self.cells[s] for s in self.loose if s in used]
         if loose and stored:
             others = frozenset(id(s) for s in self.cells if s not in self.loose)
@@ -340,9 +340,9 @@ class Writer:
         for storage in stored:                               # what is written takes the place of all that was there
             if storage in self.loose:
                 self.guard(f"{self.cells[storage]}.nbytes != {storage.nbytes}",
-                           f"{self.study.trace.storages[storage]} is all of its memory, or part of as much")
-        apart = dict.fromkeys([*stored, *[what for kind, what in sources if kind == "entry"]])
-        tests = [f"{self.cells[s]}.exported and {self.cells[s]}.still_exported()" for s in apart]
+                           f"{self.diff.trace.storages[storage]} is all of its memory, or part of as much")
+        kept_or_written = dict.fromkeys([*stored, *[what for kind, what in sources if kind == "entry"]])
+        tests = [f"{self.cells[s]}.exported and {self.cells[s]}.still_exported()" for s in kept_or_written]
         tests += [f"{self.cells[s]}.readonly" for s in stored if s in self.loose]
         if tests:
             self.recording.outside = self.guard(" or ".join(tests),
@@ -350,66 +350,66 @@ class Writer:
 
     def _numbers(self):
         """The lines that numbers come from, and what was asked about them."""
-        book, leaves = self.book, self.paths
-        used = [*self.numbers, *[x._name for _, now in self.study.moves for x in traced_in(now)],
-                *[thing for kind, thing, _ in walk(self.study.result) if kind == "number"]]
-        for storage, leaf in self.study.trace.versions.items():
+        number_log, leaves = self.number_log, self.paths
+        used = [*self.numbers, *[x._name for _, now in self.diff.moves for x in traced_in(now)],
+                *[thing for kind, thing, _ in result_nodes(self.diff.result) if kind == "number"]]
+        for storage, leaf in self.diff.trace.versions.items():
             self.line(f"{leaf._name} = {self.cells[storage]}.version")
-            leaves[leaf._name] = f"the version of {self.study.trace.storages[storage]}"
-        asked = [name for names in book.answers.values() for name in names]
-        for name, text in book.needed([*used, *asked, *book.fixed]):
+            leaves[leaf._name] = f"the version of {self.diff.trace.storages[storage]}"
+        asked = [name for names in number_log.answers.values() for name in names]
+        for name, text in number_log.needed([*used, *asked, *number_log.fixed]):
             self.line(f"{name} = {text}")
-        for text, answer in book.answers:
+        for text, answer in number_log.answers:
             self.guard(f"({text}) is not {answer}", f"{self._said(text)} is {answer}")
-        for name, value in book.fixed.items():
+        for name, value in number_log.fixed.items():
             self._plain(value, name, self._said(name))
         live, stack = set(), used
         while stack:
             name = stack.pop()
             live.add(name)
-            stack += [n for n in book.lines.get(name, ("", ()))[1] if n not in live]
-        self.recording.moving = [path for name, path in leaves.items() if name in live and name not in book.fixed]
+            stack += [n for n in number_log.lines.get(name, ("", ()))[1] if n not in live]
+        self.recording.moving = [path for name, path in leaves.items() if name in live and name not in number_log.fixed]
 
     def _said(self, text):
         """Words of the source as the user knows them."""
         words = text.replace("(", " ( ").replace(")", " ) ").split()
-        found = [self.paths.get(w) or (f"({self._said(self.book.lines[w][0])})" if w in self.book.lines else w)
-                 for w in words]
+        lines = self.number_log.lines
+        found = [self.paths.get(w) or (f"({self._said(lines[w][0])})" if w in lines else w) for w in words]
         return " ".join(found).replace("( ", "(").replace(" )", ")")
 
     # --- the run, and after ------------------------------------------------------------------------------------------
 
     def _run(self):
-        study, recording = self.study, self.recording
+        diff, recording = self.diff, self.recording
         self.indent = "  "
         self.space["OFF"] = Miss(len(recording.guards))
         recording.guards.append("everything that is read is still there")
         self.lines += ["  except Exception:", "    return OFF"]
-        read = "".join(f"{self.cells[storage]}.value, " for _, storage in study.read)
-        if study.early:
+        read = "".join(f"{self.cells[storage]}.value, " for _, storage in diff.read)
+        if diff.early:
             self.space["REFUSED"] = REFUSED
-            check = Checks(study.early, recording.runner, dict(study.fixed))
-            places = dict(study.read)
+            check = Checks(diff.early, recording.runner, dict(diff.fixed))
+            places = dict(diff.read)
             self.space["check"] = check
             check.places = [slot for slot in dict.fromkeys(check.needs) if slot in places]
             self.line(f"if not check(({''.join(self.cells[places[slot]] + ', ' for slot in check.places)})): "
                       "return REFUSED")
         after = self._after()
-        if study.trace.draws:
-            self.space["draw"] = Draws([(draw, kind) for draw, kind, _ in study.trace.draws])
+        if diff.trace.draws:
+            self.space["draw"] = Draws([(draw, kind) for draw, kind, _ in diff.trace.draws])
             self.line("r = draw()")
-        given = read + "".join(f"r[{number}], " for _, number in study.drawn)
-        if study.fixed:
-            self.space["fixed"] = tuple(value for _, value in study.fixed)
+        given = read + "".join(f"r[{number}], " for _, number in diff.drawn)
+        if diff.fixed:
+            self.space["fixed"] = tuple(value for _, value in diff.fixed)
             given += "*fixed, "
-        if study.late:
+        if diff.late:
             self.line(f"i = ({given})")
-            self.space["late"] = Checks(study.late, recording.runner, {}).late
+            self.space["late"] = Checks(diff.late, recording.runner, {}).late
             self.line("late(i)")
             self.line("del i")                               # who holds the contents is asked by counting
-        if study.needs:
+        if diff.needs:
             self.space["run"] = recording.runner.run
-            self.lines += [f"  m = [None] * {len(study.needs) + 1}", *[f"  {text}" for text in self.recycling],
+            self.lines += [f"  m = [None] * {len(diff.needs) + 1}", *[f"  {text}" for text in self.recycling],
                            "  try:", f"    run(({given}), ({''.join(name + ', ' for name in self.numbers)}), m)"]
             self.lines += [f"    {text}" for text in after]
             self.lines += ["  except BaseException:", "    if m[-1]:"]             # an interrupt: what has run has run
@@ -417,12 +417,12 @@ class Writer:
             self.lines += ["    raise"]
         else:
             self.lines += [f"  {text}" for text in after]
-        self.line(f"return {self._expression(study.result)}")
+        self.line(f"return {self._expression(diff.result)}")
 
     def _after(self):
         """The statements that do what the call did."""
-        study, after, words = self.study, [], self.recording.effects
-        place = {slot: i for i, slot in enumerate(sorted(study.needs))}
+        diff, after, words = self.diff, [], self.recording.effects
+        place = {slot: i for i, slot in enumerate(sorted(diff.needs))}
         passed = {}
 
         def contents(kind, what):
@@ -433,17 +433,17 @@ class Writer:
                 return passed[what]
             return f"m[{place[what]}]" if kind == "made" else f"r[{what}]" if kind == "draw" else self.const(what)
 
-        for storage, source, rose, path in study.stored:
+        for storage, source, rose, path in diff.stored:
             name = self.cells[storage]
             after.append(f"{name}.value = {contents(*source)}")
             if rose:
-                count = f"hidden({name}, {rose}, {self.fresh(study.hidden[storage])})" if storage in study.hidden else \
+                count = f"hidden({name}, {rose}, {self.fresh(diff.hidden[storage])})" if storage in diff.hidden else \
                     f"{name}.version += {rose}"
                 after += [count, f"{name}.writer = {self.fresh(storage.writer)}"]
             words.append(f"writes to {path}")
         made, self.recycling = {}, []
         alone = self._alone()
-        for number, (storage, source) in enumerate(study.new_storages.items()):
+        for number, (storage, source) in enumerate(diff.new_storages.items()):
             made[storage] = f"y{number}"
             facts = self.fresh((storage.nbytes, storage.device, storage.version, storage.inference))
             if storage not in alone:
@@ -457,35 +457,35 @@ class Writer:
             after.append(f"if {new} is not q{number}: {self.item(edge)} = "
                          f"tensor(cell({new}, {facts}), {self.fresh(facts_of(now))})")
             words.append(f"puts a tensor into {edge.path}")
-        rest = [tensor for tensor in study.new_tensors.values() if tensor._storage not in alone]
+        rest = [tensor for tensor in diff.new_tensors.values() if tensor._storage not in alone]
         for number, tensor in enumerate(rest):
             name = self.names[id(tensor)] = f"w{number}"
             after.append(f"{name} = tensor({made.get(tensor._storage) or self.cells[tensor._storage]}, "
                          f"{self.fresh(facts_of(tensor))})")
         for tensor in rest:
             base = tensor._base
-            if base is not None and (id(base) in study.new_tensors or id(base) in self.journal.tensors):
+            if base is not None and (id(base) in diff.new_tensors or id(base) in self.journal.tensors):
                 name = self.names[id(tensor)]
                 after += [f"{name}._base = {self.names[id(base)]}", f"{name}._seen = {name}._storage.version"]
-        if study.gradient is not None:
-            self._graph(study.gradient, after, contents)
-        for edge, now in study.moves:
+        if diff.gradient is not None:
+            self._graph(diff.gradient, after, contents)
+        for edge, now in diff.moves:
             if isinstance(now, Tensor) and now._storage in alone:
                 continue
             text = now._name if type(now) in TRACED else "None" if now is None else \
                 "(" + "".join(word(x) + ", " for x in now) + ")" if type(now) is tuple else \
-                self.fresh(now) if isinstance(now, PLAIN) else self.names[id(now)]
+                self.fresh(now) if isinstance(now, PLAIN_TYPES) else self.names[id(now)]
             set_by_name = isinstance(edge.holder, type) or edge.kind == "slot"
             after.append(f"setattr({self.holder(edge)}, {edge.key!r}, {text})" if set_by_name else
                          f"{self.item(edge)} = {text}")
-            said = self._said(text) if traced_in(now) else short(now) if isinstance(now, PLAIN) else "a tensor"
+            said = self._said(text) if traced_in(now) else short(now) if isinstance(now, PLAIN_TYPES) else "a tensor"
             words.append(f"puts {said} into {edge.path}")
         return after
 
     def _graph(self, gradient, after, contents):
         """Give the results that had a graph the node of this replay."""
         self.space["graph"] = gradient.attach
-        stored = {storage for storage, *_ in self.study.stored}
+        stored = {storage for storage, *_ in self.diff.stored}
         watched = [what for _, (kind, what) in gradient.takes if kind == "entry" and what not in stored]
         groups = ([self.names[id(t)] for t in gradient.live], [contents(*source) for _, source in gradient.takes],
                   [self.names[id(t)] for t in gradient.bounds], [self.cells[s] for s in watched], self.numbers)
@@ -498,29 +498,29 @@ class Writer:
 
         That one has no use after the call: not as a result or part of one, nor in another place or for a backward.
         """
-        study, places = self.study, {}
-        used = {storage for _, storage in study.read} | {storage for storage, *_ in study.stored}
-        sources = list(study.new_storages.values()) + [source for _, source, *_ in study.stored]
-        returned = {id(thing) for kind, thing, _ in walk(study.result) if kind == "tensor"}
-        bases = {id(tensor._base) for tensor in study.new_tensors.values()}
-        for tensor in study.new_tensors.values():
+        diff, places = self.diff, {}
+        used = {storage for _, storage in diff.read} | {storage for storage, *_ in diff.stored}
+        sources = list(diff.new_storages.values()) + [source for _, source, *_ in diff.stored]
+        returned = {id(thing) for kind, thing, _ in result_nodes(diff.result) if kind == "tensor"}
+        bases = {id(tensor._base) for tensor in diff.new_tensors.values()}
+        for tensor in diff.new_tensors.values():
             places.setdefault(tensor._storage, []).append(tensor)
-        kept = returned | bases | {id(now) for _, now in study.moves}
-        if study.gradient is not None:
-            kept |= {id(tensor) for tensor in (*study.gradient.bounds, *study.gradient.live)}
-            used |= {what for _, (kind, what) in study.gradient.takes if kind == "entry"}
+        kept = returned | bases | {id(now) for _, now in diff.moves}
+        if diff.gradient is not None:
+            kept |= {id(tensor) for tensor in (*diff.gradient.bounds, *diff.gradient.live)}
+            used |= {what for _, (kind, what) in diff.gradient.takes if kind == "entry"}
         found = {}
-        for edge, now in study.moves:
+        for edge, now in diff.moves:
             old = edge.child
             if edge.kind == "grad" and isinstance(now, Tensor) and isinstance(old, Tensor) and now.spec is old.spec \
-                    and id(now) in study.new_tensors and len(places[now._storage]) == 1 and id(now) not in returned \
+                    and id(now) in diff.new_tensors and len(places[now._storage]) == 1 and id(now) not in returned \
                     and id(now) not in bases and now._base is None and old._storage not in used \
                     and id(old) not in kept and old._storage not in places and self.names[id(old)][0] == "v" \
                     and self.cells[old._storage][0] == "s" \
-                    and study.new_storages.get(now._storage, "")[:1] == ("made",) \
-                    and sources.count(study.new_storages[now._storage]) == 1 \
-                    and sum(other is now for _, other in study.moves) == 1 \
-                    and study.trace.values[study.new_storages[now._storage][1]].spec is now.spec:
+                    and diff.new_storages.get(now._storage, "")[:1] == ("made",) \
+                    and sources.count(diff.new_storages[now._storage]) == 1 \
+                    and sum(other is now for _, other in diff.moves) == 1 \
+                    and diff.trace.values[diff.new_storages[now._storage][1]].spec is now.spec:
                 found[now._storage] = edge, now
         return found
 
@@ -542,7 +542,7 @@ class Writer:
             f"{self.const(thing)}({inside})"
 
 
-def walk(tree):
+def result_nodes(tree):
     """Every node of the tree of a result."""
     stack = [tree]
     while stack:

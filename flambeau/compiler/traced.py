@@ -19,15 +19,15 @@ from sys import _getframe
 from ..base.op import Op
 from ..tensor import call, composite, forms, history, infer, overrides, results, subclass, views, write
 
-DOORS = frozenset(module.__file__ for module in (call, composite, forms, history, infer, overrides, results, subclass,
-                                                 views, write))
+OPERATION_FILES = frozenset(module.__file__ for module in (call, composite, forms, history, infer, overrides, results,
+                                                           subclass, views, write))
 # Composites that hand a number on to the operations they are made of, untouched but for comparisons.
-THROUGH = frozenset(("div", "divide", "_rdiv", "__rdiv__", "pow", "pow_", "fill", "_fill", "_fill_inplace", "clamp",
-                     "clip", "dropout"))
-FUNCTIONS = ("sqrt", "exp", "expm1", "log", "log1p", "log2", "log10", "sin", "cos", "tan", "tanh", "fabs", "pow")
+PASS_NUMBERS_ON = frozenset(("div", "divide", "_rdiv", "__rdiv__", "pow", "pow_", "fill", "_fill", "_fill_inplace",
+                             "clamp", "clip", "dropout"))
+MATH_FUNCTIONS = ("sqrt", "exp", "expm1", "log", "log1p", "log2", "log10", "sin", "cos", "tan", "tanh", "fabs", "pow")
 
 
-class Book:
+class NumberLog:
     """What was done with the numbers of one recording: lines, answers, fixed values."""
 
     def __init__(self):
@@ -84,8 +84,8 @@ def plain(x):
     """`x` as the number it is, fixed for this recording."""
     if type(x) not in TRACED:
         return x
-    if x._book.writes():
-        x._book.fixed[x._name] = x._value
+    if x._number_log.writes():
+        x._number_log.fixed[x._name] = x._value
     return x._value
 
 
@@ -101,35 +101,35 @@ def computed(function, args):
 
 def binary(sign, function, swapped=False):
     def method(self, other, *more):
-        book = self._book
+        number_log = self._number_log
         kind = type(other)
-        if kind not in NUMBERS or more:                       # a tensor takes it from here; an array or a complex
+        if kind not in NUMBER_TYPES or more:                       # a tensor takes it from here; an array or a complex
             if kind in (complex, *TRACED) or more:            # number has it fixed
                 return function(*(plain(x) for x in ((other, self) if swapped else (self, other, *more))))
             return NotImplemented
         pair = (other, self) if swapped else (self, other)
         value = computed(function, pair)
-        if not book.writes():
+        if not number_log.writes():
             return value
-        return book.made(value, f"{word(pair[0])} {sign} {word(pair[1])}", pair)
+        return number_log.made(value, f"{word(pair[0])} {sign} {word(pair[1])}", pair)
     return method
 
 
 def unary(text, function):
     def method(self):
         value = computed(function, (self,))
-        return self._book.made(value, text.format(self._name), (self,)) if self._book.writes() else value
+        return self._number_log.made(value, text.format(self._name), (self,)) if self._number_log.writes() else value
     return method
 
 
 def compared(sign, function):
     def method(self, other):
-        if type(other) not in NUMBERS:
+        if type(other) not in NUMBER_TYPES:
             return NotImplemented
         pair = (self, other)
         answer = function(*(x._value if type(x) in TRACED else x for x in pair))
-        if self._book.writes():
-            self._book.answers[f"{word(self)} {sign} {word(other)}", answer] = \
+        if self._number_log.writes():
+            self._number_log.answers[f"{word(self)} {sign} {word(other)}", answer] = \
                 tuple(x._name for x in pair if type(x) in TRACED)
         return answer
     return method
@@ -142,16 +142,16 @@ def fixing(function):
 
 
 class Traced:
-    """A number of the recording `_book`, known there as `_name`. See Note [Traced is no float]."""
+    """A number of the recording `_number_log`, known there as `_name`. See Note [Traced is no float]."""
 
-    __slots__ = ("_book", "_value", "_name")
+    __slots__ = ("_number_log", "_value", "_name")
 
-    def __init__(self, book, value, name):
-        self._book, self._value, self._name = book, value, name
+    def __init__(self, number_log, value, name):
+        self._number_log, self._value, self._name = number_log, value, name
 
     @property                                                 # type: ignore[misc]
     def __class__(self):
-        if not self._book.lying and _getframe(1).f_code.co_filename in DOORS:
+        if not self._number_log.lying and _getframe(1).f_code.co_filename in OPERATION_FILES:
             return type(self)
         return type(self._value)
 
@@ -159,16 +159,16 @@ class Traced:
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         """An operation with such a number among its arguments. Where it takes a runtime number, it gets the Traced."""
         kwargs = kwargs or {}
-        book = next(a._book for a in (*args, *kwargs.values()) if type(a) in TRACED)
+        number_log = next(a._number_log for a in (*args, *kwargs.values()) if type(a) in TRACED)
         op = func if isinstance(func, Op) else getattr(func, "op", None)
-        lets_in = book.writes() and op is not None and all(t in TRACED for t in types)
+        lets_in = number_log.writes() and op is not None and all(t in TRACED for t in types)
         args = [a if lets_in and keeps(op, at, a) else plain(a) for at, a in enumerate(args)]
         kwargs = {name: a if lets_in and keeps(op, name, a) else plain(a) for name, a in kwargs.items()}
-        before, book.lying = book.lying, book.writes()
+        before, number_log.lying = number_log.lying, number_log.writes()
         try:
             return func(*args, **kwargs)
         finally:
-            book.lying = before
+            number_log.lying = before
 
     for _name, _function in (("add", operator.add), ("sub", operator.sub), ("mul", operator.mul),
                              ("truediv", operator.truediv), ("floordiv", operator.floordiv), ("mod", operator.mod),
@@ -196,8 +196,8 @@ class Traced:
 
     def __bool__(self):
         answer = bool(self._value)
-        if self._book.writes():
-            self._book.answers[f"bool({self._name})", answer] = (self._name,)
+        if self._number_log.writes():
+            self._number_log.answers[f"bool({self._name})", answer] = (self._name,)
         return answer
 
     def __rdivmod__(self, other):
@@ -232,7 +232,7 @@ class TracedInt(Traced):
 
 
 TRACED = frozenset((TracedFloat, TracedInt))
-NUMBERS = frozenset((bool, int, float)) | TRACED
+NUMBER_TYPES = frozenset((bool, int, float)) | TRACED
 
 
 def traced_in(x):
@@ -245,7 +245,7 @@ def keeps(op, at, a):
     if type(a) not in TRACED:
         return True
     if op.composite:
-        return type(a) is TracedFloat and op.__name__ in THROUGH
+        return type(a) is TracedFloat and op.__name__ in PASS_NUMBERS_ON
     if op.is_view or op.eager:
         return False
     if not op.prepared:
@@ -264,10 +264,10 @@ def aware(function):
     """A function of `math` that writes down what it does with Traced numbers."""
     def form(*args):
         value = computed(function, args)
-        book = next(a._book for a in args if type(a) in TRACED)
+        number_log = next(a._number_log for a in args if type(a) in TRACED)
         text = f"math.{function.__name__}({', '.join(map(word, args))})"
-        return book.made(value, text, args) if book.writes() else value
+        return number_log.made(value, text, args) if number_log.writes() else value
     return form
 
 
-MATH = {getattr(math, name): aware(getattr(math, name)) for name in FUNCTIONS}
+MATH_MODELS = {getattr(math, name): aware(getattr(math, name)) for name in MATH_FUNCTIONS}

@@ -19,25 +19,25 @@ from ..base.errors import PACKAGE, line_of
 from ..tensor import random
 from .rewrite import copy_of, is_copy
 
-REWRITE = copy_of.__code__.co_filename
-STDLIB = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
-SITES = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-packages"))
-LIBRARIES = ("ml_dtypes", "llvmlite", "scipy", "cupy")
-NUMPY = os.path.dirname(np.__file__) + os.sep
+REWRITE_FILE = copy_of.__code__.co_filename
+STDLIB_FOLDERS = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
+PACKAGE_FOLDERS = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-packages"))
+LIBRARY_NAMES = ("ml_dtypes", "llvmlite", "scipy", "cupy")
+NUMPY_FOLDER = os.path.dirname(np.__file__) + os.sep
 # Functions written in C that give the same for the same arguments, by the module they are in.
 PURE_MODULES = frozenset("builtins math cmath operator _operator itertools functools _functools collections "
                          "_collections _struct _bisect _heapq _sre re _string _abc _weakref weakref _statistics _json "
                          "_typing typing types _stat stat binascii zlib _codecs unicodedata numpy ml_dtypes _decimal "
                          "decimal fractions numbers abc copyreg enum string _types dataclasses contextlib gc".split())
-FOLLOWED_PARTS = ("nn", "optim", "distributions", "amp", "utils", "func")      # of this package: modules hold state
+FOLLOWED_FOLDERS = ("nn", "optim", "distributions", "amp", "utils", "func")      # of this package: modules hold state
 # What has effects, or gives something else every time. Of the standard library's modules in Python, all functions.
-MODULES = frozenset("logging random secrets subprocess socket threading multiprocessing queue tempfile shutil uuid "
-                    "concurrent asyncio select selectors sqlite3 urllib http time datetime warnings".split())
-BUILTINS = frozenset("print input open breakpoint exit quit __import__".split())
-HARMLESS = frozenset("fspath get_ident RLock allocate_lock _getframe".split())
+EFFECT_MODULES = frozenset("logging random secrets asyncio subprocess socket threading multiprocessing queue tempfile "
+                           "shutil uuid concurrent select selectors sqlite3 urllib http time datetime warnings".split())
+EFFECT_BUILTINS = frozenset("print input open breakpoint exit quit __import__".split())
+HARMLESS_FUNCTIONS = frozenset("fspath get_ident RLock allocate_lock _getframe".split())
 # The state of a generator is read or set: a replay only draws.
-SEEDS = {id(getattr(kind, name).__code__): None for kind in (Generator, random.Generator)
-         for name in ("manual_seed", "seed", "set_state", "get_state")}
+SEEDING_CODE = {id(getattr(kind, name).__code__): None for kind in (Generator, random.Generator)
+                for name in ("manual_seed", "seed", "set_state", "get_state")}
 _trusted: dict = {}           # file name → whether its functions are taken to read nothing but their arguments
 
 
@@ -45,7 +45,7 @@ def trusted(filename):
     """Whether code of this file is ours, that of a library we use, or the standard library's."""
     known = _trusted.get(filename)
     if known is None:
-        inside = filename.startswith(STDLIB) and not any(site in filename for site in SITES)
+        inside = filename.startswith(STDLIB_FOLDERS) and not any(site in filename for site in PACKAGE_FOLDERS)
         known = inside or filename.startswith((PACKAGE, "<frozen", "<flambeau")) or trusted_numpy(filename)
         if len(_trusted) > 10_000:
             _trusted.clear()
@@ -55,13 +55,14 @@ def trusted(filename):
 
 def trusted_numpy(filename):
     """Whether code of this file belongs to NumPy or a library of its kind, which is not followed."""
-    return filename.startswith(NUMPY) or any(site + name + os.sep in filename for site in SITES for name in LIBRARIES)
+    return filename.startswith(NUMPY_FOLDER) \
+        or any(folder + name + os.sep in filename for folder in PACKAGE_FOLDERS for name in LIBRARY_NAMES)
 
 
 def is_followed_file(filename):
     """Whether the functions of a file are followed: all but the engine's and NumPy's."""
     if filename.startswith(PACKAGE):
-        return filename[len(PACKAGE):].partition(os.sep)[0] in FOLLOWED_PARTS
+        return filename[len(PACKAGE):].partition(os.sep)[0] in FOLLOWED_FOLDERS
     return not trusted_numpy(filename)
 
 
@@ -94,9 +95,9 @@ def effect_of(function):
         where = (owner.__name__ if owner is not None else getattr(function, "__module__", None)) or \
             getattr(getattr(function, "__objclass__", None), "__module__", None) or type(function).__module__
         if where == "builtins":
-            return f"{name}()" if name in BUILTINS else None
+            return f"{name}()" if name in EFFECT_BUILTINS else None
         root = where.partition(".")[0]
-        if root in PURE_MODULES and not where.startswith("numpy.random") or name in HARMLESS:
+        if root in PURE_MODULES and not where.startswith("numpy.random") or name in HARMLESS_FUNCTIONS:
             return None
         return f"{where}.{name}()"
     kind = owner if isinstance(owner, type) else type(owner)
@@ -104,7 +105,8 @@ def effect_of(function):
     if where.startswith("numpy.random.mtrand") and owner is getattr(sys.modules.get("numpy.random.mtrand"), "_rand", 0):
         return None                                          # how far it was drawn is compared
     if where.partition(".")[0] in PURE_MODULES and not where.startswith("numpy.random") \
-            or where.partition(".")[0] == __name__.partition(".")[0] or name in HARMLESS or name.startswith("__"):
+            or where.partition(".")[0] == __name__.partition(".")[0] or name in HARMLESS_FUNCTIONS \
+            or name.startswith("__"):
         return None
     for base in kind.__mro__:                                # a class of the user's: a method that it inherits
         if base is not object and name in vars(base):
@@ -120,18 +122,19 @@ def is_profiled():
         monitoring is not None and monitoring.get_tool(monitoring.PROFILER_ID) is not None
 
 
-OURS = "ours"
-UPDATES = os.path.join(PACKAGE, "optim", "_update.py")      # operations, which the engine calls
+OWN_CODE = "ours"
+UPDATE_RULES_FILE = os.path.join(PACKAGE, "optim", "_update.py")      # operations, which the engine calls
 _kinds: dict = {}             # id of a code object → (it, kept alive; whose it is)
 
 
 def kind_of(code):
     """Whose code this is: `ours` (the engine's, or a copy), `seed`, `library`, `user`, or `once` (an import)."""
     filename = code.co_filename
-    if id(code) in SEEDS:
+    if id(code) in SEEDING_CODE:
         kind = "seed"
-    elif is_copy(code) or filename.startswith(PACKAGE) and not is_followed_file(filename) or filename == UPDATES:
-        kind = OURS
+    elif is_copy(code) or filename == UPDATE_RULES_FILE \
+            or filename.startswith(PACKAGE) and not is_followed_file(filename):
+        kind = OWN_CODE
     elif code.co_name == "<module>" or filename == "<string>":          # an import; what a dataclass is made with
         kind = "once"
     else:
@@ -165,7 +168,7 @@ class Watch:
             code = frame.f_code
             known = _kinds.get(id(code))
             kind = known[1] if known is not None and known[0] is code else kind_of(code)
-            if kind is OURS:
+            if kind is OWN_CODE:
                 return
             if kind == "seed" and self.reason is None:
                 caller = frame
@@ -177,7 +180,7 @@ class Watch:
                     self.unknown = f"{code.co_name} ran where it could not be followed: it was called by " \
                                    f"{self._caller(frame)}"
             elif kind == "library" and self.reason is None \
-                    and frame.f_globals.get("__name__", "").partition(".")[0] in MODULES:
+                    and frame.f_globals.get("__name__", "").partition(".")[0] in EFFECT_MODULES:
                 caller = self._user(frame)
                 if caller is not None:
                     self._say(f"{frame.f_globals['__name__']}.{code.co_name}()", caller)
@@ -185,7 +188,7 @@ class Watch:
             code = frame.f_code
             known = _kinds.get(id(code))
             kind = known[1] if known is not None and known[0] is code else kind_of(code)
-            if kind is OURS or code.co_filename.startswith(NUMPY):
+            if kind is OWN_CODE or code.co_filename.startswith(NUMPY_FOLDER):
                 return
             what = effect_of(arg)
             if what is not None:
@@ -204,7 +207,7 @@ class Watch:
             filename = frame.f_code.co_filename
             if not trusted(filename):
                 return frame
-            if filename.startswith("<frozen importlib") or filename == REWRITE:      # it happens once
+            if filename.startswith("<frozen importlib") or filename == REWRITE_FILE:      # it happens once
                 return None
             if filename.startswith(PACKAGE) and os.sep + "compiler" + os.sep not in filename:
                 return None

@@ -3,10 +3,8 @@ import types
 
 from ..tensor.own import OURS
 from ..tensor.tensor import Tensor
-from .journal import MAPPINGS, MISSING, attributes_of, is_engine, short
-from .traced import NUMBERS, TRACED
-
-FUNCTION_TYPES = (types.FunctionType, types.MethodType)
+from .journal import FUNCTION_TYPES, MAPPING_TYPES, MISSING, attributes_of, is_engine, short
+from .traced import NUMBER_TYPES, TRACED
 
 
 class Writing:
@@ -92,7 +90,7 @@ class Writing:
         kind, journal = type(thing), self.journal
         if isinstance(thing, Tensor):
             thing[self._index(key)] = self.escape(value)
-        elif kind is list and type(key) in (int, bool, *TRACED) or kind in MAPPINGS:
+        elif kind is list and type(key) in (int, bool, *TRACED) or kind in MAPPING_TYPES:
             key = self.plain(key)
             if not self._sees(thing):
                 thing[key] = self.plain(value) if id(thing) in self.published else value
@@ -131,4 +129,4 @@ class Writing:
 
 
 def is_numbers(x):
-    return all(type(part) in NUMBERS for part in x)
+    return all(type(part) in NUMBER_TYPES for part in x)

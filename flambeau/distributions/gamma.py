@@ -11,7 +11,7 @@ __all__ = ["Gamma"]
 class Gamma(ExponentialFamily):
     """The waiting time for the `concentration`-th of events that happen `rate` times in a unit of time.
 
-    Samples carry the gradient of both parameters (see base/implicit.py).
+    Samples carry the gradient of both parameters (see base/implicit_gradients.py).
     """
 
     arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}

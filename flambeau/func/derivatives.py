@@ -6,12 +6,14 @@ transform, takes part. An inner tensor is a leaf of its own, or, where the argum
 view of it; since gradients are asked for at the inner tensor only, a function that also reads the argument past it
 (from a closure) is differentiated rightly at every level.
 
+A transform differentiates in inference mode too, and at inference tensors: it leaves that mode for as long as it runs.
+
 Forward products are made by differentiating the backward product, which is linear in the incoming gradient.
 """
 import functools
 
 from ..autograd.engine import grad as backward_grad
-from ..autograd.modes import enable_grad, modes
+from ..autograd.modes import differentiating, enable_grad, modes
 from ..autograd.node import AccumulateGrad, edge_of, requires
 from ..base.pytree import tree_flatten, tree_leaves, tree_map, tree_structure, tree_unflatten
 from ..tensor.forms import namespace
@@ -38,7 +40,7 @@ class Inside:
 
     def leaf(self, tensor):
         """A leaf of its own over the contents of `tensor`."""
-        made = tensor.detach().requires_grad_()
+        made = (tensor.clone() if tensor.is_inference() else tensor).detach().requires_grad_()
         self.leaves.add(id(made))
         return made
 
@@ -145,6 +147,7 @@ def grad_and_value(func, argnums=0, has_aux=False):
     """
     who = "grad_and_value(f)(*args)"
 
+    @differentiating()
     @functools.wraps(func)
     def made(*args, **kwargs):
         picked, replaced = chosen(args, argnums)
@@ -176,6 +179,7 @@ def grad(func, argnums=0, has_aux=False):
     return made
 
 
+@differentiating()
 def vjp(func, *primals, has_aux=False):
     """(func(*primals), a function that takes gradients of it to a tuple of gradients for `primals`)."""
     who = "vjp(f, *primals)"
@@ -184,6 +188,7 @@ def vjp(func, *primals, has_aux=False):
         out, aux = apart(func(*inside.tree), has_aux, who)
         flat, spec = only_tensors(out, who)
 
+    @differentiating()
     def back(cotangents, retain_graph=True, create_graph=None):
         gs, given = tree_flatten(cotangents)
         if given != spec:
@@ -224,6 +229,7 @@ class Pushed:
         return [self.inside.out(next(made)) if requires(out) else zeros_like(out) for out in self.outs]
 
 
+@differentiating()
 def jvp(func, primals, tangents, *, strict=False, has_aux=False):
     """(func(*primals), the product of its Jacobian with `tangents`)."""
     who = "jvp(f, primals, tangents)"
@@ -245,10 +251,12 @@ def jvp(func, primals, tangents, *, strict=False, has_aux=False):
     return (*made, pushed.inside.out(pushed.aux)) if has_aux else made
 
 
+@differentiating()
 def linearize(func, *primals):
     """(func(*primals), a function that takes tangents of `primals` to tangents of it without calling `func` again)."""
     pushed = Pushed(func, primals, who="linearize(f, *primals)")
 
+    @differentiating()
     def forward(*tangents):
         if tree_structure(tangents) != pushed.inside.spec:
             raise RuntimeError(f"Expected the tangents {tree_structure(tangents)} to have the same argspec as the "
@@ -282,6 +290,7 @@ def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None, _preallocate_and_
     if chunk_size is not None and chunk_size <= 0:
         raise ValueError("jacrev: `chunk_size` should be greater than 0.")
 
+    @differentiating()
     @functools.wraps(func)
     def made(*args, **kwargs):
         picked, replaced = chosen(args, argnums)
@@ -315,6 +324,7 @@ def jacfwd(func, argnums=0, has_aux=False, *, randomness="error"):
 
     It is laid out and nested as that of `jacrev`.
     """
+    @differentiating()
     @functools.wraps(func)
     def made(*args, **kwargs):
         picked, replaced = chosen(args, argnums)

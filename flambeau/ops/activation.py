@@ -4,7 +4,7 @@ Each primitive has its closed-form derivative; the public function in front of i
 """
 import math
 
-from ..base import dtypes, special
+from ..base import dtypes, special_functions
 from ..base.arguments import fitting
 from ..base.errors import need
 from ..base.op import Composite, Op, Pointwise, door, refuse
@@ -451,7 +451,7 @@ class _gelu_slope(Activation):
     """The derivative of `input` times the normal distribution function of it."""
 
     def ref(xp, input):
-        cdf = 0.5 * (1 + special.erf(xp, input * ROOT_HALF))
+        cdf = 0.5 * (1 + special_functions.erf(xp, input * ROOT_HALF))
         return cdf + input * xp.exp(-0.5 * input * input) / ROOT_TAU
 
     def d_input(g, input): return g * (2 - input * input) * (-0.5 * input * input).exp() / ROOT_TAU
@@ -468,7 +468,7 @@ class _gelu(Activation):
     def ref(xp, input, approximate="none"):
         if approximate == "tanh":
             return 0.5 * input * (1 + xp.tanh(GELU_INNER * (input + GELU_CUBE * input ** 3)))
-        return 0.5 * input * (1 + special.erf(xp, input * ROOT_HALF))
+        return 0.5 * input * (1 + special_functions.erf(xp, input * ROOT_HALF))
 
     def d_input(g, input, approximate):
         if approximate == "tanh":

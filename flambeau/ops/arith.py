@@ -5,7 +5,7 @@ import numpy as np
 
 from ..base import dtypes
 from ..base.errors import need
-from ..base.op import NUMBERS, Composite, Pointwise, door, must_be_tensor, wrapped
+from ..base.op import NUMBER_CLASSES, Composite, Pointwise, door, must_be_tensor, wrapped
 from ..base.spec import Spec
 
 
@@ -34,7 +34,7 @@ def dtype_of(x):
 def check_alpha(dtype, alpha):
     """Refuse a multiplier whose type the result cannot hold; `alpha` is its type."""
     given = "Tensor" if alpha.__class__ is Spec else alpha.__class__.__name__
-    need(alpha in NUMBERS, f"argument 'alpha' must be Number, not {given}", TypeError)
+    need(alpha in NUMBER_CLASSES, f"argument 'alpha' must be Number, not {given}", TypeError)
     need(alpha is not bool or dtype is dtypes.bool, "Boolean alpha only supported for Boolean results.")
     need(dtype.category > 1 or alpha in (bool, int),
          "For integral input tensors, argument alpha must not be a floating point number.")
@@ -466,7 +466,7 @@ class lerp(Pointwise):
 
     def ref(xp, input, end, weight):
         way = end - input                       # from the nearer end, so that weight 0 gives `input` and 1 gives `end`
-        if isinstance(weight, NUMBERS):
+        if isinstance(weight, NUMBER_CLASSES):
             return input + weight * way if abs(weight) < 0.5 else end - way * (1 - weight)
         return xp.where(abs(weight) < 0.5, input + weight * way, end - way * (1 - weight))
 
@@ -498,7 +498,7 @@ class pow_(Composite):
         if is_tensor(input) and input.dtype is dtypes.bool and exponent.__class__ is bool:
             return input.clone() if exponent else input.new_ones(input.shape)
         need(not is_integral(input, exponent) or exponent >= 0, "Integers to negative integer powers are not allowed.")
-        if is_tensor(input) and exponent.__class__ in NUMBERS and exponent in PRODUCTS \
+        if is_tensor(input) and exponent.__class__ in NUMBER_CLASSES and exponent in PRODUCTS \
                 and input.dtype.category >= dtypes.of_number(exponent.__class__).category:
             return PRODUCTS[exponent](input)                # the number does not change the dtype
         return _pow_number(input, exponent)

@@ -6,14 +6,14 @@ import numpy as np
 
 from ..base import dtypes
 from ..base.errors import need, warn
-from ..base.op import NUMBERS, Composite, Pointwise
+from ..base.op import NUMBER_CLASSES, Composite, Pointwise
 from ..base.spec import Spec
 from .arith import is_tensor, no_derivative, widened
 
 
 def fitted(input, other):
     """`other` in the dtype of `input`, where it is a number: 0.1 equals the float16 that is nearest to it."""
-    return input.dtype.type(other) if isinstance(other, NUMBERS) else other
+    return input.dtype.type(other) if isinstance(other, NUMBER_CLASSES) else other
 
 
 def compared(k, how, input, other):

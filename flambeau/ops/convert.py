@@ -5,7 +5,7 @@ import numpy as np
 from ..base import dtypes, layout, shapes
 from ..base.arguments import fitting
 from ..base.errors import argument_error, need, warn
-from ..base.op import NUMBERS, Composite, Op, door
+from ..base.op import NUMBER_CLASSES, Composite, Op, door
 from ..base.spec import place, spec
 from .create import _full
 
@@ -120,7 +120,7 @@ class to(Composite):
 def _to_arguments(args, device, dtype, other):
     """(device, dtype, other, [non_blocking, copy]) from the positional arguments of `to`."""
     first, rest = args[0], args[1:]
-    if isinstance(first, dtypes.dtype) or (isinstance(first, type) and first in NUMBERS):
+    if isinstance(first, dtypes.dtype) or (isinstance(first, type) and first in NUMBER_CLASSES):
         dtype = first
     elif isinstance(first, door.tensor):
         other = first

@@ -10,8 +10,8 @@ import numpy as np
 from ..base import dtypes, shapes
 from ..base.arguments import as_scalar, fitting
 from ..base.errors import need, warn
-from ..base.op import NUMBERS, Composite, Op, door
-from ..base.spec import Spec, spec
+from ..base.op import NUMBER_CLASSES, Composite, Op, door
+from ..base.spec import CPU, Spec, spec
 from .create import _full
 
 MASKS = (dtypes.bool, dtypes.uint8)
@@ -285,6 +285,8 @@ class index_put(Composite):
         for nth, i in enumerate(indices):
             need(i is None or isinstance(i, door.tensor), f"expected Tensor as element {nth} in argument 1, but got "
                                                           f"{type(i).__name__}", TypeError)
+        if input.spec.device is not CPU:                   # positions may come from the CPU
+            indices = [i if i is None or i.spec.device is not CPU else i.to(input.spec.device) for i in indices]
         return (_index_put_add if accumulate else _index_put)(input, indices, values)
 
 
@@ -551,7 +553,7 @@ class index_fill(Composite):
     apart = "index"
 
     def of(input, dim, index, value):
-        return (_index_fill if isinstance(value, NUMBERS) else _index_fill_tensor)(input, dim, index, value)
+        return (_index_fill if isinstance(value, NUMBER_CLASSES) else _index_fill_tensor)(input, dim, index, value)
 
 
 def fill_spec(input, dim, index):

@@ -2,7 +2,7 @@
 from ..base import dtypes, shapes
 from ..base.arguments import as_scalar, fitting
 from ..base.errors import need
-from ..base.op import NUMBERS, Composite, Op
+from ..base.op import NUMBER_CLASSES, Composite, Op
 from ..base.spec import spec
 from .convert import converted
 from .index import FILL_MASK, tensor_given, zeros
@@ -29,7 +29,7 @@ class masked_fill(Composite):
     apart = True
 
     def of(input, mask, value):
-        return (_masked_fill if isinstance(value, NUMBERS) else _masked_fill_tensor)(input, mask, value)
+        return (_masked_fill if isinstance(value, NUMBER_CLASSES) else _masked_fill_tensor)(input, mask, value)
 
 
 class _masked_fill(Op):

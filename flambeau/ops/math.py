@@ -5,7 +5,7 @@ from ..base import dtypes
 from ..base.errors import need
 from ..base.op import Composite, Pointwise, View
 from ..base.spec import spec
-from ..base.special import sinc as real_sinc
+from ..base.special_functions import sinc as real_sinc
 from .arith import conj, widened
 
 

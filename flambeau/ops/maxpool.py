@@ -1,17 +1,17 @@
 """Pooling by the largest: the largest element of each window, and where it was.
 
 The largest of a block is the largest of the largest of its rows, so this too goes dimension by dimension, with the
-place of the first of them handed on (see base/taps.py).
+place of the first of them handed on (see base/axis_maps.py).
 """
 import math
 
 import numpy as np
 
 from ..base import dtypes
+from ..base.axis_maps import along, at, maximum, taps_of
 from ..base.errors import need
 from ..base.op import Composite, Op
 from ..base.spec import spec
-from ..base.taps import along, at, maximum, taps_of
 from .pool import (
     adaptive_sizes,
     kept_layout,

@@ -9,6 +9,7 @@ import numpy as np
 from ..base import dtypes
 from ..base.errors import need
 from ..base.op import Composite, door
+from ..base.spec import CPU
 from .shape import cat
 
 
@@ -20,11 +21,11 @@ class _placed_rows(Composite):
     def of(input, index, value):
         if not input.spec.shape[0]:
             return input.new_full((len(index), *input.spec.shape[1:]), value)
-        blank = index < 0
+        blank, where = index < 0, input.spec.device
         if not blank.any():
-            return input.index_select(0, door.from_array(index))
-        out = input.index_select(0, door.from_array(index.clip(0)))
-        return out.masked_fill(door.from_array(blank.reshape(-1, *[1] * (input.dim() - 1))), value)
+            return input.index_select(0, door.from_array(index, where=where))
+        out = input.index_select(0, door.from_array(index.clip(0), where=where))
+        return out.masked_fill(door.from_array(blank.reshape(-1, *[1] * (input.dim() - 1)), where=where), value)
 
     def d_input(g, input_spec, index):
         back = np.full(input_spec.shape[0], -1, np.int64)
@@ -51,8 +52,9 @@ class _pack_padded_sequence(Composite):
                                f"has at least two dimensions, got {list(input.shape)}", IndexError)
         need(input.numel(), "Cannot pack empty tensors.")
         samples, steps = input.shape[:2] if batch_first else input.shape[1::-1]
-        need(lengths.dim() == 1 and lengths.dtype is dtypes.int64, "'lengths' argument should be a 1D CPU int64 "
-             f"tensor, but got {lengths.dim()}D {lengths.device} {lengths.dtype.cname} tensor")
+        need(lengths.dim() == 1 and lengths.dtype is dtypes.int64 and lengths.spec.device is CPU,
+             "'lengths' argument should be a 1D CPU int64 tensor, but got "
+             f"{lengths.dim()}D {lengths.device} {lengths.dtype.cname} tensor")
         need(len(lengths) == samples, "Expected `len(lengths)` to be equal to batch_size, but got "
                                       f"{len(lengths)} (batch_size={samples})")
         found = np.array(lengths.tolist())
@@ -126,4 +128,4 @@ class _invert_permutation(Composite):
              f"a permutation is a vector of integers, got {list(permutation.shape)} of {permutation.dtype}")
         back = np.empty(permutation.shape[0], np.int64)
         back[permutation.tolist()] = np.arange(len(back))
-        return door.from_array(back)
+        return door.from_array(back, where=permutation.spec.device)

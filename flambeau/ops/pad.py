@@ -1,21 +1,21 @@
 """Padding, and channels turned into places.
 
-`_resized` is the operation behind everything that goes dimension by dimension by the tables of base/taps.py: padding
-with an input's own elements here, interpolation in resample.py. Its gradient is the same tables transposed.
+`_resized` is the operation behind everything that goes dimension by dimension by the tables of base/axis_maps.py:
+padding with an input's own elements here, interpolation in resample.py. Its gradient is the same tables transposed.
 """
 from ..base import dtypes
 from ..base.arguments import as_scalar
+from ..base.axis_maps import taps_of, weighted_sum
 from ..base.errors import need
 from ..base.op import Composite, Op
 from ..base.spec import spec
-from ..base.taps import taps_of, weighted_sum
 from .convert import number_for
 from .pool import kept_layout, mapped, need_dtype
 from .shape import ints
 
 
 class _resized(Op):
-    """`input` with the maps `maps` (see base/taps.py) along its last dimensions."""
+    """`input` with the maps `maps` (see base/axis_maps.py) along its last dimensions."""
 
     def meta(input, maps): return mapped(input, maps)
 

@@ -1,16 +1,16 @@
 """Pooling by means: the mean of the elements in windows that move over the last dimensions.
 
-It goes dimension by dimension (see base/taps.py), since a sum over a block is a sum of sums. What all pooling says
+It goes dimension by dimension (see base/axis_maps.py), since a sum over a block is a sum of sums. What all pooling says
 about its arguments is here too.
 """
 import math
 from functools import lru_cache
 
 from ..base import dtypes, shapes
+from ..base.axis_maps import along, taps_of, weighted_sum
 from ..base.errors import need
 from ..base.op import Composite, Op, door
 from ..base.spec import spec
-from ..base.taps import along, taps_of, weighted_sum
 from .shape import ints
 
 WORDS = {1: "one int", 2: "two ints", 3: "three ints"}
@@ -66,7 +66,7 @@ def output_size(size, kernel, stride, padding, dilation, ceil_mode):
 
 @lru_cache(1024)
 def windows(input, kernel, stride, padding, dilation, ceil_mode, include_pad=True):
-    """The maps (see base/taps.py) of windows over the last dimensions of `input`, refused where they do not fit."""
+    """The maps (see base/axis_maps.py) of windows over last dimensions of `input`, refused where they do not fit."""
     n = len(kernel)
     need(input.ndim in (n + 1, n + 2), f"non-empty {n + 1}D or {n + 2}D (batch mode) tensor expected for input, but "
          f"got: {list(input.shape)}")

@@ -37,7 +37,7 @@ def places(sizes):
 
 def rows_at(table, index):
     """The rows of `table` at the positions in the array `index`."""
-    return table.index_select(0, door.from_array(index))
+    return table.index_select(0, door.from_array(index, where=table.spec.device))
 
 
 def last_state(states, sizes, reverse):

@@ -1,6 +1,6 @@
 """Resizing and sampling: images and signals at other positions than their own.
 
-Resizing goes dimension by dimension, by the tables of base/taps.py. Sampling at free positions weighs the corners
+Resizing goes dimension by dimension, by the tables of base/axis_maps.py. Sampling at free positions weighs the corners
 around each.
 """
 import itertools
@@ -8,9 +8,9 @@ import math
 import numbers
 
 from ..base import dtypes
+from ..base.axis_maps import byte_sum, taps_of
 from ..base.errors import need, warn
 from ..base.op import Composite, Op
-from ..base.taps import byte_sum, taps_of
 from .create import linspace
 from .maxpool import _drop, _pick
 from .pad import _resized

@@ -1,7 +1,7 @@
 """Samples that follow the parameters they were drawn for, and the check of values that distributions make."""
 import numpy as np
 
-from ..base import dtypes, implicit, shapes
+from ..base import dtypes, implicit_gradients, shapes
 from ..base.op import Op
 from ..base.spec import spec
 
@@ -12,7 +12,7 @@ class _standard_gamma_grad(Op):
     forms = ""
 
     def meta(input, output):    return like(input, output)
-    def ref(xp, input, output): return implicit.gamma_slope(xp, input, output)
+    def ref(xp, input, output): return implicit_gradients.gamma_slope(xp, input, output)
     def d_input(g):             return no_second_derivative("_standard_gamma_grad")
     def d_output(g):            return no_second_derivative("_standard_gamma_grad")
 
@@ -23,7 +23,7 @@ class _dirichlet_grad(Op):
     forms = ""
 
     def meta(x, alpha, total):    return like(x, alpha, total)
-    def ref(xp, x, alpha, total): return implicit.dirichlet_slope(xp, x, alpha, total)
+    def ref(xp, x, alpha, total): return implicit_gradients.dirichlet_slope(xp, x, alpha, total)
     def d_x(g):                   return no_second_derivative("_dirichlet_grad")
     def d_alpha(g):               return no_second_derivative("_dirichlet_grad")
     def d_total(g):               return no_second_derivative("_dirichlet_grad")

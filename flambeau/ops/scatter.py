@@ -6,7 +6,7 @@ Gather and scatter work on the flattened tensor: `places` turns an index along a
 from ..base import dtypes, shapes
 from ..base.arguments import as_scalar, fitting
 from ..base.errors import need, warn
-from ..base.op import NUMBERS, Composite, Op
+from ..base.op import NUMBER_CLASSES, Composite, Op
 from ..base.spec import spec
 from .create import _full
 from .index import (
@@ -150,7 +150,7 @@ class scatter(Composite):
             raise TypeError("scatter() received an invalid combination of arguments: it needs src (a tensor) or value "
                             "(a number)")
         need(reduce in (None, "add", "multiply"), f"reduce argument must be either add or multiply, got {reduce}")
-        number = isinstance(src, NUMBERS)
+        number = isinstance(src, NUMBER_CLASSES)
         if reduce is None:
             return (_scatter_value if number else _scatter)(input, dim, index, src)
         if number:

@@ -1,7 +1,7 @@
 """Special functions, element by element: those of the error integral, the gamma function and Bessel's."""
 import math
 
-from ..base import dtypes, special
+from ..base import dtypes, special_functions
 from ..base.errors import need
 from ..base.op import Composite, Pointwise
 from .arith import no_derivative
@@ -15,7 +15,7 @@ class erf(Pointwise):
     names = "special.erf"
     result, refuses, cname = "float", "complex", "erf_vml"
 
-    def ref(xp, input):     return special.erf(xp, input)
+    def ref(xp, input):     return special_functions.erf(xp, input)
     def d_input(g, input):  return g * (2 / math.sqrt(math.pi)) * (-(input * input)).exp()
     def body(k, input):     return k.erf(input)
 
@@ -26,7 +26,7 @@ class erfc(Pointwise):
     names = "special.erfc"
     result, refuses, cname = "float", "complex", "erfc_vml"
 
-    def ref(xp, input):     return special.erfc(xp, input)
+    def ref(xp, input):     return special_functions.erfc(xp, input)
     def d_input(g, input):  return g * (-2 / math.sqrt(math.pi)) * (-(input * input)).exp()
     def body(k, input):     return k.erfc(input)
 
@@ -37,7 +37,7 @@ class _erfcx(Pointwise):
     names, forms, node = "special.erfcx", "function out", "SpecialErfcxBackward0"
     result, refuses, cname = "float", "complex half", "erfcx"
 
-    def ref(xp, input):          return special.erfcx(xp, input)
+    def ref(xp, input):          return special_functions.erfcx(xp, input)
     def d_input(g, input, out):  return g * (2 * input * out - 2 / math.sqrt(math.pi))
 
 
@@ -47,7 +47,7 @@ class erfinv(Pointwise):
     names = "special.erfinv"
     result, refuses, cname = "float", "complex", "erfinv_vml"
 
-    def ref(xp, input):     return special.erfinv(xp, input)
+    def ref(xp, input):     return special_functions.erfinv(xp, input)
     def d_input(g, out):    return g * (math.sqrt(math.pi) / 2) * (out * out).exp()
     def body(k, input):     return k.erfinv(input)
 
@@ -72,7 +72,7 @@ class _ndtr(Pointwise):
     names, forms, node = "special.ndtr", "function out", "MulBackward1"
     result, refuses, cname = "float", "complex", "erf_vml"
 
-    def ref(xp, input):     return special.ndtr(xp, input)
+    def ref(xp, input):     return special_functions.ndtr(xp, input)
     def d_input(g, input):  return g * (-(input * input) / 2).exp() / math.sqrt(2 * math.pi)
     def body(k, input):     return normal_tail(k, -k.cast(input, dtypes.float64))
 
@@ -83,7 +83,7 @@ class _ndtri(Pointwise):
     names, forms, node = "special.ndtri", "function out", "SpecialNdtriBackward0"
     result, refuses, cname = "float", "complex half", "ndtri"
 
-    def ref(xp, input):     return special.ndtri(xp, input)
+    def ref(xp, input):     return special_functions.ndtri(xp, input)
     def d_input(g, out):    return g * math.sqrt(2 * math.pi) * (out * out / 2).exp()
 
 
@@ -93,7 +93,7 @@ class _log_ndtr(Pointwise):
     names, forms, node = "special.log_ndtr", "function out", "SpecialLogNdtrBackward0"
     result, refuses, cname = "float", "complex half", "log_ndtr"
 
-    def ref(xp, input):     return special.log_ndtr(xp, input)
+    def ref(xp, input):     return special_functions.log_ndtr(xp, input)
     def d_input(g, input):  return g / _erfcx(input * -math.sqrt(0.5)) * math.sqrt(2 / math.pi)
 
     def body(k, input):
@@ -113,7 +113,7 @@ class lgamma(Pointwise):
     names = "special.gammaln"
     result, refuses, cname = "float", "complex", "lgamma_vml"
 
-    def ref(xp, input):     return special.lgamma(xp, input)
+    def ref(xp, input):     return special_functions.lgamma(xp, input)
     def d_input(g, input):  return g * input.digamma()
     def body(k, input):     return k.lgamma(input)
 
@@ -124,7 +124,7 @@ class digamma(Pointwise):
     names = "special.digamma special.psi"
     result, refuses = "float", "complex"
 
-    def ref(xp, input):     return special.digamma(xp, input)
+    def ref(xp, input):     return special_functions.digamma(xp, input)
     def d_input(g, input):  return g * _polygamma(input, 1)
     def body(k, input):     return k.digamma(input)
 
@@ -150,7 +150,7 @@ class _polygamma(Pointwise):
     result, refuses, cname = "float", "complex", "polygamma"
 
     def verify(n):             need(n >= 0, f"polygamma(n, x) does not support negative n, and it is {n}.")
-    def ref(xp, input, n):     return special.polygamma(xp, n, input)
+    def ref(xp, input, n):     return special_functions.polygamma(xp, n, input)
     def d_input(g, input, n):  return g * _polygamma(input, n + 1)
 
 
@@ -169,7 +169,7 @@ class mvlgamma(Pointwise):
     def verify(p): need(p >= 1, f"p has to be greater than or equal to 1, and it is {p}")
 
     def ref(xp, input, p):
-        return sum(special.lgamma(xp, input - i / 2) for i in range(p)) + p * (p - 1) / 4 * math.log(math.pi)
+        return sum(special_functions.lgamma(xp, input - i / 2) for i in range(p)) + p * (p - 1) / 4 * math.log(math.pi)
 
     def d_input(g, input, p):
         slope = input.digamma()
@@ -184,7 +184,7 @@ class igamma(Pointwise):
     names = "special.gammainc"
     numbers, refuses = "", "bool int complex"
 
-    def ref(xp, input, other):    return special.igamma(xp, input, other)
+    def ref(xp, input, other):    return special_functions.igamma(xp, input, other)
     def d_input(g):               no_derivative("igamma: input", "a gradient for `other` alone")
     def d_other(g, input, other): return g * gamma_density(input, other)
 
@@ -195,7 +195,7 @@ class igammac(Pointwise):
     names = "special.gammaincc"
     numbers, refuses = "", "bool int complex"
 
-    def ref(xp, input, other):    return special.igammac(xp, input, other)
+    def ref(xp, input, other):    return special_functions.igammac(xp, input, other)
     def d_input(g):               no_derivative("igammac: input", "a gradient for `other` alone")
     def d_other(g, input, other): return -g * gamma_density(input, other)
 
@@ -212,7 +212,7 @@ class _zeta(Pointwise):
     number_nodes = {"input": "SpecialZetaBackward1", "other": "SpecialZetaBackward2"}
     result, refuses, cname = "float", "complex half", "zeta"
 
-    def ref(xp, input, other):    return special.zeta(xp, input, other)
+    def ref(xp, input, other):    return special_functions.zeta(xp, input, other)
     def d_input(g):               no_derivative("zeta", "a gradient for `other` alone")
     def d_other(g, input, other): return g * -input * _zeta(input + 1, other)
 
@@ -245,7 +245,7 @@ class _xlog1py(Pointwise):
     number_nodes = {"input": "SpecialXlog1PyBackward1", "other": "SpecialXlog1PyBackward2"}
     result, refuses, cname = "float", "complex", "xlog1py"
 
-    def ref(xp, input, other): return special.xlog1py(xp, input, other)
+    def ref(xp, input, other): return special_functions.xlog1py(xp, input, other)
 
     def d_input(g, input, other): return _xlog1py(g, other).where(~((input == 0) & (other <= -1)), 0)
     def d_other(g, input, other): return g * input / (other + 1)
@@ -260,7 +260,7 @@ class _entr(Pointwise):
     names, forms, node = "special.entr", "function out", "SpecialEntrBackward0"
     result, refuses, cname = "float", "complex", "entr"
 
-    def ref(xp, input):     return special.entr(xp, input)
+    def ref(xp, input):     return special_functions.entr(xp, input)
     def d_input(g, input):  return g * (-1 - input.log())
 
     def body(k, input):
@@ -276,7 +276,7 @@ class i0(Pointwise):
     names = "special.i0"
     result, refuses, cname = "float", "complex", "i0_vml"
 
-    def ref(xp, input):     return special.i0(xp, input)
+    def ref(xp, input):     return special_functions.i0(xp, input)
     def d_input(g, input):  return g * _i1(input)
 
 
@@ -286,7 +286,7 @@ class _i0e(Pointwise):
     names, forms, node = "special.i0e", "function out", "SpecialI0EBackward0"
     result, refuses, cname = "float", "complex", "i0e"
 
-    def ref(xp, input):          return special.i0e(xp, input)
+    def ref(xp, input):          return special_functions.i0e(xp, input)
     def d_input(g, input, out):  return g * (_i1e(input) - input.sgn() * out)
 
 
@@ -296,7 +296,7 @@ class _i1(Pointwise):
     names, forms, node = "special.i1", "function out", "SpecialI1Backward0"
     result, refuses, cname = "float", "complex", "i1"
 
-    def ref(xp, input):          return special.i1(xp, input)
+    def ref(xp, input):          return special_functions.i1(xp, input)
     def d_input(g, input, out):  return g * near_zero(input, lambda x: x.i0() - out / x)
 
 
@@ -306,7 +306,7 @@ class _i1e(Pointwise):
     names, forms, node = "special.i1e", "function out", "SpecialI1EBackward0"
     result, refuses, cname = "float", "complex", "i1e"
 
-    def ref(xp, input):          return special.i1e(xp, input)
+    def ref(xp, input):          return special_functions.i1e(xp, input)
     def d_input(g, input, out):  return g * near_zero(input, lambda x: _i0e(x) - out * (x.sgn() + 1 / x))
 
 

@@ -3,7 +3,7 @@ a tensor another geometry (`t_`, `squeeze_`) or other memory (`resize_`, `set_`)
 
 import numpy as np
 
-from ..autograd.function import Refuse
+from ..autograd.function import RefusingNode
 from ..autograd.modes import modes
 from ..autograd.node import requires
 from ..base import layout, shapes
@@ -200,7 +200,7 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
     self._storage, self.spec, self.offset = storage, kind, start
     self._seen = storage.version
     if self._node is not None:
-        self._node, self._nr = Refuse((), "NotImplemented", "derivative for set_ is not implemented"), 0
+        self._node, self._nr = RefusingNode((), "NotImplemented", "derivative for set_ is not implemented"), 0
     return self
 
 

@@ -198,6 +198,7 @@ def record(entry, op, args, inputs, params, inside):
         return view_one(entry, args, inputs[0], 0, inside + 1)
     if entry.deltas is not None:
         return view_any(entry, op, args, inputs[0], 0, inside + 1)
+    site = _local.trace.site or here(inside)
     if entry.device is META:
         if entry.outs is None:
             raise NotImplementedError(f"{op.__name__} on the meta device: its shape depends on data that is not there")
@@ -206,13 +207,12 @@ def record(entry, op, args, inputs, params, inside):
         if op.verify is not None:
             verify(op, args)
         if entry.outs is None or op.eager:
-            storages = run_now(entry, op, args, inputs, params)
+            storages = run_now(entry, op, args, inputs, params, site)
         else:
-            values = _local.trace.append(entry, inputs, params)
+            values = _local.trace.append(entry, inputs, params, site)
             storages = [Storage.of(value, value.spec.nbytes, value.spec.device)
                         for value in (values if entry.many else (values,))]
             _run_if_exported(inputs)
-    site = _local.trace.site or here(inside)
     outs = []
     for storage in storages:
         tensor = wrap(storage, storage.value.spec if storage.value is not None else entry.outs[len(outs)])
@@ -230,7 +230,8 @@ def record_one(entry, args, inputs, params, inside):
     `inside`: how many frames, counted from `here`, are known to be ours.
     """
     trace = _local.trace
-    value = trace.append(entry, inputs, params)
+    site = trace.site or here(inside)
+    value = trace.append(entry, inputs, params, site)
     kind = value.spec
     storage = Storage()
     storage.value = value
@@ -245,7 +246,7 @@ def record_one(entry, args, inputs, params, inside):
     tensor.offset = 0
     tensor._node = tensor._base = tensor._cut = None
     tensor._requires_grad = False
-    tensor.site = site = trace.site or here(inside)
+    tensor.site = site
     wanted, bit, cut = 0, 1, None
     for t in inputs:
         if t._node is not None or t._requires_grad or t._base is not None and requires(t):
@@ -275,14 +276,14 @@ def _run_if_exported(inputs):
             return
 
 
-def run_now(entry, op, args, inputs, params):
+def run_now(entry, op, args, inputs, params, site):
     """Run an operation at the call: its result's shape, or its refusal, depends on the data."""
     arrays = [t._storage.value.ready().look(t.spec, t.offset) for t in inputs]
     try:
         with np.errstate(all="ignore"):
             made = entry.device.backend.execute(entry, arrays, params)
     except MemoryError as error:
-        error.entry = entry
+        error.entry, error.site = entry, site
         raise out_of_memory(error) from None
     except Exception as error:
         if getattr(error, "refusal", False):

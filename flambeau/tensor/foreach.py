@@ -4,7 +4,7 @@ PyTorch has these to start fewer kernels. Here every call is recorded, and what 
 they are loops. The second argument is a list of tensors, a list of numbers, a number, or a tensor of one element for
 all. Results are a tuple; the forms that write (`_foreach_add_`) give the list back.
 """
-from ..base.op import NUMBERS
+from ..base.op import NUMBER_CLASSES
 from . import forms
 from .functions import __getattr__ as function
 from .tensor import Tensor
@@ -71,7 +71,7 @@ def binary(name):
     clamped = {"maximum": "clamp_min", "minimum": "clamp_max"}.get(name)
 
     def act(x, y, alpha):
-        if clamped and y.__class__ in NUMBERS:           # beside a number they are the same, and there is one form less
+        if clamped and y.__class__ in NUMBER_CLASSES:    # beside a number they are the same, and there is one form less
             return function(clamped)(x, y)
         return op(x, y) if alpha is None else op(x, y, alpha=alpha)
 
@@ -93,7 +93,7 @@ def binary(name):
 
     def form(self, *args, **kwargs):
         other, alpha = second(args, kwargs)
-        if name == "pow" and self.__class__ in NUMBERS:  # a number to the power of each
+        if name == "pow" and self.__class__ in NUMBER_CLASSES:  # a number to the power of each
             return tuple([op(self, y) for y in tensors(other, "_foreach_pow", 2)])
         xs = tensors(self, f"_foreach_{name}")
         return tuple([act(x, y, alpha) for x, y in zip(xs, beside(one_element(other), xs), strict=True)])

@@ -1,7 +1,7 @@
 """History beside a call: the autograd node that results came from, what it keeps, and where a graph was cut."""
 from ..autograd.forward_ad import propagate
 from ..autograd.modes import modes
-from ..autograd.node import NUMBER, TENSOR, OpNode, Plan, _count, edge_of, keep, refresh, requires
+from ..autograd.node import NUMBER, TENSOR, BackwardRecipe, OpNode, edge_of, keep, numbering, refresh, requires
 from ..trace.record import _local
 from .messages import called_as, said
 from .overrides import tensor_types
@@ -49,45 +49,45 @@ def _attach(op, entry, args, inputs, outs, site):
 
 def make_node(entry, args, inputs, outs, site, wanted, special):
     """Make the node. `wanted`: a bit for each input that wants a gradient; `special`: whether modes must be asked."""
-    plan = entry.plans.get(wanted)
-    if plan is None:
+    recipe = entry.recipes.get(wanted)
+    if recipe is None:
         op = entry.op
         if not op.differentiable:
             for out in outs:
                 out._cut = (f"{called_as(op)}(), which has no gradient", site)
             return
-        plan = entry.plans[wanted] = Plan(op, entry.kinds, entry.template, wanted)
-    if plan.sole is not None:
-        kept = _kept(args[plan.sole], special)
-    elif not plan.asked and not plan.keep_out:
+        recipe = entry.recipes[wanted] = BackwardRecipe(op, entry.kinds, entry.template, wanted)
+    if recipe.only_kept is not None:
+        kept = _kept(args[recipe.only_kept], special)
+    elif not recipe.asked and not recipe.keep_out:
         kept = ()
     else:
         kept = []
-        for at, how in plan.asked:
+        for at, how in recipe.asked:
             held = args[at]
             kept.append(held if how == NUMBER else _kept(held, special) if how == TENSOR else
                         tuple([b if b is None else keep(b) for b in held]))
-    if len(plan.inputs) == 1:
-        t = inputs[plan.inputs[0]]
+    if len(recipe.inputs) == 1:
+        t = inputs[recipe.inputs[0]]
         edges = ((t._node, t._nr) if t._base is None and t._node is not None else edge_of(t),)
     else:
         edges = []
-        for i in plan.inputs:
+        for i in recipe.inputs:
             t = inputs[i]
             edges.append((t._node, t._nr) if t._base is None and t._node is not None else edge_of(t))
     node = OpNode()
-    node.plan = plan
+    node.recipe = recipe
     node.n_outputs = 1
     node.hooked = False
     node.edges = edges
     node.kept = kept
     node.outs = entry.outs if entry.outs is not None else tuple([o.spec for o in outs])
     node.site = site
-    node.seq = next(_count)
+    node.seq = next(numbering)
     if len(outs) == 1:
         out = outs[0]
         storage = out._storage
-        if plan.keep_out:
+        if recipe.keep_out:
             if special or storage.exported:
                 kept.append(keep(out, True))
             else:
@@ -100,8 +100,8 @@ def make_node(entry, args, inputs, outs, site, wanted, special):
             out._cut = (f"{called_as(entry.op)}(), whose result is {out.spec.dtype.name} and so has no gradient", site)
         return
     node.n_outputs, op = len(outs), entry.op
-    if plan.keep_out:
-        kept.append(tuple([keep(o, True, i) if i in plan.keep_out else None for i, o in enumerate(outs)]))
+    if recipe.keep_out:
+        kept.append(tuple([keep(o, True, i) if i in recipe.keep_out else None for i, o in enumerate(outs)]))
     for nr, out in enumerate(outs):
         if out.spec.dtype.category >= 2 and nr not in op.nondiff:
             out._node = node
@@ -114,7 +114,8 @@ def _kept(tensor, special):
     """An argument of an operation as its node keeps it; see Note [What is kept] in node.py."""
     storage = tensor._storage
     if storage.inference:
-        _no_inference(tensor)
+        tensor = _tracked(tensor)
+        storage = tensor._storage
     if special or storage.exported or tensor.__class__ is not Tensor and tensor.__class__ not in tensor_types:
         return keep(tensor)
     storage.saved_at = version = storage.version
@@ -123,10 +124,11 @@ def _kept(tensor, special):
     return (tensor, storage, version, tensor._node)
 
 
-def _no_inference(tensor):
-    if tensor._storage.inference:
-        raise RuntimeError("Inference tensors cannot be saved for backward. Please do not use Tensors created in "
-                           "inference mode in computation tracked by autograd. To work around this, you can make a "
-                           "clone to get a normal tensor and use it in autograd, or use `torch.no_grad()` instead of "
-                           "`torch.inference_mode()`."
-                           + said(tensor))
+def _tracked(tensor):
+    """What a node keeps of an inference tensor, whose writes nobody counts: a copy in a transform, else nothing."""
+    if modes.copies_inference:
+        return tensor.clone()
+    raise RuntimeError("Inference tensors cannot be saved for backward. Please do not use Tensors created in inference "
+                       "mode in computation tracked by autograd. To work around this, you can make a clone to get a "
+                       "normal tensor and use it in autograd, or use `torch.no_grad()` instead of "
+                       "`torch.inference_mode()`." + said(tensor))

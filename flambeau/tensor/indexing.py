@@ -10,6 +10,8 @@ import numpy as np
 
 from ..autograd.modes import modes
 from ..base.errors import here, line_of, name_of, user_frame, warn
+from ..base.op import NUMBER_CLASSES
+from ..base.spec import CPU
 from ..trace.record import _local
 from .create import from_array
 from .forms import declared
@@ -21,7 +23,6 @@ from .tensor import Tensor
 from .views import view_one
 from .write import before_write
 
-NUMBERS = (bool, int, float, complex)
 _new = object.__new__
 _rows: dict = {}              # spec → (spec of a row, how many there are, how far apart they are)
 tables.append(_rows)
@@ -175,7 +176,7 @@ def taken(self, index):
             continue
         if c is bool:                                      # a dimension of size one, taken or not
             view = view.unsqueeze(dim)
-            part = from_array(np.zeros(int(part), np.int64))
+            part = from_array(np.zeros(int(part), np.int64), where=self.spec.device)
         width = dims(part)
         indices += [None] * (dim - covered)
         indices.append(part)
@@ -212,12 +213,13 @@ def opened(self, part):
     if c is int or c is bool or c is slice or part is None or part is Ellipsis:
         return part
     if isinstance(part, np.ndarray) or isinstance(part, (list, tuple, range)):
-        part = index_tensor(part)
+        part = index_tensor(part, self.spec.device)
     if isinstance(part, Tensor):
         if part.spec.ndim == 0 and part.spec.dtype.category < 2:
             value = array_of(part).item()
             return bool(value) if part.spec.dtype.name in ("bool", "uint8") else value
-        return part
+        where = self.spec.device
+        return part.to(where) if part.spec.device is CPU and where is not CPU else part
     if not isinstance(part, (np.bool_, float)) and hasattr(part, "__index__"):
         return operator.index(part)
     if isinstance(part, (str, bytes)):
@@ -232,12 +234,12 @@ def is_sequence(x):
     return hasattr(x, "__getitem__") and hasattr(x, "__len__") and not isinstance(x, dict)
 
 
-def index_tensor(data):
+def index_tensor(data, where):
     """A list, range or array as an index tensor: masks stay masks, everything else becomes int64."""
     array = data if isinstance(data, np.ndarray) else ranks(data)
     if array.dtype != np.bool_ and array.dtype != np.uint8:
         array = array.astype(np.int64)
-    return from_array(np.array(array, order="C", copy=True))
+    return from_array(np.array(array, order="C", copy=True), where=where)
 
 
 def ranks(data):
@@ -278,7 +280,7 @@ def assignable(self, value):
         return value
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, NUMBERS):
+    if isinstance(value, NUMBER_CLASSES):
         kind = self.spec.dtype
         if value.__class__ is int and not -2**63 <= value < 2**63:
             raise ValueError(f"Overflow when unpacking long long: {value} does not fit into int64" + said(self))
@@ -286,7 +288,7 @@ def assignable(self, value):
             return float(kind.np.type(value))              # too large for a half type becomes infinite here
         return value
     if isinstance(value, np.ndarray):
-        return from_array(np.array(value, order="C", copy=True)).to(self.spec.dtype)
+        return from_array(np.array(value, order="C", copy=True), where=self.spec.device).to(self.spec.dtype)
     raise TypeError(f"can't assign a {_type_name(value)} to a torch.{self.spec.dtype.cname}Tensor"
                     + said(self))
 

@@ -3,7 +3,7 @@ from operator import itemgetter
 
 from ..base import dtypes, limited_dtypes, shapes
 from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits, fitted_places, fitting, rounded_places
-from ..base.op import NUMBERS, Entry, check_devices, known
+from ..base.op import NUMBER_CLASSES, Entry, check_devices, known
 from ..base.spec import META, Spec, device, forget_unused, spec
 from .messages import explained
 from .overrides import tensor_types
@@ -12,8 +12,8 @@ from .tensor import Tensor
 entries: dict = {}            # (operation, specs and parameters of a call) → Entry
 calls: dict = {}              # (operation, arguments as they were given) → (Entry, what binds such arguments)
 tables: list = []             # what the forms remember of it for themselves
-number_types = frozenset(NUMBERS)
-plain_types = {*NUMBERS, type(None), str, dtypes.dtype, device}
+number_types = frozenset(NUMBER_CLASSES)
+plain_types = {*NUMBER_CLASSES, type(None), str, dtypes.dtype, device}
 UNSEEN = (None, None, None, None)
 
 
@@ -151,7 +151,7 @@ def infer_entry(op, args, key):
     entry.wrap = None
     entry.quick = False
     entry.deltas = entry.look = entry.fits = entry.rounded = None
-    entry.plans = {}
+    entry.recipes = {}
     try:
         op.check_flags(args)
         if op.is_view:
@@ -249,6 +249,6 @@ def ruled_entry(op, args, inputs):
         entry.kinds = key[2:]
         entry.template = key[1]
         entry.param_at = tuple(at for at, slot in enumerate(template) if slot is None)
-        entry.plans = {}
+        entry.recipes = {}
         entry.outs = None
     return entry

@@ -96,33 +96,29 @@ def _purpose(error, asked):
     """For which result the memory was to be, where that was recorded, and what was looked at."""
     entry = error.entry
     kinds = (error.spec,) if error.spec is not None else entry.outs if entry is not None and entry.outs else ()
-    tensors = [t for t in _alive()[0] if t._storage.value is not None]
     text = ""
     if kinds:
         op = f"{called_as(entry.op)}() giving " if entry is not None and hasattr(entry.op, "called") else ""
         text = f"\n  It was for {op}{', '.join(map(str, kinds))}"
-        made = {line_of(t.site) for t in tensors
-                if t._storage.value.trace is not None and t.spec in kinds and t._base is None}
-        text += f", recorded at {' or '.join(sorted(made))}." if made else "."
-    for tensor in tensors:
-        if asked is not None and tensor._storage.value is asked and tensor.spec not in kinds:
-            return f"{text}\n  It was needed for {tensor.spec}, recorded at {line_of(tensor.site)}."
-    return text
+        text += f", recorded at {line_of(error.site)}." if error.site is not None else "."
+    needed = _needed_for(asked, entry, error.site)
+    return f"{text}\n  It was {needed}." if needed else text
+
+
+def _needed_for(asked, entry, site):
+    """What was looked at and the line that recorded it, where that is another instruction than the one that failed."""
+    found = record.instruction_of(asked)
+    if found is None or found[0] is entry and found[5] == site:
+        return ""
+    return f"needed for {asked.spec}, recorded at {line_of(found[5])}"
 
 
 def where(failure, asked):
     """The operation that failed and the line that recorded it, and what it was needed for."""
-    made, needed = set(), []
-    for tensor in _alive()[0]:
-        value = tensor._storage.value
-        if any(value is out for out in failure.outs):
-            made.add(line_of(tensor.site))
-        elif value is asked:
-            needed.append(tensor)
     op = called_as(failure.entry.op) if hasattr(failure.entry.op, "called") else failure.entry.op.__name__
     text = f"in {op}() giving {', '.join(map(str, failure.entry.outs))}"
-    text += f", recorded at {' or '.join(sorted(made))}" if made else ""
-    return text + "".join(f", needed for {t.spec}, recorded at {line_of(t.site)}" for t in needed[:1])
+    needed = _needed_for(asked, failure.entry, failure.site)
+    return f"{text}, recorded at {line_of(failure.site)}" + (f", {needed}" if needed else "")
 
 
 memory.on_failure.append(explain)

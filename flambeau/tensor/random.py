@@ -14,7 +14,7 @@ from ..backends import host, random as streams
 from ..backends.memory import explained as out_of_memory
 from ..base import dtypes, limited_dtypes, shapes
 from ..base.arguments import C_NAMES, asked, fitting, like, number, options, shape_of
-from ..base.errors import argument_error, need
+from ..base.errors import argument_error, here, need
 from ..base.op import door
 from ..base.spec import CPU, META, device as Device, spec
 from ..trace import value as values
@@ -22,11 +22,10 @@ from ..trace.value import Storage
 from .binomial import binomials
 from .create import from_array
 from .forms import declared
-from .messages import said
 from .results import array_of
 from .subclass import handle_torch_function, has_torch_function
 from .tensor import Tensor, wrap
-from .write import assign, before_write, warn_of_resize
+from .write import assign, before_write, refuse_derivatives, warn_of_resize
 
 PUBLIC = ("Generator", "default_generator", "manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state",
           "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "bernoulli",
@@ -173,7 +172,7 @@ def filled(draw, kind):
     try:
         drawn = draw(kind.numel)
     except MemoryError as error:
-        error.spec = kind
+        error.spec, error.site = kind, here()
         raise out_of_memory(error) from None
     return drawn.reshape(kind.shape) if kind.contiguous else laid(drawn, kind.shape, order_of(kind))
 
@@ -204,7 +203,7 @@ def made(out, kind, draw, requires_grad, name):
     """A new tensor of spec `kind` filled by `draw`; or `out`, resized and filled."""
     if out is None:
         return fresh(draw, kind, requires_grad)
-    return fill(resized(out, kind.shape), draw, "out=", name)
+    return fill(resized(out, kind.shape, name), draw, "out=", name)
 
 
 def the_out(out):
@@ -213,11 +212,9 @@ def the_out(out):
     return out
 
 
-def resized(out, shape):
+def resized(out, shape, name):
     """`out` ready to be written, in the shape of the result."""
-    if modes.grad and requires(the_out(out)):
-        raise RuntimeError("functions with out=... arguments don't support automatic differentiation, but one of the "
-                           "arguments requires grad." + said(out))
+    refuse_derivatives(name.removeprefix("_"), (the_out(out),))
     if tuple(out.shape) != tuple(shape):
         before_write(out, "out=")
         door.resize(out, tuple(shape), shapes.contiguous_strides(shape))
@@ -535,9 +532,8 @@ def normal(mean=None, std=None, size=None, *, generator=None, out=None, dtype=No
         need(not std.is_complex(), "normal expects standard deviation to be non-complex")
         if std.spec.device is not META and std.spec.numel:
             need(bool((array_of(std) >= 0).all()), "normal expects all elements of std >= 0.0")
-    if out is not None and modes.grad and any(map(requires, (*tensors, out))):
-        raise RuntimeError("normal(): functions with out=... arguments don't support automatic differentiation, but "
-                           "one of the arguments requires grad." + said(out))
+    if out is not None:
+        refuse_derivatives("normal", (*tensors, the_out(out)))
     first = tensors[0].spec
     kind = spec(first.dtype, shapes.broadcast(*[t.spec.shape for t in tensors]), None, first.device)
     before, modes.grad = modes.grad, False
@@ -547,7 +543,7 @@ def normal(mean=None, std=None, size=None, *, generator=None, out=None, dtype=No
         else:                                              # PyTorch does not resize for a number and a tensor
             if len(tensors) == 2 and out.spec.numel and out.spec.shape != kind.shape:
                 warn_of_resize(out.spec.shape, kind.shape)
-            drawn = resized(out, kind.shape if len(tensors) == 2 else out.shape)
+            drawn = resized(out, kind.shape if len(tensors) == 2 else out.shape, "normal")
         if isinstance(std, Tensor):
             drawn = normal_(drawn, 0, 1, generator=generator).mul_(std).add_(0 if mean is None else mean)
         else:
@@ -570,7 +566,7 @@ def bernoulli(input, p=None, *, generator=None, out=None):
     """
     kind = spec(input.spec.dtype, input.spec.shape, None, input.spec.device)
     if out is not None:
-        return bernoulli_(resized(out, kind.shape), input if p is None else p, generator=generator)
+        return bernoulli_(resized(out, kind.shape, "bernoulli"), input if p is None else p, generator=generator)
     drawn = fresh(coins(input if p is None else p, kind, generator), kind)
     return declared["_bernoulli"](input, drawn) if modes.grad and requires(input) else drawn
 
@@ -661,7 +657,7 @@ def multinomial(input, num_samples, replacement=False, *, generator=None, out=No
         return drawn
     if out.dtype is not dtypes.int64:
         raise RuntimeError(f"multinomial expects Long tensor out, got: {out.dtype.cname}")
-    before_write(resized(out, picked.shape), "multinomial(out=)")
+    before_write(resized(out, picked.shape, "multinomial"), "multinomial(out=)")
     return assign(out, drawn, "multinomial(out=)")
 
 

@@ -396,7 +396,7 @@ class Tensor(TensorBase, metaclass=TensorType):
                                                               "instead." + _who(self))
         if requires(self):
             self._cut = ("detach_()", here())
-        self._node, self._nr, self._requires_grad = None, 0, False
+        self._node, self._nr, self._requires_grad, self._tangent = None, 0, False, None
         return self
 
     @property

@@ -1,4 +1,5 @@
 """Views: other looks at a tensor's storage. They record no instruction; their history says what they are views of."""
+from ..autograd.forward_ad import propagate
 from ..autograd.modes import modes
 from ..autograd.node import requires
 from ..base.errors import here
@@ -76,4 +77,6 @@ def view_any(entry, op, args, source, moved, inside):
                 tensor._view_of = why
     if not storage.inference or modes.inference:         # outside, views of inference tensors have no history
         add_history(op, entry, args, (source,), outs, site)
+    elif modes.level >= 0:                               # but the tangent that they look at
+        propagate(op, entry, args, (source,), outs)
     return tuple(outs) if entry.many else outs[0]

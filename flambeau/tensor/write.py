@@ -86,11 +86,12 @@ def written_whole(op, facts, self, args, kwargs):
             return False
     if values.watching is not None:
         values.watching.wrote(storage)
-    value = trace.append(entry, inputs, entry.pick(full) if entry.pick is not None else ())
+    site = trace.site or here(4)
+    value = trace.append(entry, inputs, entry.pick(full) if entry.pick is not None else (), site)
     storage.version += 1
     if self._data_version is not None:
         hide_write(self)
-    storage.writer = (trace.site or here(4), facts.in_place)
+    storage.writer = (site, facts.in_place)
     storage.value = value
     return True
 
@@ -116,7 +117,7 @@ def update(op, written, args):
     if values.watching is not None:
         for t in written:
             values.watching.wrote(t._storage)
-    made = trace.append(entry, inputs, entry.pick(full))
+    made = trace.append(entry, inputs, entry.pick(full), site)
     for t, value in zip(written, made):
         storage = t._storage
         storage.version += 1
@@ -326,7 +327,8 @@ def put(self, result, what):
     storage.version += 1
     if self._data_version is not None:
         hide_write(self)
-    storage.writer = (current().site or here(4), what)
+    site = current().site or here(4)
+    storage.writer = (site, what)
     if kind.device is META:
         return
     source = result._storage
@@ -353,7 +355,7 @@ def put(self, result, what):
         _write_changed(kind.device.backend.look(memory, kind, self.offset), incoming)
         storage.value = Value.of(memory, flat)
         return
-    storage.value = write_part(self, flat, result)
+    storage.value = write_part(self, flat, result, site)
     if source.exported and source.still_exported():
         current().run()
 
@@ -365,6 +367,19 @@ def _write_changed(target, incoming):
     target[changed] = incoming[changed]
 
 
+def refuse_derivatives(name, tensors):
+    """What a call with `out=` reads and writes has no derivative that somebody wants: the call would forget it."""
+    needing = next((t for t in tensors if requires(t)), None) if modes.grad else None
+    if needing is not None:
+        raise RuntimeError(f"{name}(): functions with out=... arguments don't support automatic differentiation, but "
+                           "one of the arguments requires grad." + said(needing)
+                           + "\n  Leave out= away, or use torch.no_grad().")
+    dual = next((t for t in tensors if tangent_of(t) is not None), None) if modes.level >= 0 else None
+    if dual is not None:
+        raise NotImplementedError(f"Trying to use forward AD with {name}_out that does not support it because it is an "
+                                  "out= function" + said(dual) + "\n  Leave out= away, or detach() what has a tangent.")
+
+
 def into(op, args, kwargs, out):
     """`out=`: compute, check, resize an empty out, write."""
     if "out" not in op.forms.split():
@@ -374,11 +389,7 @@ def into(op, args, kwargs, out):
     for o in outs:
         if not isinstance(o, Tensor):
             raise TypeError(f"{op.__name__}(): argument 'out' must be Tensor, not {type(o).__name__}")
-    needing = next((t for t in (*tensors_in(args), *outs) if requires(t)), None) if modes.grad else None
-    if needing is not None:
-        raise RuntimeError(f"{op.__name__}(): functions with out=... arguments don't support automatic "
-                           "differentiation, but one of the arguments requires "
-                           "grad." + said(needing) + "\n  Leave out= away, or use torch.no_grad().")
+    refuse_derivatives(op.__name__, (*tensors_in(args), *outs))
     for o in outs:
         before_write(o, f"{op.__name__}(out=)")
         if op.out_apart and any(_overlap(o, t) for t in tensors_in(args)):

@@ -216,7 +216,7 @@ def _program(entry, params):
     n = len(entry.kinds)
     if entry.outs is None or not hasattr(entry.op, "body"):
         return None
-    code = [(entry, tuple(range(n)), (0,) * n, params, n)]
+    code = [(entry, tuple(range(n)), (0,) * n, params, n, None)]
     try:
         graph = Graph(code, [*entry.kinds, *entry.outs], [True])
         if any(node.op == "result" for node in graph.slots.values()):

@@ -314,7 +314,7 @@ class Graph:
         self.slots = {}            # slot → node of what an instruction made
         self.inputs = {}           # (slot, spec, offset) → leaf
         self.numbers = []          # (instruction, parameter, dtype to bring it to) of each runtime number
-        for index, (entry, slots, offsets, params, first) in enumerate(code):
+        for index, (entry, slots, offsets, params, first, _) in enumerate(code):
             self.begins.append(next(_numbers))
             if needed[index]:
                 self._lower(index, entry, slots, offsets, params, first)

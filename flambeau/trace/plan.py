@@ -163,7 +163,7 @@ def _key(trace):
     """(the key, slots that somebody outside still holds, inputs that nobody else holds)."""
     code, values = trace.code, trace.values
     wanted, parts, held = [], [], counts(values)
-    for entry, slots, offsets, _, first in code:
+    for entry, slots, offsets, _, first, _ in code:
         parts.append((entry, slots, offsets))
         for slot in range(first, first + len(entry.outs)) if entry.many else (first,):
             if held[slot] > RESULT:
@@ -354,7 +354,7 @@ def _needed(code, wanted):
     """For each instruction, whether a wanted slot needs it."""
     live, needed = set(wanted), [False] * len(code)
     for i in range(len(code) - 1, -1, -1):
-        entry, slots, _, _, first = code[i]
+        entry, slots, _, _, first, _ = code[i]
         if any(s in live for s in range(first, first + len(entry.outs))):
             needed[i] = True
             live.update(slots)

@@ -188,7 +188,7 @@ class Program:
         return scalars
 
     def _call_reference(self, call, table, values, code, block, held, arrays):
-        entry, _, _, params, _ = code[call.index]
+        entry, _, _, params, *_ = code[call.index]
         given = []
         for buffer, kind, offset in call.operands:
             if buffer.kind == "input":

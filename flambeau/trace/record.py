@@ -27,15 +27,15 @@ _registry = new_lock()
 class Failure:
     """Why a Value could not be computed: the instruction that failed, for itself or for one that reads its results."""
 
-    __slots__ = ("error", "entry", "outs")
+    __slots__ = ("error", "entry", "site")
 
-    def __init__(self, error, entry, outs):
-        self.error, self.entry, self.outs = error, entry, outs
+    def __init__(self, error, entry, site):
+        self.error, self.entry, self.site = error, entry, site
 
     def explained(self, asked):
         """The error, for who looked at the Value `asked`."""
         if isinstance(self.error, MemoryError):
-            self.error.entry = self.entry
+            self.error.entry, self.error.site = self.entry, self.site
             return explained(self.error, asked)
         for note in notes:
             self.error.add_note(note(self, asked))
@@ -43,7 +43,8 @@ class Failure:
 
 
 class Trace:
-    """A straight line of instructions waiting to run: (entry, input slots, offsets, parameters, first result slot).
+    """A straight line of instructions waiting to run: (entry, input slots, offsets, parameters, first result slot,
+    site).
 
     Note [Whose turn]: only its own thread appends to a trace, but any thread may run it. A lock at every append would
     cost more than the append, so the two sides show flags instead: the owner raises `busy` and goes on only if `sealed`
@@ -78,14 +79,15 @@ class Trace:
         self.bytes = 0        # what the results would allocate
         self.held = 0         # the bytes of the inputs since they were last weighed
 
-    def append(self, entry, inputs, params):
-        """Record one instruction over the tensors `inputs`; gives the pending Value of its result, or several."""
+    def append(self, entry, inputs, params, site):
+        """Record one instruction of the line `site` over the tensors `inputs`; gives the pending Value of its result, or
+        several."""
         if self.busy:
-            return self._append_beside(entry, inputs, params)
+            return self._append_beside(entry, inputs, params, site)
         try:
             self.busy = True                      # see Note [Whose turn]
             if self.sealed:
-                return self._append_later(entry, inputs, params)
+                return self._append_later(entry, inputs, params, site)
             code = self.code
             values = self.values
             last = self.last
@@ -125,7 +127,7 @@ class Trace:
                         values.append(made)
                         last.append(index)
                         outs.append(made)
-                code.append((entry, slots, offsets, params, first))
+                code.append((entry, slots, offsets, params, first, site))
                 self.bytes = total = self.bytes + entry.nbytes
                 if total < settings.trace_bytes and index < settings.trace_instructions:
                     return outs
@@ -138,7 +140,7 @@ class Trace:
             for tensor in inputs:                 # pending in another thread's trace: run that first
                 if tensor._storage.value.trace is not self:
                     tensor._storage.value.ready()
-            return self.append(entry, inputs, params)
+            return self.append(entry, inputs, params, site)
         self.run()
         return outs
 
@@ -183,27 +185,27 @@ class Trace:
             if held[slot] <= INPUT:
                 self.bytes += HELD * value.spec.nbytes
 
-    def _append_beside(self, entry, inputs, params):
+    def _append_beside(self, entry, inputs, params, site):
         """Record in another trace: a signal handler or a finaliser came in the middle of a run or an append of ours."""
         _local.trace = Trace()
         _local.trace.special = self.special
-        return _local.trace.append(entry, inputs, params)
+        return _local.trace.append(entry, inputs, params, site)
 
-    def _append_later(self, entry, inputs, params):
+    def _append_later(self, entry, inputs, params, site):
         """Wait until whoever runs this trace is done, then record."""
         self.busy = False
         if self.lock._is_owned():
-            return self._append_beside(entry, inputs, params)
+            return self._append_beside(entry, inputs, params, site)
         with self.lock:
             pass
-        return self.append(entry, inputs, params)
+        return self.append(entry, inputs, params, site)
 
     def wanted(self):
         """For each instruction, whether anybody outside, or a wanted later one, reads its results."""
         values, live, code = self.values, bytearray(len(self.values)), self.code
         wanted, held = bytearray(len(code)), counts(values)
         for i in range(len(code) - 1, -1, -1):
-            entry, slots, _, _, first = code[i]
+            entry, slots, _, _, first, _ = code[i]
             for slot in range(first, first + len(entry.outs)) if entry.many else (first,):
                 if live[slot] or held[slot] > RESULT:
                     wanted[i] = 1
@@ -251,7 +253,7 @@ class Trace:
         wanted = self.wanted()
         done, left = 0, []
         try:
-            for entry, slots, offsets, params, first in self.code:
+            for entry, slots, offsets, params, first, site in self.code:
                 if wanted[done]:
                     op = entry.op
                     failure = self._failed(slots) if left else None
@@ -271,7 +273,7 @@ class Trace:
                             outs = execute(entry, arrays, params, own)
                             del arrays
                     except Exception as error:
-                        failure = Failure(error, entry, values[first:first + len(entry.outs)])
+                        failure = Failure(error, entry, site)
                         outs = arrays = None
                     if outs is None:                  # it stays, and so does what it reads
                         left.append(self.code[done])
@@ -319,7 +321,7 @@ class Trace:
     def _keep(self, code):
         """Leave the instructions `code`, which have not run, in the trace, so that nothing is lost."""
         self.code, self.last = code, [-1] * len(self.values)
-        for index, (entry, slots, _, _, first) in enumerate(code):
+        for index, (entry, slots, _, _, first, _) in enumerate(code):
             for slot in (*slots, *range(first, first + len(entry.outs))):
                 self.last[slot] = index
         self.slots = {v: s for v, s in self.slots.items() if self.values[s] is not None}
@@ -333,7 +335,7 @@ class Trace:
         """
         aside, place, moved = Trace(), {}, []
         aside.aside = True
-        for entry, slots, offsets, params, first in code:
+        for entry, slots, offsets, params, first, site in code:
             for slot in slots:
                 if slot not in place:
                     value = self.values[slot]
@@ -342,7 +344,8 @@ class Trace:
             made = range(first, first + len(entry.outs))
             place.update(zip(made, range(len(aside.values), len(aside.values) + len(made)), strict=True))
             moved.extend((self.values[slot], place[slot]) for slot in made)
-            aside.code.append((entry, tuple([place[slot] for slot in slots]), offsets, params, len(aside.values)))
+            reads = tuple([place[slot] for slot in slots])
+            aside.code.append((entry, reads, offsets, params, len(aside.values), site))
             aside.values.extend([self.values[slot] for slot in made])
         aside._keep(aside.code)
 
@@ -394,7 +397,7 @@ class Trace:
     def __str__(self):
         """The trace as lines a person can check by eye."""
         lines = []
-        for entry, slots, offsets, params, first in self.code:
+        for entry, slots, offsets, params, first, _ in self.code:
             reads = [f"%{s}" + (f"+{o}" if o else "") for s, o in zip(slots, offsets, strict=False)]
             gives = ", ".join(f"%{first + i}: {s}" for i, s in enumerate(entry.outs))
             lines.append(f"{gives} = {entry.op.__name__}({', '.join([*reads, *map(repr, params)])})")
@@ -447,8 +450,16 @@ def current():
     return _local.trace
 
 
-def write_part(tensor, whole, source):
-    """The Value of `tensor`'s storage (of spec `whole`) after the tensor `source` is written into its view."""
+def instruction_of(value):
+    """The instruction that will compute a pending Value; None of one that is there, or None."""
+    trace = value.trace if value is not None else None
+    if trace is None:
+        return None
+    return next((one for one in list(trace.code) if 0 <= value.slot - one[4] < len(one[0].outs)), None)
+
+
+def write_part(tensor, whole, source, site):
+    """The Value of `tensor`'s storage (of spec `whole`) after line `site` writes `source` into the view `tensor`."""
     key = (whole, tensor.spec, source.spec)
     entry = _updates.get(key)
     if entry is None:
@@ -457,7 +468,7 @@ def write_part(tensor, whole, source):
         entry = _updates[key] = _UpdateEntry()
         entry.outs, entry.kinds = key[:1], key[1:]
         entry.compiles = whole.device.backend.compiles
-    return current().append(entry, (tensor, source), ())
+    return current().append(entry, (tensor, source), (), site)
 
 
 def milestone(least):

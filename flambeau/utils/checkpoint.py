@@ -78,12 +78,12 @@ class _Stretch:
         return place
 
     def unpack(self, place):
-        walk = modes.walk
-        run = self.second_runs.get(walk) if walk is not None else None
+        backward_pass = modes.backward_pass
+        run = self.second_runs.get(backward_pass) if backward_pass is not None else None
         if run is None:
             run = self.run_again()
-            if walk is not None:
-                self.second_runs[walk] = run
+            if backward_pass is not None:
+                self.second_runs[backward_pass] = run
         return run.found[place]
 
     def arguments(self):
@@ -217,7 +217,7 @@ class _Reentrant(Function):
 
     @staticmethod
     def backward(ctx, *grads):
-        if not modes.walk.whole:
+        if not modes.backward_pass.whole:
             raise RuntimeError("When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or "
                                "passing an `inputs` parameter to .backward(): gradients of what the function reads "
                                "besides its arguments would be added up where nobody asked for them. Set "

@@ -208,7 +208,7 @@ class FlopCounterMode:
         elif op in COUNTED:
             operator, arranged = COUNTED[op]
             count = self.flop_registry[operator](*arranged(*args), out_val=made)
-            backward = operator is aten.convolution and modes.walk is not None
+            backward = operator is aten.convolution and modes.backward_pass is not None
             self._add(aten.convolution_backward if backward else operator, count)
 
     def _add(self, operator, count):

@@ -18,12 +18,12 @@ class ModuleTracker:
         self._names: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
         self._seen: weakref.WeakSet = weakref.WeakSet()
         self._hooks: list = []
-        self._walk = None                 # the backward that `parents` speaks of
+        self._backward_pass = None        # the backward that `parents` speaks of
 
     @property
     def is_bw(self):
         """Whether a backward runs now."""
-        return modes.walk is not None
+        return modes.backward_pass is not None
 
     def _name_of(self, module):
         todo = [module]
@@ -39,8 +39,8 @@ class ModuleTracker:
 
     def _enter(self, name):
         def enter(*grads):
-            if self.is_bw and self._walk is not modes.walk:      # a new backward: nothing of an old one runs
-                self.parents, self._walk = {"Global"}, modes.walk
+            if self.is_bw and self._backward_pass is not modes.backward_pass:    # a new one: nothing of the old runs
+                self.parents, self._backward_pass = {"Global"}, modes.backward_pass
             self.parents.add(name)
         return enter
 

@@ -10,6 +10,7 @@ import pytest
 import flambeau as torch
 from flambeau.tensor import overrides
 from flambeau.tensor.autocast import FLOAT32, LOWER, WIDEST, listed
+from tests.patience import PATIENCE
 
 F = torch.nn.functional
 HALF = {torch.bfloat16: ml_dtypes.bfloat16, torch.float16: np.float16}
@@ -237,7 +238,7 @@ def test_as_a_decorator():
 
 def test_one_region_object_serves_many_threads():
     region, found = torch.autocast("cpu"), {}
-    inside, leave = threading.Barrier(2, timeout=20), threading.Event()
+    inside, leave = threading.Barrier(2, timeout=PATIENCE), threading.Event()
 
     def work():
         with region:

@@ -54,6 +54,68 @@ def test_forward_and_reverse_agree(fn):
     assert (forward * u).sum() == pytest.approx((back.numpy() * v).sum(), rel=1e-9, abs=1e-12)
 
 
+@pytest.mark.parametrize("fn", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_tangents_at_inference_tensors(fn):
+    """Forward mode keeps nothing for later, so an inference tensor is as good as another, and so is its tangent."""
+    x, v = rng.standard_normal((3, 4)), rng.standard_normal((3, 4))
+    with torch.inference_mode():
+        marked_x, marked_v = torch.tensor(x), torch.tensor(v)
+    for at, along in ((marked_x, torch.tensor(v)), (torch.tensor(x), marked_v)):
+        with fw.dual_level():
+            made = fw.unpack_dual(fn(fw.make_dual(at, along))).tangent.numpy().copy()
+        np.testing.assert_array_equal(made, tangent(fn, x, v))
+
+
+def test_inference_mode_takes_no_part():
+    """What is made there has no tangent, rather than one of zeros."""
+    with fw.dual_level():
+        dual = fw.make_dual(torch.ones(2), torch.ones(2))
+        with torch.inference_mode():
+            assert fw.unpack_dual(dual).tangent is None
+            product, view, inner = dual * 2, dual[:1], fw.make_dual(torch.ones(2), torch.ones(2))
+            assert not inner._is_view() and "tangent" not in repr(dual)
+            dual.mul_(5)
+        assert fw.unpack_dual(product).tangent is None and fw.unpack_dual(inner).tangent is None
+        assert fw.unpack_dual(view).tangent.tolist() == [1] and fw.unpack_dual(dual).tangent.tolist() == [1, 1]
+
+
+WITH_OUT = {
+    "read": lambda dual, plain: torch.add(dual, plain, out=torch.empty(2)),
+    "written": lambda dual, plain: torch.add(plain, plain, out=dual),
+    "factory": lambda dual, plain: torch.zeros(2, out=dual),
+    "drawn": lambda dual, plain: torch.rand(2, out=dual),
+    "drawn around": lambda dual, plain: torch.normal(dual, plain, out=torch.empty(2)),
+    "list": lambda dual, plain: torch.stack([plain, dual], out=torch.empty(2, 2)),
+    "several": lambda dual, plain: torch.sort(dual, out=(torch.empty(2), torch.empty(2, dtype=torch.int64))),
+    "no gradient": lambda dual, plain: torch.eq(dual, plain, out=torch.empty(2, dtype=torch.bool)),
+    "composite": lambda dual, plain: torch.linalg.norm(dual, out=torch.empty(())),
+}
+
+
+@pytest.mark.parametrize("call", WITH_OUT.values(), ids=WITH_OUT)
+def test_out_is_refused(call):
+    """A call with `out=` would lose the tangent, so it is refused, whatever the grad mode."""
+    with fw.dual_level():
+        dual, plain = fw.make_dual(torch.ones(2), torch.ones(2)), torch.ones(2)
+        with pytest.raises(NotImplementedError, match="it is an out= function"):
+            call(dual, plain)
+        with torch.no_grad(), pytest.raises(NotImplementedError, match="it is an out= function"):
+            call(dual, plain)
+        call(dual.detach(), plain)
+        assert fw.unpack_dual(dual).tangent.tolist() == [1, 1]
+
+
+def test_a_level_has_one_tangent():
+    with fw.dual_level():
+        dual = fw.make_dual(torch.ones(2), torch.ones(2))
+        with pytest.raises(RuntimeError, match="already has a forward gradient at the same level"):
+            fw.make_dual(dual, torch.ones(2))
+        with pytest.raises(RuntimeError, match="itself has a forward gradient at the same level"):
+            fw.make_dual(torch.ones(2), dual)
+        copy = dual.clone().detach_()
+        assert fw.unpack_dual(copy * 2).tangent is None and fw.unpack_dual(dual * 2).tangent.tolist() == [2, 2]
+
+
 def test_complex_tangents():
     z, v = np.array([1 + 2j, -0.5 + 1j]), np.array([0.3 - 1j, 1 + 1j])
     for fn in (lambda t: t * t, lambda t: t.exp() * 2j, lambda t: t * t.conj()):
@@ -62,9 +124,11 @@ def test_complex_tangents():
 
 def test_levels():
     x, v = torch.ones(2), torch.ones(2)
+    assert fw._current_level == -1
     with pytest.raises(RuntimeError, match="no level exists"):
         fw.make_dual(x, v)
-    with fw.dual_level():
+    with fw.dual_level() as level:
+        assert fw._current_level == level == 0
         dual = fw.make_dual(x, v)
         y = dual * 3
         with pytest.raises(RuntimeError, match="[Nn]ested"), fw.dual_level():

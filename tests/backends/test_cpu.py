@@ -16,6 +16,7 @@ import flambeau as torch
 from flambeau.backends import cpu, undisturbed as thread
 from flambeau.base import settings
 from flambeau.trace import interpret, plan, program
+from tests.patience import PATIENCE
 
 HELPER = "define internal i64 @helper(i64 %x) {\n  %y = add i64 %x, NUMBER\n  ret i64 %y\n}\n"
 ADD = HELPER + "define i64 @NAME(i64 %x) {\n  %y = call i64 @helper(i64 %x)\n  ret i64 %y\n}\n"
@@ -393,7 +394,7 @@ for n in range(8):
     run = [subprocess.Popen([sys.executable, "-W", "error", "-c", code], stderr=subprocess.PIPE, text=True,
                             env={**os.environ, "FLAMBEAU_CACHE_DIR": str(tmp_path / "objects")}) for _ in range(2)]
     for process in run:
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, errors
     disk = cpu.Disk(str(tmp_path / "objects"), 1 << 28)
     names = [file.name for file in (tmp_path / "objects").iterdir()]
@@ -435,7 +436,7 @@ else:
     raise AssertionError("the native executor without a compiler")
 """
     env = {**os.environ, "FLAMBEAU_EXECUTOR": "auto"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=env)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, env=env)
     assert done.returncode == 0, done.stderr
 
 
@@ -452,7 +453,7 @@ except ValueError as error:
 assert undisturbed(lambda: 3) == 3
 print("ends")
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ends\n", "")
 
 

@@ -19,6 +19,7 @@ from flambeau.backends.reference import execute
 from flambeau.base import dtypes, settings
 from flambeau.base.spec import spec
 from flambeau.tensor import oom
+from tests.patience import PATIENCE
 
 F32 = dtypes.float32
 MIB = 1 << 20
@@ -374,7 +375,7 @@ def test_the_end_of_the_interpreter_is_quiet():
     code = ("import numpy as np, flambeau; from flambeau.backends.memory import block\n"
             "x = np.ndarray(100, 'u1', block(100)); y = np.ndarray(1 << 20, 'u1', block(1 << 20))\n"
             "z = [x]; z.append(z); flambeau.keep = y[3:]")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 

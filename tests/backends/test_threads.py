@@ -17,6 +17,7 @@ pytest.importorskip("llvmlite")
 import flambeau as torch
 from flambeau.backends import cpu, runtime, threads
 from flambeau.base import settings
+from tests.patience import PATIENCE
 
 # For each tile t: x[t] = x[t] * ints[0] + scalars[0], then some time is spent, and who did it is noted in y[t].
 STEP = """
@@ -207,7 +208,7 @@ def test_workers_leave_signals_to_python_and_go_when_they_are_not_wanted():
 
 
 def wait_until(holds):
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -226,7 +227,7 @@ def test_an_idle_pool_uses_no_processor():
 def script(body, **env):
     """Run `body` in a new interpreter that knows Program; its standard output."""
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", textwrap.dedent(body)], capture_output=True, text=True,
-                          timeout=60, cwd=Path(__file__).parents[2], env={**os.environ, **env})
+                          timeout=PATIENCE, cwd=Path(__file__).parents[2], env={**os.environ, **env})
     assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
     assert not done.stderr, done.stderr
     return done.stdout

@@ -65,10 +65,10 @@ def test_names_that_python_asks_for_are_refused_without_a_word():
 def test_asking_again_is_cheap():
     x = torch.ones(2)
     hasattr(x, "iloc_of_pandas")
-    start = time.perf_counter()
+    start = time.process_time()
     for _ in range(1000):
         hasattr(x, "iloc_of_pandas")
-    assert time.perf_counter() - start < 0.5                 # a search takes a millisecond or more each
+    assert time.process_time() - start < 0.5                 # a search takes a millisecond or more each
 
 
 def test_a_property_that_fails_says_so_itself():

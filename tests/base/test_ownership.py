@@ -115,7 +115,7 @@ def test_questions_that_disagree_with_the_list_are_refused(recalibrated):
     recalibrated.setattr(ownership, "_shared", lambda get, owner, ours=1: False)
     with pytest.raises(ImportError, match="storage: free where somebody holds it") as caught:
         ownership.calibrate()
-    assert ownership.TESTED in str(caught.value) and "results" not in str(caught.value)
+    assert ownership.TESTED_PYTHONS in str(caught.value) and "results" not in str(caught.value)
 
 
 def test_a_carrier_of_its_own_is_measured(recalibrated):
@@ -143,13 +143,13 @@ def test_the_versions_that_are_tested_are_those_that_are_promised():
     root = PACKAGE.parent
     if not (root / "pyproject.toml").exists():
         pytest.skip("an installed package has no project around it")
-    first, last = ownership.TESTED.split(" to ")
+    first, last = ownership.TESTED_PYTHONS.split(" to ")
     minors = range(int(first.split(".")[1]), int(last.split(".")[1]) + 1)
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["requires-python"] == f">={first},<3.{minors[-1] + 1}"
     assert [c.rpartition(" ")[2] for c in project["classifiers"] if " 3." in c] == [f"3.{minor}" for minor in minors]
     assert " ".join(f"3.{minor}" for minor in minors) in (root / ".ci/pythons").read_text(encoding="utf-8")
-    assert all(f"({ownership.TESTED})" in (root / page).read_text(encoding="utf-8")
+    assert all(f"({ownership.TESTED_PYTHONS})" in (root / page).read_text(encoding="utf-8")
                for page in ("README.md", "CONTRIBUTING.md"))
 
 

@@ -8,6 +8,7 @@ import pytest
 
 import flambeau as torch
 from flambeau.base import tracebacks
+from tests.patience import PATIENCE
 
 REFUSED = """
 def double(x):
@@ -25,7 +26,7 @@ def printed(program, folder, **environment):
     """What a program prints to stderr, and the files its traceback names."""
     path = folder / "train.py"
     path.write_text("import flambeau as torch\n" + program)
-    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=120,
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=PATIENCE,
                           env={**os.environ, **environment})
     assert done.returncode == 1, done
     return done.stderr, [line.split('"')[1] for line in done.stderr.splitlines() if line.startswith('  File "')]
@@ -75,7 +76,7 @@ def test_who_prints_errors_in_another_way_is_left_alone(tmp_path):
     path = tmp_path / "train.py"
     path.write_text("import sys\nmine = sys.excepthook = lambda *error: print('mine')\nimport flambeau as torch\n"
                     "assert sys.excepthook is mine\ntorch.ones(2).view(3)\n")
-    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.stdout, done.stderr) == ("mine\n", "")
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import flambeau
 from flambeau.cli import main, provide
+from tests.patience import PATIENCE
 
 ROOT = Path(flambeau.__file__).parents[1]
 
@@ -34,7 +35,7 @@ def environment(tmp_path_factory):
 
 
 def run(python, *arguments, **extra):
-    return subprocess.run([str(python), *arguments], capture_output=True, text=True, timeout=300, cwd="/",
+    return subprocess.run([str(python), *arguments], capture_output=True, text=True, timeout=PATIENCE, cwd="/",
                           env={**{name: held for name, held in os.environ.items() if name != "PYTHONPATH"}, **extra})
 
 

@@ -12,6 +12,7 @@ import pytest
 import flambeau
 from flambeau import missing
 from flambeau.torch_version import TorchVersion
+from tests.patience import PATIENCE
 
 PROGRAMS = Path(__file__).parent / "programs"
 ROOT = Path(flambeau.__file__).parents[1]
@@ -21,7 +22,7 @@ def run(*arguments, cwd=None, text=None, command=("-m", "flambeau", "run")):
     """A finished `flambeau run …`, whose program finds this Flambeau and no other."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     return subprocess.run([sys.executable, *command, *map(str, arguments)], cwd=cwd or PROGRAMS, input=text, text=True,
-                          capture_output=True, timeout=300, env={**os.environ, "PYTHONPATH": path})
+                          capture_output=True, timeout=PATIENCE, env={**os.environ, "PYTHONPATH": path})
 
 
 def numbers(text, name):
@@ -235,7 +236,7 @@ def test_safetensors_for_torch(tmp_path):
             f"save_file({{'a': torch.ones(3)}}, r'{tmp_path / 'a.safetensors'}')\n"
             f"print(load_file(r'{tmp_path / 'a.safetensors'}')['a'].sum().item(), st.__name__)")
     command = [sys.executable, "-m", "flambeau", "run", "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout) == (0, "3.0 flambeau.safetensors\n"), done.stderr
 
 

@@ -18,6 +18,7 @@ import pytest
 import flambeau as torch
 from flambeau.base import settings
 from flambeau.nn import functional as F
+from tests.patience import PATIENCE
 
 from ..thorough import sample, share
 from .compare import Walk, parts
@@ -369,7 +370,7 @@ def test_another_thread_sees_the_users_objects():
 
     def look():
         ask.release()
-        assert answered.acquire(timeout=60)
+        assert answered.acquire(timeout=PATIENCE)
 
     def step(x):
         y = x * point.rate

@@ -31,8 +31,8 @@ from flambeau.utils.data import (
     get_worker_info,
 )
 from flambeau.utils.data._utils import processes
+from tests.patience import NEVER, PATIENCE
 
-LIMIT = 30                    # seconds after which a test of this file has failed, whatever it waits for
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked here")
 
 
@@ -83,9 +83,9 @@ class Rows(Dataset):
 def limited():
     """Give up on a test that hangs, and find no worker left after one that does not."""
     def stop(*_):
-        raise TimeoutError(f"after {LIMIT} seconds")
+        raise TimeoutError(f"after {PATIENCE} seconds")
     before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(LIMIT)
+    signal.alarm(PATIENCE)
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
@@ -103,7 +103,7 @@ def program(source, *, wait=True):
                                text=True, start_new_session=True)
     if wait:
         try:
-            started.output, started.errors = started.communicate(timeout=LIMIT)
+            started.output, started.errors = started.communicate(timeout=PATIENCE)
         finally:
             started.kill()
     return started
@@ -117,7 +117,7 @@ def alive(pid):
         return False
 
 
-def soon(condition, seconds=10):
+def soon(condition, seconds=PATIENCE / 4):
     """Whether `condition()` becomes true."""
     until = time.monotonic() + seconds
     while not condition() and time.monotonic() < until:
@@ -272,10 +272,16 @@ def test_workers_that_are_not_persistent_are_new_each_time():
 
 
 def test_batches_as_they_come():
+    came = multiprocessing.Event()
+
     def slow(i):
-        time.sleep(0.3 if i == 0 else 0)
+        if i == 0:
+            came.wait(PATIENCE)
         return i
-    got = list(DataLoader(Apply(6, slow), None, num_workers=2, in_order=False))
+    batches = iter(DataLoader(Apply(6, slow), None, num_workers=2, in_order=False))
+    got = [next(batches)]
+    came.set()
+    got.extend(batches)
     assert sorted(got) == list(range(6)) and got[0] != 0
     assert list(DataLoader(Apply(6, slow), None, num_workers=2)) == list(range(6))
 
@@ -473,12 +479,10 @@ def test_errors_before_the_first_sample(context):
 @pytest.mark.parametrize("context", ["fork", "thread"])
 def test_timeout(context):
     release = threading.Event()
-    begun = time.monotonic()
     with pytest.raises(RuntimeError, match="DataLoader timed out after 0.2 seconds"):
-        list(DataLoader(Apply(3, lambda i: release.wait(20)), None, num_workers=1, timeout=0.2,
+        list(DataLoader(Apply(3, lambda i: release.wait(NEVER)), None, num_workers=1, timeout=0.2,
                         multiprocessing_context=context))
-    release.set()
-    assert time.monotonic() - begun < 3                   # a worker that is late is not waited for
+    release.set()                                         # a worker that is late is not waited for
 
 
 @pytest.mark.parametrize("end, words", [
@@ -493,15 +497,14 @@ def test_a_worker_that_dies_is_noticed_at_once(end, words):
             time.sleep(0.2)
             end()
         if i == 2:
-            time.sleep(20)                                # the other worker is busy, and has to go too
+            time.sleep(NEVER)                             # the other worker is busy, and has to go too
         return i
-    begun = time.monotonic()
     batches = iter(DataLoader(Apply(5, function), None, num_workers=2))
     assert [next(batches), next(batches)] == [0, 1]
     pids = [process.pid for process in batches._workers]
     with pytest.raises(RuntimeError, match=rf"DataLoader worker \(pid\(s\) {pids[1]}\) exited unexpectedly: {words}"):
         list(batches)
-    assert time.monotonic() - begun < 5 and not any(map(alive, pids))
+    assert not any(map(alive, pids))
     assert list(batches) == []
 
 
@@ -525,12 +528,11 @@ def test_a_thread_that_exits_is_noticed():
 
 def test_breaking_off_ends_the_workers():
     for options in ({}, {"persistent_workers": True}):
-        loader = DataLoader(Apply(1000, lambda i: torch.full((50_000,), 1.0)), 4, num_workers=2, **options)
-        begun = time.monotonic()
+        loader = DataLoader(Apply(10**9, lambda i: torch.full((50_000,), 1.0)), 4, num_workers=2, **options)
         for _ in loader:
             break
         del loader
-        assert time.monotonic() - begun < 4 and not multiprocessing.active_children()
+        assert not multiprocessing.active_children()
 
 
 def test_a_program_that_ends_in_the_middle_ends():
@@ -569,10 +571,8 @@ def test_ctrl_c():
     started = program(ENDLESS, wait=False)
     try:
         pids = eval(started.stdout.readline())
-        begun = time.monotonic()
         os.killpg(started.pid, signal.SIGINT)
-        output, errors = started.communicate(timeout=LIMIT)
-        assert time.monotonic() - begun < 5
+        output, errors = started.communicate(timeout=PATIENCE)
         assert errors.rstrip().endswith("KeyboardInterrupt") and errors.count("Traceback") == 1, errors
         assert started.returncode in (-signal.SIGINT, 130) and soon(lambda: not any(map(alive, pids)))
     finally:
@@ -585,8 +585,8 @@ def test_workers_notice_that_the_loader_is_gone(how):
     try:
         pids = eval(started.stdout.readline())
         os.kill(started.pid, how)
-        started.communicate(timeout=LIMIT)
-        assert soon(lambda: not any(map(alive, pids)), 5)
+        started.communicate(timeout=PATIENCE)
+        assert soon(lambda: not any(map(alive, pids)))
     finally:
         started.kill()
 
@@ -599,7 +599,7 @@ def test_an_interrupt_while_waiting_ends_the_workers():
 
         def __getitem__(self, i):
             if i == 2:
-                time.sleep(20)
+                time.sleep(NEVER)
             return i
 
     def stop(*_):
@@ -611,12 +611,11 @@ def test_an_interrupt_while_waiting_ends_the_workers():
     try:
         timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR1))
         timer.start()
-        begun = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             next(batches)
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert time.monotonic() - begun < 3 and list(batches) == [] and not multiprocessing.active_children()
+    assert list(batches) == [] and not multiprocessing.active_children()
     assert next(iter(loader)) == 0                        # with new workers
     loader._iterator._grace = 0.0                         # one of them is asleep
 

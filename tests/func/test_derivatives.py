@@ -53,6 +53,34 @@ def test_hessians_and_higher():
     assert cubic(torch.tensor(2.0, dtype=torch.float64)).item() == pytest.approx(60 * 4)
 
 
+TRANSFORMS = {
+    "grad": lambda f, t: grad(lambda u: f(u).sum())(t),
+    "grad_and_value": lambda f, t: grad_and_value(lambda u: f(u).sum())(t),
+    "grad of grad": lambda f, t: grad(lambda u: grad(lambda w: f(w).sum())(u).sum())(t),
+    "vjp": lambda f, t: vjp(f, t)[1](y)[0],
+    "jvp": lambda f, t: jvp(f, (t,), (y,)),
+    "linearize": lambda f, t: linearize(f, t)[1](y),
+    "jacrev": lambda f, t: jacrev(f)(t),
+    "jacfwd": lambda f, t: jacfwd(f)(t),
+    "hessian": lambda f, t: hessian(lambda u: f(u).sum())(t),
+}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
+def test_inference(transform):
+    """A transform gives the same in inference mode, and at inference tensors, and at those it closes over."""
+    with torch.inference_mode():
+        marked, scale = x.clone(), y.clone()
+    wanted = transform(lambda t: tangled(t * y), x)
+    for mode in (True, False):
+        for at in (x, marked):
+            with torch.inference_mode(mode):
+                made = transform(lambda t: tangled(t * scale), at)
+            for a, b in zip(made, wanted, strict=True):
+                assert not a.is_inference()
+                close(a, b, 0)
+
+
 def test_products():
     full = jacrev(tangled)(x)
     out, back = vjp(tangled, x)

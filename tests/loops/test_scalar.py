@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from flambeau.backends import cpu
-from flambeau.base import special
+from flambeau.base import special_functions
 from flambeau.loops.emit import Emit, Term, shape
 from flambeau.loops.scalar import FUNCTIONS
 from flambeau.loops.target import Target
@@ -82,7 +82,7 @@ def truth(name, *args):
     """The result in the arguments' precision, which is wider than that of the function under test."""
     with np.errstate(all="ignore"):
         if name in SPECIAL:
-            return getattr(special, name)(np, *args)
+            return getattr(special_functions, name)(np, *args)
         if name == "sigmoid":
             return np.where(args[0] < 0, np.exp(args[0]) / (1 + np.exp(args[0])), 1 / (1 + np.exp(-args[0])))
         if name == "rsqrt":
@@ -270,4 +270,4 @@ def test_limits_are_reached_exactly(type):
 
 def test_lgamma_left_of_zero_goes_up_to_it():
     near = -np.array([1e-3, 1e-19, 1e-21, 1e-160, 1e-300, 5e-324])
-    np.testing.assert_allclose(run("lgamma", "f64", near), special.lgamma(np, near), rtol=1e-15)
+    np.testing.assert_allclose(run("lgamma", "f64", near), special_functions.lgamma(np, near), rtol=1e-15)

@@ -13,6 +13,7 @@ import pytest
 import flambeau as torch
 from flambeau import safetensors
 from flambeau.serialization import atomic
+from tests.patience import PATIENCE
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals, permissions and links of POSIX")
 
@@ -105,7 +106,7 @@ except OSError as error:
     print(type(error).__name__, error.errno, os.listdir(os.path.dirname(path)), torch.load(path)["w"].sum().item())
 """
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "a.pt")], capture_output=True, text=True,
-                          timeout=60)
+                          timeout=PATIENCE)
     assert done.stdout.split() == ["OSError", str(errno.EFBIG), "['a.pt']", "0.0"], done.stderr
     if os.path.exists("/dev/full"):
         with pytest.raises(OSError, match="No space left"):
@@ -187,7 +188,7 @@ print(int(load()), litter, os.listdir(os.path.dirname(path)) == [os.path.basenam
 def test_kill_9(tmp_path, name, kills):
     """A process that saves without end is killed at random moments; the file is always whole, and never older."""
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / name), str(kills)], capture_output=True,
-                          text=True, timeout=120, env={**os.environ, "FLAMBEAU_EXECUTOR": "reference"})
+                          text=True, timeout=PATIENCE, env={**os.environ, "FLAMBEAU_EXECUTOR": "reference"})
     assert done.returncode == 0, done.stderr
     _, litter, clean = done.stdout.split()
     assert clean == "True", "the next save removes what a killed one has left"

@@ -18,6 +18,7 @@ import pytest
 import flambeau as torch
 from flambeau import serialization
 from flambeau.serialization import FileError, NotSupported
+from tests.patience import PATIENCE
 from tests.serialization import build
 from tests.serialization.build import FLOATS, archive, checkpoint, number, numbers, program, storage, tensor, text
 
@@ -585,6 +586,6 @@ except torch.serialization.FileError:
 """
     if not os.path.exists("/proc/self/statm"):
         pytest.skip("needs /proc")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout.strip() == "refused", done.stderr
     assert resource.RLIMIT_AS is not None

@@ -143,9 +143,9 @@ def test_numbers_that_are_not():
 
 def test_only_the_edges_are_read():
     vast = np.broadcast_to(np.arange(9.0), (10**6, 10**6, 9))        # 72 terabytes, were they there
-    start = time.perf_counter()
+    start = time.process_time()
     text = format_tensor(vast, "float64")
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     assert text.startswith("tensor([[[0., 1., 2.,  ..., 6., 7., 8.],\n") and text.count("0.") == 36
 
 

@@ -5,18 +5,22 @@
     python -m tests.torch.report --family reductions         by a heading of core_ops.txt
     python -m tests.torch.report --op max --check gradients --dtype float64 -v
     python -m tests.torch.report > docs/conformance.md       everything, as a table
+    python -m tests.torch.report --keep FOLDER               so that what an interrupted run has found is not lost
 """
 import argparse
 import fnmatch
+import hashlib
 import os
 import pickle
 import re
+import resource
 import select
 import signal
 import sys
 import time
 import traceback
 import typing
+from pathlib import Path
 
 import torch
 
@@ -24,7 +28,8 @@ from tests.torch import checks
 from tests.torch.checks import CHECKS, DTYPES, HERE, OPS, case_id, dtypes_for, gap, read_gaps, run
 from tests.torch.harness import short_dtype
 
-PATIENCE = 600                    # seconds for one operation before it counts as hung
+PATIENCE = 600                    # seconds of work for one operation before it counts as hung, and an hour of waiting
+DIED = "the process died, status "
 ATONCE = 6                        # this many operations and fewer run in this process, where a debugger can follow
 
 
@@ -95,6 +100,7 @@ def examine_apart(op, args):
     pid = os.fork()
     if pid == 0:
         os.close(reader)
+        resource.setrlimit(resource.RLIMIT_CPU, (PATIENCE, PATIENCE))
         with os.fdopen(writer, "wb") as pipe:
             pickle.dump(examine(op, args), pipe)
         os._exit(0)
@@ -123,11 +129,42 @@ def examine_all(ops, args):
                 os.close(reader)
                 status = os.waitpid(pid, 0)[1]
                 del running[reader]
-                crash = Row("values", None, 1, op.full_name, f"the process died, status {status}", "", 0.0)
+                crash = Row("values", None, 1, op.full_name, f"{DIED}{status}", "", 0.0)
                 yield op, pickle.loads(data) if data and not status else [crash]
         for _, pid, start, _ in running.values():
-            if time.monotonic() - start > PATIENCE:
+            if time.monotonic() - start > 6 * PATIENCE:
                 os.kill(pid, signal.SIGKILL)
+
+
+def fingerprint():
+    """What the outcome depends on: the text of the package and of these checks. Rows of two trees do not mix."""
+    found = hashlib.sha256()
+    for path in sorted([*HERE.parents[1].glob("flambeau/**/*"), *HERE.glob("*")]):
+        if path.suffix in (".py", ".txt"):
+            found.update(f"{path.relative_to(HERE.parents[1])} ".encode() + path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+def examine_kept(ops, args):
+    """Yields (op, rows) as `examine_all` does; what `args.keep` holds of this tree is not run again."""
+    if not args.keep:
+        yield from examine_all(ops, args)
+        return
+    folder = Path(args.keep) / fingerprint()
+    folder.mkdir(parents=True, exist_ok=True)
+    rest = []
+    for op in ops:
+        held = folder / op.full_name
+        if held.exists():
+            yield op, pickle.loads(held.read_bytes())
+        else:
+            rest.append(op)
+    for op, rows in examine_all(rest, args):
+        if not rows[-1].wrong.startswith(DIED):          # whoever ended it may not do so again
+            partial = folder / f"{op.full_name}.partial"
+            partial.write_bytes(pickle.dumps(rows))
+            partial.replace(folder / op.full_name)
+        yield op, rows
 
 
 # ---- saying -------------------------------------------------------------------------------------------------------
@@ -177,7 +214,7 @@ def mark(rows):
 def say_table(ops, args):
     """docs/conformance.md"""
     found = {}
-    for op, rows in examine_all(ops, args):
+    for op, rows in examine_kept(ops, args):
         found[op.full_name] = rows
         print(f"\r{len(found)} of {len(ops)}  {op.full_name:60}", end="", file=sys.stderr)
     print(file=sys.stderr)
@@ -223,6 +260,7 @@ def main():
     parser.add_argument("--dtype", action="append", help="only this dtype (again for more)")
     parser.add_argument("--samples", type=int, help="look at this many samples everywhere")
     parser.add_argument("--jobs", "-j", type=int, help="operations at a time (each in its own process)")
+    parser.add_argument("--keep", metavar="FOLDER", help="go on with the table that an interrupted run left there")
     parser.add_argument("--width", type=int, default=240, help="cut lines here")
     parser.add_argument("--failures", action="store_true", help="everything, as lines and not as a table")
     parser.add_argument("--gaps", action="store_true", help="write failures the way gaps.txt wants them")

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("torch")
 
 import flambeau
+from tests.patience import PATIENCE
 
 PROGRAMS = Path(__file__).parents[1] / "cli" / "programs"
 # program and arguments → how far its numbers may be apart: of losses in the lower precision, a few roundings
@@ -30,7 +31,7 @@ for run in {runs!r}:
 def python(*arguments):
     """A finished process of ours, which finds this Flambeau."""
     path = os.pathsep.join(filter(None, [str(Path(flambeau.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
-    return subprocess.run([sys.executable, *arguments], cwd=PROGRAMS, text=True, timeout=300, capture_output=True,
+    return subprocess.run([sys.executable, *arguments], cwd=PROGRAMS, text=True, timeout=PATIENCE, capture_output=True,
                           env={**os.environ, "PYTHONPATH": path})
 
 

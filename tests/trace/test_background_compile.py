@@ -16,8 +16,7 @@ pytest.importorskip("llvmlite")
 import flambeau as torch
 from flambeau.backends import cpu, native, undisturbed
 from flambeau.trace import interpret, plan
-
-SECONDS = 60.0                # that a busy machine may take over it
+from tests.patience import NEVER, PATIENCE
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +46,7 @@ def held(monkeypatch):
 
 
 def ended():
-    until = time.monotonic() + SECONDS
+    until = time.monotonic() + PATIENCE
     while not undisturbed.is_through():
         assert time.monotonic() < until
         time.sleep(0.01)
@@ -140,7 +139,7 @@ def test_a_child_does_without_the_thread():
     x = torch.randn(40, 35)
     torch.cpu.synchronize()
     undisturbed.undisturbed(int)                              # the thread is there
-    for _ in range(500):
+    for _ in range(50 * NEVER):
         undisturbed.beforehand(time.sleep, 0.02)
     first = [expression(x, 5).tolist() for _ in range(3)]
     assert not undisturbed.is_through() and not by_a_plan()
@@ -183,15 +182,13 @@ def test_python_ends_without_waiting_for_it():
 import time, flambeau as torch
 from flambeau.backends import undisturbed
 undisturbed.undisturbed(int)
-for _ in range(1000):
+for _ in range(30_000):
     undisturbed.beforehand(time.sleep, 0.1)
 x = torch.ones(3) + 1
 print(x.tolist())
 """
-    began = time.monotonic()
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=SECONDS)
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
     assert ran.returncode == 0 and ran.stdout == "[2.0, 2.0, 2.0]\n", ran.stderr
-    assert time.monotonic() - began < SECONDS
 
 
 def test_kernels_that_differ_in_words_alone_are_one():

@@ -15,8 +15,10 @@ pytest.importorskip("llvmlite")
 import flambeau as torch
 from flambeau.backends import cpu, memory, native as machine_code, schedule, threads
 from flambeau.base import settings
+from flambeau.base.spec import CPU
 from flambeau.trace import lower, order, plan as planning, record
 from flambeau.trace.record import current
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.pinned
 
@@ -380,7 +382,7 @@ def test_threads_record_run_and_exchange_tensors():
             k, rounds = draw.randrange(1, 9), rounds + 1
             x = torch.tensor(base) * k
             boxes[(me + 1) % n].put((k, x, x.sum(1), x[k:] @ x[k:].t()))                # pending
-            k, x, rows, product = boxes[me].get(timeout=30)
+            k, x, rows, product = boxes[me].get(timeout=PATIENCE)
             if rounds % 2:
                 x.mul_(2)                                                               # ours now
                 np.testing.assert_allclose(x.numpy(), base * k * 2, rtol=1e-6)
@@ -560,7 +562,7 @@ def test_an_interrupt_while_kernels_are_compiled(monkeypatch):
 
 def test_no_memory_for_a_plan_leaves_everything_as_it_was(monkeypatch):
     """Refuse the n-th allocation, for every n: the failure is said, and afterwards all values are right."""
-    real_block, real_blank, real_execute, failed = memory.block, memory.blank, record.execute, 0
+    backend, real_execute, failed = CPU.backend, record.execute, 0
 
     def program():
         x = ready(50, 40)
@@ -582,8 +584,8 @@ def test_no_memory_for_a_plan_leaves_everything_as_it_was(monkeypatch):
                 return real(what, *args)
             return allocate
         tensors = program()
-        monkeypatch.setattr(memory, "block", refuse(real_block))
-        monkeypatch.setattr(memory, "blank", refuse(real_blank))
+        monkeypatch.setattr(backend, "block", refuse(memory.block), raising=False)
+        monkeypatch.setattr(backend, "blank", refuse(memory.blank), raising=False)
         monkeypatch.setattr(record, "execute", refuse_all)
         try:
             for t in tensors[::-1]:
@@ -593,8 +595,8 @@ def test_no_memory_for_a_plan_leaves_everything_as_it_was(monkeypatch):
             lines = str(error).split("The lines that hold most memory:\n")[1].splitlines()
             assert 1 <= len(lines) <= 5 and all(" in " in line and "buffer" in line for line in lines)
             failed += 1
-        monkeypatch.setattr(memory, "block", real_block)
-        monkeypatch.setattr(memory, "blank", real_blank)
+        monkeypatch.setattr(backend, "block", memory.block)
+        monkeypatch.setattr(backend, "blank", memory.blank)
         monkeypatch.setattr(record, "execute", real_execute)
         assert [t.tolist() for t in tensors] == expected, n
     assert failed >= 3

@@ -15,6 +15,7 @@ pytest.importorskip("llvmlite")
 import flambeau as torch
 from flambeau.backends import cpu, library, native
 from flambeau.trace import interpret, plan
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.pinned
 
@@ -152,7 +153,7 @@ def test_later_processes_are_not_hurt(tmp_path):
     def run(broken):
         env = {**os.environ, "FLAMBEAU_CACHE_DIR": str(tmp_path / "objects"), "FLAMBEAU_EXECUTOR": "native"}
         done = subprocess.run([sys.executable, "-c", f"BREAK = {broken}\n{PROGRAM}"], env=env, capture_output=True,
-                              text=True, check=True, timeout=120)
+                              text=True, check=True, timeout=PATIENCE)
         return done.stdout.split()
 
     first = run(True)

@@ -363,7 +363,7 @@ def test_only_what_needs_an_instruction_fails_with_it(monkeypatch, executor):
             break
         bad = {id(code[k][0])}
         needing = set(range(code[k][4], code[k][4] + len(code[k][0].outs)))
-        for entry, slots, _, _, first in code:
+        for entry, slots, _, _, first, _ in code:
             if needing & set(slots) or id(entry) in bad:
                 needing |= set(range(first, first + len(entry.outs)))
         fails = [t._storage.value.trace is not None and t._storage.value.slot in needing for t in tensors]

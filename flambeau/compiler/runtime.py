@@ -6,7 +6,7 @@ from .capture import Noted, evaluate
 from .gradient import is_live
 
 _new = object.__new__
-SMALL = 1 << 20               # bytes of checked contents that are remembered
+MAXIMUM_REMEMBERED_BYTES = 1 << 20        # of checked contents
 
 
 class Miss:
@@ -78,12 +78,12 @@ class Checks:
     def __init__(self, checks, runner, fixed):
         self.checks, self.runner, self.fixed = checks, runner, fixed
         code = runner.code
-        self.made = {slot for entry, _, _, _, first in code for slot in range(first, first + len(entry.outs))}
+        self.made = {slot for entry, _, _, _, first, _ in code for slot in range(first, first + len(entry.outs))}
         self.asked = [n.slot for _, given in checks for g in given for n in (g if g.__class__ is list else (g,))
                       if n.__class__ is Noted]
         self.needs = [slot for slot in self.asked if slot not in self.made]
         live = set(self.asked) & self.made
-        for entry, slots, _, _, first in reversed(code):
+        for entry, slots, _, _, first, _ in reversed(code):
             if any(s in live for s in range(first, first + len(entry.outs))):
                 live.update(slots)
         self.needs += sorted(live - self.made - set(self.needs))
@@ -103,7 +103,7 @@ class Checks:
             self._all(held)
         except Exception:                                    # the ordinary call will refuse it, in its own words
             return False
-        self.last = now if sum(value.spec.nbytes for value, _ in now) < SMALL else None
+        self.last = now if sum(value.spec.nbytes for value, _ in now) < MAXIMUM_REMEMBERED_BYTES else None
         return True
 
     def late(self, values):

@@ -17,7 +17,7 @@ from contextlib import nullcontext
 
 import numpy as np
 
-BLOCK = 1 << 14                # elements: a few float64 temporaries of this length stay in the cache
+BLOCK_ELEMENTS = 1 << 14       # elements: a few float64 temporaries of this length stay in the cache
 SQRT_2 = math.sqrt(2)
 SQRT_HALF = math.sqrt(0.5)
 
@@ -35,7 +35,7 @@ def elementwise(body):
         args = xp.broadcast_arrays(*map(xp.asarray, args))
         out = xp.empty(args[0].shape, dtype)
         flat, target = [a.reshape(-1) for a in args], out.reshape(-1)
-        step = BLOCK if xp is np else max(target.size, 1)         # a GPU wants everything at once
+        step = BLOCK_ELEMENTS if xp is np else max(target.size, 1)  # a GPU wants everything at once
         with quiet(xp):
             for i in range(0, target.size, step):
                 target[i:i + step] = body(xp, *(a[i:i + step].astype(xp.float64) for a in flat))
@@ -71,7 +71,7 @@ def ratio(x, above, below):
 # ---- The error function and its relatives
 # W. J. Cody, "Rational Chebyshev approximations for the error function", Math. Comp. 23 (1969), digits of his
 # SPECFUN: erf near 0; exp(x^2) erfc(x) up to 4; the same beyond 4, in 1/x^2.
-CENTRE = 0.46875
+ERF_CENTRE = 0.46875
 ERF_P = (1.85777706184603153e-1, 3.16112374387056560e0, 1.13864154151050156e2, 3.77485237685302021e2,
          3.20937758913846947e3)
 ERF_Q = (1.0, 2.36012909523441209e1, 2.44024637934444173e2, 1.28261652607737228e3, 2.84423683343917062e3)
@@ -100,7 +100,7 @@ def _erfcx_far(xp, y):
 
 
 def _erfcx_tail(xp, y):
-    """exp(y^2) erfc(y) for y from CENTRE on."""
+    """exp(y^2) erfc(y) for y from ERF_CENTRE on."""
     out = xp.empty_like(y)
     far = y > 4
     fill(xp, out, ~far, _erfcx_middle, y)
@@ -127,7 +127,7 @@ def erf(xp, x):
     """Two over the root of pi times the integral of exp(-t^2) from 0 to `x`."""
     out = xp.empty_like(x)
     size = xp.abs(x)
-    centre, far = size <= CENTRE, size > 6                 # from 6 on the result is 1
+    centre, far = size <= ERF_CENTRE, size > 6             # from 6 on the result is 1
     fill(xp, out, centre, _erf_centre, x)
     fill(xp, out, ~(centre | far), lambda xp, x, y: xp.copysign(1 - _erfc_tail(xp, y), x), x, size)
     fill(xp, out, far, lambda xp, x: xp.copysign(1.0, x), x)
@@ -139,7 +139,7 @@ def erfc(xp, x):
     """One minus `erf`, precise where that is small."""
     out = xp.empty_like(x)
     size = xp.abs(x)
-    centre = size <= CENTRE
+    centre = size <= ERF_CENTRE
     fill(xp, out, centre, lambda xp, x: 1 - _erf_centre(xp, x), x)
     fill(xp, out, ~centre & (x < 0), lambda xp, y: 2 - _erfc_tail(xp, y), size)
     fill(xp, out, ~centre & ~(x < 0), _erfc_tail, size)
@@ -151,7 +151,7 @@ def erfcx(xp, x):
     """exp(x^2) times `erfc`, which neither underflows nor overflows for positive `x`."""
     out = xp.empty_like(x)
     size = xp.abs(x)
-    centre = size <= CENTRE
+    centre = size <= ERF_CENTRE
     fill(xp, out, centre, lambda xp, x: xp.exp(x * x) * (1 - _erf_centre(xp, x)), x)
     fill(xp, out, ~centre & (x < 0), lambda xp, y: 2 * _gauss(xp, y, 1.0) - _erfcx_tail(xp, y), size)
     fill(xp, out, ~centre & ~(x < 0), _erfcx_tail, size)
@@ -159,7 +159,7 @@ def erfcx(xp, x):
 
 
 def _normal_tail(xp, y):
-    """The probability that a standard normal variable exceeds y, for y / sqrt(2) from CENTRE on."""
+    """The probability that a standard normal variable exceeds y, for y / sqrt(2) from ERF_CENTRE on."""
     return 0.5 * _gauss(xp, y, -0.5) * _erfcx_tail(xp, y * SQRT_HALF)
 
 
@@ -168,7 +168,7 @@ def ndtr(xp, x):
     """The probability that a standard normal variable is below `x`."""
     out = xp.empty_like(x)
     size = xp.abs(x)
-    centre = size <= CENTRE * SQRT_2
+    centre = size <= ERF_CENTRE * SQRT_2
     fill(xp, out, centre, lambda xp, x: 0.5 + 0.5 * _erf_centre(xp, x * SQRT_HALF), x)
     fill(xp, out, ~centre & (x < 0), _normal_tail, size)
     fill(xp, out, ~centre & ~(x < 0), lambda xp, y: 1 - _normal_tail(xp, y), size)
@@ -180,7 +180,7 @@ def log_ndtr(xp, x):
     """The logarithm of `ndtr`, precise in both tails."""
     out = xp.empty_like(x)
     size = xp.abs(x)
-    centre = size <= CENTRE * SQRT_2
+    centre = size <= ERF_CENTRE * SQRT_2
     fill(xp, out, centre, lambda xp, x: xp.log1p(_erf_centre(xp, x * SQRT_HALF)) - math.log(2), x)
     fill(xp, out, ~centre & (x < 0),
          lambda xp, y: xp.log(0.5 * _erfcx_tail(xp, y * SQRT_HALF)) - 0.5 * (y * y), size)
@@ -271,15 +271,15 @@ LGAMMA_4_Q = (-1.0, 2.690530175870899333379843e3, 6.393885654300092398984238e5, 
               3.417476345507377132798597e11, 4.463158187419713286462081e11)
 
 # Bernoulli's numbers B2, B4, ... B20 (DLMF table 24.2.1), from which the asymptotic series below are made.
-BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798,
-             -174611 / 330)
-STIRLING = [b / ((2 * k + 2) * (2 * k + 1)) for k, b in enumerate(BERNOULLI[:8])][::-1]
+BERNOULLI_NUMBERS = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798,
+                     -174611 / 330)
+STIRLING_COEFFICIENTS = [b / ((2 * k + 2) * (2 * k + 1)) for k, b in enumerate(BERNOULLI_NUMBERS[:8])][::-1]
 
 
 def _stirling(xp, x):
     """What Stirling's formula leaves out of lgamma for x from 12 on: DLMF 5.11.1."""
     y = 1 / x
-    return y * poly(y * y, STIRLING)
+    return y * poly(y * y, STIRLING_COEFFICIENTS)
 
 
 def _lgamma_from_1(xp, d):
@@ -400,7 +400,7 @@ def _trigamma_positive(xp, x):
         y = x + k
         out += 1 / (y * y)
     y = 1 / (x + 10)
-    return out + y * (1 + y * (0.5 + y * poly(y * y, BERNOULLI[7::-1])))
+    return out + y * (1 + y * (0.5 + y * poly(y * y, BERNOULLI_NUMBERS[7::-1])))
 
 
 def _trigamma_negative(xp, x):
@@ -418,7 +418,7 @@ def trigamma(xp, x):
     return out
 
 
-EULER_MACLAURIN = [b / math.factorial(2 * k + 2) for k, b in enumerate(BERNOULLI)]
+EULER_MACLAURIN_COEFFICIENTS = [b / math.factorial(2 * k + 2) for k, b in enumerate(BERNOULLI_NUMBERS)]
 
 
 def _zeta_positive(xp, s, q):
@@ -431,7 +431,7 @@ def _zeta_positive(xp, s, q):
     rest = xp.power(z, 1 - s)
     out += rest * (1 / (s - 1) + 0.5 / z)
     factor = s / (z * z)
-    for k, c in enumerate(EULER_MACLAURIN):
+    for k, c in enumerate(EULER_MACLAURIN_COEFFICIENTS):
         out += c * factor * rest
         factor *= (s + (2 * k + 1)) * (s + (2 * k + 2)) / (z * z)
     return out
@@ -475,28 +475,28 @@ def polygamma(xp, n, x):
 # P (lower) and Q = 1 - P (upper). A power series gives P for x below a, a continued fraction Q for x above,
 # another series Q for small x, and N. M. Temme's uniform expansion (SIAM J. Math. Anal. 10, 1979) both, where
 # a is large and x near it.
-NEAR = 0.3                     # how near, |x - a| / a
-LARGE = 30.0                   # how large
-ORDERS, POWERS = 11, 18
+TEMME_DISTANCE = 0.3           # how near, |x - a| / a
+TEMME_LEAST_A = 30.0           # how large
+TEMME_ORDERS, TEMME_POWERS = 11, 18
 
 
 @functools.cache
 def _temme_table():
     """The coefficients of eta^n a^-k in the uniform expansion, by recurrence, DLMF 8.12.12 and 8.12.13."""
     from fractions import Fraction  # floats lose digits here; imported late, as few programs come this way
-    count = POWERS + 2 * ORDERS + 2
+    count = TEMME_POWERS + 2 * TEMME_ORDERS + 2
     alpha = [Fraction(0), Fraction(1)]
     for n in range(2, count + 1):
         alpha.append((alpha[n - 1] - sum(j * alpha[j] * alpha[n - j + 1] for j in range(2, n))) / (n + 1))
     stirling = [Fraction(1)]                               # of gamma, DLMF 5.11.3: the odd alphas once more
-    for k in range(1, ORDERS):
+    for k in range(1, TEMME_ORDERS):
         stirling.append(alpha[2 * k + 1] * math.prod(range(1, 2 * k + 2, 2)))
     first = [(n + 2) * alpha[n + 2] - (n == 0) for n in range(count - 1)]
     row, table = first, []
-    for k in range(ORDERS):
+    for k in range(TEMME_ORDERS):
         if k:
             row = [(-1) ** k * stirling[k] * first[n] + (n + 2) * row[n + 2] for n in range(len(row) - 2)]
-        table.append([float(c) for c in reversed(row[:POWERS - k])])   # the smaller a^-k, the fewer matter
+        table.append([float(c) for c in reversed(row[:TEMME_POWERS - k])])  # the smaller a^-k, the fewer matter
     return table
 
 
@@ -583,7 +583,7 @@ def _temme(xp, a, x, upper):
         correction += poly(eta, row)
     y = xp.sqrt(a * excess)
     scaled = xp.empty_like(y)                              # exp(y^2) erfc(y)
-    centre = y <= CENTRE
+    centre = y <= ERF_CENTRE
     fill(xp, scaled, centre, lambda xp, y: xp.exp(y * y) * (1 - _erf_centre(xp, y)), y)
     fill(xp, scaled, ~centre, _erfcx_tail, y)
     correction /= xp.where(m > 0, 1.0, -1.0) * xp.sqrt(2 * math.pi * a)
@@ -594,7 +594,7 @@ def _temme(xp, a, x, upper):
 def _incomplete_gamma(xp, a, x, upper):
     regular = (a > 0) & (x > 0) & (a < math.inf) & (x < math.inf)
     out = xp.full_like(x, math.nan)
-    uniform = regular & (a >= LARGE) & (xp.abs(x - a) < NEAR * a)
+    uniform = regular & (a >= TEMME_LEAST_A) & (xp.abs(x - a) < TEMME_DISTANCE * a)
     certain = regular & ~uniform & (a > 1e6)               # so far out that P is 0 or 1
     regular = regular & ~uniform & ~certain
     fraction = regular & (x > 1.1) & (x > a)
@@ -641,12 +641,12 @@ def _bessel_coefficients(order):
     return power[::-1], far[::-1]
 
 
-BESSEL = [_bessel_coefficients(0), _bessel_coefficients(1)]
+BESSEL_COEFFICIENTS = [_bessel_coefficients(0), _bessel_coefficients(1)]
 
 
 def _bessel(xp, order, x, scaled):
     """The Bessel function of order 0 or 1, times exp(-|x|) if `scaled`."""
-    power, far = BESSEL[order]
+    power, far = BESSEL_COEFFICIENTS[order]
 
     def below(xp, y):
         out = poly(0.25 * y * y, power)

@@ -135,7 +135,7 @@ def maximum(xp, x, label, axis, taps):
 @lru_cache(4096)
 def taps_of(name):
     """The table of the map called `name`."""
-    return MAPS[name[0]](*name[1:])
+    return MAP_KINDS[name[0]](*name[1:])
 
 
 def window(size, out, kernel, stride, padding, dilation, include_pad):
@@ -235,14 +235,14 @@ def lanczos_filter(x):
     return np.where(np.abs(x) < 3, np.sinc(x) * np.sinc(x / 3), 0)
 
 
-FILTERS = {"linear": (2, triangle_filter), "cubic": (4, cubic_filter), "lanczos": (6, lanczos_filter)}
+ANTIALIAS_FILTERS = {"linear": (2, triangle_filter), "cubic": (4, cubic_filter), "lanczos": (6, lanczos_filter)}
 
 
 def smooth(size, out, align_corners, scale, kind):
     """A filter as wide as one output, so that shrinking averages over all it leaves out."""
     if size == out:
         return same(size)
-    width, weigh = FILTERS[kind]
+    width, weigh = ANTIALIAS_FILTERS[kind]
     step = step_of(size, out, align_corners, scale)
     stretch = max(step, 1.0)
     support = width * 0.5 * stretch
@@ -274,8 +274,8 @@ def circular(size, out, before, after):
     return Taps(index[None], np.ones((1, out)), size)
 
 
-MAPS = {"window": window, "adaptive": adaptive, "nearest": nearest, "linear": linear, "cubic": cubic, "smooth": smooth,
-        "reflect": reflect, "replicate": replicate, "circular": circular}
+MAP_KINDS = {"window": window, "adaptive": adaptive, "nearest": nearest, "linear": linear, "cubic": cubic,
+             "smooth": smooth, "reflect": reflect, "replicate": replicate, "circular": circular}
 
 
 # --- bytes ------------------------------------------------------------------------------------------------------------

@@ -15,11 +15,11 @@ from ..tensor.overrides import has_override
 from ..tensor.tensor import Tensor
 from .capture import Noted, history, tensor_state
 from .gradient import Gradient, is_live
-from .journal import EQUAL, PLAIN, is_record, keys_of, short
+from .journal import EQUALITY_TYPES, PLAIN_TYPES, is_record, keys_of, short
 from .traced import TRACED
 
 
-class Unfit(Exception):
+class NotReplayable(Exception):
     """Why a recorded call cannot be replayed. `again`: whether the next call may do better, and what to know then."""
 
     def __init__(self, reason, again=False, varying=()):
@@ -27,7 +27,7 @@ class Unfit(Exception):
         self.again, self.varying = again, varying
 
 
-class Study:
+class Diff:
     """What one recorded call did."""
 
     def __init__(self, capture):
@@ -58,28 +58,28 @@ class Study:
     def _what_ran(self):
         capture = self.capture
         if self.trace.reason is not None and not self.trace.again:
-            raise Unfit(self.trace.reason)
+            raise NotReplayable(self.trace.reason)
         if self.journal.refusal is not None:
-            raise Unfit(self.journal.refusal)
+            raise NotReplayable(self.journal.refusal)
         effect = capture.follower.effect or capture.watch.reason
         if effect is not None:
-            raise Unfit(f"{effect} would not be repeated")
+            raise NotReplayable(f"{effect} would not be repeated")
         if capture.watch.unknown is not None:
-            raise Unfit(capture.watch.unknown)
+            raise NotReplayable(capture.watch.unknown)
         if self.trace.reason is not None:
-            raise Unfit(self.trace.reason, again=True)
+            raise NotReplayable(self.trace.reason, again=True)
         if capture.drawn_before != capture.drawn_after:
-            raise Unfit("the call drew from NumPy's random state, and a replay would not: draw with flambeau")
+            raise NotReplayable("the call drew from NumPy's random state, and a replay would not: draw with flambeau")
         if capture.modes_before != capture.modes_after:
-            raise Unfit("the call changed the gradient mode or a default, and left it changed")
+            raise NotReplayable("the call changed the gradient mode or a default, and left it changed")
 
     def _containers(self):
         for held, path, before in self.journal.sizes:
             now = size_of(held, before)
             if now != before:
                 old, new = (n if n.__class__ is int else len(n) for n in (before, now))
-                raise Unfit(f"the call changed {path}: " + (f"it held {old} and now holds {new}" if old != new else
-                                                            "it holds something else"), again=True)
+                change = f"it held {old} and now holds {new}" if old != new else "it holds something else"
+                raise NotReplayable(f"the call changed {path}: {change}", again=True)
 
     def _edges(self):
         numbers, varying = dict(self.capture.moved), []
@@ -94,12 +94,12 @@ class Study:
                 if type(before) is int and edge not in self.capture.proxies and not edge.blind:
                     varying.append((edge.path, reason))      # it was taken for a size
             elif edge.blind:
-                if not edge.writable() or not isinstance(now, (Tensor, *PLAIN)):
-                    raise Unfit(reason, again=True)
+                if not edge.writable() or not isinstance(now, (Tensor, *PLAIN_TYPES)):
+                    raise NotReplayable(reason, again=True)
                 self.moves.append((edge, now))
-            elif now is before or type(now) is type(before) and isinstance(now, PLAIN) \
+            elif now is before or type(now) is type(before) and isinstance(now, PLAIN_TYPES) \
                     and (now == before or now != now):
-                if edge in self.capture.follower.put and isinstance(now, PLAIN) and edge.writable():
+                if edge in self.capture.follower.put and isinstance(now, PLAIN_TYPES) and edge.writable():
                     self.moves.append((edge, now))           # a replay may find another number there
             elif isinstance(now, (Tensor, type(None))) and isinstance(before, (Tensor, type(None))) \
                     and edge.writable() and (edge.kind == "grad" or before is None or places[id(before)] == 1):
@@ -108,19 +108,20 @@ class Study:
             elif type(now) is type(before) is int:
                 varying.append((edge.path, reason))
             else:
-                raise Unfit(reason, again=True)
+                raise NotReplayable(reason, again=True)
         if varying:
-            raise Unfit(varying[0][1], again=True, varying=[path for path, _ in varying])
+            raise NotReplayable(varying[0][1], again=True, varying=[path for path, _ in varying])
 
     def _tensors(self):
         for tensor, path, storage, before, came_from in self.capture.tensors_before:
             if tensor._storage is not storage:
-                raise Unfit(f"the call gave {path} other memory")
+                raise NotReplayable(f"the call gave {path} other memory")
             if tensor_state(tensor) != before:
-                raise Unfit(f"the call changed {path}: its shape, its hooks, or whether it requires grad", again=True)
+                raise NotReplayable(f"the call changed {path}: its shape, its hooks, or whether it requires grad",
+                                    again=True)
             if any(now is not then for now, then in zip(history(tensor), came_from, strict=True)):
-                raise Unfit(f"the call writes to {path}, which was computed from something that requires grad: its new "
-                            "history would have to be made again; write to a clone(), or outside")
+                raise NotReplayable(f"the call writes to {path}, which was computed from something that requires "
+                                    "grad: its new history would have to be made again; write to a clone(), or outside")
 
     def _stores(self):
         entry = {storage: value for value, storage in self.trace.entry.items()}
@@ -128,7 +129,7 @@ class Study:
             rose = storage.version - self.capture.versions[storage]
             hidden = storage.hidden - self.trace.hidden[storage]
             if hidden and hidden != rose:
-                raise Unfit(f"the call writes to {path} as it is and through .data")
+                raise NotReplayable(f"the call writes to {path} as it is and through .data")
             if hidden:
                 since = self.capture.versions[storage]
                 self.hidden[storage] = tuple(cells for writes in storage.hidden_writes if writes.end > since
@@ -156,7 +157,7 @@ class Study:
             return "draw", self.draws[value]
         if value in trace.born:
             return "constant", value
-        raise Unfit(f"the contents of {path} came from somewhere that cannot be seen")
+        raise NotReplayable(f"the contents of {path} came from somewhere that cannot be seen")
 
     # --- what it gave ------------------------------------------------------------------------------------------------
 
@@ -165,20 +166,20 @@ class Study:
         if id(tensor) in self.journal.tensors or id(tensor) in self.new_tensors:
             return
         if has_override(type(tensor)) or vars(tensor):
-            raise Unfit(f"{path} is a {type(tensor).__name__} with something of its own: only plain tensors are made "
-                        "again")
+            raise NotReplayable(f"{path} is a {type(tensor).__name__} with something of its own: only plain tensors "
+                                "are made again")
         if tensor.grad_fn is not None and is_live(tensor) and self.capture.differentiated.reason is not None:
-            raise Unfit(f"{path} requires grad, and {self.capture.differentiated.reason}")
+            raise NotReplayable(f"{path} requires grad, and {self.capture.differentiated.reason}")
         if tensor._data_version is not None:
-            raise Unfit(f"{path} is the .data of a tensor, which counts its own writes")
+            raise NotReplayable(f"{path} is the .data of a tensor, which counts its own writes")
         if tensor._grad is not None or tensor._retains is not None or tensor._leaf_hooks or tensor._post_hooks:
-            raise Unfit(f"{path} is a new tensor with a gradient or a hook")
+            raise NotReplayable(f"{path} is a new tensor with a gradient or a hook")
         storage = tensor._storage
         if storage.value is None:
-            raise Unfit(f"{path} is on the meta device")
+            raise NotReplayable(f"{path} is on the meta device")
         if storage not in self.trace.storages and storage not in self.new_storages:
             if storage.exported:
-                raise Unfit(f"{path} shares its memory with the outside")
+                raise NotReplayable(f"{path} shares its memory with the outside")
             self.new_storages[storage] = self._source(storage.value, path)
         self.new_tensors[id(tensor)] = tensor
 
@@ -191,17 +192,17 @@ class Study:
             return "number", out._name, ()
         if id(out) in self.journal.seen:
             return "known", out, ()
-        if isinstance(out, (*PLAIN, *EQUAL, dtypes.dtype, type, types.FunctionType, types.ModuleType)):
+        if isinstance(out, (*PLAIN_TYPES, *EQUALITY_TYPES, dtypes.dtype, type, types.FunctionType, types.ModuleType)):
             return "known", out, ()
         kind = type(out)
         if kind in (list, tuple, deque, Size) or isinstance(out, tuple) and hasattr(out, "_fields"):
             return "sequence", kind, [self._structure(part) for part in out]
         if kind is dict or is_record(kind):
             parts = out if kind is dict else vars(out)
-            if all(isinstance(key, PLAIN) for key in parts):
+            if all(isinstance(key, PLAIN_TYPES) for key in parts):
                 return "mapping", kind, [(key, self._structure(part)) for key, part in parts.items()]
-        raise Unfit(f"the result holds a {kind.__name__}; what can be made again are tensors, numbers, strings, and "
-                    "lists, tuples, dictionaries and dataclasses of them")
+        raise NotReplayable(f"the result holds a {kind.__name__}; what can be made again are tensors, numbers, "
+                            "strings, and lists, tuples, dictionaries and dataclasses of them")
 
     # --- what goes in ------------------------------------------------------------------------------------------------
 
@@ -252,11 +253,11 @@ class Study:
         """Which of "entry" and "draw" are among the sources that a slot is computed from."""
         live = {slot}
         for index in range(len(self.trace.code) - 1, -1, -1):
-            entry, slots, _, params, first = self.trace.code[index]
+            entry, slots, _, params, first, _ = self.trace.code[index]
             if any(s in live for s in range(first, first + len(entry.outs))):
                 live.update(slots)
                 if any((index, n) in self.trace.numbers for n in range(len(params))):
-                    raise Unfit(f"{entry.op.__name__} makes positions from a number that may change")
+                    raise NotReplayable(f"{entry.op.__name__} makes positions from a number that may change")
         kinds = (("entry", self.read), ("draw", self.drawn))
         return {kind for kind, found in kinds if any(slot in live for slot, _ in found)}
 
@@ -270,17 +271,18 @@ class Study:
         fine = self.needs.keys() | (done.held(trace) if done is not None else set())
         for attempt in range(2):
             holders = counts(values)
-            held = [(entry, slot) for entry, _, _, _, first in code for slot in range(first, first + len(entry.outs))
+            held = [(entry, slot) for entry, _, _, _, first, _ in code for slot in range(first, first + len(entry.outs))
                     if slot not in fine and holders[slot] > RESULT]
             if not held:
                 return
             if not attempt:
                 gc.collect()                                 # it may be only a cycle that nobody reaches
-        raise Unfit(f"a result of {held[0][0].op.__name__} is kept somewhere that cannot be seen from the function")
+        raise NotReplayable(f"a result of {held[0][0].op.__name__} is kept somewhere that cannot be seen from the "
+                            "function")
 
 
 def size_of(held, before):
-    """What a Scene notes of a container, as it is now."""
+    """What the Journal notes of a container, as it is now."""
     kind = before.__class__
     return keys_of(held) if kind is tuple else frozenset(held) if kind is frozenset else held.tobytes() \
         if kind is bytes else len(held)

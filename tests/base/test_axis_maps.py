@@ -2,7 +2,7 @@
 import numpy as np
 import pytest
 
-from flambeau.base import taps
+from flambeau.base import axis_maps
 
 NAMES = [
     ("window", 7, 4, 3, 2, 1, 1, True), ("window", 9, 3, 2, 3, 1, 4, False), ("adaptive", 7, 3), ("adaptive", 3, 7),
@@ -23,45 +23,45 @@ def matrix(table):
 
 @pytest.mark.parametrize("name", NAMES, ids=str)
 def test_steps_are_the_matrix(name):
-    table = taps.taps_of(name)
+    table = axis_maps.taps_of(name)
     dense = matrix(table)
     assert dense.shape == (name[2], name[1])
     x = np.random.default_rng(0).normal(size=(2, name[1], 3))
-    np.testing.assert_allclose(taps.weighted_sum(np, x, -2, table), np.einsum("oi,nic->noc", dense, x), atol=1e-12)
+    np.testing.assert_allclose(axis_maps.weighted_sum(np, x, -2, table), np.einsum("oi,nic->noc", dense, x), atol=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES, ids=str)
 def test_back_is_the_transpose(name):
-    table = taps.taps_of(name)
+    table = axis_maps.taps_of(name)
     np.testing.assert_array_equal(matrix(table.back), matrix(table).T)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name[0] not in ("window", "adaptive")], ids=str)
 def test_interpolation_keeps_a_constant(name):
-    np.testing.assert_allclose(matrix(taps.taps_of(name)).sum(1), 1)
+    np.testing.assert_allclose(matrix(axis_maps.taps_of(name)).sum(1), 1)
 
 
 def test_maximum_takes_the_first_of_equals_and_the_last_nan():
-    table = taps.taps_of(("window", 6, 2, 3, 3, 0, 1, True))
+    table = axis_maps.taps_of(("window", 6, 2, 3, 3, 0, 1, True))
     x = np.array([[2.0, 2.0, 1.0, np.nan, 5.0, np.nan]])
-    best, label = taps.maximum(np, x, np.arange(6), -1, table)
+    best, label = axis_maps.maximum(np, x, np.arange(6), -1, table)
     np.testing.assert_array_equal(best, [[2.0, np.nan]])
     assert label.tolist() == [[0, 5]]
 
 
 def test_maximum_of_nothing_but_minus_infinity_is_inside():
-    table = taps.taps_of(("window", 4, 2, 3, 2, 1, 1, True))
-    best, label = taps.maximum(np, np.full((1, 4), -np.inf), np.arange(4), -1, table)
+    table = axis_maps.taps_of(("window", 4, 2, 3, 2, 1, 1, True))
+    best, label = axis_maps.maximum(np, np.full((1, 4), -np.inf), np.arange(4), -1, table)
     assert best.tolist() == [[-np.inf, -np.inf]] and label.tolist() == [[0, 1]]
 
 
 def test_regular_windows_are_views():
-    steps = taps.taps_of(("window", 8, 4, 2, 2, 0, 1, True)).steps
+    steps = axis_maps.taps_of(("window", 8, 4, 2, 2, 0, 1, True)).steps
     assert [(outputs, inputs, weight) for outputs, inputs, weight in steps] == [
         (slice(0, 4, 1), slice(0, 7, 2), None), (slice(0, 4, 1), slice(1, 8, 2), None)]
 
 
 def test_bytes_round_to_nearest():
-    table = taps.taps_of(("linear", 2, 4, False, None))
+    table = axis_maps.taps_of(("linear", 2, 4, False, None))
     x = np.array([[0, 255]], np.uint8)
-    assert taps.byte_sum(np, x, -1, table).tolist() == [[0, 64, 191, 255]]
+    assert axis_maps.byte_sum(np, x, -1, table).tolist() == [[0, 64, 191, 255]]
