@@ -120,19 +120,9 @@ class Backend:
     # --- work -------------------------------------------------------------------------------------------------------
 
     def execute(self, entry, arrays, params, own=False):
-        """The result arrays of one instruction, by the reference. `own`: the first array may be overwritten.
-
-        Operands that stand elsewhere (a single number on the CPU may join any device) are brought here, and results
-        to where their specs say.
-        """
-        kinds, here = entry.kinds, self.device
-        if any(kind.device is not here for kind in kinds):
-            arrays = [a if kind.device is here else moved(a, kind, here) for a, kind in zip(arrays, kinds, strict=True)]
-        made = reference.execute(entry, arrays, params, own, self.xp)
-        if entry.outs is None or all(spec.device is here for spec in entry.outs):
-            return made
-        return [a if spec.device is here else moved(a, spec.on(here), spec.device)
-                for a, spec in zip(made, entry.outs, strict=True)]
+        """The result arrays of one instruction over arrays of this device, by the reference. `own`: the first array may
+        be overwritten."""
+        return reference.execute(entry, arrays, params, own, self.xp)
 
     # --- kernels ----------------------------------------------------------------------------------------------------
 
@@ -249,7 +239,23 @@ class CPUBackend(Backend):
         return native
 
 
-def moved(array, spec, device):
+def execute(entry, arrays, params, own=False):
+    """The result arrays of one instruction, by the reference of its device.
+
+    Operands that stand elsewhere (a single number on the CPU may join any device) are brought there, and results to
+    where their specs say. In a plan, these copies are steps of their own.
+    """
+    here, kinds, outs = entry.device, entry.kinds, entry.outs
+    if any(kind.device is not here for kind in kinds):
+        arrays = [a if kind.device is here else _moved(a, kind, here) for a, kind in zip(arrays, kinds, strict=True)]
+    made = here.backend.execute(entry, arrays, params, own)
+    if outs is None or all(spec.device is here for spec in outs):
+        return made
+    return [a if spec.device is here else _moved(a, spec.on(here), spec.device)
+            for a, spec in zip(made, outs, strict=True)]
+
+
+def _moved(array, spec, device):
     """`array`, laid out as `spec` on its device, on another `device`."""
     return device.backend.from_host(spec.device.backend.to_host(array), spec.on(device))
 

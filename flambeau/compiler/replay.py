@@ -10,7 +10,6 @@ from array import array
 from ..base import settings
 from ..base.locks import new_lock
 from ..base.ownership import may_donate, may_recycle_grad
-from ..base.spec import CPU
 from ..trace import plan as plans
 from ..trace.lower import HALVES, Unfusable, cell
 from ..trace.plan import Plan
@@ -125,11 +124,7 @@ class BoundPlan:
         self.table = array("q", bytes(8 * program.table_size))
         self.scalars = program.scalars([runner.code[i][3][n] for i, n, _ in program.numbers])
         self.cells = memoryview(self.scalars).cast("B").cast("d")
-        if not program.has_reference and program.stretches:
-            native, = program.stretches
-            self.call = native.bound(self.table, self.scalars)
-        else:
-            self.call = None
+        self.call = program.native.bound(self.table, self.scalars) if program.native is not None else None
         self.lock = new_lock()
 
     def run(self, values, numbers, made):
@@ -150,10 +145,11 @@ class BoundPlan:
                     table[index] = value._address
                 except AttributeError:
                     table[index] = value.address()
-            working = self.program.working
-            if working:
-                block = CPU.backend.block(working)
-                table[0] = block.address
+            blocks = []
+            for device, nbytes, index in self.program.blocks:
+                block = device.backend.block(nbytes)
+                blocks.append(block)
+                table[index] = block.address
             for at, spec, index, blank in self.outputs:
                 value = made[at]
                 if value is None:                            # otherwise memory that may be written over

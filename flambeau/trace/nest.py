@@ -26,7 +26,7 @@ class Nest:
     `turned` are copies that have to be made before: (node of the copy, node of what is copied).
     """
 
-    def __init__(self, group, backend):
+    def __init__(self, group):
         self.group, self.block = group, 0
         self.reads, self.known, self.loads, self.made = [], {}, {}, {}
         self.numbers, self.fixed, self.exprs = [], set(), {}
@@ -34,7 +34,7 @@ class Nest:
         self._expressions()
         self._order()
         self._write()
-        self.launch.schedule = backend.schedule(self.launch)
+        self.launch.schedule = group.device.backend.schedule(self.launch)
         self._turn()
 
     # --- expressions ------------------------------------------------------------------------------------------------
@@ -282,6 +282,7 @@ class Nest:
             seen = make_spec(node.dtype, shape, tuple(read.strides[d] for d in dims))
             source = Node("view", node.dtype, shape, (held,), (seen, read.offset))
             read.node, read.offset = Node("copy", node.dtype, shape, (source,)), 0
+            read.node.group = self.group
             read.strides = dict(zip(dims, _row_major(shape), strict=True))
             self.launch.walk(number, [read.strides.get(d, 0) for d in self.dims])
             self.turned.append((read.node, source))

@@ -31,7 +31,7 @@ from .lower import TYPE, Graph, Node, Unfusable
 from .nest import Nest
 from .program import Failed, Kernels, Program
 from .record import update
-from .steps import CopyStep, KernelStep, LibraryStep, ReferenceStep
+from .steps import CopyStep, KernelStep, LibraryStep, ReferenceStep, TransferStep
 
 SEEN = 4096                   # how many traces are remembered
 LITTLE = 1 << 20              # bytes of results below which a trace has to be seen a few times before it is planned:
@@ -142,13 +142,13 @@ def _planned(trace, wanted, free):
             gc.enable()
 
 
-def _asked(name, dtype, args, outs, params):
+def _asked(backend, name, dtype, args, outs, params):
     """The calls of a library function over nodes; None where there are none, or they could not be compiled."""
     laid, made = ([(a.shape, seen_memory(a)[1]) for a in nodes] for nodes in (args, outs))
     try:
-        return CPU.backend.library(name, dtype, laid, made, params)
+        return backend.library(name, dtype, laid, made, params)
     except NotCompiled as error:
-        say_not_compiled(error, name, CPU.backend)
+        say_not_compiled(error, name, backend)
         return None
 
 
@@ -250,7 +250,7 @@ class Plan:
     @property
     def working(self):
         """Bytes of working memory that a run needs."""
-        return self.program.working
+        return sum(nbytes for _, nbytes, _ in self.program.blocks)
 
     def __str__(self):
         return "\n".join(map(str, self.steps))
@@ -273,10 +273,10 @@ class Cutter:
     def _cut(self, group):
         node = group.opaque
         if node is None:
-            nest = Nest(group, CPU.backend)
+            nest = Nest(group)
             if 0 not in nest.sizes_of_walk() and any(read.store for read in nest.reads):   # or it is made elsewhere
                 for copy, source in nest.turned:
-                    self._add(KernelStep(group, _copy(source, copy, None, 0)))
+                    self._add(KernelStep(group, _copy(source, copy, None, 0, group.device)))
                 self._add(KernelStep(group, nest))
         elif node.op == "gemm":
             self._gemm(group, node)
@@ -288,13 +288,16 @@ class Cutter:
             laid, start = node.layout or make_spec(node.dtype, node.shape), 0
             for part in node.args:
                 view = make_spec(node.dtype, part.shape, laid.strides)
-                self._add(KernelStep(group, _copy(part, node, view, start * laid.strides[node.attr])))
+                self._add(KernelStep(group, _copy(part, node, view, start * laid.strides[node.attr],
+                                                    group.device)))
                 start += part.shape[node.attr]
+        elif node.op == "transfer":
+            self._add(TransferStep(group))
         else:
             self._add(ReferenceStep(group))
 
     def _gemm(self, group, node):
-        calls = _asked("gemm", node.dtype, node.args, (node,), ())
+        calls = _asked(group.device.backend, "gemm", node.dtype, node.args, (node,), ())
         if calls is None:
             raise Unfusable("a matrix product that the library does not take", node)
         for call in calls:
@@ -302,7 +305,7 @@ class Cutter:
 
     def _library(self, group, node):
         name, params, parts = node.attr
-        calls = _asked(name, node.dtype, node.args, parts, params)
+        calls = _asked(group.device.backend, name, node.dtype, node.args, parts, params)
         if calls is None:
             raise Unfusable(f"{name} on this layout", node)
         for call in calls:
@@ -314,20 +317,20 @@ class Cutter:
         view, offset = node.attr
         if view.dtype not in TYPE or source.dtype is not view.dtype or old.dtype not in TYPE:
             raise Unfusable(f"a write of {source.dtype} into {view.dtype} in memory of {old.dtype}")
-        self._add(CopyStep(group, _copy(_flat(old), node, None, 0), old, source))
+        self._add(CopyStep(group, _copy(_flat(old), node, None, 0, group.device), old, source))
         if view.numel:
-            self._add(KernelStep(group, _copy(source, node, view, offset)))
+            self._add(KernelStep(group, _copy(source, node, view, offset, group.device)))
 
 
-def _copy(source, target, view, offset):
+def _copy(source, target, view, offset, device):
     """A kernel that copies `source` to `target`: to all of it, or to a view of it."""
-    group = Group(0)
+    group = Group(0, device)
     shape = source.shape if view is None else view.shape
     copy = Node("copy", source.dtype, shape, (source,))
     copy.axes = [(group.new_dim(n),) if n != 1 else () for n in shape]
     copy.group, copy.stored, copy.layout = group, True, view
     group.nodes.append(copy)
-    nest = Nest(group, CPU.backend)
+    nest = Nest(group)
     for read in nest.reads:
         if read.store:
             read.node, read.offset = target, offset

@@ -1,21 +1,22 @@
 """What a plan becomes: code for its kernels, and a program that runs them.
 
 A program is a list of stretches. One of native steps is a program of their device (`Backend.program`), which one call
-runs; between two of them stands an operation of the reference executor. All of them find their memory through a table
-of addresses.
+runs; between two of them stands an operation of the reference executor, or a copy from one device to another. All of
+them find their memory through a table of addresses.
 """
 import re
 import struct
 from array import array
+from itertools import groupby
 
 from ..backends.backend import NotCompiled, Task
-from ..base.spec import CPU, spec as make_spec
+from ..base.spec import spec as make_spec
 from ..loops.ir import BYTES
 from .buffers import last_to_fail
 from .fuse import memory as seen_memory
 from .interpret import execute, say_not_compiled
 from .lower import HALVES, TYPE, Unfusable, cell
-from .steps import KernelStep, LibraryStep, ReferenceStep
+from .steps import KernelStep, LibraryStep, TransferStep
 from .value import Value
 
 
@@ -24,35 +25,41 @@ class Failed(Exception):
 
 
 class Kernels:
-    """The kernels of a plan's steps, and the code that their device makes of them."""
+    """The kernels of a plan's steps, and the code that their devices make of them."""
 
     def __init__(self, steps, buffers):
-        self.steps = [step for step in steps if isinstance(step, KernelStep)]
-        for step in self.steps:
-            step.tell_fresh(buffers)
-        self._made = CPU.backend.compile([step.launch for step in self.steps])
+        self.steps, launches = [step for step in steps if isinstance(step, KernelStep)], {}
+        for step in steps:
+            if step.native:                       # a device that has calls of its library alone is told as well
+                some = launches.setdefault(step.device.backend, [])
+                if isinstance(step, KernelStep):
+                    step.tell_fresh(buffers)
+                    some.append(step.launch)
+        self._made = {backend: backend.compile(some) for backend, some in launches.items()}
 
     def prepare(self, nbytes):
         """Have them compiled in the background, where that takes longer than to make `nbytes` of results without."""
-        return self._made.prepare(nbytes)
+        waits = [made.prepare(nbytes) for made in self._made.values()]       # each of them begins
+        return any(waits)
 
     def are_ready(self):
         """Whether what was prepared is compiled, or nobody is about to."""
-        return self._made.is_ready()
+        return all(made.is_ready() for made in self._made.values())
 
     def compile(self):
         """Wait until there is code for all of them; Unfusable where some could not be compiled."""
-        try:
-            self._made.finish()
-        except NotCompiled as error:
-            if not error.launches:
-                say_not_compiled(error, "running several steps", CPU.backend)
-                raise Unfusable("no native runtime") from error
-            first = error.launches[0]
-            words = dict.fromkeys(re.findall(r" = (\w+)\.", str(first.kernel)))
-            say_not_compiled(error, ", ".join(words) or "a copy", CPU.backend)
-            step = next(step for step in self.steps if step.launch is first)
-            raise Unfusable("a kernel that could not be compiled", group=step.nodes()) from error
+        for backend, made in self._made.items():
+            try:
+                made.finish()
+            except NotCompiled as error:
+                if not error.launches:
+                    say_not_compiled(error, "running several steps", backend)
+                    raise Unfusable("no native runtime") from error
+                first = error.launches[0]
+                words = dict.fromkeys(re.findall(r" = (\w+)\.", str(first.kernel)))
+                say_not_compiled(error, ", ".join(words) or "a copy", backend)
+                step = next(step for step in self.steps if step.launch is first)
+                raise Unfusable("a kernel that could not be compiled", group=step.nodes()) from error
 
 
 class ReferenceCall:
@@ -67,13 +74,22 @@ class ReferenceCall:
         self.index, self.operands, self.made, self.own = index, operands, made, own
 
 
+class TransferCall:
+    """A copy of `operand`, (buffer, spec, offset), to the device of the buffer `made`."""
+
+    __slots__ = ("operand", "made")
+
+    def __init__(self, operand, made):
+        self.operand, self.made = operand, made
+
+
 class Program:
     """A plan's steps, ready to run.
 
     `inputs` are (slot, index of the table), `outputs` (slot, spec, index) of what it allocates, `takes` (slot, spec,
-    slot of the input whose memory it takes over), `givens` (slot, index) of what reference steps gave, and `numbers`
-    (instruction, parameter, dtype) of the numbers that come from the instructions. `working` bytes are needed while it
-    runs.
+    slot of the input whose memory it takes over), `givens` (slot, index) of what reference steps and copies between
+    devices gave, and `numbers` (instruction, parameter, dtype) of the numbers that come from the instructions. `blocks`
+    (device, bytes, index) are needed while it runs. `native` is the only stretch, where that is a device's program.
     """
 
     def __init__(self, steps, buffers, numbers):
@@ -81,16 +97,16 @@ class Program:
         self.cells = "".join("d" if d.is_floating_point else "q" for _, _, d in numbers)
         self.plain = not any(d in HALVES for _, _, d in numbers)      # whether no number is rounded on the way
         self.constants = array("q")
-        self.working, self.table_size = buffers.working, buffers.table_size
+        self.blocks, self.table_size = buffers.blocks, buffers.table_size
         self._places(buffers)
         self._stretches(steps, buffers)
-        self.has_reference = any(isinstance(s, ReferenceCall) for s in self.stretches)
+        self.native = self.stretches[0] if len(self.stretches) == 1 and steps[0].native else None
 
     def _places(self, buffers):
         self.inputs, self.outputs, self.takes, self.givens = [], [], [], []
         for b in buffers.all:
             if b.kind == "input":
-                if b.spec.device is CPU:          # what stands elsewhere is read by the reference alone
+                if b.spec.device.backend.compiles:          # others have no steps that want its address
                     self.inputs.append((b.slot, b.index))
             elif b.kind == "result":
                 if b.taken is None:
@@ -101,24 +117,21 @@ class Program:
                 self.givens.append((b.slot, b.index))
 
     def _stretches(self, steps, buffers):
-        self.stretches, tasks = [], []
-        last_reference = last_to_fail(steps)
-        for step in steps:
-            if isinstance(step, ReferenceStep):
-                self._add_stretch(tasks)
-                self.stretches.append(_reference_call(step, buffers, last_reference))
-                tasks = []
-            elif isinstance(step, LibraryStep):
-                places = [_place(buffers, a, seen_memory(a)[2] * BYTES[TYPE[a.dtype]]) for a in step.touched()]
-                tasks.append(Task(step.call, places))
-            else:
-                places = [_place(buffers, r.node, r.offset * BYTES[r.type]) for r in step.nest.reads]
-                tasks.append(Task(step.launch, places, [self._cell(n) for n in step.nest.numbers]))
-        self._add_stretch(tasks)
+        self.stretches, last_reference = [], last_to_fail(steps)
+        for (native, device), some in groupby(steps, lambda step: (step.native, step.device)):
+            if native:
+                self.stretches.append(device.backend.program([self._task(step, buffers) for step in some]))
+                continue
+            for step in some:
+                self.stretches.append(_transfer_call(step, buffers) if isinstance(step, TransferStep) else
+                                      _reference_call(step, buffers, last_reference))
 
-    def _add_stretch(self, tasks):
-        if tasks:
-            self.stretches.append(CPU.backend.program(tasks))
+    def _task(self, step, buffers):
+        if isinstance(step, LibraryStep):
+            places = [_place(buffers, a, seen_memory(a)[2] * BYTES[TYPE[a.dtype]]) for a in step.touched()]
+            return Task(step.call, places)
+        places = [_place(buffers, r.node, r.offset * BYTES[r.type]) for r in step.nest.reads]
+        return Task(step.launch, places, [self._cell(n) for n in step.nest.numbers])
 
     def _cell(self, node):
         """Where a kernel finds a number: those of the instructions come first, then the constants of the program."""
@@ -133,11 +146,10 @@ class Program:
     def run(self, values, code, finish):
         """Run the instructions `code` over ready `values` by slot; then `finish` with (slot, array, address) of what
         was made. See Note [All or nothing] in plan.py."""
-        table = [0] * self.table_size
-        block = None
-        if self.working:
-            block = CPU.backend.block(self.working)
-            table[0] = block.address
+        table, blocks = [0] * self.table_size, {}
+        for device, nbytes, index in self.blocks:
+            blocks[index] = block = device.backend.block(nbytes)
+            table[index] = block.address
         for slot, index in self.inputs:
             table[index] = values[slot].address()
         made = []
@@ -146,17 +158,19 @@ class Program:
             table[index] = address
             made.append((slot, array_, address))
         scalars = self.scalars([code[i][3][n] for i, n, _ in self.numbers])
-        last = self.stretches[-1] if self.stretches else None
-        if self.has_reference:
+        last = self.native
+        if last is None:
             held = {slot: (array_, spec) for (slot, array_, _), (_, spec, _) in zip(made, self.outputs, strict=True)}
-            arrays = {}
-            if isinstance(last, ReferenceCall):
-                last = None
-            for stretch in self.stretches if last is None else self.stretches[:-1]:
-                if not isinstance(stretch, ReferenceCall):
-                    stretch.run(table, scalars)
+            arrays, stretches = {}, self.stretches
+            if stretches and not isinstance(stretches[-1], (ReferenceCall, TransferCall)):
+                *stretches, last = stretches
+            for stretch in stretches:
+                if isinstance(stretch, ReferenceCall):
+                    self._call_reference(stretch, table, values, code, blocks, held, arrays)
+                elif isinstance(stretch, TransferCall):
+                    self._transfer(stretch, table, values, blocks, held, arrays)
                 else:
-                    self._call_reference(stretch, table, values, code, block, held, arrays)
+                    stretch.run(table, scalars)
             for slot, index in self.givens:
                 made.append((slot, arrays[index], None))
         addresses = array("q", table)
@@ -187,31 +201,48 @@ class Program:
         scalars.extend(self.constants)
         return scalars
 
-    def _call_reference(self, call, table, values, code, block, held, arrays):
+    def _call_reference(self, call, table, values, code, blocks, held, arrays):
         entry, _, _, params, *_ = code[call.index]
-        given = []
-        for buffer, kind, offset in call.operands:
-            if buffer.kind == "input":
-                given.append(values[buffer.slot].look(kind, offset))
-                continue
-            if buffer.kind == "given":
-                source = Value.of(arrays[buffer.index], buffer.spec)
-            elif buffer.kind == "result":
-                source = Value.of(*held[buffer.slot])
-            else:
-                backend, start = buffer.spec.device.backend, buffer.offset // buffer.spec.dtype.itemsize
-                flat = backend.bytes_of(block) if buffer.nbytes else None
-                source = Value.of(backend.look(flat, buffer.spec, start), buffer.spec)
-            given.append(source.look(kind, offset))
+        given = [_seen(operand, values, blocks, held, arrays) for operand in call.operands]
         try:
-            outs = execute(entry, given, params, call.own)
+            outs = execute(entry, given, params, call.own) if entry.compiles else \
+                entry.device.backend.execute(entry, given, params, call.own)
         except Exception as error:
             raise Failed from error
         for number, buffer in call.made:
-            arrays[buffer.index] = outs[number]
-            device = buffer.spec.device
-            if device is CPU:                                # native steps read there
-                table[buffer.index] = device.backend.address(outs[number])
+            self._gave(outs[number], buffer, table, arrays)
+
+    def _transfer(self, call, table, values, blocks, held, arrays):
+        origin, target = call.operand[0].spec.device.backend, call.made.spec
+        seen = _seen(call.operand, values, blocks, held, arrays)
+        try:
+            made = target.device.backend.from_host(origin.to_host(seen), target)
+        except Exception as error:
+            raise Failed from error
+        self._gave(made, call.made, table, arrays)
+
+    @staticmethod
+    def _gave(made, buffer, table, arrays):
+        """Note an array that a step made by itself, and tell native steps that may read it where it is."""
+        arrays[buffer.index], backend = made, buffer.spec.device.backend
+        if backend.compiles:
+            table[buffer.index] = backend.address(made)
+
+
+def _seen(operand, values, blocks, held, arrays):
+    """The array of an operand, (buffer, spec, offset)."""
+    buffer, kind, offset = operand
+    if buffer.kind == "input":
+        return values[buffer.slot].look(kind, offset)
+    if buffer.kind == "given":
+        source = Value.of(arrays[buffer.index], buffer.spec)
+    elif buffer.kind == "result":
+        source = Value.of(*held[buffer.slot])
+    else:
+        spec = buffer.spec
+        flat = spec.device.backend.bytes_of(blocks[buffer.index]) if buffer.nbytes else None
+        source = Value.of(spec.device.backend.look(flat, spec, buffer.offset // spec.dtype.itemsize), spec)
+    return source.look(kind, offset)
 
 
 def _place(buffers, node, offset):
@@ -219,11 +250,19 @@ def _place(buffers, node, offset):
     return buffer.index, buffer.offset + offset
 
 
+def _operand(arg, buffers):
+    """(buffer, spec, offset) of a node in memory."""
+    node, strides, offset = seen_memory(arg)
+    buffer = buffers.of(node)
+    return buffer, make_spec(arg.dtype, arg.shape, tuple(strides), buffer.spec.device), offset
+
+
+def _transfer_call(step, buffers):
+    return TransferCall(_operand(step.source, buffers), buffers.of(step.made))
+
+
 def _reference_call(step, buffers, last_reference):
-    operands = []
-    for arg in step.touched():
-        node, strides, offset = seen_memory(arg)
-        operands.append((buffers.of(node), make_spec(arg.dtype, arg.shape, tuple(strides)), offset))
+    operands = [_operand(arg, buffers) for arg in step.touched()]
     # see Note [All or nothing] in plan.py: only the last that may fail writes over what it was given, and only what
     # nobody read before it, so that after an interrupt everything can be done once more
     first = operands[0][0] if operands else None

@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 
+from ..backends.backend import execute as by_reference
 from ..backends.memory import explained
 from ..base import settings
 from ..base.locks import in_child, new_lock
@@ -415,7 +416,7 @@ def execute(entry, arrays, params, own=False):
     """The result arrays of one instruction: with the bits of a plan, or by the reference where that is pinned."""
     global _by_body
     if settings.executor == "reference":
-        return entry.device.backend.execute(entry, arrays, params, own)
+        return by_reference(entry, arrays, params, own)
     if _by_body is None:
         from .interpret import execute as _by_body  # and with it what compiles, which the reference never needs
     return _by_body(entry, arrays, params, own)
@@ -431,7 +432,7 @@ class update:
 class _UpdateEntry:
     op, casts, many, template, simple, param_at, wrap, zeros = update, None, False, (0, 1), True, (), None, (0, 0)
     nbytes, rounded = 0, None
-    __slots__ = ("outs", "kinds", "compiles")
+    __slots__ = ("outs", "kinds", "compiles", "device")
 
 
 _updates: dict = {}           # (whole, view, source) → its entry: equal writes are equal instructions
@@ -467,7 +468,7 @@ def write_part(tensor, whole, source, site):
             _updates.clear()
         entry = _updates[key] = _UpdateEntry()
         entry.outs, entry.kinds = key[:1], key[1:]
-        entry.compiles = whole.device.backend.compiles
+        entry.device, entry.compiles = whole.device, whole.device.backend.compiles
     return current().append(entry, (tensor, source), (), site)
 
 

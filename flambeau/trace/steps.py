@@ -12,7 +12,6 @@ and lets go of the graph, since plans are kept.
 from bisect import bisect_right
 from math import prod
 
-from ..base.spec import CPU
 from ..loops.ir import BYTES
 from .fuse import REDUCING
 
@@ -32,15 +31,17 @@ class Step:
 
     `words` are the operations in it, `sizes` those of the positions it walks; `reads`, `keeps` and `gives` name the
     memory that it touches. `instructions` are the numbers of the trace's instructions that it computes a part of,
-    `nbytes` and `flops` estimate its work: bytes that it moves, each counted once, and operations on numbers.
+    `nbytes` and `flops` estimate its work: bytes that it moves, each counted once, and operations on numbers. `native`
+    says that it is part of a program of its `device`, and cannot fail.
     """
 
-    __slots__ = ("at", "group", "number", "words", "sizes", "reads", "keeps", "gives", "instructions", "nbytes",
-                 "flops")
+    __slots__ = ("at", "group", "device", "number", "words", "sizes", "reads", "keeps", "gives", "instructions",
+                 "nbytes", "flops")
     kind = ""
+    native = True
 
     def __init__(self, group):
-        self.group = group
+        self.group, self.device = group, group.device
         self.at = -1              # when it runs: its place among the steps as they were cut
 
     # --- while a plan is built --------------------------------------------------------------------------------------
@@ -103,7 +104,7 @@ class Step:
     def assembly(self):
         """The step as this machine runs it; None for the reference executor's."""
         texts = self._code()
-        return Text("\n".join(map(CPU.backend.assembly, texts))) if texts else None
+        return Text("\n".join(map(self.device.backend.assembly, texts))) if texts else None
 
     def _code(self):
         """What its device's compiler is given, in texts."""
@@ -176,7 +177,7 @@ class KernelStep(Step):
         return Text(self.launch)
 
     def _code(self):
-        return CPU.backend.code(self.launch)
+        return self.device.backend.code(self.launch)
 
 
 class CopyStep(KernelStep):
@@ -240,7 +241,7 @@ class LibraryStep(Step):
         return max(a.numel for a in self.touched())
 
     def _code(self):
-        return CPU.backend.code(self.call)
+        return self.device.backend.code(self.call)
 
 
 class ReferenceStep(Step):
@@ -248,6 +249,7 @@ class ReferenceStep(Step):
 
     __slots__ = ("index", "entry", "made")
     kind = "reference"
+    native = False
 
     def __init__(self, group):
         super().__init__(group)
@@ -269,3 +271,39 @@ class ReferenceStep(Step):
 
     def _flops(self):
         return sum(spec.numel for spec in self.entry.outs)
+
+
+class TransferStep(Step):
+    """A copy from one device to another: of what stands in `source`, to memory of its own."""
+
+    __slots__ = ("source", "made", "origin")
+    kind = "transfer"
+    native = False
+
+    def __init__(self, group):
+        super().__init__(group)
+        self.made = group.opaque
+        self.source, = self.made.args
+        self.origin, self.device = self.made.attr
+
+    def touched(self):
+        return [self.source, self.made]
+
+    def reads_and_writes(self, buffers):
+        return [buffers.of(self.source)], [buffers.of(self.made)]
+
+    def forget(self):
+        super().forget()
+        self.source = self.made = None
+
+    def _words(self):
+        return (f"{self.origin} to {self.device}",)
+
+    def _sizes(self):
+        return self.made.shape
+
+    def _bytes(self, reads, writes):
+        return self.made.numel * self.made.dtype.itemsize
+
+    def _flops(self):
+        return 0
