@@ -34,7 +34,7 @@ def of(*tensors):
     for tensor in tensors:
         if tensor._storage.value.trace is not trace:
             raise ValueError("this tensor does not wait to be computed in this thread: it is there already, or another "
-                             f"thread has recorded it: {tensor.spec}")
+                             f"thread has recorded it: {tensor._spec}")
     if not trace.code:
         raise ValueError("nothing waits to run in this thread")
     from .trace.lower import Unfusable

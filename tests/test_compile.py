@@ -1328,7 +1328,7 @@ def memory(world, x, outs):
     """Which tensors share memory, and how they look at it."""
     tensors = [*world.tensors, *world.slots.values(), x, *outs]
     cells = [t._storage for t in tensors]
-    return [(cells.index(t._storage), t.offset, t.spec, t._version) for t in tensors]
+    return [(cells.index(t._storage), t._offset, t._spec, t._version) for t in tensors]
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -236,10 +236,10 @@ def test_meta_against_reference(name):
             with np.errstate(all="ignore"):
                 made = op.ref(np, *argv[:n], **dict(zip(op.kwonly, argv[n:])))
             for array, tensor in zip(made if entry.many else (made,), parts(result), strict=True):
-                expected = tensor.spec.dtype.np if op.exact else np.dtype(tensor.spec.dtype.compute)
+                expected = tensor._spec.dtype.np if op.exact else np.dtype(tensor._spec.dtype.compute)
                 assert np.shape(array) == tuple(tensor.shape)
                 if "float" in dtype or "complex" in dtype:         # whole numbers may take any way to their result
-                    assert np.asarray(array).dtype == expected, f"{dtype}: its spec is {tensor.spec}"
+                    assert np.asarray(array).dtype == expected, f"{dtype}: its spec is {tensor._spec}"
                 tried += 1
     assert tried >= 5
 
@@ -248,9 +248,9 @@ def test_meta_against_reference(name):
 def test_memory_is_laid_out_as_the_spec_says(name):
     for result in (POINTWISE[name](*draw(name, best(name))), POINTWISE[name](*turned(draw(name, best(name))))):
         for tensor in parts(result):
-            array = tensor._storage.value.ready().look(tensor.spec, tensor.offset)
-            assert array.dtype == tensor.spec.dtype.np and array.shape == tensor.spec.shape
-            assert array.strides == tensor.spec.np_strides and array.flags.writeable
+            array = tensor._storage.value.ready().look(tensor._spec, tensor._offset)
+            assert array.dtype == tensor._spec.dtype.np and array.shape == tensor._spec.shape
+            assert array.strides == tensor._spec.np_strides and array.flags.writeable
 
 
 # --- pointwise: every layout gives the same ------------------------------------------------------------------------------------

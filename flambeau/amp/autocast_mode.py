@@ -219,7 +219,7 @@ def _must_be_text(device_type):
 def _as_dtype(held, device_type, dtype):
     """`held` with its floating tensors on the device as `dtype`, containers opened."""
     if isinstance(held, Tensor):
-        return held.to(dtype) if held.device.type == device_type and eligible(held.spec) else held
+        return held.to(dtype) if held.device.type == device_type and eligible(held._spec) else held
     if isinstance(held, dict):
         return {_as_dtype(key, device_type, dtype): _as_dtype(part, device_type, dtype) for key, part in held.items()}
     if isinstance(held, (list, tuple)):

@@ -73,7 +73,7 @@ def run_backward(roots, grads, retain_graph, create_graph, wanted=None, accumula
                     target, g = edges[0][0], made[0]
                     if readers[target] == 1 and target not in buffers and target.n_outputs == 1 \
                             and (not ready or -target.seq < ready[0][0]):
-                        if g is not None and g.spec is not kinds[0]:
+                        if g is not None and g._spec is not kinds[0]:
                             g = match_spec(g, kinds[0])
                         node, gs = target, [g]           # a chain: straight on, nothing else is due before it
                         continue
@@ -92,7 +92,7 @@ def run_backward(roots, grads, retain_graph, create_graph, wanted=None, accumula
                 target, nr = edge
                 if careful and target not in reached:
                     continue
-                if g is not None and kind is not None and g.spec is not kind:
+                if g is not None and kind is not None and g._spec is not kind:
                     g = match_spec(g, kind)
                 readers[target] = left = readers[target] - 1
                 if left == 0 and target.__class__ is AccumulateGrad and g is not None and target not in buffers \
@@ -190,10 +190,10 @@ def _given_by(hook, got, had):
     if not isinstance(got, door.tensor):
         raise TypeError(f"expected Variable, but hook returned '{type(got).__name__}' (hook '{name}')")
     if had is not None:
-        if got.spec.dtype is not had.spec.dtype:
-            raise RuntimeError(f"hook '{name}' has changed the type of value (was torch.{had.spec.dtype.cname}Tensor "
-                               f"got torch.{got.spec.dtype.cname}Tensor)")
-        if got.spec.shape != had.spec.shape:
+        if got._spec.dtype is not had._spec.dtype:
+            raise RuntimeError(f"hook '{name}' has changed the type of value (was torch.{had._spec.dtype.cname}Tensor "
+                               f"got torch.{got._spec.dtype.cname}Tensor)")
+        if got._spec.shape != had._spec.shape:
             raise RuntimeError(f"hook '{name}' has changed the size of value: it was {list(had.shape)} and is "
                                f"{list(got.shape)}")
     return got
@@ -228,7 +228,7 @@ def _run(node, gs, capture, captured, useful, create_graph):
                 _anomaly_note(node, error)
             raise
         if node.kinds is not None:
-            made = [g if g is None or edge is None or g.spec is kind else match_spec(g, kind)
+            made = [g if g is None or edge is None or g._spec is kind else match_spec(g, kind)
                     for g, kind, edge in zip(made, node.kinds, node.edges, strict=False)]
     if modes.anomaly and modes.check_nan:
         _check_nan(node, made)
@@ -237,10 +237,10 @@ def _run(node, gs, capture, captured, useful, create_graph):
 
 def match_spec(g, kind):
     """`g` summed to the shape and cast to the dtype of the input it is for."""
-    spec = g.spec
+    spec = g._spec
     if spec.shape != kind.shape:
         g = _summed(g, spec.shape, kind.shape)
-        spec = g.spec
+        spec = g._spec
     if spec.dtype is not kind.dtype:
         if spec.dtype.is_complex and not kind.dtype.is_complex:
             g = g.real
@@ -311,20 +311,20 @@ def _detached_copy(g, like):
     Others may hold `g`: another leaf, a hook, the caller. Where it fills its storage the contents are shared until
     somebody writes; an expanded or strided gradient is copied.
     """
-    s, storage = g.spec, g._storage
-    whole = s.dense and g.offset == 0 and storage.nbytes == s.nbytes and not storage.exported
-    if whole and s.strides == like.spec.strides:
+    s, storage = g._spec, g._storage
+    whole = s.dense and g._offset == 0 and storage.nbytes == s.nbytes and not storage.exported
+    if whole and s.strides == like._spec.strides:
         made = door.wrap(Storage.of(storage.value, s.nbytes, s.device), s)
-        made.site = g.site
+        made._site = g._site
         return made
     g = g.detach()
-    return g.clone(memory_format=contiguous_format) if like.spec.contiguous else _copy_like(g, like)
+    return g.clone(memory_format=contiguous_format) if like._spec.contiguous else _copy_like(g, like)
 
 
 def _copy_like(g, like):
     """A copy of `g`, history included, laid out like the tensor `like`."""
-    if like.spec.dense:
-        return g.new_empty_strided(like.spec.shape, like.spec.strides).copy_(g)
+    if like._spec.dense:
+        return g.new_empty_strided(like._spec.shape, like._spec.strides).copy_(g)
     return g.clone(memory_format=contiguous_format)
 
 
@@ -354,7 +354,7 @@ class _EdgeAsTensor:
 
     def __init__(self, edge):
         self._node, self._nr = edge.node, edge.output_nr
-        self.spec = self._node.variable.spec if isinstance(self._node, AccumulateGrad) else self._node.outs[self._nr]
+        self.spec = self._node.variable._spec if isinstance(self._node, AccumulateGrad) else self._node.outs[self._nr]
         self.shape, self.dtype = Size(self.spec.shape), self.spec.dtype
 
     def numel(self):
@@ -389,7 +389,7 @@ def _root_grads(outputs, grads, batched=False):
                 if out.dtype.is_complex:
                     raise RuntimeError("grad can be implicitly created only for real scalar outputs but got "
                                        f"{out.dtype}")
-                g = door.full(out.spec.shape, 1, out.spec.dtype, out.spec.device)
+                g = door.full(out._spec.shape, 1, out._spec.dtype, out._spec.device)
             made.append(g)
         else:
             if not isinstance(g, door.tensor):
@@ -408,7 +408,7 @@ def _root_grads(outputs, grads, batched=False):
 
 def _about(tensor):
     name = name_of(tensor, user_frame()) or "the tensor"
-    return f"\n  {name} is {tensor.spec}, made at {line_of(tensor.site)}."
+    return f"\n  {name} is {tensor._spec}, made at {line_of(tensor._site)}."
 
 
 def _roots(outputs):

@@ -63,11 +63,11 @@ def make_dual(tensor, tangent, *, level=None):
         raise ValueError(f"Expected primal to be floating point or complex, but got: {tensor.dtype}")
     if not (tangent.is_floating_point() or tangent.is_complex()):
         raise ValueError(f"Expected tangent to be floating point or complex, but got: {tangent.dtype}")
-    if tensor.spec.shape != tangent.spec.shape:
+    if tensor._spec.shape != tangent._spec.shape:
         raise RuntimeError("Trying to set a forward gradient that has a different size than that of the original "
                            f"Tensor, this is not supported. Tensor is of size {list(tensor.shape)} while the given "
                            f"forward gradient is of size {list(tangent.shape)}.")
-    if tensor.spec.dtype is not tangent.spec.dtype:
+    if tensor._spec.dtype is not tangent._spec.dtype:
         raise RuntimeError("Trying to set a forward gradient that has a different dtype than that of the original "
                            f"Tensor: {tensor.dtype} and {tangent.dtype}.")
     if tangent_of(tensor) is not None:
@@ -122,7 +122,7 @@ def tangent_of(tensor):
         return held[1]
     level, modes.level = modes.level, -1
     try:
-        return look(held[1], tensor.spec, start_in(base, tensor))
+        return look(held[1], tensor._spec, start_in(base, tensor))
     finally:
         modes.level = level
 
@@ -136,10 +136,10 @@ def write_tangent(tensor, result):
         return
     level, modes.level = modes.level, -1
     try:
-        kind, part = whole.spec, new
+        kind, part = whole._spec, new
         if base is not None or new is None:
             new = laid_like(kind, door.full(kind.shape, 0, kind.dtype, kind.device) if old is None else old)
-            there = new if base is None else look(new, tensor.spec, start_in(base, tensor))
+            there = new if base is None else look(new, tensor._spec, start_in(base, tensor))
             there.zero_() if part is None else there.copy_(part)
         whole._tangent = (level, _laid_out_like(new, kind))
     finally:
@@ -148,8 +148,8 @@ def write_tangent(tensor, result):
 
 def _laid_out_like(tangent, kind):
     """`tangent` with the strides of `kind`, so that views find their part of it."""
-    same = tangent.spec.strides == kind.strides and tangent.offset == 0
-    return tangent if same or kind.contiguous and tangent.spec.contiguous else laid_like(kind, tangent)
+    same = tangent._spec.strides == kind.strides and tangent._offset == 0
+    return tangent if same or kind.contiguous and tangent._spec.contiguous else laid_like(kind, tangent)
 
 
 def tangents_of(args):
@@ -163,12 +163,12 @@ def set_tangents(outs, tangents):
     tangents = tangents if isinstance(tangents, (tuple, list)) else (tangents,)
     for out, t in zip(outs, tangents, strict=True):
         if t is not None:
-            if t.spec.shape != out.spec.shape:
+            if t._spec.shape != out._spec.shape:
                 raise RuntimeError(f"jvp returned a tangent of size {list(t.shape)} for a result of size "
                                    f"{list(out.shape)}")
             level, modes.level = modes.level, -1
             try:
-                out._tangent = (level, _laid_out_like(t, out.spec))
+                out._tangent = (level, _laid_out_like(t, out._spec))
                 if out._base is not None and out._dual_of is None:
                     out._dual_of = dual_itself         # what jvp says is its tangent, not that of what it looks at
             finally:
@@ -192,7 +192,7 @@ def propagate(op, entry, args, inputs, outs):
         modes.copies_inference = True
         node = _node(op, entry, args, inputs, outs, live)
         modes.grad = True
-        real = [nr for nr, o in enumerate(outs) if o.spec.dtype.category >= 2 and nr not in op.nondiff]
+        real = [nr for nr, o in enumerate(outs) if o._spec.dtype.category >= 2 and nr not in op.nondiff]
         probes = [o.new_zeros(o.shape).requires_grad_() if nr in real else None for nr, o in enumerate(outs)]
         made = node.backward(tuple(probes))
         pairs = [(match_spec(g, kind), tangents[i].to(kind.dtype)) for g, kind, i in
@@ -206,7 +206,7 @@ def propagate(op, entry, args, inputs, outs):
         for nr, t in zip(real, got, strict=True):
             modes.grad = before
             t = outs[nr].new_zeros(outs[nr].shape) if t is None else t
-            outs[nr]._tangent = (level, _laid_out_like(t, outs[nr].spec))
+            outs[nr]._tangent = (level, _laid_out_like(t, outs[nr]._spec))
             _keep_tangent(outs[nr])
     finally:
         modes.grad, modes.level, modes.copies_inference = before, level, copies
@@ -232,7 +232,7 @@ def _node(op, entry, args, inputs, outs, live):
     held = tuple(keep(o) for o in outs)
     kept.append(held[0] if len(held) == 1 else held)
     kept = kept if node.recipe.only_kept is None else kept[0]
-    node.kept, node.outs, node.n_outputs = kept, tuple(o.spec for o in outs), len(outs)
+    node.kept, node.outs, node.n_outputs = kept, tuple(o._spec for o in outs), len(outs)
     node.site, node.seq = here(), next(numbering)
     return node
 

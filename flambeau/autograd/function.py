@@ -197,9 +197,9 @@ class Function(metaclass=FunctionMeta):
         many = isinstance(out, tuple)
         outs = list(out) if many else [out]
         ctx.site = here()
-        ctx.outs = tuple(o.spec if isinstance(o, Tensor) else None for o in outs)
+        ctx.outs = tuple(o._spec if isinstance(o, Tensor) else None for o in outs)
         ctx.n_outputs = len(outs)
-        ctx.kinds = tuple(t.spec for t in tensors)
+        ctx.kinds = tuple(t._spec for t in tensors)
         ctx.edges = edges
         ctx.plain_at = tuple(nr for nr, o in enumerate(outs) if any(o is t for t in ctx.non_differentiable))
         _check_dirty(cls, ctx, outs, tensors)
@@ -220,7 +220,7 @@ class Function(metaclass=FunctionMeta):
             if tangents is not None:
                 if ctx.materialize:
                     tangents = [door.zeros_like(a).detach() if t is None and isinstance(a, Tensor) and
-                                a.spec.dtype.category >= 2 else t for a, t in zip(args, tangents, strict=True)]
+                                a._spec.dtype.category >= 2 else t for a, t in zip(args, tangents, strict=True)]
                 door.set_tangents(outs, cls.jvp(ctx, *tangents))
         finally:
             # a result among these would hold itself
@@ -249,13 +249,13 @@ def _check_dirty(cls, ctx, outs, inputs):
 def _result(ctx, out, nr, inputs, tracked):
     """One result with its history: an input handed back becomes a view of itself, unless it was written."""
     dirty = any(out is t for t in ctx.dirty)
-    plain = any(out is t for t in ctx.non_differentiable) or out.spec.dtype.category < 2
+    plain = any(out is t for t in ctx.non_differentiable) or out._spec.dtype.category < 2
     if not dirty:
         base = out._base
         source = next((t for t in inputs if out is t or base is not None and (base is t or base is t._base)), None)
         if any(out is t for t in inputs) or out._node is not None or out._requires_grad:
-            look = door.wrap(out._storage, out.spec, out.offset)
-            look.site = ctx.site
+            look = door.wrap(out._storage, out._spec, out._offset)
+            look._site = ctx.site
             out = look
             if source is not None and not plain:
                 out._base = source._base if source._base is not None else source
@@ -267,7 +267,7 @@ def _result(ctx, out, nr, inputs, tracked):
             out._cut = (f"{ctx.name()}, which marked it non-differentiable", ctx.site)
         return out
     if dirty and out._base is not None:
-        written = door.wrap(out._storage, out.spec, out.offset)
+        written = door.wrap(out._storage, out._spec, out._offset)
         written._node, written._nr = ctx, nr
         rebase(out, written, edge_of(out._base) if requires(out._base) else None)
     else:

@@ -121,7 +121,7 @@ def _numeric(func, inputs, i, nr, out, eps):
 
     def at(delta, j):
         moved = Value.of_bytes(held.memory.copy())
-        moved.look(t.spec, t.offset).flat[j] += delta
+        moved.look(t._spec, t._offset).flat[j] += delta
         # for the call it holds other memory, which nobody outside has seen
         vars(storage).update(value=moved, exported=False, print_at=None, _export=None, _keeper=None, _pinned=False)
         try:
@@ -258,7 +258,7 @@ def _watched(t):
 
 def _array(t):
     """The contents, to be read now: nothing is exported."""
-    return t._storage.value.ready().look(t.spec, t.offset)
+    return t._storage.value.ready().look(t._spec, t._offset)
 
 
 def _tensor(array):

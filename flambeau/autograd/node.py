@@ -197,7 +197,7 @@ class Kept:
     def of_input(cls, tensor, storage, version, node):
         """The full form of an input's plain tuple."""
         kept = cls()
-        kept.storage, kept.version, kept.spec, kept.offset = storage, version, tensor.spec, tensor.offset
+        kept.storage, kept.version, kept.spec, kept.offset = storage, version, tensor._spec, tensor._offset
         if node is not None:
             kept.node, kept.nr = node, tensor._nr
         else:
@@ -228,7 +228,7 @@ class Kept:
         if leaf is not None and leaf.__class__ is door.tensor:
             return leaf
         if leaf is not None:                             # a subclass: gradients are computed with plain tensors
-            storage, self.spec, self.offset = leaf._storage, leaf.spec, leaf.offset       # `.data` may have been set
+            storage, self.spec, self.offset = leaf._storage, leaf._spec, leaf._offset       # `.data` may have been set
         tensor = door.wrap(storage, self.spec, self.offset)
         if self.tangent is not None:
             tensor._tangent = self.tangent
@@ -250,8 +250,8 @@ def keep(tensor, own=False, nr=0):
     kept = _new(Kept)
     storage = tensor._storage
     kept.storage = storage
-    kept.spec = tensor.spec
-    kept.offset = tensor.offset
+    kept.spec = tensor._spec
+    kept.offset = tensor._offset
     kept.version = storage.saved_at = storage.version
     if own:
         kept.own, kept.nr = True, nr
@@ -294,7 +294,7 @@ def unpack_hooked(kept, owner):
                         f"{type(tensor)}")
     if kept.leaf is tensor:
         return tensor
-    seen = door.wrap(tensor._storage, tensor.spec, tensor.offset)
+    seen = door.wrap(tensor._storage, tensor._spec, tensor._offset)
     if kept.own:
         if owner.differentiable_out(kept.nr):
             seen._node, seen._nr = owner, kept.nr
@@ -337,7 +337,7 @@ def written_error(kept, owner):
 def _name(kept):
     """What the user calls the tensor that was kept, or the memory it looks at."""
     tensor, storage, looks = door.tensor, kept.storage, (kept.spec, kept.offset)
-    found = lambda t: isinstance(t, tensor) and t._storage is storage and (t.spec, t.offset) == looks
+    found = lambda t: isinstance(t, tensor) and t._storage is storage and (t._spec, t._offset) == looks
     return name_of(None, None, found) \
         or name_of(None, None, lambda t: isinstance(t, tensor) and t._storage is storage) or "It"
 
@@ -482,10 +482,10 @@ class OpNode(Node):
         here, version, last = tensor._storage, tensor._storage.version, self.kept[-1]
         if last.__class__ is tuple and last[0] is storage:                # see Note [What is kept]
             here.saved_at = version
-            self.kept[-1] = (here, version, tensor.spec, tensor.offset)
+            self.kept[-1] = (here, version, tensor._spec, tensor._offset)
         for kept in flat((last,)):
             if kept.__class__ is Kept and kept.packed is None and kept.storage is storage:
-                kept.storage, kept.spec, kept.offset = here, tensor.spec, tensor.offset
+                kept.storage, kept.spec, kept.offset = here, tensor._spec, tensor._offset
                 kept.version = here.saved_at = version
 
     def fetch(self, how, what):

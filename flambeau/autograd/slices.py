@@ -16,7 +16,7 @@ class CopySlices(Node):
     def __init__(self, base_edge, written_edge, base, view):
         super().__init__()
         self.edges = (base_edge, written_edge)
-        self.kinds = (base.spec, view.spec)
+        self.kinds = (base._spec, view._spec)
         self.start = start_in(base, view)
         self.site = here()
 
@@ -34,7 +34,7 @@ class CopySlices(Node):
             raise second_error(self)
         base, view = self.kinds
         g = grads[0]
-        if g.spec.strides != base.strides or g.offset or not g.spec.dense:
+        if g._spec.strides != base.strides or g._offset or not g._spec.dense:
             g = laid_like(base, g)
         rest = None
         if self.edges[0] is not None:
@@ -53,8 +53,8 @@ class SharedCells(Node):
     def __init__(self, base, view):
         super().__init__()
         self.edges = (edge_of(base),)
-        self.kinds = (base.spec,)
-        self.view, self.start = view.spec, start_in(base, view)
+        self.kinds = (base._spec,)
+        self.view, self.start = view._spec, start_in(base, view)
         self.site = here()
 
     def name(self):
@@ -76,26 +76,26 @@ def laid_like(base, tensor):
 
 def look(tensor, view, start):
     """`tensor` seen as `view`, `start` elements after its own beginning; complex memory as its parts where asked."""
-    have, want = tensor.spec.dtype, view.dtype
+    have, want = tensor._spec.dtype, view.dtype
     if have is not want:
         if have.is_complex and not want.is_complex:
             tensor = tensor.view_as_real()
         elif want.is_complex and not have.is_complex:
             pairs = spec(have, (*view.shape, 2), (*[2 * s for s in view.strides], 1))
-            return tensor.as_strided(pairs.shape, pairs.strides, tensor.offset + 2 * start).view_as_complex()
+            return tensor.as_strided(pairs.shape, pairs.strides, tensor._offset + 2 * start).view_as_complex()
         else:
             return tensor.view(want).as_strided(view.shape, view.strides, start)
-    return tensor.as_strided(view.shape, view.strides, tensor.offset + start)
+    return tensor.as_strided(view.shape, view.strides, tensor._offset + start)
 
 
 def look_again(base, view):
     """A fresh view of `base` with the geometry of `view`, history included."""
-    return look(base, view.spec, start_in(base, view))
+    return look(base, view._spec, start_in(base, view))
 
 
 def start_in(base, view):
     """How many elements after the beginning of `base` its view `view` starts."""
-    return view.offset - base.offset * base.spec.dtype.itemsize // view.spec.dtype.itemsize
+    return view._offset - base._offset * base._spec.dtype.itemsize // view._spec.dtype.itemsize
 
 
 def rebase(view, written, base_edge):

@@ -28,7 +28,7 @@ def whole(number, what, position=1, kind="int"):
         return number
     usable = not isinstance(number, (bool, float)) and hasattr(number, "__index__")
     if usable and isinstance(number, door.tensor):
-        usable = number.spec.ndim == 0 and number.spec.dtype.category == 1
+        usable = number._spec.ndim == 0 and number._spec.dtype.category == 1
     if not usable:
         raise argument_error(f"argument '{what}' (position {position}) must be {kind}, not {type(number).__name__}")
     return operator.index(number)
@@ -55,7 +55,7 @@ def number(given, what):
     """A Python number: itself, a NumPy scalar's, or that of a zero-dimensional tensor."""
     if given.__class__ in (bool, int, float, complex):
         return given
-    if isinstance(given, np.generic) or (isinstance(given, door.tensor) and given.spec.ndim == 0):
+    if isinstance(given, np.generic) or (isinstance(given, door.tensor) and given._spec.ndim == 0):
         return given.item()
     if isinstance(given, (int, float, complex)):
         return given
@@ -177,8 +177,8 @@ def as_scalar(number, dtype):
 def asked(tensor, requires_grad):
     """`tensor`, asking for gradients if the caller does."""
     if requires_grad:
-        need(tensor.spec.dtype.category >= 2, "Only Tensors of floating point and complex dtype can require gradients, "
-                                              f"and the dtype here is {tensor.spec.dtype!r}")
+        need(tensor._spec.dtype.category >= 2, "Only Tensors of floating point and complex dtype can require gradients"
+                                              f", and the dtype here is {tensor._spec.dtype!r}")
         tensor.requires_grad_()
     return tensor
 
@@ -187,7 +187,7 @@ def like(input, dtype, device, layout, memory_format, pin_memory=False) -> Spec:
     """The spec of a new tensor shaped (and, where nothing else is said, laid out) like `input`."""
     if not isinstance(input, door.tensor):
         raise argument_error(f"argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
-    kind = input.spec
+    kind = input._spec
     dtype, where = options(dtype, kind.dtype, kind.device if device is None else device, layout, pin_memory)
     if memory_format is None or memory_format is layouts.preserve_format:
         strides = preserved_strides(kind.shape, kind.strides)

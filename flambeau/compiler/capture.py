@@ -93,7 +93,7 @@ class Recorder(Trace):
     def append(self, entry, inputs, params, site):
         if any(type(p) in TRACED for p in params):
             params = self._numbers(entry, params)
-        if any(type(t.offset) in TRACED for t in inputs):
+        if any(type(t._offset) in TRACED for t in inputs):
             raise AssertionError(f"a number that may change is an offset in {entry.op.__name__}")
         return super().append(entry, inputs, params, site)
 
@@ -151,7 +151,7 @@ class Recorder(Trace):
             for name in names:
                 a = args[op.arg_names.index(name.removesuffix("_spec") if name.endswith("_spec") else name)]
                 if name.endswith("_spec"):
-                    given.append(a.spec)
+                    given.append(a._spec)
                 elif isinstance(a, (tuple, list)):
                     given.append([noted(b) for b in a])
                 else:
@@ -175,7 +175,7 @@ class Recorder(Trace):
             value = Value.of(evaluate(self.code, self.values, [value.slot])[value.slot], value.spec)
         elif value.trace is not None:
             value.ready()
-        return value.look(tensor.spec, tensor.offset)
+        return value.look(tensor._spec, tensor._offset)
 
 
 class Noted:
@@ -184,7 +184,7 @@ class Noted:
     __slots__ = ("value", "spec", "offset", "slot")
 
     def __init__(self, tensor):
-        self.value, self.spec, self.offset, self.slot = tensor._storage.value, tensor.spec, tensor.offset, None
+        self.value, self.spec, self.offset, self.slot = tensor._storage.value, tensor._spec, tensor._offset, None
 
 
 def noted(a):
@@ -355,7 +355,7 @@ def history(t):
 
 def tensor_state(t):
     """What must not change about a tensor during a call."""
-    return (type(t), t.spec, t.offset, t._requires_grad, t._node is None, len(t._leaf_hooks or ()),
+    return (type(t), t._spec, t._offset, t._requires_grad, t._node is None, len(t._leaf_hooks or ()),
             len(t._post_hooks or ()))
 
 

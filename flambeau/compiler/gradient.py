@@ -36,7 +36,7 @@ def is_live(tensor):
     for node in graph_of([tensor]):
         if node.released is not None:
             used = True
-        elif not hasattr(node, "plan") or node.plan.saves:
+        elif not hasattr(node, "recipe") or node.recipe.saves:
             return True
     return not used
 
@@ -58,7 +58,7 @@ class Differentiated:
         if hooked is not None:
             self.reason = f"there is a hook on {hooked.name()}, made at {line_of(hooked.site)}"
             return
-        given = [from_array(np.zeros(t.spec.shape, t.spec.dtype.np), where=t.spec.device) for t in live]
+        given = [from_array(np.zeros(t._spec.shape, t._spec.dtype.np), where=t._spec.device) for t in live]
         self.incoming = {g._storage.value: i for i, g in enumerate(given)}
         checks = len(recorder.checks)
         hooks = [(node, node.tensor_hooks, node.retained) for node in bounds]
@@ -115,7 +115,7 @@ class Gradient:
         # A tensor gets a gradient only if one comes for a result that it is part of.
         parts = [{edge for node in graph_of([t]) for edge in node.edges} | {edge_of(t)} for t in done.live]
         self.part_of = [[i for i, edges in enumerate(parts) if edge_of(t) in edges] for t in self.bounds]
-        self.gives = [(self._slot(g._storage.value, trace), g.spec, g.offset) for _, g in pairs]
+        self.gives = [(self._slot(g._storage.value, trace), g._spec, g._offset) for _, g in pairs]
         made = {slot for entry, _, _, _, first, _ in code for slot in range(first, first + len(entry.outs))}
         wanted = {slot for slot, *_ in self.gives}
         live = set(wanted)
@@ -136,9 +136,9 @@ class Gradient:
                              tuple(sorted(wanted & made)), (),
                              {(index - done.split, n): order[name] for (index, n), name in trace.numbers.items()
                               if index >= done.split})
-        self.kinds = tuple(t.spec for t in self.bounds)
-        self.incoming = tuple(make_spec(t.spec.dtype, t.spec.shape) for t in done.live)
-        self.site = done.live[0].site
+        self.kinds = tuple(t._spec for t in self.bounds)
+        self.incoming = tuple(make_spec(t._spec.dtype, t._spec.shape) for t in done.live)
+        self.site = done.live[0]._site
 
     @staticmethod
     def _slot(value, trace):
@@ -170,7 +170,7 @@ class Gradient:
                 continue
             value = found[slot]
             out.append(wrap(Storage.of(value, value.spec.nbytes, value.spec.device), kind, offset))
-            out[-1].site = node.site
+            out[-1]._site = node.site
         return out
 
 
@@ -179,7 +179,7 @@ def arranged(g, kind):
     if g is None:
         return from_array(np.zeros(kind.shape, kind.dtype.np), where=kind.device)._storage.value
     value = g._storage.value
-    if g.spec is not kind or g.offset or value.spec is not kind:
+    if g._spec is not kind or g._offset or value.spec is not kind:
         g = g.detach().clone(memory_format=contiguous_format)
         value = g._storage.value
     return value.ready()

@@ -210,7 +210,7 @@ def recycled(tensor):
         return None
     grad = tensor._grad
     value, storage = grad._storage.value, grad._storage
-    if value.spec is not grad.spec or value._memory is not None or storage.exported or storage.readonly:
+    if value.spec is not grad._spec or value._memory is not None or storage.exported or storage.readonly:
         return None
     value.address()
     return value

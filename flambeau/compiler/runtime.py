@@ -40,13 +40,14 @@ def facts_of(tensor):
     """What a replay needs to know to make a tensor like this one."""
     cut = tensor._cut
     if tensor.grad_fn is not None and not is_live(tensor):
-        cut = ("flambeau.compile, since the graph was used up inside the function and a replay makes none", tensor.site)
-    return (type(tensor), tensor.spec, tensor.offset, tensor.site, cut, tensor._requires_grad, tensor._view_of)
+        cut = ("flambeau.compile, since the graph was used up inside the function and a replay makes none",
+               tensor._site)
+    return (type(tensor), tensor._spec, tensor._offset, tensor._site, cut, tensor._requires_grad, tensor._view_of)
 
 
 def new_tensor(storage, facts):
     made = _new(Tensor)
-    kind, made.spec, made.offset, made.site, made._cut, made._requires_grad, view_of = facts
+    kind, made._spec, made._offset, made._site, made._cut, made._requires_grad, view_of = facts
     made._storage = storage
     made._node = made._base = None
     if kind is not Tensor:

@@ -270,8 +270,9 @@ class ReplayWriter:
 
     def _looks(self, tensor, name, path, test, more=""):
         """What a tensor looks like, and which memory it looks at."""
-        kind, words = tensor.spec, f"{path} is {tensor.spec}"
-        test += f"{name}.spec is not {self.const(kind)} or {name}.offset" + f" != {tensor.offset}" * bool(tensor.offset)
+        kind, words = tensor._spec, f"{path} is {tensor._spec}"
+        test += f"{name}._spec is not {self.const(kind)} or {name}._offset"
+        test += f" != {tensor._offset}" * bool(tensor._offset)
         if id(tensor) in self.bare:
             test += f" or {name}._grad is not None"
             words += ", has no grad"
@@ -512,7 +513,7 @@ class ReplayWriter:
         found = {}
         for edge, now in diff.moves:
             old = edge.child
-            if edge.kind == "grad" and isinstance(now, Tensor) and isinstance(old, Tensor) and now.spec is old.spec \
+            if edge.kind == "grad" and isinstance(now, Tensor) and isinstance(old, Tensor) and now._spec is old._spec \
                     and id(now) in diff.new_tensors and len(places[now._storage]) == 1 and id(now) not in returned \
                     and id(now) not in bases and now._base is None and old._storage not in used \
                     and id(old) not in kept and old._storage not in places and self.names[id(old)][0] == "v" \
@@ -520,7 +521,7 @@ class ReplayWriter:
                     and diff.new_storages.get(now._storage, "")[:1] == ("made",) \
                     and sources.count(diff.new_storages[now._storage]) == 1 \
                     and sum(other is now for _, other in diff.moves) == 1 \
-                    and diff.trace.values[diff.new_storages[now._storage][1]].spec is now.spec:
+                    and diff.trace.values[diff.new_storages[now._storage][1]].spec is now._spec:
                 found[now._storage] = edge, now
         return found
 

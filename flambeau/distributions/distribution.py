@@ -216,7 +216,7 @@ def holds(pairs):
     for value, region in pairs:
         if not region.on_arrays:          # it computes with tensors, and what is looked at is the answer
             value, region = region.check(value), constraints.true
-        if value.spec.device is not META:
+        if value._spec.device is not META:
             values.append(value)
             regions.append(region)
     try:

@@ -49,9 +49,9 @@ class Parameter(Tensor, metaclass=MarkedType):
         if not isinstance(data, Tensor):
             raise TypeError(f"a Parameter is made from a tensor, got {type(data).__name__}: wrap it in "
                             "torch.tensor(...)")
-        if requires_grad and data.spec.dtype.category < 2:
+        if requires_grad and data._spec.dtype.category < 2:
             raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients: for "
-                               f"a Parameter of {data.spec.dtype!r} say requires_grad=False")
+                               f"a Parameter of {data._spec.dtype!r} say requires_grad=False")
         made = data.detach()
         if has_override(type(data)):              # keeps its own class, and is marked
             made._is_param = True

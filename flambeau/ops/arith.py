@@ -13,7 +13,7 @@ def conj(x):
     """The conjugate of a number or tensor; itself where it is real."""
     if not isinstance(x, door.tensor):
         return x.conjugate()
-    return x.conj() if x.spec.dtype.is_complex else x
+    return x.conj() if x._spec.dtype.is_complex else x
 
 
 def is_tensor(x):

@@ -160,7 +160,7 @@ class meshgrid(Composite):
              f"{indexing}")
         first = tensors[0]
         for x in tensors:
-            need(x.ndim <= 1, f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {x.spec}")
+            need(x.ndim <= 1, f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {x._spec}")
             need(x.dtype is first.dtype, "meshgrid expects all tensors to have the same dtype")
             need(x.device is first.device, "meshgrid expects all tensors to have the same device")
         n = len(tensors)
@@ -179,7 +179,7 @@ class cartesian_prod(Composite):
 
     def of(*tensors):
         for x in tensors:
-            need(x.ndim == 1, f"Expect a 1D vector, but got shape {list(x.spec.shape)}")
+            need(x.ndim == 1, f"Expect a 1D vector, but got shape {list(x._spec.shape)}")
         if len(tensors) == 1:
             return tensors[0]
         return stack([flatten(x) for x in meshgrid(*tensors)], 1)
@@ -189,7 +189,7 @@ class combinations(Composite):
     """All choices of `r` elements of the vector `input` in order, one per row."""
 
     def of(input, r=2, with_replacement=False):
-        need(input.ndim == 1, f"Expect a 1D vector, but got shape {list(input.spec.shape)}")
+        need(input.ndim == 1, f"Expect a 1D vector, but got shape {list(input._spec.shape)}")
         need(r >= 0, f"Expect a non-negative number, but got {r}")
         if r == 0:
             return _full((0,), 0, input.dtype, input.device)
@@ -268,7 +268,7 @@ class repeat_interleave(Composite):
         if dim is None:
             input, dim = flatten(input), 0
         d = shapes.wrap_dim(dim, input.ndim)
-        size = input.spec.shape[d] if input.ndim else 1
+        size = input._spec.shape[d] if input.ndim else 1
         if isinstance(repeats, door.tensor):
             need(repeats.ndim <= 1, "repeats must be 0-dim or 1-dim tensor")
             if repeats.ndim == 0 or repeats.numel() == 1:
@@ -281,7 +281,7 @@ class repeat_interleave(Composite):
         need(output_size is None or output_size == size * repeats, "repeat_interleave: Invalid output_size, expected "
                                                                    f"{size * repeats} but got {output_size}")
         spread = unsqueeze(input, d + 1)
-        shape = spread.spec.shape
+        shape = spread._spec.shape
         spread = _expand(spread, (*shape[:d + 1], repeats, *shape[d + 2:]))
         return flatten(clone(spread, memory_format=layout.contiguous_format), d, d + 1)
 
@@ -600,10 +600,10 @@ class as_strided_scatter(Composite):
     """A copy of `input` with `src` where `as_strided(size, stride, storage_offset)` would look."""
 
     def of(input, src, size, stride, storage_offset=None):
-        if shapes.may_overlap(input.spec.shape, input.spec.strides):
+        if shapes.may_overlap(input._spec.shape, input._spec.strides):
             input = clone(input)
         seen = as_strided(input.detach(), size, stride, storage_offset)
-        return _as_strided_scatter(input, src, seen.spec.shape, seen.spec.strides, seen.offset - input.offset)
+        return _as_strided_scatter(input, src, seen._spec.shape, seen._spec.strides, seen._offset - input._offset)
 
 
 class _as_strided_scatter(Op):

@@ -22,7 +22,7 @@ class Layer(Composite):
 def blank_of(input, shape):
     """Memory for a mask of `shape`; laid out like `input`, in whose order in memory numbers are then drawn."""
     held = input.detach()
-    return empty_like(held) if tuple(shape) == held.spec.shape else held.new_empty(shape)
+    return empty_like(held) if tuple(shape) == held._spec.shape else held.new_empty(shape)
 
 
 def keep_mask(blank, p):
@@ -161,7 +161,7 @@ class _hide_later(Op):
 
 def wide(t):
     """Half types are computed in float32."""
-    return t.float() if t is not None and t.spec.dtype.itemsize == 2 else t
+    return t.float() if t is not None and t._spec.dtype.itemsize == 2 else t
 
 
 class _attend(Composite):
@@ -181,14 +181,14 @@ class _attend(Composite):
         else:
             rows = scores
             if groups > 1:
-                *lead, queries, keys = scores.spec.shape
+                *lead, queries, keys = scores._spec.shape
                 rows = scores.view((*lead, groups, queries // groups, keys))
             if causal:                                     # no row is hidden in full
                 weights = _hide_later(rows).softmax(-1)
             else:
                 rows = rows.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype is dtypes.bool else rows + attn_mask
                 weights = _safe_softmax(rows, -1) if safe else rows.softmax(-1)
-            weights = weights.view(scores.spec.shape) if groups > 1 else weights
+            weights = weights.view(scores._spec.shape) if groups > 1 else weights
         out = (weights if keep is None else weights * keep) @ wide(value)
         return out.to(query.dtype), weights.to(query.dtype)
 
@@ -214,7 +214,7 @@ class _attend(Composite):
                 made[0] = scaled @ k if want_q else None
                 made[1] = scaled.transpose(-2, -1) @ q if want_k else None
             if want_mask and groups > 1:
-                *lead, rows, keys = d.spec.shape
+                *lead, rows, keys = d._spec.shape
                 d = d.view((*lead, groups, rows // groups, keys))
         if attn_mask is not None:
             made.append(d if want_mask and d_weights is not None else None)

@@ -136,7 +136,7 @@ def _to_arguments(args, device, dtype, other):
 
 
 def _convert(input, dtype, device, copy, memory_format):
-    kind = input.spec
+    kind = input._spec
     keeps = memory_format is None or memory_format is layout.preserve_format
     same = dtype is kind.dtype and device is kind.device and (keeps or suggested(kind) is memory_format)
     if same and not copy:
@@ -265,9 +265,9 @@ class _copy_inplace(Composite):
 
 def copied(input, src):
     """`src` in the dtype and shape of `input`."""
-    shape = shapes.broadcast(input.spec.shape, src.spec.shape)
+    shape = shapes.broadcast(input._spec.shape, src._spec.shape)
     made = _convert(src, input.dtype, input.device, False, None)
-    return made if made.spec.shape == shape else made.expand(shape)
+    return made if made._spec.shape == shape else made.expand(shape)
 
 
 class _copy(Composite):
@@ -276,7 +276,7 @@ class _copy(Composite):
     node = "torch::autograd::CopyBackwards"
 
     def of(input, src):  return copied(input, src)
-    def d_input(g):      return zeros(g, g.spec.shape)
+    def d_input(g):      return zeros(g, g._spec.shape)
     def d_src(g):        return g
 
 
@@ -306,7 +306,7 @@ class _fill(Composite):
     """`input` overwritten with a number: no gradient is left for what was there."""
 
     def of(input, value):  return _filled_like(input, value)
-    def d_input(g):        return zeros(g, g.spec.shape)
+    def d_input(g):        return zeros(g, g._spec.shape)
 
 
 class _fill_(_fill):
@@ -323,10 +323,10 @@ class _fill_tensor(Composite):
     def of(input, value):
         need(value.ndim == 0, f"fill only supports 0-dimension value tensor but got tensor with {value.ndim} "
                               "dimensions.")
-        kind = input.spec
+        kind = input._spec
         return _spread(value, kind.dtype, kind.shape, shapes.preserved_strides(kind.shape, kind.strides))
 
-    def d_input(g):  return zeros(g, g.spec.shape)
+    def d_input(g):  return zeros(g, g._spec.shape)
     def d_value(g):  return g.sum()
 
 
@@ -350,7 +350,7 @@ class _zero(Composite):
     """`input` overwritten with zeros."""
 
     def of(input):   return _filled_like(input, 0)
-    def d_input(g):  return zeros(g, g.spec.shape)
+    def d_input(g):  return zeros(g, g._spec.shape)
 
 
 class _spread(Op):
@@ -364,7 +364,7 @@ class _spread(Op):
 
 
 def _filled_like(input, value):
-    kind = input.spec
+    kind = input._spec
     strides = None if kind.contiguous else shapes.preserved_strides(kind.shape, kind.strides)
     return _full(kind.shape, number_for(value, kind.dtype), kind.dtype, kind.device, strides)
 

@@ -260,7 +260,7 @@ def laid_out(shape, stride, dtype, where):
         return _empty(shape, dtype, where, stride)
     memory = _empty((extent(shape, stride),), dtype, where)
     made = door.wrap(memory._storage, spec(dtype, shape, stride, where))
-    made.site = memory.site
+    made._site = memory._site
     return made
 
 
@@ -311,7 +311,7 @@ class empty_like(Composite):
 
 def options_of(input, dtype, device, layout, pin_memory):
     """(dtype, device) of a new tensor beside `input`, which says what the caller does not."""
-    return options(dtype, input.spec.dtype, input.spec.device if device is None else device, layout, pin_memory)
+    return options(dtype, input._spec.dtype, input._spec.device if device is None else device, layout, pin_memory)
 
 
 class _new_zeros(Composite):
@@ -511,8 +511,8 @@ def spaced(start, end, steps, dtype, layout, device, pin_memory, what):
     ends = []
     for name, given in (("start", start), ("end", end)):
         if isinstance(given, door.tensor):
-            need(given.spec.ndim == 0, f"{what} only supports 0-dimensional start and end tensors, but got {name} with "
-                                       f"{given.spec.ndim} dimension(s).")
+            need(given._spec.ndim == 0, f"{what} only supports 0-dimensional start and end tensors, but got {name} "
+                                        f"with {given._spec.ndim} dimension(s).")
         ends.append(number(given, name))
     start, end = ends
     steps = whole(steps, "steps", 3)
@@ -596,13 +596,13 @@ class vander(Composite):
 
     def of(x, N=None, increasing=False):
         need(x.ndim == 1, f"x must be a one-dimensional tensor, got shape {list(x.shape)}")
-        N = x.spec.numel if N is None else N
+        N = x._spec.numel if N is None else N
         need(N >= 0, f"N must be non-negative, got {N}")
         if not x.is_floating_point() and not x.is_complex():
             x = x.to(dtypes.int64)
         if N == 0:
-            return x.new_empty((x.spec.numel, 0))
-        powers = x.new_ones((x.spec.numel, N))
+            return x.new_empty((x._spec.numel, 0))
+        powers = x.new_ones((x._spec.numel, N))
         if N > 1:
             powers[:, 1:] = x.unsqueeze(1)
             powers[:, 1:] = powers[:, 1:].cumprod(1)

@@ -31,7 +31,7 @@ class _bilinear(Composite):
         need(input1.dtype is input2.dtype and input1.dtype is weight.dtype, "All tensors must have the same dtype, got "
              f"input1: {C_WORDS[input1.dtype.name]}, input2: {C_WORDS[input2.dtype.name]}, weight: "
              f"{C_WORDS[weight.dtype.name]}")
-        lead, rows = input1.spec.shape[:-1], shapes.numel(input1.spec.shape[:-1])
+        lead, rows = input1._spec.shape[:-1], shapes.numel(input1._spec.shape[:-1])
         out = _trilinear(input1.reshape(rows, input1.shape[-1]), input2.reshape(rows, input2.shape[-1]), weight)
         out = out.reshape(*lead, weight.shape[0])
         return out if bias is None else out + bias
@@ -61,7 +61,7 @@ class cdist(Composite):
         need(p >= 0, f"cdist only supports non-negative p values, got {p}")
         for name, x in (("X1", x1), ("X2", x2)):
             need(x.ndim >= 2, f"cdist only supports at least 2D tensors, {name} got: {x.ndim}D")
-        s1, s2 = x1.spec.shape, x2.spec.shape
+        s1, s2 = x1._spec.shape, x2._spec.shape
         need(s1[-1] == s2[-1], f"X1 and X2 must have the same number of columns. X1: {s1[-1]} X2: {s2[-1]}")
         need(x1.dtype is x2.dtype, f"expected scalar type {x1.dtype.cname} but found {x2.dtype.cname}")
         by_product = compute_mode == modes[2] or compute_mode in modes[:2] and (s1[-2] > 25 or s2[-2] > 25)
@@ -203,7 +203,7 @@ class _cosine_similarity(Composite):
         only_tensors(x1=x1, x2=x2)
         dtype = dtypes.result_of([(x.dtype, 2 if x.ndim else 1) for x in (x1, x2)])
         need(dtype.is_floating_point, f"expected common dtype to be floating point, yet common dtype is {dtype.cname}")
-        shape = shapes.broadcast(x1.spec.shape, x2.spec.shape)
+        shape = shapes.broadcast(x1._spec.shape, x2._spec.shape)
         units = []
         for x in (x1, x2):                                # divided by its norm first: the result stays within -1 and 1
             x = (x.to(dtype) if x.dtype.category < 2 else x).expand(shape)

@@ -41,7 +41,7 @@ class tensordot(Composite):
                                          f"{list(dims_b)}")
         dims_a = shapes.wrap_dims(dims_a, a.ndim) if dims_a else ()
         dims_b = shapes.wrap_dims(dims_b, b.ndim) if dims_b else ()
-        size_a, size_b, count = a.spec.shape, b.spec.shape, 1
+        size_a, size_b, count = a._spec.shape, b._spec.shape, 1
         for i, j in zip(dims_a, dims_b, strict=True):
             if size_b[j] == 1:                           # broadcast: sum the other side right away
                 a = a.sum(i, keepdim=True, dtype=a.dtype)
@@ -85,8 +85,8 @@ class kron(Composite):
     def of(input, other):
         only_tensors(input=input, other=other)
         ndim = max(input.ndim, other.ndim)
-        rows = (1,) * (ndim - input.ndim) + input.spec.shape
-        columns = (1,) * (ndim - other.ndim) + other.spec.shape
+        rows = (1,) * (ndim - input.ndim) + input._spec.shape
+        columns = (1,) * (ndim - other.ndim) + other._spec.shape
         left = input.reshape([n for size in rows for n in (size, 1)])
         right = other.reshape([n for size in columns for n in (1, size)])
         return owned(_unfolded((left * right).contiguous(), tuple([n * m for n, m in zip(rows, columns, strict=True)])))
@@ -295,7 +295,7 @@ def contract(operands, labels, target):
         b = b.sum(only_b, keepdim=True) if only_b else b
         ops[:2] = [pair(a, b, now)]
     if dims > kept:
-        return ops[0].view(ops[0].spec.shape[:kept]) if several else ops[0].sum(list(range(kept, dims)))
+        return ops[0].view(ops[0]._spec.shape[:kept]) if several else ops[0].sum(list(range(kept, dims)))
     return ops[0]
 
 

@@ -229,7 +229,7 @@ class svd(Composite):
         if not compute_uv:
             check(input, "linalg.svd", square=False)
             S = _svdvals(input)
-            *batch, m, n = input.spec.shape
+            *batch, m, n = input._spec.shape
             U, V = input.new_zeros([*batch, m, m]), input.new_zeros([*batch, n, n])
             return (U, S, V)
         U, S, Vh = _svd(input, not some)

@@ -41,7 +41,7 @@ def tensor_given(given, name, position):
 
 def zeros(like, shape=None, dtype=None):
     """Zeros where the tensor `like` is, of its dtype, contiguous."""
-    return _full(like.spec.shape if shape is None else shape, 0, dtype or like.dtype, like.device)
+    return _full(like._spec.shape if shape is None else shape, 0, dtype or like.dtype, like.device)
 
 
 def parts_of(input, indices):
@@ -285,8 +285,8 @@ class index_put(Composite):
         for nth, i in enumerate(indices):
             need(i is None or isinstance(i, door.tensor), f"expected Tensor as element {nth} in argument 1, but got "
                                                           f"{type(i).__name__}", TypeError)
-        if input.spec.device is not CPU:                   # positions may come from the CPU
-            indices = [i if i is None or i.spec.device is not CPU else i.to(input.spec.device) for i in indices]
+        if input._spec.device is not CPU:                   # positions may come from the CPU
+            indices = [i if i is None or i._spec.device is not CPU else i.to(input._spec.device) for i in indices]
         return (_index_put_add if accumulate else _index_put)(input, indices, values)
 
 
@@ -729,9 +729,9 @@ class take_along_dim(Composite):
             dim = shapes.wrap_dim(dim, input.ndim)
         if not input.ndim:
             return input.gather(0, indices)
-        rest = [(*t.spec.shape[:dim], 1, *t.spec.shape[dim + 1:]) for t in (input, indices)]
+        rest = [(*t._spec.shape[:dim], 1, *t._spec.shape[dim + 1:]) for t in (input, indices)]
         both = shapes.broadcast(*rest)
-        size, count = input.spec.shape[dim], indices.spec.shape[dim]
+        size, count = input._spec.shape[dim], indices._spec.shape[dim]
         input = input.broadcast_to((*both[:dim], size, *both[dim + 1:]))
         indices = indices.broadcast_to((*both[:dim], count, *both[dim + 1:]))
         return input.gather(dim, indices.remainder(size) if size else indices)

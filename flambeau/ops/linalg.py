@@ -561,7 +561,7 @@ class _tensorinv(Composite):
 
     def of(input, ind=2):
         need(ind > 0, f"Expected a strictly positive integer for 'ind', but got {ind}")
-        shape = input.spec.shape
+        shape = input._spec.shape
         rows, columns = shape[:ind], shape[ind:]
         n, m = shapes.numel(columns), shapes.numel(rows)
         need(n == m, "Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind]), but "
@@ -578,7 +578,7 @@ class _tensorsolve(Composite):
     def of(input, other, dims=None):
         if dims is not None:
             input = input.movedim(tuple(dims), tuple(range(input.ndim - len(dims), input.ndim)))
-        shape = input.spec.shape
+        shape = input._spec.shape
         out = shape[other.ndim:]
         n, m = shapes.numel(out), shapes.numel(shape[:other.ndim])
         need(n == m, "Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == "

@@ -21,13 +21,13 @@ class _linear_cross_entropy(Loss):
         need(linear_weight.dim() >= 2, "expected linear_weight with dimensionality at least 2, got "
                                        f"{linear_weight.dim()}")
         need(input.dim() in (1, 2), f"expected input with dimensionality 1 or 2, got {input.dim()}")
-        classes, *deep, features = linear_weight.spec.shape
+        classes, *deep, features = linear_weight._spec.shape
         need(input.shape[-1] == features, "expected equal input and linear_weight last dimensions (in_features), got "
                                           f"{input.shape[-1]} and {features}, respectively")
         need(not deep or input.dim() == 2, "K-dimensional loss defined by linear_weight shape "
              f"{(classes, *deep, features)} requires batched input, (N, {features}), got unbatched input with shape "
              f"{tuple(input.shape)}")
-        need(linear_bias is None or linear_bias.spec.shape == (classes, *deep), "expected linear_bias shape "
+        need(linear_bias is None or linear_bias._spec.shape == (classes, *deep), "expected linear_bias shape "
              f"{(classes, *deep)}, got {linear_bias is not None and tuple(linear_bias.shape)}")
         if target.is_floating_point():
             need(ignore_index is None, "ignore_index cannot be specified when target contains probabilities, got "

@@ -75,7 +75,7 @@ class _mse(Composite):
 
     def grads(g, needs, input, target, reduction):
         d = input - target
-        made = spread(g, d.spec, reduction) * d * 2
+        made = spread(g, d._spec, reduction) * d * 2
         return made if needs[0] else None, -made if needs[1] else None
 
 
@@ -124,7 +124,7 @@ class _smooth_l1(Composite):
 
     def grads(g, needs, input, target, reduction, beta):
         d = input - target
-        made = spread(g, d.spec, reduction) * (d / beta).where(d.abs() < beta, d.sign())
+        made = spread(g, d._spec, reduction) * (d / beta).where(d.abs() < beta, d.sign())
         return made if needs[0] else None, -made if needs[1] else None
 
 
@@ -154,7 +154,7 @@ class _huber(Composite):
 
     def grads(g, needs, input, target, reduction, delta):
         d = input - target
-        made = spread(g, d.spec, reduction) * d.clamp(-delta, delta)
+        made = spread(g, d._spec, reduction) * d.clamp(-delta, delta)
         return made if needs[0] else None, -made if needs[1] else None
 
 
@@ -248,7 +248,7 @@ class _bce(Composite):
         return reduced(loss if weight is None else loss * weight, reduction)
 
     def d_input(g, input, target, weight, reduction):
-        made = spread(g, input.spec, reduction) * (input - target) / ((1 - input) * input).clamp(min=1e-12)
+        made = spread(g, input._spec, reduction) * (input - target) / ((1 - input) * input).clamp(min=1e-12)
         return made if weight is None else made * weight
 
     def d_target(g, input, target_spec, weight, reduction):
@@ -311,7 +311,7 @@ class _bce_logits(Composite):
         else:
             t = pos_weight * target
             made = (t + 1 - target) * s - t
-        made = made * spread(g, made.spec, reduction)
+        made = made * spread(g, made._spec, reduction)
         return made if weight is None else made * weight
 
     def d_target(g, input, target_spec, weight, pos_weight, reduction):
@@ -499,7 +499,7 @@ class _nll_loss(Loss):
 
 def nll(input, target, weight, reduction, ignore_index, flat=_nll, deep=_nll2d):
     """`nll_loss` with its checks; `flat` and `deep` are the operations for [N, C] and [N, C, ...]."""
-    if input.spec.ndim == 2 and target.spec.shape == input.spec.shape[:1]:
+    if input._spec.ndim == 2 and target._spec.shape == input._spec.shape[:1]:
         return flat(input, target, weight, reduction, ignore_index)[0]
     need(input.dim() > 0, f"Expected 1 or more dimensions (got {input.dim()})", ValueError)
     if input.dim() == 1:
@@ -585,7 +585,7 @@ class _class_entropy_backward(Op):
         return xp.where(used, (xp.exp(input - top - rest) - hot) * row, input.dtype.type(0))
 
     def grads(v, needs, grad, input, top, rest, target, weight, total, ignore_index):
-        classes = class_dim(input.spec)
+        classes = class_dim(input._spec)
         at = target.long().unsqueeze(classes)
         used = at != ignore_index
         at = at.masked_fill(~used, 0)
@@ -619,7 +619,7 @@ class _cross_entropy(Loss):
         if not 0 <= label_smoothing <= 1:
             need(False, f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
         classes = 0 if input.dim() == 1 else 1
-        if input.spec.shape == target.spec.shape:
+        if input._spec.shape == target._spec.shape:
             need(target.is_floating_point(), "Expected floating point type for target with class probabilities, got "
                                              f"{target.dtype}")
             need(ignore_index < 0, f"ignore_index is not supported for floating point target, got {ignore_index}")
@@ -681,7 +681,7 @@ class _soft_margin(Composite):
 
     def d_input(g, input, target, reduction):
         z = (target * -input).exp()
-        return target * -z / (1 + z) * spread(g, input.spec, reduction)
+        return target * -z / (1 + z) * spread(g, input._spec, reduction)
 
 
 class _soft_margin_loss(Loss):

@@ -121,4 +121,4 @@ class masked_select(Op):
         return xp.broadcast_to(input, shape)[xp.broadcast_to(mask, shape)].reshape(-1)
 
     def d_input(g, input_spec, mask):
-        return zeros(g, shapes.broadcast(input_spec.shape, mask.spec.shape)).masked_scatter(mask, g)
+        return zeros(g, shapes.broadcast(input_spec.shape, mask._spec.shape)).masked_scatter(mask, g)

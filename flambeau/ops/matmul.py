@@ -436,7 +436,7 @@ class addr(Composite):
         only_tensors(input=input, vec1=vec1, vec2=vec2)
         for name, x in (("vec1", vec1), ("vec2", vec2)):
             need(x.ndim == 1, f"addr: Expected 1-D argument {name}, but got {x.ndim}-D")
-        need_expandable(input.spec, (vec1.shape[0], vec2.shape[0]))
+        need_expandable(input._spec, (vec1.shape[0], vec2.shape[0]))
         dtype = dtypes.result_of([(x.dtype, 2 if x.ndim else 1) for x in (input, vec1, vec2)])
         for name, number in (("beta", beta), ("alpha", alpha)):
             need(not isinstance(number, bool) or dtype is dtypes.bool, f"Boolean {name} only supported for Boolean "
@@ -511,7 +511,7 @@ def should_fold(input, other):
         return False
     if larger.numel() == 0:
         return True
-    kind = larger.spec
+    kind = larger._spec
     sizes, strides = list(kind.shape), list(kind.strides)
     if larger is other:
         sizes[-2:], strides[-2:] = sizes[:-3:-1], strides[:-3:-1]
@@ -533,7 +533,7 @@ class matmul(Composite):
         only_tensors(input=input, other=other)
         d1, d2 = input.ndim, other.ndim
         if d1 == 2 and d2 == 2:
-            need_inner(input.spec.shape, other.spec.shape, ("input", "other"))
+            need_inner(input._spec.shape, other._spec.shape, ("input", "other"))
             return mm(input, other)
         need(d1 and d2, f"both arguments to matmul need to be at least 1D, but they are {d1}D and {d2}D")
         if d1 == 1 and d2 == 1:
@@ -551,7 +551,7 @@ def folded(input, other):
     """The product of a batch and a single matrix or vector (in either order) as one product."""
     turned = other.ndim > input.ndim
     many, single = (other.mT, input.t()) if turned else (input, other)
-    *lead, k = many.spec.shape
+    *lead, k = many._spec.shape
     rows = _reshape(many, (shapes.numel(lead), k))
     if single.ndim == 1:
         return owned(_unfolded(mv(rows, single), tuple(lead)))
@@ -561,7 +561,7 @@ def folded(input, other):
 
 def batched(input, other):
     """The product of two batches of matrices (or a batch and a vector), their batch dimensions broadcast."""
-    s1, s2 = input.spec.shape, other.spec.shape
+    s1, s2 = input._spec.shape, other._spec.shape
     if len(s1) == 3 and len(s2) == 3 and s1[0] != s2[0]:       # a batch of one that needs a gradient: fold instead
         if s1[0] == 1 and input.requires_grad:
             return matmul(input.squeeze(0), other)
@@ -571,9 +571,9 @@ def batched(input, other):
     l, p = (s2[-2], s2[-1]) if len(s2) > 1 else (s2[0], 1)
     batch = shapes.broadcast(s1[:-2], s2[:-2])
     count = shapes.numel(batch)
-    if s1[:-2] == s2[:-2] and len(batch) > 1 and k == l and count and input.spec.dtype is other.spec.dtype \
-            and input.spec.dtype in (dtypes.float32, dtypes.float64) and \
-            any(shapes.view_strides(t.spec.shape, t.spec.strides, (count, *t.spec.shape[-2:])) is None
+    if s1[:-2] == s2[:-2] and len(batch) > 1 and k == l and count and input._spec.dtype is other._spec.dtype \
+            and input._spec.dtype in (dtypes.float32, dtypes.float64) and \
+            any(shapes.view_strides(t._spec.shape, t._spec.strides, (count, *t._spec.shape[-2:])) is None
                 for t in (input, other)):
         return _bmm_as_it_lies(input, other)
     left = _reshape(_expand(input, (*batch, n, k)), (count, n, k))
@@ -594,7 +594,7 @@ class _linear(Composite):
 
     def of(input, weight, bias=None):
         only_tensors(input=input, weight=weight)
-        x, w = input.spec.shape, weight.spec.shape
+        x, w = input._spec.shape, weight._spec.shape
         n = len(x)
         if not n or not w:
             need(False, f"both arguments to linear need to be at least 1D, but they are {n}D and {len(w)}D")
@@ -610,7 +610,7 @@ class _linear(Composite):
         if n == 2:
             return _affine(bias, input, weight.t())
         if weight.ndim == 2 and bias.ndim == 1 and input.is_contiguous():
-            *lead, k = input.spec.shape
+            *lead, k = input._spec.shape
             rows = _reshape(input, (shapes.numel(lead), k))
             return _view(_affine(bias, rows, weight.t()), (*lead, weight.shape[0]))
         return matmul(input, weight.t()) + bias

@@ -138,7 +138,7 @@ def max_pool(op, n, input, kernel_size, stride, padding, dilation, ceil_mode):
     name = f"max_pool{n}d"
     kernel = per_window(kernel_size, n, "kernel_size", name)
     stride, padding = stride_or(stride, kernel, n, name), per_window(padding, n, "padding", name)
-    maps = windows(input.spec, kernel, stride, padding, per_window(dilation, n, "dilation", name), ceil_mode)
+    maps = windows(input._spec, kernel, stride, padding, per_window(dilation, n, "dilation", name), ceil_mode)
     need(all(p <= k // 2 for p, k in zip(padding, kernel, strict=True)), "pad should be smaller than or equal to half "
          f"of kernel size, but got padding={padding} and kernel_size={kernel}")
     need_dtype(input.dtype, input.dtype.category in (1, 2), name)

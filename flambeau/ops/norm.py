@@ -23,7 +23,7 @@ class Layer(Composite):
 
 def wide(t):
     """Half types are normalised in float32."""
-    return t.float() if t is not None and t.spec.dtype.compute is not t.spec.dtype.np else t
+    return t.float() if t is not None and t._spec.dtype.compute is not t._spec.dtype.np else t
 
 
 def row_view(shape, n):
@@ -108,7 +108,7 @@ def standard_grads(g, needs, input, weight, bias, mean, var, eps, view, rest):
         made[0] = plus_statistics(made[0], g_mean, g_var, input, mean, view)
     if weight is not None:
         wanted = g is not None and needs[1]
-        made.append(_norm_weight_backward(g, input, mean, var, eps, view, weight.spec.shape) if wanted else None)
+        made.append(_norm_weight_backward(g, input, mean, var, eps, view, weight._spec.shape) if wanted else None)
     if bias is not None:
         made.append(bias_grad(g, bias, rest) if g is not None and needs[len(made)] else None)
     return tuple(made)
@@ -127,7 +127,7 @@ def plus_statistics(d, g_mean, g_var, input, mean, view):
     share = 0 if g_mean is None else g_mean
     share = share if g_var is None else share + 2 * g_var * (x - mean)
     n = shapes.numel([view[0][i] for i in view[1]])
-    more = (share / n).expand(view[0]).reshape(input.spec.shape)
+    more = (share / n).expand(view[0]).reshape(input._spec.shape)
     return more if d is None else d + more
 
 
@@ -157,9 +157,9 @@ class _norm_backward(Op):
         d_hat = -(u * along + h * u_along)
         d_x = d_hat * rstd
         d_rstd = v * (h - flat - hat * along) + d_hat * (x - mean)
-        made = [(d_h if w is None else d_h * w).reshape(input.spec.shape), d_x.reshape(input.spec.shape)]
+        made = [(d_h if w is None else d_h * w).reshape(input._spec.shape), d_x.reshape(input._spec.shape)]
         if weight is not None:
-            made.append(over_rest(d_h * g, lay).reshape(weight.spec.shape))
+            made.append(over_rest(d_h * g, lay).reshape(weight._spec.shape))
         return (*made, -d_x, d_rstd * rstd ** 3 * -0.5)
 
     def body(k, g, input, weight, mean, var, eps, view):
@@ -184,7 +184,7 @@ class _norm_weight_backward(Op):
         rstd = (var + eps).rsqrt()
         hat, v = (wide(input).reshape(seen) - mean) * rstd, v.reshape(lay)
         u = v * wide(g).reshape(seen) * rstd
-        shape = input.spec.shape
+        shape = input._spec.shape
         return (v * hat).reshape(shape), u.reshape(shape), -u, u * hat * rstd * -0.5
 
     def body(k, g, input, mean, var, eps, view, size):
@@ -255,7 +255,7 @@ class _layer_norm(Op):
         return standard_ref(xp, input, weight, bias, eps, row_view(input.shape, len(normalized_shape)))
 
     def grads(g, needs, input, normalized_shape, weight, bias_spec, eps, out1, out2):
-        view = row_view(input.spec.shape, len(normalized_shape))
+        view = row_view(input._spec.shape, len(normalized_shape))
         rest = tuple(range(view[1][0]))
         return standard_grads(g, needs, input, weight, bias_spec, out1, out2, eps, view, rest)
 
@@ -312,7 +312,7 @@ class _batch_norm(Op):
     def ref(xp, input, weight, bias, eps): return standard_ref(xp, input, weight, bias, eps, channel_view(input.shape))
 
     def grads(g, needs, input, weight, bias_spec, eps, out1, out2):
-        view = channel_view(input.spec.shape)
+        view = channel_view(input._spec.shape)
         return standard_grads(g, needs, input, weight, bias_spec, out1, out2, eps, view, view[1])
 
     def body(k, input, weight, bias, eps): return standard_body(k, input, weight, bias, eps, channel_view(input.shape))
@@ -335,14 +335,14 @@ class _fixed_norm(Op):
         return out if bias is None else out + bias.reshape(lay)
 
     def grads(g, needs, input, weight, bias_spec, mean, var, eps):
-        view = channel_view(input.spec.shape)
+        view = channel_view(input._spec.shape)
         mean, var = wide(mean).view(view[2]), wide(var).view(view[2])
         made = [None]
         if needs[0]:
             scale = (var + eps).rsqrt()
             made[0] = wide(g) * (scale if weight is None else scale * wide(weight).view(view[2]))
         if weight is not None:
-            made.append(_norm_weight_backward(g, input, mean, var, eps, view, weight.spec.shape) if needs[1] else None)
+            made.append(_norm_weight_backward(g, input, mean, var, eps, view, weight._spec.shape) if needs[1] else None)
         if bias_spec is not None:
             made.append(bias_grad(g, bias_spec, view[1]) if needs[len(made)] else None)
         return (*made, None, None)
@@ -374,13 +374,13 @@ class _batch_norm_front(Layer):
             return out if bias is None else out + bias[0]
         need(input.dim() >= 2, "Dimension out of range: batch_norm takes [N, C, ...], got "
                                f"{list(input.shape)}", IndexError)
-        if training and input.numel() == input.spec.shape[1]:
+        if training and input.numel() == input._spec.shape[1]:
             need(False, f"Expected more than 1 value per channel when training, got input size {input.shape}",
                  ValueError)
-        channels = input.spec.shape[1]
-        if running_mean is not None and running_mean.spec.numel != channels:
+        channels = input._spec.shape[1]
+        if running_mean is not None and running_mean._spec.numel != channels:
             need(False, f"running_mean should contain {channels} elements not {running_mean.numel()}")
-        if running_var is not None and running_var.spec.numel != channels:
+        if running_var is not None and running_var._spec.numel != channels:
             need(False, f"running_var should contain {channels} elements not {running_var.numel()}")
         if input.is_floating_point():
             same_dtypes(input, weight, bias, running_mean, running_var)
@@ -409,14 +409,14 @@ def update_running(mean, var, input, batch_mean, batch_var, momentum):
     if mean is not None:
         toward(mean, batch_mean, momentum)
     if var is not None:
-        count = input.numel() // max(input.spec.shape[1], 1)
+        count = input.numel() // max(input._spec.shape[1], 1)
         toward(var, batch_var.detach() * (count / max(count - 1, 1)), momentum)
 
 
 def toward(running, batch, momentum):
     """Move a running statistic `momentum` of the way to that of the batch, in place."""
     running = running.detach() if running.requires_grad else running
-    batch = _view(batch.detach(), running.spec.shape)
+    batch = _view(batch.detach(), running._spec.shape)
     running.lerp_(batch if batch.dtype is running.dtype else batch.to(running.dtype), momentum)
 
 
@@ -477,7 +477,7 @@ class _group_norm(Op):
         return standard_ref(xp, input, weight, bias, eps, group_view(input.shape, num_groups))
 
     def grads(g, needs, input, num_groups, weight, bias_spec, eps, out1, out2):
-        view, rest = group_view(input.spec.shape, num_groups), channel_dims(input.dim())
+        view, rest = group_view(input._spec.shape, num_groups), channel_dims(input.dim())
         return standard_grads(g, needs, input, weight, bias_spec, out1, out2, eps, view, rest)
 
     def body(k, input, num_groups, weight, bias, eps):

@@ -19,9 +19,9 @@ class _placed_rows(Composite):
     node = "PackPaddedSequenceBackward0"
 
     def of(input, index, value):
-        if not input.spec.shape[0]:
-            return input.new_full((len(index), *input.spec.shape[1:]), value)
-        blank, where = index < 0, input.spec.device
+        if not input._spec.shape[0]:
+            return input.new_full((len(index), *input._spec.shape[1:]), value)
+        blank, where = index < 0, input._spec.device
         if not blank.any():
             return input.index_select(0, door.from_array(index, where=where))
         out = input.index_select(0, door.from_array(index.clip(0), where=where))
@@ -52,7 +52,7 @@ class _pack_padded_sequence(Composite):
                                f"has at least two dimensions, got {list(input.shape)}", IndexError)
         need(input.numel(), "Cannot pack empty tensors.")
         samples, steps = input.shape[:2] if batch_first else input.shape[1::-1]
-        need(lengths.dim() == 1 and lengths.dtype is dtypes.int64 and lengths.spec.device is CPU,
+        need(lengths.dim() == 1 and lengths.dtype is dtypes.int64 and lengths._spec.device is CPU,
              "'lengths' argument should be a 1D CPU int64 tensor, but got "
              f"{lengths.dim()}D {lengths.device} {lengths.dtype.cname} tensor")
         need(len(lengths) == samples, "Expected `len(lengths)` to be equal to batch_size, but got "
@@ -128,4 +128,4 @@ class _invert_permutation(Composite):
              f"a permutation is a vector of integers, got {list(permutation.shape)} of {permutation.dtype}")
         back = np.empty(permutation.shape[0], np.int64)
         back[permutation.tolist()] = np.arange(len(back))
-        return door.from_array(back, where=permutation.spec.device)
+        return door.from_array(back, where=permutation._spec.device)

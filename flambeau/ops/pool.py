@@ -158,9 +158,9 @@ def avg_pool(op, n, input, kernel_size, stride, padding, ceil_mode, count_includ
     kernel = per_window(kernel_size, n, "kernel_size", name)
     stride, padding = stride_or(stride, kernel, n, name), per_window(padding, n, "padding", name)
     need(divisor_override is None or divisor_override != 0, "divisor must be not zero")
-    maps = windows(input.spec, kernel, stride, padding, (1,) * n, ceil_mode, bool(count_include_pad))
+    maps = windows(input._spec, kernel, stride, padding, (1,) * n, ceil_mode, bool(count_include_pad))
     if n == 3:                                    # padding does not help there, as it does in two dimensions
-        size = input.spec.shape[-3:]
+        size = input._spec.shape[-3:]
         need(all(k <= s for k, s in zip(kernel, size, strict=True)),
              "input image (T: {} H: {} W: {}) smaller than ".format(*size) + "kernel size (kT: {} kH: {} kW: {})"
              .format(*kernel))

@@ -37,7 +37,7 @@ def places(sizes):
 
 def rows_at(table, index):
     """The rows of `table` at the positions in the array `index`."""
-    return table.index_select(0, door.from_array(index, where=table.spec.device))
+    return table.index_select(0, door.from_array(index, where=table._spec.device))
 
 
 def last_state(states, sizes, reverse):
@@ -102,7 +102,7 @@ def retreat(step, g, sizes, reverse):
             begun.append([t[n:] for t in later])
             later = [t[:n] for t in later]
         elif n > old:                                      # here ends a sample
-            later = [cat((t, t.new_zeros((n - old, t.spec.shape[1])))) for t in later]
+            later = [cat((t, t.new_zeros((n - old, t._spec.shape[1])))) for t in later]
         rows, old = slice(at, at + n), n
         now = [None if t is None else t[rows] for t in g]
         if later is not None:
@@ -140,7 +140,7 @@ def joined(k, parts, places):
 
 def split(x, count):
     """`x` [n, gates · H] seen as its gates."""
-    width = x.spec.shape[1] // count
+    width = x._spec.shape[1] // count
     return [x[:, i * width:(i + 1) * width] for i in range(count)]
 
 

@@ -14,12 +14,12 @@ from .shape import cat
 
 def suited(x, *given):
     """`given` in the dtype of `x`, which autocast may have lowered."""
-    return [t if t is None or t.spec.dtype is x.spec.dtype else t.to(x.spec.dtype) for t in given]
+    return [t if t is None or t._spec.dtype is x._spec.dtype else t.to(x._spec.dtype) for t in given]
 
 
 def in_wider(x, state):
     """`x` in the dtype of the state it is added to, where that is wider: autocast lowers products, and no sums."""
-    return x.to(state.spec.dtype) if state.spec.dtype.itemsize > x.spec.dtype.itemsize else x
+    return x.to(state._spec.dtype) if state._spec.dtype.itemsize > x._spec.dtype.itemsize else x
 
 
 def own(states):
@@ -68,7 +68,7 @@ def network(kind, rows, first, params, biases, layers, dropout, train, both_ways
     """
     need(sizes, "Expected sequence length to be larger than 0 in RNN")
     directions = 2 if both_ways else 1
-    projected = kind == "lstm" and first[0].spec.shape[2] != first[1].spec.shape[2]
+    projected = kind == "lstm" and first[0]._spec.shape[2] != first[1]._spec.shape[2]
     each = (4 if biases else 2) + projected
     count = each * layers * directions
     need(len(params) == count, f"{kind} of {layers} layers in {directions} directions takes {count} weights and "
@@ -108,9 +108,9 @@ def recurrent(kind, given, named):
         rows, ends = network(kind, a["data"], first, *tail, tuple(a["batch_sizes"].tolist()))
         return rows, *ends
     x = a["input"].transpose(0, 1) if a["batch_first"] else a["input"]
-    steps, samples, width = x.spec.shape
+    steps, samples, width = x._spec.shape
     rows, ends = network(kind, x.reshape(steps * samples, width), first, *tail, (samples,) * steps)
-    out = rows.view(steps, samples, rows.spec.shape[1])
+    out = rows.view(steps, samples, rows._spec.shape[1])
     return out.transpose(0, 1) if a["batch_first"] else out, *ends
 
 
@@ -161,7 +161,7 @@ def check_cell(input, hx, w_ih, w_hh, gates):
 def cell(kind, gates, input, state, *weights):
     """One step of one layer: the new state."""
     check_cell(input, state[0], *weights[:2], gates)
-    return tuple([own(part) for part in LAYERS[kind](input, state, weights, (input.spec.shape[0],), False)])
+    return tuple([own(part) for part in LAYERS[kind](input, state, weights, (input._spec.shape[0],), False)])
 
 
 class rnn_tanh_cell(Composite):

@@ -224,7 +224,7 @@ class nansum(Op):
         return total(xp, settled(xp, input, dtypes.given(dtype)), axes(dim, input.ndim), keepdim)
 
     def d_input(g, input, dim, keepdim):
-        return lift(g, input.spec, dim, keepdim).expand(input.shape).masked_fill(input.isnan(), 0)
+        return lift(g, input._spec, dim, keepdim).expand(input.shape).masked_fill(input.isnan(), 0)
 
     def body(k, input, dim=None, keepdim=False, *, dtype=None):
         if input.dtype.is_floating_point:
@@ -328,7 +328,7 @@ class _prod_dim(Op):
 
     def d_input(g, input, dim, keepdim):
         x = input.to(g.dtype)
-        return lift(g, input.spec, dim, keepdim) * (others(x, dim).conj() if input.ndim else x.new_ones(()))
+        return lift(g, input._spec, dim, keepdim) * (others(x, dim).conj() if input.ndim else x.new_ones(()))
 
     def body(k, input, dim, keepdim, dtype): return k.prod(addends(k, input, dtype), axes(dim, input.ndim))
 
@@ -396,7 +396,7 @@ class amin(Op):
 
 def to_extremes(g, input, out, dim, keepdim):
     """`g` split evenly among the elements of `input` that equal `out`."""
-    kind = input.spec
+    kind = input._spec
     return shared(lift(g, kind, dim, keepdim), input == lift(out, kind, dim, keepdim), dim)
 
 
@@ -707,7 +707,7 @@ def spread_arguments(input, dim, unbiased, keepdim, correction, name):
     need(input.dtype.category >= 2, f"{called} only support floating point and complex dtypes")
     if unbiased is not None or correction is None:
         correction = int(unbiased is not False)
-    if count(input.spec, dim) <= correction:
+    if count(input._spec, dim) <= correction:
         warn(f"{name}(): degrees of freedom is <= 0. Correction should be strictly less than the reduction "
              "factor (input numel divided by output numel).")
     return dim, correction, keepdim
@@ -789,8 +789,8 @@ def variance_body(k, x, dim, correction):
 
 def d_var(g, input, dim, correction, keepdim):
     """The gradient of a variance: twice the distance from the mean."""
-    free = count(input.spec, dim) - correction
-    g = lift(g, input.spec, dim, keepdim) * (2 / free if free else math.inf)
+    free = count(input._spec, dim) - correction
+    g = lift(g, input._spec, dim, keepdim) * (2 / free if free else math.inf)
     return g * (input - input.mean(dim, True))
 
 
@@ -803,7 +803,7 @@ def plus_mean(spread, g, input, dim, keepdim):
     """`spread` plus the gradient that came for the mean, either of them perhaps None."""
     if g is None:
         return spread
-    g = lift(g / count(input.spec, dim), input.spec, dim, keepdim).expand(input.shape)
+    g = lift(g / count(input._spec, dim), input._spec, dim, keepdim).expand(input.shape)
     return g if spread is None else spread + g
 
 
@@ -828,7 +828,7 @@ class logsumexp(Op):
         return out.reshape(shapes.reduced(x.shape, over, keepdim))
 
     def d_input(g, input, out, dim, keepdim):
-        kind = input.spec
+        kind = input._spec
         return lift(g, kind, dim, keepdim) * (input - lift(out, kind, dim, keepdim)).exp().conj()
 
     def body(k, input, dim, keepdim=False):

@@ -155,7 +155,7 @@ class scatter(Composite):
             return (_scatter_value if number else _scatter)(input, dim, index, src)
         if number:
             fitting(src, input.dtype)
-            src = _full(index.spec.shape, src, input.dtype, input.device)
+            src = _full(index._spec.shape, src, input.dtype, input.device)
         else:
             warn("The reduce argument of torch.scatter with Tensor src is deprecated and will be removed in a "
                  "future PyTorch release. Use torch.scatter_reduce instead for more reduction "
@@ -222,11 +222,11 @@ class _scatter_value(Op):
 
 def spread(g, src):
     """`g`, the gradient for the part of `src` (a Spec) that an index had elements for, as one for the whole."""
-    if g.spec.shape == src.shape:
+    if g._spec.shape == src.shape:
         return g
     out = zeros(g, src.shape)
     if g.numel():
-        out[tuple(map(slice, g.spec.shape))] = g
+        out[tuple(map(slice, g._spec.shape))] = g
     return out
 
 
@@ -293,14 +293,14 @@ class scatter_reduce(Op):
 
     def grads(g, needs, input, dim, index, src, reduce, include_self, out):
         whole = src.shape == index.shape or not index.numel()
-        used = src if whole else src[tuple(map(slice, index.spec.shape))]
+        used = src if whole else src[tuple(map(slice, index._spec.shape))]
         mine, _, theirs = fold_grads(
             g, needs, input, used, out, reduce, include_self,
             pick=lambda t: t.gather(dim, index),
             add=lambda t, s: t.scatter_add(dim, index, s),
             again=lambda t, s: scatter_reduce(t, dim, index, s, reduce, include_self=include_self),
             blank=lambda t: _scatter_value(t, dim, index, 0))
-        return mine, None, None if theirs is None else spread(theirs, src.spec)
+        return mine, None, None if theirs is None else spread(theirs, src._spec)
 
 
 # --- folding slices ------------------------------------------------------------------------------------------

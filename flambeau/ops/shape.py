@@ -55,14 +55,14 @@ class as_strided(Composite):
                                           f"{list(stride)}")
         need(all(n >= 0 for n in size), f"Trying to create tensor with negative dimension {min(size, default=0)}: "
                                         f"{list(size)}")
-        start = input.offset if storage_offset is None else as_int(storage_offset)
+        start = input._offset if storage_offset is None else as_int(storage_offset)
         need(start >= 0, f"Tensor: invalid storage offset {start}")
         extent, itemsize = shapes.extent(size, stride), input.dtype.itemsize
         need(not extent or (start + extent) * itemsize <= input._storage.nbytes,
              f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {start}, and itemsize {itemsize} "
              f"requiring a storage size of {(start + extent) * itemsize} are out of bounds for storage of size "
              f"{input._storage.nbytes}")
-        return _as_strided(input, size, stride, start - input.offset)
+        return _as_strided(input, size, stride, start - input._offset)
 
 
 class _as_strided(View):
@@ -140,7 +140,7 @@ class view(Composite):
         if dtype is not None:
             if dtype is input.dtype:
                 return _alias(input)
-            return _view_dtype(input, dtype, input.offset % max(1, dtype.itemsize // input.dtype.itemsize))
+            return _view_dtype(input, dtype, input._offset % max(1, dtype.itemsize // input.dtype.itemsize))
         return _view(input, several(shape, size, "size"))
 
 
@@ -218,7 +218,7 @@ class view_as(Composite):
 
     forms = "method"
 
-    def of(input, other): return _view(input, other.spec.shape)
+    def of(input, other): return _view(input, other._spec.shape)
 
 
 class reshape(Composite):
@@ -229,7 +229,7 @@ class reshape(Composite):
 
 
 def _reshape(input, size):
-    kind = input.spec
+    kind = input._spec
     wanted = shapes.fill_in(size, kind.numel)
     if kind.contiguous:
         return _view(input, wanted)
@@ -265,7 +265,7 @@ class reshape_as(Composite):
 
     forms = "method"
 
-    def of(input, other): return _reshape(input, other.spec.shape)
+    def of(input, other): return _reshape(input, other._spec.shape)
 
 
 class expand(Composite):
@@ -320,7 +320,7 @@ class expand_as(Composite):
 
     forms = "method"
 
-    def of(input, other): return _expand(input, other.spec.shape)
+    def of(input, other): return _expand(input, other._spec.shape)
 
 
 class broadcast_to(Composite):
@@ -339,7 +339,7 @@ class sum_to_size(Composite):
     forms = "method"
 
     def of(input, *sizes, size=None):
-        shape, wanted = input.spec.shape, several(sizes, size, "size")
+        shape, wanted = input._spec.shape, several(sizes, size, "size")
         if not wanted:
             return input.sum()
         lead = len(shape) - len(wanted)
@@ -433,7 +433,7 @@ class movedim(Composite):
         need(len(source) == len(destination), f"movedim: Invalid source or destination dims: source ({list(source)} "
                                               "dims) should contain the same number of dims as destination "
                                               f"({list(destination)} dims)")
-        ndim = input.spec.ndim
+        ndim = input._spec.ndim
         source = [shapes.wrap_dim(d, ndim) for d in source]
         destination = [shapes.wrap_dim(d, ndim) for d in destination]
         for name, given in (("source", source), ("destination", destination)):
@@ -507,7 +507,7 @@ class flatten(Composite):
     """`input` with the dimensions from `start_dim` to `end_dim` merged into one."""
 
     def of(input, start_dim=0, end_dim=-1):
-        shape = input.spec.shape
+        shape = input._spec.shape
         start, end = shapes.wrap_dim(start_dim, len(shape)), shapes.wrap_dim(end_dim, len(shape))
         need(start <= end, f"flatten() has invalid args: start_dim cannot come after end_dim, got {start_dim} and "
                            f"{end_dim}")
@@ -531,7 +531,7 @@ class unflatten(Composite):
         if not isinstance(sizes, (tuple, list)):
             raise TypeError("unflatten(): argument 'sizes' (position 2) must be tuple of ints, not "
                             f"{type(sizes).__name__}")
-        shape, sizes = input.spec.shape, ints((sizes,), "sizes")
+        shape, sizes = input._spec.shape, ints((sizes,), "sizes")
         need(shape, f"unflatten: Dimension specified as {dim} but tensor has no dimensions")
         d = shapes.wrap_dim(dim, len(shape))
         need(sizes, "unflatten: sizes must be non-empty")
@@ -687,7 +687,7 @@ class narrow(Composite):
     """`length` elements of dimension `dim`, from `start` on."""
 
     def of(input, dim, start, length):
-        shape = input.spec.shape
+        shape = input._spec.shape
         need(shape, "narrow() cannot be applied to a 0-dim tensor.")
         need(length >= 0, f"narrow(): length must be non-negative. Got {length}.")
         if isinstance(start, door.tensor):
@@ -882,7 +882,7 @@ class chunk(Composite):
     def of(input, chunks, dim=0):
         need(input.ndim, "chunk expects at least a 1-dimensional tensor")
         need(chunks > 0, f"chunk expects `chunks` to be greater than 0, got: {chunks}")
-        size = input.spec.shape[shapes.wrap_dim(dim, input.ndim)]
+        size = input._spec.shape[shapes.wrap_dim(dim, input.ndim)]
         part = (size + chunks - 1) // chunks
         if part == 0 and size == 0:                    # that number of parts is due, though all are empty
             return _split_with_sizes(input, (0,) * chunks, dim)
@@ -896,7 +896,7 @@ class tensor_split(Composite):
         given = next(x for x in (indices_or_sections, sections, indices) if x is not None)
         need(input.ndim, "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
         d = shapes.wrap_dim(dim, input.ndim)
-        size = input.spec.shape[d]
+        size = input._spec.shape[d]
         if isinstance(given, door.tensor):
             need(given.device.type == "cpu", "tensor_split expected tensor_indices_or_sections to be on cpu, but it's "
                                              f"on {given.device}")
@@ -918,7 +918,7 @@ class tensor_split(Composite):
 def numpy_split(input, given, d, name):
     if isinstance(given, (tuple, list)):
         return tensor_split(input, given, d)
-    sections, size = as_int(given), input.spec.shape[d]
+    sections, size = as_int(given), input._spec.shape[d]
     need(sections and size % sections == 0, f"torch.{name} attempted to split along dimension {d}, but the size of the "
                                             f"dimension {size} is not divisible by the split_size {sections}!")
     return tensor_split(input, sections, d)
@@ -966,7 +966,7 @@ class unbind(View):
     def d_input(g, dim):
         g = g if isinstance(g, (tuple, list)) else (g,)
         some = next(part for part in g if part is not None)
-        return stack([part if part is not None else zeros(some, some.spec.shape) for part in g], dim)
+        return stack([part if part is not None else zeros(some, some._spec.shape) for part in g], dim)
 
 
 class broadcast_tensors(Composite):
@@ -977,8 +977,8 @@ class broadcast_tensors(Composite):
     def of(*tensors):
         if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
             tensors = tensors[0]
-        shape = shapes.broadcast(*[x.spec.shape for x in tensors]) if tensors else ()
-        return tuple([x if x.spec.shape == shape else _expand(x, shape) for x in tensors])
+        shape = shapes.broadcast(*[x._spec.shape for x in tensors]) if tensors else ()
+        return tuple([x if x._spec.shape == shape else _expand(x, shape) for x in tensors])
 
 
 class broadcast_shapes(Composite):

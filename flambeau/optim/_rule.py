@@ -63,7 +63,7 @@ class ByRule(Optimizer):
         rule, pairs = cls.rule, cls.pairs
         plain = not options.get("maximize") and not options.get("differentiable")
         for p, state, t in zip(live, states, counts, strict=True):
-            if plain and not (pairs and p.spec.dtype.is_complex):            # what `advance` comes to, mostly
+            if plain and not (pairs and p._spec.dtype.is_complex):            # what `advance` comes to, mostly
                 rule(p, p.grad, state, t, **options)
             else:
                 advance(cls, p, p.grad, state, t, options)

@@ -25,12 +25,12 @@ def change(op, written, args):
 
 def _plain(args, count):
     """Whether the first `count` arguments, tensors, are of one dtype, and the others are numbers."""
-    kind = args[0].spec.dtype
+    kind = args[0]._spec.dtype
     for at, a in enumerate(args):
         if at >= count:
             if isinstance(a, Tensor):
                 return False
-        elif a is not None and a.spec.dtype is not kind:
+        elif a is not None and a._spec.dtype is not kind:
             return False
     return True
 

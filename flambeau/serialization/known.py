@@ -438,9 +438,9 @@ def fit(cell, kind, offset):
 
 
 def finished(machine, made, requires_grad):
-    if type(requires_grad) is not bool or requires_grad and made.spec.dtype.category < 2:
-        raise machine.broken(f"a tensor of {made.spec.dtype} says requires_grad={shown(requires_grad)}")
-    made.site = here()
+    if type(requires_grad) is not bool or requires_grad and made._spec.dtype.category < 2:
+        raise machine.broken(f"a tensor of {made._spec.dtype} says requires_grad={shown(requires_grad)}")
+    made._site = here()
     made._requires_grad = requires_grad
     return made
 
@@ -467,7 +467,7 @@ def lazy_bits(machine, made, bits):
         return made
     if type(bits) is not dict or not set(bits) <= {"conj", "neg"} or not {*map(type, bits.values())} <= {bool}:
         raise machine.broken("a tensor has marks that are not known")
-    if made.spec.device is META or not any(bits.values()):
+    if made._spec.device is META or not any(bits.values()):
         return made
     machine.computed(made)
     wanted, made._requires_grad = made._requires_grad, False

@@ -199,7 +199,7 @@ class Machine:
             raise NotSupported("it holds a conjugate view in PyTorch's old format; call resolve_conj() in PyTorch and "
                                "save it again")
         cell = tensor._storage
-        self.results[cell] += tensor.spec.nbytes
+        self.results[cell] += tensor._spec.nbytes
         if self.results[cell] > 4 * cell.nbytes:
             raise self.broken("it asks to compute more than it holds")
 

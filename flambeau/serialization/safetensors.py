@@ -67,7 +67,7 @@ class Plan:
         self.metadata = dict(metadata or {})
         written, self.aliases = written_once(tensors)
         # As the original library orders them: the widest dtypes first, so that every tensor is aligned; then by name.
-        self.order = sorted(written, key=lambda name: (-RANKS[written[name].spec.dtype], name))
+        self.order = sorted(written, key=lambda name: (-RANKS[written[name]._spec.dtype], name))
         self.kept = {name: (written[name], written[name]._storage.value.ready()) for name in self.order}
 
     def header(self, sums):
@@ -77,7 +77,7 @@ class Plan:
             metadata[ALIASES] = json.dumps(self.aliases)
         entries["__metadata__"] = metadata
         for name in self.order:
-            kind = self.kept[name][0].spec
+            kind = self.kept[name][0]._spec
             entries[name] = {"dtype": CODE_OF[kind.dtype], "shape": list(kind.shape),
                              "data_offsets": [at, at + kind.nbytes]}
             at += kind.nbytes
@@ -94,9 +94,9 @@ class Plan:
         file.write(start)
         for name in self.order:
             tensor, value = self.kept[name]
-            first = tensor.offset * tensor.spec.dtype.itemsize
-            view = memoryview(value.bytes_on_host())[first:first + tensor.spec.nbytes] if tensor.spec.numel else b""
-            crc = described_crc(name, CODE_OF[tensor.spec.dtype], tensor.spec.shape)
+            first = tensor._offset * tensor._spec.dtype.itemsize
+            view = memoryview(value.bytes_on_host())[first:first + tensor._spec.nbytes] if tensor._spec.numel else b""
+            crc = described_crc(name, CODE_OF[tensor._spec.dtype], tensor._spec.shape)
             for at in range(0, len(view), CHUNK):
                 crc = zlib.crc32(view[at:at + CHUNK], crc)
                 file.write(view[at:at + CHUNK])
@@ -134,7 +134,7 @@ def written_once(tensors):
             raise ValueError("'__metadata__' cannot be the name of a tensor: it is where the file keeps its metadata")
         if not isinstance(tensor, Tensor):
             raise ValueError(f"Key `{name}` is invalid, expected torch.Tensor but received {type(tensor)}")
-        kind = tensor.spec
+        kind = tensor._spec
         if kind.device is META:
             raise ValueError(f"tensor `{name}` is on the meta device and has no contents to save")
         if kind.dtype not in CODE_OF:
@@ -144,7 +144,7 @@ def written_once(tensors):
                              "either means you are trying to save tensors which are reference of each other in which "
                              "case it's recommended to save only the full tensors, and reslice at load time, or "
                              "simply call `.contiguous()` on your tensor to pack it before saving.")
-        first = looks.setdefault((tensor._storage, kind, tensor.offset), name)
+        first = looks.setdefault((tensor._storage, kind, tensor._offset), name)
         if first == name:
             kept[name] = tensor
         else:
@@ -157,9 +157,9 @@ def check_overlaps(tensors):
     """Refuse tensors that share some of their memory without being the same."""
     spans: dict = {}
     for name, tensor in tensors.items():
-        if tensor.spec.nbytes:
-            first = tensor.offset * tensor.spec.dtype.itemsize
-            spans.setdefault(tensor._storage, []).append((first, first + tensor.spec.nbytes, name))
+        if tensor._spec.nbytes:
+            first = tensor._offset * tensor._spec.dtype.itemsize
+            spans.setdefault(tensor._storage, []).append((first, first + tensor._spec.nbytes, name))
     for held in spans.values():
         held.sort()
         for (_, end, name), (start, _, other) in zip(held, held[1:]):
@@ -430,7 +430,7 @@ def save_model(model, filename, metadata=None, force_contiguous=True):
     state = model.state_dict()
     if force_contiguous:
         packed: dict = {}                           # one copy of what has several names
-        state = {name: packed.setdefault((tensor._storage, tensor.spec, tensor.offset), tensor.contiguous())
+        state = {name: packed.setdefault((tensor._storage, tensor._spec, tensor._offset), tensor.contiguous())
                  for name, tensor in state.items()}
     _, aliases = written_once(state)
     # The original library notes a name that it leaves out so, and its `load_model` understands it.
@@ -442,8 +442,8 @@ def load_model(model, filename, strict=True, device="cpu", *, backend="mmap"):
     state = load_file(filename, device)
     missing, unexpected = model.load_state_dict(state, strict=False)
     own = model.state_dict()
-    read = {(own[name]._storage, own[name].spec, own[name].offset) for name in state if name in own}
-    missing = {name for name in missing if (own[name]._storage, own[name].spec, own[name].offset) not in read}
+    read = {(own[name]._storage, own[name]._spec, own[name]._offset) for name in state if name in own}
+    missing = {name for name in missing if (own[name]._storage, own[name]._spec, own[name]._offset) not in read}
     wrong = [f"\n    {what} key(s) in state_dict: {', '.join(map(repr, sorted(names)))}"
              for what, names in (("Missing", missing), ("Unexpected", unexpected)) if names]
     if strict and wrong:

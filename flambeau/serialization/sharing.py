@@ -37,8 +37,8 @@ def storage_size(tensor):
 
 def _area(tensor):
     """(first byte, byte behind the last) of a tensor in its storage."""
-    kind = tensor.spec
-    start = tensor.offset * kind.dtype.itemsize
+    kind = tensor._spec
+    start = tensor._offset * kind.dtype.itemsize
     return start, start + (extent(kind.shape, kind.strides) * kind.dtype.itemsize if kind.numel else 0)
 
 
@@ -74,7 +74,7 @@ def _find_shared_tensors(state_dict):
 
 def _is_complete(tensor):
     """Whether a tensor takes up all of its storage."""
-    return tensor.offset == 0 and tensor.nbytes == storage_size(tensor)
+    return tensor._offset == 0 and tensor.nbytes == storage_size(tensor)
 
 
 def _remove_duplicate_names(state_dict, *, preferred_names=None, discard_names=None):

@@ -303,7 +303,7 @@ class Writer:
 
     def _contents(self, tensor, requires_grad, called=True, cls=None):
         """The call that makes the plain tensor; or its function, the class `cls`, and its arguments."""
-        kind, dtype = tensor.spec, tensor.spec.dtype
+        kind, dtype = tensor._spec, tensor._spec.dtype
         # Two dtypes over one storage: the first names the storage's, each other one is given to its tensor. A storage
         # of no whole number of elements is one of bytes, and so is one of a dtype that PyTorch has no storage name for.
         whole = dtype in STORAGE_NAMES and tensor._storage.nbytes % dtype.itemsize == 0
@@ -319,7 +319,7 @@ class Writer:
         else:
             handle = UntypedStorage(storage=tensor._storage)
             self.tensors[self.way()] = self._storage(handle, named)
-            self._int(tensor.offset)
+            self._int(tensor._offset)
         self._ints(kind.shape)
         self._ints(kind.strides)
         self._bool(requires_grad)

@@ -94,7 +94,7 @@ def is_same_size(input, other):
     >>> torch.is_same_size(torch.ones(2), torch.zeros(2))
     True
     """
-    return the(input).spec.shape == the(other).spec.shape
+    return the(input)._spec.shape == the(other)._spec.shape
 
 
 def numel(input):
@@ -122,7 +122,7 @@ def result_type(tensor, other):
         if isinstance(given, np.generic):
             given = given.item()
         if isinstance(given, Tensor):
-            operands.append((given.spec.dtype, 2 if given.spec.ndim else 1))
+            operands.append((given._spec.dtype, 2 if given._spec.ndim else 1))
         elif isinstance(given, (bool, int, float, complex)):
             operands.append((dtypes.of_number(type(given)), 0))
         else:

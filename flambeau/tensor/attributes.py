@@ -22,7 +22,7 @@ from .write import before_write, hide_write
 
 def _T(self):
     """The tensor with its dimensions in reverse order."""
-    ndim = self.spec.ndim
+    ndim = self._spec.ndim
     if ndim != 2:
         words = "Tensor.T is deprecated on 0-D tensors, where it is the identity." if ndim == 0 else \
             "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated " \
@@ -34,7 +34,7 @@ def _T(self):
 
 def _mT(self):
     """Each matrix of the last two dimensions transposed."""
-    if self.spec.ndim == 0:
+    if self._spec.ndim == 0:
         warn("Tensor.mT is deprecated on 0-D tensors. This function is the identity in these cases.")
         return self
     _matrices(self, "mT")
@@ -43,9 +43,9 @@ def _mT(self):
 
 def _H(self):
     """The matrix transposed and conjugated."""
-    if self.spec.ndim not in (0, 2):
-        more = " For batches of matrices, consider using tensor.mH" if self.spec.ndim > 2 else ""
-        raise RuntimeError(f"tensor.H is only supported on matrices (2-D tensors). Got {self.spec.ndim}-D "
+    if self._spec.ndim not in (0, 2):
+        more = " For batches of matrices, consider using tensor.mH" if self._spec.ndim > 2 else ""
+        raise RuntimeError(f"tensor.H is only supported on matrices (2-D tensors). Got {self._spec.ndim}-D "
                            f"tensor.{more}" + said(self))
     return _mH(self)
 
@@ -57,7 +57,7 @@ def _mH(self):
 
 
 def _matrices(self, name):
-    if self.spec.ndim == 1:
+    if self._spec.ndim == 1:
         raise RuntimeError(f"tensor.{name} is only supported on matrices or batches of matrices. Got 1-D tensor."
                            + said(self))
 
@@ -82,7 +82,7 @@ def in_place_view(name, number):
         self._storage.version += 1
         if self._data_version is not None:
             hide_write(self)
-        self.spec, self.offset = seen.spec, seen.offset
+        self._spec, self._offset = seen._spec, seen._offset
         if seen._node is not None:
             self._seen = self._storage.version        # else a view takes its history anew, in its new geometry
             said = seen._node.name()
@@ -111,7 +111,7 @@ def resize_(self, *sizes, memory_format=None):
         raise RuntimeError("cannot resize variables that require grad" + said(self))
     for n in size:
         need(n >= 0, f"Trying to create tensor with negative dimension {n}: {list(size)}")
-    kind = self.spec
+    kind = self._spec
     strides = shapes.contiguous_strides(size)
     if memory_format is not None:
         if memory_format is layout.preserve_format:
@@ -128,11 +128,11 @@ def resize_(self, *sizes, memory_format=None):
 
 def resized(self, size, strides):
     """Give the tensor that size and those strides, and its storage the memory for them."""
-    kind = self.spec
+    kind = self._spec
     wanted = spec(kind.dtype, size, strides, kind.device)
     if wanted.numel:
-        _reserve(self._storage, (self.offset + shapes.extent(size, strides)) * kind.dtype.itemsize)
-    self.spec = wanted
+        _reserve(self._storage, (self._offset + shapes.extent(size, strides)) * kind.dtype.itemsize)
+    self._spec = wanted
 
 
 door.resize = resized
@@ -164,24 +164,24 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
     """Make the tensor look at the memory of `source`, a tensor or a storage; at none without one."""
     before_write(self, "set_", bytes=False)
     if source is None:
-        kind = spec(self.spec.dtype, (0,), None, self.spec.device)
+        kind = spec(self._spec.dtype, (0,), None, self._spec.device)
         value = Value.of(kind.device.backend.allocate(kind), kind) if kind.device is not META else None
         storage, start = Storage.of(value, 0, kind.device), 0
     elif isinstance(source, Tensor):
-        if source.spec.dtype is not self.spec.dtype:
-            raise RuntimeError(f"Could not set tensor of type {source.spec.dtype.name} to a tensor of type "
-                               f"{self.spec.dtype.name}" + said(source))
-        storage, kind, start = source._storage, source.spec, source.offset
+        if source._spec.dtype is not self._spec.dtype:
+            raise RuntimeError(f"Could not set tensor of type {source._spec.dtype.name} to a tensor of type "
+                               f"{self._spec.dtype.name}" + said(source))
+        storage, kind, start = source._storage, source._spec, source._offset
     else:
         storage, start = getattr(source, "_storage", source), storage_offset
         if not isinstance(storage, Storage):
             raise TypeError(f"set_(): argument 'source' must be Tensor or Storage, not {type(source).__name__}")
         held = getattr(source, "dtype", None)
-        if held is not None and held is not self.spec.dtype:
-            raise RuntimeError(f"Expected a Storage of type {self.spec.dtype.name} or an UntypedStorage, but got type "
+        if held is not None and held is not self._spec.dtype:
+            raise RuntimeError(f"Expected a Storage of type {self._spec.dtype.name} or an UntypedStorage, but got type "
                                f"{held.cname} for argument 1 'storage'" + said(self))
-        n = storage.nbytes // self.spec.dtype.itemsize - start
-        kind = spec(self.spec.dtype, (n,), None, storage.device)
+        n = storage.nbytes // self._spec.dtype.itemsize - start
+        kind = spec(self._spec.dtype, (n,), None, storage.device)
     if size is not None:
         size = (size,) if isinstance(size, int) else tuple(size)
         stride = (stride,) if isinstance(stride, int) else stride
@@ -197,7 +197,7 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
                                f"storage of size {storage.nbytes}" + said(self))
         kind = spec(kind.dtype, size, strides, kind.device)
     self._storage.version += 1                    # what autograd has kept of it is gone
-    self._storage, self.spec, self.offset = storage, kind, start
+    self._storage, self._spec, self._offset = storage, kind, start
     self._seen = storage.version
     if self._node is not None:
         self._node, self._nr = RefusingNode((), "NotImplemented", "derivative for set_ is not implemented"), 0
@@ -206,7 +206,7 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
 
 def is_set_to(self, tensor):
     """Whether both look at the same memory in the same way."""
-    return self._storage is tensor._storage and self.spec is tensor.spec and self.offset == tensor.offset
+    return self._storage is tensor._storage and self._spec is tensor._spec and self._offset == tensor._offset
 
 
 Tensor.resize_, Tensor.resize_as_, Tensor.set_, Tensor.is_set_to = resize_, resize_as_, set_, is_set_to

@@ -116,8 +116,8 @@ def arguments(kind, args, kwargs):
 
 def _cast(held, target):
     """`held` with its tensors in the dtype `target`, where autocast may touch them."""
-    if hasattr(held, "spec"):
-        return _cast_one(held, target) if eligible(held.spec) else held
+    if hasattr(held, "_spec"):
+        return _cast_one(held, target) if eligible(held._spec) else held
     if held.__class__ in (tuple, list):
         return held.__class__([_cast(part, target) for part in held])
     return held
@@ -130,15 +130,15 @@ def eligible(spec):
 
 def _cast_one(tensor, target):
     """`tensor` in the dtype `target`. That of a leaf that wants a gradient is made once in a region."""
-    if tensor.spec.dtype is target:
+    if tensor._spec.dtype is target:
         return tensor
     if target is dtypes.float32 or not region.cache_enabled or not tensor._requires_grad or tensor._base is not None \
-            or tensor.spec.dtype is not dtypes.float32:
+            or tensor._spec.dtype is not dtypes.float32:
         return tensor.to(target)
     key = id(tensor), modes.grad
     found = region.casts.get(key)
     version = tensor._storage.version
-    if found is None or found[1] != version or found[2].spec.dtype is not target:
+    if found is None or found[1] != version or found[2]._spec.dtype is not target:
         found = region.casts[key] = tensor, version, tensor.to(target)
     return found[2]
 
@@ -157,8 +157,8 @@ def _widest(args, kwargs):
 
 def _specs(things):
     for held in things:
-        if hasattr(held, "spec"):
-            yield held.spec
+        if hasattr(held, "_spec"):
+            yield held._spec
         elif held.__class__ in (tuple, list):
             yield from _specs(held)
 

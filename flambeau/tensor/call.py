@@ -135,7 +135,7 @@ def dispatch(op, args, given=None, binder=None):
         c = a.__class__
         if c is Tensor or isinstance(a, Tensor):
             inputs.append(a)
-            key.append(a.spec)
+            key.append(a._spec)
         elif c in number_types:
             if scalars or op.scalar_at[at]:
                 if c is int and not LEAST_INT <= a <= MOST_INT:
@@ -155,7 +155,7 @@ def dispatch(op, args, given=None, binder=None):
                             raise TypeError(f"{op.__name__.strip('_')}(): expected Tensor as element {i} in argument "
                                             f"{at}, but got {type(b).__name__}")
                         inputs.append(b)
-                key.append(tuple([None if b is None else b.spec for b in a]))
+                key.append(tuple([None if b is None else b._spec for b in a]))
             else:
                 if c is not tuple:
                     args = (*args[:at], a, *args[at + 1:])
@@ -178,7 +178,7 @@ def dispatch(op, args, given=None, binder=None):
             if isinstance(args[at], Tensor):
                 return dispatch(op, (*args[:at], number_in(args[at], op.arg_names[at], at), *args[at + 1:]))
         for at in op.scalar_only_at:                      # and for any number, if it needs no gradient
-            if isinstance(args[at], Tensor) and args[at].spec.ndim == 0 and not requires(args[at]):
+            if isinstance(args[at], Tensor) and args[at]._spec.ndim == 0 and not requires(args[at]):
                 return dispatch(op, (*args[:at], args[at].item(), *args[at + 1:]))
         entry = infer_entry(op, args, key)
     if binder is not None and not overrides.modes_active:
@@ -217,7 +217,7 @@ def record(entry, op, args, inputs, params, inside):
     outs = []
     for storage in storages:
         tensor = wrap(storage, storage.value.spec if storage.value is not None else entry.outs[len(outs)])
-        tensor.site = site
+        tensor._site = site
         outs.append(tensor)
     add_history(op, entry, args, inputs, outs, site)
     if not entry.many:
@@ -243,11 +243,11 @@ def record_one(entry, args, inputs, params, inside):
     storage.print_at = None
     tensor = _new(Tensor)
     tensor._storage = storage
-    tensor.spec = kind
-    tensor.offset = 0
+    tensor._spec = kind
+    tensor._offset = 0
     tensor._node = tensor._base = tensor._cut = None
     tensor._requires_grad = False
-    tensor.site = site
+    tensor._site = site
     wanted, bit, cut = 0, 1, None
     for t in inputs:
         if t._node is not None or t._requires_grad or t._base is not None and requires(t):
@@ -279,7 +279,7 @@ def _run_if_exported(inputs):
 
 def run_now(entry, op, args, inputs, params, site):
     """Run an operation at the call: its result's shape, or its refusal, depends on the data."""
-    arrays = [t._storage.value.ready().look(t.spec, t.offset) for t in inputs]
+    arrays = [t._storage.value.ready().look(t._spec, t._offset) for t in inputs]
     try:
         with np.errstate(all="ignore"):
             made = by_reference(entry, arrays, params)
@@ -308,7 +308,7 @@ def verify(op, args):
     read = array_of if trace.reader is None else trace.reader(op, asked, args)
     for name in asked:
         if name.endswith("_spec"):
-            given.append(getattr(args[op.arg_names.index(name.removesuffix("_spec"))], "spec", None))
+            given.append(getattr(args[op.arg_names.index(name.removesuffix("_spec"))], "_spec", None))
             continue
         a = args[op.arg_names.index(name)]
         if isinstance(a, Tensor):

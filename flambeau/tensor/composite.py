@@ -59,8 +59,8 @@ def _ruled(op, facts, args, kwargs):
     outs = list(made) if many else [made]
     for i, out in enumerate(outs):
         if out._base is not None or any(out is t for t in inputs):   # a result is a tensor of its own
-            outs[i] = out = wrap(out._storage, out.spec, out.offset)
-        out.site = site
+            outs[i] = out = wrap(out._storage, out._spec, out._offset)
+        out._site = site
         out._cut = None
         out._node = None
     add_history(op, ruled_entry(op, args, inputs), args, inputs, outs, site)

@@ -34,7 +34,7 @@ def from_array(array, requires_grad=False, where=None):
         out = wrap(Storage.of(Value.of(array, kind), kind.nbytes, kind.device), kind)
         if values.watching is not None:
             values.watching.made(out._storage.value)
-    out.site = here()
+    out._site = here()
     if modes.inference:
         out._storage.inference = True
     return asked(out, requires_grad)
@@ -106,7 +106,7 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=None):
     elif isinstance(cell := getattr(obj, "_storage", None), Storage):
         kind = getattr(obj, "dtype", None) or wanted or dtypes.int64
         found = wrap(cell, spec(kind, (cell.nbytes // kind.itemsize,), None, cell.device))
-        found.site = here()
+        found._site = here()
     else:
         array = outside(obj)
         if array is not None:
@@ -152,7 +152,7 @@ def from_file(filename, shared=None, size=0, *, dtype=None, layout=None, device=
                                   "device='meta')")
     held = UntypedStorage.from_file(filename, bool(shared), size * kind.itemsize)
     out = wrap(held._storage, spec(kind, (size,)))
-    out.site = here()
+    out._site = here()
     return asked(out, requires_grad)
 
 
@@ -276,12 +276,12 @@ def unwrapped(flat, dtype):
     common, numbers = None, []
     for held in flat:
         if isinstance(held, Tensor):
-            if held.spec.numel != 1:
+            if held._spec.numel != 1:
                 instead = ": a list of tensors is put together by torch.stack"
-                if held.spec.dtype.category < 2:
+                if held._spec.dtype.category < 2:
                     raise TypeError("only integer tensors of a single element can be converted to an index" + instead)
                 raise ValueError("only one element tensors can be converted to Python scalars" + instead)
-            kind, held = held.spec.dtype, held.item()
+            kind, held = held._spec.dtype, held.item()
         elif isinstance(held, (np.generic, np.ndarray)):
             kind, held = dtypes.from_numpy(held.dtype), held.item()
         elif isinstance(held, bool):
@@ -380,7 +380,7 @@ def legacy(dtype, args, kwargs, what="new"):
             raise RuntimeError(f"Expected a Storage of type {kind.name} or an UntypedStorage, but got type "
                                f"{held.cname} for argument 1 'storage'")
         out = wrap(cell, spec(kind, (cell.nbytes // kind.itemsize,), None, cell.device))
-        out.site = here()
+        out._site = here()
         return out
     if isinstance(data, Tensor):
         if dtype is not None and data.dtype is not dtype:

@@ -15,19 +15,19 @@ def dlpack(self, *, stream=None, max_version=None, dl_device=None, copy=None):
     """A DLPack capsule over the tensor's memory (of a copy, with `copy=True`)."""
     if requires(self):
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()" + who(self))
-    if self.spec.device is META:
+    if self._spec.device is META:
         raise BufferError("Cannot pack tensors on meta" + who(self))
     if stream not in (None, -1):
         raise AssertionError(f"stream should be None on cpu, got {stream}")
     if dl_device is not None and tuple(map(int, dl_device)) != CPU_DEVICE:
         raise BufferError(f"the tensor is on the CPU, and there is no device {tuple(dl_device)} to copy it to")
     source = self.clone() if copy else self
-    return packed(exported(source), source.spec.dtype, max_version)
+    return packed(exported(source), source._spec.dtype, max_version)
 
 
 def dlpack_device(self):
     """The device as DLPack counts: (1, 0), the CPU."""
-    if self.spec.device is META:
+    if self._spec.device is META:
         raise ValueError("Unknown device type meta for Dlpack")
     return CPU_DEVICE
 

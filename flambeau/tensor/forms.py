@@ -46,7 +46,7 @@ def method(op, name):
 
     def form(self, *args, **kwargs):
         if primitive and not args and not kwargs and (self.__class__ is Tensor or self.__class__ in tensor_types):
-            found = table.get(self.spec)
+            found = table.get(self._spec)
             if found is not None:
                 entry, tail, params = found
                 inputs = (self,)
@@ -54,9 +54,9 @@ def method(op, name):
                     return record_one(entry, inputs + tail, inputs, params, 3)
                 return view_one(entry, inputs + tail, self, 0, 3)
             made = call(op, (self,), {}, form)
-            entry, tail = calls.get((op, self.spec), (None, None))
+            entry, tail = calls.get((op, self._spec), (None, None))
             if entry is not None and (entry.quick or entry.look is not None):
-                table[self.spec] = entry, tail, tail if entry.pick is not None else ()
+                table[self._spec] = entry, tail, tail if entry.pick is not None else ()
             return made
         return call(op, (self, *args), kwargs, form)
     return dressed(form, op, name, op.docstring)
@@ -116,7 +116,7 @@ def operator(op, name, reverse):
                 return call(op, (other, self) if reverse else (self, other), {})
             return general(self, other, c)
         try:
-            entry = table[self.spec][other.spec if plain else c]
+            entry = table[self._spec][other._spec if plain else c]
         except KeyError:
             return general(self, other, c)
         args = (other, self) if reverse else (self, other)
@@ -131,13 +131,14 @@ def operator(op, name, reverse):
         plain = c in tensor_types
         if (plain or c in PLAIN) and self.__class__ in tensor_types and op.prepared and op.pointwise \
                 and not overrides.modes_active:
-            kind = other.spec if plain else c
+            kind = other._spec if plain else c
             args = (other, self, *op.tail) if reverse else (self, other, *op.tail)
             made = dispatch(op, args)
-            entry = entries.get((op, kind, self.spec, *op.tail_key) if reverse else (op, self.spec, kind, *op.tail_key))
+            pair = (kind, self._spec) if reverse else (self._spec, kind)
+            entry = entries.get((op, *pair, *op.tail_key))
             if entry is not None and entry.quick:
                 tail = op.tail
-                table.setdefault(self.spec, {})[kind] = entry
+                table.setdefault(self._spec, {})[kind] = entry
             return made
         if not takes(other) or isinstance(other, np.ndarray):        # an array's own operator comes to __array_ufunc__
             return NotImplemented
@@ -156,9 +157,9 @@ def inverted(op):
     plain = unary(op)
 
     def form(self):
-        if self.spec.dtype.category > 1:
+        if self._spec.dtype.category > 1:
             raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors, and this one "
-                            f"is {self.spec}")
+                            f"is {self._spec}")
         return plain(self)
     return form
 

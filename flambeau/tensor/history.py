@@ -81,7 +81,7 @@ def make_node(entry, args, inputs, outs, site, wanted, special):
     node.hooked = False
     node.edges = edges
     node.kept = kept
-    node.outs = entry.outs if entry.outs is not None else tuple([o.spec for o in outs])
+    node.outs = entry.outs if entry.outs is not None else tuple([o._spec for o in outs])
     node.site = site
     node.seq = next(numbering)
     if len(outs) == 1:
@@ -92,18 +92,18 @@ def make_node(entry, args, inputs, outs, site, wanted, special):
                 kept.append(keep(out, True))
             else:
                 storage.saved_at = storage.version
-                kept.append((storage, storage.version, out.spec, out.offset))
-        if out.spec.dtype.category >= 2:
+                kept.append((storage, storage.version, out._spec, out._offset))
+        if out._spec.dtype.category >= 2:
             out._node = node
             out._nr = 0
         else:
-            out._cut = (f"{called_as(entry.op)}(), whose result is {out.spec.dtype.name} and so has no gradient", site)
+            out._cut = (f"{called_as(entry.op)}(), whose result is {out._spec.dtype.name} and so has no gradient", site)
         return
     node.n_outputs, op = len(outs), entry.op
     if recipe.keep_out:
         kept.append(tuple([keep(o, True, i) if i in recipe.keep_out else None for i, o in enumerate(outs)]))
     for nr, out in enumerate(outs):
-        if out.spec.dtype.category >= 2 and nr not in op.nondiff:
+        if out._spec.dtype.category >= 2 and nr not in op.nondiff:
             out._node = node
             out._nr = nr
         else:

@@ -62,7 +62,7 @@ def setitem(self, index, value):
     if not isinstance(value, Tensor):
         value = self.new_full((), value)
     shape = without_leading_ones(value)
-    view.index_put_(tuple(indices), value if shape == value.spec.shape else value.view(shape))
+    view.index_put_(tuple(indices), value if shape == value._spec.shape else value.view(shape))
     noted(view)
     return None
 
@@ -76,21 +76,21 @@ def delitem(self, index):
 
 def row(source, number):
     """`at` of the first dimension, short, for the common case of data: no view, and no history."""
-    found = _rows.get(source.spec)
+    found = _rows.get(source._spec)
     trace, storage = _local.trace, source._storage
     if found is None or trace.special or storage.inference or source._node is not None or source._requires_grad \
             or source._cut is not None or source._data_version is not None or not 0 <= number < found[1]:
         made = at(source, 0, number, 0)
-        _rows[source.spec] = (made.spec, source.spec.shape[0], source.spec.strides[0])
+        _rows[source._spec] = (made._spec, source._spec.shape[0], source._spec.strides[0])
         return made
     tensor = _new(Tensor)
     tensor._storage = storage
-    tensor.spec = found[0]
-    tensor.offset = source.offset + number * found[2]
+    tensor._spec = found[0]
+    tensor._offset = source._offset + number * found[2]
     tensor._node = tensor._cut = None
     tensor._requires_grad = False
     tensor._seen = storage.version
-    tensor.site = trace.site or here(3)
+    tensor._site = trace.site or here(3)
     tensor._base = source
     if not modes.grad:
         tensor._view_of = "no_grad"
@@ -99,7 +99,7 @@ def row(source, number):
 
 def at(source, dim, number, nth):
     """The view of `source` at position `number` of `dim`; `nth` is the number's place in the index."""
-    kind = source.spec
+    kind = source._spec
     if not kind.ndim:
         raise IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ "
                          "to convert a 0-dim tensor to a number" + said(source))
@@ -118,7 +118,7 @@ def at(source, dim, number, nth):
 
 def cut(source, dim, part):
     """The view of `source` that the slice `part` says, along `dim`."""
-    kind = source.spec
+    kind = source._spec
     if not kind.ndim:
         raise IndexError("slice() cannot be applied to a 0-dim tensor." + said(source))
     if dim >= kind.ndim:
@@ -154,8 +154,8 @@ def taken(self, index):
     parts = parts_of(index)
     kinds = [opened(self, part) for part in parts]
     wide = sum([dims(part) for part in kinds])
-    if wide > self.spec.ndim:
-        raise IndexError(f"too many indices for tensor of dimension {self.spec.ndim}" + said(self))
+    if wide > self._spec.ndim:
+        raise IndexError(f"too many indices for tensor of dimension {self._spec.ndim}" + said(self))
     view, dim, indices, covered = self, 0, [], 0
     for nth, part in enumerate(kinds):
         c = part.__class__
@@ -163,7 +163,7 @@ def taken(self, index):
             view = at(view, dim, part, nth)
             continue
         if c is slice:
-            if not is_all(part, view.spec.shape[dim] if dim < view.spec.ndim else 0):
+            if not is_all(part, view._spec.shape[dim] if dim < view._spec.ndim else 0):
                 view = cut(view, dim, part)
             dim += 1
             continue
@@ -172,11 +172,11 @@ def taken(self, index):
             dim += 1
             continue
         if part is Ellipsis:
-            dim += self.spec.ndim - wide
+            dim += self._spec.ndim - wide
             continue
         if c is bool:                                      # a dimension of size one, taken or not
             view = view.unsqueeze(dim)
-            part = from_array(np.zeros(int(part), np.int64), where=self.spec.device)
+            part = from_array(np.zeros(int(part), np.int64), where=self._spec.device)
         width = dims(part)
         indices += [None] * (dim - covered)
         indices.append(part)
@@ -213,13 +213,13 @@ def opened(self, part):
     if c is int or c is bool or c is slice or part is None or part is Ellipsis:
         return part
     if isinstance(part, np.ndarray) or isinstance(part, (list, tuple, range)):
-        part = index_tensor(part, self.spec.device)
+        part = index_tensor(part, self._spec.device)
     if isinstance(part, Tensor):
-        if part.spec.ndim == 0 and part.spec.dtype.category < 2:
+        if part._spec.ndim == 0 and part._spec.dtype.category < 2:
             value = array_of(part).item()
-            return bool(value) if part.spec.dtype.name in ("bool", "uint8") else value
-        where = self.spec.device
-        return part.to(where) if part.spec.device is CPU and where is not CPU else part
+            return bool(value) if part._spec.dtype.name in ("bool", "uint8") else value
+        where = self._spec.device
+        return part.to(where) if part._spec.device is CPU and where is not CPU else part
     if not isinstance(part, (np.bool_, float)) and hasattr(part, "__index__"):
         return operator.index(part)
     if isinstance(part, (str, bytes)):
@@ -267,7 +267,7 @@ def _all_ints(data):
 def dims(part):
     """How many dimensions of the tensor one part of an index stands for."""
     if isinstance(part, Tensor):
-        return part.spec.ndim if part.spec.dtype.name in ("bool", "uint8") else 1
+        return part._spec.ndim if part._spec.dtype.name in ("bool", "uint8") else 1
     return 0 if part is None or part is Ellipsis or part.__class__ is bool else 1
 
 
@@ -281,30 +281,30 @@ def assignable(self, value):
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, NUMBER_CLASSES):
-        kind = self.spec.dtype
+        kind = self._spec.dtype
         if value.__class__ is int and not -2**63 <= value < 2**63:
             raise ValueError(f"Overflow when unpacking long long: {value} does not fit into int64" + said(self))
         if kind.is_floating_point and kind.itemsize == 2 and not isinstance(value, complex):
             return float(kind.np.type(value))              # too large for a half type becomes infinite here
         return value
     if isinstance(value, np.ndarray):
-        return from_array(np.array(value, order="C", copy=True), where=self.spec.device).to(self.spec.dtype)
-    raise TypeError(f"can't assign a {_type_name(value)} to a torch.{self.spec.dtype.cname}Tensor"
+        return from_array(np.array(value, order="C", copy=True), where=self._spec.device).to(self._spec.dtype)
+    raise TypeError(f"can't assign a {_type_name(value)} to a torch.{self._spec.dtype.cname}Tensor"
                     + said(self))
 
 
 def write(view, value):
     """Put `value` into the whole of `view`."""
-    if not view.spec.dense:                                # fill_ would write to an expanded tensor too
+    if not view._spec.dense:                                # fill_ would write to an expanded tensor too
         before_write(view, "an item assignment")
     if not isinstance(value, Tensor):
         view.fill_(value)
-    elif value.spec.shape == view.spec.shape:
+    elif value._spec.shape == view._spec.shape:
         view.copy_(value)
-    elif not value.spec.ndim:
+    elif not value._spec.ndim:
         view.fill_(value)
     else:
-        view.copy_(fitted(value, view.spec))
+        view.copy_(fitted(value, view._spec))
     noted(view)
 
 
@@ -316,7 +316,7 @@ def fitted(value, part):
         name = name_of(value, user_frame()) or "the value"
         raise RuntimeError(f"{getattr(error, 'refused', error)}\n  in an item assignment: what is indexed has shape "
                            f"{list(part.shape)}, and {name} does not broadcast to it.\n"
-                           f"  {name} is {value.spec}, made at {line_of(value.site)}.") from None
+                           f"  {name} is {value._spec}, made at {line_of(value._site)}.") from None
 
 
 def noted(view):
@@ -328,7 +328,7 @@ def noted(view):
 
 def without_leading_ones(value):
     """The shape of `value` without its leading ones: they are no obstacle to an assignment."""
-    shape = value.spec.shape
+    shape = value._spec.shape
     first = next((d for d, n in enumerate(shape) if n != 1), len(shape))
     return shape[first:]
 

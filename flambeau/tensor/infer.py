@@ -45,7 +45,7 @@ def seen(op, facts, args, kwargs):
         c = a.__class__
         if c is Tensor or c in tensor_types:
             inputs.append(a)
-            key.append(a.spec)
+            key.append(a._spec)
         elif c in number_types:
             key.append(c)
             if not typed[at]:
@@ -107,8 +107,8 @@ def check_fits(entry, args):
 
 def number_in(tensor, name, at):
     """The whole number that a tensor stands for."""
-    if tensor.spec.numel != 1 or tensor.spec.dtype.category > 1:
-        raise TypeError(f"argument '{name}' (position {at + 1}) must be int, not Tensor: it is {tensor.spec}")
+    if tensor._spec.numel != 1 or tensor._spec.dtype.category > 1:
+        raise TypeError(f"argument '{name}' (position {at + 1}) must be int, not Tensor: it is {tensor._spec}")
     return int(tensor.item())
 
 
@@ -121,8 +121,8 @@ def infer_entry(op, args, key):
     for at, a in enumerate(args):
         if isinstance(a, Tensor):
             template.append(len(kinds))
-            kinds.append(a.spec)
-            seen.append(a.spec)
+            kinds.append(a._spec)
+            seen.append(a._spec)
         elif op.lists and a.__class__ in (tuple, list) and any(isinstance(b, Tensor) for b in a):
             slots = []
             for b in a:
@@ -130,9 +130,9 @@ def infer_entry(op, args, key):
                     slots.append(None)
                 else:
                     slots.append(len(kinds))
-                    kinds.append(b.spec)
+                    kinds.append(b._spec)
             template.append(tuple(slots))
-            seen.append(tuple(None if b is None else b.spec for b in a))
+            seen.append(tuple(None if b is None else b._spec for b in a))
         else:
             template.append(None)
             param_at.append(at)
@@ -241,7 +241,7 @@ def ruled_entry(op, args, inputs):
             template.append(tuple(slots))
         else:
             template.append(None)
-    key = (op, tuple(template), *[t.spec for t in inputs])
+    key = (op, tuple(template), *[t._spec for t in inputs])
     entry = entries.get(key)
     if entry is None:
         entry = entries[key] = Entry()

@@ -40,12 +40,12 @@ def from_numpy(ndarray):
         if look is not None and ndarray.flags.c_contiguous:
             if len(_kinds) > 10_000:
                 _kinds.clear()
-            _kinds[look] = out.spec
+            _kinds[look] = out._spec
         return out
     storage = Storage.of(Value.of(ndarray, kind), kind.nbytes, kind.device)
     storage.adopt(ndarray)
     out = wrap(storage, kind)
-    out.site = here(2)
+    out._site = here(2)
     return out
 
 
@@ -90,7 +90,7 @@ def shared(array):
     storage = Storage.of(value, nbytes, kind.device)
     storage.adopt(array)
     out = wrap(storage, kind)
-    out.site = here()
+    out._site = here()
     return out
 
 
@@ -128,11 +128,11 @@ def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
 def numpy(self, *, force=False):
     """The tensor as a NumPy array over the same memory; with `force`, or where no graph is recorded, also of one that
     requires grad."""
-    if self.spec.device is not CPU:
+    if self._spec.device is not CPU:
         if not force:
-            raise TypeError(f"can't convert {self.spec.device} device type tensor to numpy. Use Tensor.cpu() to copy "
+            raise TypeError(f"can't convert {self._spec.device} device type tensor to numpy. Use Tensor.cpu() to copy "
                             "the tensor to host memory first." + who(self))
-        if self.spec.device is META:
+        if self._spec.device is META:
             raise NotImplementedError("Cannot copy out of meta tensor; no data!" + who(self))
         return exported(self.detach().cpu())
     if not force and modes.grad and requires(self):
@@ -146,7 +146,7 @@ def exported(tensor):
     storage = tensor._storage
     if not storage.exported:
         run_all()                        # what was recorded before must not see what will be written to the array
-    return storage.export(tensor.spec, tensor.offset)
+    return storage.export(tensor._spec, tensor._offset)
 
 
 def array(self, dtype=None, copy=None):
@@ -163,7 +163,7 @@ def array(self, dtype=None, copy=None):
 def who(tensor):
     """Name, spec and birthplace, for the end of a message."""
     name = name_of(tensor, user_frame()) or "the tensor"
-    return f"\n  {name} is {tensor.spec}, made at {line_of(tensor.site)}."
+    return f"\n  {name} is {tensor._spec}, made at {line_of(tensor._site)}."
 
 
 Tensor.numpy, Tensor.__array__ = numpy, array

@@ -7,7 +7,7 @@ from .tensor import Tensor
 def said(tensor):
     """Name, spec and birthplace of one tensor, for the end of a message."""
     name = name_of(tensor, user_frame()) or "the tensor"
-    return f"\n  {name} is {tensor.spec}, made at {line_of(tensor.site)}."
+    return f"\n  {name} is {tensor._spec}, made at {line_of(tensor._site)}."
 
 
 def called_as(op):
@@ -24,7 +24,7 @@ def call_words(op, args, kwargs=None, suffix=""):
         if not isinstance(b, Tensor):
             return repr(b)
         name = name_of(b, frame)
-        return f"{name} {b.spec}" if name else str(b.spec)
+        return f"{name} {b._spec}" if name else str(b._spec)
 
     named = len(op.arg_names) if not op.composite or op.differentiable else op.n_positional     # beyond: its *args
     for at, a in enumerate(args):
@@ -32,7 +32,7 @@ def call_words(op, args, kwargs=None, suffix=""):
         if isinstance(a, Tensor):
             name = name_of(a, frame)
             words.append(f"{argument or name or 'tensor'}: "
-                         f"{name + ' ' if name and argument and name != argument else ''}{a.spec}")
+                         f"{name + ' ' if name and argument and name != argument else ''}{a._spec}")
         elif isinstance(a, (tuple, list)) and any(isinstance(b, Tensor) for b in a):
             words.append(f"{argument or 'tensors'}: [{', '.join(worded(b) for b in a)}]")
         elif not argument:
@@ -59,7 +59,7 @@ def explained(error, op, args, kwargs=None, suffix=""):
         for b in a if isinstance(a, (tuple, list)) else (a,):
             if isinstance(b, Tensor):
                 name = name_of(b, frame) or (op.arg_names[at] if at < len(op.arg_names) else "argument")
-                made.append(f"{name} at {line_of(b.site)}")
+                made.append(f"{name} at {line_of(b._site)}")
     name = f"{called_as(op)}{suffix}(): " if isinstance(error, TypeError) and refused.startswith("argument ") else ""
     message = f"{name}{refused}\n  in {call_words(op, args, kwargs, suffix)}"
     if made:
@@ -78,12 +78,12 @@ def _conversions(refused, op, args, kwargs, frame):
     if not any(word in refused for word in ABOUT_DTYPES):       # the words that PyTorch's refusals have in common
         return ""
     given = [*zip(op.arg_names, args, strict=False), *(kwargs or {}).items()]
-    tensors = [(name, a) for name, a in given if isinstance(a, Tensor) and a.spec.dtype.category in (1, 2)]
+    tensors = [(name, a) for name, a in given if isinstance(a, Tensor) and a._spec.dtype.category in (1, 2)]
     kept = next((pair for pair in tensors if pair[1]._requires_grad), None) \
-        or next((pair for pair in tensors if pair[1].spec.dtype.category == 2), None)
-    others = [(name, a) for name, a in tensors if kept is not None and a.spec.dtype is not kept[1].spec.dtype]
+        or next((pair for pair in tensors if pair[1]._spec.dtype.category == 2), None)
+    others = [(name, a) for name, a in tensors if kept is not None and a._spec.dtype is not kept[1]._spec.dtype]
     if not others:
         return ""
-    dtype = kept[1].spec.dtype
+    dtype = kept[1]._spec.dtype
     calls = [f"{name_of(a, frame) or name}.{dtypes.converter(dtype)}" for name, a in others]
     return f"\n  {' and '.join(dict.fromkeys(calls))} would fit: {name_of(kept[1], frame) or kept[0]} is {dtype.name}."

@@ -43,8 +43,8 @@ def _holders():
     tensors, nodes, storages, values = _alive()
     seen = set()
     # The oldest that looks at the whole of a storage stands for it.
-    for tensor in sorted(tensors, key=lambda t: (t._base is not None, -t.spec.nbytes)):
-        yield from _once(seen, tensor._storage.value, line_of(tensor.site), tensor.spec)
+    for tensor in sorted(tensors, key=lambda t: (t._base is not None, -t._spec.nbytes)):
+        yield from _once(seen, tensor._storage.value, line_of(tensor._site), tensor._spec)
     for node in nodes:
         for storage in _kept(node):
             yield from _once(seen, storage.value, f"{line_of(node.site)} (for backward)")

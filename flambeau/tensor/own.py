@@ -1,6 +1,9 @@
 """A tensor's `__dict__`: the attributes that a program hung on it. Flambeau's fields lie beside them, hidden.
 
 `nn.Parameter(t, **p.__dict__)`, as accelerate and diffusers write it, asks for what the program knows of.
+
+Every field of ours starts with an underscore. Any other name that PyTorch's tensors do not have is the program's to
+use: `t.spec`, `t.offset`, `t.site` are attributes like any other.
 """
 
 

@@ -22,7 +22,7 @@ from .write import before_write, put
 
 def item(self):
     """The only element as a Python number."""
-    kind = self.spec
+    kind = self._spec
     if kind.numel != 1:
         raise RuntimeError(f"a Tensor with {kind.numel} elements cannot be converted to Scalar" + who(self)
                            + "\n  Use .tolist() for all of them, or reduce it first (.sum(), .mean(), .max()).")
@@ -35,12 +35,12 @@ def item(self):
 def tolist(self):
     """The elements as nested lists of Python numbers; the number itself for a zero-dimensional tensor."""
     array = array_of(self)
-    return (array.astype(np.float32) if self.spec.dtype.foreign else array).tolist()
+    return (array.astype(np.float32) if self._spec.dtype.foreign else array).tolist()
 
 
 def scalar(self):
     """The only element, for `float(t)` and its like."""
-    if self.spec.numel != 1:
+    if self._spec.numel != 1:
         raise ValueError("only one element tensors can be converted to Python scalars" + who(self))
     if requires(self):
         warn("Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\n"
@@ -71,13 +71,13 @@ def to_complex(self):
 
 
 def to_index(self):
-    if self.spec.numel != 1 or self.spec.dtype.category > 1 or self.spec.device is META:
+    if self._spec.numel != 1 or self._spec.dtype.category > 1 or self._spec.device is META:
         raise TypeError("only integer tensors of a single element can be converted to an index" + who(self))
     return int(item(self))
 
 
 def truth(self):
-    count = self.spec.numel
+    count = self._spec.numel
     if count != 1:
         raise RuntimeError(f"Boolean value of Tensor with {'no values' if count == 0 else 'more than one value'} is "
                            "ambiguous"
@@ -94,7 +94,7 @@ def is_nonzero(self):
 
 
 def iterate(self):
-    if self.spec.ndim == 0:
+    if self._spec.ndim == 0:
         raise TypeError("iteration over a 0-d tensor" + who(self))
     return iter(self.unbind(0))
 
@@ -106,14 +106,14 @@ def contains(self, element):
 
 
 def backwards(self):
-    return self if self.spec.ndim == 0 else self.flip(0)
+    return self if self._spec.ndim == 0 else self.flip(0)
 
 
 # --- text --------------------------------------------------
 
 
 def text(self, *, tensor_contents=None):
-    kind, cls = self.spec, type(self)
+    kind, cls = self._spec, type(self)
     parameter = getattr(cls, "_prints_as_parameter", False)
     prefix = PLAIN if cls in (Tensor, ) or cls.__dict__.get("_prints_as_parameter") else f"{cls.__name__}("
     node = self.grad_fn
@@ -162,7 +162,7 @@ copyreg.pickle(Storage, reduce_cell)
 def rebuild(cls, cell, dtype, shape, strides, offset, device, requires_grad, state):
     """A tensor from its pickled parts."""
     made = wrap(cell, make_spec(dtype, shape, strides, device), offset)
-    made.site = here()
+    made._site = here()
     made._requires_grad = requires_grad
     if cls is not Tensor:
         made.__class__ = cls
@@ -175,11 +175,11 @@ def reduce(self, protocol):
     """How to pickle: the storage by itself, so that tensors that share it still do afterwards."""
     if self._leaf_hooks or self._post_hooks:
         warn("backward hooks of a tensor are not pickled")
-    kind, cls = self.spec, type(self)
+    kind, cls = self._spec, type(self)
     state = dict(vars(self))                      # what the user hung on it travels with it
     if hasattr(cls, "__getstate__") and cls.__getstate__ is not object.__getstate__:
         state = self.__getstate__()
-    return rebuild, (cls, self._storage, kind.dtype, tuple(kind.shape), kind.strides, self.offset, kind.device,
+    return rebuild, (cls, self._storage, kind.dtype, tuple(kind.shape), kind.strides, self._offset, kind.device,
                      requires(self), state)
 
 
@@ -203,8 +203,8 @@ def deep(self, memo):
         cell = Storage.of(value, old.nbytes, old.device)
         memo[id(old)] = cell
         memo.setdefault(id(memo), []).append(old)          # as copy does: what is known by its id must stay alive
-    made = wrap(cell, self.spec, self.offset)
-    made.site = here()
+    made = wrap(cell, self._spec, self._offset)
+    made._site = here()
     made.__class__ = type(self)
     made._requires_grad = requires(self)
     memo[id(self)] = made
@@ -236,13 +236,13 @@ def elementwise(self, callable, what, *others):
         raise RuntimeError(f"Can't call {what}() on Variable that requires grad. Use var.detach().{what}() "
                            "instead." + who(self))
     before_write(self, what)
-    if self.spec.device is META:
+    if self._spec.device is META:
         raise TypeError(f"{what} is only implemented on CPU tensors")
     columns = [np.ravel(array_of(t)).tolist() for t in (self, *others)]
-    if self.spec.numel == 0:
+    if self._spec.numel == 0:
         return self
     from .create import elements, from_array
-    made = elements([callable(*row) for row in zip(*columns, strict=True)], self.dtype).reshape(self.spec.shape)
+    made = elements([callable(*row) for row in zip(*columns, strict=True)], self.dtype).reshape(self._spec.shape)
     put(self, from_array(made), what)
     return self
 

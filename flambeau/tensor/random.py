@@ -180,7 +180,7 @@ def filled(draw, kind):
 def fill(self, draw, what, name):
     """Replace the contents of `self` by `draw(count)`; `name` is the operation whose gradient is zero."""
     before_write(self, what)
-    kind = self.spec
+    kind = self._spec
     made = fresh(draw, spec(kind.dtype, kind.shape, order_of(kind), kind.device))
     if modes.grad and requires(self):
         made = declared[name](self, made)
@@ -287,9 +287,9 @@ def check_integers(low, high, dtype):
 
 def at_odds(p, kind, source):
     """A draw of zeros and ones for each probability in the tensor `p`, broadcast to the spec `kind`."""
-    need(p.spec.dtype.category == 2, f"\"bernoulli_tensor_cpu_p_\" not implemented for '{p.spec.dtype.cname}'",
+    need(p._spec.dtype.category == 2, f"\"bernoulli_tensor_cpu_p_\" not implemented for '{p._spec.dtype.cname}'",
          NotImplementedError)
-    if p.spec.shape != kind.shape:
+    if p._spec.shape != kind.shape:
         with_grad, modes.grad = modes.grad, False
         try:
             p = p.expand(kind.shape)
@@ -317,13 +317,13 @@ def coins(p, kind, generator):
 def uniform_(self, *args, generator=None, **named):
     """Fill with numbers uniform over [from, to)."""
     low, high = (number(n, "from") for n in spoken(args, named, **{"from": 0.0, "to": 1.0}))
-    return fill(self, uniform(self.spec.dtype, low, high, generator), "uniform_", "_uniform")
+    return fill(self, uniform(self._spec.dtype, low, high, generator), "uniform_", "_uniform")
 
 
 @overridable
 def normal_(self, mean=0, std=1, *, generator=None):
     """Fill with normal numbers around `mean` with standard deviation `std`."""
-    draw = gaussian(self.spec.dtype, number(mean, "mean"), number(std, "std"), self.spec.contiguous, generator)
+    draw = gaussian(self._spec.dtype, number(mean, "mean"), number(std, "std"), self._spec.contiguous, generator)
     return fill(self, draw, "normal_", "_normal")
 
 
@@ -333,7 +333,7 @@ def random_(self, *args, generator=None, **named):
     low, high = spoken(args, named, **{"from": None, "to": None})
     if high is None and len(args) == 1 and "to" not in named:
         low, high = 0, low                                 # random_(to)
-    dtype, source = self.spec.dtype, stream(generator)
+    dtype, source = self._spec.dtype, stream(generator)
     if not args and not named:
         limited_dtypes.refuse_random("random_kernel", dtype)
         need(not dtype.is_complex, "random_ handles only integral, floating-point and boolean types")
@@ -345,14 +345,14 @@ def random_(self, *args, generator=None, **named):
 @overridable
 def bernoulli_(self, p=0.5, *, generator=None):
     """Fill with ones of probability `p` (a number, or a tensor of probabilities) and zeros."""
-    draw = coins(p, self.spec, generator)
+    draw = coins(p, self._spec, generator)
     return fill(self, draw, "bernoulli_", "_bernoulli_at" if isinstance(p, Tensor) else "_bernoulli_p")
 
 
 @overridable
 def exponential_(self, lambd=1, *, generator=None):
     """Fill with exponential numbers of rate `lambd`."""
-    lambd, dtype, source = number(lambd, "lambd"), self.spec.dtype, stream(generator)
+    lambd, dtype, source = number(lambd, "lambd"), self._spec.dtype, stream(generator)
     need(dtype.category >= 2, "Exponential distribution is a continuous probability distribution. dtype must be a "
                               f"floating point but you specified {dtype.cname}")
     need(lambd > 0, f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
@@ -363,7 +363,7 @@ def exponential_(self, lambd=1, *, generator=None):
 @overridable
 def geometric_(self, p, *, generator=None):
     """Fill with the number of trials up to the first success of probability `p`."""
-    p, dtype, source = number(p, "p"), self.spec.dtype, stream(generator)
+    p, dtype, source = number(p, "p"), self._spec.dtype, stream(generator)
     need(0 < p < 1, f"geometric_ expects p to be in (0, 1), but got p={p}")
     limited_dtypes.refuse_random("geometric", dtype)
     need(dtype.category in (1, 2), f"\"geometric_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
@@ -374,7 +374,7 @@ def geometric_(self, p, *, generator=None):
 def cauchy_(self, median=0, sigma=1, *, generator=None):
     """Fill with Cauchy numbers around `median` with scale `sigma`."""
     median, sigma = number(median, "median"), number(sigma, "sigma")
-    dtype, source = self.spec.dtype, stream(generator)
+    dtype, source = self._spec.dtype, stream(generator)
     need(sigma > 0, f"cauchy_ expects sigma > 0.0, but found sigma={sigma}")
     need(dtype.category >= 2, "Cauchy distribution is a continuous probability distribution. dtype must be a floating "
                               f"point but you specified {dtype.name}")
@@ -385,7 +385,7 @@ def cauchy_(self, median=0, sigma=1, *, generator=None):
 @overridable
 def log_normal_(self, mean=1, std=2, *, generator=None):
     """Fill with numbers whose logarithms are normal around `mean` with standard deviation `std`."""
-    mean, std, dtype, source = number(mean, "mean"), number(std, "std"), self.spec.dtype, stream(generator)
+    mean, std, dtype, source = number(mean, "mean"), number(std, "std"), self._spec.dtype, stream(generator)
     need(std > 0, f"log_normal_ expects std > 0.0, but found std={std}")
     need(dtype.category == 2, f"\"log_normal_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
     return fill(self, lambda n: source.log_normal(n, dtype.np, mean, std), "log_normal_", "_log_normal")
@@ -526,23 +526,23 @@ def normal(mean=None, std=None, size=None, *, generator=None, out=None, dtype=No
             raise TypeError("received an invalid combination of arguments: with numbers for mean and std, give a size")
         kind = new(shape_of((size,)), dtype, layout, device, pin_memory, out)
         mean, std = number(0.0 if mean is None else mean, "mean"), number(1.0 if std is None else std, "std")
-        contiguous = out is None or (out.spec.contiguous if out.spec.shape == kind.shape else True)
+        contiguous = out is None or (out._spec.contiguous if out._spec.shape == kind.shape else True)
         return made(out, kind, gaussian(kind.dtype, mean, std, contiguous, generator), requires_grad, "_normal")
     if isinstance(std, Tensor):
         need(not std.is_complex(), "normal expects standard deviation to be non-complex")
-        if std.spec.device is not META and std.spec.numel:
+        if std._spec.device is not META and std._spec.numel:
             need(bool((array_of(std) >= 0).all()), "normal expects all elements of std >= 0.0")
     if out is not None:
         refuse_derivatives("normal", (*tensors, the_out(out)))
-    first = tensors[0].spec
-    kind = spec(first.dtype, shapes.broadcast(*[t.spec.shape for t in tensors]), None, first.device)
+    first = tensors[0]._spec
+    kind = spec(first.dtype, shapes.broadcast(*[t._spec.shape for t in tensors]), None, first.device)
     before, modes.grad = modes.grad, False
     try:
         if out is None:
             drawn = fresh(lambda n: np.empty(n, kind.dtype.np), kind)
         else:                                              # PyTorch does not resize for a number and a tensor
-            if len(tensors) == 2 and out.spec.numel and out.spec.shape != kind.shape:
-                warn_of_resize(out.spec.shape, kind.shape)
+            if len(tensors) == 2 and out._spec.numel and out._spec.shape != kind.shape:
+                warn_of_resize(out._spec.shape, kind.shape)
             drawn = resized(out, kind.shape if len(tensors) == 2 else out.shape, "normal")
         if isinstance(std, Tensor):
             drawn = normal_(drawn, 0, 1, generator=generator).mul_(std).add_(0 if mean is None else mean)
@@ -564,7 +564,7 @@ def bernoulli(input, p=None, *, generator=None, out=None):
     >>> torch.bernoulli(torch.tensor([0.0, 1.0]))
     tensor([0., 1.])
     """
-    kind = spec(input.spec.dtype, input.spec.shape, None, input.spec.device)
+    kind = spec(input._spec.dtype, input._spec.shape, None, input._spec.device)
     if out is not None:
         return bernoulli_(resized(out, kind.shape, "bernoulli"), input if p is None else p, generator=generator)
     drawn = fresh(coins(input if p is None else p, kind, generator), kind)
@@ -578,7 +578,7 @@ def poisson(input, generator=None):
     >>> torch.poisson(torch.zeros(3))
     tensor([0., 0., 0.])
     """
-    kind, source = input.spec, stream(generator)
+    kind, source = input._spec, stream(generator)
     need(kind.dtype.category == 2, f"\"poisson_cpu\" not implemented for '{kind.dtype.cname}'", NotImplementedError)
     drawn = fresh(lambda n: source.poisson(np.ascontiguousarray(array_of(input)).reshape(-1)),
                   spec(kind.dtype, kind.shape, None, kind.device))
@@ -592,12 +592,13 @@ def binomial(count, prob, generator=None):
     >>> torch.binomial(torch.tensor([3.0]), torch.tensor([1.0]))
     tensor([3.])
     """
-    kind, source = count.spec, stream(generator)
+    kind, source = count._spec, stream(generator)
     need(kind.dtype.category == 2, f"binomial only supports floating-point dtypes for count, got: {kind.dtype.cname}",
          ValueError)
-    need(prob.spec.dtype is kind.dtype, f"Found dtype {prob.spec.dtype.cname} for prob but expected {kind.dtype.cname}")
+    need(prob._spec.dtype is kind.dtype,
+         f"Found dtype {prob._spec.dtype.cname} for prob but expected {kind.dtype.cname}")
     need(kind.dtype.itemsize > 2, f"\"binomial_cpu\" not implemented for '{kind.dtype.cname}'", NotImplementedError)
-    kind = spec(kind.dtype, shapes.broadcast(kind.shape, prob.spec.shape), None, kind.device)
+    kind = spec(kind.dtype, shapes.broadcast(kind.shape, prob._spec.shape), None, kind.device)
     return fresh(lambda n: binomials(source, *[in_order(array_of(t), kind.shape, kind.strides) for t in (count, prob)]),
                  kind)
 
@@ -627,7 +628,7 @@ def _sample_dirichlet(input, generator=None):
 
 def real_parameter(input, name):
     """The spec of a draw for each number in `input`, which the sampler `name` has to take as it is."""
-    kind = input.spec
+    kind = input._spec
     need(kind.dtype.category == 2 and kind.dtype.itemsize > 2, f"\"{name}\" not implemented for '{kind.dtype.cname}'",
          NotImplementedError)
     return spec(kind.dtype, kind.shape, None, kind.device)
@@ -640,7 +641,7 @@ def multinomial(input, num_samples, replacement=False, *, generator=None, out=No
     >>> torch.multinomial(torch.tensor([0.0, 1.0, 0.0]), 1)
     tensor([1])
     """
-    kind, source = input.spec, stream(generator)
+    kind, source = input._spec, stream(generator)
     limited_dtypes.refuse_random("multinomial", kind.dtype)
     if isinstance(num_samples, float) or not hasattr(num_samples, "__index__"):
         raise argument_error(f"argument 'num_samples' (position 2) must be int, not {type(num_samples).__name__}")

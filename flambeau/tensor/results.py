@@ -34,7 +34,7 @@ def _result_words(result):
 
 def array_of(tensor):
     """The tensor's contents as a NumPy array to read, run if pending. Not to be written or handed out."""
-    if tensor.spec.device is META:
+    if tensor._spec.device is META:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!" + said(tensor))
-    found = tensor._storage.value.ready().look(tensor.spec, tensor.offset)
-    return found if tensor.spec.device is CPU else tensor.spec.device.backend.to_host(found)
+    found = tensor._storage.value.ready().look(tensor._spec, tensor._offset)
+    return found if tensor._spec.device is CPU else tensor._spec.device.backend.to_host(found)

@@ -436,8 +436,8 @@ def pin_memory(self, device=None):
 
 def is_set_to(self, tensor):
     """Whether both tensors look at the same memory in the same way."""
-    return self._storage is tensor._storage and self.offset == tensor.offset and self.spec.shape == tensor.spec.shape \
-        and self.spec.strides == tensor.spec.strides
+    return self._storage is tensor._storage and self._offset == tensor._offset \
+        and self._spec.shape == tensor._spec.shape and self._spec.strides == tensor._spec.strides
 
 
 for form in (untyped_storage, is_shared, share_memory_, is_pinned, pin_memory, is_set_to):

@@ -45,7 +45,7 @@ class Tensor(TensorBase, metaclass=TensorType):
     __dict__ = property(attributes, replace_attributes)      # type: ignore[assignment]  # see own.py
 
     # What most tensors never set stays on the class.
-    site = None               # the line that made it
+    _site = None              # the line that made it
     _requires_grad = False    # a leaf's own wish
     _node = None              # the autograd node it came from
     _nr = 0                   # which of the node's results it is
@@ -93,105 +93,106 @@ class Tensor(TensorBase, metaclass=TensorType):
     @property
     def shape(self):
         """The size of each dimension, as a `torch.Size`."""
-        return self.spec.size
+        return self._spec.size
 
     def size(self, dim=None):
         """The shape, or the size of one dimension."""
         if dim is None:
-            return self.spec.size
-        return self.spec.shape[shapes.wrap_dim(dim, self.spec.ndim, scalar_ok=False)]
+            return self._spec.size
+        return self._spec.shape[shapes.wrap_dim(dim, self._spec.ndim, scalar_ok=False)]
 
     def stride(self, dim=None):
         """The strides in elements, or the stride of one dimension."""
         if dim is None:
-            return self.spec.strides
-        return self.spec.strides[shapes.wrap_dim(dim, self.spec.ndim, scalar_ok=False)]
+            return self._spec.strides
+        return self._spec.strides[shapes.wrap_dim(dim, self._spec.ndim, scalar_ok=False)]
 
     def storage_offset(self):
         """How many elements into its storage the tensor starts."""
-        return self.offset
+        return self._offset
 
     @property
     def dtype(self):
         """The kind of number it holds."""
-        return self.spec.dtype
+        return self._spec.dtype
 
     @property
     def device(self):
         """Where it lives."""
-        return self.spec.device
+        return self._spec.device
 
     @property
     def ndim(self):
         """How many dimensions it has."""
-        return self.spec.ndim
+        return self._spec.ndim
 
     def dim(self):
         """The number of dimensions."""
-        return self.spec.ndim
+        return self._spec.ndim
 
     ndimension = dim
 
     def numel(self):
         """The number of elements."""
-        return self.spec.numel
+        return self._spec.numel
 
     nelement = numel
 
     @property
     def itemsize(self):
         """Bytes per element."""
-        return self.spec.dtype.itemsize
+        return self._spec.dtype.itemsize
 
     def element_size(self):
         """Bytes per element."""
-        return self.spec.dtype.itemsize
+        return self._spec.dtype.itemsize
 
     @property
     def nbytes(self):
         """Bytes that its elements take: how many there are times `itemsize`."""
-        return self.spec.nbytes
+        return self._spec.nbytes
 
     def is_contiguous(self, memory_format=None):
         """Whether the elements lie in row-major order (or that of `memory_format`) without gaps."""
         if memory_format is not None and memory_format.name.startswith("channels_last"):
-            return self.spec.ndim == memory_format.ndim and shapes.is_channels_last(self.spec.shape, self.spec.strides)
-        return self.spec.contiguous
+            return self._spec.ndim == memory_format.ndim \
+                and shapes.is_channels_last(self._spec.shape, self._spec.strides)
+        return self._spec.contiguous
 
     def is_floating_point(self):
         """Whether the dtype is a floating one."""
-        return self.spec.dtype.is_floating_point
+        return self._spec.dtype.is_floating_point
 
     def is_complex(self):
         """Whether the dtype is complex."""
-        return self.spec.dtype.is_complex
+        return self._spec.dtype.is_complex
 
     def is_signed(self):
         """Whether the dtype can hold negative numbers."""
-        return self.spec.dtype.is_signed
+        return self._spec.dtype.is_signed
 
     @property
     def is_cpu(self):
         """Whether it lives on the CPU."""
-        return self.spec.device.type == "cpu"
+        return self._spec.device.type == "cpu"
 
     @property
     def is_cuda(self):
         """Whether it lives on a CUDA device."""
-        return self.spec.device.type == "cuda"
+        return self._spec.device.type == "cuda"
 
     @property
     def is_mps(self):
         """Whether it lives on an Apple GPU."""
-        return self.spec.device.type == "mps"
+        return self._spec.device.type == "mps"
 
     @property
     def is_meta(self):
         """Whether it has a shape and a dtype but no contents."""
-        return self.spec.device is META
+        return self._spec.device is META
 
     is_sparse = is_quantized = is_nested = is_mkldnn = is_xla = is_xpu = is_ipu = is_vulkan = False
-    names = property(lambda self: (None,) * self.spec.ndim)
+    names = property(lambda self: (None,) * self._spec.ndim)
 
     @property
     def _cdata(self):
@@ -200,7 +201,7 @@ class Tensor(TensorBase, metaclass=TensorType):
 
     def get_device(self):
         """The index of the device; -1 on the CPU."""
-        return -1 if self.spec.device.index is None else self.spec.device.index
+        return -1 if self._spec.device.index is None else self._spec.device.index
 
     @property
     def _version(self):
@@ -220,18 +221,18 @@ class Tensor(TensorBase, metaclass=TensorType):
 
     def data_ptr(self):
         """The address of the first element. The memory stays where it is while the storage lives."""
-        if self.spec.device is META or self.spec.numel == 0:
+        if self._spec.device is META or self._spec.numel == 0:
             return 0
         storage = self._storage
         if not storage.exported:
             run_all()                    # whoever has the address may write; what was recorded before must not see it
         storage.pin()
-        return storage.device.backend.address(storage.value.memory) + self.offset * self.spec.dtype.itemsize
+        return storage.device.backend.address(storage.value.memory) + self._offset * self._spec.dtype.itemsize
 
     def __len__(self):
-        if self.spec.ndim == 0:
+        if self._spec.ndim == 0:
             raise TypeError("len() of a 0-d tensor")
-        return self.spec.shape[0]
+        return self._spec.shape[0]
 
     def __hash__(self):
         return id(self)
@@ -250,7 +251,7 @@ class Tensor(TensorBase, metaclass=TensorType):
     def requires_grad_(self, requires_grad=True):
         """Ask for (or no longer ask for) gradients of this leaf."""
         if requires_grad:
-            if self.spec.dtype.category < 2:
+            if self._spec.dtype.category < 2:
                 raise RuntimeError("only Tensors of floating point dtype can require gradients (and of complex "
                                    "dtype)" + _who(self))
             if self._storage.inference and not modes.inference:
@@ -305,16 +306,16 @@ class Tensor(TensorBase, metaclass=TensorType):
                                 f"{type(g).__name__}")
             if g is self:
                 raise RuntimeError("can't assign Variable as its own grad")
-            if g.spec.dtype is not self.spec.dtype:
-                raise RuntimeError(f"attempting to assign a gradient with dtype '{g.spec.dtype.name}' to a tensor with "
-                                   f"dtype '{self.spec.dtype.name}'. The gradient must match the tensor's "
+            if g._spec.dtype is not self._spec.dtype:
+                raise RuntimeError(f"attempting to assign a gradient with dtype '{g._spec.dtype.name}' to a tensor "
+                                   f"with dtype '{self._spec.dtype.name}'. The gradient must match the tensor's "
                                    "dtype." + _who(self))
-            if g.spec.device is not self.spec.device:
-                raise RuntimeError(f"attempting to assign a gradient with device type '{g.spec.device.type}' to a "
-                                   f"tensor with device type '{self.spec.device.type}'." + _who(self))
-            if g.spec.shape != self.spec.shape:
-                raise RuntimeError(f"attempting to assign a gradient of size '{list(g.spec.shape)}' to a tensor of "
-                                   f"size '{list(self.spec.shape)}'. Please ensure that the gradient and the tensor "
+            if g._spec.device is not self._spec.device:
+                raise RuntimeError(f"attempting to assign a gradient with device type '{g._spec.device.type}' to a "
+                                   f"tensor with device type '{self._spec.device.type}'." + _who(self))
+            if g._spec.shape != self._spec.shape:
+                raise RuntimeError(f"attempting to assign a gradient of size '{list(g._spec.shape)}' to a tensor of "
+                                   f"size '{list(self._spec.shape)}'. Please ensure that the gradient and the tensor "
                                    "are the same size" + _who(self))
         self._grad = g
 
@@ -377,7 +378,7 @@ class Tensor(TensorBase, metaclass=TensorType):
         """The same memory without history; writes through either are seen, and noticed at backward."""
         out = _look(self)
         if requires(self):
-            out._cut = ("detach()", out.site)
+            out._cut = ("detach()", out._site)
         elif self._cut is not None:
             out._cut = self._cut
         return out
@@ -405,17 +406,17 @@ class Tensor(TensorBase, metaclass=TensorType):
         out = self.detach()
         out._data_version = values.DataVersion()
         if requires(self):
-            out._cut = (".data", out.site)
+            out._cut = (".data", out._site)
         return out
 
     @data.setter
     def data(self, other):
         if not isinstance(other, Tensor):
             raise TypeError(f"Variable data has to be a tensor, but got {type(other).__name__}")
-        if self._requires_grad and other.spec.dtype.category < 2:
+        if self._requires_grad and other._spec.dtype.category < 2:
             raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype, "
-                               f"and this is {other.spec.dtype}")
-        self._storage, self.spec, self.offset = other._storage, other.spec, other.offset
+                               f"and this is {other._spec.dtype}")
+        self._storage, self._spec, self._offset = other._storage, other._spec, other._offset
         self._seen = other._storage.version
         if self._data_version is not None:
             self._data_version = None
@@ -428,7 +429,7 @@ class Tensor(TensorBase, metaclass=TensorType):
         return made
 
 
-OURS.update(("_storage", "spec", "offset", "site"), (name for name in vars(Tensor) if name.startswith("_")
+OURS.update(("_storage", "_spec", "_offset"), (name for name in vars(Tensor) if name.startswith("_")
                                                      and not name.startswith("__")))
 
 
@@ -436,8 +437,8 @@ def wrap(storage, kind, offset=0):
     """A tensor that looks at `storage`."""
     tensor = _new(Tensor)
     tensor._storage = storage
-    tensor.spec = kind
-    tensor.offset = offset
+    tensor._spec = kind
+    tensor._offset = offset
     tensor._node = tensor._base = tensor._cut = None
     tensor._requires_grad = False
     return tensor
@@ -446,8 +447,8 @@ def wrap(storage, kind, offset=0):
 def _look(tensor):
     """A plain tensor over the same memory, without history."""
     out = object.__new__(Tensor)
-    out._storage, out.spec, out.offset = tensor._storage, tensor.spec, tensor.offset
-    out.site = here()
+    out._storage, out._spec, out._offset = tensor._storage, tensor._spec, tensor._offset
+    out._site = here()
     if tensor._data_version is not None:
         out._data_version = tensor._data_version
     return out
@@ -455,7 +456,7 @@ def _look(tensor):
 
 def _who(tensor):
     name = name_of(tensor, user_frame()) or "the tensor"
-    return f"\n  {name} is {tensor.spec}, made at {line_of(tensor.site)}."
+    return f"\n  {name} is {tensor._spec}, made at {line_of(tensor._site)}."
 
 
 _new = object.__new__

@@ -401,16 +401,16 @@ LEGACY_STORAGES = {name: _LegacyStorageMeta(name, (_LegacyStorage,), {
 def storage(self):
     """The storage behind the tensor, with the tensor's dtype. Deprecated: use `untyped_storage`."""
     _warn_typed_storage_removal()
-    return _typed(self._storage, self.spec.dtype)
+    return _typed(self._storage, self._spec.dtype)
 
 
 def _typed_storage(self):
-    return _typed(self._storage, self.spec.dtype)
+    return _typed(self._storage, self._spec.dtype)
 
 
 def storage_type(self):
     """The class of its storage: `FloatStorage`."""
-    return LEGACY_STORAGES.get(NAMES.get(self.spec.dtype), TypedStorage)
+    return LEGACY_STORAGES.get(NAMES.get(self._spec.dtype), TypedStorage)
 
 
 for form in (storage, _typed_storage, storage_type):

@@ -58,7 +58,7 @@ def refuse(name, tensors):
             raise TypeError(f"numpy.{name} has no counterpart here that carries gradients, and a tensor that requires "
                             "grad is not detached in silence: use tensor.detach().numpy() (or .detach()) if no "
                             f"gradient is wanted.{who(t)}")
-        if t.spec.device is META:
+        if t._spec.device is META:
             raise TypeError(f"numpy.{name}: can't convert meta device type tensor to numpy.{who(t)}")
 
 

@@ -19,12 +19,12 @@ def view_one(entry, args, source, moved, inside):
     base = source._base
     tensor = _new(Tensor)
     tensor._storage = storage
-    tensor.spec, delta = entry.look
-    tensor.offset = source.offset + delta + moved
+    tensor._spec, delta = entry.look
+    tensor._offset = source._offset + delta + moved
     tensor._node = tensor._cut = None
     tensor._requires_grad = False
     tensor._seen = storage.version
-    tensor.site = site = trace.site or here(inside)
+    tensor._site = site = trace.site or here(inside)
     if source._data_version is not None:
         tensor._data_version = source._data_version
     if base is None:
@@ -52,13 +52,13 @@ def view_any(entry, op, args, source, moved, inside):
     """Views of `source`: same storage, no instruction. They start `moved` elements after where the entry says."""
     site = _local.trace.site or here(inside)
     storage = source._storage
-    itemsize = source.spec.dtype.itemsize
+    itemsize = source._spec.dtype.itemsize
     outs = []
     for kind, delta in zip(entry.outs, entry.deltas, strict=True):
         tensor = wrap(storage, kind)
         scale = kind.dtype.itemsize
-        tensor.offset = (source.offset if scale == itemsize else source.offset * itemsize // scale) + delta + moved
-        tensor.site = site
+        tensor._offset = (source._offset if scale == itemsize else source._offset * itemsize // scale) + delta + moved
+        tensor._site = site
         if source._data_version is not None:
             tensor._data_version = source._data_version
         outs.append(tensor)

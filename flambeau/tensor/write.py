@@ -41,20 +41,20 @@ def inplace(op, args, kwargs, public=None):
     if callable(overlap_ok):
         overlap_ok = overlap_ok(*args, **kwargs)
     before_write(self, facts.in_place, True, overlap_ok)
-    if overlap_ok == "deprecated" and any(s == 0 and n > 1 for n, s in zip(self.spec.shape, self.spec.strides)):
+    if overlap_ok == "deprecated" and any(s == 0 and n > 1 for n, s in zip(self._spec.shape, self._spec.strides)):
         warn(f"Use of {facts.in_place} on expanded tensors is deprecated. Please clone() the tensor before performing "
              "this operation. This also applies to advanced indexing e.g. tensor[indices] = tensor")
     if facts.apart:
         refuse_overlap(op, self, args[1:], kwargs, 1)
     if op.creates and not (kwargs and kwargs.get("dtype") is not None):
-        kwargs = {**(kwargs or {}), "dtype": self.spec.dtype}        # the tensor that is written says the dtype
+        kwargs = {**(kwargs or {}), "dtype": self._spec.dtype}        # the tensor that is written says the dtype
     asked = kwargs.get("dtype") if kwargs else None
-    if asked is not None and dtypes.given(asked) is not self.spec.dtype:
-        raise RuntimeError(f"Bad in-place call: input tensor dtype {self.spec.dtype.name} and output tensor dtype "
+    if asked is not None and dtypes.given(asked) is not self._spec.dtype:
+        raise RuntimeError(f"Bad in-place call: input tensor dtype {self._spec.dtype.name} and output tensor dtype "
                            f"{dtypes.given(asked).name} should match" + said(self))
     if modes.grad and not has_override(self.__class__):
         if facts.blind and self._base is not None:        # CopySlices blanks the old slice: no history of it is needed
-            args = (wrap(self._storage, self.spec, self.offset), *args[1:])
+            args = (wrap(self._storage, self._spec, self._offset), *args[1:])
         elif any(requires(t) for t in tensors_in((*args, *kwargs.values()) if kwargs else args)):
             args = (_as_it_was(self), *args[1:])
     try:
@@ -72,12 +72,12 @@ def written_whole(op, facts, self, args, kwargs):
     Whether that was the case; if not, nothing has been done.
     """
     _, entry, full, inputs = seen(op, facts, args, kwargs)
-    if entry is None or not entry.quick or entry.outs[0] is not self.spec:
+    if entry is None or not entry.quick or entry.outs[0] is not self._spec:
         return False
     if entry.fits is not None and (kwargs or not facts.fits_by_name):
         check_fits(entry, full)
     storage, trace = self._storage, _local.trace
-    if storage.nbytes != entry.nbytes or self.offset or storage.readonly or storage.inference or trace.special:
+    if storage.nbytes != entry.nbytes or self._offset or storage.readonly or storage.inference or trace.special:
         return False
     grad = modes.grad
     for t in inputs:
@@ -99,7 +99,7 @@ def written_whole(op, facts, self, args, kwargs):
 def hide_write(self):
     """The write that was just counted came through `.data`; see Note [Writes through .data] in value.py."""
     self._data_version.count += 1
-    self._storage.hide_write(self.spec, self.offset)
+    self._storage.hide_write(self._spec, self._offset)
 
 
 def update(op, written, args):
@@ -132,7 +132,7 @@ def _fill(written, entry, inputs):
     storages = set()
     for t, out in zip(written, entry.outs):
         storage = t._storage
-        if t.spec is not out or storage.nbytes != out.nbytes or t.offset or storage.readonly or storage.inference:
+        if t._spec is not out or storage.nbytes != out.nbytes or t._offset or storage.readonly or storage.inference:
             return False
         storages.add(storage)
     if len(storages) != len(written):
@@ -147,14 +147,14 @@ def _fill(written, entry, inputs):
 def _as_it_was(self):
     """`self` before it is written, in a storage of its own, so that what autograd keeps of it outlives the write."""
     edge = edge_of(self)
-    storage, kind = self._storage, self.spec
+    storage, kind = self._storage, self._spec
     if edge is not None and self._base is not None and not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
         edge = (SharedCells(self._base, self), 0)
     value = storage.value
     if storage.exported and storage.still_exported():     # written in place: see Note [Exported storages] in value.py
         value = Value.of_bytes(value.ready().memory.copy(), storage.device)
-    twin = wrap(Storage.of(value, storage.nbytes, storage.device), self.spec, self.offset)
-    twin.site, twin._cut = self.site, self._cut
+    twin = wrap(Storage.of(value, storage.nbytes, storage.device), self._spec, self._offset)
+    twin._site, twin._cut = self._site, self._cut
     if modes.level >= 0:
         twin._tangent = (modes.level, tangent_of(self))
     if edge is not None:
@@ -182,18 +182,18 @@ def refuse_overlap(op, written, args, kwargs, at=0):
 
 def same_look(a, b):
     """Whether two tensors over one storage look at the same cells in the same way."""
-    return a.offset == b.offset and a.spec.shape == b.spec.shape and a.spec.strides == b.spec.strides
+    return a._offset == b._offset and a._spec.shape == b._spec.shape and a._spec.strides == b._spec.strides
 
 
 def partly_overlap(a, b):
     """Whether two dense looks at one storage share some cells but are not the same look (what PyTorch can decide)."""
-    if not (a.spec.dense and b.spec.dense and a.spec.numel and b.spec.numel):
+    if not (a._spec.dense and b._spec.dense and a._spec.numel and b._spec.numel):
         return False
     if same_look(a, b):
         return False
-    size_a, size_b = a.spec.dtype.itemsize, b.spec.dtype.itemsize
-    start_a, start_b = a.offset * size_a, b.offset * size_b
-    return start_a < start_b + b.spec.nbytes and start_b < start_a + a.spec.nbytes
+    size_a, size_b = a._spec.dtype.itemsize, b._spec.dtype.itemsize
+    start_a, start_b = a._offset * size_a, b._offset * size_b
+    return start_a < start_b + b._spec.nbytes and start_b < start_a + a._spec.nbytes
 
 
 def before_write(self, what, bytes=True, overlap=False):
@@ -209,7 +209,7 @@ def before_write(self, what, bytes=True, overlap=False):
     if storage.inference and not modes.inference:
         raise RuntimeError("Inplace update to inference tensor outside InferenceMode is not allowed. You can make a "
                            "clone to get a normal tensor before doing inplace update." + said(self))
-    kind = self.spec
+    kind = self._spec
     if bytes and not overlap and not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
         raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single "
                            "memory location. Please clone() the tensor before performing the operation." + said(self))
@@ -221,7 +221,7 @@ def before_write(self, what, bytes=True, overlap=False):
             # The leaf is the base, or another view of it, perhaps the written one: no history of the base can be made
             # that leads to it.
             of = said(self)[:-1] + f": a view of {name_of(base, user_frame()) or 'a leaf'}, made at " \
-                                   f"{line_of(base.site)}."
+                                   f"{line_of(base._site)}."
             raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation." +
                                of + "\n  Writing to it would overwrite the leaf. Use with torch.no_grad(): for an "
                                "update, or clone() the leaf first.")
@@ -264,7 +264,7 @@ def refuse_view(self, written):
 
 def assign(self, result, what, check_cast=True):
     """Write `result` into `self` and carry the history over; `before_write` has been asked."""
-    kind, made = self.spec, result.spec
+    kind, made = self._spec, result._spec
     if made.shape != kind.shape:
         fits = len(made.shape) <= kind.ndim and shapes.broadcast(kind.shape, made.shape) == kind.shape
         if not fits:
@@ -321,7 +321,7 @@ def _converted(result, dtype):
 def put(self, result, what):
     """Replace the bytes of `self` by those of `result` (same shape and dtype) and raise the version."""
     storage = self._storage
-    kind = self.spec
+    kind = self._spec
     if values.watching is not None:
         values.watching.wrote(storage)
     storage.version += 1
@@ -336,7 +336,7 @@ def put(self, result, what):
         current().run()
         value = storage.value.ready()
         incoming = array_of(result)
-        target = value.look(kind, self.offset)
+        target = value.look(kind, self._offset)
         if source is storage or kind.device.backend.overlap(target, incoming):
             incoming = incoming.copy()
         if not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
@@ -344,15 +344,15 @@ def put(self, result, what):
         else:
             target[...] = incoming
         return
-    whole = kind.dense and self.offset == 0 and kind.nbytes == storage.nbytes
-    if whole and result.spec is kind and result.offset == 0 and source.nbytes == kind.nbytes and not source.exported:
+    whole = kind.dense and self._offset == 0 and kind.nbytes == storage.nbytes
+    if whole and result._spec is kind and result._offset == 0 and source.nbytes == kind.nbytes and not source.exported:
         storage.value = source.value
         return
     flat = spec(dtypes.uint8, (storage.nbytes,), device=storage.device)
     if not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
-        incoming = result._storage.value.ready().look(result.spec, result.offset)
+        incoming = result._storage.value.ready().look(result._spec, result._offset)
         memory = storage.value.ready().memory.copy()
-        _write_changed(kind.device.backend.look(memory, kind, self.offset), incoming)
+        _write_changed(kind.device.backend.look(memory, kind, self._offset), incoming)
         storage.value = Value.of(memory, flat)
         return
     storage.value = write_part(self, flat, result, site)
@@ -399,14 +399,14 @@ def into(op, args, kwargs, out):
         if op.apart:
             refuse_overlap(op, o, args, kwargs)
     if op.creates:
-        if op.creates == "floating" and kwargs.get("dtype") is None and outs[0].spec.dtype.is_integral \
-                and not args[0].spec.dtype.is_integral:
-            raise NotImplementedError(f"\"{op.__name__}_cpu\" not implemented for '{outs[0].spec.dtype.cname}'"
+        if op.creates == "floating" and kwargs.get("dtype") is None and outs[0]._spec.dtype.is_integral \
+                and not args[0]._spec.dtype.is_integral:
+            raise NotImplementedError(f"\"{op.__name__}_cpu\" not implemented for '{outs[0]._spec.dtype.cname}'"
                                       + said(outs[0]))
         kwargs = _as_out(op, kwargs, outs[0])
-    elif kwargs.get("dtype") is not None and dtypes.given(kwargs["dtype"]) is not outs[0].spec.dtype:
+    elif kwargs.get("dtype") is not None and dtypes.given(kwargs["dtype"]) is not outs[0]._spec.dtype:
         raise RuntimeError(f"Expected out tensor to have dtype {dtypes.given(kwargs['dtype'])}, but got "
-                           f"{outs[0].spec.dtype} instead" + said(outs[0]))
+                           f"{outs[0]._spec.dtype} instead" + said(outs[0]))
     before, modes.grad = modes.grad, False
     try:
         made = call_as_is(op, args, kwargs)
@@ -418,24 +418,24 @@ def into(op, args, kwargs, out):
         if kwargs.get("as_tuple"):
             raise RuntimeError(f"{op.__name__} does not support the out kwarg when as_tuple is True")
         for o, r in zip(outs, results, strict=True):
-            if op.real_out and o.spec.dtype.is_complex:
+            if op.real_out and o._spec.dtype.is_complex:
                 raise RuntimeError(f"{op.__name__.removeprefix('_fft_')} expects a floating point output tensor, but "
-                                   f"got {o.spec.dtype.cname}" + said(o))
-            if r.spec.dtype is not o.spec.dtype and _strict_out(op, args, outs):
-                raise RuntimeError(f"Found dtype {o.spec.dtype.cname} but expected {r.spec.dtype.cname} for "
+                                   f"got {o._spec.dtype.cname}" + said(o))
+            if r._spec.dtype is not o._spec.dtype and _strict_out(op, args, outs):
+                raise RuntimeError(f"Found dtype {o._spec.dtype.cname} but expected {r._spec.dtype.cname} for "
                                    "out" + said(o))
-            if not dtypes.can_cast(r.spec.dtype, o.spec.dtype):
-                raise op.out_error(f"result type {r.spec.dtype.cname} can't be cast to the desired output type "
-                                   f"{o.spec.dtype.cname}" + said(o))
-            if r.spec.device is not o.spec.device:
+            if not dtypes.can_cast(r._spec.dtype, o._spec.dtype):
+                raise op.out_error(f"result type {r._spec.dtype.cname} can't be cast to the desired output type "
+                                   f"{o._spec.dtype.cname}" + said(o))
+            if r._spec.device is not o._spec.device:
                 raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, "
-                                   f"{r.spec.device} and {o.spec.device}! (argument out)")
+                                   f"{r._spec.device} and {o._spec.device}! (argument out)")
         # Memory that the outside holds may refuse to grow: it is asked first, while nothing has changed.
         for o, r in sorted(zip(outs, results, strict=True), key=lambda pair: not pair[0]._storage.exported):
-            if o.spec.shape != r.spec.shape:
-                if o.spec.numel:
-                    warn_of_resize(o.spec.shape, r.spec.shape)
-                door.resize(o, r.spec.shape, r.spec.strides)     # the write that follows is counted, and this is not
+            if o._spec.shape != r._spec.shape:
+                if o._spec.numel:
+                    warn_of_resize(o._spec.shape, r._spec.shape)
+                door.resize(o, r._spec.shape, r._spec.strides)     # the write that follows is counted, and this is not
         for o, r in zip(outs, results, strict=True):
             assign(o, r, f"{op.__name__}(out=)", check_cast=False)
     finally:
@@ -461,8 +461,8 @@ def _overlap(a, b):
         return False
     first, last = [], []
     for t in (a, b):
-        first.append(t.offset * t.spec.dtype.itemsize)
-        last.append(first[-1] + shapes.extent(t.spec.shape, t.spec.strides) * t.spec.dtype.itemsize)
+        first.append(t._offset * t._spec.dtype.itemsize)
+        last.append(first[-1] + shapes.extent(t._spec.shape, t._spec.strides) * t._spec.dtype.itemsize)
     return first[0] < last[1] and first[1] < last[0]
 
 
@@ -472,14 +472,14 @@ def _strict_out(op, args, outs):
     if callable(how):
         return how(*args)
     if how == "truth":
-        return any(o.spec.dtype not in (dtypes.bool, dtypes.uint8) for o in outs)
+        return any(o._spec.dtype not in (dtypes.bool, dtypes.uint8) for o in outs)
     return how is True or (how == "several" and len(outs) > 1) \
         or (how == "tensors" and all(isinstance(a, Tensor) for a in args))
 
 
 def _as_out(op, kwargs, out):
     """The arguments of a creating function with dtype and device taken from `out`, refused where they differ."""
-    kind = out.spec
+    kind = out._spec
     dtype, where = dtypes.given(kwargs.get("dtype"), kind.dtype), kwargs.get("device")
     if dtype is not kind.dtype:
         raise RuntimeError(f"dtype {dtype.cname} does not match dtype of out parameter "

@@ -81,7 +81,7 @@ class Trace:
         self.held = 0         # the bytes of the inputs since they were last weighed
 
     def append(self, entry, inputs, params, site):
-        """Record one instruction of the line `site` over the tensors `inputs`; gives the pending Value of its result, or
+        """Record one instruction of line `site` over the tensors `inputs`; gives the pending Value of its result, or
         several."""
         if self.busy:
             return self._append_beside(entry, inputs, params, site)
@@ -105,8 +105,8 @@ class Trace:
                 if slot is not None and more is not None:
                     last[slot] = last[more] = index
                     slots = (slot, more)
-                    if one.offset or two.offset:
-                        offsets = (one.offset, two.offset)
+                    if one._offset or two._offset:
+                        offsets = (one._offset, two._offset)
             if slots is None:
                 slots, offsets = self._read(inputs, index, offsets)
             if slots is not None:
@@ -155,8 +155,8 @@ class Trace:
                 return None, offsets
             self.last[slot] = index
             slots.append(slot)
-            if tensor.offset:
-                offsets = tuple([t.offset for t in inputs])
+            if tensor._offset:
+                offsets = tuple([t._offset for t in inputs])
         return tuple(slots), offsets
 
     def _slot(self, value):
@@ -461,7 +461,7 @@ def instruction_of(value):
 
 def write_part(tensor, whole, source, site):
     """The Value of `tensor`'s storage (of spec `whole`) after line `site` writes `source` into the view `tensor`."""
-    key = (whole, tensor.spec, source.spec)
+    key = (whole, tensor._spec, source._spec)
     entry = _updates.get(key)
     if entry is None:
         if len(_updates) > 100_000:

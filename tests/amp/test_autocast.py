@@ -352,12 +352,12 @@ def test_overrides_see_the_call_before_it_is_cast():
     class Watched(torch.Tensor):
         @classmethod
         def __torch_function__(cls, func, types, args=(), kwargs=None):
-            seen.append([a.spec.dtype for a in args])
+            seen.append([a._spec.dtype for a in args])
             return super().__torch_function__(func, types, args, kwargs)
     with torch.autocast("cpu"):
         made = torch.mm(x.as_subclass(Watched), y)
     assert seen == [[torch.float32, torch.float32]]
-    assert made.spec.dtype is torch.bfloat16 and isinstance(made, Watched)
+    assert made._spec.dtype is torch.bfloat16 and isinstance(made, Watched)
 
 
 @pytest.mark.parametrize("use_reentrant", [False, True])

@@ -498,12 +498,12 @@ def test_the_lines_that_hold_most():
     ys = [x.exp() for _ in range(3)]
     part = x.detach()[1:]
     sums = [y.sum() for y in ys]
-    line = x.site[0].co_firstlineno
+    line = x._site[0].co_firstlineno
     torch.cpu.synchronize()
     found = {one.line: one for one in oom.biggest(100)}
     assert found[f"test_memory.py:{line + 1}"][1:3] == (4_000_000, 1)
     assert found[f"test_memory.py:{line + 2}"][1:3] == (12_000_000, 3)
-    assert found[f"test_memory.py:{line + 2}"].largest is ys[0].spec
+    assert found[f"test_memory.py:{line + 2}"].largest is ys[0]._spec
     assert f"test_memory.py:{line + 3}" not in found                      # a view holds nothing of its own
     del ys
     found = {one.line: one for one in oom.biggest(100)}
@@ -514,7 +514,7 @@ def test_the_lines_that_hold_most():
 def test_an_operation_without_room_names_its_line_and_can_be_tried_again():
     x = torch.ones(10**6)
     y = x[:, None] * x
-    line = x.site[0].co_firstlineno
+    line = x._site[0].co_firstlineno
     z = y[0, 0] + 1
     other = x + 1
     with pytest.raises(torch.OutOfMemoryError) as got:

@@ -232,7 +232,7 @@ k = NumpyKernel()
 
 def recorded(op, args):
     """(results, entry, arrays, parameters) of a call with all its arguments, as it was recorded."""
-    arrays = [a._storage.value.ready().look(a.spec, a.offset) for a in args if isinstance(a, torch.Tensor)]
+    arrays = [a._storage.value.ready().look(a._spec, a._offset) for a in args if isinstance(a, torch.Tensor)]
     current().run()
     n = op.n_positional
     made = op(*args[:n], **dict(zip(op.kwonly, args[n:], strict=True)))
@@ -276,7 +276,7 @@ def run_body(made, entry, args, arrays):
 
 
 def seen(a):
-    return a.spec if isinstance(a, torch.Tensor) else a.__class__ if a.__class__ in (bool, int, float) else a
+    return a._spec if isinstance(a, torch.Tensor) else a.__class__ if a.__class__ in (bool, int, float) else a
 
 
 def fitted(made, spec):
@@ -331,7 +331,7 @@ def agree(name, dtype, mine, theirs, arrays):
 
 def compiled(made, entry, args, arrays):
     """The results of a call as the native executor computes them."""
-    return [one._storage.value.ready().look(one.spec, one.offset) for one in (made if entry.many else [made])]
+    return [one._storage.value.ready().look(one._spec, one._offset) for one in (made if entry.many else [made])]
 
 
 def check(name, args, how=run_body):

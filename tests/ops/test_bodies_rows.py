@@ -114,7 +114,7 @@ def run_body(entry, arrays, params):
 
 def compiled(made, entry):
     """The results of a call as the native executor computes them."""
-    return [one._storage.value.ready().look(one.spec, one.offset) for one in (made if entry.many else [made])]
+    return [one._storage.value.ready().look(one._spec, one._offset) for one in (made if entry.many else [made])]
 
 
 def check(name, args, native=False):
@@ -122,7 +122,7 @@ def check(name, args, native=False):
     op = OPS[name]
     n = op.n_positional
     given = [t for a in args for t in (a if isinstance(a, (tuple, list)) else [a]) if isinstance(t, torch.Tensor)]
-    arrays = [t._storage.value.ready().look(t.spec, t.offset).copy() for t in given]
+    arrays = [t._storage.value.ready().look(t._spec, t._offset).copy() for t in given]
     current().run()                           # or the trace might be full, and run, with this call
     kept = op(*args[:n], **dict(zip(op.kwonly, args[n:])))
     entry, *_, params, _, _ = current().code[-1]
@@ -221,7 +221,7 @@ def backward_calls():
     for x, t, w, how, i in LOSSES:
         g = torch.ones(t.shape, dtype=x.dtype) * 1.5 if how == "none" else torch.tensor(0.5, dtype=x.dtype)
         total = torch.tensor(3.5, dtype=torch.float64 if x.dtype is torch.float64 else torch.float32) if how == "mean" else None
-        yield "_nll_backward", g, t, w, total, x.spec.shape, i
+        yield "_nll_backward", g, t, w, total, x._spec.shape, i
         rest = torch.logsumexp(x.to((g if total is None else total).dtype).float(), min(x.ndim, 2) - 1, True).to(
             torch.float64 if x.dtype is torch.float64 else torch.float32)
         yield "_class_entropy_backward", g, x, rest * 0 + 1, rest, t, w, total, i
@@ -233,7 +233,7 @@ def beside(x, n, parameter):
 
 
 NORMS = [
-    *[("_layer_norm", x, x.spec.shape[-n:], beside(x, n, w), beside(x, n, b), 1e-3)
+    *[("_layer_norm", x, x._spec.shape[-n:], beside(x, n, w), beside(x, n, b), 1e-3)
       for x in (made(3, 4), made(2, 3, 4), laid(made(2, 3, 4)), made(3, 4).half(), made(3, 4).double()) for n in range(1, x.ndim + 1)
       for w in (None, SCALE[:1]) for b in (None, SHIFT[:1])],
     *[("_batch_norm", x, w, b, 1e-3) for x in (IMAGE, LASTS, made(5, 4), IMAGE.bfloat16(), IMAGE.double()) for w in (None, SCALE) for b in (None, SHIFT)],

@@ -311,8 +311,8 @@ def test_calling_what_is_not_to_be_called():
         refused(checkpoint(program(thing, b")\x81")), "unrecognized function")
 
 
-@pytest.mark.parametrize("name", ["spec", "_storage", "offset", "_node", "_requires_grad", "shape", "data", "__class__",
-                                  "__dict__", "backward", "a b", ""])
+@pytest.mark.parametrize("name", ["_spec", "_storage", "_offset", "_node", "_requires_grad", "shape", "data",
+                                  "__class__", "__dict__", "backward", "a b", ""])
 def test_attributes_that_would_break_a_tensor(name):
     plain = tensor().removesuffix(b"R")
     state = b"}" + text(name) + number(1 << 40) + b"s"

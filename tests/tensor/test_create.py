@@ -146,7 +146,7 @@ def test_the_site_of_a_new_tensor_is_the_line_that_asked_for_it():
             torch.bernoulli(torch.ones(1)), torch.randperm(2), torch.arange(3),
             torch.frombuffer(b"a", dtype=torch.uint8), torch.as_tensor([1])]
     for t in made:
-        code, _ = t.site
+        code, _ = t._site
         assert code.co_filename == __file__
 
 

@@ -3,6 +3,7 @@ import copy
 import functools
 import pickle
 
+import numpy as np
 import pytest
 
 import flambeau as torch
@@ -54,13 +55,53 @@ def test_what_a_program_sets_is_there_and_can_be_changed_there():
 
 def test_our_fields_cannot_be_written_through_it():
     x = torch.ones(2)
-    for name in ("spec", "_node"):
+    for name in ("_spec", "_node"):
         with pytest.raises(AttributeError, match=f"'{name}' is a field"):
             vars(x)[name] = None
         with pytest.raises(AttributeError):
             x.__dict__ = {name: None}
         assert vars(x).pop(name, "none") == "none"
     assert torch.equal(x, torch.ones(2))
+
+
+def test_every_field_of_ours_starts_with_an_underscore():
+    """Whatever was done with a tensor: any other name belongs to the program."""
+    leaf = torch.ones(2, 3, requires_grad=True)
+    leaf.register_hook(lambda g: g)
+    view = leaf.t()[1:]
+    view.retain_grad()
+    (view.sin() * 2).sum().backward()
+    with torch.no_grad():
+        cut = leaf * 2
+    kinds = [leaf, view, cut, leaf.data, leaf.detach(), leaf.grad, torch.nn.Parameter(leaf), leaf.sum(),
+             torch.from_numpy(np.ones(2)), copy.deepcopy(leaf), pickle.loads(pickle.dumps(cut)),
+             torch.tensor([1, 2]), torch.empty(2, device="meta"), leaf.as_subclass(torch.nn.Parameter)]
+    held = {name for tensor in kinds for name in fields(tensor)} | OURS
+    assert {"_spec", "_offset", "_site", "_storage", "_node"} <= held
+    assert [name for name in held if not name.startswith("_")] == []
+
+
+@pytest.mark.parametrize("name", ["spec", "offset", "site", "value", "slot", "node", "kind", "storage_", "version"])
+def test_a_program_calls_its_attributes_what_it_likes(name):
+    def work(tensor):
+        """What results from it, by views, in place, backward and compiled code."""
+        view = tensor.t()[1:]
+        out = (view * 2).sum() + tensor.exp()[0, 0]
+        out.backward()
+        with torch.no_grad():
+            tensor.mul_(3)
+        return [out, tensor.grad.clone(), view.clone(), torch.compile(lambda x: x * 2)(tensor), tensor + 1]
+
+    expected = work(torch.ones(2, 3, requires_grad=True))
+    tensor = torch.ones(2, 3, requires_grad=True)
+    setattr(tensor, name, "mine")
+    for given, wanted in zip(work(tensor), expected, strict=True):
+        assert torch.equal(given, wanted)
+    assert getattr(tensor, name) == "mine" and vars(tensor) == {name: "mine"}
+    assert vars(copy.deepcopy(tensor)) == {name: "mine"} == vars(pickle.loads(pickle.dumps(tensor)))
+    assert not hasattr(tensor + 1, name)
+    delattr(tensor, name)
+    assert not hasattr(tensor, name) and tensor.shape == (2, 3)
 
 
 def test_a_parameter_with_the_attributes_of_another():

@@ -52,7 +52,7 @@ def full(lines, *sizes):
 
 
 def address(tensor):
-    return tensor._storage.value.ready().memory.ctypes.data + tensor.offset * tensor.element_size()
+    return tensor._storage.value.ready().memory.ctypes.data + tensor._offset * tensor.element_size()
 
 
 # --- how many kernels -------------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def ran(monkeypatch):
 
 def address(tensor):
     """Where a tensor's memory begins. (data_ptr() would pin it there, which is not what is asked.)"""
-    return tensor._storage.value.ready().memory.ctypes.data + tensor.offset * tensor.element_size()
+    return tensor._storage.value.ready().memory.ctypes.data + tensor._offset * tensor.element_size()
 
 
 # --- nothing runs until somebody looks ------------------------------------------------------------------------------

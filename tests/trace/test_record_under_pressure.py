@@ -157,7 +157,7 @@ def test_specs_that_nobody_holds_are_forgotten():
     forget_unused()
     assert len(specs._interned) < n
     assert spec(torch.float64, (7, 9)) is kept and spec(torch.float64, (7, 9), (9, 1)) is kept
-    assert spec(torch.float64, (7, 9), (1, 7)) is turned and spec(torch.float32, (2, 3)) is x.spec
+    assert spec(torch.float64, (7, 9), (1, 7)) is turned and spec(torch.float32, (2, 3)) is x._spec
 
 
 def test_memory_is_shared_while_threads_come_and_go():

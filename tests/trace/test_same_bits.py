@@ -87,7 +87,7 @@ def test_bodies_over_arrays_have_the_bits_of_compiled_ones(name):
             with np.errstate(all="ignore"):
                 mine = interpret.execute(entry, arrays, params)
             for one, array in zip(made if entry.many else (made,), mine, strict=True):
-                native = one._storage.value.ready().look(one.spec, one.offset)
+                native = one._storage.value.ready().look(one._spec, one._offset)
                 assert equal(array, native), f"{name}{tuple(a.dtype for a in arrays)} {params}"
 
 

@@ -29,10 +29,10 @@ from ....tensor.tensor import Tensor
 np_str_obj_array_pattern = re.compile(r"[SaUO]")
 default_collate_err_msg_format = ("default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
                                   "found {}")
-_layout = attrgetter("spec", "_storage", "_node", "_requires_grad")
-_kind = attrgetter("spec", "_node", "_requires_grad")
+_layout = attrgetter("_spec", "_storage", "_node", "_requires_grad")
+_kind = attrgetter("_spec", "_node", "_requires_grad")
 _array_kind = attrgetter("dtype", "shape", "strides")
-_offset = attrgetter("offset")
+_offset = attrgetter("_offset")
 _base = attrgetter("_base")
 
 

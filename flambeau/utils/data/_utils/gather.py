@@ -37,7 +37,7 @@ def kind_of(dataset):
 
 def plain(tensor):
     """Whether the rows of `tensor` can be copied just like that."""
-    return tensor.__class__ is Tensor and tensor.spec.ndim > 0 and tensor.spec.device is CPU \
+    return tensor.__class__ is Tensor and tensor._spec.ndim > 0 and tensor._spec.device is CPU \
         and tensor._tangent is None and not requires(tensor)
 
 
@@ -45,7 +45,7 @@ def form(dataset):
     """What a sample looks like: the dtype and shape of each tensor in it. None where batches cannot be gathered."""
     kind = kind_of(dataset)
     if kind is Tensor:
-        return (dataset.spec.dtype, dataset.spec.shape[1:]) if plain(dataset) else None
+        return (dataset._spec.dtype, dataset._spec.shape[1:]) if plain(dataset) else None
     if kind is Subset:
         return form(dataset.dataset)
     if kind is ConcatDataset:
@@ -105,9 +105,9 @@ def inside(positions, length):
 
 def rows(tensor, positions):
     """A copy of the rows of `tensor` at `positions`."""
-    if not (plain(tensor) and inside(positions, tensor.spec.shape[0])):
+    if not (plain(tensor) and inside(positions, tensor._spec.shape[0])):
         return None
-    kind = tensor.spec
+    kind = tensor._spec
     source = array_of(tensor)
     out, _ = blank(spec(kind.dtype, (len(positions), *kind.shape[1:])))
     if positions.__class__ is range:
