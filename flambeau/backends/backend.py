@@ -56,11 +56,13 @@ class Backend:
 
     `compiles` says that plans make kernels for it; otherwise its operations are steps of the reference executor. The
     methods under "kernels" are then needed, and `address`. `vector_bytes` is part of the order of a reduction along
-    rows: its lanes fill a number of vectors of so many bytes (see Note [One order] in trace/order.py).
+    rows: its lanes fill a number of vectors of so many bytes (see Note [One order] in trace/order.py). `interprets`
+    says that bodies can be run over its arrays with NumPy and give the same bits (trace/interpret.py); otherwise traces
+    are planned when they are first seen, and their kernels waited for.
     """
 
     xp = np
-    compiles = False
+    compiles = interprets = False
     vector_bytes = 16
 
     def __init__(self, index=0):
@@ -180,7 +182,7 @@ class Backend:
 class CPUBackend(Backend):
     """The processor, with NumPy's arrays, and kernels compiled by LLVM."""
 
-    compiles = True
+    compiles = interprets = True
     blank = staticmethod(memory.blank)
     block = staticmethod(memory.block)
 

@@ -214,7 +214,7 @@ def _number(value, dtype):
 
 def _program(entry, params):
     n = len(entry.kinds)
-    if entry.outs is None or not hasattr(entry.op, "body"):
+    if entry.outs is None or not hasattr(entry.op, "body") or not entry.device.backend.interprets:
         return None
     code = [(entry, tuple(range(n)), (0,) * n, params, n, None)]
     try:

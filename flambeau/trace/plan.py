@@ -87,9 +87,16 @@ def attempt(trace):
 def _patience(trace):
     """How often a trace is run without a plan before it gets one, which takes about a millisecond for each
     instruction: sentences of ever new lengths, say, would never earn it."""
+    if not _has_a_choice(trace):
+        return 0
     if trace.bytes < LITTLE:
         return 1 + len(trace.code) // WORTH
     return int(trace.bytes < FEW * len(trace.code))
+
+
+def _has_a_choice(trace):
+    """Whether the trace gives the same bits without a plan: see `Backend.interprets`."""
+    return all(entry.device.backend.interprets for entry, *_ in trace.code if entry.compiles)
 
 
 def made_for(trace):
@@ -121,7 +128,7 @@ def _finished(key, plan):
 
 
 def _planned(trace, wanted, free):
-    spare = None if settings.executor == "native" else trace.bytes
+    spare = None if settings.executor == "native" or not _has_a_choice(trace) else trace.bytes
     collects = gc.isenabled()
     try:
         gc.disable()                                         # a graph is no garbage: to look through it took a fifth
