@@ -185,12 +185,10 @@ class CPUBackend(Backend):
     compiles = interprets = True
     blank = staticmethod(memory.blank)
     block = staticmethod(memory.block)
+    address = staticmethod(host.address)
 
     def bytes_of(self, array):
         return host.array_over(array) if isinstance(array, memory.Block) else super().bytes_of(array)
-
-    def address(self, array):
-        return host.address(array)
 
     def may_write(self, array):
         return array.flags.writeable

@@ -102,7 +102,7 @@ class Compilation:
 class Stretch:
     """Native steps that one call of the runner goes through: `words` says what they are."""
 
-    __slots__ = ("words", "steps")
+    __slots__ = ("words", "steps", "_start")
 
     def __init__(self, tasks):
         self.words, self.steps = array("q"), len(tasks)
@@ -119,16 +119,16 @@ class Stretch:
                 add((index, offset))
             add(numbers)
             add(ints)
+        self._start = self.words.buffer_info()[0]
 
     def run(self, table, cells):
         """Run over the addresses of `table` and the numbers in `cells`."""
         table = array("q", table)
-        self.bound(table, cells)()
+        threads.run(self._start, self.steps, table.buffer_info()[0], cells.buffer_info()[0])
 
     def bound(self, table, cells):
         """A function of no arguments that runs over two arrays of words, which must outlive it. It is one call of C."""
-        return partial(threads.run, self.words.buffer_info()[0], self.steps, table.buffer_info()[0],
-                       cells.buffer_info()[0])
+        return partial(threads.run, self._start, self.steps, table.buffer_info()[0], cells.buffer_info()[0])
 
 
 def _ints(launch):

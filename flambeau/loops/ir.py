@@ -102,6 +102,12 @@ class Launch:
                 n *= size
         return n
 
+    def over(self, *sizes):
+        """The same code over other sizes, with the same strides."""
+        twin = Launch(self.kernel, sizes, self.strides, self.at_strides, self.block)
+        twin.schedule, twin.text = self.schedule, self.text
+        return twin
+
     def walk(self, number, strides):
         """Have access `number` walk other memory, by `strides`."""
         self.strides[number] = strides

@@ -28,9 +28,10 @@ from .lower import HALVES, TYPE, Graph, Unfusable, cell
 from .order import order_of
 
 KNOWN = 8192                  # how many entries are remembered
-SMALL_NUMEL = 8192            # elements of an array that is not worth letting go of before the end
+LARGE_NUMEL = 8192            # elements of an array that is worth letting go of before the end
 LAST = 1 << 60                # the last reader of a result
 VIEWS = ("reshape", "expand", "permute", "copy", "output")    # nodes whose array stands in that of another
+_functions: dict = {}         # (backend, word, type) → a compiled launch over arrays
 NO_CELLS = array("q")         # the numbers of a program that has none
 _programs: dict = {}          # entry → its steps; None where it has no body
 _said: list = []              # the first that could not be compiled, once it was said
@@ -137,6 +138,7 @@ def say_tight(words):
 def forget_programs():
     """Compile everything anew: another processor was chosen."""
     _programs.clear()
+    _functions.clear()
 
 
 class Program:
@@ -185,7 +187,7 @@ class Program:
                 ends.setdefault(holders[i], []).append(size)
             self.nbytes = max(self.nbytes, held)
             held -= sum(ends.pop(at, ()))
-            large = tuple({a for a in args if last[a] == at and nodes[a].numel > SMALL_NUMEL})
+            large = tuple({a for a in args if last[a] == at and nodes[a].numel > LARGE_NUMEL})
             self.steps.append((i, step, args, large))
 
     def run(self, arrays, params):
@@ -419,9 +421,7 @@ def _compiled(word, type, shape, count, backend):
         args = [np.asarray(a if a.shape == shape else np.broadcast_to(a, shape), order="C") for a in args]
         out = np.empty(shape, args[0].dtype)
         if not program:
-            launch = _elementwise(word, type, prod(shape), count)
-            launch.schedule = backend.schedule(launch)
-            backend.compile([launch]).finish()
+            launch = (_functions.get((backend, word, type)) or _function(word, type, count, backend)).over(prod(shape))
             program.append(backend.program([Task(launch, [(i, 0) for i in range(count + 1)])]))
         program[0].run([*map(backend.address, args), backend.address(out)], NO_CELLS)
         return out
@@ -429,14 +429,17 @@ def _compiled(word, type, shape, count, backend):
     return function
 
 
-def _elementwise(word, type, size, count):
-    """A kernel that computes `word` of `count` arrays, element by element, over `size` elements."""
-    kernel = Kernel(1, 0)
+def _function(word, type, count, backend):
+    """A compiled launch that computes `word` of `count` arrays, element by element."""
+    kernel, one = Kernel(1, 0), Pass()
     kernel.accesses = [Access(type, [1]) for _ in range(count + 1)]
-    one = Pass()
     one.stores.append((count, Expr(word, type, tuple(Expr("load", type, (), i) for i in range(count)))))
     kernel.passes.append(one)
-    return Launch(kernel, [size], [[1] for _ in range(count + 1)])
+    launch = Launch(kernel, [LARGE_NUMEL], [[1] for _ in range(count + 1)])      # code that does for any size
+    launch.schedule = backend.schedule(launch)
+    backend.compile([launch]).finish()
+    _functions[backend, word, type] = launch
+    return launch
 
 
 def _fma(node, backend):

@@ -96,7 +96,10 @@ def _patience(trace):
 
 def _has_a_choice(trace):
     """Whether the trace gives the same bits without a plan: see `Backend.interprets`."""
-    return all(entry.device.backend.interprets for entry, *_ in trace.code if entry.compiles)
+    for one in trace.code:
+        if one[0].compiles and not one[0].device.backend.interprets:
+            return False
+    return True
 
 
 def made_for(trace):
