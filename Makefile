@@ -63,6 +63,7 @@ $(PY):
 
 .venv-programs/.has-%: tests/programs/requirements-%.txt | .venv-programs/bin/python
 	.venv-programs/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	$(if $(filter all,$*),.venv-programs/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python -r tests/programs/requirements-alone.txt)
 	@touch $@
 
 # .has-NAME says that the package is installed, in place, with the extra NAME of this pyproject.toml.

@@ -48,7 +48,7 @@ globals().update({found.name: found for found in _layout.LAYOUTS_AND_FORMATS})
 globals().update(_forms.namespace[""])
 globals().update({name: getattr(module, name) for module in (_create, _interop, _dlpack, _about, _random, _threads)
                   for name in module.PUBLIC})
-globals().update(_create.LEGACY)
+globals().update(_create.LEGACY_TENSOR_TYPES)
 globals().update(_legacy_storages)
 
 from . import (
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from . import amp, distributions, func, nn, optim, serialization
 
 # What a program may never ask for is imported when it asks: a module, or a name out of one.
-_LATER = {
+_IMPORTED_WHEN_ASKED = {
     "amp": "amp", "distributions": "distributions", "func": "func", "hub": "hub", "nn": "nn", "optim": "optim",
     "safetensors": "safetensors", "serialization": "serialization",
     "autocast": "amp:autocast", "GradScaler": "amp:GradScaler",
@@ -112,9 +112,9 @@ _LATER = {
 def __getattr__(name):
     if name.startswith("_foreach_"):
         return getattr(_import_module(".tensor.foreach", __name__), name)
-    if name not in _LATER:
+    if name not in _IMPORTED_WHEN_ASKED:
         return _import_module(".missing", __name__).of_torch(name)
-    module, _, member = _LATER[name].partition(":")
+    module, _, member = _IMPORTED_WHEN_ASKED[name].partition(":")
     found = _import_module(f".{module}", __name__)
     found = getattr(found, member) if member else found
     globals()[name] = found
@@ -122,7 +122,7 @@ def __getattr__(name):
 
 
 def __dir__():
-    return sorted({*globals(), *_LATER})
+    return sorted({*globals(), *_IMPORTED_WHEN_ASKED})
 
 
 is_anomaly_enabled = autograd.graph.is_anomaly_enabled

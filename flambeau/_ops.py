@@ -39,12 +39,12 @@ IGNORED = ("ADInplaceOrView", "BackendSelect", "FuncTorchBatched", "Functionaliz
            "Negative", "ZeroTensor", "Python", "PythonDispatcher", "PreDispatch", "Undefined", "Named")
 
 
-class _State(threading.local):
+class _DispatchState(threading.local):
     below_autograd = False    # inside an autograd kernel that calls its operator again
     fake: tuple = ()          # the operators whose fake implementations run now, innermost last
 
 
-state = _State()
+state = _DispatchState()
 
 
 class OperatorBase:

@@ -12,7 +12,7 @@ from urllib.parse import urlparse  # timm takes it from here
 __all__ = ["download_url_to_file", "get_dir", "help", "list", "load", "load_state_dict_from_url", "set_dir"]
 
 HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")            # resnet18-bfd8deac.pth
-CHUNK = 1 << 20
+DOWNLOAD_CHUNK_BYTES = 1 << 20
 _dir = None
 
 
@@ -79,7 +79,7 @@ def download_url_to_file(url, dst, hash_prefix=None, progress=True):
     with urlopen(Request(url, headers={"User-Agent": "flambeau.hub"})) as source:
         size, read = source.headers.get("Content-Length"), 0
         with replacing(dst) as part:
-            while block := source.read(CHUNK):
+            while block := source.read(DOWNLOAD_CHUNK_BYTES):
                 part.write(block)
                 digest.update(block)
                 read += len(block)

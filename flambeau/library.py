@@ -17,8 +17,8 @@ __all__ = ["Library", "custom_op", "define", "fallthrough_kernel", "get_ctx", "g
            "infer_schema", "opcheck", "register_autocast", "register_autograd", "register_fake", "register_kernel",
            "register_torch_dispatch", "register_vmap", "triton_op", "wrap_triton"]
 
-RESERVED = ("prim",)
-NAMELESS = re.compile(r"\(.*\) -> .*")
+RESERVED_NAMESPACES = ("prim",)
+NAMELESS_SCHEMA = re.compile(r"\(.*\) -> .*")
 _waiting: dict = {}           # qualified name of an operator that is not defined yet → what to do when it is
 _kept: list = []              # libraries that nobody else holds
 
@@ -32,7 +32,7 @@ class Library:
     def __init__(self, ns, kind, dispatch_key=""):
         if kind not in ("IMPL", "DEF", "FRAGMENT"):
             raise ValueError(f"Unsupported kind: {kind}")
-        if ns in RESERVED and kind != "IMPL":
+        if ns in RESERVED_NAMESPACES and kind != "IMPL":
             raise ValueError(f"{ns} is a reserved namespace. Please try creating a library with another name.")
         self.ns, self.kind, self.dispatch_key = ns, kind, getattr(dispatch_key, "name", dispatch_key)
         self._ops: list = []
@@ -131,7 +131,7 @@ def define(qualname, schema, alias_analysis="", *, lib=None, tags=()):
     if not isinstance(qualname, str):
         raise ValueError(f"define(qualname, schema): expected qualname to be instance of str, got {type(qualname)}")
     namespace, name = _parts(qualname)
-    if not NAMELESS.fullmatch(schema):
+    if not NAMELESS_SCHEMA.fullmatch(schema):
         raise ValueError("define(qualname, schema, ...): expected schema to look like e.g. \"(Tensor x) -> Tensor\" "
                          f"but got \"{schema}\"")
     _library_for(namespace, lib).define(name + schema, tags=tags)

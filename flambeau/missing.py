@@ -21,7 +21,7 @@ _QUANTISE = "quantise with PyTorch from the same state_dict"
 
 # What to do instead of using a module that is not here, or one below it. Where a part of one is here, Flambeau has a
 # module of that name, whose other names come from `rest_of`.
-MODULES = {
+MISSING_MODULES = {
     "torch.ao": _QUANTISE,
     "torch.autograd.profiler_legacy": "use cProfile",
     "torch.autograd.profiler_util": "use cProfile",
@@ -51,18 +51,17 @@ MODULES = {
     "torch.utils.cpp_extension": "operations fuse into native code by themselves; write an autograd.Function",
     "torch.utils.data.datapipes": "use an IterableDataset",
     "torch.utils.show_pickle": "use pickletools",
-    "torch.utils.tensorboard": "use the tensorboardX package, or write the numbers to a file",
+    "torch.utils.tensorboard": "use tensorboardX.SummaryWriter, which writes the same files",
     "torch.utils.throughput_benchmark": "use timeit",
     "torch.utils.weak": "use the weakref module",
     "torch._dynamo": "use flambeau.compile",
     "torch._inductor": "use flambeau.compile",
 }
 # Single names, where there is something to say about them.
-NAMES = {
+MISSING_NAMES = {
     "torch.sparse_coo_tensor": "use dense tensors",
     "torch.sparse_csr_tensor": "use dense tensors",
     "torch.quantize_per_tensor": _QUANTISE,
-    "torch.utils.tensorboard.SummaryWriter": "use tensorboardX.SummaryWriter, which needs no PyTorch",
 }
 
 
@@ -76,8 +75,8 @@ def refusal(name):
 def hint_for(name):
     """What to do instead of using `name`: of the longest part of it that there is something to say about."""
     while name:
-        if name in NAMES or name in MODULES:
-            return NAMES.get(name) or MODULES.get(name)
+        if name in MISSING_NAMES or name in MISSING_MODULES:
+            return MISSING_NAMES.get(name) or MISSING_MODULES.get(name)
         name = name.rpartition(".")[0]
     return ""
 
@@ -209,7 +208,7 @@ def of_torch(name):
 
 def rest_of(module, **hints):
     """A `__getattr__` for a module that is part of PyTorch's `module`: the other names are `Missing`."""
-    NAMES.update({f"{module}.{name}": hint for name, hint in hints.items()})
+    MISSING_NAMES.update({f"{module}.{name}": hint for name, hint in hints.items()})
 
     def get(name):
         if name.startswith("__") and name.endswith("__"):

@@ -13,7 +13,7 @@ from .tensor import function_modes
 from .tensor.forms import function_name, namespace
 from .tensor.overrides import function_modes as _local
 from .tensor.subclass import (
-    UNASKED,
+    UNASKED_ATTRIBUTES,
     handle_torch_function,
     has_torch_function,
     is_tensor_like,
@@ -113,7 +113,7 @@ def _named():
             found.append((at, held))
     methods = {}
     for name, held in vars(Tensor).items():
-        if name in UNASKED or name.startswith("_") and not name.endswith("__"):
+        if name in UNASKED_ATTRIBUTES or name.startswith("_") and not name.endswith("__"):
             continue
         if isinstance(held, property):
             methods[name] = held.__get__

@@ -21,9 +21,7 @@ import flambeau as torch
 from flambeau.backends import memory
 from flambeau.base import settings
 from flambeau.trace.record import current
-
-PATIENCE = 40                 # seconds after which a process that should have ended hangs
-
+from tests.patience import PATIENCE
 
 # --- something to compute --------------------------------------------------
 
@@ -220,7 +218,7 @@ def limits(count, most=700):
         begun = time.monotonic()
         try:
             done = subprocess.run([sys.executable, "-c", LIMITED, str(megabytes), "early" if early else "late"],
-                                  capture_output=True, text=True, timeout=PATIENCE * 2, env=environment)
+                                  capture_output=True, text=True, timeout=PATIENCE, env=environment)
         except subprocess.TimeoutExpired:
             words = "hung"
         else:

@@ -23,9 +23,13 @@ def test_numbers_are_kept_for_each_part_in_the_version_that_is_pinned(name):
     kept = json.loads((KEPT / f"{name}.json").read_text())
     assert list(kept["parts"]) == list(facts.parts) and facts.says and all(facts.parts.values())
     assert kept["made_with"]["torch"].partition("+")[0] == "2.13.0" and "flambeau" not in kept["made_with"]["torch"]
-    pinned = pins("quick") if facts.quick else pins("quick") | pins("all")
+    pinned = pins("quick") if facts.quick else pins("quick") | pins("all") | pins("alone")
     for package in facts.packages:
         assert pinned.get(package) == kept["made_with"][package], f"{package} in the requirements"
+
+
+def test_every_program_has_kept_numbers():
+    assert ALL == sorted(path.stem for path in KEPT.glob("*.json"))
 
 
 def test_pip_is_held_to_the_torch_that_is_provided():

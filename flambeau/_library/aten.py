@@ -2,7 +2,7 @@
 
 Every name that PyTorch 2.13 has there can be named, with its overloads (aten.txt), since programs keep them in tables.
 Called, an overload is the function of `torch`, `torch.nn.functional`, `torch.linalg`, … that has its name: ATen's
-arguments are that function's, in its order. The few that have another name or order stand in `OTHERS`. One that
+arguments are that function's, in its order. The few that have another name or order stand in `ATEN_ONLY`. One that
 Flambeau lacks raises NotImplementedError when it is called.
 
 The operations behind the names are Flambeau's: what PyTorch does in several of them may be one here, and the other way
@@ -21,7 +21,7 @@ from ..tensor.tensor import Tensor
 
 top = forms.namespace[""]
 functional = forms.namespace["nn.functional"]
-PREFIXES = ("linalg", "special", "fft")           # the first part of an ATen name, where a module has the rest
+MODULE_PREFIXES = ("linalg", "special", "fft")    # the first part of an ATen name, where a module has the rest
 
 
 @functools.cache
@@ -59,7 +59,7 @@ class AtenOverload(OpOverload):
     def function(self):
         """What is called; NotImplementedError if Flambeau has nothing of that name."""
         if self._function is None:
-            self._function = OTHERS.get(f"{self._opname}.{self._overloadname}") or OTHERS.get(self._opname) \
+            self._function = ATEN_ONLY.get(f"{self._opname}.{self._overloadname}") or ATEN_ONLY.get(self._opname) \
                 or found(self._opname)
         if self._function is None:
             raise NotImplementedError(f"torch.ops.{self} is an operator of PyTorch's that Flambeau lacks")
@@ -74,7 +74,7 @@ def found(name):
     if name in top:
         return top[name]
     prefix, _, rest = name.partition("_")
-    if prefix in PREFIXES and rest and find_spec(f"..{prefix}", __package__):
+    if prefix in MODULE_PREFIXES and rest and find_spec(f"..{prefix}", __package__):
         module = import_module(f"..{prefix}", __package__)
         if hasattr(module, rest):
             return getattr(module, rest)
@@ -138,7 +138,7 @@ def _scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p=0.0
     return made, (scores if attn_mask is None else scores + attn_mask).logsumexp(-1)
 
 
-OTHERS = {
+ATEN_ONLY = {
     "slice": _slice, "index": _index, "_unsafe_index": _index,
     "_to_copy": _to_copy, "to": Tensor.to, "_softmax": _softmax, "_log_softmax": _log_softmax,
     "_reshape_alias": _reshape_alias, "scalar_tensor": _scalar_tensor,

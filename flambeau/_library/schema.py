@@ -16,11 +16,11 @@ from ..base.spec import device
 from ..tensor.tensor import Tensor
 
 # The names of types in a schema → what Python calls an argument of that type, for messages.
-TYPES = {"Tensor": "Tensor", "int": "int", "SymInt": "int", "float": "float", "bool": "bool", "str": "str",
-         "Scalar": "number", "complex": "complex", "ScalarType": "dtype", "Device": "Device", "Layout": "Layout",
-         "MemoryFormat": "MemoryFormat", "Generator": "Generator", "Storage": "Storage", "Stream": "Stream",
-         "Dimname": "str", "QScheme": "QScheme", "AnyEnumType": "Enum", "Any": "Any", "NoneType": "NoneType"}
-NUMBER = (int, float, bool, complex)
+TYPE_NAMES = {"Tensor": "Tensor", "int": "int", "SymInt": "int", "float": "float", "bool": "bool", "str": "str",
+              "Scalar": "number", "complex": "complex", "ScalarType": "dtype", "Device": "Device", "Layout": "Layout",
+              "MemoryFormat": "MemoryFormat", "Generator": "Generator", "Storage": "Storage", "Stream": "Stream",
+              "Dimname": "str", "QScheme": "QScheme", "AnyEnumType": "Enum", "Any": "Any", "NoneType": "NoneType"}
+NUMBER_TYPES = (int, float, bool, complex)
 TOKEN = re.compile(r"\s*(->|[A-Za-z_][\w.:]*|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'"
                    r"|-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-()\[\],*?!=|])")
 
@@ -60,7 +60,7 @@ class Type:
             self.base, f"{self.base[:1].upper()}{self.base[1:]}Type")
 
     def __str__(self):
-        text = TYPES.get(self.base, self.base)
+        text = TYPE_NAMES.get(self.base, self.base)
         for suffix in self.suffixes:
             text = f"Optional[{text}]" if suffix == "?" else f"List[{text}]"
         return text
@@ -99,7 +99,7 @@ class Type:
         if base in ("str", "Dimname"):
             return isinstance(given, str)
         if base in ("Scalar", "complex"):
-            return isinstance(given, NUMBER) or isinstance(given, Tensor) and given.dim() == 0
+            return isinstance(given, NUMBER_TYPES) or isinstance(given, Tensor) and given.dim() == 0
         if base == "ScalarType":
             return isinstance(given, (dtype, int))
         if base == "Device":
@@ -256,9 +256,9 @@ class _Reader:
         """A type with its letters: `Tensor(a!)[]?`."""
         found = TOKEN.match(self.text, self.at)
         base = self.name()
-        if base not in TYPES and not base.startswith("__torch__"):
+        if base not in TYPE_NAMES and not base.startswith("__torch__"):
             self.fail("\nunknown type specifier. Common valid schema types include Tensor, SymInt, int, float, bool, "
-                      "Scalar; the full list is " + ", ".join(TYPES) + ":", found)
+                      "Scalar; the full list is " + ", ".join(TYPE_NAMES) + ":", found)
         alias = self.alias() if self.peek() == "(" else None
         suffixes = []
         while self.peek() in ("?", "["):
@@ -358,11 +358,11 @@ def _result(reader):
 # --- from annotations --------------------------------------------------
 
 # Python's type → (the schema's, whether lists of it, lists of optional ones, and optional lists may be)
-BASES = {Tensor: ("Tensor", True, True, False), int: ("SymInt", True, False, True), float: ("float", True, False, True),
-         bool: ("bool", True, False, True), str: ("str", False, False, False),
-         int | float | bool: ("Scalar", True, False, False), dtype: ("ScalarType", False, False, False),
-         device: ("Device", False, False, False)}
-LISTS = (list, collections.abc.Sequence)
+ANNOTATION_TYPES = {Tensor: ("Tensor", True, True, False), int: ("SymInt", True, False, True),
+                    float: ("float", True, False, True), bool: ("bool", True, False, True),
+                    str: ("str", False, False, False), int | float | bool: ("Scalar", True, False, False),
+                    dtype: ("ScalarType", False, False, False), device: ("Device", False, False, False)}
+LIST_ANNOTATIONS = (list, collections.abc.Sequence)
 
 
 def infer_schema(prototype_function, /, *, mutates_args, op_name=None, tags=()):
@@ -397,8 +397,8 @@ def infer_schema(prototype_function, /, *, mutates_args, op_name=None, tags=()):
             refuse(f"Parameter {name} has unsupported type {parameter.annotation}. "
                    + ("We do not support Tuple inputs in schema. As a workaround, please try to use List instead. "
                       if tuple_too else "")
-                   + f"The valid types are: {', '.join(t[0] for t in BASES.values())}, lists and optional ones of "
-                     "them.")
+                   + f"The valid types are: {', '.join(t[0] for t in ANNOTATION_TYPES.values())}, lists and optional "
+                     "ones of them.")
         if kind.startswith("Tensor") if mutates_args == "unknown" else name in mutates_args:
             if not kind.startswith("Tensor"):
                 refuse(f"Parameter {name} is in mutable_args but only Tensors or collections of Tensors can be mutated")
@@ -432,8 +432,8 @@ def _evaluated(annotation, namespace, refuse):
 
 def _schema_type(annotation):
     """The schema's name of a parameter's type, None if it has none."""
-    if annotation in BASES:
-        return BASES[annotation][0]
+    if annotation in ANNOTATION_TYPES:
+        return ANNOTATION_TYPES[annotation][0]
     origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, UnionType):
         others = [p for p in parts if p is not type(None)]
@@ -443,19 +443,20 @@ def _schema_type(annotation):
             return "Scalar?"
         if len(others) != 1:
             return None
-        if others[0] in BASES:
-            return f"{BASES[others[0]][0]}?"
+        if others[0] in ANNOTATION_TYPES:
+            return f"{ANNOTATION_TYPES[others[0]][0]}?"
         inner = typing.get_args(others[0])
-        if typing.get_origin(others[0]) in LISTS and inner and inner[0] in BASES and BASES[inner[0]][3]:
-            return f"{BASES[inner[0]][0]}[]?"
+        if typing.get_origin(others[0]) in LIST_ANNOTATIONS and inner and inner[0] in ANNOTATION_TYPES \
+                and ANNOTATION_TYPES[inner[0]][3]:
+            return f"{ANNOTATION_TYPES[inner[0]][0]}[]?"
         return None
-    if origin in LISTS and len(parts) == 1:
-        if parts[0] in BASES and BASES[parts[0]][1]:
-            return f"{BASES[parts[0]][0]}[]"
+    if origin in LIST_ANNOTATIONS and len(parts) == 1:
+        if parts[0] in ANNOTATION_TYPES and ANNOTATION_TYPES[parts[0]][1]:
+            return f"{ANNOTATION_TYPES[parts[0]][0]}[]"
         inner = [p for p in typing.get_args(parts[0]) if p is not type(None)]
-        if typing.get_origin(parts[0]) in (typing.Union, UnionType) and len(inner) == 1 and inner[0] in BASES \
-                and BASES[inner[0]][2]:
-            return f"{BASES[inner[0]][0]}?[]"
+        if typing.get_origin(parts[0]) in (typing.Union, UnionType) and len(inner) == 1 \
+                and inner[0] in ANNOTATION_TYPES and ANNOTATION_TYPES[inner[0]][2]:
+            return f"{ANNOTATION_TYPES[inner[0]][0]}?[]"
     return None
 
 

@@ -7,7 +7,7 @@ import functools
 import heapq
 import itertools
 
-from ..base import settings
+from ..base import observers, settings
 from ..base.errors import here, line_of, name_of, user_frame, warn
 from ..base.layout import contiguous_format
 from ..base.locks import new_lock
@@ -54,10 +54,12 @@ def run_backward(roots, grads, retain_graph, create_graph, wanted=None, accumula
     trace = current()
     before, around, outer, casting = modes.grad, modes.backward_pass, trace.site, modes.autocast
     this_pass = BackwardPass(reached, wanted is None and (around is None or around.whole))
-    careful = modes.anomaly or wanted is not None        # whether nodes must be looked at one by one
+    careful = modes.anomaly or wanted is not None or observers.node_ran is not None     # nodes are looked at one by one
     try:
         modes.grad, modes.backward_pass, trace.site = create_graph, this_pass, outer or site
         modes.autocast = None                            # a gradient is of the dtype that its operation ran in
+        if (tell := observers.backward_began) is not None:
+            tell(this_pass)
         node = None
         while node is not None or ready:
             if node is None:
@@ -78,7 +80,10 @@ def run_backward(roots, grads, retain_graph, create_graph, wanted=None, accumula
                         node, gs = target, [g]           # a chain: straight on, nothing else is due before it
                         continue
             else:
+                start = observers.clock() if observers.node_ran is not None else 0
                 made = _run(node, gs, capture, captured, useful, create_graph)
+                if start and (tell := observers.node_ran) is not None:
+                    tell(node, start, observers.clock())
                 if made is None:
                     node = None
                     continue
@@ -106,6 +111,8 @@ def run_backward(roots, grads, retain_graph, create_graph, wanted=None, accumula
     finally:
         modes.grad, modes.backward_pass, modes.autocast = before, around, casting
         trace.site = outer
+        if (tell := observers.backward_ended) is not None:
+            tell(this_pass)
     return captured
 
 

@@ -217,6 +217,7 @@ class Function(metaclass=FunctionMeta):
             if tracked:
                 ctx.kept = tuple(_keep(ctx, t, out, outs) for t in ctx.to_save)
                 ctx.had_kept = any(k is not None for k in ctx.kept)
+                ctx._tell_made()
             if tangents is not None:
                 if ctx.materialize:
                     tangents = [door.zeros_like(a).detach() if t is None and isinstance(a, Tensor) and
@@ -320,6 +321,7 @@ class RefusingNode(Node):
         super().__init__()
         self.edges, self.said, self.words = edges, name, words
         self.site = here()
+        self._tell_made()
 
     def name(self):
         return self.said

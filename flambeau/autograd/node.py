@@ -11,6 +11,7 @@ import itertools
 import weakref
 import zlib
 
+from ..base import observers
 from ..base.errors import here, line_of, name_of
 from ..base.op import door
 from .modes import modes
@@ -37,6 +38,11 @@ class Node:
 
     def __init__(self):
         self.seq = next(numbering)
+
+    def _tell_made(self):
+        """Tell observers that it was made, once it is complete."""
+        if (tell := observers.node_made) is not None:
+            tell(self)
 
     def name(self):
         """The node's name as PyTorch writes it."""
@@ -221,8 +227,8 @@ class Kept:
             raise written_error(self, owner)
         if self.check is not None and checksum(storage) != self.check:
             raise outside_error(self, owner)
-        if storage.print_at is not None and storage.print_at[0] == self.version and self.check is None \
-                and checksum(storage) != storage.print_at[1]:
+        if storage.fingerprint is not None and storage.fingerprint[0] == self.version and self.check is None \
+                and checksum(storage) != storage.fingerprint[1]:
             raise outside_error(self, owner)
         leaf = self.leaf
         if leaf is not None and leaf.__class__ is door.tensor:
@@ -495,7 +501,7 @@ class OpNode(Node):
             if held.__class__ is Kept:
                 return held.unpack(self)
             tensor, storage, version, node = held                         # see Note [What is kept]
-            if storage.version == version and storage.print_at is None and tensor._node is node:
+            if storage.version == version and storage.fingerprint is None and tensor._node is node:
                 return tensor
             if storage.version == version and node is not None and tensor._node is None:
                 raise RuntimeError("Trying to use a saved tensor that has been detached in-place, i.e. with "
@@ -515,7 +521,7 @@ class OpNode(Node):
         if held.__class__ is Kept:
             return held.unpack(self)
         storage, version, kind, offset = held                             # see Note [What is kept]
-        if storage.version != version or storage.print_at is not None:
+        if storage.version != version or storage.fingerprint is not None:
             return Kept.of_result(*held).unpack(self)
         tensor = door.wrap(storage, kind, offset)
         if kind.dtype.category >= 2:

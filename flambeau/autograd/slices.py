@@ -19,6 +19,7 @@ class CopySlices(Node):
         self.kinds = (base._spec, view._spec)
         self.start = start_in(base, view)
         self.site = here()
+        self._tell_made()
 
     def name(self):
         return "torch::autograd::CopySlices"
@@ -56,6 +57,7 @@ class SharedCells(Node):
         self.kinds = (base._spec,)
         self.view, self.start = view._spec, start_in(base, view)
         self.site = here()
+        self._tell_made()
 
     def name(self):
         return "AsStridedBackward0"

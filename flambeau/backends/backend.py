@@ -142,9 +142,10 @@ class Backend:
         raise NotImplementedError(f"{type(self).__name__} does not compile")
 
     def program(self, tasks):
-        """Tasks in a row, compiled before: something with `run(table, cells)`, a list of addresses and an array of
-        numbers of eight bytes, and `bound(table, cells)`, over arrays of both that outlive it: a function of no
-        arguments that does the same whenever it is called, and that no interrupt can stop in the middle."""
+        """Tasks in a row, compiled before: something with `run(table, cells, times)`, a list of addresses and an array
+        of numbers of eight bytes, and `bound(table, cells, times)`, over arrays of both that outlive it: a function of
+        no arguments that does the same whenever it is called, and that no interrupt can stop in the middle. `times` is
+        None, or an array for what `observers.clock` says at the beginning and after each task."""
         raise NotImplementedError(f"{type(self).__name__} does not compile")
 
     def code(self, work):

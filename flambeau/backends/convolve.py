@@ -192,10 +192,10 @@ def plan_forth(machine, job):
     far = m * channels * len(taps) * machine.size > 1 << 20                              # from beyond the second cache
 
     def make():
-        table = [word for c in range(block) for t, at in zip(taps, offsets, strict=True)
-                 for word in (t.weight + c * job.a_c, c * len(depths) * f["plane"] + at)]
-        f["kernels"] = machine.micro(kernels([m_tile, last_part(m, m_tile)], height, vectors, width))
-        return step(machine, "forth", f, FORTH, tiles, work, [*depths, *table, 0, 0])
+        table = [(t.weight + c * job.a_c, c * len(depths) * f["plane"] + at)
+                 for c in range(block) for t, at in zip(taps, offsets, strict=True)]
+        blocks = kernels([m_tile, last_part(m, m_tile)], height, vectors, width)
+        return step(machine, "forth", blocks, f, FORTH, tiles, work, [*depths, *ways(table)])
 
     return work / used + weight * (2.0 if far else 0.2), make
 
@@ -236,14 +236,14 @@ def plan_spots(machine, job):
     copied = x.size[0] * channels * job.groups * m_tiles * depth * row_blocks * col_blocks * len(depths) * f["plane"]
 
     def make():
-        table = [word for c in range(block) for i, at in enumerate(offsets)
-                 for word in (c * len(depths) * f["plane"] + at, (c * len(taps) + i) * m_wide)]
+        table = [(c * len(depths) * f["plane"] + at, (c * len(taps) + i) * m_wide)
+                 for c in range(block) for i, at in enumerate(offsets)]
         lines = [r * stride[1] * f["pitch"] + c for r in range(rows) for c in range(cols)]
         weights = [t.weight + c * job.a_c for c in range(block) for t in taps]
         counts = {r * c for r in (rows, last_part(out_h, rows)) for c in (cols, last_part(out_w, cols))}
         wide = {-(-one // lanes) for one in (m_tile, last_part(m, m_tile))}
-        f["kernels"] = machine.micro(kernels(counts, height, wide, width))
-        return step(machine, "spots", f, SPOTS, tiles, work, [*depths, *table, 0, 0, *lines, *weights])
+        blocks = kernels(counts, height, wide, width)
+        return step(machine, "spots", blocks, f, SPOTS, tiles, work, [*depths, *ways(table), *lines, *weights])
 
     return work * m_wide * m_tiles / m + turned + 0.5 * copied + 2 * m * out_h * out_w * x.size[0] * depth, make
 
@@ -275,19 +275,27 @@ def plan_back(dtype, x, taps, g, weight, stride, groups):
              table_at=len(BACK) + len(depths), rows_at=len(BACK) + len(depths) + 2 * rows * cols + 2)
     if (f["x_room"] + f["g_room"] + f["y_room"]) * machine.size > STACK:
         return None
-    table = [word for r in range(rows) for c in range(cols)
-             for word in (r * stride[1] * f["pitch"] + c, (r * cols + c) * m_wide)]
+    table = [(r * stride[1] * f["pitch"] + c, (r * cols + c) * m_wide) for r in range(rows) for c in range(cols)]
     lines = [c * len(depths) * f["plane"] + at for c in range(block) for at in offsets]
     counts = {one * len(taps) for one in (block, last_part(channels, block))}
     wide = {-(-one // lanes) for one in (m_tile, last_part(m, m_tile))}
-    f["kernels"] = machine.micro(kernels(counts, height, wide, width))
-    return step(machine, "back", f, BACK, groups * m_tiles * f["blocks"], work, [*depths, *table, 0, 0, *lines])
+    blocks = kernels(counts, height, wide, width)
+    return step(machine, "back", blocks, f, BACK, groups * m_tiles * f["blocks"], work,
+                [*depths, *ways(table), *lines])
 
 
-def step(machine, what, f, fields, tiles, work, tables):
-    """The Step of a plan."""
+def step(machine, what, blocks, f, fields, tiles, work, tables):
+    """The Step of a plan, which calls innermost kernels for `blocks`."""
     grain = max(1, int(PIECE // max(1, work / tiles)))
-    return Step(machine.function(what), tiles, min(tiles, grain), [*[f[name] for name in fields], *tables])
+    apart = int(f["step_w"] != 1 or f["x_w"] != 1)
+    fn, f["plane_of"], f["kernels"] = machine.functions([(what,), ("plane", apart)], blocks)
+    return Step(fn, tiles, min(tiles, grain), [*[f[name] for name in fields], *tables])
+
+
+def ways(table):
+    """How far it is from each pair of offsets to the next, from (0, 0) on, and a pair more: see Kernels.micro."""
+    return [word for old, new in zip([(0, 0), *table], [*table, table[-1] if table else (0, 0)], strict=True)
+            for word in (new[0] - old[0], new[1] - old[1])]
 
 
 def target(job):

@@ -21,7 +21,7 @@ from ..base import settings
 from ..base.errors import warn
 from .backend import NoCompiler, NotCompiled
 from .disk import SEE, Disk, referred, warnings
-from .memory import has_room, words
+from .memory import bytes_in_words, has_room
 from .processor import choose
 from .undisturbed import beforehand, is_through, lock as _lock, undisturbed
 
@@ -216,7 +216,7 @@ def _start():
 def _need_room(nbytes):
     """Refuse where LLVM might be refused `nbytes` of memory: it would end the process."""
     if not has_room(nbytes):
-        raise MemoryError(f"LLVM needs up to {words(nbytes)} to compile a kernel, and there is less")
+        raise MemoryError(f"LLVM needs up to {bytes_in_words(nbytes)} to compile a kernel, and there is less")
 
 
 class Host:

@@ -15,17 +15,19 @@ cutting shows in the result. So results do not depend on the number of threads, 
 
 Where there are few rows, and both operands are contiguous along k, another way is faster: vectors along k, and their
 lanes added up at the end ("dots").
+
+What a first product has to wait for is LLVM, so a step is made of functions that are compiled when a plan first needs
+them: the step itself, the innermost kernels (which convolutions call too), and the ways of packing.
 """
 import math
 from collections import namedtuple
 
-from .kernels import COPY, DIRECT, ELEMENTS, FIELDS, GATHER, PART, TURN, host
+from .kernels import COPY, DIRECT, ELEMENTS, FIELDS, GATHER, TURN, host
 from .threads import get_num_threads
 
 Step = namedtuple("Step", "fn tiles grain ints")
 
-LONG = 384                    # k of one block at most: a strip of A stays in the first cache
-MIDDLE = 512                  # where blocks of A are packed: they must fit in the second cache
+LONG = 384                    # k of one block at most: a strip of A stays in the first cache; more is a sum of sums
 SHORT = 64                    # for few rows, when B is read as it lies: whole rows of it, page after page
 ROOM = 1 << 20                # bytes of A that are packed together, at most
 GROUP = 640 << 10             # bytes of B that are packed together: they stay in the second cache
@@ -153,26 +155,30 @@ def plan_gemm(machine, f, count):
         f["a_pack"] = TURN if again > 1 and f["a_col"] * size > 1024 else DIRECT
     else:
         f["a_pack"] = GATHER if again > 2 else DIRECT
-    f["block"] = block = block_of(K, SHORT if skinny else MIDDLE if f["a_pack"] else LONG)
+    f["block"] = block = block_of(K, SHORT if skinny else LONG)
     depth = min(block, max(K, 1))
     if skinny or straight and depth * f["b_row"] * size <= 32 << 10:
-        f["b_pack"] = DIRECT
+        b_pack = DIRECT
     else:
-        f["b_pack"] = COPY if straight else TURN if f["b_row"] == 1 else GATHER
-    cut(machine, f, count, rows)
+        b_pack = COPY if straight else TURN if f["b_row"] == 1 else GATHER
+    f["ahead"] = int(b_pack == COPY)
+    cut(machine, f, count, rows, b_pack)
     m, n = min(M, f["tile_m"]), min(N, f["tile_n"])
     f["group"] = max(1, min(GROUP // (depth * across * size), -(-n // across)))
     f["b_room"] = up(depth, 16) * (f["group"] * across + machine.lanes) + 4 * machine.lanes
     f["a_room"] = (m + 2 * rows) * (depth + 4 * machine.lanes) if f["a_pack"] else 1
-    f["kernels"] = machine.micro([(rows, n + 1) for n in range(width)], K <= min(block, PART))
-    return machine.function("gemm")
+    packs = {"pack_a": f["a_pack"], "pack_b": b_pack}
+    wanted = {name: (name, how) for name, how in packs.items() if how}
+    fn, *found, f["kernels"] = machine.functions([("gemm",), *wanted.values()], [(rows, n + 1) for n in range(width)])
+    f.update(zip(wanted, found, strict=True))
+    return fn
 
 
 COST_A = {DIRECT: 0.3, TURN: 1.7, GATHER: 3.0}                # cycles to pack an element, or to fetch it, about
 COST_B = {DIRECT: 0.3, COPY: 0.4, TURN: 0.4, GATHER: 3.0}
 
 
-def cut(machine, f, count, rows):
+def cut(machine, f, count, rows, b_pack):
     """Cut a matrix into tiles: enough for the threads, where the least is packed twice."""
     M, N, K, threads = f["M"], f["N"], f["K"], get_num_threads()
     work = cycles(machine, M, N, K)
@@ -183,7 +189,7 @@ def cut(machine, f, count, rows):
         for right in range(1, most // down + 1):
             tile_m, tile_n = up(-(-M // down), rows), up(-(-N // right), machine.lanes)
             heights, widths = parts(M, tile_m), parts(N, tile_n)
-            packed = len(widths) * M * COST_A[f["a_pack"]] + len(heights) * N * COST_B[f["b_pack"]]
+            packed = len(widths) * M * COST_A[f["a_pack"]] + len(heights) * N * COST_B[b_pack]
             fits = not f["a_pack"] or tile_m * f["block"] * machine.size <= ROOM
             late = 0.05 / -(-len(heights) * len(widths) * count // threads)         # somebody is; less with more tiles
             cost = (work + packed * K) * (idle(heights, widths, count, threads) + late) if fits else math.inf

@@ -25,17 +25,18 @@ from itertools import repeat, starmap
 
 import numpy as np
 
-from ..base import settings
+from ..base import observers, settings
 from ..base.locks import new_lock
+from ..base.spec import CPU
 from .machine import available, held, limit
 
-PAGE = mmap.PAGESIZE
-SMALL = 256 << 10               # up to here blocks are carved out of slabs
-SLAB = 64 << 10                 # the least bytes of a slab
-HUGE = 2 << 20                  # a huge page, and the most bytes of a slab
-MORE = 25                       # how many percent larger an idle block may be than the class that was asked for
-ADVICE = getattr(mmap, "MADV_HUGEPAGE", None)
-POPULATE = 23                   # Linux's MADV_POPULATE_WRITE, which Python does not name yet
+PAGE_BYTES = mmap.PAGESIZE
+MAX_SMALL_BYTES = 256 << 10     # up to here blocks are carved out of slabs
+MIN_SLAB_BYTES = 64 << 10       # of the smallest slab
+HUGE_PAGE_BYTES = 2 << 20       # the most of a slab too
+SURPLUS_PERCENT = 25            # how much larger an idle block may be than the class that was asked for
+HUGE_PAGE_ADVICE = getattr(mmap, "MADV_HUGEPAGE", None)
+MADV_POPULATE_WRITE = 23        # Linux's, which Python does not name yet
 
 _addressof = ctypes.addressof
 _array = np.ndarray
@@ -69,10 +70,11 @@ _method = ctypes.pythonapi.PyInstanceMethod_New      # a function of C as a meth
 _method.restype, _method.argtypes = ctypes.py_object, (ctypes.py_object,)
 
 
-class Home:
+class SizeClass:
     """A size class: what lies idle, the longest idle first, and `take`, which makes a Block of the last of it."""
 
-    __slots__ = ("size", "raw", "free", "take", "blocks", "idle", "since", "calls", "calls_then", "misses")
+    __slots__ = ("size", "raw", "free", "take", "plain_take", "blocks", "idle", "since", "calls", "calls_then",
+                 "misses", "noticed")
 
     def __init__(self, size):
         self.size = size
@@ -82,7 +84,14 @@ class Home:
         self.calls = self.misses = 0
         self.calls_then = self.since = 0    # how many calls `_trim` has seen, and when it last saw more
         kind = type("Block", (Block, self.raw), {"__slots__": (), "nbytes": size, "__del__": _method(self.free.append)})
-        self.take = map(kind.from_address, map(_addressof, starmap(self.free.pop, repeat(())))).__next__
+        self.plain_take = map(kind.from_address, map(_addressof, starmap(self.free.pop, repeat(())))).__next__
+        self.noticed = 0                    # of how many that lie idle it was told that they came back
+        self.choose_take()
+
+    def choose_take(self):
+        """Have `take` tell whoever observes memory, if somebody does."""
+        observed = observers.allocated is not None or observers.freed is not None
+        self.take = functools.partial(_take_and_tell, self) if observed else self.plain_take
 
 
 class _Counts:
@@ -99,10 +108,10 @@ class _Counts:
 
 
 _counts = _Counts()
-_homes: dict = {}               # size → Home
-_ways: dict = {}                # bytes asked for → Home
-_slabs: dict = {}               # where it starts → (mapping, Home, how many blocks)
-_regions: dict = {}             # address of a large block → (mapping, Home)
+_size_classes: dict = {}        # size → SizeClass
+_fast_paths: dict = {}          # bytes asked for → SizeClass
+_slabs: dict = {}               # where it starts → (mapping, SizeClass, how many blocks)
+_regions: dict = {}             # address of a large block → (mapping, SizeClass)
 on_failure: list = []           # functions of (error, what was looked at) that give words for the message
 
 
@@ -112,37 +121,37 @@ on_failure: list = []           # functions of (error, what was looked at) that 
 def block(nbytes):
     """A Block of at least `nbytes` bytes, not initialised, that starts at a multiple of 64."""
     try:
-        home = _ways[nbytes]
-        made = home.take()
+        size_class = _fast_paths[nbytes]
+        made = size_class.take()
     except LookupError:
-        return _slowly(nbytes)
-    home.calls += 1
-    if len(home.free) != home.idle:
-        _count(home)
+        return _allocate(nbytes)
+    size_class.calls += 1
+    if len(size_class.free) != size_class.idle:
+        _update_counts(size_class)
     return made
 
 
 def blank(spec):
     """An uninitialised array laid out as `spec`, which must be dense, and its address."""
     try:                                              # `block` again: a call is a tenth of what this costs
-        home = _ways[spec.nbytes]
-        made = home.take()
+        size_class = _fast_paths[spec.nbytes]
+        made = size_class.take()
     except LookupError:
-        made = _slowly(spec.nbytes, spec)
+        made = _allocate(spec.nbytes, spec)
     else:
-        home.calls += 1
-        if len(home.free) != home.idle:
-            _count(home)
+        size_class.calls += 1
+        if len(size_class.free) != size_class.idle:
+            _update_counts(size_class)
     if spec.contiguous:
         return _array(spec.shape, spec.dtype.np, made), _addressof(made)
     return _array(spec.shape, spec.dtype.np, made, 0, spec.np_strides), _addressof(made)
 
 
-def _count(home):
-    """See whether more is in use than ever, and whether too much lies idle: something has changed in `home`."""
-    idle = len(home.free)
-    _counts.allocated += (home.idle - idle) * home.size
-    home.idle = idle
+def _update_counts(size_class):
+    """See whether more is in use than ever, and whether too much lies idle: something has changed in this class."""
+    idle = len(size_class.free)
+    _counts.allocated += (size_class.idle - idle) * size_class.size
+    size_class.idle = idle
     if _counts.allocated > _counts.peak:
         _recount()
         _counts.peak = max(_counts.peak, _counts.allocated)
@@ -151,13 +160,13 @@ def _count(home):
 
 def _recount():
     total = 0
-    for home in list(_homes.values()):
-        home.idle = len(home.free)
-        total += (home.blocks - home.idle) * home.size
+    for size_class in list(_size_classes.values()):
+        size_class.idle = len(size_class.free)
+        total += (size_class.blocks - size_class.idle) * size_class.size
     _counts.allocated = total
 
 
-def rounded(nbytes):
+def class_size(nbytes):
     """The size class of `nbytes`: steps of 64 up to 1024, then eight to a power of two, so that an eighth is waste."""
     if nbytes <= 1024:
         return max(nbytes + 63 & ~63, 64)
@@ -168,71 +177,72 @@ def rounded(nbytes):
 # --- when nothing idle fits ------------------------------------------------------------------------------------------
 
 
-def _slowly(nbytes, spec=None):
+def _allocate(nbytes, spec=None):
     """A block whose size was not asked for before, or of whose class nothing is idle."""
-    size = rounded(nbytes)
+    size = class_size(nbytes)
     with _lock:
         try:
-            home, made = _large(size) if size > SMALL else _small(size)
+            size_class, made = _large(size) if size > MAX_SMALL_BYTES else _small(size)
         except MemoryError:
             raise failure(nbytes, spec) from None
-        if len(_ways) > 10_000:                       # a program with ever new sizes
-            _ways.clear()
-        _ways[nbytes] = _home(size)
-    home.calls += 1
-    _count(home)
+        if len(_fast_paths) > 10_000:                 # a program with ever new sizes
+            _fast_paths.clear()
+        _fast_paths[nbytes] = _size_class(size)
+    size_class.calls += 1
+    _update_counts(size_class)
     return made
 
 
-def _home(size):
-    return _homes.get(size) or _homes.setdefault(size, Home(size))      # a finaliser may have made it in between
+def _size_class(size):
+    # a finaliser may have made it in between
+    return _size_classes.get(size) or _size_classes.setdefault(size, SizeClass(size))
 
 
 def _large(size):
     """(class, Block) of an idle block of this class or little more, or of a fresh one."""
     near = size
-    while near <= size * (100 + MORE) // 100:
-        home = _homes.get(near)
-        if home is not None:
+    while near <= size * (100 + SURPLUS_PERCENT) // 100:
+        size_class = _size_classes.get(near)
+        if size_class is not None:
             with contextlib.suppress(IndexError):
-                return home, home.take()
-        near = rounded(near + 1)
-    home = _home(size)
+                return size_class, size_class.take()
+        near = class_size(near + 1)
+    size_class = _size_class(size)
     while True:
-        mapping, address = _fresh(size, lone=True)
-        home.misses += 1
-        _regions[address] = (mapping, home)
-        home.blocks += 1
-        home.idle += 1
-        home.free.append(home.raw.from_address(address))
+        mapping, address = _map_fresh(size, own_mapping=True)
+        size_class.misses += 1
+        _regions[address] = (mapping, size_class)
+        size_class.blocks += 1
+        size_class.idle += 1
+        size_class.free.append(size_class.raw.from_address(address))
         with contextlib.suppress(IndexError):         # another thread was quicker
-            return home, home.take()
+            return size_class, size_class.take()
 
 
 def _small(size):
     """(class, Block) of an idle block, or of the first one of a fresh slab."""
-    home = _home(size)
+    size_class = _size_class(size)
     while True:
         with contextlib.suppress(IndexError):
-            return home, home.take()
-        count = max(SLAB, min(16 * size, HUGE)) // size
-        mapping, start = _fresh(count * size, lone=False)
-        home.misses += 1
-        _slabs[start] = (mapping, home, count)
-        home.blocks += count
-        home.idle += count
+            return size_class, size_class.take()
+        count = max(MIN_SLAB_BYTES, min(16 * size, HUGE_PAGE_BYTES)) // size
+        mapping, start = _map_fresh(count * size, own_mapping=False)
+        size_class.misses += 1
+        _slabs[start] = (mapping, size_class, count)
+        size_class.blocks += count
+        size_class.idle += count
         # the next in memory is the next to be given
-        home.free.extend(map(home.raw.from_address, range(start + (count - 1) * size, start - 1, -size)))
+        size_class.free.extend(map(size_class.raw.from_address, range(start + (count - 1) * size, start - 1, -size)))
 
 
-def _fresh(size, lone):
+def _map_fresh(size, own_mapping):
     """Memory from the system: the mapping, and where it starts. Gives back what is idle if it must."""
     if size > _counts.room:                           # a look costs the reading of files, so it is taken now and then
         if not make_room(size):
             raise MemoryError
         _counts.room = available() // 4
     # Huge pages lie at multiples of their size. The room to move there is never touched, so it is no memory.
-    spare = HUGE if size >= HUGE and size % HUGE else 0
+    spare = HUGE_PAGE_BYTES if size >= HUGE_PAGE_BYTES and size % HUGE_PAGE_BYTES else 0
     try:
         mapping = _map(size + spare)
     except (OSError, MemoryError):
@@ -242,10 +252,10 @@ def _fresh(size, lone):
             mapping = _map(size + spare)
         except OSError:
             raise MemoryError from None
-    _advise(mapping, size, lone)
+    _advise(mapping, size, own_mapping)
     start = _addressof(ctypes.c_char.from_buffer(mapping))
     if spare:
-        start = -(-start // HUGE) * HUGE
+        start = -(-start // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
     _counts.room -= size
     _counts.reserved = reserved = _counts.reserved + size
     if reserved > _counts.reserved_peak:
@@ -279,17 +289,17 @@ def has_room(nbytes):
 
 def _map(size):
     """An anonymous mapping of our own."""
-    size = -(-size // PAGE) * PAGE
+    size = -(-size // PAGE_BYTES) * PAGE_BYTES
     if not hasattr(mmap, "MAP_PRIVATE"):
         return mmap.mmap(-1, size)
     return mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
-def _advise(mapping, size, lone):
-    """Make the first touch cheap: huge pages, or for a lone block all pages at once instead of a fault for each."""
-    if ADVICE is not None and (size >= HUGE or lone):
+def _advise(mapping, size, own_mapping):
+    """Make the first touch cheap: huge pages, or for a mapping of its own all pages at once, not a fault for each."""
+    if HUGE_PAGE_ADVICE is not None and (size >= HUGE_PAGE_BYTES or own_mapping):
         with contextlib.suppress(OSError):            # a kernel that does not know it: it was but a wish
-            mapping.madvise(ADVICE if size >= HUGE else POPULATE)
+            mapping.madvise(HUGE_PAGE_ADVICE if size >= HUGE_PAGE_BYTES else MADV_POPULATE_WRITE)
 
 
 # --- giving memory back to the system --------------------------------------------------------------------------------
@@ -300,9 +310,9 @@ def empty_cache():
     with _lock:
         before = reserved()
         _trim(0)
-        for home in list(_homes.values()):
-            if home.size <= SMALL:
-                _drop_slabs(home)
+        for size_class in list(_size_classes.values()):
+            if size_class.size <= MAX_SMALL_BYTES:
+                _drop_slabs(size_class)
         return before - reserved()
 
 
@@ -315,44 +325,48 @@ def _settle():
 
 def _trim(most):
     """Unmap large blocks, first of the classes not used for longest, until not more than `most` bytes lie idle."""
-    large = [home for home in list(_homes.values()) if home.size > SMALL]
-    for home in large:
-        if home.calls != home.calls_then:
-            home.calls_then, home.since = home.calls, next(_clock)
-    large.sort(key=lambda home: home.since)
-    idle = sum(home.size * len(home.free) for home in large)
-    for home in large:
-        while idle > most and home.free:
+    _notice_freed()
+    large = [size_class for size_class in list(_size_classes.values()) if size_class.size > MAX_SMALL_BYTES]
+    for size_class in large:
+        if size_class.calls != size_class.calls_then:
+            size_class.calls_then, size_class.since = size_class.calls, next(_clock)
+    large.sort(key=lambda size_class: size_class.since)
+    idle = sum(size_class.size * len(size_class.free) for size_class in large)
+    for size_class in large:
+        while idle > most and size_class.free:
             gone = None
             with contextlib.suppress(IndexError):     # somebody took it in between
                 # in one step: from the idle ones, and with it the mapping, which nobody else holds
-                gone = next(map(_regions.pop, map(_addressof, starmap(home.free.pop, ((0,),)))))
+                gone = next(map(_regions.pop, map(_addressof, starmap(size_class.free.pop, ((0,),)))))
             if gone is not None:
-                home.blocks -= 1
-                home.idle -= 1
-                idle -= home.size
-                _counts.reserved -= home.size
+                size_class.blocks -= 1
+                size_class.idle -= 1
+                size_class.noticed = 0
+                idle -= size_class.size
+                _counts.reserved -= size_class.size
 
 
-def _drop_slabs(home):
+def _drop_slabs(size_class):
     """Unmap the slabs of a small class all of whose blocks are idle."""
+    _notice_freed()
     idle: list = []
     try:
         with contextlib.suppress(IndexError):         # until there are no more
-            idle.extend(starmap(home.free.pop, repeat(())))
+            idle.extend(starmap(size_class.free.pop, repeat(())))
         idle.reverse()
-        starts = sorted(start for start, slab in _slabs.copy().items() if slab[1] is home)
+        starts = sorted(start for start, slab in _slabs.copy().items() if slab[1] is size_class)
         slab_of = [starts[bisect_right(starts, _addressof(dead)) - 1] for dead in idle]
         found = Counter(slab_of)
         whole = {start for start in starts if found[start] == _slabs[start][2]}
         idle = [dead for dead, start in zip(idle, slab_of, strict=True) if start not in whole]
         for start in whole:
-            home.blocks -= _slabs[start][2]
-            home.idle -= _slabs[start][2]
-            _counts.reserved -= home.size * _slabs[start][2]
+            size_class.blocks -= _slabs[start][2]
+            size_class.idle -= _slabs[start][2]
+            _counts.reserved -= size_class.size * _slabs[start][2]
             del _slabs[start]
     finally:                                          # an interrupt, or not
-        home.free.extend(idle)
+        size_class.noticed = 0
+        size_class.free.extend(idle)
 
 
 def _cap():
@@ -363,6 +377,54 @@ def _cap():
 @functools.cache
 def _quarter():
     return limit() // 4
+
+
+# --- who observes it -------------------------------------------------------------------------------------------------
+#
+# A finaliser tells nobody; see Note [Finalisers]. That a block came back is seen when it is taken again, or when
+# somebody looks through what lies idle: dead Blocks come to the end of their list and are taken from there, so those up
+# to `noticed` need not be looked at again.
+
+_told: dict = {}                # address of a block in use → its Allocation, of which observers were told
+
+
+def _take_and_tell(size_class):
+    made = size_class.plain_take()
+    size_class.noticed = min(size_class.noticed, len(size_class.free))
+    address = _addressof(made)
+    _tell_freed(_told.pop(address, None))
+    _told[address] = allocation = observers.Allocation(size_class.size, CPU)
+    if (tell := observers.allocated) is not None:
+        tell(allocation)
+    return made
+
+
+def _tell_freed(allocation):
+    if allocation is not None and (tell := observers.freed) is not None:
+        tell(allocation)
+
+
+def _notice_freed():
+    """Tell observers of the blocks that came back since it was last looked."""
+    if not _told:
+        return
+    for size_class in list(_size_classes.values()):
+        idle = size_class.free[size_class.noticed:]
+        size_class.noticed += len(idle)
+        for dead in idle:
+            _tell_freed(_told.pop(_addressof(dead), None))
+
+
+def _observe():
+    """Somebody began to observe memory, or the last who did has ended."""
+    for size_class in list(_size_classes.values()):
+        size_class.choose_take()
+    if observers.allocated is None and observers.freed is None:
+        _told.clear()
+
+
+observers.on_change.append(_observe)
+observers.catch_up.append(_notice_freed)
 
 
 # --- what there is to know -------------------------------------------------------------------------------------------
@@ -381,27 +443,27 @@ def reserved():
 def stats():
     """All numbers, under the names of `torch.cuda.memory_stats()`; of peaks, those of all pools together."""
     _settle()
-    blocks = Counter(home for _, home in list(_regions.values()))
+    blocks = Counter(size_class for _, size_class in list(_regions.values()))
     slabs = Counter()
-    for _, home, count in list(_slabs.values()):
-        slabs[home] += 1
-        blocks[home] += count
+    for _, size_class, count in list(_slabs.values()):
+        slabs[size_class] += 1
+        blocks[size_class] += count
     out = dict.fromkeys((f"{what}.{pool}.{number}"
                          for what in ("allocation", "allocated_bytes", "reserved_bytes", "segment")
                          for pool in ("all", "large_pool", "small_pool")
                          for number in ("current", "allocated", "freed")[:3 if what[:5] == "alloc" else 1]), 0)
     misses = 0
-    for home in list(_homes.values()):
-        pool = "large_pool" if home.size > SMALL else "small_pool"
-        misses += home.misses
-        live, calls = blocks[home] - len(home.free), home.calls
+    for size_class in list(_size_classes.values()):
+        pool = "large_pool" if size_class.size > MAX_SMALL_BYTES else "small_pool"
+        misses += size_class.misses
+        live, calls = blocks[size_class] - len(size_class.free), size_class.calls
         for where in ("all", pool):
-            for what, unit in (("allocation", 1), ("allocated_bytes", home.size)):
+            for what, unit in (("allocation", 1), ("allocated_bytes", size_class.size)):
                 out[f"{what}.{where}.current"] += live * unit
                 out[f"{what}.{where}.allocated"] += calls * unit
                 out[f"{what}.{where}.freed"] += (calls - live) * unit
-            out[f"reserved_bytes.{where}.current"] += blocks[home] * home.size
-            out[f"segment.{where}.current"] += slabs[home] or blocks[home]
+            out[f"reserved_bytes.{where}.current"] += blocks[size_class] * size_class.size
+            out[f"segment.{where}.current"] += slabs[size_class] or blocks[size_class]
     out["allocated_bytes.all.peak"] = max(_counts.peak, out["allocated_bytes.all.current"])
     out["reserved_bytes.all.peak"] = max(_counts.reserved_peak, out["reserved_bytes.all.current"])
     out["num_cache_hits"] = out["allocation.all.allocated"] - misses
@@ -420,17 +482,18 @@ def reset_peaks():
 
 def segments():
     """Each mapping as a dictionary with the names of `torch.cuda.memory_snapshot()`, in the order of memory."""
-    idle = {_addressof(dead) for home in list(_homes.values()) for dead in list(home.free)}
+    idle = {_addressof(dead) for size_class in list(_size_classes.values()) for dead in list(size_class.free)}
     # see Note [A copy to go through] in base/weakbag.py
-    found = [(start, home, 1) for start, (_, home) in _regions.copy().items()]
-    found += [(start, home, count) for start, (_, home, count) in _slabs.copy().items()]
+    found = [(start, size_class, 1) for start, (_, size_class) in _regions.copy().items()]
+    found += [(start, size_class, count) for start, (_, size_class, count) in _slabs.copy().items()]
     out = []
-    for start, home, count in sorted(found, key=lambda segment: segment[0]):
-        blocks = [{"address": at, "size": home.size, "state": "inactive" if at in idle else "active_allocated"}
-                  for at in range(start, start + count * home.size, home.size)]
-        used = home.size * sum(b["state"] == "active_allocated" for b in blocks)
-        out.append({"device": 0, "address": start, "total_size": count * home.size, "allocated_size": used,
-                    "active_size": used, "segment_type": "large" if home.size > SMALL else "small", "blocks": blocks})
+    for start, size_class, count in sorted(found, key=lambda segment: segment[0]):
+        blocks = [{"address": at, "size": size_class.size, "state": "inactive" if at in idle else "active_allocated"}
+                  for at in range(start, start + count * size_class.size, size_class.size)]
+        used = size_class.size * sum(b["state"] == "active_allocated" for b in blocks)
+        out.append({"device": 0, "address": start, "total_size": count * size_class.size, "allocated_size": used,
+                    "active_size": used, "blocks": blocks,
+                    "segment_type": "large" if size_class.size > MAX_SMALL_BYTES else "small"})
     return out
 
 
@@ -457,17 +520,17 @@ def explained(error, asked=None):
 def failure(nbytes, spec=None, said=""):
     """The error that says there is no room for `nbytes` bytes."""
     _counts.failures += 1
-    what = said if nbytes is None else f"you tried to allocate {nbytes} bytes ({words(nbytes)})"
+    what = said if nbytes is None else f"you tried to allocate {nbytes} bytes ({bytes_in_words(nbytes)})"
     now = stats()
     error = OutOfMemoryError(
-        f"can't allocate memory: {what or 'there is none left'}. This process holds {words(held())} of the "
-        f"{words(limit())} that it may have; {words(now['allocated_bytes.all.current'])} are allocated and "
-        f"{words(now['reserved_bytes.all.current'])} reserved in the CPU's cache.")
+        f"can't allocate memory: {what or 'there is none left'}. This process holds {bytes_in_words(held())} of the "
+        f"{bytes_in_words(limit())} that it may have; {bytes_in_words(now['allocated_bytes.all.current'])} are "
+        f"allocated and {bytes_in_words(now['reserved_bytes.all.current'])} reserved in the CPU's cache.")
     error.nbytes, error.spec = nbytes, spec
     return error
 
 
-def words(nbytes):
+def bytes_in_words(nbytes):
     """A number of bytes as a person reads it."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if nbytes < 1024:

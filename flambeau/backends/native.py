@@ -121,14 +121,16 @@ class Stretch:
             add(ints)
         self._start = self.words.buffer_info()[0]
 
-    def run(self, table, cells):
+    def run(self, table, cells, times=None):
         """Run over the addresses of `table` and the numbers in `cells`."""
         table = array("q", table)
-        threads.run(self._start, self.steps, table.buffer_info()[0], cells.buffer_info()[0])
+        run = threads.run if times is None else threads.clocked(times)
+        run(self._start, self.steps, table.buffer_info()[0], cells.buffer_info()[0])
 
-    def bound(self, table, cells):
-        """A function of no arguments that runs over two arrays of words, which must outlive it. It is one call of C."""
-        return partial(threads.run, self._start, self.steps, table.buffer_info()[0], cells.buffer_info()[0])
+    def bound(self, table, cells, times=None):
+        """A function of no arguments that runs over arrays of words, which must outlive it. It is one call of C."""
+        run = threads.run if times is None else threads.clocked(times)
+        return partial(run, self._start, self.steps, table.buffer_info()[0], cells.buffer_info()[0])
 
 
 def _ints(launch):

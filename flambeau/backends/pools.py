@@ -59,12 +59,11 @@ class PoolKernels:
                 w.store(elt, best, w.at(elt, Y, to))
                 w.store("i64", place, w.at("i64", P, to))
 
-            with w.loop(0, f["first"]) as c:
-                single(c.i)
+            inner = w.sub(f["last"], f["first"])
+            with w.loop(0, w.sub(f["out_w"], inner)) as c:
+                single(w.add(c.i, w.pick(w.is_("slt", c.i, f["first"]), 0, inner)))
             with w.loop(f["first"], f["last"], n) as c:
                 self.many(w, f, c.i, x, w.add(at, c.i), top, high, Y, P)
-            with w.loop(f["last"], f["out_w"]) as c:
-                single(c.i)
         return self.v.declarations() + w.text()
 
     def inside(self, w, start, count, step, size):
@@ -99,10 +98,12 @@ class PoolKernels:
         """A vector of outputs of a row, whose windows are all inside its columns."""
         v, elt, n = self.v, self.element, self.lanes
         left = w.sub(w.mul(c, f["step_w"]), f["pad_w"])
-        count = w.least(w.sub(f["last"], c), n)
-        one, two = w.is_("eq", f["step_w"], 1), w.sub(w.mul(count, 2), 1)
-        # by steps of two the elements of two vectors are needed, every other one of them
-        some, more = v.mask(w, w.pick(one, count, w.least(two, n))), v.mask(w, w.pick(one, 0, w.sub(two, n)))
+        one = w.is_("eq", f["step_w"], 1)
+        if v.masks:
+            count = w.least(w.sub(f["last"], c), n)
+            two = w.sub(w.mul(count, 2), 1)
+            # by steps of two the elements of two vectors are needed, every other one of them
+            some, more = v.mask(w, w.pick(one, count, w.least(two, n))), v.mask(w, w.pick(one, 0, w.sub(two, n)))
         index = f"<{n} x i64>"
         lanes = f"<{', '.join(f'i64 {i}' for i in range(n))}>"
         ahead = w(f"mul {index} {lanes}, {self.fill(w, f['step_w'])}")
@@ -110,7 +111,10 @@ class PoolKernels:
 
         def look(place, _):
             source = w.at(elt, x, w.add(w.mul(place[0], f["x_h"]), place[1]))
-            a, b = v.load_some(w, source, some), v.load_some(w, w.at(elt, source, n), more)
+            if v.masks:
+                a, b = v.load_some(w, source, some), v.load_some(w, w.at(elt, source, n), more)
+            else:
+                a, b = v.load(w, source), v.load(w, w.at(elt, source, w.pick(one, 0, n)))
             both = w(f"shufflevector {v.type} {a}, {v.type} {b}, <{n} x i32> <{evens}>")
             return w(f"select i1 {one}, {v.type} {a}, {v.type} {both}")
 
@@ -118,6 +122,10 @@ class PoolKernels:
             return w(f"add {index} {ahead}, {self.fill(w, place)}")
 
         best, place = self.search(w, f, top, left, high, (0, f["k_w"]), look, v.type, index, spread)
+        if not v.masks:
+            v.store(w, best, w.at(elt, Y, at))
+            w.store(index, place, w.at("i64", P, at), 8)
+            return
         some = v.mask(w, count)
         v.store_some(w, best, w.at(elt, Y, at), some)
         w.do(f"call void @llvm.masked.store.v{n}i64.p0({index} {place}, ptr {w.at('i64', P, at)}, i32 8, "
@@ -178,7 +186,7 @@ class PoolKernels:
         T, I, W, O = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(4)]
         together = TOGETHER * n
         most, whole = w.down(f["cols"], together), w.down(f["cols"], n)
-        some = v.mask(w, w.sub(f["cols"], whole))
+        some = v.some(w, w.sub(f["cols"], whole))
 
         def summed(first, row, left, load, count):
             """The sums of so many vectors from column `left` on."""
@@ -210,7 +218,7 @@ class PoolKernels:
             left = w.mul(t.i, f["wide"])
             cols = w.least(f["wide"], w.sub(f["cols"], left))
             whole = w.down(cols, n)
-            some, ragged = v.mask(w, w.sub(cols, whole)), w.is_("slt", whole, cols)
+            some, ragged = v.some(w, w.sub(cols, whole)), w.is_("slt", whole, cols)
             out = w.at(elt, O, left)
             with w.loop(0, f["size"]) as r:
                 row = w.at(elt, out, w.mul(r.i, f["cols"]))
@@ -256,7 +264,7 @@ class PoolKernels:
                 along(x, out, elt, "double", lambda place: w.load(elt, place),
                       lambda value, place: w.store(elt, value, place))
             with w.loop(0, w.pick(single, 0, f["inner"]), n) as j:
-                some = v.mask(w, w.sub(f["inner"], j.i))
+                some = v.some(w, w.least(w.sub(f["inner"], j.i), n))
                 along(w.at(elt, x, j.i), w.at(elt, out, j.i), v.type, f"<{n} x double>",
                       lambda place, some=some: v.load_some(w, place, some),
                       lambda value, place, some=some: v.store_some(w, value, place, some))
@@ -287,6 +295,9 @@ def max_pool(dtype, x, y, maps):
     last = max(first, min(out_w, (size_w - 1 - dil_w * (k_w - 1) + pad_w) // step_w + 1))
     if x[1][-1] != 1 or y[1][-1] != 1 or step_w > 2:
         first = last = 0
+    elif not machine.kernels.v.masks:      # whole vectors; by steps of two they end with an element that is not needed
+        end = min(last, (size_w - 1 - dil_w * (k_w - 1) + pad_w - (step_w - 1)) // step_w + 1)
+        last = first + max(0, end - first) // machine.lanes * machine.lanes
     count = math.prod(x[0][:-2])
     f = dict(x_p=planes[0], x_h=x[1][-2], x_w=x[1][-1], size_h=size_h, size_w=size_w, y_p=planes[1], y_h=y[1][-2],
              y_w=y[1][-1], out_h=out_h, out_w=out_w, k_h=k_h, step_h=step_h, pad_h=pad_h, dil_h=dil_h, k_w=k_w,

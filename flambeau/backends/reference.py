@@ -57,7 +57,7 @@ def execute(entry, arrays, params, own=False, xp=np):
             return [fit(out, entry.outs[0], arrays, xp)]
         return [fit(o, s, arrays, xp) for o, s in zip(out, entry.outs, strict=True)]
     except MemoryError:
-        if may or not memory.empty_cache():              # what was overwritten cannot be tried again
+        if may or op.effect or not memory.empty_cache():   # what was overwritten, or has happened, is not tried again
             raise
     return execute(entry, given, params, xp=xp)
 
@@ -140,7 +140,7 @@ def blank(spec, xp=np):
         order = sorted(range(spec.ndim), key=lambda d: -spec.strides[d])
         laid = xp.empty([spec.shape[d] for d in order], spec.dtype.np)
         return laid.transpose([order.index(d) for d in range(spec.ndim)])
-    if spec.nbytes > memory.SMALL:
+    if spec.nbytes > memory.MAX_SMALL_BYTES:
         return memory.blank(spec)[0]                     # pages that were touched before
     if spec.contiguous:
         return np.empty(spec.shape, spec.dtype.np)

@@ -20,14 +20,13 @@ FIELDS = {"remaining": 0, "unfinished": 64,
           "mutex": 320, "work": 448, "done": 576}
 SIZE = 704                    # bytes; a mutex or condition takes at most 64 on the systems we know, 128 are there
 
-RUN = """
-declare i64 @llvm.smax.i64(i64, i64)
-
-define void @run(ptr %program, i64 %steps, ptr %table, ptr %cells) #0 {
+# The walk through a program. `run_clocked` writes the time of `clock` before the first step and after each to `times`.
+WALK = Template("""
+define void @$NAME(${FIRST}ptr %program, i64 %steps, ptr %table, ptr %cells) #0 {
 entry:
   %pool = load atomic ptr, ptr @pool acquire, align 8
   %any = icmp sgt i64 %steps, 0
-  br i1 %any, label %loop, label %end
+$BEGIN  br i1 %any, label %loop, label %end
 loop:
   %left = phi i64 [%steps, %entry], [%left.next, %loop]
   %words = phi ptr [%program, %entry], [%words.next, %loop]
@@ -46,7 +45,7 @@ loop:
   %held.next = call i1 @step(ptr %pool, i1 %held, ptr %words, ptr %pairs, i64 %buffers, ptr %indices, i64 %scalars,
                              ptr %numbers, ptr %table, ptr %cells)
   %left.next = sub i64 %left, 1
-  %more = icmp sgt i64 %left.next, 0
+$END  %more = icmp sgt i64 %left.next, 0
   br i1 %more, label %loop, label %last
 last:
   br i1 %held.next, label %release, label %end
@@ -56,6 +55,20 @@ release:
 end:
   ret void
 }
+""")
+BEGIN = """\
+  %began = call i64 %clock()
+  store i64 %began, ptr %times
+"""
+END = """\
+  %ended = call i64 %clock()
+  %done = sub i64 %steps, %left.next
+  %time = getelementptr i64, ptr %times, i64 %done
+  store i64 %ended, ptr %time
+"""
+RUN = WALK.substitute(NAME="run", FIRST="", BEGIN="", END="") \
+    + WALK.substitute(NAME="run_clocked", FIRST="ptr %times, ptr %clock, ", BEGIN=BEGIN, END=END) + """
+declare i64 @llvm.smax.i64(i64, i64)
 
 ; One step: gather its buffers and scalars on the stack and call it. Gives whether this program now has the workers.
 define internal i1 @step(ptr %pool, i1 %held, ptr %words, ptr %pairs, i64 %n.buffers, ptr %indices, i64 %n.scalars,
@@ -358,7 +371,7 @@ end:
 }
 
 ; Nanoseconds of a clock that only goes forward.
-define internal i64 @now() #0 {
+define i64 @now() #0 {
   %time = alloca [2 x i64]
   %error = call i32 @clock_gettime(i32 $MONOTONIC, ptr %time)
   %seconds = load i64, ptr %time

@@ -7,115 +7,76 @@ from .writer import Writer
 
 FORTH = ("batch groups depth out_h out_w rows row_blocks cols col_blocks m m_tile m_tiles channels block depths taps "
          "x_n x_c x_d x_h x_w size_d size_h size_w step_d step_h step_w low_h low_w span_w pitch phase plane high "
-         "y_0 y_n y_m y_d y_h y_w a_m a_c a_g exact even y_row x_room y_room height width kernels depth_at "
+         "y_0 y_n y_m y_d y_h y_w a_m a_c a_g exact even y_row x_room y_room height width kernels plane_of depth_at "
          "table_at").split()
 BACK = ("batch depth out_h out_w rows row_blocks cols col_blocks m m_tile m_tiles channels block blocks depths taps "
         "x_n x_c x_d x_h x_w size_d size_h size_w step_d step_h step_w low_h low_w span_w pitch phase plane high "
-        "g_n g_m g_d g_h g_w flat w_m m_wide x_room g_room y_room height width kernels depth_at table_at "
+        "g_n g_m g_d g_h g_w flat w_m m_wide x_room g_room y_room height width kernels plane_of depth_at table_at "
         "rows_at").split()
 SPOTS = ("all pieces places depth out_h out_w rows row_blocks cols col_blocks m m_tile m_tiles tiles channels block "
          "depths taps x_n x_c x_d x_h x_w size_d size_h size_w step_d step_h step_w low_h low_w span_w pitch phase "
          "plane high y_0 y_n y_m y_d y_h y_w a_m a_c a_g flat m_wide z_row x_room a_room y_room z_room height width "
-         "kernels depth_at table_at rows_at weights_at").split()
+         "kernels plane_of depth_at table_at rows_at weights_at").split()
 
 
 class TapKernels(Kernels):
     """The LLVM text of the functions for one element type."""
 
     word = "taps"
+    inner = ("micro", "plane")
 
-    def micro(self, name, rows, width):
-        """The innermost kernel: C[i, j] = E[i, j] + the sum over k of A[i, k] * B[k, j], where j is a vector.
-
-        %table gives for each k its offset in A and in B, and a pair more; %a.rows, %b.cols, %c.cols and %e.cols give
-        those of rows and columns.
-        """
-        v, elt = self.v, self.element
-        w = Writer(f"define void @{name}(i64 %k, ptr %table, ptr %a, ptr %a.rows, ptr %b, ptr %b.cols, ptr %c, "
-                   "i64 %c.row, ptr %c.cols, ptr %e, i64 %e.row, ptr %e.cols)")
-        to = [w.at(elt, "%c", w.load("i64", w.at("i64", "%c.cols", j))) for j in range(width)]
-        place = to
-        for i in range(rows):                      # what will be written comes nearer while we compute
-            for p in place:
-                w.do(f"call void @llvm.prefetch.p0(ptr {p}, i32 0, i32 2, i32 1)")
-            place = [w.at(elt, p, "%c.row") for p in place] if i < rows - 1 else place
-        a = [w.at(elt, "%a", w.load("i64", w.at("i64", "%a.rows", i))) for i in range(rows)]
-        b = [w.at(elt, "%b", w.load("i64", w.at("i64", "%b.cols", j))) for j in range(width)]
-        # the offsets are read one turn ahead: otherwise LLVM loads all of A first, and has no registers for it
-        carry = [("ptr", "%table"), ("i64", w.load("i64", "%table")), ("i64", w.load("i64", w.at("i64", "%table", 1))),
-                 *[(v.type, "zeroinitializer")] * (rows * width)]
-        with w.loop(0, "%k", 1, carry) as k:
-            table, for_a, for_b, *sums = k.values
-            across = [v.load(w, w.at(elt, p, for_b)) for p in b]
-            made = []
-            for i in range(rows):
-                x = v.spread(w, w.load(elt, w.at(elt, a[i], for_a)))
-                made += [v.fma(w, x, y, s) for y, s in zip(across, sums[i * width:], strict=False)]
-            later = w.at("i64", table, 2)
-            k.next = [later, w.load("i64", later), w.load("i64", w.at("i64", later, 1)), *made]
-        sums = k.values[3:]
-        old = [w.at(elt, "%e", w.load("i64", w.at("i64", "%e.cols", j))) for j in range(width)]
-        for i in range(rows):
-            for j in range(width):
-                total = w(f"fadd {v.type} {v.load(w, old[j])}, {sums[i * width + j]}")
-                v.store(w, total, to[j])
-            if i < rows - 1:
-                to, old = [w.at(elt, p, "%c.row") for p in to], [w.at(elt, p, "%e.row") for p in old]
-        return v.declarations() + w.text()
-
-    def plane(self):
+    def plane(self, name, apart):
         """One plane of the input with its zeros: rows from `low.h`, columns from `low.w`; 0 where there is no input.
 
-        Residue r of the columns by `step` goes to to[r * phase + row * pitch + column]. Whole vectors are written, so
-        what lies behind a row has to be written later.
+        Residue r of the columns by `step` goes to to[r * phase + row * pitch + column]; where they are not kept `apart`
+        the step is one, and columns lie side by side. Whole vectors are written, so what lies behind a row has to be
+        written later.
         """
         v, elt, n = self.v, self.element, self.lanes
-        w = Writer("define internal void @plane(ptr %to, i64 %pitch, i64 %phase, ptr %from, i64 %row, i64 %col, "
+        w = Writer(f"define void @{name}(ptr %to, i64 %pitch, i64 %phase, ptr %from, i64 %row, i64 %col, "
                    "i64 %size.h, i64 %size.w, i64 %low.h, i64 %rows, i64 %low.w, i64 %wide, i64 %step)")
         left = w.least(w.most(w.sub(0, "%low.w"), 0), "%wide")          # zeros on the left, input up to `right`
         right = w.most(w.least(w.sub("%size.w", "%low.w"), "%wide"), left)
-        way = w.pick(w.both(w.is_("eq", "%col", 1), w.is_("slt", "%step", 3)), "%step", 3)
+
+        def empty(to, first, end):
+            with w.loop(first, end, n) as u:
+                v.store(w, "zeroinitializer", w.at(elt, to, u.i))
+
+        def side_by_side(to, source, until):
+            empty(to, 0, left)
+            v.move(w, w.at(elt, to, left), w.at(elt, source, left), w.sub(until, left))
+            empty(to, until, "%wide")
+
+        def by_residues(to, source, until):
+            # by two, whole vectors of columns are inside from `first` to `last`; others are taken one by one
+            first = w("ashr i64 " + w.add(left, 1) + ", 1")
+            inside = w.down(w.most(w("ashr i64 " + w.sub(until, w.mul(2, first)) + ", 1"), 0), n)
+            pairs = w.both(w.is_("eq", "%col", 1), w.is_("eq", "%step", 2))
+            last = w.add(first, w.pick(pairs, inside, 0))
+            with w.loop(first, last, n) as u:
+                at = w.at(elt, source, w.mul(u.i, 2))
+                parts = [v.load(w, w.at(elt, at, half)) for half in (0, n)]
+                for odd in (0, 1):
+                    picked = ", ".join(f"i32 {i}" for i in range(odd, 2 * n, 2))
+                    one = w(f"shufflevector {v.type} {parts[0]}, {v.type} {parts[1]}, <{n} x i32> <{picked}>")
+                    v.store(w, one, w.at(elt, w.at(elt, to, w.mul(odd, "%phase")), u.i))
+            skipped = w.sub(last, first)
+            with w.loop(0, "%step") as p:
+                to = w.at(elt, to, w.mul(p.i, "%phase"))
+                with w.loop(0, w.sub("%pitch", skipped)) as u:
+                    at = w.add(u.i, w.pick(w.is_("sge", u.i, first), skipped, 0))
+                    column = w.add(w.mul(at, "%step"), p.i)
+                    there = w.both(w.is_("sge", column, left), w.is_("slt", column, until))
+                    place = w.pick(there, w.at(elt, source, w.mul(column, "%col")), "@nothing", "ptr")
+                    w.store(elt, w.load(elt, place), w.at(elt, to, at))
+
         with w.loop(0, "%rows") as r:
             h = w.add(r.i, "%low.h")
-            to = w.at(elt, "%to", w.mul(r.i, "%pitch"))
             there = w.both(w.both(w.is_("sge", h, 0), w.is_("slt", h, "%size.h")), w.is_("slt", left, right))
             source = w.at(elt, "%from", w.add(w.mul(h, "%row"), w.mul("%low.w", "%col")))
-            # a row outside is read nowhere: no lane is between
-            until = w.pick(there, right, 0)
-
-            def one_by_one(to=to, source=source, until=until):
-                """Each column where it belongs."""
-                with w.loop(0, "%step") as p:
-                    to = w.at(elt, to, w.mul(p.i, "%phase"))
-                    with w.loop(0, "%pitch", 1, [("i64", p.i)]) as u:
-                        at = u.values[0]
-                        inside = w.both(w.is_("sge", at, left), w.is_("slt", at, until))
-                        place = w.pick(inside, w.at(elt, source, w.mul(at, "%col")), nothing, "ptr")
-                        w.store(elt, w.load(elt, place), w.at(elt, to, u.i))
-                        u.next = [w.add(at, "%step")]
-
-            def by_vectors(to=to, source=source, until=until):
-                with w.loop(0, "%wide", n) as u:
-                    some = v.between(w, w.sub(left, u.i), w.sub(until, u.i))
-                    v.store(w, v.load_some(w, w.at(elt, source, u.i), some), w.at(elt, to, u.i))
-
-            def by_pairs(to=to, source=source, until=until):
-                """Even and odd columns apart."""
-                with w.loop(0, "%pitch", n) as u:
-                    parts = []
-                    for half in (0, n):
-                        at = w.add(w.mul(u.i, 2), half)
-                        some = v.between(w, w.sub(left, at), w.sub(until, at))
-                        parts.append(v.load_some(w, w.at(elt, source, at), some))
-                    room = v.mask(w, w.sub("%pitch", u.i))
-                    for odd in (0, 1):
-                        picked = ", ".join(f"i32 {i}" for i in range(odd, 2 * n, 2))
-                        one = w(f"shufflevector {v.type} {parts[0]}, {v.type} {parts[1]}, <{n} x i32> <{picked}>")
-                        v.store_some(w, one, w.at(elt, w.at(elt, to, w.mul(odd, "%phase")), u.i), room)
-
-            nothing = "@nothing"
-            w.switch(way, {1: by_vectors, 2: by_pairs, 3: one_by_one})
-        return f"@nothing = internal constant {elt} 0.0\n" + w.text()
+            until = w.pick(there, right, left)                           # a row outside is read nowhere
+            (by_residues if apart else side_by_side)(w.at(elt, "%to", w.mul(r.i, "%pitch")), source, until)
+        return v.declarations() + f"@nothing = internal constant {elt} 0.0\n" + w.text()
 
     def open(self, name, fields):
         """A writer of a step, and its ints by name."""
@@ -129,24 +90,27 @@ class TapKernels(Kernels):
         high = w.add(w.mul(w.sub(rows, 1), f["step_h"]), f["high"])
         left = w.add(w.mul(col, f["step_w"]), f["low_w"])
         wide = w.add(w.mul(w.sub(cols, 1), f["step_w"]), f["span_w"])
-        depths = w.at("i64", "%ints", f["depth_at"])
+        depths, plane = w.at("i64", "%ints", f["depth_at"]), w.function(f["plane_of"])
         with w.loop(0, w.mul(count, f["depths"])) as p:
             c, j = w.div(p.i, f["depths"]), w.rem(p.i, f["depths"])
             d = w.add(w.mul(depth, f["step_d"]), w.load("i64", w.at("i64", depths, j)))
             there = w.both(w.is_("sge", d, 0), w.is_("slt", d, f["size_d"]))
             source = w.at(elt, x, w.add(w.mul(w.add(channel, c), f["x_c"]), w.mul(d, f["x_d"])))
             size_h = w.pick(there, f["size_h"], 0)                      # a plane outside has no rows
-            w.do(f"call void @plane(ptr {w.at(elt, room, w.mul(p.i, f['plane']))}, i64 {f['pitch']}, i64 {f['phase']}, "
-                 f"ptr {source}, i64 {f['x_h']}, i64 {f['x_w']}, i64 {size_h}, i64 {f['size_w']}, i64 {low}, "
+            to = w.at(elt, room, w.mul(p.i, f["plane"]))
+            w.do(f"call void {plane}(ptr {to}, i64 {f['pitch']}, i64 {f['phase']}, ptr {source}, "
+                 f"i64 {f['x_h']}, i64 {f['x_w']}, i64 {size_h}, i64 {f['size_w']}, i64 {low}, "
                  f"i64 {high}, i64 {left}, i64 {wide}, i64 {f['step_w']})")
 
     def room(self, w, count):
         return w(f"alloca {self.element}, i64 {count}, align 64")
 
-    def kernel(self, w, f, rows, width):
-        """The innermost kernel of that shape."""
-        table = w(f"inttoptr i64 {f['kernels']} to ptr")
-        return w.load("ptr", w.at("ptr", table, w.add(w.mul(w.sub(rows, 1), WIDTH), w.sub(width, 1))))
+    def call(self, w, f, rows, width, k, table, a, a_rows, b, b_cols, c, c_rows, c_cols, more):
+        """Call the innermost kernel of that shape, for one block."""
+        kernels = w(f"inttoptr i64 {f['kernels']} to ptr")
+        kernel = w.load("ptr", w.at("ptr", kernels, w.add(w.mul(w.sub(rows, 1), WIDTH), w.sub(width, 1))))
+        w.do(f"call void {kernel}(i64 {k}, ptr {table}, i64 2, i64 1, ptr {a}, ptr {a_rows}, ptr {b}, ptr {b_cols}, "
+             f"i64 0, ptr {c}, ptr {c_rows}, ptr {c_cols}, i64 0, i64 {more})")
 
     def forth(self, name):
         """The step of a convolution: buffers x, weight and y."""
@@ -154,14 +118,13 @@ class TapKernels(Kernels):
         w, f = self.open(name, FORTH)
         X, A, Y = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
         x_room, y_room = self.room(w, f["x_room"]), self.room(w, f["y_room"])
-        zeros = self.room(w, ROWS * n)                                # what the first channels are added to
-        a_rows, b_cols, c_cols, e_cols = [w(f"alloca i64, i64 {ROWS}") for _ in range(4)]
-        with w.loop(0, ROWS) as i:
-            self.v.store(w, "zeroinitializer", w.at(elt, zeros, w.mul(i.i, n)))
-            w.store("i64", w.mul(i.i, f["a_m"]), w.at("i64", a_rows, i.i))
-            w.store("i64", 0, w.at("i64", e_cols, i.i))
+        a_rows, c_rows, b_cols, c_cols = [w(f"alloca i64, i64 {max(ROWS, WIDTH)}") for _ in range(4)]
         table = w.at("i64", "%ints", f["table_at"])
         exact, even = w.is_("ne", f["exact"], 0), w.is_("ne", f["even"], 0)
+        to_row = w.pick(exact, f["y_m"], f["y_row"])
+        with w.loop(0, ROWS) as i:
+            w.store("i64", w.mul(i.i, f["a_m"]), w.at("i64", a_rows, i.i))
+            w.store("i64", w.mul(i.i, to_row), w.at("i64", c_rows, i.i))
         with w.loop("%begin", "%end") as t:
             rest, tile_m = w.div(t.i, f["m_tiles"]), w.rem(t.i, f["m_tiles"])
             rest, across = w.div(rest, f["col_blocks"]), w.rem(rest, f["col_blocks"])
@@ -184,11 +147,11 @@ class TapKernels(Kernels):
             panels, strips = w.count_of(vectors, f["width"]), w.count_of(m, f["height"])
             thin, wider = w.div(vectors, panels), w.rem(vectors, panels)
             low, taller = w.div(m, strips), w.rem(m, strips)
-            to, to_row = w.pick(exact, y, y_room, "ptr"), w.pick(exact, f["y_m"], f["y_row"])
+            to = w.pick(exact, y, y_room, "ptr")
             with w.loop(0, f["channels"], f["block"]) as c:
                 count = w.least(f["block"], w.sub(f["channels"], c.i))
                 self.copy_input(w, f, x, c.i, count, depth, row, rows, col, cols, x_room)
-                first = w.is_("eq", c.i, 0)
+                more = w.one_if(w.is_("ne", c.i, 0))
                 weight = w.at(elt, a, w.mul(c.i, f["a_c"]))
                 with w.loop(0, panels, 1, [("i64", 0)]) as p:
                     start = p.values[0]
@@ -204,12 +167,9 @@ class TapKernels(Kernels):
                         strip = s.values[0]
                         height = w.add(low, w.one_if(w.is_("slt", s.i, taller)))
                         c_s = w.at(elt, to, w.mul(strip, to_row))
-                        e_s, e_row = w.pick(first, zeros, c_s, "ptr"), w.pick(first, n, to_row)
-                        e_c = w.pick(first, e_cols, c_cols, "ptr")
                         k = w.mul(count, f["taps"])
-                        w.do(f"call void {self.kernel(w, f, height, width)}(i64 {k}, ptr {table}, "
-                             f"ptr {w.at(elt, weight, w.mul(strip, f['a_m']))}, ptr {a_rows}, ptr {x_room}, "
-                             f"ptr {b_cols}, ptr {c_s}, i64 {to_row}, ptr {c_cols}, ptr {e_s}, i64 {e_row}, ptr {e_c})")
+                        self.call(w, f, height, width, k, table, w.at(elt, weight, w.mul(strip, f["a_m"])), a_rows,
+                                  x_room, b_cols, c_s, c_rows, c_cols, more)
                         s.next = [w.add(strip, height)]
                     p.next = [w.add(start, width)]
             with w.when(w(f"xor i1 {exact}, true")):
@@ -219,26 +179,18 @@ class TapKernels(Kernels):
                         source = w.at(elt, y_room, w.add(w.mul(i.i, f["y_row"]), w.mul(r.i, step)))
                         into = w.at(elt, y, w.add(w.mul(i.i, f["y_m"]), w.mul(r.i, f["y_h"])))
                         w.do(f"call void @finish(ptr {into}, i64 {f['y_w']}, ptr {source}, i64 {cols})")
-        return "\n".join([self.v.declarations(), self.plane(), self.finish(), w.text()])
+        return "\n".join([self.v.declarations(), self.finish(), w.text()])
 
     def finish(self):
         """A row of sums to where it belongs."""
-        v, elt, n = self.v, self.element, self.lanes
+        elt = self.element
         w = Writer("define internal void @finish(ptr %to, i64 %col, ptr %from, i64 %count)")
-
-        def by_vectors():
-            whole = w.down("%count", n)
-            some = v.mask(w, w.sub("%count", whole))
-            with w.loop(0, whole, n) as i:
-                v.store(w, v.load(w, w.at(elt, "%from", i.i)), w.at(elt, "%to", i.i))
-            with w.when(w.is_("slt", whole, "%count")):
-                v.store_some(w, v.load_some(w, w.at(elt, "%from", whole), some), w.at(elt, "%to", whole), some)
 
         def one_by_one():
             with w.loop(0, "%count") as i:
                 w.store(elt, w.load(elt, w.at(elt, "%from", i.i)), w.at(elt, "%to", w.mul(i.i, "%col")))
 
-        w.switch(w.one_if(w.is_("eq", "%col", 1)), {1: by_vectors, 0: one_by_one})
+        w.either(w.is_("eq", "%col", 1), lambda: self.v.move(w, "%to", "%from", "%count"), one_by_one)
         return w.text()
 
     def back(self, name):
@@ -247,9 +199,7 @@ class TapKernels(Kernels):
         w, f = self.open(name, BACK)
         X, G, W = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
         x_room, g_room, y_room = [self.room(w, f[r]) for r in ("x_room", "g_room", "y_room")]
-        steps = w(f"alloca i64, i64 {WIDTH}")
-        for j in range(WIDTH):
-            w.store("i64", j * n, w.at("i64", steps, j))
+        steps, c_rows = self.steps(w, f)
         table, a_rows = w.at("i64", "%ints", f["table_at"]), w.at("i64", "%ints", f["rows_at"])
         with w.loop("%begin", "%end") as t:
             rest, block = w.div(t.i, f["blocks"]), w.rem(t.i, f["blocks"])
@@ -263,8 +213,6 @@ class TapKernels(Kernels):
             panels, strips = w.count_of(vectors, f["width"]), w.count_of(lines, f["height"])
             thin, wider = w.div(vectors, panels), w.rem(vectors, panels)
             low, taller = w.div(lines, strips), w.rem(lines, strips)
-            with w.loop(0, w.mul(lines, f["m_wide"]), n) as i:
-                self.v.store(w, "zeroinitializer", w.at(elt, y_room, i.i))
             pieces = w.mul(w.mul(f["batch"], f["depth"]), w.mul(f["row_blocks"], f["col_blocks"]))
             with w.loop(0, pieces) as q:
                 batch, depth, row, rows, col, cols = self.piece(w, f, q.i)
@@ -295,16 +243,14 @@ class TapKernels(Kernels):
                         strip = s.values[0]
                         height = w.add(low, w.one_if(w.is_("slt", s.i, taller)))
                         c = w.at(elt, y_room, w.add(w.mul(strip, f["m_wide"]), w.mul(start, n)))
-                        w.do(f"call void {self.kernel(w, f, height, width)}(i64 {places}, ptr {table}, ptr {x_room}, "
-                             f"ptr {w.at('i64', a_rows, strip)}, ptr {w.at(elt, g_room, w.mul(start, n))}, "
-                             f"ptr {steps}, ptr {c}, i64 {f['m_wide']}, ptr {steps}, ptr {c}, i64 {f['m_wide']}, "
-                             f"ptr {steps})")
+                        self.call(w, f, height, width, places, table, x_room, w.at("i64", a_rows, strip),
+                                  w.at(elt, g_room, w.mul(start, n)), steps, c, c_rows, steps, w.least(q.i, 1))
                         s.next = [w.add(strip, height)]
                     p.next = [w.add(start, width)]
             into = w.at(elt, W, w.add(w.mul(out_m, f["w_m"]), w.mul(channel, f["taps"])))
             w.do(f"call void @gather(ptr {into}, i64 {f['w_m']}, ptr {y_room}, i64 1, i64 {f['m_wide']}, i64 {m}, "
                  f"i64 {lines})")
-        return "\n".join([self.v.declarations(), self.plane(), self.turn(), self.gather(), w.text()])
+        return "\n".join([self.v.declarations(), self.turn(), self.gather(), w.text()])
 
     def spots(self, name):
         """The step of a convolution whose rows are too short for vectors: channels are across, positions down."""
@@ -312,12 +258,7 @@ class TapKernels(Kernels):
         w, f = self.open(name, SPOTS)
         X, A, Y = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
         x_room, a_room, y_room, z_room = [self.room(w, f[r]) for r in ("x_room", "a_room", "y_room", "z_room")]
-        zeros = self.room(w, WIDTH * n)
-        steps, nowhere = [w(f"alloca i64, i64 {WIDTH}") for _ in range(2)]
-        for j in range(WIDTH):
-            self.v.store(w, "zeroinitializer", w.at(elt, zeros, j * n))
-            w.store("i64", j * n, w.at("i64", steps, j))
-            w.store("i64", 0, w.at("i64", nowhere, j))
+        steps, c_rows = self.steps(w, f)
         table, lines, weights = [w.at("i64", "%ints", f[at]) for at in ("table_at", "rows_at", "weights_at")]
         with w.loop("%begin", "%end") as t:
             rest, tile = w.div(t.i, f["tiles"]), w.rem(t.i, f["tiles"])
@@ -346,7 +287,7 @@ class TapKernels(Kernels):
                         w.do(f"call void @gather(ptr {to}, i64 0, ptr {source}, i64 0, i64 {f['a_m']}, i64 1, i64 {m})")
 
                 w.switch(f["flat"], {1: turn, 0: gather})
-                first = w.is_("eq", c.i, 0)
+                more = w.one_if(w.is_("ne", c.i, 0))
                 with w.loop(first_p, last_p) as q:
                     batch, depth, row, rows, col, cols = self.piece(w, f, q.i)
                     x = w.at(elt, X, w.add(w.mul(batch, f["x_n"]), w.mul(w.mul(group, f["channels"]), f["x_c"])))
@@ -362,11 +303,8 @@ class TapKernels(Kernels):
                             strip = s.values[0]
                             height = w.add(low, w.one_if(w.is_("slt", s.i, taller)))
                             to = w.at(elt, sums, w.add(w.mul(strip, f["m_wide"]), w.mul(start, n)))
-                            w.do(f"call void {self.kernel(w, f, height, width)}(i64 {k}, ptr {table}, ptr {x_room}, "
-                                 f"ptr {w.at('i64', lines, strip)}, ptr {w.at(elt, a_room, w.mul(start, n))}, "
-                                 f"ptr {steps}, ptr {to}, i64 {f['m_wide']}, ptr {steps}, "
-                                 f"ptr {w.pick(first, zeros, to, 'ptr')}, i64 {w.pick(first, 0, f['m_wide'])}, "
-                                 f"ptr {w.pick(first, nowhere, steps, 'ptr')})")
+                            self.call(w, f, height, width, k, table, x_room, w.at("i64", lines, strip),
+                                      w.at(elt, a_room, w.mul(start, n)), steps, to, c_rows, steps, more)
                             s.next = [w.add(strip, height)]
                         p.next = [w.add(start, width)]
             with w.loop(first_p, last_p) as q:               # back to channels down and positions across
@@ -381,7 +319,15 @@ class TapKernels(Kernels):
                         source = w.at(elt, z_room, w.add(w.mul(i.i, f["z_row"]), w.mul(r.i, cols)))
                         into = w.at(elt, y, w.add(w.mul(i.i, f["y_m"]), w.mul(r.i, f["y_h"])))
                         w.do(f"call void @finish(ptr {into}, i64 {f['y_w']}, ptr {source}, i64 {cols})")
-        return "\n".join([self.v.declarations(), self.plane(), self.turn(), self.gather(), self.finish(), w.text()])
+        return "\n".join([self.v.declarations(), self.turn(), self.gather(), self.finish(), w.text()])
+
+    def steps(self, w, f):
+        """Tables of columns, a vector each, and of rows that lie `m_wide` apart."""
+        cols, rows = [w(f"alloca i64, i64 {max(ROWS, WIDTH)}") for _ in range(2)]
+        with w.loop(0, max(ROWS, WIDTH)) as i:
+            w.store("i64", w.mul(i.i, self.lanes), w.at("i64", cols, i.i))
+            w.store("i64", w.mul(i.i, f["m_wide"]), w.at("i64", rows, i.i))
+        return cols, rows
 
     def piece(self, w, f, number):
         """Piece `number` of the positions: (batch, depth, row, rows, column, columns)."""

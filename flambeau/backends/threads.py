@@ -9,13 +9,17 @@ and `fn(ptr buffers, ptr ints, ptr scalars, begin, end)` does the tiles begin..e
 `grain` tiles runs on the caller's thread; the tiles of a larger one are cut in pieces of `grain`, which the caller and
 the workers take one by one.
 
+`threads.clocked(times)` gives a function that does the same and writes times: when it began, and when each step was
+through. It is another native function, so that `run` has no test for it.
+
 Workers are native threads that never touch Python. They are made when the first large step runs, watch for work for a
 moment after each step, and then sleep. One program at a time has them; another that runs meanwhile works alone.
 """
 import ctypes
+import functools
 import os
 
-from ..base import settings
+from ..base import observers, settings
 from ..base.errors import need
 from ..base.locks import in_child, new_lock
 
@@ -23,6 +27,8 @@ PUBLIC = ("get_num_threads", "set_num_threads", "get_num_interop_threads", "set_
 
 _lock = new_lock()            # a signal handler may come again, in the middle
 _native = None                # the compiled `run`
+_clocked = None               # the compiled `run_clocked`
+_clock = None                 # where the clock is that it asks
 _pool = None                  # the runtime's variable that points at the pool in use
 _threads = None               # how many threads a program may use; None: not asked yet
 _interop = None
@@ -35,17 +41,31 @@ def run(program, steps, table, scalars):
     _native(program, steps, table, scalars)
 
 
+def clocked(times):
+    """A function like `run` that writes to the array `times` what `observers.clock` says: at first, and after each
+    step. It is one native call too: no interrupt comes between its beginning and its end."""
+    return functools.partial(_clocked, times.buffer_info()[0], _clock)
+
+
 def start():
     """Make the native runtime ready, if it is not."""
-    global run, _native, _pool
+    global run, _native, _clocked, _clock, _pool
     with _lock:
         if _native is None:
             from . import cpu, runtime
             text = runtime.text()
             _pool = ctypes.c_void_p.from_address(cpu.function("pool", text))
             cpu.undisturbed(_renew)
-            kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+            pointer, given = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+            kind, more = ctypes.CFUNCTYPE(None, *given), ctypes.CFUNCTYPE(None, pointer, pointer, *given)
+            _clock = cpu.function("now", text) if os.name == "posix" else python_clock()
+            _clocked = more(cpu.function("run_clocked", text))
             _native = run = kind(cpu.function("run", text))
+
+
+def python_clock():
+    """`observers.clock` as native code may call it, for systems of which we know no native clock."""
+    return ctypes.CFUNCTYPE(ctypes.c_int64)(observers.clock)
 
 
 def _renew(retire=True):

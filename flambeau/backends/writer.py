@@ -16,7 +16,8 @@ class Writer:
     """The lines of one function, opened by `head`."""
 
     def __init__(self, head):
-        self.lines, self.block, self.count = [head + " {", "entry:"], "entry", 0
+        self.lines, self.block, self.count = [], "entry", 0
+        self.head = [head + " {", "entry:"]
 
     def __call__(self, text):
         """One instruction; gives the name of its result."""
@@ -33,7 +34,7 @@ class Writer:
         return f"{word}{self.count}"
 
     def text(self):
-        return "\n".join([*self.lines, "  ret void", "}"])
+        return "\n".join([*self.head, *self.lines, "  ret void", "}"])
 
     # --- whole numbers ----------------------------------------------------------------------------------------------
 
@@ -64,6 +65,16 @@ class Writer:
     def one_if(self, c):                      return self(f"zext i1 {c} to i64")
 
     # --- memory -----------------------------------------------------------------------------------------------------
+
+    def spare(self, type):
+        """Room for one, in the function's frame."""
+        name = self.name("%room")
+        self.head.append(f"  {name} = alloca {type}, align 64")
+        return name
+
+    def function(self, address):
+        """A function whose address is a number."""
+        return self(f"inttoptr i64 {address} to ptr")
 
     def at(self, type, base, index):
         return base if index == 0 else self(f"getelementptr {type}, ptr {base}, i64 {index}")
@@ -111,6 +122,10 @@ class Writer:
         self.do(f"br label %{done}")
         self.label(done)
 
+    def either(self, condition, yes, no):
+        """Run one of two functions, each of which writes what is to be done."""
+        self.switch(self.one_if(condition), {1: yes, 0: no})
+
     def switch(self, value, cases):
         """Run the function in `cases` whose key `value` is; it writes what is to be done. No key, nothing done."""
         done, names = self.name("end"), {key: self.name("case") for key in cases}
@@ -135,6 +150,7 @@ class Vectors:
         self.lanes = target.vector_bytes // self.bytes
         self.type = f"<{self.lanes} x {element}>"
         self.short = f"v{self.lanes}f{8 * self.bytes}"
+        self.masks = self.bytes in target.masked_bytes
 
     def declarations(self):
         v, m = self.type, f"<{self.lanes} x i1>"
@@ -149,32 +165,56 @@ class Vectors:
     def load(self, w, place):                return w.load(self.type, place, self.bytes)
     def store(self, w, value, place):        w.store(self.type, value, place, self.bytes)
 
-    def load_some(self, w, place, mask):
-        """The lanes in `mask`, the others zero; only those are read."""
-        return w(f"call {self.type} @llvm.masked.load.{self.short}.p0(ptr {place}, i32 {self.bytes}, "
-                 f"<{self.lanes} x i1> {mask}, {self.type} zeroinitializer)")
+    # Where the processor has no masks LLVM would write a branch for every lane, which takes long to compile and is slow
+    # to run: there the first lanes go through memory, one by one.
 
-    def store_some(self, w, value, place, mask):
-        w.do(f"call void @llvm.masked.store.{self.short}.p0({self.type} {value}, ptr {place}, i32 {self.bytes}, "
-             f"<{self.lanes} x i1> {mask})")
+    def some(self, w, count):
+        """The first `count` lanes, for `load_some` and `store_some`."""
+        return self.mask(w, count) if self.masks else count
+
+    def load_some(self, w, place, some):
+        """The lanes in `some`, the others zero; only those are read."""
+        if self.masks:
+            return w(f"call {self.type} @llvm.masked.load.{self.short}.p0(ptr {place}, i32 {self.bytes}, "
+                     f"<{self.lanes} x i1> {some}, {self.type} zeroinitializer)")
+        spare = w.spare(self.type)
+        self.store(w, "zeroinitializer", spare)
+        self.move_rest(w, spare, place, some)
+        return self.load(w, spare)
+
+    def store_some(self, w, value, place, some):
+        if self.masks:
+            w.do(f"call void @llvm.masked.store.{self.short}.p0({self.type} {value}, ptr {place}, i32 {self.bytes}, "
+                 f"<{self.lanes} x i1> {some})")
+            return
+        spare = w.spare(self.type)
+        self.store(w, value, spare)
+        self.move_rest(w, place, spare, some)
+
+    def move(self, w, to, source, count):
+        """Copy `count` elements that lie side by side. What lies beyond them is neither read nor written."""
+        whole = w.down(count, self.lanes)
+        with w.loop(0, whole, self.lanes) as i:
+            self.store(w, self.load(w, w.at(self.element, source, i.i)), w.at(self.element, to, i.i))
+        with w.when(w.is_("slt", whole, count)):
+            to, source = [w.at(self.element, place, whole) for place in (to, source)]
+            self.move_rest(w, to, source, w.sub(count, whole))
+
+    def move_rest(self, w, to, source, count):
+        """Copy `count` elements, at most as many as a vector has."""
+        if self.masks:
+            some = self.mask(w, count)
+            self.store_some(w, self.load_some(w, source, some), to, some)
+            return
+        with w.loop(0, count) as i:
+            w.store(self.element, w.load(self.element, w.at(self.element, source, i.i)), w.at(self.element, to, i.i))
 
     def mask(self, w, count):
-        """The first `count` lanes."""
+        """The first `count` lanes, as one bit each."""
         n = self.lanes
         many = w(f"insertelement <{n} x i64> poison, i64 {count}, i64 0")
         many = w(f"shufflevector <{n} x i64> {many}, <{n} x i64> poison, <{n} x i32> zeroinitializer")
         return w(f"icmp slt <{n} x i64> <{', '.join(f'i64 {i}' for i in range(n))}>, {many}")
-
-    def between(self, w, first, end):
-        """The lanes from `first` up to `end`, which may lie outside."""
-        n, lanes = self.lanes, ", ".join(f"i32 {i}" for i in range(self.lanes))
-        masks = []
-        for how, bound in (("sge", first), ("slt", end)):
-            bound = w(f"trunc i64 {bound} to i32")
-            many = w(f"insertelement <{n} x i32> poison, i32 {bound}, i64 0")
-            many = w(f"shufflevector <{n} x i32> {many}, <{n} x i32> poison, <{n} x i32> zeroinitializer")
-            masks.append(w(f"icmp {how} <{n} x i32> <{lanes}>, {many}"))
-        return w(f"and <{n} x i1> {masks[0]}, {masks[1]}")
 
     def spread(self, w, number):
         """A number in every lane."""

@@ -16,6 +16,10 @@ headings:
     overwrites  True where `ref` writes into its first array and gives it back (writing twice must be as good as once):
                 it is given a copy, unless nobody else needs the contents
     eager       True where the result's shape depends on the data, or the reference may refuse on its data
+    effect      True where running it does something besides computing its results (a collective, a callback, a print):
+                it runs once for each call of it, in the order of the calls, whoever reads its results; it gives at
+                least one, and has no body. It runs when the trace does, with `eager` at the call. See Note [Effects] in
+                trace/effects.py
     scalars     names of number parameters that stay out of the plan's key
     node        the name of its autograd node where it is not <Name>Backward0
     returns     field names of the result tuple, after the tuple's own name: "max values indices"
@@ -205,6 +209,7 @@ class Op(metaclass=Kind):
     verify = None
     nondiff = ()              # results that carry no gradient although they are floating
     is_view = pointwise = composite = False
+    effect = False
 
     prepared = False
 
@@ -234,6 +239,9 @@ class Op(metaclass=Kind):
     @classmethod
     def prepare(op):
         """Read the signature and the derivative rules off the declaration, at the first call."""
+        if op.effect and (op.is_view or op.composite or hasattr(op, "body")):
+            raise TypeError(f"{op.__name__} has an effect, which is that of running its `ref`: it can be no view, no "
+                            "composite, and have no body")
         main, skip = op.meaning()
         code = main.__code__
         positional = code.co_varnames[skip:code.co_argcount]
@@ -272,9 +280,7 @@ class Op(metaclass=Kind):
                             if name in COUNT_PARAMETERS and name not in op.scalars)
         op.number_at = tuple(i for i, name in enumerate(op.arg_names)
                              if name in COUNT_PARAMETERS or name in DIM_PARAMETERS)
-        # what a binary operator adds to its two operands: the other arguments, and how they stand in the key
-        op.tail = op.defaults[2:]
-        op.tail_key = tuple(d.__class__ if d.__class__ in NUMBER_CLASSES else d for d in op.tail)
+        op.tail = op.defaults[2:]         # what a binary operator adds to its two operands
         op.prepared = True
         known[op] = Facts(op)
 

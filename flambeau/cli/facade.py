@@ -37,10 +37,10 @@ ELSEWHERE = {
     "functorch": "flambeau.private.functorch",
 }
 # Modules of ours that PyTorch has no counterpart of, or one of another meaning.
-HIDDEN = frozenset("base cli loops missing ops private streams switches tensor trace".split())
+PRIVATE_MODULES = frozenset("base cli loops missing ops private streams switches tensor trace".split())
 # A folder with a package `torch` that calls `install_as_torch`: for processes that get sys.path, but not our finder.
-PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "path")
-TOPS = ("torch", "functorch")      # the packages that come with PyTorch
+STARTUP_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "path")
+PYTORCH_PACKAGES = ("torch", "functorch")  # the packages that come with PyTorch
 # What PyTorch requires, packages built on it import without requiring it; pip brings it with the first of them. Left
 # out are sympy and networkx, which only PyTorch's own compiler uses.
 METADATA = f"""\
@@ -68,9 +68,9 @@ def install_as_torch():
         raise RuntimeError(f"PyTorch is already imported (from {getattr(found, '__file__', None) or 'somewhere'}), and "
                            "a program cannot change over half-way: call flambeau.install_as_torch() before anything "
                            "imports torch, or start the program with `flambeau run`")
-    sys.meta_path.insert(0, Finder())
-    if PATH not in sys.path:
-        sys.path.insert(min(1, len(sys.path)), PATH)          # before any place that may hold the real one
+    sys.meta_path.insert(0, FacadeFinder())
+    if STARTUP_FOLDER not in sys.path:
+        sys.path.insert(min(1, len(sys.path)), STARTUP_FOLDER)  # before any place that may hold the real one
     sys.modules["torch"] = Torch()
 
 
@@ -80,16 +80,16 @@ class Torch(ModuleType):
     def __init__(self):
         super().__init__("torch", flambeau.__doc__)
         names = {name: held for name, held in vars(flambeau).items()
-                 if not name.startswith("__") and not (name in HIDDEN and isinstance(held, ModuleType))}
+                 if not name.startswith("__") and not (name in PRIVATE_MODULES and isinstance(held, ModuleType))}
         self.__dict__.update(names, torch=self, __version__=TORCH_VERSION, __file__=flambeau.__file__, __path__=[],
-                             __spec__=importlib.machinery.ModuleSpec("torch", Loader(self), is_package=True))
+                             __spec__=importlib.machinery.ModuleSpec("torch", FacadeLoader(self), is_package=True))
         self.__dict__.pop("backends", None)                   # asked for by its name in `__getattr__`
 
     def __getattr__(self, name):
         full = f"torch.{name}"
         if full in ELSEWHERE or is_module(full):
             found = importlib.import_module(full)
-        elif name not in HIDDEN and hasattr(flambeau, name):
+        elif name not in PRIVATE_MODULES and hasattr(flambeau, name):
             found = getattr(flambeau, name)
         elif name.startswith("__") or importlib.util.find_spec(full) is None:
             raise no_attribute("torch", name)
@@ -102,17 +102,17 @@ class Torch(ModuleType):
         return sorted({*vars(self), *dir(flambeau)})
 
 
-class Finder(importlib.abc.MetaPathFinder):
+class FacadeFinder(importlib.abc.MetaPathFinder):
     """Finds `torch` and what is below it in Flambeau; and what safetensors has for torch."""
 
     def find_spec(self, fullname, path=None, target=None):
         top = fullname.partition(".")[0]
         if fullname in ("safetensors", "safetensors.torch"):
             return safetensors_spec(fullname, path)
-        module = named(fullname) if top in TOPS else None
+        module = named(fullname) if top in PYTORCH_PACKAGES else None
         if module is None:
             return None
-        spec = importlib.machinery.ModuleSpec(fullname, Loader(module), is_package=hasattr(module, "__path__"))
+        spec = importlib.machinery.ModuleSpec(fullname, FacadeLoader(module), is_package=hasattr(module, "__path__"))
         if getattr(module, "__spec__", None) is None:         # one without a file
             module.__spec__ = spec
         return spec
@@ -120,14 +120,14 @@ class Finder(importlib.abc.MetaPathFinder):
     def find_distributions(self, context=None):
         """For `importlib.metadata`: packages ask which version of torch is installed before they import it."""
         name = getattr(context, "name", None)
-        return [Distribution()] if name is None or name.lower() == "torch" else []
+        return [FacadeDistribution()] if name is None or name.lower() == "torch" else []
 
 
-class Distribution(importlib.metadata.Distribution):
+class FacadeDistribution(importlib.metadata.Distribution):
     """What is installed as torch: Flambeau, under the version of PyTorch whose behaviour it has."""
 
     def read_text(self, filename):
-        return {"METADATA": METADATA, "top_level.txt": "\n".join(TOPS)}.get(filename)
+        return {"METADATA": METADATA, "top_level.txt": "\n".join(PYTORCH_PACKAGES)}.get(filename)
 
     def locate_file(self, path):
         return os.path.join(os.path.dirname(os.path.dirname(flambeau.__file__)), path)
@@ -137,7 +137,7 @@ def safetensors_spec(fullname, path):
     """The library's own module, if it is installed, which then runs on Flambeau; else ours."""
     found = importlib.machinery.PathFinder.find_spec(fullname, path)
     if found is None:
-        return importlib.machinery.ModuleSpec(fullname, Loader(importlib.import_module("flambeau.safetensors")),
+        return importlib.machinery.ModuleSpec(fullname, FacadeLoader(importlib.import_module("flambeau.safetensors")),
                                               is_package=fullname == "safetensors")
     if fullname == "safetensors":
         return None
@@ -154,7 +154,7 @@ class SafetensorsLoader(importlib.machinery.SourceFileLoader):
         vars(module).update({function.__name__: function for function in IN_THE_LIBRARY})
 
 
-class Loader(importlib.abc.Loader):
+class FacadeLoader(importlib.abc.Loader):
     """Puts a module that exists already under another name."""
 
     def __init__(self, module):
@@ -194,7 +194,7 @@ def place_of(fullname):
     if fullname in ELSEWHERE:
         return ELSEWHERE[fullname]
     parent, _, name = fullname.rpartition(".")
-    if parent == "torch" and (name in HIDDEN or name.startswith("_") and not _exists(f"flambeau.{name}")):
+    if parent == "torch" and (name in PRIVATE_MODULES or name.startswith("_") and not _exists(f"flambeau.{name}")):
         return f"flambeau.private.{name}"
     return f"{place_of(parent)}.{name}"
 
@@ -214,7 +214,10 @@ def speaking(module, fullname):
         def get(name):
             full = f"{fullname}.{name}"
             if is_module(full):                              # a module, ours or missing
-                return importlib.import_module(full)
+                try:
+                    return importlib.import_module(full)
+                except ModuleNotFoundError as error:         # it needs a package that is not installed
+                    raise AttributeError(f"module {fullname!r} has no attribute {name!r}: {error}", name=name) from None
             if own is not None:
                 try:
                     return own(name)

@@ -16,14 +16,14 @@ import zipfile
 from ..version import __version__ as TORCH_VERSION
 from .facade import METADATA
 
-USAGE = """\
+PROVIDE_USAGE = """\
 flambeau provide-torch                    make Flambeau the torch of this environment, for pip too
 flambeau provide-torch --undo             take it away again
 flambeau provide-torch --wheel folder     only write the wheel, for an installer other than pip
 """
 
 # What `import torch` runs in an environment that was provided with it.
-PACKAGE = '''\
+PACKAGE_SOURCE = '''\
 """`torch` in this environment is Flambeau; `flambeau provide-torch --undo` takes it away."""
 stands_in = True              # so that it is not taken for the real one
 
@@ -32,7 +32,7 @@ from flambeau.cli.facade import install_as_torch
 install_as_torch()
 '''
 
-WHEEL = """\
+WHEEL_FILE = """\
 Wheel-Version: 1.0
 Generator: flambeau
 Root-Is-Purelib: true
@@ -50,9 +50,9 @@ def provide(argv):
         print(write_wheel(argv[1]))
         return 0
     if argv[0] in ("-h", "--help"):
-        print(USAGE, end="")
+        print(PROVIDE_USAGE, end="")
         return 0
-    print(f"flambeau provide-torch: cannot make out {' '.join(argv)!r}.\n\n{USAGE}", end="", file=sys.stderr)
+    print(f"flambeau provide-torch: cannot make out {' '.join(argv)!r}.\n\n{PROVIDE_USAGE}", end="", file=sys.stderr)
     return 2
 
 
@@ -108,7 +108,7 @@ def write_wheel(folder):
     """Write the wheel into `folder`; its path."""
     os.makedirs(folder, exist_ok=True)
     info = f"torch-{TORCH_VERSION}.dist-info"
-    files = {"torch/__init__.py": PACKAGE, f"{info}/METADATA": METADATA, f"{info}/WHEEL": WHEEL}
+    files = {"torch/__init__.py": PACKAGE_SOURCE, f"{info}/METADATA": METADATA, f"{info}/WHEEL": WHEEL_FILE}
     record = "".join(f"{name},sha256={_digest(text)},{len(text.encode())}\n" for name, text in files.items())
     files[f"{info}/RECORD"] = f"{record}{info}/RECORD,,\n"
     path = os.path.join(folder, f"torch-{TORCH_VERSION}-py3-none-any.whl")

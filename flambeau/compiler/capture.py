@@ -4,7 +4,6 @@ The results of the call are what they would have been anyway. What is noted besi
 from which storage, the numbers that instructions read, the checks of data that operations made at the call, the random
 numbers that were drawn, and the first thing that cannot be repeated: somebody looked at a value half-way.
 """
-import contextlib
 import os
 import sys
 import threading
@@ -15,10 +14,10 @@ from ..autograd.modes import modes
 from ..autograd.node import checksum
 from ..base import settings
 from ..base.errors import PACKAGE, here, line_of, warn
-from ..base.locks import new_lock
+from ..base.observers import Observer, observing
 from ..tensor.infer import calls, entries
 from ..tensor.tensor import Tensor
-from ..trace import plan as plans, value as values
+from ..trace import plan as plans
 from ..trace.interpret import execute
 from ..trace.record import Trace, _local, current, update
 from ..trace.value import Value
@@ -43,7 +42,7 @@ class Recorder(Trace):
     """A trace that is not run before its end, and knows where everything in it came from."""
 
     __slots__ = ("storages", "entry", "born", "numbers", "checks", "draws", "reason", "again", "strict",
-                 "fixed_entries", "number_log", "versions", "entered", "hidden")
+                 "fixed_entries", "number_log", "versions", "entered", "hidden", "stands_in")
 
     def __init__(self, like, strict, number_log):
         super().__init__()
@@ -56,6 +55,7 @@ class Recorder(Trace):
         self.draws = []               # (draw, spec, Value)
         self.fixed_entries = []       # entries that were made with a Traced in their key
         self.reason, self.again = None, False
+        self.stands_in = False        # whether a backward is recorded now, over gradients that stand for others
         self.strict, self.number_log = strict, number_log
         self.hidden = {}              # Storage that was there before → how many writes through `.data` it had seen
         self.entered = {}             # Storage that was there before → its version when it was met
@@ -96,6 +96,15 @@ class Recorder(Trace):
         if any(type(t._offset) in TRACED for t in inputs):
             raise AssertionError(f"a number that may change is an offset in {entry.op.__name__}")
         return super().append(entry, inputs, params, site)
+
+    def before_effect(self, op):
+        if self.reason is None:
+            words = f"{op.__name__}() at {line_of(here())} has an effect that happens at the call"
+            if self.stands_in:
+                raise RuntimeError(words)
+            self.stop(words)
+            Trace.run(self)
+        super().before_effect(op)
 
     def _numbers(self, entry, params):
         """The parameters as plain numbers; which of them a replay has to read again is noted."""
@@ -171,11 +180,19 @@ class Recorder(Trace):
     def peek(self, tensor):
         """The contents of a tensor, computed on the side where it is pending here."""
         value = tensor._storage.value
+        if value.trace is self and self.reason is None and self._comes_of_effect(value.slot):
+            self.stop(f"a check of data at {line_of(here())} looks at what an operation with an effect gave")
+            Trace.run(self)
         if value.trace is self and self.reason is None:
             value = Value.of(evaluate(self.code, self.values, [value.slot])[value.slot], value.spec)
         elif value.trace is not None:
             value.ready()
         return value.look(tensor._spec, tensor._offset)
+
+
+    def _comes_of_effect(self, slot):
+        """Whether a slot is computed from the results of an operation with an effect."""
+        return any(entry.op.effect for entry, *_ in needed_for(self.code, [slot]))
 
 
 class Noted:
@@ -191,54 +208,46 @@ def noted(a):
     return Noted(a) if isinstance(a, Tensor) else plain(a)
 
 
-class Watching:
-    """What trace and tensor call while anybody records; only the recording thread's own doings count."""
+class Watcher(Observer):
+    """Tells a Recorder what its own thread does besides recording."""
 
-    users = 0
-    lock = new_lock()
+    def __init__(self, recorder):
+        self.recorder = recorder
 
-    @staticmethod
-    def looked(value):
-        """Somebody wants the contents of `value`."""
-        recorder = _local.trace
-        if recorder.__class__ is not Recorder or recorder.reason is not None:
+    def _recorder(self):
+        """The Recorder, if this thread still records there and it can still be replayed; else None."""
+        recorder = self.recorder
+        return recorder if recorder.reason is None and _local.trace is recorder else None
+
+    def looked(self, value):
+        recorder = self._recorder()
+        if recorder is None:
             return
-        frame = sys._getframe(2)
+        frame = sys._getframe(1)
+        while frame.f_code is not Value.ready.__code__:
+            frame = frame.f_back
+        frame = frame.f_back
         if frame.f_code is checksum.__code__ or frame.f_code is Trace.append.__code__:
             return
         recorder.stop(look_words(frame))
         Trace.run(recorder)
 
-    @staticmethod
-    def wrote(storage):
-        """The contents of `storage` are about to be replaced."""
-        recorder = _local.trace
-        if recorder.__class__ is Recorder and recorder.reason is None and storage not in recorder.storages:
+    def wrote(self, storage):
+        recorder = self._recorder()
+        if recorder is not None and storage not in recorder.storages:
             value = storage.value
             if value is not None and value.trace is not recorder and value not in recorder.born \
                     and value not in recorder.entry:
                 recorder.stop(f"a tensor that was there before is written to at {line_of(here())}, and it cannot be "
                               "found from the function: pass it as an argument", again=True)
 
-    @staticmethod
-    def version(storage):
-        """Somebody asks how often `storage` was written to."""
-        recorder = _local.trace
-        return recorder.version(storage) if recorder.__class__ is Recorder else storage.version
+    def made(self, value):
+        if _local.trace is self.recorder:
+            self.recorder.born[value] = True
 
-    @staticmethod
-    def made(value):
-        """Contents were made without an instruction."""
-        recorder = _local.trace
-        if recorder.__class__ is Recorder:
-            recorder.born[value] = True
-
-    @staticmethod
-    def drew(draw, kind, value):
-        """`value` holds random numbers of spec `kind`, from `draw(count)`."""
-        recorder = _local.trace
-        if recorder.__class__ is Recorder:
-            recorder.draws.append((draw, kind, value))
+    def drew(self, draw, kind, value):
+        if _local.trace is self.recorder:
+            self.recorder.draws.append((draw, kind, value))
 
 
 def look_words(frame):
@@ -253,20 +262,6 @@ def look_words(frame):
     what = READ_FORMS.get(last.f_code.co_name) or name + "()"
     where = line_of((frame.f_code, frame.f_lasti)) if frame is not None else "an unknown line"
     return f"{what} at {where} looks at a value half-way"
-
-
-@contextlib.contextmanager
-def watching():
-    with Watching.lock:
-        Watching.users += 1
-        values.watching = Watching
-    try:
-        yield
-    finally:
-        with Watching.lock:
-            Watching.users -= 1
-            if not Watching.users:
-                values.watching = None
 
 
 def recording():
@@ -290,7 +285,7 @@ class Capture:
         self.versions = recorder.entered
         journal.known = self._known
         self.modes_before, self.drawn_before = mode_state(), numpy_state()
-        with watching():
+        with observing(Watcher(recorder), only_this_thread=True):
             _local.trace = recorder
             try:
                 journal.take_arguments()
@@ -374,17 +369,22 @@ def numpy_state():
     return state["state"]["pos"], state["state"]["key"].tobytes(), state["has_gauss"]
 
 
-def evaluate(code, held, wanted):
-    """{slot: array} of the wanted slots, computed on the side; `held` has the Values of the inputs by slot."""
+def needed_for(code, wanted):
+    """The instructions that the wanted slots come from, in order."""
     live, needed = set(wanted), []
     for instruction in reversed(code):
         entry, slots, _, _, first, _ = instruction
         if any(s in live for s in range(first, first + len(entry.outs))):
             needed.append(instruction)
             live.update(slots)
+    return needed[::-1]
+
+
+def evaluate(code, held, wanted):
+    """{slot: array} of the wanted slots, computed on the side; `held` has the Values of the inputs by slot."""
     made = {}
     with np.errstate(all="ignore"):
-        for entry, slots, offsets, params, first, _ in reversed(needed):
+        for entry, slots, offsets, params, first, _ in needed_for(code, wanted):
             sources = [made[s] if s in made else held[s] for s in slots]
             arrays = [v.look(kind, offset) for v, kind, offset in zip(sources, entry.kinds, offsets, strict=False)]
             if entry.op is update:

@@ -9,11 +9,10 @@ import types
 import weakref
 
 from ..autograd.modes import modes
-from ..base import settings
+from ..base import observers, settings
 from ..base.errors import warn
 from ..base.locks import new_lock
 from ..tensor import overrides
-from ..trace import value as values
 from ..trace.record import Trace, current
 from .capture import Capture, Recorder, recording
 from .diff import Diff, NotReplayable
@@ -50,7 +49,7 @@ class Compiled:
 
     def __call__(self, *args, **kwargs):
         # part of what is being recorded, or a mode is to see what it calls
-        if values.watching is not None and recording() or overrides.modes_active and overrides.seen_by_modes():
+        if observers.looked is not None and recording() or overrides.modes_active and overrides.seen_by_modes():
             return self._compiles(*args, **kwargs)
         misses = []
         for found in self.recordings:
@@ -194,7 +193,8 @@ class Report:
             else:
                 kinds = [step.kind for step in bound.plan.steps]
                 lines.append(f"  {kinds.count('kernel')} kernels, {kinds.count('library')} library calls, "
-                             f"{kinds.count('reference')} operations of the reference executor")
+                             f"{kinds.count('reference')} operations of the reference executor"
+                             + (f", {kinds.count('callback')} with an effect" if "callback" in kinds else ""))
                 lines += [f"    {line}" for line in str(bound.plan).splitlines()]
             for title, words in (("read at every replay", found.moving), ("checks data", found.checks),
                                  ("does", found.effects), ("guards", found.guards)):

@@ -14,7 +14,7 @@ from ..base.spec import Size
 from ..tensor.overrides import has_override
 from ..tensor.tensor import Tensor
 from .capture import Noted, history, tensor_state
-from .gradient import Gradient, is_live
+from .gradient import Gradient, effect_slots, is_live
 from .journal import EQUALITY_TYPES, PLAIN_TYPES, is_record, keys_of, short
 from .traced import TRACED
 
@@ -49,6 +49,8 @@ class Diff:
                 self._result(now, edge.path)
         self.result = self._structure(capture.out)
         self.gradient = None if capture.differentiated is None else Gradient(self)
+        split = len(self.trace.code) if capture.differentiated is None else capture.differentiated.split
+        self.needs.update(dict.fromkeys(effect_slots(self.trace.code[:split])))
         self._inputs()
         self._checks()
         self._nobody_else()
@@ -256,6 +258,9 @@ class Diff:
             entry, slots, _, params, first, _ = self.trace.code[index]
             if any(s in live for s in range(first, first + len(entry.outs))):
                 live.update(slots)
+                if entry.op.effect:
+                    raise NotReplayable(f"a check of data looks at what {entry.op.__name__}() gave, and that has an "
+                                        "effect")
                 if any((index, n) in self.trace.numbers for n in range(len(params))):
                     raise NotReplayable(f"{entry.op.__name__} makes positions from a number that may change")
         kinds = (("entry", self.read), ("draw", self.drawn))

@@ -19,7 +19,7 @@ SPECIAL_METHODS = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "fl
                    "@": "matmul", "&": "and", "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift", "<": "lt",
                    "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 UNARY_SPECIAL_METHODS = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}
-MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+MIRRORED_SIGNS = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 JOINABLE = (list, tuple, int, bool, *TRACED)
 
 
@@ -92,7 +92,7 @@ class Expressions:
             return self._contains(b, a) is (sign == "in")
         if self._simple(a) and self._simple(b):
             return COMPARE[sign](a, b)
-        found = self._special(f"__{SPECIAL_METHODS[sign]}__", a, b, f"__{SPECIAL_METHODS[MIRRORED[sign]]}__")
+        found = self._special(f"__{SPECIAL_METHODS[sign]}__", a, b, f"__{SPECIAL_METHODS[MIRRORED_SIGNS[sign]]}__")
         if found is not NotImplemented:
             return found
         if sign in ("==", "!=") and isinstance(a, type) and isinstance(b, type):

@@ -14,6 +14,7 @@ from ..base.layout import contiguous_format
 from ..base.spec import spec as make_spec
 from ..tensor.create import from_array
 from ..tensor.tensor import Tensor, wrap
+from ..trace import effects
 from ..trace.value import Storage
 from .replay import Runner
 
@@ -62,6 +63,7 @@ class Differentiated:
         self.incoming = {g._storage.value: i for i, g in enumerate(given)}
         checks = len(recorder.checks)
         hooks = [(node, node.tensor_hooks, node.retained) for node in bounds]
+        recorder.stands_in = True
         try:
             for node in bounds:                   # these hooks see the gradient after the backward of a replay
                 node.tensor_hooks = node.retained = None
@@ -70,6 +72,8 @@ class Differentiated:
             self.reason = f"its backward raises {type(error).__name__}: {error}"
             return
         finally:
+            recorder.stands_in = False
+            effects.forget(recorder, self.split)  # none of this is run
             for node, hooked, retained in hooks:
                 node.tensor_hooks, node.retained = hooked, retained
         del recorder.checks[checks:]              # of positions that the call itself has checked
@@ -101,6 +105,12 @@ class Differentiated:
         return found
 
 
+def effect_slots(code):
+    """The slots of what operations with effects give: they are wanted, whoever reads them."""
+    return [slot for entry, _, _, _, first, _ in code if entry.op.effect
+            for slot in range(first, first + len(entry.outs))]
+
+
 class Gradient:
     """How a replayed call is differentiated: what its node keeps, and the instructions of its backward.
 
@@ -117,7 +127,7 @@ class Gradient:
         self.part_of = [[i for i, edges in enumerate(parts) if edge_of(t) in edges] for t in self.bounds]
         self.gives = [(self._slot(g._storage.value, trace), g._spec, g._offset) for _, g in pairs]
         made = {slot for entry, _, _, _, first, _ in code for slot in range(first, first + len(entry.outs))}
-        wanted = {slot for slot, *_ in self.gives}
+        wanted = {slot for slot, *_ in self.gives} | set(effect_slots(code))
         live = set(wanted)
         for entry, slots, _, _, first, _ in reversed(code):
             if any(s in live for s in range(first, first + len(entry.outs))):
@@ -153,6 +163,7 @@ class Gradient:
         node.n_outputs, node.site = len(outs), self.site
         for nr, out in enumerate(outs):
             out._node, out._nr = node, nr
+        node._tell_made()
 
     def run(self, node, grads):
         """The gradients of the bounds, from those of the results."""

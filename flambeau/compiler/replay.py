@@ -2,17 +2,18 @@
 
 Inputs that the call overwrites are donated: their memory takes the results, if nobody else holds it at that moment.
 Otherwise a second plan runs that leaves all inputs alone. Gradients of the last call that nobody else holds are written
-over as well. Where there is no plan (the reference executor, an operation
-that none can be made for), the instructions themselves are put into a trace and run as always.
+over as well. Where there is no plan (the reference executor, an operation that none can be made for), and where there
+are effects, the instructions themselves are put into a trace and run as always; a trace knows what has happened. A call
+that an effect ends by raising has done what comes before it, and nothing after.
 """
 from array import array
 
-from ..base import settings
+from ..base import observers, settings
 from ..base.locks import new_lock
 from ..base.ownership import may_donate, may_recycle_grad
 from ..trace import plan as plans
+from ..trace.effects import run_before
 from ..trace.lower import HALVES, Unfusable, cell
-from ..trace.plan import Plan
 from ..trace.record import Trace
 from ..trace.value import Value
 
@@ -28,6 +29,7 @@ class Runner:
         self.code, self.specs, self.inputs = code, specs, inputs
         self.wanted, self.free, self.numbers = wanted, free, numbers
         self.places = {slot: i for i, slot in enumerate(inputs)}
+        self.effects = any(entry.op.effect for entry, *_ in code)
         self.plans = {}               # donating or not → BoundPlan, None where there is no plan
         self.lock = new_lock()
 
@@ -37,7 +39,14 @@ class Runner:
         `values` are those of the inputs, `numbers` stand in the order of their places. A Value that stands in `made`
         already may be written over.
         """
-        if settings.executor != "reference":
+        if not observers.during_runs:
+            self._run(values, numbers, made)
+            return
+        with observers.gathered():                           # see Note [Told after the run] in observers.py
+            self._run(values, numbers, made)
+
+    def _run(self, values, numbers, made):
+        if settings.executor != "reference" and not self.effects:
             try:
                 for donates in (True, False):
                     bound = self.plans[donates] if donates in self.plans else self.plan(donates)
@@ -54,7 +63,7 @@ class Runner:
         with self.lock:
             if donates not in self.plans:
                 try:
-                    made = Plan(self.code, self.specs, self.wanted, self.free if donates else ())
+                    made = plans.new_plan(self.code, self.specs, self.wanted, self.free if donates else ())
                     self.plans[donates] = BoundPlan(made, self, donates)
                 except Unfusable:
                     self.plans[donates] = None
@@ -85,8 +94,10 @@ class Runner:
     def _refill(self, values, numbers):
         """Run the instructions through a trace of their own."""
         trace, held = Trace(), self.held(values)
+        if self.effects:
+            run_before(trace)
         with trace.lock:                                     # another thread may run every trace there is
-            trace.code, trace.values = self.with_numbers(numbers), held
+            trace.code, trace.values = list(self.with_numbers(numbers)), held
             trace.slots = {held[slot]: slot for slot in self.inputs}
             trace.last = last = [0] * len(held)
             for index, (entry, slots, _, _, first, _) in enumerate(trace.code):
@@ -99,8 +110,13 @@ class Runner:
                 trace.bytes += entry.nbytes
             outs = [held[slot] for slot in self.wanted]
             del held, value                                  # what nobody holds is not computed
-        for value in outs:
-            value.ready()
+        try:
+            for value in outs:
+                value.ready()
+        except BaseException:
+            with trace.lock:
+                trace.clear()                                # the call ends here, and with it what it had still to do
+            raise
         return outs
 
 
@@ -145,14 +161,19 @@ class BoundPlan:
                     table[index] = value._address
                 except AttributeError:
                     table[index] = value.address()
+            sites = self.program.sites(self.runner.code) if observers.during_runs and observers.gathering() else None
             blocks = []
             for device, nbytes, index in self.program.blocks:
+                if sites is not None:
+                    observers.begin(*sites[None])
                 block = device.backend.block(nbytes)
                 blocks.append(block)
                 table[index] = block.address
             for at, spec, index, blank in self.outputs:
                 value = made[at]
                 if value is None:                            # otherwise memory that may be written over
+                    if sites is not None:
+                        observers.begin(sites[self.runner.wanted[at]])
                     value = made[at] = Value()
                     value.array, value._address = blank(spec)
                     value.spec, value.trace, value._memory = spec, None, None
@@ -166,9 +187,15 @@ class BoundPlan:
                 self.cells[k] = cell(numbers[at], dtype)
             for k, at, dtype in self.others:
                 self.scalars[k] = cell(numbers[at], dtype)
-            run = self.call
+            run, times = self.call, None
+            if sites is not None:
+                native = self.program.native
+                times = native.times()
+                run = native.bound(table, self.scalars, times)
             made[-1] = True                       # no interrupt comes between this and the end of the call
             run()
+            if times is not None:
+                native.tell(times, self.runner.code)
             return True
         finally:
             self.lock.release()
@@ -193,7 +220,7 @@ class BoundPlan:
                 made[where] = in_memory_of(values[source], spec)
             made[-1] = True
 
-        self.program.run(held, code, finish)
+        self.program.run(held, code, finish, None)           # it has no effects
         return True
 
 

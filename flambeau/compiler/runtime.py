@@ -25,7 +25,7 @@ def new_storage(value, facts):
     storage = Storage()
     storage.value = value
     storage.nbytes, storage.device, storage.version, storage.inference = facts
-    storage.exported, storage.print_at = False, None
+    storage.exported, storage.fingerprint = False, None
     return storage
 
 

@@ -15,11 +15,14 @@ from types import ModuleType
 import numpy as np
 
 from ..backends.random import Generator
+from ..base import observers
 from ..base.errors import PACKAGE, line_of
+from ..base.op import known
 from ..tensor import random
 from .rewrite import copy_of, is_copy
 
 REWRITE_FILE = copy_of.__code__.co_filename
+OBSERVERS_FILE = observers.gathering.__code__.co_filename
 STDLIB_FOLDERS = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
 PACKAGE_FOLDERS = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-packages"))
 LIBRARY_NAMES = ("ml_dtypes", "llvmlite", "scipy", "cupy")
@@ -138,11 +141,19 @@ def kind_of(code):
     elif code.co_name == "<module>" or filename == "<string>":          # an import; what a dataclass is made with
         kind = "once"
     else:
-        kind = "library" if trusted(filename) and not filename.startswith(PACKAGE) else "user"
+        kind = "library" if trusted(filename) and not filename.startswith(PACKAGE) else \
+            OWN_CODE if is_declared(code) else "user"
     if len(_kinds) > 20_000:
         _kinds.clear()
     _kinds[id(code)] = code, kind
     return kind
+
+
+def is_declared(code):
+    """Whether a function stands in the declaration of an operation, wherever that was written: the engine calls it, and
+    it reads nothing but its arguments. A composite is an ordinary function over tensors."""
+    return any(getattr(getattr(heading, "__func__", None), "__code__", None) is code for op in known if not op.composite
+               for kind in type(op).__mro__ for heading in vars(kind).values())
 
 
 class Watch:
@@ -168,7 +179,7 @@ class Watch:
             code = frame.f_code
             known = _kinds.get(id(code))
             kind = known[1] if known is not None and known[0] is code else kind_of(code)
-            if kind is OWN_CODE:
+            if kind is OWN_CODE or self._observes(frame):
                 return
             if kind == "seed" and self.reason is None:
                 caller = frame
@@ -188,13 +199,20 @@ class Watch:
             code = frame.f_code
             known = _kinds.get(id(code))
             kind = known[1] if known is not None and known[0] is code else kind_of(code)
-            if kind is OWN_CODE or code.co_filename.startswith(NUMPY_FOLDER):
+            if kind is OWN_CODE or code.co_filename.startswith(NUMPY_FOLDER) or self._observes(frame):
                 return
             what = effect_of(arg)
             if what is not None:
                 caller = self._user(frame)
                 if caller is not None:
                     self._say(what, caller)
+
+    @staticmethod
+    def _observes(frame):
+        """Whether this is done by an observer, who was told what happens in the call and is no part of it."""
+        while frame is not None and frame.f_code.co_filename != OBSERVERS_FILE:
+            frame = frame.f_back
+        return frame is not None
 
     @staticmethod
     def _caller(frame):

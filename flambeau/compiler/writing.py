@@ -1,8 +1,8 @@
 """How a copy writes: to attributes, items and names. See follow.py."""
 import types
 
-from ..tensor.own import OURS
 from ..tensor.tensor import Tensor
+from ..tensor.user_attributes import OWN_FIELDS
 from .journal import FUNCTION_TYPES, MAPPING_TYPES, MISSING, attributes_of, is_engine, short
 from .traced import NUMBER_TYPES, TRACED
 
@@ -42,7 +42,7 @@ class Writing:
         if isinstance(thing, Tensor):
             if name == "grad" and self._sees(thing):
                 self.journal.asks_grad = True
-            if name not in OURS and self._sees(thing) and not hasattr(cls, name):
+            if name not in OWN_FIELDS and self._sees(thing) and not hasattr(cls, name):
                 return self._put("attribute", thing, name, f"{self.journal.path(thing)}.{name}",
                                  vars(thing).get(name, MISSING), value, lambda v: setattr(thing, name, v))
             return setattr(thing, name, self.plain(value))

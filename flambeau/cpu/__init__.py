@@ -104,7 +104,8 @@ def memory_summary(device=None, abbreviated=False):
         lines.append(rule)
         for pool in ("all",) if abbreviated else ("all", "large_pool", "small_pool"):
             numbers = [stats.get(f"{what}.{pool}.{column}") for column in ("current", "peak", "allocated", "freed")]
-            shown = ["" if n is None else _memory.words(n) if what.endswith("bytes") else str(n) for n in numbers]
+            shown = ["" if n is None else _memory.bytes_in_words(n) if what.endswith("bytes") else str(n)
+                     for n in numbers]
             title = name if pool == "all" else f"  {pool.replace('_', ' ')}"
             lines.append((f"{title:<22}" + "".join(f"{text:>14}" for text in shown)).rstrip())
     return "\n".join([*lines, rule, "lines whose tensors hold most:" + (_oom.by_line() or " none")])

@@ -21,11 +21,11 @@ _wrapped: dict = {}           # (id of a module's globals, name) → those globa
 _original_call, _original_getattr = Module.__call__, Module.__getattr__
 
 
-class _State(threading.local):
+class _TracingState(threading.local):
     tracing = False
 
 
-_state = _State()
+_state = _TracingState()
 
 
 class PHBase:

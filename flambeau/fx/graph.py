@@ -16,16 +16,16 @@ from .node import Node, map_arg, qualified_name, type_text
 
 __all__ = ["CodeGen", "Graph", "PythonCode"]
 
-NAME = re.compile(r"(.*?)(?:_(\d+))?$")
-BINARY = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "truediv": "/", "mod": "%", "pow": "**", "lshift": "<<",
-          "rshift": ">>", "and_": "&", "or_": "|", "xor": "^", "eq": "==", "ne": "!=", "lt": "<", "gt": ">", "le": "<=",
-          "ge": ">=", "matmul": "@"}
-UNARY = {"neg": "-", "invert": "~", "pos": "+", "not_": "not "}
-IN_PLACE = {f"i{name.rstrip('_')}": f"{sign}=" for name, sign in BINARY.items() if name[:2] not in ("eq", "ne", "lt",
-                                                                                                    "gt")}
+NUMBERED_NAME = re.compile(r"(.*?)(?:_(\d+))?$")
+BINARY_TEXTS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "truediv": "/", "mod": "%", "pow": "**",
+                "lshift": "<<", "rshift": ">>", "and_": "&", "or_": "|", "xor": "^", "eq": "==", "ne": "!=", "lt": "<",
+                "gt": ">", "le": "<=", "ge": ">=", "matmul": "@"}
+UNARY_TEXTS = {"neg": "-", "invert": "~", "pos": "+", "not_": "not "}
+IN_PLACE_TEXTS = {f"i{name.rstrip('_')}": f"{sign}=" for name, sign in BINARY_TEXTS.items()
+                  if name[:2] not in ("eq", "ne", "lt", "gt")}
 
 
-class Names:
+class Namespace:
     """Names, each given once; those of Python stay Python's."""
 
     def __init__(self):
@@ -39,7 +39,7 @@ class Names:
             return self._of[obj]
         candidate = re.sub(r"\W+", "_", candidate) or "_unnamed"
         candidate = f"_{candidate}" if candidate[0].isdigit() else candidate
-        base, number = NAME.match(candidate).groups()
+        base, number = NUMBERED_NAME.match(candidate).groups()
         if number is None or candidate in self._used:
             number = self._last.get(base, 0)
             if keyword.iskeyword(candidate) or candidate == "torch" or candidate in vars(builtins) \
@@ -126,7 +126,7 @@ class Graph:
     def __init__(self, owning_module=None, tracer_cls=None, tracer_extras=None):
         self._root = Node(self, "", "root", "", (), {})
         self._len = 0
-        self._names = Names()
+        self._names = Namespace()
         self._insert = self._root.prepend
         self.owning_module, self._tracer_cls, self._tracer_extras = owning_module, tracer_cls, tracer_extras
         self._codegen = CodeGen()
@@ -293,7 +293,7 @@ class Graph:
 
     def python_code(self, root_module, *, verbose=False, **options):
         """The source of the graph as a function, with what its global names stand for."""
-        return Writer(self, root_module).written()
+        return CodeWriter(self, root_module).written()
 
     def print_tabular(self):
         """Print the nodes as a table; needs the package tabulate."""
@@ -318,12 +318,12 @@ class Graph:
         return made
 
 
-class Writer:
+class CodeWriter:
     """Writes a graph as Python source."""
 
     def __init__(self, graph, root):
         self.graph, self.root = graph, root
-        self.names, self.globals = Names(), {}
+        self.names, self.globals = Namespace(), {}
         for name in ("inf", "nan", "NoneType", "torch", "device", "fx_pytree", "pytree"):
             self.names._used.add(name)
         for node in graph.nodes:
@@ -401,13 +401,13 @@ class Writer:
         function = node.target
         hint = qualified_name(function)
         short = getattr(function, "__name__", "") if hint.startswith("operator.") else ""
-        if short in BINARY and len(args) == 2 and not kwargs:
-            return f"{name}{typed} = {self.value(args[0])} {BINARY[short]} {self.value(args[1])}"
-        if short in UNARY and len(args) == 1 and not kwargs:
-            return f"{name}{typed} = {UNARY[short]}{self.value(args[0])}"
-        if short in IN_PLACE and len(args) == 2 and not kwargs:
+        if short in BINARY_TEXTS and len(args) == 2 and not kwargs:
+            return f"{name}{typed} = {self.value(args[0])} {BINARY_TEXTS[short]} {self.value(args[1])}"
+        if short in UNARY_TEXTS and len(args) == 1 and not kwargs:
+            return f"{name}{typed} = {UNARY_TEXTS[short]}{self.value(args[0])}"
+        if short in IN_PLACE_TEXTS and len(args) == 2 and not kwargs:
             left = self.value(args[0])
-            return f"{left} {IN_PLACE[short]} {self.value(args[1])};  {name}{typed} = {left}"
+            return f"{left} {IN_PLACE_TEXTS[short]} {self.value(args[1])};  {name}{typed} = {left}"
         if short == "getitem" and len(args) == 2 and isinstance(args[0], Node):
             return f"{name}{typed} = {self.value(args[0])}[{self.value(args[1])}]"
         if function is getattr and len(args) == 2 and isinstance(args[1], str) and args[1].isidentifier():
@@ -424,22 +424,22 @@ class Writer:
     def value_tree(self, a):
         """An argument with what has no source of its own bound to a global name."""
         if isinstance(a, Node):
-            return Literally(repr(a))
+            return SourceText(repr(a))
         if isinstance(a, Size):
             self.globals["torch"] = sys.modules[__name__.partition(".")[0]]
-            return Literally(f"torch.Size([{', '.join(map(str, a))}])")
+            return SourceText(f"torch.Size([{', '.join(map(str, a))}])")
         if isinstance(a, tuple) and hasattr(a, "_fields"):
             parts = ", ".join(self.value(part) for part in a)
-            return Literally(f"{self.name_for(qualified_name(type(a)), type(a))}({parts})")
+            return SourceText(f"{self.name_for(qualified_name(type(a)), type(a))}({parts})")
         if isinstance(a, (tuple, list)):
             return type(a)(self.value_tree(part) for part in a) if type(a) in (tuple, list) else \
                 [self.value_tree(part) for part in a]
         if isinstance(a, dict):
             return {name: self.value_tree(part) for name, part in a.items()} if type(a) in (dict, immutable_dict) else \
-                Literally(f"{self.name_for(qualified_name(type(a)), type(a))}"
-                          f"([{', '.join(f'({k!r}, {self.value(v)})' for k, v in a.items())}])")
+                SourceText(f"{self.name_for(qualified_name(type(a)), type(a))}"
+                           f"([{', '.join(f'({k!r}, {self.value(v)})' for k, v in a.items())}])")
         if isinstance(a, slice):
-            return Literally(f"slice({self.value(a.start)}, {self.value(a.stop)}, {self.value(a.step)})")
+            return SourceText(f"slice({self.value(a.start)}, {self.value(a.stop)}, {self.value(a.step)})")
         if a is Ellipsis or a is None or isinstance(a, (bool, int, str)) and not isinstance(a, enum.Enum):
             return a
         if isinstance(a, (float, complex)):
@@ -448,18 +448,18 @@ class Writer:
             return a
         if isinstance(a, (dtype, layout, memory_format)):
             self.globals["torch"] = sys.modules[__name__.partition(".")[0]]
-            return Literally(str(a))
+            return SourceText(str(a))
         if isinstance(a, device):
             self.globals["device"] = device
-            return Literally(repr(a))
+            return SourceText(repr(a))
         if isinstance(a, enum.Enum):
-            return Literally(f"{self.name_for(qualified_name(type(a)), type(a))}.{a.name}")
+            return SourceText(f"{self.name_for(qualified_name(type(a)), type(a))}.{a.name}")
         if isinstance(a, types.FunctionType | types.BuiltinFunctionType | type):
-            return Literally(self.name_for(qualified_name(a), a))
-        return Literally(self.name_for(f"constant_{type(a).__name__}", a))
+            return SourceText(self.name_for(qualified_name(a), a))
+        return SourceText(self.name_for(f"constant_{type(a).__name__}", a))
 
 
-class Literally(str):
+class SourceText(str):
     """Source that stands as it is."""
 
     def __repr__(self):

@@ -9,7 +9,7 @@ from ..base.dtypes import dtype
 from ..base.layout import layout, memory_format
 from ..base.spec import device
 from ..tensor.tensor import Tensor
-from .graph import BINARY, Graph
+from .graph import BINARY_TEXTS, Graph
 from .immutable_collections import immutable_dict, immutable_list
 from .node import Node, map_aggregate
 
@@ -243,7 +243,7 @@ def _reflected(function):
     return form
 
 
-for _name in (*BINARY, "neg", "invert", "pos", "getitem"):
+for _name in (*BINARY_TEXTS, "neg", "invert", "pos", "getitem"):
     setattr(Proxy, f"__{_name.rstrip('_')}__", _operator(getattr(operator, _name)))
 for _name in ("add", "sub", "mul", "floordiv", "truediv", "mod", "pow", "lshift", "rshift", "and_", "or_", "xor",
               "matmul"):

@@ -10,9 +10,9 @@ from ..base.errors import need
 from ..base.op import Composite, Op, Pointwise, door, refuse
 from ..base.shapes import wrap_dim
 from ..base.spec import spec
+from ..base.special_functions import SQRT_HALF
 
-ROOT_HALF = math.sqrt(0.5)
-ROOT_TAU = math.sqrt(2 * math.pi)
+SQRT_TAU = math.sqrt(2 * math.pi)
 GELU_INNER, GELU_CUBE = math.sqrt(2 / math.pi), 0.044715
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 
@@ -451,13 +451,13 @@ class _gelu_slope(Activation):
     """The derivative of `input` times the normal distribution function of it."""
 
     def ref(xp, input):
-        cdf = 0.5 * (1 + special_functions.erf(xp, input * ROOT_HALF))
-        return cdf + input * xp.exp(-0.5 * input * input) / ROOT_TAU
+        cdf = 0.5 * (1 + special_functions.erf(xp, input * SQRT_HALF))
+        return cdf + input * xp.exp(-0.5 * input * input) / SQRT_TAU
 
-    def d_input(g, input): return g * (2 - input * input) * (-0.5 * input * input).exp() / ROOT_TAU
+    def d_input(g, input): return g * (2 - input * input) * (-0.5 * input * input).exp() / SQRT_TAU
 
     def body(k, input):
-        return 0.5 * (1 + k.erf(input * ROOT_HALF)) + input * k.exp(-0.5 * input * input) * (1 / ROOT_TAU)
+        return 0.5 * (1 + k.erf(input * SQRT_HALF)) + input * k.exp(-0.5 * input * input) * (1 / SQRT_TAU)
 
 
 class _gelu(Activation):
@@ -468,7 +468,7 @@ class _gelu(Activation):
     def ref(xp, input, approximate="none"):
         if approximate == "tanh":
             return 0.5 * input * (1 + xp.tanh(GELU_INNER * (input + GELU_CUBE * input ** 3)))
-        return 0.5 * input * (1 + special_functions.erf(xp, input * ROOT_HALF))
+        return 0.5 * input * (1 + special_functions.erf(xp, input * SQRT_HALF))
 
     def d_input(g, input, approximate):
         if approximate == "tanh":
@@ -480,7 +480,7 @@ class _gelu(Activation):
     def body(k, input, approximate):
         if approximate == "tanh":                          # (1 + tanh(u)) / 2 is the sigmoid of 2 u
             return input * k.sigmoid(2 * GELU_INNER * (input + GELU_CUBE * input * input * input))
-        return 0.5 * input * (1 + k.erf(input * ROOT_HALF))
+        return 0.5 * input * (1 + k.erf(input * SQRT_HALF))
 
 
 class _gelu_front(Composite):

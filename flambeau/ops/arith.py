@@ -247,8 +247,9 @@ def trunc_integers(xp, a, b):
     return down + ((down * b != a) & ((a < 0) != (b < 0)))
 
 
-ROUNDED = {"floor": floor_quotient, "trunc": trunc_quotient}
-INTEGER = {"floor": floor_quotient, "trunc": trunc_integers, "remainder": python_remainder, "fmod": c_remainder}
+ROUNDED_QUOTIENTS = {"floor": floor_quotient, "trunc": trunc_quotient}
+INTEGER_QUOTIENTS = {"floor": floor_quotient, "trunc": trunc_integers, "remainder": python_remainder,
+                     "fmod": c_remainder}
 
 
 def unlike(rest, divisor):
@@ -291,7 +292,7 @@ class _integer_division(Pointwise):
     alone = True
 
     def check(dtype, input, other, part):
-        kernel = f"div_{part}" if part in ROUNDED else part
+        kernel = f"div_{part}" if part in ROUNDED_QUOTIENTS else part
         need(dtype is not dtypes.bool, f"\"{kernel}_cpu\" not implemented for 'Bool'", NotImplementedError)
 
     def verify(input_spec, other):
@@ -301,7 +302,7 @@ class _integer_division(Pointwise):
             other = wrapped(other, input_spec.dtype.np)              # 256 is no byte but 0
         need(np.all(other != 0), "ZeroDivisionError: an integer divided by zero")
 
-    def ref(xp, input, other, part): return INTEGER[part](xp, input, other)
+    def ref(xp, input, other, part): return INTEGER_QUOTIENTS[part](xp, input, other)
 
     def body(k, input, other, part):
         signed = input.dtype.is_signed
@@ -325,7 +326,7 @@ class _div_rounded(Pointwise):
     alone = True
     as_given = ("other",)
 
-    def ref(xp, input, other, rounding_mode): return ROUNDED[rounding_mode](xp, input, other)
+    def ref(xp, input, other, rounding_mode): return ROUNDED_QUOTIENTS[rounding_mode](xp, input, other)
     def d_input(g): return g.new_zeros(g.shape)
     def d_other(g): return g.new_zeros(g.shape)
 
@@ -498,9 +499,9 @@ class pow_(Composite):
         if is_tensor(input) and input.dtype is dtypes.bool and exponent.__class__ is bool:
             return input.clone() if exponent else input.new_ones(input.shape)
         need(not is_integral(input, exponent) or exponent >= 0, "Integers to negative integer powers are not allowed.")
-        if is_tensor(input) and exponent.__class__ in NUMBER_CLASSES and exponent in PRODUCTS \
+        if is_tensor(input) and exponent.__class__ in NUMBER_CLASSES and exponent in POWERS_AS_PRODUCTS \
                 and input.dtype.category >= dtypes.of_number(exponent.__class__).category:
-            return PRODUCTS[exponent](input)                # the number does not change the dtype
+            return POWERS_AS_PRODUCTS[exponent](input)      # the number does not change the dtype
         return _pow_number(input, exponent)
 
 
@@ -656,7 +657,7 @@ class _cube(Pointwise):
     def body(k, input):     return input * input * input
 
 
-PRODUCTS = {1: _first_power, 2: _square, 3: _cube}          # powers that are cheaper to write out
+POWERS_AS_PRODUCTS = {1: _first_power, 2: _square, 3: _cube}  # powers that are cheaper to write out
 
 
 class _pow_of_number(Pointwise):

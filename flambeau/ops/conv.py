@@ -17,7 +17,7 @@ from .arith import conj
 from .pad import constant_pad_nd
 from .shape import _slice, ints
 
-BLOCK = 1 << 20               # elements of the matrix of columns that is made at a time: it should stay in the cache
+COLUMN_BLOCK_ELEMENTS = 1 << 20  # of the matrix of columns that are made at a time: they should stay in the cache
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ def add_up(xp, cols, size, stride, padding, dilation):
 
 def samples(batch, each):
     """Slices of the batch, so many samples at a time that their columns (`each` elements a sample) fit in a block."""
-    step = max(1, BLOCK // max(each, 1))
+    step = max(1, COLUMN_BLOCK_ELEMENTS // max(each, 1))
     return [slice(start, min(start + step, batch)) for start in range(0, batch, step)]
 
 

@@ -54,7 +54,7 @@ class _arange(Op):
     def ref(xp, count, start, step, dtype, device):
         if dtype.category == 1:
             return xp.arange(count) * int(step) + int(start)
-        wide = WIDER.get(dtype, np.float32)
+        wide = WIDER_FLOATS.get(dtype, np.float32)
         return xp.arange(count).astype(wide) * wide(step) + wide(start)
 
     def body(k, count, start, step, dtype, device):
@@ -81,7 +81,7 @@ class _linspace(Op):
         real = np.float64 if dtype.category == 1 else dtype.np.type
         step = real((real(high) - real(low)) / real(steps - 1))
         count = xp.arange(steps)
-        wide = WIDER.get(dtype, real)                      # the processor's fma rounds once
+        wide = WIDER_FLOATS.get(dtype, real)               # the processor's fma rounds once
         up = wide(low) + wide(step) * count.astype(wide)
         down = wide(high) - wide(step) * count[::-1].astype(wide)
         return xp.where(count < steps // 2, up, down)
@@ -100,7 +100,7 @@ class _linspace(Op):
         return k.where(at < steps // 2, k.fma_exact(step, count, low), k.fma_exact(-step, back, high))
 
 
-WIDER = {dtypes.float32: np.float64, dtypes.float64: np.longdouble}
+WIDER_FLOATS = {dtypes.float32: np.float64, dtypes.float64: np.longdouble}
 
 
 class _logspace(Op):

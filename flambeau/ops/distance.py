@@ -7,7 +7,7 @@ from .arith import conj
 from .create import triu_indices
 from .einsum import einsum
 from .linalg import _norm_of_rows, _vector_norm, norm_body
-from .matmul import C_WORDS, matmul, only_tensors, refuse_dtype
+from .matmul import C_TYPE_NAMES, matmul, only_tensors, refuse_dtype
 
 
 class _bilinear(Composite):
@@ -29,8 +29,8 @@ class _bilinear(Composite):
         need(bias is None or bias.shape[0] == weight.shape[0], "bilinear(): bias size does not match weight size: got "
              f"{bias.shape[0] if bias is not None else 0} but expected {weight.shape[0]}")
         need(input1.dtype is input2.dtype and input1.dtype is weight.dtype, "All tensors must have the same dtype, got "
-             f"input1: {C_WORDS[input1.dtype.name]}, input2: {C_WORDS[input2.dtype.name]}, weight: "
-             f"{C_WORDS[weight.dtype.name]}")
+             f"input1: {C_TYPE_NAMES[input1.dtype.name]}, input2: {C_TYPE_NAMES[input2.dtype.name]}, weight: "
+             f"{C_TYPE_NAMES[weight.dtype.name]}")
         lead, rows = input1._spec.shape[:-1], shapes.numel(input1._spec.shape[:-1])
         out = _trilinear(input1.reshape(rows, input1.shape[-1]), input2.reshape(rows, input2.shape[-1]), weight)
         out = out.reshape(*lead, weight.shape[0])

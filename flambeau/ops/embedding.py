@@ -4,13 +4,14 @@ from ..base.errors import need
 from ..base.op import Composite, Op
 from ..base.spec import spec
 from .create import _arange
-from .index import INDICES, half_widened, reduce_at, rows_at, within
+from .index import INDEX_DTYPES, half_widened, reduce_at, rows_at, within
 
 
 def indices_given(weight, indices):
     need(weight.ndim == 2, f"'weight' must be 2-D, got {weight.ndim} dimensions")
-    need(indices.dtype in INDICES, "Expected tensor for argument 'indices' to have one of the following scalar types: "
-                                   f"Long, Int; but got torch.{indices.dtype.cname}Tensor instead; .long() converts it")
+    need(indices.dtype in INDEX_DTYPES,
+         "Expected tensor for argument 'indices' to have one of the following scalar types: "
+         f"Long, Int; but got torch.{indices.dtype.cname}Tensor instead; .long() converts it")
 
 
 class embedding(Op):
@@ -190,7 +191,7 @@ class _embedding_bag(Op):
         need(per_sample_weights is None or per_sample_weights.dtype is weight.dtype, "expected weight and "
              f"per_sample_weights to have the same dtype, got {weight.dtype.name} and "
              f"{per_sample_weights and per_sample_weights.dtype.name}")
-        need(offsets.dtype in INDICES, f"offsets must be int32 or int64, got {offsets.dtype.name}")
+        need(offsets.dtype in INDEX_DTYPES, f"offsets must be int32 or int64, got {offsets.dtype.name}")
         need(not include_last_offset or offsets.numel, "include_last_offset: number of offset should be at least 1")
         bags = offsets.numel - bool(include_last_offset)
         shape = (bags, weight.shape[1])

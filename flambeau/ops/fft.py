@@ -16,8 +16,8 @@ from .pad import _pad, constant_pad_nd
 from .shape import ints
 
 # How a transform is scaled → NumPy's word for that, forward and backward.
-FORWARD = {"none": "backward", "by_n": "forward", "by_root_n": "ortho"}
-BACKWARD = {"none": "forward", "by_n": "backward", "by_root_n": "ortho"}
+FORWARD_NORMS = {"none": "backward", "by_n": "forward", "by_root_n": "ortho"}
+BACKWARD_NORMS = {"none": "forward", "by_n": "backward", "by_root_n": "ortho"}
 
 
 class _c2c(Op):
@@ -28,8 +28,8 @@ class _c2c(Op):
     def meta(input, dim, scale, forward): return spec(input.dtype, input.shape, None, input.device)
 
     def ref(xp, input, dim, scale, forward):
-        made = xp.fft.fftn(input, axes=dim, norm=FORWARD[scale]) if forward else \
-            xp.fft.ifftn(input, axes=dim, norm=BACKWARD[scale])
+        made = xp.fft.fftn(input, axes=dim, norm=FORWARD_NORMS[scale]) if forward else \
+            xp.fft.ifftn(input, axes=dim, norm=BACKWARD_NORMS[scale])
         return made.astype(input.dtype, copy=False)
 
     def d_input(g, dim, scale, forward): return _c2c(g, dim, scale, not forward)
@@ -47,7 +47,7 @@ class _r2c(Op):
         return spec(input.dtype.to_complex(), tuple(shape), None, input.device)
 
     def ref(xp, input, dim, scale, onesided):
-        made = (xp.fft.rfft if onesided else xp.fft.fft)(input, axis=dim, norm=FORWARD[scale])
+        made = (xp.fft.rfft if onesided else xp.fft.fft)(input, axis=dim, norm=FORWARD_NORMS[scale])
         return made.astype(xp.result_type(input.dtype, xp.complex64), copy=False)
 
     def d_input(g, input_spec, dim, scale, onesided):
@@ -67,7 +67,7 @@ class _c2r(Op):
         return spec(input.dtype.to_real(), tuple(shape), None, input.device)
 
     def ref(xp, input, dim, scale, size):
-        made = xp.fft.irfft(input, size, axis=dim, norm=BACKWARD[scale])
+        made = xp.fft.irfft(input, size, axis=dim, norm=BACKWARD_NORMS[scale])
         return made.astype(input.real.dtype, copy=False)
 
     def d_input(g, dim, scale, size):
@@ -106,7 +106,7 @@ def promoted(input, what, complex=False, real=False):
 def scaling(norm, forward):
     """How a transform in that direction is scaled where the caller says `norm`."""
     norm = "backward" if norm is None else norm
-    need(norm in FORWARD.values(), f'Invalid normalization mode: "{norm}"')
+    need(norm in FORWARD_NORMS.values(), f'Invalid normalization mode: "{norm}"')
     if norm == "ortho":
         return "by_root_n"
     return "by_n" if (norm == "forward") == forward else "none"

@@ -16,7 +16,7 @@ from .maxpool import _drop, flat_places
 from .pool import need_dtype, need_tensor
 from .shape import ints
 
-AXES = {2: ("height", "width"), 3: ("time", "height", "width")}
+AXIS_NAMES = {2: ("height", "width"), 3: ("time", "height", "width")}
 
 
 def starts(xp, sample, size, out, kernel):
@@ -44,7 +44,7 @@ class _fractional_max_pool(Op):
         for d in range(input.ndim - n - 1, input.ndim):
             need(input.shape[d], "Expected input to have non-zero size for non-batch dimensions, but got "
                  f"{list(input.shape)} with dimension {d} being empty.")
-        for axis, size, kernel, out in zip(AXES[n], input.shape[-n:], kernel_size, output_size, strict=True):
+        for axis, size, kernel, out in zip(AXIS_NAMES[n], input.shape[-n:], kernel_size, output_size, strict=True):
             need(out + kernel - 1 <= size, f"{name}(): pool {axis} {kernel} too large relative to input {axis} {size}: "
                                            f"{out} windows need {out + kernel - 1} elements")
         lead = input.shape[:-n] if input.ndim == n + 2 else (1, input.shape[0])

@@ -14,9 +14,9 @@ from ..base.op import NUMBER_CLASSES, Composite, Op, door
 from ..base.spec import CPU, Spec, spec
 from .create import _full
 
-MASKS = (dtypes.bool, dtypes.uint8)
-INDICES = (dtypes.int64, dtypes.int32)
-FILL_MASK = "masked_fill_ only supports boolean masks, but got mask with dtype {dtype}"
+MASK_DTYPES = (dtypes.bool, dtypes.uint8)
+INDEX_DTYPES = (dtypes.int64, dtypes.int32)
+MASK_DTYPE_MESSAGE = "masked_fill_ only supports boolean masks, but got mask with dtype {dtype}"
 
 
 # --- positions ----------------------------------------------------------------------------------------------
@@ -51,14 +51,15 @@ def parts_of(input, indices):
         if i is None:
             parts.append((None, 1))
         else:
-            need(i.dtype in INDICES or i.dtype in MASKS, "tensors used as indices must be long, int, byte or bool "
-                                                         f"tensors, got {i.dtype.name} at index {nth}", IndexError)
-            parts.append((i, i.ndim if i.dtype in MASKS else 1))
+            need(i.dtype in INDEX_DTYPES or i.dtype in MASK_DTYPES,
+                 "tensors used as indices must be long, int, byte or bool "
+                 f"tensors, got {i.dtype.name} at index {nth}", IndexError)
+            parts.append((i, i.ndim if i.dtype in MASK_DTYPES else 1))
         at += parts[-1][1]
     need(at <= input.ndim, f"too many indices for tensor of dimension {input.ndim} (got {at})", IndexError)
     at = 0
     for i, width in parts:
-        if i is not None and i.dtype in MASKS:
+        if i is not None and i.dtype in MASK_DTYPES:
             for d, size in enumerate(i.shape):
                 need(size == input.shape[at + d], f"The shape of the mask {list(i.shape)} at index {d} does not match "
                                                   f"the shape of the indexed tensor {list(input.shape)} at index "
@@ -221,7 +222,7 @@ class index(Op):
 
     def meta(input, indices):
         parts = parts_of(input, indices)
-        if any(i is not None and i.dtype in MASKS for i, _ in parts):
+        if any(i is not None and i.dtype in MASK_DTYPES for i, _ in parts):
             return None                                    # how many elements a mask picks is in its data
         shape, start, block = landing(input.shape, [(i and i.shape, width) for i, width in parts])
         if input.contiguous and all(i is None or i.contiguous for i in indices):
@@ -246,7 +247,7 @@ class index(Op):
 
     def body(k, input, indices):
         given = [d for d, i in enumerate(indices) if i is not None]
-        if len(given) != 1 or indices[given[0]].dtype in MASKS:
+        if len(given) != 1 or indices[given[0]].dtype in MASK_DTYPES:
             return NotImplemented
         return rows_at(k, input, given[0], wrapped(k, indices[given[0]], input.shape[given[0]]))
 
@@ -276,7 +277,7 @@ class index_put(Composite):
         return not accumulate and "deprecated"             # of two sums into one cell one would be lost
 
     def apart(input, indices, values, accumulate=False):
-        fill = not accumulate and values.numel() == 1 and any(i is not None and i.dtype in MASKS for i in indices)
+        fill = not accumulate and values.numel() == 1 and any(i is not None and i.dtype in MASK_DTYPES for i in indices)
         return "indices" if fill else "indices values"     # one number at a mask is read before anything is written
 
     def of(input, indices, values, accumulate=False):
@@ -299,9 +300,9 @@ class _index_put(Op):
 
     def meta(input, indices, values):
         given = put_given(input, indices, values)
-        if values.numel == 1 and len(given) == 1 and given[0].dtype in MASKS:
+        if values.numel == 1 and len(given) == 1 and given[0].dtype in MASK_DTYPES:
             # PyTorch takes one number at one mask for masked_fill, which converts the number
-            need(given[0].dtype is dtypes.bool, FILL_MASK.replace("{dtype}", "unsigned char"))
+            need(given[0].dtype is dtypes.bool, MASK_DTYPE_MESSAGE.replace("{dtype}", "unsigned char"))
         else:
             put_dtypes(input, values)
         return input.like(strides=shapes.preserved_strides(input.shape, input.strides))
@@ -346,7 +347,7 @@ def put_given(input, indices, values):
     tensor_given(values, "values", 3)
     parts = parts_of(input, indices)
     given = [i for i in indices if i is not None]
-    if not any(i.dtype in MASKS for i in given):
+    if not any(i.dtype in MASK_DTYPES for i in given):
         lands(values, landing(input.shape, [(i and i.shape, width) for i, width in parts])[0])
     return given
 
@@ -366,7 +367,7 @@ def lands(values, shape):
 # --- along one dimension ------------------------------------------------------------------------------------
 
 
-def vector_index(input, dim, index, source=None, kinds=INDICES, wrong=RuntimeError):
+def vector_index(input, dim, index, source=None, kinds=INDEX_DTYPES, wrong=RuntimeError):
     """Check the vector `index` for dimension `dim`, and the dtype of `source`; the wrapped `dim`."""
     tensor_given(index, "index", 3)
     d = shapes.wrap_dim(dim, input.ndim)
@@ -519,7 +520,7 @@ class index_copy(Op):
     overwrites = True
 
     def meta(input, dim, index, source):
-        d = vector_index(input, dim, index, source, kinds=INDICES[:1])
+        d = vector_index(input, dim, index, source, kinds=INDEX_DTYPES[:1])
         need(source.ndim == input.ndim or not source.ndim or not input.ndim, "When source and destination "
              f"are not scalars, their dimensionality must match. Source dimensionality ({source.ndim}), "
              f"destination dimensionality ({input.ndim})", IndexError)

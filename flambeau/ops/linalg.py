@@ -104,7 +104,7 @@ class logdet(Composite):
 
 # --- least squares ----------------------------------------------------------------------------------------------------
 
-DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
+LSTSQ_DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
 class _lstsq(Op):
@@ -123,7 +123,8 @@ class _lstsq(Op):
         need(b.ndim >= 1, f"{name}: other must have at least 1 dimension.")
         need(input.dtype is b.dtype, f"{name}: Expected input and other to have the same dtype, but got input's dtype "
              f"{input.dtype.cname} and other's dtype {b.dtype.cname}")
-        need(driver in DRIVERS, f"{name}: parameter `driver` should be one of ({', '.join(DRIVERS)}), got {driver!r}")
+        need(driver in LSTSQ_DRIVERS, f"{name}: parameter `driver` should be one of ({', '.join(LSTSQ_DRIVERS)}), got "
+             f"{driver!r}")
         wide = b.shape if not vector else (*b.shape, 1)
         at = -1 if vector else -2
         need(len(wide) >= 2 and input.shape[-2] == wide[-2], f"{name}: input.size(-2) should match other.size({at}), "
@@ -486,7 +487,7 @@ class matrix_exp(Op):
         length, bound = xp.abs(A).sum(-2).max(-1), 5.371920351148152
         halvings = xp.ceil(xp.log2(xp.where((length > bound) & xp.isfinite(length), length, bound) / bound)).astype(int)
         A = A / 2.0 ** halvings[..., None, None]
-        eye, b = xp.eye(A.shape[-1]), [x / PADE[0] for x in PADE]
+        eye, b = xp.eye(A.shape[-1]), [x / PADE_COEFFICIENTS[0] for x in PADE_COEFFICIENTS]
         A2 = xp.matmul(A, A)
         A4 = xp.matmul(A2, A2)
         A6 = xp.matmul(A4, A2)
@@ -506,8 +507,8 @@ class matrix_exp(Op):
         return matrix_exp(block)[..., :n, n:]
 
 
-PADE = (64764752532480000, 32382376266240000, 7771770303897600, 1187353796428800, 129060195264000, 10559470521600,
-        670442572800, 33522128640, 1323241920, 40840800, 960960, 16380, 182, 1)
+PADE_COEFFICIENTS = (64764752532480000, 32382376266240000, 7771770303897600, 1187353796428800, 129060195264000,
+                     10559470521600, 670442572800, 33522128640, 1323241920, 40840800, 960960, 16380, 182, 1)
 
 
 def check_square(A, name):

@@ -5,7 +5,7 @@ from ..base.errors import need
 from ..base.op import NUMBER_CLASSES, Composite, Op
 from ..base.spec import spec
 from .convert import converted
-from .index import FILL_MASK, tensor_given, zeros
+from .index import MASK_DTYPE_MESSAGE, tensor_given, zeros
 from .shape import cat
 
 
@@ -38,7 +38,7 @@ class _masked_fill(Op):
     exact = True
     scalars = ("value",)
 
-    def meta(input, mask, value):    return input.like(shape=mask_given(input, mask, FILL_MASK))
+    def meta(input, mask, value):    return input.like(shape=mask_given(input, mask, MASK_DTYPE_MESSAGE))
     def verify(input_spec, value):   fitting(value, input_spec.dtype)
 
     def ref(xp, input, mask, value):
@@ -59,7 +59,7 @@ class _masked_fill_tensor(Op):
         tensor_given(value, "value", 3)
         need(value.ndim == 0, "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
              f"{value.ndim} dimension(s).")
-        return input.like(shape=mask_given(input, mask, FILL_MASK))
+        return input.like(shape=mask_given(input, mask, MASK_DTYPE_MESSAGE))
 
     def verify(input_spec, value): fitting(value.item(), input_spec.dtype)
 

@@ -14,11 +14,11 @@ from .shape import _expand, _reshape, _view, cat, stack
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
-C_WORDS = {"uint8": "unsigned char", "int8": "signed char", "int16": "short int", "int32": "int", "int64": "long int",
-           "float16": "c10::Half", "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double",
-           "complex64": "c10::complex<float>", "complex128": "c10::complex<double>", "bool": "bool",
-           "uint16": "unsigned short", "uint32": "unsigned int", "uint64": "unsigned long",
-           **{d.name: f"c10::{d.cname}" for d in dtypes.ALL if d.family == "float8"}}
+C_TYPE_NAMES = {"uint8": "unsigned char", "int8": "signed char", "int16": "short int", "int32": "int",
+                "int64": "long int", "float16": "c10::Half", "bfloat16": "c10::BFloat16", "float32": "float",
+                "float64": "double", "complex64": "c10::complex<float>", "complex128": "c10::complex<double>",
+                "bool": "bool", "uint16": "unsigned short", "uint32": "unsigned int", "uint64": "unsigned long",
+                **{d.name: f"c10::{d.cname}" for d in dtypes.ALL if d.family == "float8"}}
 
 
 def only_tensors(**given):
@@ -108,7 +108,8 @@ def product(k, left, right):
     return k.matmul(left, right) if left.dtype.is_floating_point else NotImplemented
 
 
-OUT_DTYPE = {"out_dtype": "PyTorch has it on CUDA only; convert the arguments first, as in mm(a.float(), b.float())"}
+OUT_DTYPE_HINT = {"out_dtype": "PyTorch has it on CUDA only; convert the arguments first, as in mm(a.float(), "
+                  "b.float())"}
 
 
 class mm(Op):
@@ -120,7 +121,7 @@ class mm(Op):
     """
 
     forms = "function method out"
-    refused = OUT_DTYPE
+    refused = OUT_DTYPE_HINT
     strict_out = True
 
     def meta(input, mat2):
@@ -129,7 +130,7 @@ class mm(Op):
         need(mat2.ndim == 2, f"mat2 must be a matrix, got {mat2.ndim}-D tensor")
         need_inner(input.shape, mat2.shape, ("input", "mat2"))
         need(input.dtype is mat2.dtype, "expected m1 and m2 to have the same dtype, but got: "
-             f"{C_WORDS[input.dtype.name]} != {C_WORDS[mat2.dtype.name]}")
+             f"{C_TYPE_NAMES[input.dtype.name]} != {C_TYPE_NAMES[mat2.dtype.name]}")
         refuse_dtype(input.dtype, "addmm_impl_cpu_")
         return spec(input.dtype, (input.shape[0], mat2.shape[1]), None, input.device)
 
@@ -143,7 +144,7 @@ class bmm(Op):
     """The matrix products of two batches of matrices, pair by pair."""
 
     forms = "function method out"
-    refused = OUT_DTYPE
+    refused = OUT_DTYPE_HINT
     strict_out = True
 
     def meta(input, mat2):
@@ -281,7 +282,7 @@ class addmm(Op):
 
     forms = "function method inplace out"
     deprecated = old_orders("mat1", "mat2")
-    refused = OUT_DTYPE
+    refused = OUT_DTYPE_HINT
     scalars = ("beta", "alpha")
     must_fit = {"beta": "compute", "alpha": "compute"}
     strict_out = True
@@ -296,7 +297,7 @@ class addmm(Op):
         need(input.dtype is mat2.dtype, f"self and mat2 must have the same dtype, but got {input.dtype.cname} and "
              f"{mat2.dtype.cname}")
         need(mat1.dtype is mat2.dtype, "expected m1 and m2 to have the same dtype, but got: "
-             f"{C_WORDS[mat1.dtype.name]} != {C_WORDS[mat2.dtype.name]}")
+             f"{C_TYPE_NAMES[mat1.dtype.name]} != {C_TYPE_NAMES[mat2.dtype.name]}")
         refuse_dtype(mat1.dtype, "addmm_impl_cpu_")
         return spec(mat1.dtype, shape, None, mat1.device)
 
@@ -362,7 +363,7 @@ class baddbmm(Op):
 
     forms = "function method inplace out"
     deprecated = old_orders("batch1", "batch2")
-    refused = OUT_DTYPE
+    refused = OUT_DTYPE_HINT
     scalars = ("beta", "alpha")
     must_fit = {"beta": "compute", "alpha": "compute"}
     strict_out = True
@@ -373,7 +374,8 @@ class baddbmm(Op):
         shape = (*batch1.shape[:2], batch2.shape[2])
         need_expandable(input, shape)
         need(input.dtype is batch1.dtype and batch1.dtype is batch2.dtype, "Input dtypes must be the same, got: input "
-             f"{C_WORDS[input.dtype.name]}, batch1: {C_WORDS[batch1.dtype.name]}, batch2: {C_WORDS[batch2.dtype.name]}")
+             f"{C_TYPE_NAMES[input.dtype.name]}, batch1: {C_TYPE_NAMES[batch1.dtype.name]}, batch2: "
+             f"{C_TYPE_NAMES[batch2.dtype.name]}")
         refuse_dtype(batch1.dtype, "baddbmm")
         return spec(batch1.dtype, shape, None, batch1.device)
 
@@ -408,7 +410,7 @@ class addbmm(Op):
         need(input.dtype is batch2.dtype, f"self and mat2 must have the same dtype, but got {input.dtype.cname} and "
              f"{batch2.dtype.cname}")
         need(batch1.dtype is batch2.dtype, "expected m1 and m2 to have the same dtype, but got: "
-             f"{C_WORDS[batch1.dtype.name]} != {C_WORDS[batch2.dtype.name]}")
+             f"{C_TYPE_NAMES[batch1.dtype.name]} != {C_TYPE_NAMES[batch2.dtype.name]}")
         refuse_dtype(batch1.dtype, "addmm_impl_cpu_")
         return spec(batch1.dtype, (n, p), None, batch1.device)
 

@@ -26,8 +26,8 @@ from .pool import (
     windows,
 )
 
-NOWHERE = -1                  # the place of the largest of no elements
-BLOCK = 1 << 16               # elements that are looked at together, so that they stay in the cache
+NOWHERE = -1                     # the place of the largest of no elements
+WINDOW_BLOCK_ELEMENTS = 1 << 16  # elements that are looked at together, so that they stay in the cache
 
 
 # --- picking by index -------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ class _max_pool(Op):
         lead, size, out = input.shape[:-n], input.shape[-n:], [m[2] for m in maps]
         rows = input.reshape(math.prod(lead), *size)
         values, places = xp.empty((len(rows), *out), input.dtype), xp.empty((len(rows), *out), np.int64)
-        each = max(1, BLOCK // max(math.prod(size), 1))          # so many at a time that they stay in the cache
+        each = max(1, WINDOW_BLOCK_ELEMENTS // max(math.prod(size), 1))  # so many at a time that they stay in the cache
         for start in range(0, len(rows), each):
             part = slice(start, start + each)
             values[part], places[part] = largest(xp, rows[part], maps)

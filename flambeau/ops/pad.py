@@ -111,9 +111,9 @@ class _pad_circular(_resized):
     def meta(input, maps): return mapped(input, maps, layout=False)
 
 
-MIRRORED = {"reflect": (_reflection_pad1d, _reflection_pad2d, _reflection_pad3d),
-            "replicate": (_replication_pad1d, _replication_pad2d, _replication_pad3d),
-            "circular": (_pad_circular, _pad_circular, _pad_circular)}
+MIRRORED_PADS = {"reflect": (_reflection_pad1d, _reflection_pad2d, _reflection_pad3d),
+                 "replicate": (_replication_pad1d, _replication_pad2d, _replication_pad3d),
+                 "circular": (_pad_circular, _pad_circular, _pad_circular)}
 
 
 def mirrored(input, pad, mode):
@@ -124,7 +124,7 @@ def mirrored(input, pad, mode):
     if mode != "circular":
         need(0 not in input.shape[input.dim() - n - 1:], f"Expected {n + 1}D or {n + 2}D (batch mode) tensor with "
              f"possibly 0 batch size and other non-zero dimensions for input, but got: {list(input.shape)}")
-        need_dtype(input.dtype, input.dtype is not dtypes.bool, MIRRORED[mode][n - 1].__name__.strip("_"))
+        need_dtype(input.dtype, input.dtype is not dtypes.bool, MIRRORED_PADS[mode][n - 1].__name__.strip("_"))
     maps = []
     for d in range(n):
         before, after = pad[2 * d:2 * d + 2]
@@ -141,7 +141,7 @@ def mirrored(input, pad, mode):
              f"Negative padding value is resulting in an empty dimension: {size} plus {before} and {after}")
         need(out > 0 or n > 1 or mode == "circular", f"input (W: {size}) is too small. Calculated output W: {out}")
         maps.insert(0, (mode, size, out, before, *[after] * (mode == "circular")))
-    return MIRRORED[mode][n - 1](input, tuple(maps))
+    return MIRRORED_PADS[mode][n - 1](input, tuple(maps))
 
 
 class _pad(Composite):
@@ -167,7 +167,7 @@ class _pad(Composite):
             value = 0.0 if value is None else value if isinstance(value, float) else float(value)
             return constant_pad_nd(input, pad, number_for(value, input.dtype))
         need(value is None or value == 0, f"Padding mode \"{mode}\" doesn't take in value argument, got {value}")
-        need(mode in MIRRORED, f"Unrecognised padding mode {mode}", NotImplementedError)
+        need(mode in MIRRORED_PADS, f"Unrecognised padding mode {mode}", NotImplementedError)
         return mirrored(input, pad, mode)
 
 

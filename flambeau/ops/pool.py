@@ -13,8 +13,8 @@ from ..base.op import Composite, Op, door
 from ..base.spec import spec
 from .shape import ints
 
-WORDS = {1: "one int", 2: "two ints", 3: "three ints"}
-AXES = {1: "W", 2: "HW", 3: "THW"}
+COUNT_WORDS = {1: "one int", 2: "two ints", 3: "three ints"}
+POOLED_AXES = {1: "W", 2: "HW", 3: "THW"}
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------
@@ -24,7 +24,7 @@ def per_window(given, n, what, name, omitted=False):
     """`given`, one int or `n` of them, as a tuple of `n`."""
     made = ints((given,), what)
     need(len(made) in (1, n), f"{name}: {what} must either be {'omitted, ' * omitted}a single int, or a tuple of "
-         f"{WORDS[n]}, got {made}")
+         f"{COUNT_WORDS[n]}, got {made}")
     return made if len(made) == n else made * n
 
 
@@ -75,7 +75,7 @@ def windows(input, kernel, stride, padding, dilation, ceil_mode, include_pad=Tru
     for what, letter, given in (("kernel size", "k", kernel), ("stride", "d", stride),
                                 ("dilation", "dilation", dilation)):
         need(min(given) > 0, f"{what} should be greater than zero, but got "
-             + " ".join(f"{letter}{axis}: {v}" for axis, v in zip(AXES[n], given, strict=True)))
+             + " ".join(f"{letter}{axis}: {v}" for axis, v in zip(POOLED_AXES[n], given, strict=True)))
     need(0 not in input.shape[-n - 1:], f"Expected {n + 1}D or {n + 2}D (batch mode) tensor with optional 0 dim batch "
          f"size for input, but got:{list(input.shape)}")
     need(min(out) > 0, f"Given input size: ({sizes_by(input.shape[-n - 1:])}). Calculated output size: "

@@ -17,7 +17,7 @@ from .pad import _resized
 from .pool import _adaptive_avg_pool2d, _adaptive_avg_pool3d, adaptive_avg_pool1d, mapped, need_dtype
 from .shape import ints, stack
 
-AXES = {1: "W", 2: "HW", 3: "DHW"}
+RESAMPLED_AXES = {1: "W", 2: "HW", 3: "DHW"}
 
 
 class _resized_bytes(Op):
@@ -86,8 +86,8 @@ def need_resizable(input, sizes, n):
     """Refuse an empty image, or one that would become empty."""
     old = input.shape[2:]
     need(min(*old, *sizes) > 0, "Input and output sizes should be greater than 0, but got input "
-         f"({', '.join(f'{axis}: {s}' for axis, s in zip(AXES[n], old, strict=True))}) output "
-         f"({', '.join(f'{axis}: {s}' for axis, s in zip(AXES[n], sizes, strict=True))})")
+         f"({', '.join(f'{axis}: {s}' for axis, s in zip(RESAMPLED_AXES[n], old, strict=True))}) output "
+         f"({', '.join(f'{axis}: {s}' for axis, s in zip(RESAMPLED_AXES[n], sizes, strict=True))})")
     need(input.shape[1] > 0, f"Non-empty {n + 2}D data tensor expected but got a tensor with sizes {list(input.shape)}")
 
 

@@ -10,7 +10,7 @@ from ..base.op import NUMBER_CLASSES, Composite, Op
 from ..base.spec import spec
 from .create import _full
 from .index import (
-    INDICES,
+    INDEX_DTYPES,
     matched,
     picked_along,
     reduce_at,
@@ -29,7 +29,8 @@ def index_fits(input, dim, index, src=None, words="self"):
     """Check an index against `input` and, for a write, `src`, by their Specs; the wrapped `dim`."""
     tensor_given(index, "index", 3)
     d = shapes.wrap_dim(dim, input.ndim)
-    need(index.dtype in INDICES or not index.numel, f"Expected dtype int32/int64 for index, got {index.dtype.name}")
+    need(index.dtype in INDEX_DTYPES or not index.numel,
+         f"Expected dtype int32/int64 for index, got {index.dtype.name}")
     if src is not None:
         need(src.dtype is input.dtype, f"Expected self.dtype to be equal to src.dtype, got {input.dtype.name} and "
                                        f"{src.dtype.name}")

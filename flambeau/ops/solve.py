@@ -25,18 +25,18 @@ def check(A, name, square=True, argument="A"):
 
 
 # PyTorch's kernels, where it is they who refuse a dtype.
-KERNELS = {"linalg.cholesky": "cholesky_cpu", "linalg.det": "lu_cpu", "linalg.solve": "lu_cpu",
-           "linalg.qr": "geqrf_cpu", "linalg.eigh": "linalg_eigh_cpu", "linalg.eig": "linalg_eig_out_cpu",
-           "linalg.svd": "linalg_svd_cpu", "linalg.solve_triangular": "triangular_solve_cpu",
-           "cholesky_inverse": "cholesky_inverse_out_cpu"}
+KERNEL_NAMES = {"linalg.cholesky": "cholesky_cpu", "linalg.det": "lu_cpu", "linalg.solve": "lu_cpu",
+                "linalg.qr": "geqrf_cpu", "linalg.eigh": "linalg_eigh_cpu", "linalg.eig": "linalg_eig_out_cpu",
+                "linalg.svd": "linalg_svd_cpu", "linalg.solve_triangular": "triangular_solve_cpu",
+                "cholesky_inverse": "cholesky_inverse_out_cpu"}
 
 
 def check_float(A, name, half=False):
     """Refuse integers, and half precision where the library has none."""
-    if name in KERNELS and A.dtype.itemsize <= 2 and A.dtype.category == 2:
-        refuse_dtype(A.dtype, KERNELS[name], (A.dtype,))
+    if name in KERNEL_NAMES and A.dtype.itemsize <= 2 and A.dtype.category == 2:
+        refuse_dtype(A.dtype, KERNEL_NAMES[name], (A.dtype,))
     if name in ("linalg.eigh", "linalg.solve_triangular", "cholesky_inverse") and A.dtype.category < 2:
-        refuse_dtype(A.dtype, KERNELS[name], (A.dtype,))
+        refuse_dtype(A.dtype, KERNEL_NAMES[name], (A.dtype,))
     need(A.dtype.category >= 2, f"{name}: Expected a floating point or complex tensor as input. Got {A.dtype.cname}")
     need(half or A.dtype.itemsize > 2, f"{name}: Low precision dtypes not supported. Got {A.dtype.cname}")
 

@@ -4,6 +4,7 @@ import math
 from ..base import dtypes, special_functions
 from ..base.errors import need
 from ..base.op import Composite, Pointwise
+from ..base.special_functions import SQRT_HALF
 from .arith import no_derivative
 
 # ---- the error function and the normal distribution
@@ -52,7 +53,7 @@ class erfinv(Pointwise):
     def body(k, input):     return k.erfinv(input)
 
 
-ROOT_HALF, ROOT_HALF_REST = math.sqrt(0.5), -4.833646656726457e-17    # the root is the sum of both
+SQRT_HALF_REST = -4.833646656726457e-17        # what rounding took from SQRT_HALF
 
 
 def normal_tail(k, y):
@@ -61,8 +62,8 @@ def normal_tail(k, y):
     What is lost by rounding the argument of erfc would come back multiplied by its square, so it is put back.
     """
     y = k.minimum(k.maximum(y, -40), 40)                          # beyond, the result is 0 or 1 anyway
-    z = y * ROOT_HALF
-    lost = k.fma_exact(y, ROOT_HALF, -z) + y * ROOT_HALF_REST
+    z = y * SQRT_HALF
+    lost = k.fma_exact(y, SQRT_HALF, -z) + y * SQRT_HALF_REST
     return 0.5 * k.erfc(z) * (1 - 2 * k.maximum(z, 0) * lost)
 
 

@@ -7,7 +7,7 @@ from ._rule import ByRule, all_params, check_lr, check_positive, descend, functi
 
 __all__ = ["Muon", "muon"]
 
-ADJUSTMENTS = (None, "original", "match_rms_adamw")
+LR_ADJUSTMENTS = (None, "original", "match_rms_adamw")
 
 
 class Muon(ByRule):
@@ -23,7 +23,7 @@ class Muon(ByRule):
         check_lr(lr, "Learning rate should be >= 0 but is")
         check_positive(momentum, "momentum should be >= 0 but is")
         check_positive(weight_decay, "weight decay should be >= 0 but is")
-        if adjust_lr_fn not in ADJUSTMENTS:
+        if adjust_lr_fn not in LR_ADJUSTMENTS:
             raise ValueError(f"Adjust learning rate function {adjust_lr_fn} is not supported; "
                              "'original' and 'match_rms_adamw' are")
         super().__init__(params, dict(lr=lr, weight_decay=weight_decay, momentum=momentum, nesterov=nesterov,

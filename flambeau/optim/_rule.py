@@ -222,7 +222,7 @@ def check_betas(betas):
             raise ValueError(f"Invalid beta parameter at index {i}: {beta}; it is at least 0 and less than 1")
 
 
-def check_ways(fused, foreach, differentiable):
+def check_implementations(fused, foreach, differentiable):
     """Refuse ways to compute a step that exclude each other in PyTorch."""
     if fused and differentiable:
         raise RuntimeError("`fused` does not support `differentiable`: give only one of them")

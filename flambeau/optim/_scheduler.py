@@ -16,10 +16,11 @@ EPOCH_DEPRECATION_WARNING = (
     "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. Please use "
     "`scheduler.step()` to step the scheduler. An epoch that is given is taken as it is, and the rate for it comes "
     "from the closed form where there is one.")
-ORDER = ("Detected call of `lr_scheduler.step()` before `optimizer.step()`. In PyTorch 1.1.0 and later it is the other "
-         "way round: call `optimizer.step()` first, or the first rate of the schedule is skipped.")
-OVERRIDDEN = ("Seems like `optimizer.step()` has been overridden after learning rate scheduler initialization. It can "
-              "no longer be seen whether it is called before `lr_scheduler.step()`, as it should be.")
+ORDER_WARNING = ("Detected call of `lr_scheduler.step()` before `optimizer.step()`. In PyTorch 1.1.0 and later it is "
+                 "the other way round: call `optimizer.step()` first, or the first rate of the schedule is skipped.")
+OVERRIDDEN_WARNING = ("Seems like `optimizer.step()` has been overridden after learning rate scheduler "
+                      "initialization. It can no longer be seen whether it is called before `lr_scheduler.step()`, as "
+                      "it should be.")
 
 
 def copied(x):
@@ -102,9 +103,9 @@ class LRScheduler:
         """Go on to the next epoch, after the optimizer's steps of the last one."""
         if self._step_count == 1:
             if not hasattr(self.optimizer.step, "_wrapped_by_lr_sched"):
-                warn(OVERRIDDEN)
+                warn(OVERRIDDEN_WARNING)
             elif not getattr(self.optimizer, "_opt_called", False):
-                warn(ORDER)
+                warn(ORDER_WARNING)
         self._step_count = self._step_count + 1
         if epoch is not None:
             warn(EPOCH_DEPRECATION_WARNING)

@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 from ..autograd.modes import no_grad
 
-WHO = "swap_in_optimizer_params_and_state"
+FUNCTION_NAME = "swap_in_optimizer_params_and_state"
 
 
 @contextmanager
@@ -17,10 +17,10 @@ def swap_in_optimizer_params_and_state(optimizer, swapin_parameters, swapin_opti
     groups, params = optimizer.param_groups, list(swapin_parameters.values())
     saved, state = swapin_optim_state.get("param_groups"), swapin_optim_state.get("state", {})
     if not optimizer.state:
-        raise RuntimeError(f"{WHO} requires initialized optimizer state.")
+        raise RuntimeError(f"{FUNCTION_NAME} requires initialized optimizer state.")
     if not isinstance(saved, list):
-        raise RuntimeError(f"{WHO} requires swapin_optim_state['param_groups'] to be a list of param-group dicts, got "
-                           f"{type(saved).__name__}.")
+        raise RuntimeError(f"{FUNCTION_NAME} requires swapin_optim_state['param_groups'] to be a list of param-group "
+                           f"dicts, got {type(saved).__name__}.")
     if len(saved) != len(groups):
         raise RuntimeError("swapin_optim_state has a different number of parameter groups than the live optimizer: "
                            f"{len(saved)}, and not {len(groups)}.")
@@ -30,12 +30,12 @@ def swap_in_optimizer_params_and_state(optimizer, swapin_parameters, swapin_opti
                                f"optimizer param group: {len(other['params'])}, and not {len(group['params'])}.")
     numbers = [number for group in saved for number in group["params"]]
     if len(params) < len(numbers):
-        raise RuntimeError(f"{WHO} requires the explicit parameter state to match optimizer.param_groups ordering: "
-                           f"{len(params)} parameters were given for {len(numbers)}.")
+        raise RuntimeError(f"{FUNCTION_NAME} requires the explicit parameter state to match optimizer.param_groups "
+                           f"ordering: {len(params)} parameters were given for {len(numbers)}.")
     extra = [key for key in state if key not in numbers]
     if extra:
-        raise RuntimeError(f"{WHO} requires swapin_optim_state['state'] to be keyed only by packed parameter ids from "
-                           f"param_groups[*]['params']; got extra keys {extra}.")
+        raise RuntimeError(f"{FUNCTION_NAME} requires swapin_optim_state['state'] to be keyed only by packed "
+                           f"parameter ids from param_groups[*]['params']; got extra keys {extra}.")
     param_of = dict(zip(numbers, params))
     own = {name: optimizer.__dict__[name] for name in ("param_groups", "state", "_clocks", "_turns")}
     held = {number: dict(part) for number, part in state.items()}

@@ -1,6 +1,6 @@
 """Adagrad, and its form over lists."""
 from ..tensor.functions import full_like
-from ._rule import ByRule, check_lr, check_positive, check_ways, descend_by_quotient, functional, given, plus
+from ._rule import ByRule, check_implementations, check_lr, check_positive, descend_by_quotient, functional, given, plus
 from .optimizer import Clock, scalar_dtype
 
 __all__ = ["Adagrad", "adagrad"]
@@ -18,7 +18,7 @@ class Adagrad(ByRule):
         check_positive(weight_decay, "Invalid weight_decay value")
         check_positive(initial_accumulator_value, "Invalid initial_accumulator_value value")
         check_positive(eps, "Invalid epsilon value")
-        check_ways(fused, foreach, differentiable)
+        check_implementations(fused, foreach, differentiable)
         super().__init__(params, dict(lr=lr, lr_decay=lr_decay, eps=eps, weight_decay=weight_decay,
                                       initial_accumulator_value=initial_accumulator_value, foreach=foreach,
                                       maximize=maximize, differentiable=differentiable, fused=fused))

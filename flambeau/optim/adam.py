@@ -3,7 +3,7 @@ import math
 
 from ..tensor.functions import zeros_like
 from ..tensor.tensor import Tensor
-from ._rule import ByRule, check_betas, check_lr, check_positive, check_ways, functional, given
+from ._rule import ByRule, check_betas, check_implementations, check_lr, check_positive, functional, given
 from ._update import _adam, change
 
 __all__ = ["Adam", "adam"]
@@ -44,7 +44,7 @@ class Adam(ByRule):
             raise ValueError(f"betas must be either both floats or both Tensors, got {betas!r}")
         for i in (i for i, tensor in enumerate(tensors) if tensor and betas[i].numel() != 1):
             raise ValueError(f"Tensor betas[{i}] must be 1-element, and it has {betas[i].numel()}")
-        check_ways(fused, foreach, differentiable)
+        check_implementations(fused, foreach, differentiable)
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
                                       maximize=maximize, foreach=foreach, capturable=capturable,
                                       differentiable=differentiable, fused=fused,

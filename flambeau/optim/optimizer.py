@@ -16,12 +16,12 @@ from ..utils._foreach_utils import _group_tensors_by_device_and_dtype
 __all__ = ["Optimizer", "register_optimizer_step_post_hook", "register_optimizer_step_pre_hook"]
 
 ParamsT = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]     # what `params` may be
-STEP = 8                      # instructions that are worth a run of their own at the end of a step
+INSTRUCTIONS_WORTH_A_RUN = 8  # instructions that are worth a run of their own at the end of a step
 _global_optimizer_pre_hooks: dict = OrderedDict()
 _global_optimizer_post_hooks: dict = OrderedDict()
-HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks", "_optimizer_state_dict_pre_hooks",
-         "_optimizer_state_dict_post_hooks", "_optimizer_load_state_dict_pre_hooks",
-         "_optimizer_load_state_dict_post_hooks")
+HOOK_TABLES = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks", "_optimizer_state_dict_pre_hooks",
+               "_optimizer_state_dict_post_hooks", "_optimizer_load_state_dict_pre_hooks",
+               "_optimizer_load_state_dict_post_hooks")
 
 
 class _RequiredParameter:
@@ -204,7 +204,7 @@ class Optimizer:
             self.add_param_group(group)
 
     def _make_hooks(self):
-        for name in HOOKS:
+        for name in HOOK_TABLES:
             self.__dict__.setdefault(name, OrderedDict())
         # Held here as well, so that a recording of a step sees when one of them is registered later.
         self._global_hooks = _global_optimizer_pre_hooks, _global_optimizer_post_hooks
@@ -233,7 +233,7 @@ class Optimizer:
                                            f"{result}: that is what a hook before a step gives")
                     (self, *args), kwargs = result
             out = func(self, *args, **kwargs)
-            milestone(STEP)
+            milestone(INSTRUCTIONS_WORTH_A_RUN)
             for hook in (*self._optimizer_step_post_hooks.values(), *_global_optimizer_post_hooks.values()):
                 hook(self, (self, *args), kwargs)
             return out

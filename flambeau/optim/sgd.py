@@ -1,5 +1,5 @@
 """Stochastic gradient descent, and its form over lists."""
-from ._rule import ByRule, check_lr, check_positive, check_ways, descend, functional, given, plus
+from ._rule import ByRule, check_implementations, check_lr, check_positive, descend, functional, given, plus
 from ._update import _sgd, change
 
 __all__ = ["SGD", "sgd"]
@@ -27,7 +27,7 @@ class SGD(ByRule):
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening, got "
                              f"momentum={momentum} and dampening={dampening}")
-        check_ways(fused, foreach, differentiable)
+        check_implementations(fused, foreach, differentiable)
         super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay,
                                       nesterov=nesterov, maximize=maximize, foreach=foreach,
                                       differentiable=differentiable, fused=fused))

@@ -4,9 +4,10 @@ from typing import TypeAlias
 
 from ..base.spec import device
 from ..tensor.storage import UntypedStorage
+from .allowed_globals import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
 from .errors import EmptyFile, FileError, NotSupported, SourceChangeWarning
-from .known import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
 from .loading import get_unsafe_globals_in_checkpoint, load
+from .locations import default_restore_location, location_tag, register_package
 from .options import (
     LoadEndianness,
     get_crc32_options,
@@ -17,7 +18,6 @@ from .options import (
     set_default_mmap_options,
     skip_data,
 )
-from .places import default_restore_location, location_tag, register_package
 from .saving import save
 
 MAP_LOCATION: TypeAlias = Callable[[UntypedStorage, str], UntypedStorage] | device | str | dict[str, str] | None

@@ -10,14 +10,14 @@ from .errors import EmptyFile, FileError, NotSupported, shown
 
 LOCAL, CENTRAL, DESCRIPTOR = b"PK\x03\x04", b"PK\x01\x02", b"PK\x07\x08"
 END, END64, LOCATOR64 = b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
-ALIGNMENT = 64
-CHUNK = 1 << 20                 # small enough that the checksum finds in cache what is written next, or was just read
+ALIGNMENT_BYTES = 64
+CHUNK_BYTES = 1 << 20           # small enough that the checksum finds in cache what is written next, or was just read
 LIMIT32 = 0xFFFFFFFF            # from here on a size or an offset takes eight bytes
-FLAGS = 0x0808                  # names are UTF-8; sizes and checksum follow the data
+ZIP_FLAGS = 0x0808              # names are UTF-8; sizes and checksum follow the data
 STORED, DEFLATED = 0, 8
-INFLATION = 16                  # compressed records may not grow to more than this many times the file,
-STORAGE_SPARE = 64 << 20        # and so many bytes for storages, which take no more than that,
-STRUCTURE_SPARE = 64 << 10      # or so many for a pickle, each byte of which may become an object
+MAXIMUM_INFLATION = 16            # compressed records may not grow to more than this many times the file,
+STORAGE_SPARE_BYTES = 64 << 20    # and so many bytes for storages, which take no more than that,
+STRUCTURE_SPARE_BYTES = 64 << 10  # or so many for a pickle, each byte of which may become an object
 
 
 # --- writing --------------------------------------------------
@@ -39,13 +39,13 @@ class ArchiveWriter:
         large = struct.pack("<HHQQ", 1, 16, size, size) if size >= LIMIT32 else b""
         # The field that PyTorch pads with, "FB", moves the data to the next multiple of 64.
         used = start + 30 + len(full) + len(large) + 4
-        extra = large + struct.pack("<2sH", b"FB", -used % ALIGNMENT) + b"Z" * (-used % ALIGNMENT)
+        extra = large + struct.pack("<2sH", b"FB", -used % ALIGNMENT_BYTES) + b"Z" * (-used % ALIGNMENT_BYTES)
         short = LIMIT32 if large else 0
-        self._put(struct.pack("<4sHHHHHIIIHH", LOCAL, 0, FLAGS, STORED, 0, 0, 0, short, short, len(full), len(extra))
-                  + full + extra)
+        self._put(struct.pack("<4sHHHHHIIIHH", LOCAL, 0, ZIP_FLAGS, STORED, 0, 0, 0, short, short,
+                              len(full), len(extra)) + full + extra)
         crc = 0
-        for at in range(0, size, CHUNK):
-            piece = view[at:at + CHUNK]
+        for at in range(0, size, CHUNK_BYTES):
+            piece = view[at:at + CHUNK_BYTES]
             crc = zlib.crc32(piece, crc)
             self._put(piece)
         self._put(struct.pack("<4sIQQ" if large else "<4sIII", DESCRIPTOR, crc, size, size))
@@ -59,7 +59,7 @@ class ArchiveWriter:
             wide = [n for n in (size, size, offset) if n >= LIMIT32]
             extra = struct.pack(f"<HH{len(wide)}Q", 1, 8 * len(wide), *wide) if wide else b""
             short = min(size, LIMIT32)
-            self._put(struct.pack("<4sHHHHHHIIIHHHHHII", CENTRAL, 0, 0, FLAGS, STORED, 0, 0, crc, short, short,
+            self._put(struct.pack("<4sHHHHHHIIIHHHHHII", CENTRAL, 0, 0, ZIP_FLAGS, STORED, 0, 0, crc, short, short,
                                   len(name), len(extra), 0, 0, 0, 0, min(offset, LIMIT32)) + name + extra)
         count, size, end = len(self.entries), self.position - start, self.position
         self._put(struct.pack("<4sQHHIIQQQQ", END64, 44, 0x031E, 45, 0, 0, count, count, size, start))
@@ -107,7 +107,7 @@ class Source:
         fill = getattr(self.file, "readinto", None)
         at = 0
         while at < len(view):
-            piece = view[at:at + CHUNK]
+            piece = view[at:at + CHUNK_BYTES]
             if fill is not None:
                 got = fill(piece)
             else:
@@ -253,13 +253,13 @@ class Archive:
 
     def _check_inflation(self):
         grown = sum(record.size for record in self.records.values() if record.method == DEFLATED)
-        if grown > INFLATION * self.source.size + STORAGE_SPARE:
+        if grown > MAXIMUM_INFLATION * self.source.size + STORAGE_SPARE_BYTES:
             raise FileError(f"{self.source.size} bytes would unpack to {grown}: refused. PyTorch writes its records "
                             "uncompressed.")
 
     def read(self, record):
         """The bytes of `record`, which is not a storage, and their CRC-32."""
-        if record.size > INFLATION * self.source.size + STRUCTURE_SPARE:
+        if record.size > MAXIMUM_INFLATION * self.source.size + STRUCTURE_SPARE_BYTES:
             raise FileError(f"record {shown(record.name)} would unpack to {record.size} bytes in a file of "
                             f"{self.source.size}: refused. PyTorch writes its records uncompressed.", record.name)
         if record.method == STORED:
@@ -274,11 +274,11 @@ class Archive:
             return self.source.read_into(record.offset, view, 0 if check else None)
         unpack, at, crc = zlib.decompressobj(-15), 0, 0
         try:
-            for taken in range(0, record.packed, CHUNK):
-                packed = self.source.read(record.offset + taken, min(CHUNK, record.packed - taken))
+            for taken in range(0, record.packed, CHUNK_BYTES):
+                packed = self.source.read(record.offset + taken, min(CHUNK_BYTES, record.packed - taken))
                 piece = None
-                while packed or len(piece) == CHUNK:              # a full piece: there may be more without more input
-                    piece = unpack.decompress(packed, CHUNK)      # never more at a time, whatever the file promises
+                while packed or len(piece) == CHUNK_BYTES:        # a full piece: there may be more without more input
+                    piece = unpack.decompress(packed, CHUNK_BYTES)  # never more at a time, whatever the file promises
                     if at + len(piece) > record.size:
                         raise self._broken(f"record {shown(record.name)} unpacks to more than {record.size} bytes")
                     view[at:at + len(piece)] = piece

@@ -17,8 +17,8 @@ try:
 except ImportError:                                 # Windows, where a file that somebody has open cannot be removed
     fcntl = None  # type: ignore[assignment]
 
-SUFFIX = ".partial"
-TRIES = 100
+PARTIAL_SUFFIX = ".partial"
+MAXIMUM_NAMES_TRIED = 100
 
 
 @contextlib.contextmanager
@@ -72,8 +72,8 @@ def replacing(path):
 
 def begin(beginning):
     """An open, locked file of a new name that starts with `beginning`: its descriptor and its name."""
-    for _ in range(TRIES):
-        partial = f"{beginning}{os.urandom(4).hex()}{SUFFIX}"
+    for _ in range(MAXIMUM_NAMES_TRIED):
+        partial = f"{beginning}{os.urandom(4).hex()}{PARTIAL_SUFFIX}"
         try:
             handle = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
         except FileExistsError:
@@ -90,14 +90,14 @@ def begin(beginning):
         if os.fstat(handle).st_nlink:
             return handle, partial
         os.close(handle)                            # and has removed it
-    raise FileExistsError(errno.EEXIST, f"no free name for a temporary file in {TRIES} tries", beginning)
+    raise FileExistsError(errno.EEXIST, f"no free name for a temporary file in {MAXIMUM_NAMES_TRIED} tries", beginning)
 
 
 def mode_of_new_files(beginning):
     """The permissions that `open` gives a new file here: an empty one is made to see, since the mask of the process can
     only be read by setting it, and the folder may have a say too.
     """
-    path = f"{beginning}{os.urandom(4).hex()}{SUFFIX}"
+    path = f"{beginning}{os.urandom(4).hex()}{PARTIAL_SUFFIX}"
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         return os.fstat(handle).st_mode
@@ -111,7 +111,8 @@ def remove_leftovers(folder, beginning):
     """Remove what killed processes have left of earlier saves; see Note [Leftovers]."""
     start, found = os.path.basename(beginning), []
     with contextlib.suppress(PermissionError), os.scandir(folder) as entries:     # one may write there and not look
-        found = [entry.path for entry in entries if entry.name.startswith(start) and entry.name.endswith(SUFFIX)]
+        found = [entry.path for entry in entries
+                 if entry.name.startswith(start) and entry.name.endswith(PARTIAL_SUFFIX)]
     for path in found:
         # Locked, just renamed, another user's, or on a file system that cannot tell: it stays.
         with contextlib.suppress(OSError):

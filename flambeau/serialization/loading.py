@@ -2,12 +2,12 @@
 import contextlib
 import os
 
-from . import legacy
+from . import legacy_reader
 from .archive import Source, is_archive
 from .errors import FileError, naming
-from .places import restorer
-from .strangers import strangers_in
-from .zipped import Loader
+from .locations import restorer
+from .refused_globals import refused_in
+from .zip_reader import ZipLoader
 
 
 def load(f, map_location=None, pickle_module=None, *, weights_only=None, mmap=None, verify=None, **pickle_load_args):
@@ -33,13 +33,13 @@ def load(f, map_location=None, pickle_module=None, *, weights_only=None, mmap=No
         source = Source(file, name)
         with naming(source):
             if is_archive(source):
-                loader = Loader(source, map_location, mmap, verify, encoding)
+                loader = ZipLoader(source, map_location, mmap, verify, encoding)
                 return loader.load(weights_only)
             if mmap:
                 raise FileError("mmap can only be used with files saved with "
                                 "`torch.save(_use_new_zipfile_serialization=True)`, please torch.save your checkpoint "
                                 "with this option in order to use mmap.")
-            return legacy.load(source, restorer(map_location), encoding, weights_only)
+            return legacy_reader.load(source, restorer(map_location), encoding, weights_only)
 
 
 def check_arguments(f, pickle_module, weights_only, mmap, pickle_load_args):
@@ -74,6 +74,6 @@ def get_unsafe_globals_in_checkpoint(f):
         with naming(source):
             if not is_archive(source):
                 raise ValueError("Expected input to be a checkpoint returned by torch.save")
-            loader = Loader(source, None, None, None, "utf-8")
+            loader = ZipLoader(source, None, None, None, "utf-8")
             loader.check_kind()
-            return strangers_in(loader.contents("data.pkl"))
+            return refused_in(loader.contents("data.pkl"))

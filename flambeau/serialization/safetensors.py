@@ -15,25 +15,28 @@ from ..base import dtypes
 from ..base.spec import CPU, META, place, spec
 from ..tensor.tensor import Tensor, wrap
 from ..trace.value import Storage, Value
-from .archive import CHUNK
+from .archive import CHUNK_BYTES
 from .atomic import replacing
 from .errors import FileError, NotSupported, bare, naming, shown
 
-MAX_HEADER = 100_000_000                            # bytes, as the original library has it
-SUMS, ALIASES = "flambeau.crc32", "flambeau.aliases"
-OURS = (SUMS, ALIASES)
-CODES = {"BOOL": dtypes.bool, "U8": dtypes.uint8, "I8": dtypes.int8, "F8_E5M2": dtypes.float8_e5m2,
-         "F8_E4M3": dtypes.float8_e4m3fn, "F8_E8M0": dtypes.float8_e8m0fnu, "F8_E4M3FNUZ": dtypes.float8_e4m3fnuz,
-         "F8_E5M2FNUZ": dtypes.float8_e5m2fnuz, "I16": dtypes.int16, "U16": dtypes.uint16, "F16": dtypes.float16,
-         "BF16": dtypes.bfloat16, "I32": dtypes.int32, "U32": dtypes.uint32, "F32": dtypes.float32,
-         "C64": dtypes.complex64, "F64": dtypes.float64, "I64": dtypes.int64, "U64": dtypes.uint64}
-CODE_OF = {dtype: code for code, dtype in CODES.items()}
-RANKS = {dtype: rank for rank, dtype in enumerate(CODES.values())}
+MAX_HEADER_BYTES = 100_000_000                      # bytes, as the original library has it
+CHECKSUMS_KEY, ALIASES_KEY = "flambeau.crc32", "flambeau.aliases"
+OWN_KEYS = (CHECKSUMS_KEY, ALIASES_KEY)
+DTYPE_OF_CODE = {"BOOL": dtypes.bool, "U8": dtypes.uint8, "I8": dtypes.int8, "F8_E5M2": dtypes.float8_e5m2,
+                 "F8_E4M3": dtypes.float8_e4m3fn, "F8_E8M0": dtypes.float8_e8m0fnu,
+                 "F8_E4M3FNUZ": dtypes.float8_e4m3fnuz,
+                 "F8_E5M2FNUZ": dtypes.float8_e5m2fnuz, "I16": dtypes.int16, "U16": dtypes.uint16,
+                 "F16": dtypes.float16,
+                 "BF16": dtypes.bfloat16, "I32": dtypes.int32, "U32": dtypes.uint32, "F32": dtypes.float32,
+                 "C64": dtypes.complex64, "F64": dtypes.float64, "I64": dtypes.int64, "U64": dtypes.uint64}
+CODE_OF = {dtype: code for code, dtype in DTYPE_OF_CODE.items()}
+DTYPE_RANKS = {dtype: rank for rank, dtype in enumerate(DTYPE_OF_CODE.values())}
 # Bits of an element of every dtype that the format knows, so that a file with others can be read around them.
-BITS = {**{code: 8 * dtype.itemsize for code, dtype in CODES.items()}, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4}
+BITS_OF_CODE = {**{code: 8 * dtype.itemsize for code, dtype in DTYPE_OF_CODE.items()},
+                "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4}
 
-COPIED = (f"(A program that has changed the tensors and copied the metadata, {SUMS} included, would look the same: "
-          "verify=False.)")
+COPIED_METADATA_HINT = (f"(A program that has changed the tensors and copied the metadata, {CHECKSUMS_KEY} included, "
+                        "would look the same: verify=False.)")
 
 SafetensorError = FileError
 
@@ -47,7 +50,7 @@ def save_file(tensors, filename, metadata=None):
     Names for one and the same tensor are written once, and `load_file` gives them one storage again; tensors that
     overlap otherwise are refused.
     """
-    plan = Plan(tensors, metadata)
+    plan = FileLayout(tensors, metadata)
     with replacing(filename) as file:
         plan.write(file)
 
@@ -55,11 +58,11 @@ def save_file(tensors, filename, metadata=None):
 def save(tensors, metadata=None):
     """The bytes that `save_file` would write."""
     file = io.BytesIO()
-    Plan(tensors, metadata).write(file)
+    FileLayout(tensors, metadata).write(file)
     return file.getvalue()
 
 
-class Plan:
+class FileLayout:
     """What goes where in a file that is to be written."""
 
     def __init__(self, tensors, metadata):
@@ -67,14 +70,14 @@ class Plan:
         self.metadata = dict(metadata or {})
         written, self.aliases = written_once(tensors)
         # As the original library orders them: the widest dtypes first, so that every tensor is aligned; then by name.
-        self.order = sorted(written, key=lambda name: (-RANKS[written[name]._spec.dtype], name))
+        self.order = sorted(written, key=lambda name: (-DTYPE_RANKS[written[name]._spec.dtype], name))
         self.kept = {name: (written[name], written[name]._storage.value.ready()) for name in self.order}
 
     def header(self, sums):
         entries, at = {}, 0
-        metadata = {**self.metadata, SUMS: json.dumps(sums)}
+        metadata = {**self.metadata, CHECKSUMS_KEY: json.dumps(sums)}
         if self.aliases:
-            metadata[ALIASES] = json.dumps(self.aliases)
+            metadata[ALIASES_KEY] = json.dumps(self.aliases)
         entries["__metadata__"] = metadata
         for name in self.order:
             kind = self.kept[name][0]._spec
@@ -83,8 +86,8 @@ class Plan:
             at += kind.nbytes
         text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
         text += b" " * (-(8 + len(text)) % 64)
-        if len(text) > MAX_HEADER:
-            raise ValueError(f"the header takes {len(text)} bytes; readers take {MAX_HEADER} at most")
+        if len(text) > MAX_HEADER_BYTES:
+            raise ValueError(f"the header takes {len(text)} bytes; readers take {MAX_HEADER_BYTES} at most")
         return len(text).to_bytes(8, "little") + text
 
     def write(self, file):
@@ -97,9 +100,9 @@ class Plan:
             first = tensor._offset * tensor._spec.dtype.itemsize
             view = memoryview(value.bytes_on_host())[first:first + tensor._spec.nbytes] if tensor._spec.numel else b""
             crc = described_crc(name, CODE_OF[tensor._spec.dtype], tensor._spec.shape)
-            for at in range(0, len(view), CHUNK):
-                crc = zlib.crc32(view[at:at + CHUNK], crc)
-                file.write(view[at:at + CHUNK])
+            for at in range(0, len(view), CHUNK_BYTES):
+                crc = zlib.crc32(view[at:at + CHUNK_BYTES], crc)
+                file.write(view[at:at + CHUNK_BYTES])
             sums[name] = f"{crc:08x}"
         file.seek(0)
         file.write(self.header(sums))
@@ -115,7 +118,7 @@ def check_metadata(metadata):
         return
     if not isinstance(metadata, dict) or not all(type(part) is str for item in metadata.items() for part in item):
         raise TypeError(f"argument 'metadata': a dict from str to str is taken, got {shown(metadata)}")
-    taken = [name for name in OURS if name in metadata]
+    taken = [name for name in OWN_KEYS if name in metadata]
     if taken:
         raise ValueError(f"metadata {taken[0]!r} belongs to the file that it was read from; leave it out")
 
@@ -220,8 +223,8 @@ class Reader:
             raise FileError(f"header too small: the file has {total} bytes, and the first 8 should say how long its "
                             "header is")
         size = int.from_bytes(self.memory[:8].tobytes(), "little")
-        if size > MAX_HEADER:
-            raise FileError(f"header too large: {size} bytes, and {MAX_HEADER} is the most")
+        if size > MAX_HEADER_BYTES:
+            raise FileError(f"header too large: {size} bytes, and {MAX_HEADER_BYTES} is the most")
         if size > total - 8:
             raise FileError(f"invalid header length: {size} bytes are announced and {total - 8} are there; the file is "
                             "truncated, or no safetensors file")
@@ -249,12 +252,13 @@ class Reader:
                             "there; the file is truncated or damaged")
 
     def read_notes(self):
-        sums, aliases = (parsed(self.notes[note].encode()) if note in self.notes else {} for note in OURS)
+        sums, aliases = (parsed(self.notes[note].encode()) if note in self.notes else {} for note in OWN_KEYS)
         if type(sums) is not dict or type(aliases) is not dict:
             raise FileError("its checksums or aliases are damaged")
-        if self.verify and SUMS in self.notes and set(sums) != set(self.infos):
+        if self.verify and CHECKSUMS_KEY in self.notes and set(sums) != set(self.infos):
             name = min(set(sums) ^ set(self.infos))
-            raise FileError(f"tensor '{bare(name)}' has a checksum and is not there, or the reverse. {COPIED}")
+            raise FileError(f"tensor '{bare(name)}' has a checksum and is not there, or the reverse. "
+                            f"{COPIED_METADATA_HINT}")
         for name, crc in sums.items() if self.verify else ():
             if type(crc) is not str or not re.fullmatch("[0-9a-f]{8}", crc):
                 raise FileError(f"its checksum for {shown(name)} is damaged")
@@ -277,7 +281,7 @@ class Reader:
 
     def metadata(self):
         """What was given as `metadata` when the file was written; None if nothing was."""
-        return {name: text for name, text in self.notes.items() if name not in OURS} or None
+        return {name: text for name, text in self.notes.items() if name not in OWN_KEYS} or None
 
     def get_tensor(self, name):
         """The tensor called `name`; its checksum is compared."""
@@ -323,11 +327,12 @@ class Reader:
         info = self.infos[name]
         if zlib.crc32(self.bytes_of(info), described_crc(name, info.code, info.shape)) != self.sums[name]:
             raise FileError(f"tensor '{bare(name)}' is damaged: its checksum is not the one that was written. Take the "
-                            f"file from where it came once more; verify=False reads it as it is. {COPIED}", name)
+                            f"file from where it came once more; verify=False reads it as it is. "
+                            f"{COPIED_METADATA_HINT}", name)
         self.intact.add(name)
 
     def made(self, info):
-        dtype = CODES.get(info.code)
+        dtype = DTYPE_OF_CODE.get(info.code)
         if dtype is None:
             raise NotSupported(f"it holds data of {info.code}, a dtype that Flambeau does not have")
         if self.framework == "np":
@@ -407,7 +412,7 @@ def described(name, entry):
         raise FileError(f"invalid JSON in header: tensor `{bare(name)}` is not described by dtype, shape and "
                         "data_offsets")
     code, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if type(code) is not str or code not in BITS:
+    if type(code) is not str or code not in BITS_OF_CODE:
         raise FileError(f"invalid dtype for tensor `{bare(name)}`: {shown(code)}")
     if type(shape) is not list or len(shape) > 64 or not all(type(n) is int and 0 <= n < 1 << 63 for n in shape):
         raise FileError(f"invalid shape for tensor `{bare(name)}`: {shown(shape)}")
@@ -417,7 +422,7 @@ def described(name, entry):
     count = 1
     for n in shape:
         count *= n
-    if count * BITS[code] != 8 * (offsets[1] - offsets[0]):
+    if count * BITS_OF_CODE[code] != 8 * (offsets[1] - offsets[0]):
         raise FileError(f"tensor `{bare(name)}` of {code}{shown(shape)} has {offsets[1] - offsets[0]} bytes")
     return Info(code, tuple(shape), *offsets)
 

@@ -9,11 +9,11 @@ import sys
 import zlib
 
 from ..base.errors import warn
+from .allowed_globals import ALLOWED, GlobalNames
 from .archive import ArchiveWriter
 from .atomic import replacing
 from .errors import bare
-from .known import TABLE, Names
-from .writer import Writer
+from .pickler import Pickler
 
 CHECKSUMS = ".flambeau/checksums"
 
@@ -42,9 +42,9 @@ def save(obj, f, pickle_module=None, pickle_protocol=2, _use_new_zipfile_seriali
         raise ValueError(f"pickle_protocol is a number from 2 to 5, got {pickle_protocol!r}")
     if not isinstance(f, (str, os.PathLike)) and not hasattr(f, "write"):
         raise AttributeError("expected 'f' to be string, path, or a file-like object with a 'write' attribute")
-    writer = Writer()
+    writer = Pickler()
     pickled = writer.dump(obj)                      # what can be wrong with `obj` shows before a byte is written
-    tell_of_strangers(writer)
+    warn_of_refused(writer)
     if isinstance(f, (str, os.PathLike)):
         stem = os.path.splitext(os.path.basename(os.fspath(f)))[0]
         with replacing(f) as file:
@@ -56,13 +56,13 @@ def save(obj, f, pickle_module=None, pickle_protocol=2, _use_new_zipfile_seriali
             f.flush()
 
 
-def tell_of_strangers(writer):
+def warn_of_refused(writer):
     """Warn of classes in the pickle that `load` will refuse unless they are declared to be trusted."""
-    names = Names()
-    strangers = sorted({f"{module}.{name}" for module, name in writer.names} - TABLE.keys() - names.user.keys())
-    if strangers:
-        warn(f"what is saved holds more than tensors and plain containers: {', '.join(map(bare, strangers[:5]))}"
-             f"{', …' if len(strangers) > 5 else ''}. load() refuses such a file unless these classes are given to "
+    names = GlobalNames()
+    refused = sorted({f"{module}.{name}" for module, name in writer.names} - ALLOWED.keys() - names.user.keys())
+    if refused:
+        warn(f"what is saved holds more than tensors and plain containers: {', '.join(map(bare, refused[:5]))}"
+             f"{', …' if len(refused) > 5 else ''}. load() refuses such a file unless these classes are given to "
              "torch.serialization.add_safe_globals; of a module, save model.state_dict().")
 
 

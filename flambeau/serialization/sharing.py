@@ -13,10 +13,10 @@ from ..base.shapes import extent
 from ..base.spec import META
 from ..tensor.interop import exported, frombuffer
 from ..tensor.tensor import Tensor
-from .safetensors import CODES
+from .safetensors import DTYPE_OF_CODE
 
 _SIZE = {dtype: dtype.itemsize for dtype in (*dtypes.ALL, dtypes.named("float4_e2m1fn_x2"))}
-_TYPES = dict(CODES)
+_TYPES = dict(DTYPE_OF_CODE)
 
 
 def _getdtype(dtype_str):

@@ -15,12 +15,12 @@ from ..base import dtypes
 from ..base.spec import CPU
 
 # By public name; a name with an underscore is a part of another operation.
-LOWER = """
+LOWER_PRECISION_NAMES = """
     mm bmm matmul addmm addbmm baddbmm linalg.vecdot nn.functional.linear nn.functional.prelu
     conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d
     nn.functional.scaled_dot_product_attention _attend
 """.split()
-FLOAT32 = """
+FLOAT32_NAMES = """
     prod trace polar view_as_complex cdist quantile nanquantile grid_sampler grid_sampler_2d grid_sampler_3d
     _reflection_pad1d _reflection_pad2d _replication_pad1d _replication_pad2d _replication_pad3d
     nn.functional.avg_pool3d nn.functional.adaptive_avg_pool3d max_pool3d nn.functional.adaptive_max_pool3d
@@ -41,19 +41,19 @@ FLOAT32 = """
     fft.fft fft.ifft fft.fft2 fft.ifft2 fft.fftn fft.ifftn fft.rfft fft.irfft fft.rfft2 fft.irfft2 fft.rfftn fft.irfftn
     fft.hfft fft.ihfft stft
 """.split()
-WIDEST = "cat stack index_copy".split()
-AS_IS = ["_trilinear"]        # a kernel of PyTorch's own; here it is made of products, which are not to be cast
+WIDEST_DTYPE_NAMES = "cat stack index_copy".split()
+UNCAST_NAMES = ["_trilinear"]  # a kernel of PyTorch's own; here it is made of products, which are not to be cast
 
-_KIND = {**dict.fromkeys(LOWER, "lower"), **dict.fromkeys(FLOAT32, "float32"), **dict.fromkeys(WIDEST, "widest"),
-         **dict.fromkeys(AS_IS, "as is")}
-listed: dict = {}             # operation → "lower", "float32", "widest" or "as is"
+_CAST_OF_NAME = {**dict.fromkeys(LOWER_PRECISION_NAMES, "lower"), **dict.fromkeys(FLOAT32_NAMES, "float32"),
+                 **dict.fromkeys(WIDEST_DTYPE_NAMES, "widest"), **dict.fromkeys(UNCAST_NAMES, "as is")}
+cast_of_operation: dict = {}  # operation → "lower", "float32", "widest" or "as is"
 
 
 def note(op, names):
     """Remember what autocast does with `op`, if one of its names is in a list."""
     for name in names:
-        if name in _KIND:
-            listed[op] = _KIND[name]
+        if name in _CAST_OF_NAME:
+            cast_of_operation[op] = _CAST_OF_NAME[name]
 
 
 class _Region(threading.local):

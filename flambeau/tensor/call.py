@@ -10,29 +10,19 @@ from ..autograd.modes import modes
 from ..autograd.node import requires
 from ..backends.backend import execute as by_reference
 from ..backends.memory import explained as out_of_memory
-from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits
+from ..base import observers
 from ..base.errors import here
 from ..base.op import door, known
 from ..base.spec import META, of_array
+from ..trace import effects
 from ..trace.record import _local, current
 from ..trace.value import Storage, Value
 from . import overrides
-from .autocast import arguments, aside, listed
+from .autocast import arguments, aside, cast_of_operation
 from .composite import call_composite
 from .history import add_history, make_node
-from .infer import (
-    calls,
-    check_fits,
-    classes,
-    entries,
-    infer_entry,
-    number_in,
-    number_types,
-    plain_types,
-    prepared,
-    seen,
-)
-from .messages import call_words, explained
+from .infer import check_fits, find, infer_entry, number_in, plain_types, prepared, remember
+from .messages import explained
 from .overrides import any_override, function_modes, has_override, opened, overrides_off
 from .results import array_of, named
 from .tensor import Tensor, wrap
@@ -49,15 +39,15 @@ def call(op, args, kwargs, public=None):
                 return overrides.handle_by_mode(public or op, args, kwargs)
             if function_modes.watchers and not op.composite:
                 return overrides.handle_watched(op, args, kwargs, public)
-        if op in listed and modes.autocast is not None and kwargs.get("out") is None \
+        if op in cast_of_operation and modes.autocast is not None and kwargs.get("out") is None \
                 and not any_override(args, kwargs):
-            args, kwargs = arguments(listed[op], args, kwargs)
+            args, kwargs = arguments(cast_of_operation[op], args, kwargs)
             with aside():                                 # nothing further is cast inside
                 return call(op, args, kwargs, public)
     facts = known.get(op) or prepared(op)
     key = None
     if not facts.composite:
-        key, entry, full, inputs = seen(op, facts, args, kwargs)
+        key, entry, full, inputs = find(op, facts, args, kwargs)
         if entry is not None:
             if entry.fits is not None and (kwargs or not facts.fits_by_name):
                 check_fits(entry, full)
@@ -81,8 +71,8 @@ def call(op, args, kwargs, public=None):
         return call_composite(op, facts, args, kwargs)
     full = op.bind(args, kwargs)
     if key is None:
-        return dispatch(op, full)
-    return dispatch(op, full, key, facts.pickers.get((len(args), *kwargs)) if kwargs else full[len(args):])
+        return call_primitive(op, full)
+    return call_primitive(op, full, key, facts.pickers.get((len(args), *kwargs)) if kwargs else full[len(args):])
 
 
 def call_as_is(op, args, kwargs):
@@ -100,7 +90,7 @@ def call_plain(op, args, kwargs):
         return door.into(op, args, kwargs, out)
     if op.composite:
         return call_composite(op, known[op], args, kwargs)
-    return dispatch(op, op.bind(args, kwargs))
+    return call_primitive(op, op.bind(args, kwargs))
 
 
 def overridden(op, args, kwargs, out, public=None):
@@ -123,68 +113,22 @@ def overridden(op, args, kwargs, out, public=None):
                     f"{[t.__name__ for t in types]}")
 
 
-def dispatch(op, args, given=None, binder=None):
+def call_primitive(op, args, given=None, binder=None):
     """Record one call of a primitive operation; `args` are all its arguments in order.
 
-    `given` is the key under which `seen` is to find it from now on, `binder` what then makes `args` of the arguments.
+    `given` is the key under which `find` is to find it from now on, `binder` what then makes `args` of the arguments.
     """
-    inputs = []
-    key = [op]
-    scalars = op.pointwise
-    for at, a in enumerate(args):
-        c = a.__class__
-        if c is Tensor or isinstance(a, Tensor):
-            inputs.append(a)
-            key.append(a._spec)
-        elif c in number_types:
-            if scalars or op.scalar_at[at]:
-                if c is int and not LEAST_INT <= a <= MOST_INT:
-                    beyond_64_bits(a)
-                key.append(c)
-            else:
-                key.append(a)
-                key.append(c)
-        elif c is tuple or c is list or isinstance(a, (tuple, list)):
-            a = args[at] if c is tuple else tuple(a)
-            if op.lists and any(isinstance(b, Tensor) for b in a):
-                if c is not tuple and c is not list:      # a named tuple, or a list with a name of its own
-                    args = (*args[:at], a, *args[at + 1:])
-                for i, b in enumerate(a):
-                    if b is not None:
-                        if not isinstance(b, Tensor):
-                            raise TypeError(f"{op.__name__.strip('_')}(): expected Tensor as element {i} in argument "
-                                            f"{at}, but got {type(b).__name__}")
-                        inputs.append(b)
-                key.append(tuple([None if b is None else b._spec for b in a]))
-            else:
-                if c is not tuple:
-                    args = (*args[:at], a, *args[at + 1:])
-                key.append(a)
-                for b in a:
-                    if b.__class__ is not int:
-                        key.append(classes(a))
-                        break
-        else:
-            if isinstance(a, np.generic):                 # a NumPy scalar counts as the Python number it holds
-                return dispatch(op, (*args[:at], a.item(), *args[at + 1:]))
-            key.append(a)
-    key = tuple(key)
-    try:
-        entry = entries.get(key)
-    except TypeError:
-        raise TypeError(call_words(op, args) + ": an argument of a type it cannot take") from None
+    key, entry, args, inputs = find(op, known[op], args, None, True)
     if entry is None:
         for at in op.number_at:                           # a zero-dimensional tensor may stand for a whole number
             if isinstance(args[at], Tensor):
-                return dispatch(op, (*args[:at], number_in(args[at], op.arg_names[at], at), *args[at + 1:]))
+                return call_primitive(op, (*args[:at], number_in(args[at], op.arg_names[at], at), *args[at + 1:]))
         for at in op.scalar_only_at:                      # and for any number, if it needs no gradient
             if isinstance(args[at], Tensor) and args[at]._spec.ndim == 0 and not requires(args[at]):
-                return dispatch(op, (*args[:at], args[at].item(), *args[at + 1:]))
+                return call_primitive(op, (*args[:at], args[at].item(), *args[at + 1:]))
         entry = infer_entry(op, args, key)
     if binder is not None and not overrides.modes_active:
-        if len(calls) > 100_000:
-            calls.clear()
-        calls[given] = (entry, binder)
+        remember(given, entry, binder)
     if entry.fits is not None:
         check_fits(entry, args)
     params = entry.pick(args) if entry.pick is not None else ()
@@ -210,7 +154,8 @@ def record(entry, op, args, inputs, params, inside):
         if entry.outs is None or op.eager:
             storages = run_now(entry, op, args, inputs, params, site)
         else:
-            values = _local.trace.append(entry, inputs, params, site)
+            values = _local.trace.append(entry, inputs, params, site) if not op.effect else \
+                effects.append(_local.trace, entry, inputs, params, site)
             storages = [Storage.of(value, value.spec.nbytes, value.spec.device)
                         for value in (values if entry.many else (values,))]
             _run_if_exported(inputs)
@@ -226,7 +171,7 @@ def record(entry, op, args, inputs, params, inside):
 
 
 def record_one(entry, args, inputs, params, inside):
-    """The common case, short: one result, on a device, nothing to verify. The same as the rest of `dispatch`.
+    """The common case, short: one result, on a device, nothing to verify. The same as `record`.
 
     `inside`: how many frames, counted from `here`, are known to be ours.
     """
@@ -240,7 +185,7 @@ def record_one(entry, args, inputs, params, inside):
     storage.device = kind.device
     storage.version = 0
     storage.exported = storage.inference = False
-    storage.print_at = None
+    storage.fingerprint = None
     tensor = _new(Tensor)
     tensor._storage = storage
     tensor._spec = kind
@@ -279,10 +224,15 @@ def _run_if_exported(inputs):
 
 def run_now(entry, op, args, inputs, params, site):
     """Run an operation at the call: its result's shape, or its refusal, depends on the data."""
+    if op.effect:
+        _local.trace.before_effect(op)
     arrays = [t._storage.value.ready().look(t._spec, t._offset) for t in inputs]
     try:
         with np.errstate(all="ignore"):
-            made = by_reference(entry, arrays, params)
+            if observers.during_runs:
+                made = _run_observed(entry, arrays, params, site)
+            else:
+                made = by_reference(entry, arrays, params)
     except MemoryError as error:
         error.entry, error.site = entry, site
         raise out_of_memory(error) from None
@@ -295,6 +245,19 @@ def run_now(entry, op, args, inputs, params, site):
         kind = entry.outs[i] if entry.outs is not None else of_array(array, True, entry.device)
         storages.append(Storage.of(Value.of(array, kind), kind.nbytes, kind.device))
     return storages
+
+
+def _run_observed(entry, arrays, params, site):
+    """Run an operation at the call, and tell observers of it as of an instruction that stands in no trace."""
+    made = None
+    with observers.gathered():
+        start = observers.begin(site)
+        try:
+            made = by_reference(entry, arrays, params)
+            return made
+        finally:
+            instruction = (entry, (), (), params, 0, site)
+            observers.tell_ran(None, (instruction,), start, failed=made is None)
 
 
 def verify(op, args):

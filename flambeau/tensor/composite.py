@@ -42,7 +42,7 @@ def _unruled(op, facts, args, kwargs):
 def _ruled(op, facts, args, kwargs):
     """A composite with derivative rules: a single node over its inputs."""
     args = op.bind(args, kwargs)
-    inputs = [a for a in args if isinstance(a, Tensor)] if not op.lists else list(tensors_in(args))
+    entry, inputs = ruled_entry(op, args)
     before, modes.grad = modes.grad, False
     level, modes.level = modes.level, -1
     n = op.n_positional
@@ -63,7 +63,7 @@ def _ruled(op, facts, args, kwargs):
         out._site = site
         out._cut = None
         out._node = None
-    add_history(op, ruled_entry(op, args, inputs), args, inputs, outs, site)
+    add_history(op, entry, args, inputs, outs, site)
     return named(op, outs) if many else outs[0]
 
 

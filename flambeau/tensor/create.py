@@ -5,13 +5,12 @@ import math
 import numpy as np
 
 from ..autograd.modes import modes
-from ..base import dtypes
+from ..base import dtypes, observers
 from ..base.arguments import asked, beyond_64_bits, fits, options
 from ..base.dtypes import as_dtype
 from ..base.errors import here, warn
-from ..base.op import door
+from ..base.op import NUMBER_CLASSES, door
 from ..base.spec import CPU, META, Size, device, of_array, place, spec
-from ..trace import value as values
 from ..trace.value import Storage, Value
 from .interop import check_array, shared, type_words
 from .tensor import Tensor, wrap
@@ -32,8 +31,8 @@ def from_array(array, requires_grad=False, where=None):
             kind = kind.on(where)
             array = where.backend.from_host(array, kind)
         out = wrap(Storage.of(Value.of(array, kind), kind.nbytes, kind.device), kind)
-        if values.watching is not None:
-            values.watching.made(out._storage.value)
+        if (tell := observers.made) is not None:
+            tell(out._storage.value)
     out._site = here()
     if modes.inference:
         out._storage.inference = True
@@ -203,14 +202,11 @@ def array_from(data, dtype=None):
     if found is not None:                                 # a list of arrays, put together already
         return found if dtype is None or found.dtype == dtype.np else converted(found, dtype)
     types = set(map(type, flat))
-    if types - NUMBER_TYPES:
+    if not types.issubset(NUMBER_CLASSES):
         flat, said = unwrapped(flat, dtype)
     else:
         said = None if dtype is not None else inferred(types)
     return elements(flat, dtype or said).reshape(shape)
-
-
-NUMBER_TYPES = {bool, int, float, complex}
 
 
 def converted(array, dtype):
@@ -426,7 +422,7 @@ class LegacyType(type):
         return f"<class 'torch.{cls.__name__}'>"
 
 
-LEGACY = {f"{d.cname}Tensor": LegacyType(f"{d.cname}Tensor", (), {
+LEGACY_TENSOR_TYPES = {f"{d.cname}Tensor": LegacyType(f"{d.cname}Tensor", (), {
     "dtype": d, "is_cuda": False, "is_sparse": False, "__module__": "torch",
     "__doc__": f"Makes {d.name} tensors: sizes give uninitialised ones, a sequence its elements."})
     for d in dtypes.COMMON if not d.is_complex}

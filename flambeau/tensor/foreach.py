@@ -9,14 +9,15 @@ from . import forms
 from .functions import __getattr__ as function
 from .tensor import Tensor
 
-UNARY = """abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg reciprocal
-    round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc""".split()
+UNARY_FUNCTIONS = """abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg
+    reciprocal round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc""".split()
 # operation → the names of its second argument: a list of tensors, one number, a list of numbers, one tensor
-BINARY = {"add": "other scalar scalars", "sub": "other scalar scalars", "mul": "other scalar scalars",
-          "div": "other scalar scalars", "clamp_max": "other scalar scalars", "clamp_min": "other scalar scalars",
-          "maximum": "other scalar scalars", "minimum": "other scalar scalars", "pow": "exponent"}
-SCALED = ("add", "sub")                                 # these take alpha=
-TERNARY = ("addcmul", "addcdiv")
+BINARY_OVERLOADS = {"add": "other scalar scalars", "sub": "other scalar scalars", "mul": "other scalar scalars",
+                    "div": "other scalar scalars", "clamp_max": "other scalar scalars",
+                    "clamp_min": "other scalar scalars", "maximum": "other scalar scalars",
+                    "minimum": "other scalar scalars", "pow": "exponent"}
+FUNCTIONS_WITH_ALPHA = ("add", "sub")                   # these take alpha=
+TERNARY_FUNCTIONS = ("addcmul", "addcdiv")
 
 
 def tensors(given, what, position=1):
@@ -67,7 +68,7 @@ def unary(name):
 
 def binary(name):
     """An operation of two, and its form that writes."""
-    op, own = function(name), BINARY[name].split()
+    op, own = function(name), BINARY_OVERLOADS[name].split()
     clamped = {"maximum": "clamp_min", "minimum": "clamp_max"}.get(name)
 
     def act(x, y, alpha):
@@ -86,7 +87,7 @@ def binary(name):
         given = [*args, *named]
         if len(given) != 1:
             raise TypeError(f"_foreach_{name}() takes a list of tensors and one argument more, got {len(given)}")
-        alpha = kwargs.pop("alpha", None) if name in SCALED else None
+        alpha = kwargs.pop("alpha", None) if name in FUNCTIONS_WITH_ALPHA else None
         if kwargs:
             raise TypeError(f"_foreach_{name}() got an unexpected keyword argument '{next(iter(kwargs))}'")
         return given[0], alpha
@@ -193,10 +194,10 @@ def _foreach_mm(self, mat2):
     return tuple([x.mm(y) for x, y in zip(xs, beside(tensors(mat2, "_foreach_mm", 2), xs), strict=True)])
 
 
-for _kind, _names in ((unary, UNARY), (binary, BINARY), (ternary, TERNARY)):
+for _kind, _names in ((unary, UNARY_FUNCTIONS), (binary, BINARY_OVERLOADS), (ternary, TERNARY_FUNCTIONS)):
     for _name in _names:
         for _form, _own in zip(_kind(_name), (f"_foreach_{_name}", f"_foreach_{_name}_"), strict=True):
             _form.__name__ = _form.__qualname__ = _own
             _form.__doc__ = f"`{_name}` of each tensor of a list" + (", written into them." if _own[-1] == "_" else ".")
             globals()[_own] = _form
-NAMES = frozenset(name for name in globals() if name.startswith("_foreach_"))
+FOREACH_NAMES = frozenset(name for name in globals() if name.startswith("_foreach_"))

@@ -8,41 +8,41 @@ import sys
 import numpy as np
 
 from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits
-from ..base.op import Op, _snake_to_camel, door
+from ..base.op import Op, _snake_to_camel, door, known
 from . import overrides
-from .autocast import listed, note
-from .call import call, dispatch, record_one
-from .infer import calls, entries, tables
+from .autocast import cast_of_operation, note
+from .call import call, call_primitive, record_one
+from .infer import UNKNOWN_KEY, find, number_types, tables
 from .overrides import tensor_types
 from .tensor import Tensor
 from .views import view_one
 from .write import inplace
 
-MODULES = ("create", "convert", "arith", "math", "compare", "reduce", "order", "shape", "arrange", "index",
-           "mask", "scatter", "search", "embedding", "matmul", "einsum", "solve", "factor", "linalg",
-           "distance", "conv", "pool", "maxpool", "fractional", "pad", "resample", "activation", "attention", "norm",
-           "recurrence", "recurrent", "packing", "weights", "loss", "linear_loss", "special", "sampling",
-           "fft", "window", "copies")
+OPS_MODULES = ("create", "convert", "arith", "math", "compare", "reduce", "order", "shape", "arrange", "index",
+               "mask", "scatter", "search", "embedding", "matmul", "einsum", "solve", "factor", "linalg",
+               "distance", "conv", "pool", "maxpool", "fractional", "pad", "resample", "activation", "attention",
+               "norm", "recurrence", "recurrent", "packing", "weights", "loss", "linear_loss", "special", "sampling",
+               "fft", "window", "copies")
 
 namespace: dict = {"": {}, "nn.functional": {}, "linalg": {}, "special": {}}
 declared: dict = {}           # class name → operation
 
 # operator → (operation, arguments reversed)
-BINARY = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "true_divide", "floordiv": "floor_divide",
-          "mod": "remainder", "pow": "pow", "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or",
-          "xor": "bitwise_xor", "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift"}
+BINARY_OPERATORS = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "true_divide", "floordiv": "floor_divide",
+                    "mod": "remainder", "pow": "pow", "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or",
+                    "xor": "bitwise_xor", "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift"}
 # reflected operators that are not the operation with its arguments reversed: what is called with the tensor first
-REFLECTED = {"add": "add", "mul": "mul", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "sub": "rsub",
-             "truediv": "_rdiv"}
-COMPARE = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
-UNARY = {"neg": "neg", "invert": "bitwise_not", "abs": "abs", "pos": "positive"}
+REFLECTED_OPERATORS = {"add": "add", "mul": "mul", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
+                       "sub": "rsub", "truediv": "_rdiv"}
+COMPARISON_OPERATORS = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
+UNARY_OPERATORS = {"neg": "neg", "invert": "bitwise_not", "abs": "abs", "pos": "positive"}
 
 
 def method(op, name):
     """The method form: the tensor comes first. Alone, of a spec seen before, it goes straight to the recorder."""
     table: dict = {}          # spec of self → entry, the other arguments, its parameters
     tables.append(table)
-    primitive = not op.composite and op not in listed        # autocast is asked in `call`
+    primitive = not op.composite and op not in cast_of_operation  # autocast is asked in `call`
 
     def form(self, *args, **kwargs):
         if primitive and not args and not kwargs and (self.__class__ is Tensor or self.__class__ in tensor_types):
@@ -54,9 +54,10 @@ def method(op, name):
                     return record_one(entry, inputs + tail, inputs, params, 3)
                 return view_one(entry, inputs + tail, self, 0, 3)
             made = call(op, (self,), {}, form)
-            entry, tail = calls.get((op, self._spec), (None, None))
+            facts = known.get(op)                            # none as yet, if a function mode took the call
+            _, entry, full, _ = find(op, facts, (self,), None) if facts is not None else UNKNOWN_KEY
             if entry is not None and (entry.quick or entry.look is not None):
-                table[self._spec] = entry, tail, tail if entry.pick is not None else ()
+                table[self._spec] = entry, full[1:], full[1:] if entry.pick is not None else ()
             return made
         return call(op, (self, *args), kwargs, form)
     return dressed(form, op, name, op.docstring)
@@ -66,13 +67,13 @@ def dressed(form, op, name, docstring):
     """A form that `help` and `inspect` take for what it is; through `__wrapped__` they find arguments and source."""
     function = function_name(op)
     if docstring and "function" in op.forms.split() and not function.startswith("torch.Tensor."):
-        docstring = f"{docstring.rstrip()}\n\n{INDENT}help({function}) has the arguments and an example."
+        docstring = f"{docstring.rstrip()}\n\n{DOCSTRING_INDENT}help({function}) has the arguments and an example."
     form.__name__, form.__qualname__, form.__doc__ = name, f"Tensor.{name}", docstring
     form.op, form.__wrapped__ = op, type(op)
     return form
 
 
-INDENT = "" if sys.version_info >= (3, 13) else "    "        # of docstrings, which Python takes away from 3.13 on
+DOCSTRING_INDENT = "" if sys.version_info >= (3, 13) else "    "        # Python takes it away from 3.13 on
 
 
 def function_name(op):
@@ -112,7 +113,7 @@ def operator(op, name, reverse):
             return general(self, other, c)
         plain = c is Tensor or c in tensor_types
         if composite:
-            if plain or c in PLAIN:
+            if plain or c in number_types:
                 return call(op, (other, self) if reverse else (self, other), {})
             return general(self, other, c)
         try:
@@ -129,13 +130,12 @@ def operator(op, name, reverse):
     def general(self, other, c):
         nonlocal tail
         plain = c in tensor_types
-        if (plain or c in PLAIN) and self.__class__ in tensor_types and op.prepared and op.pointwise \
+        if (plain or c in number_types) and self.__class__ in tensor_types and op.prepared and op.pointwise \
                 and not overrides.modes_active:
             kind = other._spec if plain else c
             args = (other, self, *op.tail) if reverse else (self, other, *op.tail)
-            made = dispatch(op, args)
-            pair = (kind, self._spec) if reverse else (self._spec, kind)
-            entry = entries.get((op, *pair, *op.tail_key))
+            made = call_primitive(op, args)
+            entry = find(op, known[op], args, None, True)[1]
             if entry is not None and entry.quick:
                 tail = op.tail
                 table.setdefault(self._spec, {})[kind] = entry
@@ -183,9 +183,6 @@ def spelled(op, form, suffix=""):
     return getattr(Tensor, op.__name__ + suffix, form)
 
 
-PLAIN = frozenset((bool, int, float, complex))
-
-
 def takes(other):
     """Whether an operator accepts `other` as its second operand."""
     return isinstance(other, (Tensor, bool, int, float, complex)) or hasattr(other, "__array_interface__") \
@@ -224,25 +221,25 @@ def attach(op):
 def attach_all():
     """Read every module of `ops/` and hang up its declarations."""
     package = __name__.rpartition(".")[0].rpartition(".")[0]
-    for module in MODULES:
+    for module in OPS_MODULES:
         found = importlib.import_module(f"{package}.ops.{module}")
         for name, op in vars(found).items():
             if isinstance(op, Op) and op.__module__ == found.__name__ and op.__qualname__ == name:      # no second name
                 declared[name] = op
                 attach(op)
     top = namespace[""]
-    for name, target in BINARY.items():
+    for name, target in BINARY_OPERATORS.items():
         op = top.get(target)
         if op is None: continue
         setattr(Tensor, f"__{name}__", operator(op, f"__{name}__", False))
-        reflected = declared.get(REFLECTED.get(name))
+        reflected = declared.get(REFLECTED_OPERATORS.get(name))
         setattr(Tensor, f"__r{name}__", operator(reflected or op, f"__r{name}__", reflected is None))
         if "inplace" in op.forms.split():         # else `x @= y` gives `x` another tensor, as Python has it
             setattr(Tensor, f"__i{name}__", augmented(op, f"__i{name}__"))
-    for name, target in COMPARE.items():
+    for name, target in COMPARISON_OPERATORS.items():
         if target not in top: continue
         setattr(Tensor, f"__{name}__", operator(top[target], f"__{name}__", False))
-    for name, target in UNARY.items():
+    for name, target in UNARY_OPERATORS.items():
         op = top.get(target)
         if op is None: continue
         setattr(Tensor, f"__{name}__", inverted(op) if name == "invert" else unary(op))

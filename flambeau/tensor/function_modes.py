@@ -19,7 +19,7 @@ from ..autograd import engine
 from ..base.locks import new_lock
 from . import about, create, dlpack, infer, interop, overrides, random
 from .call import call
-from .subclass import UNASKED, overloaded
+from .subclass import UNASKED_ATTRIBUTES, overloaded
 from .tensor import Tensor
 
 # Functions that tell or set what has nothing to do with tensors, which PyTorch does not ask modes about either.
@@ -177,7 +177,7 @@ def _asked():
     add(engine.backward, None)
     for name, held in vars(Tensor).items():
         ours = name.startswith("_") and not name.endswith("__") and name not in ("_version", "_is_view")
-        if ours or name in UNASKED:
+        if ours or name in UNASKED_ATTRIBUTES:
             continue
         if isinstance(held, property):
             add(held.fget, held.__get__)

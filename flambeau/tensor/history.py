@@ -2,6 +2,7 @@
 from ..autograd.forward_ad import propagate
 from ..autograd.modes import modes
 from ..autograd.node import NUMBER, TENSOR, BackwardRecipe, OpNode, edge_of, keep, numbering, refresh, requires
+from ..base import observers
 from ..trace.record import _local
 from .messages import called_as, said
 from .overrides import tensor_types
@@ -98,6 +99,8 @@ def make_node(entry, args, inputs, outs, site, wanted, special):
             out._nr = 0
         else:
             out._cut = (f"{called_as(entry.op)}(), whose result is {out._spec.dtype.name} and so has no gradient", site)
+        if (tell := observers.node_made) is not None:
+            tell(node)
         return
     node.n_outputs, op = len(outs), entry.op
     if recipe.keep_out:
@@ -108,6 +111,8 @@ def make_node(entry, args, inputs, outs, site, wanted, special):
             out._nr = nr
         else:
             out._cut = (f"{called_as(op)}(), whose result {nr} has no gradient", site)
+    if (tell := observers.node_made) is not None:
+        tell(node)
 
 
 def _kept(tensor, special):

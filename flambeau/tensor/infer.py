@@ -1,11 +1,25 @@
-"""What a call will give, before there is data: its Entry, found again by the operation, specs and parameters."""
+"""What a call will give, before there is data: its Entry, found again by the operation, specs and parameters.
+
+Note [Keys]: what of its arguments decides what a call gives. Of a tensor it is the spec; of a number that takes part in
+arithmetic its class, so that a changing learning rate is one entry; of any other number the class and the number, since
+True, 1 and 1.0 are equal to Python. A list counts as a tuple, and a tuple of whole numbers as itself; in any other the
+classes count too, and tensors in it are the whole numbers they hold. A list of tensors is the tuple of their specs.
+Everything else counts as itself.
+
+`find` makes the key. `calls` has it from the arguments as they were given, so that a call like one before need not be
+bound; `entries` has it from all arguments. The forms of single operations (forms.py) know in small tables of their own,
+for one or two operands, what `find` has said of them before: a dictionary by the spec, and no key at all.
+"""
 from operator import itemgetter
+
+import numpy as np
 
 from ..base import dtypes, limited_dtypes, shapes
 from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits, fitted_places, fitting, rounded_places
+from ..base.errors import need
 from ..base.op import NUMBER_CLASSES, Entry, check_devices, known
 from ..base.spec import META, Spec, device, forget_unused, spec
-from .messages import explained
+from .messages import call_words, explained
 from .overrides import tensor_types
 from .tensor import Tensor
 
@@ -14,7 +28,7 @@ calls: dict = {}              # (operation, arguments as they were given) → (E
 tables: list = []             # what the forms remember of it for themselves
 number_types = frozenset(NUMBER_CLASSES)
 plain_types = {*NUMBER_CLASSES, type(None), str, dtypes.dtype, device}
-UNSEEN = (None, None, None, None)
+UNKNOWN_KEY = (None, None, None, None)
 
 
 def forget():
@@ -34,11 +48,13 @@ def prepared(op):
     return known[op]
 
 
-def seen(op, facts, args, kwargs):
+def find(op, facts, args, kwargs, bound=False):
     """(key, entry, all arguments, tensors) of a call like one before; the entry is None if there was none.
 
-    The short way for plain tensors and numbers: nothing is bound, and no class asked whether it overrides. The key is
-    None where other things are among the arguments.
+    The one place that says what counts of an argument: see Note [Keys]. The arguments are as the caller gave them, and
+    those of a call like one before are bound as they were then. What may belong to somebody's `__torch_function__`, and
+    what is rare, is not looked for: the key is None then. With `bound` they are all there, in the order of the
+    signature, nobody is asked any more, and everything has a key.
     """
     key, inputs, typed, at = [op], [], facts.typed, 0
     for a in args:
@@ -54,20 +70,54 @@ def seen(op, facts, args, kwargs):
                 beyond_64_bits(a)
         elif c in plain_types:
             key.append(a)
-        elif c is tuple and not facts.lists:
-            for b in a:
-                if b.__class__ is not int:        # (1,) equals (True,) and (1.0,): `dispatch` keeps them apart
-                    return UNSEEN
-            key.append(a)
+        elif c is tuple or c is list or bound and isinstance(a, (tuple, list)):
+            if c is not tuple:
+                a = tuple(a)
+                args = (*args[:at], a, *args[at + 1:])
+            if facts.lists and any(isinstance(b, Tensor) for b in a):
+                for i, b in enumerate(a):
+                    if b.__class__ in tensor_types or bound and isinstance(b, Tensor):
+                        inputs.append(b)
+                    elif b is not None:
+                        if not bound:
+                            return UNKNOWN_KEY
+                        raise TypeError(f"{op.__name__.strip('_')}(): expected Tensor as element {i} in argument {at}, "
+                                        f"but got {type(b).__name__}")
+                key.append(tuple([None if b is None else b._spec for b in a]))
+            else:
+                key.append(a)
+                for b in a:
+                    if b.__class__ is not int:
+                        if not bound:
+                            return UNKNOWN_KEY
+                        if any(isinstance(b, Tensor) for b in a):     # its contents count, and they may change
+                            a = tuple([number_in(b, op.arg_names[at], at) if isinstance(b, Tensor) else b for b in a])
+                            return find(op, facts, (*args[:at], a, *args[at + 1:]), None, True)
+                        key.append(classes(a))
+                        break
+        elif not bound:
+            return UNKNOWN_KEY
+        elif isinstance(a, Tensor):                       # of a class that overrides: its overrides are set aside
+            inputs.append(a)
+            key.append(a._spec)
+        elif isinstance(a, np.generic):                   # a NumPy scalar counts as the Python number it holds
+            return find(op, facts, (*args[:at], a.item(), *args[at + 1:]), None, True)
         else:
-            return UNSEEN
+            key.append(c)                                 # float is not what 1.0 is, in arithmetic, which is float too
+            key.append(a)
         at += 1
+    if bound:
+        key = tuple(key)
+        try:
+            return key, entries.get(key), args, inputs
+        except TypeError:
+            raise TypeError(call_words(op, args) + ": an argument of a type it cannot take") from None
     if kwargs:
-        key.append(UNSEEN)                        # from here on there are names
+        key.append(UNKNOWN_KEY)                                # from here on there are names
         for name, a in kwargs.items():
             c = a.__class__
             if c not in plain_types or name == "out":
-                return UNSEEN
+                return UNKNOWN_KEY
             key.append(name)
             key.append(c)
             if name not in facts.typed_names or c not in number_types:
@@ -86,9 +136,16 @@ def seen(op, facts, args, kwargs):
     return key, entry, args, inputs
 
 
+def remember(given, entry, binder):
+    """Have `find` find `entry` for calls whose arguments, as given, have the key `given`; `binder` then binds them."""
+    if len(calls) > 100_000:
+        calls.clear()
+    calls[given] = (entry, binder)
+
+
 def classes(a):
     """The classes of what is in a tuple, by which it is kept apart from others that are equal to it."""
-    return tuple([classes(b) if b.__class__ in (tuple, list) else b.__class__ for b in a])
+    return tuple([classes(b) if b.__class__ is tuple else b.__class__ for b in a])
 
 
 def check_fits(entry, args):
@@ -112,38 +169,45 @@ def number_in(tensor, name, at):
     return int(tensor.item())
 
 
-def infer_entry(op, args, key):
-    """Infer a call that was not seen before; refusals get their call, names and lines here."""
-    seen = []
-    kinds = []
-    template = []
-    param_at = []
-    for at, a in enumerate(args):
+def tensor_slots(op, args):
+    """(template, tensors) of bound arguments. The template has for each the number of its tensor, a tuple of them for a
+    list of tensors, or None."""
+    template, tensors = [], []
+    for a in args:
         if isinstance(a, Tensor):
-            template.append(len(kinds))
-            kinds.append(a._spec)
-            seen.append(a._spec)
-        elif op.lists and a.__class__ in (tuple, list) and any(isinstance(b, Tensor) for b in a):
+            template.append(len(tensors))
+            tensors.append(a)
+        elif op.lists and isinstance(a, (tuple, list)) and any(isinstance(b, Tensor) for b in a):
             slots = []
             for b in a:
-                if b is None:
-                    slots.append(None)
+                if isinstance(b, Tensor):
+                    slots.append(len(tensors))
+                    tensors.append(b)
                 else:
-                    slots.append(len(kinds))
-                    kinds.append(b._spec)
+                    slots.append(None)
             template.append(tuple(slots))
-            seen.append(tuple(None if b is None else b._spec for b in a))
         else:
             template.append(None)
-            param_at.append(at)
-            if a.__class__ in number_types and (op.pointwise or op.scalar_at[at]):
-                seen.append(a.__class__)
-            else:
-                seen.append(a)
+    return tuple(template), tensors
+
+
+def infer_entry(op, args, key):
+    """Infer a call that was not seen before; refusals get their call, names and lines here."""
+    template, tensors = tensor_slots(op, args)
+    kinds = [t._spec for t in tensors]
+    param_at = [at for at, slot in enumerate(template) if slot is None]
+    seen = []                                             # the arguments as `meta` and `view` see them
+    for a, slot, typed in zip(args, template, known[op].typed, strict=False):
+        if slot.__class__ is int:
+            seen.append(a._spec)
+        elif slot is not None:
+            seen.append(tuple([None if b is None else b._spec for b in a]))
+        else:
+            seen.append(a.__class__ if typed and a.__class__ in number_types else a)
     entry = Entry()
     entry.op = op
     entry.kinds = tuple(kinds)
-    entry.template = tuple(template)
+    entry.template = template
     entry.param_at = tuple(param_at)
     entry.pick = _picker(param_at)
     entry.zeros = (0,) * len(kinds)
@@ -154,6 +218,10 @@ def infer_entry(op, args, key):
     entry.recipes = {}
     try:
         op.check_flags(args)
+        for at in param_at:                               # `meta` would take `float` for a number of that class
+            if args[at] is seen[at] and seen[at].__class__ is type and known[op].typed[at]:
+                need(False, f"argument '{op.arg_names[at]}' (position {at + 1}) must be "
+                            f"{'Tensor' if op.operand_at[at] else 'Number'}, not type: got {args[at]}", TypeError)
         if op.is_view:
             return _view_entry(op, entry, seen, key)
         entry.device = check_devices(kinds, not op.pointwise)
@@ -185,7 +253,7 @@ def infer_entry(op, args, key):
     entry.compiles = entry.device is not META and entry.device.backend.compiles \
         and all(s.device is entry.device for s in (*kinds, *(entry.outs or ())))
     entry.quick = not entry.many and entry.outs is not None and entry.device is not META and not op.eager \
-        and op.verify is None
+        and op.verify is None and not op.effect
     return _remembered(key, entry)
 
 
@@ -226,29 +294,17 @@ def _view_entry(op, entry, seen, key):
     return _remembered(key, entry)
 
 
-def ruled_entry(op, args, inputs):
+def ruled_entry(op, args):
     """What `add_history` needs to know of a composite's call, kept by the specs of its tensors and where they stand."""
-    template, count = [], 0
-    for a in args:
-        if isinstance(a, Tensor):
-            template.append(count)
-            count += 1
-        elif op.lists and a.__class__ in (tuple, list) and any(isinstance(b, Tensor) for b in a):
-            slots = []
-            for b in a:
-                slots.append(None if b is None else count)
-                count += b is not None
-            template.append(tuple(slots))
-        else:
-            template.append(None)
-    key = (op, tuple(template), *[t._spec for t in inputs])
+    template, tensors = tensor_slots(op, args)
+    key = (op, template, *[t._spec for t in tensors])
     entry = entries.get(key)
     if entry is None:
         entry = entries[key] = Entry()
         entry.op = op
         entry.kinds = key[2:]
-        entry.template = key[1]
+        entry.template = template
         entry.param_at = tuple(at for at, slot in enumerate(template) if slot is None)
         entry.recipes = {}
         entry.outs = None
-    return entry
+    return entry, tensors

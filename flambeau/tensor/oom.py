@@ -5,13 +5,13 @@ from collections import namedtuple
 
 from ..autograd.node import Kept, Node
 from ..backends import memory
-from ..backends.memory import words
+from ..backends.memory import bytes_in_words
 from ..base.errors import line_of
 from ..trace import record
 from ..trace.value import Storage, Value
 from .messages import called_as
-from .own import fields
 from .tensor import Tensor
+from .user_attributes import fields
 
 Line = namedtuple("Line", "line nbytes count largest")
 
@@ -34,7 +34,7 @@ def by_line(n=5, indent="    "):
     """`biggest(n)` as text, a line each."""
     lines = biggest(n)
     width = max((len(found.line) for found in lines), default=0)
-    return "".join(f"\n{indent}{found.line:{width}}  {words(found.nbytes):>10} in {found.count} "
+    return "".join(f"\n{indent}{found.line:{width}}  {bytes_in_words(found.nbytes):>10} in {found.count} "
                    f"{'buffer' if found.count == 1 else 'buffers'}, the largest {found.largest}" for found in lines)
 
 

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-MODULE = "torch"        # the name in `dtype=torch.float64`: people compare printed text with PyTorch's
-PLAIN = "tensor("       # what opens a tensor or Parameter whose class is not the user's own
+MODULE_NAME = "torch"      # the name in `dtype=torch.float64`: people compare printed text with PyTorch's
+TENSOR_PREFIX = "tensor("  # what opens a tensor or Parameter whose class is not the user's own
 
 PROFILES = {
     "default": {"precision": 4, "threshold": 1000, "edgeitems": 3, "linewidth": 80},
@@ -65,7 +65,7 @@ def printoptions(**options):
 
 
 def format_tensor(array, dtype_name, default_dtype_name="float32", device="cpu", requires_grad=False,
-                  grad_fn_name=None, is_meta=False, shape=None, prefix=PLAIN, *,
+                  grad_fn_name=None, is_meta=False, shape=None, prefix=TENSOR_PREFIX, *,
                   parameter=False, marked=False, extras=()):
     """Everything `repr(tensor)` says.
 
@@ -93,7 +93,7 @@ def format_tensor(array, dtype_name, default_dtype_name="float32", device="cpu",
     if is_meta or (len(shape) != 1 if empty else not OPTIONS["edgeitems"]):
         notes.append(f"size={shape}")
     if dtype_name not in unsaid:
-        notes.append(f"dtype={MODULE}.{dtype_name}")
+        notes.append(f"dtype={MODULE_NAME}.{dtype_name}")
     if grad_fn_name is not None:
         notes.append(f"grad_fn=<{grad_fn_name}>")
     elif requires_grad:
@@ -102,7 +102,7 @@ def format_tensor(array, dtype_name, default_dtype_name="float32", device="cpu",
 
     body = "..." if is_meta else format_array(array, dtype_name, len(prefix), shape)
     text = append_notes(prefix + body, notes, len(prefix)) + ")"
-    if (parameter or marked) and prefix != PLAIN:
+    if (parameter or marked) and prefix != TENSOR_PREFIX:
         text = f"Parameter({text})"
     return "Parameter containing:\n" + text if parameter else text
 

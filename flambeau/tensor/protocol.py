@@ -12,7 +12,7 @@ from ..base.errors import here, warn
 from ..base.spec import CPU, META, place, spec as make_spec
 from ..trace.value import Storage, Value
 from .interop import who
-from .printing import PLAIN, format_tensor, format_with_spec, kept_positions
+from .printing import TENSOR_PREFIX, format_tensor, format_with_spec, kept_positions
 from .results import array_of
 from .tensor import Tensor, wrap
 from .write import before_write, put
@@ -115,7 +115,7 @@ def backwards(self):
 def text(self, *, tensor_contents=None):
     kind, cls = self._spec, type(self)
     parameter = getattr(cls, "_prints_as_parameter", False)
-    prefix = PLAIN if cls in (Tensor, ) or cls.__dict__.get("_prints_as_parameter") else f"{cls.__name__}("
+    prefix = TENSOR_PREFIX if cls in (Tensor, ) or cls.__dict__.get("_prints_as_parameter") else f"{cls.__name__}("
     node = self.grad_fn
     tangent = tangent_of(self) if modes.level >= 0 else None
     extras = [] if tangent is None else [f"tangent={tangent!r}"]
@@ -247,10 +247,10 @@ def elementwise(self, callable, what, *others):
     return self
 
 
-FORMS = {"item": item, "tolist": tolist, "is_nonzero": is_nonzero, "apply_": apply_, "map_": map_,
-         "__float__": to_float, "__int__": to_int, "__complex__": to_complex, "__index__": to_index,
-         "__bool__": truth, "__iter__": iterate, "__contains__": contains, "__reversed__": backwards,
-         "__repr__": text, "__format__": formatted, "__reduce_ex__": reduce, "__deepcopy__": deep}
-for name, form in FORMS.items():
+TENSOR_METHODS = {"item": item, "tolist": tolist, "is_nonzero": is_nonzero, "apply_": apply_, "map_": map_,
+                  "__float__": to_float, "__int__": to_int, "__complex__": to_complex, "__index__": to_index,
+                  "__bool__": truth, "__iter__": iterate, "__contains__": contains, "__reversed__": backwards,
+                  "__repr__": text, "__format__": formatted, "__reduce_ex__": reduce, "__deepcopy__": deep}
+for name, form in TENSOR_METHODS.items():
     setattr(Tensor, name, form)
 del name, form

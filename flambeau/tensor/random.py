@@ -12,12 +12,11 @@ from ..autograd.modes import modes
 from ..autograd.node import requires
 from ..backends import host, random as streams
 from ..backends.memory import explained as out_of_memory
-from ..base import dtypes, limited_dtypes, shapes
+from ..base import dtypes, limited_dtypes, observers, shapes
 from ..base.arguments import C_NAMES, asked, fitting, like, number, options, shape_of
 from ..base.errors import argument_error, here, need
 from ..base.op import door
 from ..base.spec import CPU, META, device as Device, spec
-from ..trace import value as values
 from ..trace.value import Storage
 from .binomial import binomials
 from .create import from_array
@@ -162,8 +161,8 @@ def fresh(draw, kind, requires_grad=False):
     if kind.device is META:
         return asked(wrap(Storage.of(None, kind.nbytes, META), kind), requires_grad)
     out = from_array(filled(draw, kind), requires_grad, kind.device)
-    if values.watching is not None:
-        values.watching.drew(draw, kind, out._storage.value)
+    if (tell := observers.drew) is not None:
+        tell(draw, kind, out._storage.value)
     return out
 
 
@@ -391,7 +390,7 @@ def log_normal_(self, mean=1, std=2, *, generator=None):
     return fill(self, lambda n: source.log_normal(n, dtype.np, mean, std), "log_normal_", "_log_normal")
 
 
-IN_PLACE = (uniform_, normal_, random_, bernoulli_, exponential_, geometric_, cauchy_, log_normal_)
+IN_PLACE_METHODS = (uniform_, normal_, random_, bernoulli_, exponential_, geometric_, cauchy_, log_normal_)
 
 
 # --- new tensors --------------------------------------------------
@@ -662,7 +661,7 @@ def multinomial(input, num_samples, replacement=False, *, generator=None, out=No
     return assign(out, drawn, "multinomial(out=)")
 
 
-for form in IN_PLACE:
+for form in IN_PLACE_METHODS:
     setattr(Tensor, form.__name__, form)
 for form in (bernoulli, multinomial):
     setattr(Tensor, form.__name__, form)

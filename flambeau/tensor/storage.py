@@ -20,8 +20,9 @@ from .tensor import Tensor, wrap
 from .write import before_write
 
 PUBLIC = ("UntypedStorage",)
-ALIGNED = 8                   # bytes; a part of a file that starts elsewhere is copied, so that kernels can read it
-NOT_SHARED = "memory is not shared between processes here: send the tensors, or save them to a file that both read"
+FILE_ALIGNMENT_BYTES = 8      # a part of a file that starts elsewhere is copied, so that kernels can read it
+NOT_SHARED_MESSAGE = ("memory is not shared between processes here: send the tensors, or save them to a file that both "
+                      "read")
 
 
 def of_bytes(memory):
@@ -270,7 +271,7 @@ class UntypedStorage:
 
 def _refused(name):
     def method(self_or_class, *args, **kwargs):
-        raise NotImplementedError(f"UntypedStorage.{name}: {NOT_SHARED}")
+        raise NotImplementedError(f"UntypedStorage.{name}: {NOT_SHARED_MESSAGE}")
     method.__name__ = name
     method.__doc__ = "Refused: memory is not shared between processes here."
     return method
@@ -383,7 +384,7 @@ def _part(cell, start, stop):
             return found
         memory = cell.value.ready().memory[start:stop]
         taken = [(a, b) for (a, b), held in parts.items() if held() is not None and a < stop and start < b]
-        found = of_bytes(memory.copy() if taken or start % ALIGNED else memory)
+        found = of_bytes(memory.copy() if taken or start % FILE_ALIGNMENT_BYTES else memory)
         parts[start, stop] = weakref.ref(found)
         return found
     from .interop import shared

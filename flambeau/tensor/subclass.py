@@ -93,13 +93,13 @@ opted_out.opted_out = True
 
 
 # Left alone by PyTorch too: how an object is made, told from others, and kept.
-UNASKED = frozenset("""__new__ __init__ __init_subclass__ __torch_function__ __hash__ __class__ __dict__ __doc__
-    __module__ __weakref__ __getattr__ __getattribute__ __setattr__ __delattr__ __array_priority__
+UNASKED_ATTRIBUTES = frozenset("""__new__ __init__ __init_subclass__ __torch_function__ __hash__ __class__ __dict__
+    __doc__ __module__ __weakref__ __getattr__ __getattribute__ __setattr__ __delattr__ __array_priority__
     as_subclass""".split())
 
 
-PACKAGE = __package__.partition(".")[0]
-FORMS = f"{__package__}.forms"            # the module of operations' methods and operators, which ask for themselves
+PACKAGE_NAME = __package__.partition(".")[0]
+FORMS_MODULE = f"{__package__}.forms"     # the module of operations' methods and operators, which ask for themselves
 
 
 def ask(cls):
@@ -115,7 +115,7 @@ def ask(cls):
     for name, plain in vars(Tensor).items():
         ours = name.startswith("_") and not name.endswith("__") and name not in ("_version", "_is_view", "_cdata")
         module = getattr(plain.fget if isinstance(plain, property) else plain, "__module__", None) or ""
-        if ours or name in UNASKED or module == FORMS or module.partition(".")[0] != PACKAGE:
+        if ours or name in UNASKED_ATTRIBUTES or module == FORMS_MODULE or module.partition(".")[0] != PACKAGE_NAME:
             continue
         if inspect.getattr_static(cls, name) is plain:
             if isinstance(plain, property):

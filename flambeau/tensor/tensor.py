@@ -14,8 +14,8 @@ from ..base.names import words
 from ..base.op import door
 from ..base.spec import META
 from ..trace import value as values
-from ..trace.record import run_all
-from .own import OURS, TensorBase, attributes, replace_attributes
+from ..trace.record import current, run_all
+from .user_attributes import OWN_FIELDS, TensorBase, attributes, replace_attributes
 
 
 class TensorType(type):
@@ -42,7 +42,7 @@ class TensorType(type):
 class Tensor(TensorBase, metaclass=TensorType):
     """A multi-dimensional array of one dtype that can be differentiated."""
 
-    __dict__ = property(attributes, replace_attributes)      # type: ignore[assignment]  # see own.py
+    __dict__ = property(attributes, replace_attributes)      # type: ignore[assignment]  # see user_attributes.py
 
     # What most tensors never set stays on the class.
     _site = None              # the line that made it
@@ -209,7 +209,7 @@ class Tensor(TensorBase, metaclass=TensorType):
             raise RuntimeError("Inference tensors do not track version counter.")
         if self._data_version is not None:
             return self._data_version.count
-        version = self._storage.version if values.watching is None else values.watching.version(self._storage)
+        version = current().version(self._storage)
         return version - self._storage.hidden if self._storage.hidden else version
 
     def _is_view(self):
@@ -429,7 +429,7 @@ class Tensor(TensorBase, metaclass=TensorType):
         return made
 
 
-OURS.update(("_storage", "_spec", "_offset"), (name for name in vars(Tensor) if name.startswith("_")
+OWN_FIELDS.update(("_storage", "_spec", "_offset"), (name for name in vars(Tensor) if name.startswith("_")
                                                      and not name.startswith("__")))
 
 

@@ -13,7 +13,7 @@ from ..base.spec import place, spec
 from .storage import CONVERSIONS, UntypedStorage
 from .tensor import Tensor, wrap
 
-NAMES = {d: f"{d.cname}Storage" for d in dtypes.COMMON}
+STORAGE_NAMES = {d: f"{d.cname}Storage" for d in dtypes.COMMON}
 _warned: list = []
 
 
@@ -40,9 +40,9 @@ def of_elements(tensor, dtype):
 def converted(storage, kind):
     """What `storage.type(kind)` gives: a copy in the storage class that `kind` is or names."""
     name = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
-    found = next((d for d, known in NAMES.items() if name.removeprefix("torch.") == known), None)
+    found = next((d for d, known in STORAGE_NAMES.items() if name.removeprefix("torch.") == known), None)
     if found is None:
-        raise ValueError(f"invalid type: '{name}'; the storages are {', '.join(NAMES.values())}")
+        raise ValueError(f"invalid type: '{name}'; the storages are {', '.join(STORAGE_NAMES.values())}")
     return storage._to(found)
 
 
@@ -182,7 +182,7 @@ class TypedStorage:
         return converted(self, dtype)
 
     def _get_legacy_storage_class(self):
-        return LEGACY_STORAGES.get(NAMES.get(self.dtype)) if self.device.type == "cpu" else None
+        return LEGACY_STORAGES.get(STORAGE_NAMES.get(self.dtype)) if self.device.type == "cpu" else None
 
     def pickle_storage_type(self):
         """The name under which it is saved: "FloatStorage"."""
@@ -190,9 +190,9 @@ class TypedStorage:
         return self._pickle_storage_type()
 
     def _pickle_storage_type(self):
-        if self.dtype not in NAMES:
+        if self.dtype not in STORAGE_NAMES:
             raise KeyError(f"dtype {self.dtype} is not recognized")
-        return NAMES[self.dtype]
+        return STORAGE_NAMES[self.dtype]
 
     def resizable(self):
         """Whether `resize_` can be called."""
@@ -395,7 +395,7 @@ class _LegacyStorage(TypedStorage, metaclass=_LegacyStorageMeta):
 
 LEGACY_STORAGES = {name: _LegacyStorageMeta(name, (_LegacyStorage,), {
     "dtype": d, "__module__": "torch", "__doc__": f"Makes storages of {d.name}. Deprecated, as in PyTorch."})
-    for d, name in NAMES.items()}
+    for d, name in STORAGE_NAMES.items()}
 
 
 def storage(self):
@@ -410,7 +410,7 @@ def _typed_storage(self):
 
 def storage_type(self):
     """The class of its storage: `FloatStorage`."""
-    return LEGACY_STORAGES.get(NAMES.get(self._spec.dtype), TypedStorage)
+    return LEGACY_STORAGES.get(STORAGE_NAMES.get(self._spec.dtype), TypedStorage)
 
 
 for form in (storage, _typed_storage, storage_type):

@@ -17,27 +17,27 @@ from .tensor import Tensor
 from .write import before_write, hide_write
 
 # NumPy's ufunc → our function, where the names differ; all others below go by their own name.
-RENAMED = {
+TORCH_NAMES = {
     "absolute": "abs", "fabs": "abs", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh",
     "arctan": "atan", "arctan2": "atan2", "arctanh": "atanh", "conjugate": "conj", "degrees": "rad2deg",
     "divide": "true_divide", "equal": "eq", "not_equal": "ne", "greater": "gt", "greater_equal": "ge", "less": "lt",
     "less_equal": "le", "invert": "bitwise_not", "left_shift": "bitwise_left_shift",
     "right_shift": "bitwise_right_shift", "negative": "neg", "power": "pow", "radians": "deg2rad", "rint": "round",
     "mod": "remainder"}
-SAME = set("""add bitwise_and bitwise_or bitwise_xor ceil copysign cos cosh deg2rad exp exp2 expm1 float_power floor
-    floor_divide fmax fmin fmod gcd heaviside hypot isfinite isinf isnan lcm log log10 log1p log2 logaddexp logaddexp2
-    logical_and logical_not logical_or logical_xor matmul maximum minimum multiply nextafter positive rad2deg
+SAME_NAMES = set("""add bitwise_and bitwise_or bitwise_xor ceil copysign cos cosh deg2rad exp exp2 expm1 float_power
+    floor floor_divide fmax fmin fmod gcd heaviside hypot isfinite isinf isnan lcm log log10 log1p log2 logaddexp
+    logaddexp2 logical_and logical_not logical_or logical_xor matmul maximum minimum multiply nextafter positive rad2deg
     reciprocal remainder sign signbit sin sinh sqrt square subtract tan tanh trunc""".split())
-TENSORS_ONLY = set("""arctan2 copysign fmax fmin gcd heaviside hypot lcm logaddexp logaddexp2 logical_and logical_or
-    logical_xor matmul maximum minimum nextafter""".split())
-REDUCE = {"add": "sum", "multiply": "prod", "maximum": "amax", "minimum": "amin", "logical_and": "all",
-          "logical_or": "any"}
-ACCUMULATE = {"add": "cumsum", "multiply": "cumprod"}
+TENSOR_ONLY_UFUNCS = set("""arctan2 copysign fmax fmin gcd heaviside hypot lcm logaddexp logaddexp2 logical_and
+    logical_or logical_xor matmul maximum minimum nextafter""".split())
+UFUNC_REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "amax", "minimum": "amin", "logical_and": "all",
+                    "logical_or": "any"}
+UFUNC_ACCUMULATIONS = {"add": "cumsum", "multiply": "cumprod"}
 
 
 def counterpart(name):
     """Our function for a ufunc's name, or None."""
-    own = RENAMED.get(name) or (name if name in SAME else None)
+    own = TORCH_NAMES.get(name) or (name if name in SAME_NAMES else None)
     return namespace[""].get(own)
 
 
@@ -98,10 +98,10 @@ def array_ufunc(self, ufunc, method, *inputs, out=None, **kwargs):
     name = ufunc.__name__
     if method == "__call__" and not kwargs:
         made = call(counterpart(name), operands(name, inputs))
-    elif method == "reduce" and name in REDUCE and kwargs.keys() <= {"axis", "keepdims"}:
-        made = reduce(namespace[""].get(REDUCE[name]), inputs[0], **kwargs)
-    elif method == "accumulate" and name in ACCUMULATE and kwargs.keys() <= {"axis"}:
-        made = call(namespace[""].get(ACCUMULATE[name]), [inputs[0], kwargs.get("axis", 0)])
+    elif method == "reduce" and name in UFUNC_REDUCTIONS and kwargs.keys() <= {"axis", "keepdims"}:
+        made = reduce(namespace[""].get(UFUNC_REDUCTIONS[name]), inputs[0], **kwargs)
+    elif method == "accumulate" and name in UFUNC_ACCUMULATIONS and kwargs.keys() <= {"axis"}:
+        made = call(namespace[""].get(UFUNC_ACCUMULATIONS[name]), [inputs[0], kwargs.get("axis", 0)])
     elif method == "outer" and not kwargs:
         first, second = (as_tensor(operand(a)) for a in inputs)
         made = call(counterpart(name), [first.reshape(tuple(first.shape) + (1,) * second.ndim), second])
@@ -115,7 +115,7 @@ def array_ufunc(self, ufunc, method, *inputs, out=None, **kwargs):
 def operands(name, inputs):
     """The inputs of a ufunc as its counterpart takes them."""
     args = [operand(a) for a in inputs]
-    if name in TENSORS_ONLY:
+    if name in TENSOR_ONLY_UFUNCS:
         kinds = [(a.dtype, 2 if a.ndim else 1) if isinstance(a, Tensor) else (dtypes.of_number(type(a)), 0)
                  for a in args]
         args = [a if isinstance(a, Tensor) else as_tensor(a, dtypes.result_of(kinds)) for a in args]
@@ -175,20 +175,20 @@ def write(made, out, name):
 
 # --- other functions --------------------------------------------------
 
-FUNCTIONS: dict = {}          # NumPy's function → ours
+NUMPY_FUNCTIONS: dict = {}    # NumPy's function → ours
 
 
 def implements(*functions):
     """Register the decorated function as the counterpart of NumPy's."""
     def register(own):
-        FUNCTIONS.update(dict.fromkeys(functions, own))
+        NUMPY_FUNCTIONS.update(dict.fromkeys(functions, own))
         return own
     return register
 
 
 def array_function(self, func, types, args, kwargs):
     """Called by NumPy when one of its functions meets a tensor."""
-    own = FUNCTIONS.get(func)
+    own = NUMPY_FUNCTIONS.get(func)
     if own is not None:
         try:
             made = own(*args, **kwargs)
@@ -235,7 +235,7 @@ def reducing(name):
 
 
 for function, name in ((np.sum, "sum"), (np.prod, "prod"), (np.mean, "mean"), (np.all, "all"), (np.any, "any")):
-    FUNCTIONS[function] = reducing(name)
+    NUMPY_FUNCTIONS[function] = reducing(name)
 
 
 @implements(np.max, np.amax)
@@ -258,7 +258,7 @@ def spreading(name):
     return own
 
 
-FUNCTIONS[np.std], FUNCTIONS[np.var] = spreading("std"), spreading("var")
+NUMPY_FUNCTIONS[np.std], NUMPY_FUNCTIONS[np.var] = spreading("std"), spreading("var")
 
 
 def finding(name):
@@ -268,7 +268,7 @@ def finding(name):
     return own
 
 
-FUNCTIONS[np.argmax], FUNCTIONS[np.argmin] = finding("argmax"), finding("argmin")
+NUMPY_FUNCTIONS[np.argmax], NUMPY_FUNCTIONS[np.argmin] = finding("argmax"), finding("argmin")
 
 
 def running(name):
@@ -278,7 +278,7 @@ def running(name):
     return own
 
 
-FUNCTIONS[np.cumsum], FUNCTIONS[np.cumprod] = running("cumsum"), running("cumprod")
+NUMPY_FUNCTIONS[np.cumsum], NUMPY_FUNCTIONS[np.cumprod] = running("cumsum"), running("cumprod")
 
 
 @implements(np.concatenate)
@@ -302,8 +302,8 @@ def joining(name):
 
 
 for function, name in ((np.vstack, "vstack"), (np.hstack, "hstack"), (np.dstack, "dstack")):
-    FUNCTIONS[function] = joining(name)
-FUNCTIONS[np.column_stack] = lambda tup: torch("column_stack")([as_tensor(operand(a)) for a in tup])
+    NUMPY_FUNCTIONS[function] = joining(name)
+NUMPY_FUNCTIONS[np.column_stack] = lambda tup: torch("column_stack")([as_tensor(operand(a)) for a in tup])
 
 
 @implements(np.where)
@@ -405,7 +405,7 @@ def solving(name):
 
 
 for name in ("inv", "det", "solve", "cholesky", "matrix_power", "eigvalsh"):
-    FUNCTIONS[getattr(np.linalg, name)] = solving(name)
+    NUMPY_FUNCTIONS[getattr(np.linalg, name)] = solving(name)
 
 
 @implements(np.sort)
@@ -433,13 +433,13 @@ for function, name in ((np.swapaxes, "transpose"), (np.moveaxis, "movedim"), (np
         if _name in ("equal", "isclose", "allclose") and not all(isinstance(a, Tensor) for a in args[:2]):
             args[:2] = [as_tensor(a) for a in args[:2]]
         return torch(_name)(*args)
-    FUNCTIONS[function] = own
+    NUMPY_FUNCTIONS[function] = own
 
 
 # What a function asks of the shape alone, gradients do not come into.
-FUNCTIONS[np.shape] = lambda a: tuple(a.shape)
-FUNCTIONS[np.ndim] = lambda a: a.ndim
-FUNCTIONS[np.size] = lambda a, axis=None: a.numel() if axis is None else a.shape[axis]
+NUMPY_FUNCTIONS[np.shape] = lambda a: tuple(a.shape)
+NUMPY_FUNCTIONS[np.ndim] = lambda a: a.ndim
+NUMPY_FUNCTIONS[np.size] = lambda a, axis=None: a.numel() if axis is None else a.shape[axis]
 
 
 def making(name):
@@ -452,7 +452,7 @@ def making(name):
 
 
 for function, name in ((np.zeros_like, "zeros_like"), (np.ones_like, "ones_like"), (np.empty_like, "empty_like")):
-    FUNCTIONS[function] = making(name)
+    NUMPY_FUNCTIONS[function] = making(name)
 
 
 @implements(np.full_like)

@@ -8,17 +8,16 @@ from ..autograd.forward_ad import tangent_of, write_tangent
 from ..autograd.modes import modes
 from ..autograd.node import OpNode, edge_of, requires
 from ..autograd.slices import SharedCells, rebase
-from ..base import dtypes, shapes
+from ..base import dtypes, observers, shapes
 from ..base.errors import here, line_of, name_of, user_frame, warn
 from ..base.op import door, known
 from ..base.spec import META, place, spec
-from ..trace import value as values
 from ..trace.record import _local, current, write_part
 from ..trace.value import Storage, Value
 from . import overrides
 from .call import call_as_is, overridden
 from .composite import tensors_in
-from .infer import check_fits, prepared, seen
+from .infer import check_fits, find, prepared
 from .messages import explained, said
 from .overrides import has_override, overrides_off
 from .results import array_of, named
@@ -71,7 +70,7 @@ def written_whole(op, facts, self, args, kwargs):
 
     Whether that was the case; if not, nothing has been done.
     """
-    _, entry, full, inputs = seen(op, facts, args, kwargs)
+    _, entry, full, inputs = find(op, facts, args, kwargs)
     if entry is None or not entry.quick or entry.outs[0] is not self._spec:
         return False
     if entry.fits is not None and (kwargs or not facts.fits_by_name):
@@ -84,8 +83,8 @@ def written_whole(op, facts, self, args, kwargs):
         if grad and (t._node is not None or t._requires_grad or t._base is not None or t._cut is not None) \
                 or t._storage.exported or t._storage is storage and t is not self:
             return False
-    if values.watching is not None:
-        values.watching.wrote(storage)
+    if (tell := observers.wrote) is not None:
+        tell(storage)
     site = trace.site or here(4)
     value = trace.append(entry, inputs, entry.pick(full) if entry.pick is not None else (), site)
     storage.version += 1
@@ -107,16 +106,16 @@ def update(op, written, args):
 
     Where they fill their storages, one instruction is recorded and nothing is copied.
     """
-    _, entry, full, inputs = seen(op, known.get(op) or prepared(op), args, None)
+    _, entry, full, inputs = find(op, known.get(op) or prepared(op), args, None)
     trace = _local.trace
     if entry is None or modes.grad or trace.special or not _fill(written, entry, inputs):
         for t, made in zip(written, call_as_is(op, args, {}), strict=True):
             t.copy_(made)
         return
     site = trace.site or here(4)
-    if values.watching is not None:
+    if (tell := observers.wrote) is not None:
         for t in written:
-            values.watching.wrote(t._storage)
+            tell(t._storage)
     made = trace.append(entry, inputs, entry.pick(full), site)
     for t, value in zip(written, made):
         storage = t._storage
@@ -322,8 +321,8 @@ def put(self, result, what):
     """Replace the bytes of `self` by those of `result` (same shape and dtype) and raise the version."""
     storage = self._storage
     kind = self._spec
-    if values.watching is not None:
-        values.watching.wrote(storage)
+    if (tell := observers.wrote) is not None:
+        tell(storage)
     storage.version += 1
     if self._data_version is not None:
         hide_write(self)

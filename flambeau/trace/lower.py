@@ -155,7 +155,7 @@ def _number_last(a, b):
 
 
 class Words:
-    """`k`: the words that a body is written in; see docs/native.md. `backend` is that of the device it is for."""
+    """`k`: the words that a body is written in; see docs/native.md. `_backend` is that of the device it is for."""
 
     __slots__ = ("_backend",)
 
@@ -348,7 +348,7 @@ class Graph:
             self._lower_across(index, entry, operands, params, first)
             return
         made = self._body(index, entry, operands, params) if entry.compiles and index not in self.left \
-            else NotImplemented
+            and not op.effect else NotImplemented
         if made is NotImplemented:
             for i, node in enumerate(self._opaque(index, entry, operands)):
                 self._give(first + i, node)
@@ -373,7 +373,8 @@ class Graph:
         here = entry.device
         operands = [x if kind.device is here else transfer(x, kind.device, here)
                     for x, kind in zip(operands, entry.kinds, strict=True)]
-        made = self._body(index, entry, operands, params) if index not in self.left else NotImplemented
+        made = self._body(index, entry, operands, params) if index not in self.left and not entry.op.effect \
+            else NotImplemented
         made = made if entry.many or made is NotImplemented else (made,)
         # where it computes nothing, as in x.to(device), the device need not compile
         if made is not NotImplemented and not here.backend.compiles \

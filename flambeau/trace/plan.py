@@ -12,26 +12,29 @@ run like that, and the plan waits until they are there. That is for `auto`: a pi
 plan, waits for the compiler.
 
 Note [All or nothing]: until a plan is through, no Value changes, so a failure half-way loses nothing: the trace is
-still there. Memory of dead inputs is written over only by the last stretch of native steps, which cannot fail.
+still there. Memory of dead inputs is written over only by the last stretch of native steps, which cannot fail. What an
+effect gave is the exception: it is handed out as soon as it has happened; see Note [Effects] in effects.py.
 """
 import gc
 from bisect import bisect_right
+from functools import partial
 from math import ceil
 from typing import NamedTuple
 
 from ..backends.backend import NoCompiler, NotCompiled
-from ..base import settings
+from ..base import observers, settings
 from ..base.locks import new_lock
 from ..base.ownership import INPUT, RESULT, counts, owns_memory
 from ..base.spec import CPU, spec as make_spec
 from .buffers import Buffers
+from .effects import perform
 from .fuse import Fuser, Group, memory as seen_memory
 from .interpret import do_without, forget_programs, say_mistake, say_not_compiled, say_tight
 from .lower import TYPE, Graph, Node, Unfusable
 from .nest import Nest
 from .program import Failed, Kernels, Program
 from .record import update
-from .steps import CopyStep, KernelStep, LibraryStep, ReferenceStep, TransferStep
+from .steps import CallbackStep, CopyStep, KernelStep, LibraryStep, ReferenceStep, TransferStep
 
 SEEN = 4096                   # how many traces are remembered
 LITTLE = 1 << 20              # bytes of results below which a trace has to be seen a few times before it is planned:
@@ -73,7 +76,7 @@ def attempt(trace):
         trace.clear()
 
     try:
-        plan.program.run(values, code, finish)
+        plan.program.run(values, code, finish, partial(perform, trace))
     except (Failed, MemoryError):
         return False
     except Exception as error:
@@ -108,8 +111,19 @@ def made_for(trace):
         key, wanted, free = _key(trace)
         plan = _plans.get(key)
         if not plan or plan.waiting is not None:
-            plan = Plan(trace.code, [v and v.spec for v in trace.values], wanted, free)
+            plan = new_plan(trace.code, [v and v.spec for v in trace.values], wanted, free)
         return plan
+
+
+def new_plan(code, specs, wanted, free, spare=None):
+    """A new Plan, of which observers are told."""
+    if observers.planned is None:
+        return Plan(code, specs, wanted, free, spare)
+    start = observers.clock()
+    plan = Plan(code, specs, wanted, free, spare)
+    if (tell := observers.planned) is not None:
+        tell(observers.Planning(plan, tuple(code), start, observers.clock()))
+    return plan
 
 
 def _finished(key, plan):
@@ -135,7 +149,7 @@ def _planned(trace, wanted, free):
     collects = gc.isenabled()
     try:
         gc.disable()                                         # a graph is no garbage: to look through it took a fifth
-        return Plan(trace.code, [v and v.spec for v in trace.values], wanted, free, spare)
+        return new_plan(trace.code, [v and v.spec for v in trace.values], wanted, free, spare)
     except Unfusable:
         return False
     except MemoryError as error:
@@ -304,7 +318,7 @@ class Cutter:
         elif node.op == "transfer":
             self._add(TransferStep(group))
         else:
-            self._add(ReferenceStep(group))
+            self._add((CallbackStep if node.attr[1].op.effect else ReferenceStep)(group))
 
     def _gemm(self, group, node):
         calls = _asked(group.device.backend, "gemm", node.dtype, node.args, (node,), ())

@@ -10,13 +10,14 @@ from array import array
 from itertools import groupby
 
 from ..backends.backend import NotCompiled, Task
+from ..base import observers
 from ..base.spec import spec as make_spec
 from ..loops.ir import BYTES
 from .buffers import last_to_fail
 from .fuse import memory as seen_memory
 from .interpret import execute, say_not_compiled
 from .lower import HALVES, TYPE, Unfusable, cell
-from .steps import KernelStep, LibraryStep, TransferStep
+from .steps import CallbackStep, KernelStep, LibraryStep, TransferStep
 from .value import Value
 
 
@@ -62,25 +63,53 @@ class Kernels:
                 raise Unfusable("a kernel that could not be compiled", group=step.nodes()) from error
 
 
+class NativeStretch:
+    """The `steps` that one call runs, as a `program` of their device."""
+
+    __slots__ = ("steps", "program")
+
+    def __init__(self, steps, program):
+        self.steps, self.program = steps, program
+
+    def run(self, table, cells, observed):
+        """Run over a list of addresses and the numbers in `cells`; gives the times of steps if `observed`."""
+        times = self.times() if observed else None
+        self.program.run(table, cells, times)
+        return times
+
+    def bound(self, table, cells, times=None):
+        """See `Backend.program`."""
+        return self.program.bound(table, cells, times)
+
+    def times(self):
+        """Room for the time of its beginning and those at the ends of its steps."""
+        return array("q", bytes(8 * (len(self.steps) + 1)))
+
+    def tell(self, times, code):
+        """Tell observers that the steps were run, for instructions of `code`."""
+        for step, start, end in zip(self.steps, times, times[1:], strict=False):
+            observers.tell_ran(step, tuple([code[i] for i in step.instructions]), start, end)
+
+
 class ReferenceCall:
     """Instruction `index` run by the reference executor: `operands` are (buffer, spec, offset), `made` its results.
 
-    `own` says that the first operand may be written over.
+    `own` says that the first operand may be written over; `step` is the plan's.
     """
 
-    __slots__ = ("index", "operands", "made", "own")
+    __slots__ = ("index", "operands", "made", "own", "step")
 
-    def __init__(self, index, operands, made, own):
-        self.index, self.operands, self.made, self.own = index, operands, made, own
+    def __init__(self, step, operands, made, own):
+        self.step, self.index, self.operands, self.made, self.own = step, step.index, operands, made, own
 
 
 class TransferCall:
-    """A copy of `operand`, (buffer, spec, offset), to the device of the buffer `made`."""
+    """A copy of `operand`, (buffer, spec, offset), to the device of the buffer `made`; `step` is the plan's."""
 
-    __slots__ = ("operand", "made")
+    __slots__ = ("operand", "made", "step")
 
-    def __init__(self, operand, made):
-        self.operand, self.made = operand, made
+    def __init__(self, step, operand, made):
+        self.step, self.operand, self.made = step, operand, made
 
 
 class Program:
@@ -120,7 +149,9 @@ class Program:
         self.stretches, last_reference = [], last_to_fail(steps)
         for (native, device), some in groupby(steps, lambda step: (step.native, step.device)):
             if native:
-                self.stretches.append(device.backend.program([self._task(step, buffers) for step in some]))
+                some = list(some)
+                program = device.backend.program([self._task(step, buffers) for step in some])
+                self.stretches.append(NativeStretch(some, program))
                 continue
             for step in some:
                 self.stretches.append(_transfer_call(step, buffers) if isinstance(step, TransferStep) else
@@ -143,17 +174,22 @@ class Program:
 
     # --- running ----------------------------------------------------------------------------------------------------
 
-    def run(self, values, code, finish):
+    def run(self, values, code, finish, perform):
         """Run the instructions `code` over ready `values` by slot; then `finish` with (slot, array, address) of what
-        was made. See Note [All or nothing] in plan.py."""
+        was made. See Note [All or nothing] in plan.py. `perform(index, arrays)` has an effect happen."""
         table, blocks = [0] * self.table_size, {}
+        sites = self.sites(code) if observers.during_runs and observers.gathering() else None
         for device, nbytes, index in self.blocks:
+            if sites is not None:
+                observers.begin(*sites[None])
             blocks[index] = block = device.backend.block(nbytes)
             table[index] = block.address
         for slot, index in self.inputs:
             table[index] = values[slot].address()
         made = []
         for slot, spec, index in self.outputs:
+            if sites is not None:
+                observers.begin(sites[slot])
             array_, address = spec.device.backend.blank(spec)
             table[index] = address
             made.append((slot, array_, address))
@@ -162,19 +198,22 @@ class Program:
         if last is None:
             held = {slot: (array_, spec) for (slot, array_, _), (_, spec, _) in zip(made, self.outputs, strict=True)}
             arrays, stretches = {}, self.stretches
-            if stretches and not isinstance(stretches[-1], (ReferenceCall, TransferCall)):
+            if stretches and isinstance(stretches[-1], NativeStretch):
                 *stretches, last = stretches
             for stretch in stretches:
-                if isinstance(stretch, ReferenceCall):
-                    self._call_reference(stretch, table, values, code, blocks, held, arrays)
+                if isinstance(stretch, NativeStretch):
+                    times = stretch.run(table, scalars, sites is not None)
+                    if times is not None:
+                        stretch.tell(times, code)
                 elif isinstance(stretch, TransferCall):
-                    self._transfer(stretch, table, values, blocks, held, arrays)
+                    self._transfer(stretch, table, values, code, blocks, held, arrays)
                 else:
-                    stretch.run(table, scalars)
+                    self._call_reference(stretch, table, values, code, blocks, held, arrays, perform)
             for slot, index in self.givens:
                 made.append((slot, arrays[index], None))
         addresses = array("q", table)
-        run = last.bound(addresses, scalars) if last is not None else None
+        times = last.times() if last is not None and sites is not None else None
+        run = last.bound(addresses, scalars, times) if last is not None else None
         started = False
         try:
             started = True                        # no interrupt comes between this and the end of the call
@@ -185,6 +224,17 @@ class Program:
             if started:
                 finish(made)
             raise
+        if times is not None:
+            last.tell(times, code)
+
+    def sites(self, code):
+        """For observers: the site of each slot that instructions of `code` make, and under None all those whose steps
+        share the working memory."""
+        found = {slot: site for entry, _, _, _, first, site in code for slot in range(first, first + len(entry.outs))}
+        steps = [step for stretch in self.stretches
+                 for step in (stretch.steps if isinstance(stretch, NativeStretch) else (stretch.step,))]
+        found[None] = tuple(dict.fromkeys(code[i][5] for step in steps if step.keeps for i in step.instructions))
+        return found
 
     def scalars(self, numbers):
         """The cells that kernels read numbers from: those of the instructions first, then the program's constants."""
@@ -201,24 +251,38 @@ class Program:
         scalars.extend(self.constants)
         return scalars
 
-    def _call_reference(self, call, table, values, code, blocks, held, arrays):
-        entry, _, _, params, *_ = code[call.index]
+    def _call_reference(self, call, table, values, code, blocks, held, arrays, perform):
+        instruction = entry, _, _, params, _, site = code[call.index]
         given = [_seen(operand, values, blocks, held, arrays) for operand in call.operands]
+        start, outs = observers.begin(site) if observers.during_runs and observers.gathering() else 0, None
         try:
-            outs = execute(entry, given, params, call.own) if entry.compiles else \
-                entry.device.backend.execute(entry, given, params, call.own)
+            if isinstance(call.step, CallbackStep):
+                outs = perform(call.index, given)
+            elif entry.compiles:
+                outs = execute(entry, given, params, call.own)
+            else:                                            # what stands elsewhere was brought before
+                outs = entry.device.backend.execute(entry, given, params, call.own)
         except Exception as error:
             raise Failed from error
+        finally:
+            if start:
+                observers.tell_ran(call.step, (instruction,), start, failed=outs is None)
         for number, buffer in call.made:
             self._gave(outs[number], buffer, table, arrays)
 
-    def _transfer(self, call, table, values, blocks, held, arrays):
+    def _transfer(self, call, table, values, code, blocks, held, arrays):
         origin, target = call.operand[0].spec.device.backend, call.made.spec
         seen = _seen(call.operand, values, blocks, held, arrays)
+        instructions, made = [code[i] for i in call.step.instructions], None
+        start = observers.begin(*[one[5] for one in instructions]) \
+            if observers.during_runs and observers.gathering() else 0
         try:
             made = target.device.backend.from_host(origin.to_host(seen), target)
         except Exception as error:
             raise Failed from error
+        finally:
+            if start:
+                observers.tell_ran(call.step, tuple(instructions), start, failed=made is None)
         self._gave(made, call.made, table, arrays)
 
     @staticmethod
@@ -258,7 +322,7 @@ def _operand(arg, buffers):
 
 
 def _transfer_call(step, buffers):
-    return TransferCall(_operand(step.source, buffers), buffers.of(step.made))
+    return TransferCall(step, _operand(step.source, buffers), buffers.of(step.made))
 
 
 def _reference_call(step, buffers, last_reference):
@@ -272,4 +336,4 @@ def _reference_call(step, buffers, last_reference):
         own = first.slot in buffers.free and first.made == step.at == last_reference
     elif own:
         own = first.kind == "given" and first.slot is None
-    return ReferenceCall(step.index, operands, step.made, own)
+    return ReferenceCall(step, operands, step.made, own)

@@ -11,11 +11,12 @@ import numpy as np
 
 from ..backends.backend import execute as by_reference
 from ..backends.memory import explained
-from ..base import settings
+from ..base import observers, settings
 from ..base.locks import in_child, new_lock
 from ..base.ownership import INPUT, RESULT, counts, only_traced
 from ..base.weakbag import WeakBag
-from . import value as values_module
+from . import effects
+from .effects import Lost, Raised, perform
 from .value import Value
 
 HELD = 8                      # how often a byte of an input that only the trace holds counts: results may never be
@@ -54,7 +55,7 @@ class Trace:
     """
 
     __slots__ = ("code", "values", "last", "slots", "bytes", "held", "lock", "owner", "busy", "sealed", "site",
-                 "special", "failures", "aside", "asides", "quiet", "ran", "__weakref__")
+                 "special", "failures", "aside", "asides", "quiet", "ran", "begun", "__weakref__")
     reader = None             # reader(op, names, args): how a check reads data, where it will have to be repeated
 
     def __init__(self):
@@ -79,6 +80,7 @@ class Trace:
         self.slots = {}       # ready Value → slot
         self.bytes = 0        # what the results would allocate
         self.held = 0         # the bytes of the inputs since they were last weighed
+        self.begun = {}       # index of an effect that the run now going on has begun → whether it has happened
 
     def append(self, entry, inputs, params, site):
         """Record one instruction of line `site` over the tensors `inputs`; gives the pending Value of its result, or
@@ -128,9 +130,10 @@ class Trace:
                         values.append(made)
                         last.append(index)
                         outs.append(made)
-                code.append((entry, slots, offsets, params, first, site))
+                instruction = (entry, slots, offsets, params, first, site)
+                code.append(instruction)
                 self.bytes = total = self.bytes + entry.nbytes
-                if total < settings.trace_bytes and index < settings.trace_instructions:
+                if total < settings.trace_bytes and index < settings.trace_instructions and observers.recorded is None:
                     return outs
         except BaseException:
             self._mend()
@@ -142,8 +145,16 @@ class Trace:
                 if tensor._storage.value.trace is not self:
                     tensor._storage.value.ready()
             return self.append(entry, inputs, params, site)
-        self.run()
+        if (tell := observers.recorded) is not None:
+            tell(instruction)
+        if total >= settings.trace_bytes or index >= settings.trace_instructions:
+            self.run()
         return outs
+
+    def before_effect(self, op):
+        """Run what was recorded before `op`, whose effect happens at the call: theirs come first."""
+        if effects.pending:
+            self.run()
 
     def _read(self, inputs, index, offsets):
         """The slots that instruction `index` reads (None if one is pending elsewhere), and the offsets of inputs."""
@@ -201,6 +212,10 @@ class Trace:
             pass
         return self.append(entry, inputs, params, site)
 
+    def version(self, storage):
+        """How often `storage` was written to, as a number."""
+        return storage.version
+
     def wanted(self):
         """For each instruction, whether anybody outside, or a wanted later one, reads its results."""
         values, live, code = self.values, bytearray(len(self.values)), self.code
@@ -219,8 +234,19 @@ class Trace:
         """Run all instructions in order and empty the trace.
 
         One that fails is kept, here or aside, with those that read its results; the others run. The failure is raised
-        to who `asked` for a Value that could not be computed for it, and to nobody else.
+        to who `asked` for a Value that could not be computed for it, and to nobody else. But an effect that fails ends
+        the run, and its error is raised to anybody; see Note [Effects] in effects.py.
         """
+        if effects.pending:
+            effects.run_before(self)
+        if not observers.during_runs:
+            self._run(asked)
+            return
+        with observers.gathered():                # see Note [Told after the run] in observers.py
+            self._run(asked)
+
+    def _run(self, asked):
+        raised = None
         with self.lock:
             if self.sealed or self.busy and self.owner == threading.get_ident():        # by this thread, further up
                 raise RuntimeError("a tensor was looked at while it is being computed: by a signal handler, or by a "
@@ -231,36 +257,50 @@ class Trace:
                 while self.busy:
                     time.sleep(0)
                 self.quiet.run(self._run_sealed)
+            except Raised as stop:
+                raised = Failure(stop.error, stop.entry, stop.site)
             finally:
                 self.sealed = False
                 failure, self.failures = self.failures.get(slot), {}
         try:
+            if raised is not None:                # perhaps what was asked for does not need it
+                raise raised.explained(None if asked is None or asked.trace in (None, self) else asked)
             if failure is not None:
                 raise failure.explained(asked)
         finally:
-            failure = None                        # a frame that holds its own error would keep the tensors in it alive
+            failure = raised = None               # a frame that holds its own error would keep the tensors in it alive
 
     def _run_sealed(self):
         if self.asides:
             self.asides = [aside for aside in self.asides if aside._still_wanted()]
         if not self.code:
             return
-        self.ran = None
-        if settings.executor != "reference":
+        self.ran, self.begun = None, {}
+        if settings.executor != "reference" and not self.aside:
             from .plan import attempt
-            if attempt(self):
+            try:
+                if attempt(self):
+                    return
+            finally:
+                if self.begun:
+                    self._settle()
+            if not self.code:
                 return
         values, last = self.values, self.last
         wanted = self.wanted()
-        done, left = 0, []
+        done, left, observed = 0, [], observers.during_runs and observers.gathering()
         try:
-            for entry, slots, offsets, params, first, site in self.code:
+            for instruction in self.code:
+                entry, slots, offsets, params, first, site = instruction
                 if wanted[done]:
                     op = entry.op
                     failure = self._failed(slots) if left else None
+                    start = observers.begin(site) if observed and failure is None else 0
                     try:
                         if failure is not None:
                             outs = None
+                            if op.effect:
+                                self._cannot_happen(done, failure)
                         elif op is update:
                             outs = [self._update(entry, slots, offsets, done)]
                         else:
@@ -269,13 +309,22 @@ class Trace:
                                 value = values[slot]
                                 whole = value.spec is kind and not offset
                                 arrays.append(value.array if whole else value.look(kind, offset))
-                            own = op.overwrites and entry.kinds[0] is values[slots[0]].spec and not offsets[0] \
-                                and self._free(slots, done)
-                            outs = execute(entry, arrays, params, own)
+                            if op.effect:
+                                outs = perform(self, done, arrays)
+                            else:
+                                own = op.overwrites and entry.kinds[0] is values[slots[0]].spec and not offsets[0] \
+                                    and self._free(slots, done)
+                                outs = execute(entry, arrays, params, own)
                             del arrays
                     except Exception as error:
                         failure = Failure(error, entry, site)
                         outs = arrays = None
+                    except Raised:
+                        if start:
+                            observers.tell_ran(None, (instruction,), start, failed=True)
+                        raise
+                    if start:
+                        observers.tell_ran(None, (instruction,), start, failed=outs is None)
                     if outs is None:                  # it stays, and so does what it reads
                         left.append(self.code[done])
                         for slot in range(first, first + len(entry.outs)):
@@ -310,22 +359,58 @@ class Trace:
                 self._set_aside(left)
                 left = []                             # they are there now
                 self.clear()
-        except BaseException:                         # an interrupt
-            rest = left + self.code[done:]
-            self._keep(rest) if rest else self.clear()
+        except BaseException:                         # an interrupt, or an effect that could not happen
+            self._settle(left, done)
             raise
 
     def _failed(self, slots):
         """Why one of the `slots` could not be computed in this run; None if they all were."""
         return next((self.failures[slot] for slot in slots if slot in self.failures), None)
 
+    def _cannot_happen(self, index, failure):
+        """What the effect at `index` reads could not be computed; see Note [Effects] in effects.py."""
+        if not isinstance(failure.error, MemoryError):
+            effects.lose(self, index, f"it could not be run, since {failure.entry.op.__name__}() raised "
+                                      f"{type(failure.error).__name__}: {failure.error}")
+            if failure.entry.__class__ is Lost:
+                return
+        raise Raised(failure.error, failure.entry, failure.site)
+
+    def _settle(self, left=(), start=0):
+        """Leave `left` and what comes from `start` on, but for effects that have happened, and set aside what is lost
+        with an effect that has not."""
+        begun, self.begun = self.begun, {}
+        self._keep([*left, *[one for index, one in enumerate(self.code) if index >= start and not begun.get(index)]])
+        lost, failed, rest = set(), [], []
+        for index, (entry, slots, _, _, first, _) in enumerate(self.code):
+            if entry.__class__ is Lost or not lost.isdisjoint(slots):
+                lost.update(range(first, first + len(entry.outs)))
+                if entry.op.effect:
+                    effects.lose(self, index, "it could not be run, since it reads what another could not give")
+                failed.append(self.code[index])
+            else:
+                rest.append(self.code[index])
+        if failed:
+            self._set_aside(failed)
+            self._keep(rest)
+
     def _keep(self, code):
         """Leave the instructions `code`, which have not run, in the trace, so that nothing is lost."""
-        self.code, self.last = code, [-1] * len(self.values)
+        if not code:
+            self.clear()
+            return
+        values, made = self.values, set()
+        self.code, self.last = code, [-1] * len(values)
         for index, (entry, slots, _, _, first, _) in enumerate(code):
-            for slot in (*slots, *range(first, first + len(entry.outs))):
+            outs = range(first, first + len(entry.outs))
+            made.update(outs)
+            for slot in (*slots, *outs):
                 self.last[slot] = index
-        self.slots = {v: s for v, s in self.slots.items() if self.values[s] is not None}
+        for slot, last in enumerate(self.last):
+            if last < 0:
+                values[slot] = None
+        # What ran before is an input now. In the order of the slots, which a plan is found by.
+        self.slots = {values[s]: s for s, last in enumerate(self.last) if last >= 0 and s not in made}
         self.bytes = sum(entry.nbytes for entry, *_ in code)
 
     def _set_aside(self, code):
@@ -370,8 +455,6 @@ class Trace:
             wanted = self.wanted()
             if not all(wanted):
                 self._keep([one for one, want in zip(self.code, wanted, strict=True) if want])
-                self.values = [value if last >= 0 else None for value, last in zip(self.values, self.last, strict=True)]
-                self.slots = {v: s for v, s in self.slots.items() if self.values[s] is not None}
             return bool(self.code)
 
     def _free(self, slots, index):
@@ -428,6 +511,8 @@ _by_body = None
 class update:
     """The instruction of an in-place write into part of a storage; made by `write`, never called."""
 
+    effect = False
+
 
 class _UpdateEntry:
     op, casts, many, template, simple, param_at, wrap, zeros = update, None, False, (0, 1), True, (), None, (0, 0)
@@ -479,7 +564,7 @@ def milestone(least):
     need a plan of its own.
     """
     trace = current()
-    if len(trace.code) >= least and values_module.watching is None:
+    if len(trace.code) >= least:
         trace.run()
 
 
@@ -500,3 +585,4 @@ def _after_fork():
         if trace.owner != threading.get_ident():
             trace.busy = False
             trace._mend()
+    effects.after_fork()

@@ -16,6 +16,7 @@ from ..loops.ir import BYTES
 from .fuse import REDUCING
 
 WORDS_SHOWN = 16
+IN_NO_MEMORY = frozenset(("const", "number", "index", "view", "expand", "reshape", "permute"))
 FREE_OF_CHARGE = frozenset(("cast", "copy", "gather", "index"))      # what moves a number and does not compute one
 
 
@@ -66,7 +67,7 @@ class Step:
         self.number = number
         self.words, self.sizes = self._words() or ("copy",), self._sizes()
         self.reads, self.keeps, self.gives = (tuple(dict.fromkeys(named(b))) for b in (reads, keeps, gives))
-        self.instructions = tuple(sorted({bisect_right(graph.begins, node.number) - 1 for node in self.nodes()
+        self.instructions = tuple(sorted({bisect_right(graph.begins, node.number) - 1 for node in self._computed()
                                           if graph.start < node.number < graph.end}))
         self.nbytes, self.flops = self._bytes(reads, writes), self._flops()
         self.forget()
@@ -74,6 +75,15 @@ class Step:
     def forget(self):
         """Let go of what only building needs."""
         self.group = None
+
+    def _computed(self, *more):
+        """The nodes that it computes, and those that stand in no memory and are computed wherever they are read."""
+        found, stack = {}, [*self.nodes(), *more]
+        while stack:
+            node = stack.pop()
+            found[id(node)] = node
+            stack += [arg for arg in node.args if (arg.inline or arg.op in IN_NO_MEMORY) and id(arg) not in found]
+        return found.values()
 
     def _words(self):
         raise NotImplementedError
@@ -152,6 +162,9 @@ class KernelStep(Step):
     def forget(self):
         super().forget()
         self.nest = None
+
+    def _computed(self):
+        return super()._computed(*self.nest.group.nodes)
 
     def _words(self):
         nodes = sorted(self.nest.group.nodes, key=lambda n: n.number)
@@ -271,6 +284,13 @@ class ReferenceStep(Step):
 
     def _flops(self):
         return sum(spec.numel for spec in self.entry.outs)
+
+
+class CallbackStep(ReferenceStep):
+    """An operation with an effect: its `ref` is called, once and in order; see Note [Effects] in effects.py."""
+
+    __slots__ = ()
+    kind = "callback"
 
 
 class TransferStep(Step):

@@ -19,12 +19,10 @@ import zlib
 import numpy as np
 
 from ..backends import host
-from ..base import dtypes
+from ..base import dtypes, observers
 from ..base.ownership import outside_holds_keeper, shares_value
 from ..base.shapes import extent
 from ..base.spec import CPU, spec as make_spec
-
-watching = None               # told who looks at contents and who changes them, while a call is recorded to be replayed
 
 
 class Value:
@@ -51,8 +49,8 @@ class Value:
 
     def ready(self):
         """Run what is pending, so that `array` is there."""
-        if watching is not None:
-            watching.looked(self)
+        if (tell := observers.looked) is not None:
+            tell(self)
         while (trace := self.trace) is not None:
             trace.run(self)
         return self
@@ -133,7 +131,7 @@ class Storage:
     exported = False          # outside arrays may look at this memory; see Note [Exported storages]
     inference = False
     saved_at = -1             # the version that autograd last kept for a backward
-    print_at = None           # (version, checksum) of exported memory when autograd kept it
+    fingerprint = None        # (version, checksum) of exported memory when autograd kept it
     hidden = 0                # how many of the writes came through `.data`; see Note [Writes through .data]
     hidden_writes = None      # where they were: a list of HiddenWrites
     _keeper = None            # the outside array whose memory this is
@@ -149,7 +147,7 @@ class Storage:
         self.device = device
         self.version = 0
         self.exported = self.inference = False
-        self.print_at = None
+        self.fingerprint = None
         return self
 
     def hide_write(self, kind, offset):
@@ -195,7 +193,7 @@ class Storage:
         """
         memory = self._own_memory()
         if self.saved_at == self.version and not self.has_outside_arrays():
-            self.print_at = (self.version, zlib.crc32(memory))       # a backward waits for these bytes as they are now
+            self.fingerprint = (self.version, zlib.crc32(memory))    # a backward waits for these bytes as they are now
         base = self._export() if self._export is not None else None
         if base is None and memory.size and host.is_writeable(memory) and not self.readonly:
             base = host.lent(memory)

@@ -3,7 +3,7 @@ import weakref
 from importlib import import_module
 
 from ..base.names import attribute_error
-from ..tensor.own import fields
+from ..tensor.user_attributes import fields
 from . import checkpoint, dlpack
 
 __all__ = ["checkpoint", "data", "dlpack", "swap_tensors"]

@@ -20,7 +20,7 @@ from .module_tracker import ModuleTracker
 __all__ = ["FlopCounterMode", "register_flop_formula"]
 
 aten = ops.aten
-SUFFIXES = ["", "K", "M", "B", "T"]
+UNIT_SUFFIXES = ["", "K", "M", "B", "T"]
 flop_registry: dict = {}      # operator → formula of the shapes of its arguments
 
 
@@ -124,7 +124,7 @@ def stacked(shape):
 
 
 # Flambeau's operation → (the operator it counts as, its arguments as that one's)
-COUNTED = {declared[name]: counted for name, counted in {
+FLOPS_OF_OPERATION = {declared[name]: counted for name, counted in {
     "mm": (aten.mm, lambda a, b: (a, b)),
     "bmm": (aten.bmm, lambda a, b: (a, b)),
     "_bmm_as_it_lies": (aten.bmm, lambda a, b: (stacked(a.shape), stacked(b.shape))),
@@ -172,12 +172,12 @@ class FlopCounterMode:
         tabulate.PRESERVE_WHITESPACE = True
         depth = (self.depth if depth is None else depth) or 999_999
         total = self.get_total_flops()
-        unit = max(0, min(len(SUFFIXES) - 1, (len(str(total)) - 2) // 3))
+        unit = max(0, min(len(UNIT_SUFFIXES) - 1, (len(str(total)) - 2) // 3))
 
         def rows_of(name, indent):
             counts = self.flop_counts[name]
             shown = [(name, sum(counts.values())), *((f" - {op}", n) for op, n in counts.items())]
-            return [[" " * indent + words, f"{n / 1000 ** unit:.3f}{SUFFIXES[unit]}",
+            return [[" " * indent + words, f"{n / 1000 ** unit:.3f}{UNIT_SUFFIXES[unit]}",
                      f"{n / total:.2%}" if total else "0%"] for words, n in shown]
         names = sorted(name for name in self.flop_counts if name != "Global" and name.count(".") < depth)
         rows = [row for name in names for row in rows_of(name, name.count("."))]
@@ -205,8 +205,8 @@ class FlopCounterMode:
             wide, narrow, size = args[:3]
             self._add(aten.convolution_backward, conv_flop_count(*(
                 [s[1], s[0], *s[2:]] for s in (wide.shape, narrow.shape, size))))
-        elif op in COUNTED:
-            operator, arranged = COUNTED[op]
+        elif op in FLOPS_OF_OPERATION:
+            operator, arranged = FLOPS_OF_OPERATION[op]
             count = self.flop_registry[operator](*arranged(*args), out_val=made)
             backward = operator is aten.convolution and modes.backward_pass is not None
             self._add(aten.convolution_backward if backward else operator, count)

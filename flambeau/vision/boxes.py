@@ -6,7 +6,7 @@ from ..base.errors import need
 from ..base.op import Op
 from ..base.spec import spec
 
-BLOCK = 128                   # boxes that are compared with all that are left, at a time
+BOXES_PER_BLOCK = 128         # boxes that are compared with all that are left, at a time
 PAIRS_AT_ONCE = 1 << 15       # turned boxes, with 24 points each
 
 
@@ -39,15 +39,17 @@ class _kept(Op):
         areas = (left[2] - left[0]) * (left[3] - left[1])
         while len(order):
             # a block is settled within itself first; what it keeps then meets all the others at once
-            overlaps = overlapping(xp, left[:, :BLOCK], areas[:BLOCK], left[:, :BLOCK], areas[:BLOCK], threshold)
+            overlaps = overlapping(xp, left[:, :BOXES_PER_BLOCK], areas[:BOXES_PER_BLOCK], left[:, :BOXES_PER_BLOCK],
+                                   areas[:BOXES_PER_BLOCK], threshold)
             alive = xp.ones(len(overlaps), bool)
             for i in xp.flatnonzero(xp.triu(overlaps, 1).any(1)):    # those that could strike another out
                 if alive[i]:
                     alive[i + 1:] &= ~overlaps[i, i + 1:]
-            kept.append(order[:BLOCK][alive])
-            best, rest = left[:, :BLOCK][:, alive], left[:, BLOCK:]
-            struck = overlapping(xp, best, areas[:BLOCK][alive], rest, areas[BLOCK:], threshold).any(0)
-            left, areas, order = rest[:, ~struck], areas[BLOCK:][~struck], order[BLOCK:][~struck]
+            kept.append(order[:BOXES_PER_BLOCK][alive])
+            best, rest = left[:, :BOXES_PER_BLOCK][:, alive], left[:, BOXES_PER_BLOCK:]
+            struck = overlapping(xp, best, areas[:BOXES_PER_BLOCK][alive], rest, areas[BOXES_PER_BLOCK:],
+                                 threshold).any(0)
+            left, areas, order = rest[:, ~struck], areas[BOXES_PER_BLOCK:][~struck], order[BOXES_PER_BLOCK:][~struck]
         return xp.concatenate(kept) if kept else order
 
 

@@ -22,7 +22,7 @@ from ..tensor.functions import arange, cat
 from .rows import spread_rows, weighted_rows
 
 TAPS_AT_ONCE = 1 << 23        # how many pixels are named at a time: 8 bytes of index and a weight each
-LEAST = np.finfo(np.float32).min        # what an element must exceed to be the largest of its bin, in any dtype
+LEAST_FLOAT32 = np.finfo(np.float32).min  # what an element must exceed to be the largest of its bin, in any dtype
 
 
 # --- where the samples are --------------------------------------------------------------------------------------------
@@ -388,12 +388,12 @@ class _largest(Op):
             pixel = combined(xp, y, x, xp.zeros(len(some), xp.int64), height, width)
             image = xp.repeat(rois[some, 0].astype(xp.int64) * (height * width), bins[0] * bins[1])
             rows = table[pixel + image[:, None]]
-            rows = xp.where(counts[:, :, None] & (rows > LEAST), rows, -xp.inf)
+            rows = xp.where(counts[:, :, None] & (rows > LEAST_FLOAT32), rows, -xp.inf)
             best = rows.argmax(axis=1)
             top = xp.take_along_axis(rows, best[:, None], 1)[:, 0]
-            found = top > LEAST
+            found = top > LEAST_FLOAT32
             empty = ~counts.any(1)[:, None]
-            value = xp.where(found, top, xp.where(empty, 0, LEAST))
+            value = xp.where(found, top, xp.where(empty, 0, LEAST_FLOAT32))
             out[some] = value.reshape(len(some), bins[0] * bins[1], channels)
             chosen = xp.where(found, xp.take_along_axis(pixel, best, 1), -1)
             place[some] = chosen.reshape(len(some), bins[0] * bins[1], channels)

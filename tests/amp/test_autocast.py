@@ -9,7 +9,7 @@ import pytest
 
 import flambeau as torch
 from flambeau.tensor import overrides
-from flambeau.tensor.autocast import FLOAT32, LOWER, WIDEST, listed
+from flambeau.tensor.autocast import FLOAT32_NAMES, LOWER_PRECISION_NAMES, WIDEST_DTYPE_NAMES, cast_of_operation
 from tests.patience import PATIENCE
 
 F = torch.nn.functional
@@ -94,11 +94,11 @@ def test_what_is_left_alone():
 
 
 def test_every_listed_name_is_an_operation_or_not_here_yet():
-    names = set(LOWER + FLOAT32 + WIDEST)
-    assert len(names) == len(LOWER + FLOAT32 + WIDEST)
+    names = set(LOWER_PRECISION_NAMES + FLOAT32_NAMES + WIDEST_DTYPE_NAMES)
+    assert len(names) == len(LOWER_PRECISION_NAMES + FLOAT32_NAMES + WIDEST_DTYPE_NAMES)
     absent = {"linalg.householder_product", "geqrf", "orgqr", "ormqr", "stft"} | \
         {name for name in names if name.startswith("fft.")}
-    assert len(listed) >= len(names - absent) - 5          # a few names are of one operation
+    assert len(cast_of_operation) >= len(names - absent) - 5  # a few names are of one operation
 
 
 @pytest.mark.parametrize("dtype", HALF)

@@ -14,7 +14,7 @@ import pytest
 
 import flambeau as torch
 from flambeau.backends import machine, memory
-from flambeau.backends.memory import Block, blank, block, rounded
+from flambeau.backends.memory import Block, blank, block, class_size
 from flambeau.backends.reference import execute
 from flambeau.base import dtypes, settings
 from flambeau.base.spec import spec
@@ -43,7 +43,7 @@ def nothing_else():
 def clean():
     """Each test starts with tables of its own, an empty cache and peaks of now: tensors of other tests may be alive."""
     tables = pytest.MonkeyPatch()                             # not the tests' own, which they may undo half-way
-    for name in ("_homes", "_ways", "_slabs", "_regions"):
+    for name in ("_size_classes", "_fast_paths", "_slabs", "_regions"):
         tables.setattr(memory, name, {})
         OTHERS.append(getattr(memory, name))
     memory.reset_peaks()
@@ -78,10 +78,10 @@ def test_a_block_is_aligned_and_large_enough(nbytes):
     made = block(nbytes)
     assert isinstance(made, Block) and made.nbytes >= nbytes and memoryview(made).nbytes == made.nbytes
     assert made.address % 64 == 0
-    if nbytes > memory.SMALL:
+    if nbytes > memory.MAX_SMALL_BYTES:
         assert made.address % mmap.PAGESIZE == 0
-    if nbytes >= memory.HUGE:
-        assert made.address % memory.HUGE == 0
+    if nbytes >= memory.HUGE_PAGE_BYTES:
+        assert made.address % memory.HUGE_PAGE_BYTES == 0
     array = np.ndarray(made.nbytes, np.uint8, made)
     array[...] = 255
     assert array.ctypes.data == made.address and array.min() == 255
@@ -89,8 +89,8 @@ def test_a_block_is_aligned_and_large_enough(nbytes):
 
 def test_size_classes_waste_little():
     for n in [*range(1, 5000), *(2**k + d for k in range(12, 45) for d in (-1, 0, 1, 2**(k - 1)))]:
-        size = rounded(n)
-        assert n <= size <= max(n * 9 // 8, n + 63) and size % 64 == 0 and rounded(size) == size
+        size = class_size(n)
+        assert n <= size <= max(n * 9 // 8, n + 63) and size % 64 == 0 and class_size(size) == size
 
 
 @pytest.mark.parametrize("nbytes", [100, 5000, 300_000, 5 * MIB])
@@ -189,7 +189,7 @@ def test_empty_cache_gives_back_what_is_idle_and_nothing_else():
     assert grown["reserved_bytes.all.current"] == reserved
     torch.cpu.empty_cache()
     assert grown["segment.small_pool.current"] == 1 and grown["segment.large_pool.current"] == 1
-    assert grown["reserved_bytes.all.current"] == MIB + 16 * rounded(70_000)         # a slab of sixteen is left
+    assert grown["reserved_bytes.all.current"] == MIB + 16 * class_size(70_000)      # a slab of sixteen is left
     assert kept_array.min() == 5 and kept_array.ctypes.data == kept
     del kept_array, large
     torch.cpu.empty_cache()
@@ -202,7 +202,7 @@ def test_a_slab_that_stays_goes_on_being_used():
     del held[1:]
     memory.empty_cache()
     again = [block(1000) for _ in range(9)]
-    assert {b.address for b in again} <= addresses | set(range(min(addresses), min(addresses) + memory.SLAB))
+    assert {b.address for b in again} <= addresses | set(range(min(addresses), min(addresses) + memory.MIN_SLAB_BYTES))
     assert held[0].address not in {b.address for b in again}
 
 
@@ -311,7 +311,7 @@ def test_a_collection_may_come_in_the_middle_of_an_allocation(monkeypatch):
             inner = [block(n) for n in (700, 5000, 300_000)]
             del inner
 
-    fresh, trim, deep = memory._fresh, memory._trim, []
+    fresh, trim, deep = memory._map_fresh, memory._trim, []
 
     def mess():
         if not deep:
@@ -329,7 +329,7 @@ def test_a_collection_may_come_in_the_middle_of_an_allocation(monkeypatch):
         return call
 
     grown = Growth()
-    monkeypatch.setattr(memory, "_fresh", messy(fresh))
+    monkeypatch.setattr(memory, "_map_fresh", messy(fresh))
     monkeypatch.setattr(memory, "_trim", messy(trim))
     held = []
     for n in range(30):
@@ -410,7 +410,8 @@ def test_a_refusal_changes_nothing_and_says_the_numbers(monkeypatch, nbytes):
     memory.empty_cache()
     before = memory.stats()
     failing(monkeypatch, 2)
-    numbers = f"{memory.words(memory.allocated())} are allocated and {memory.words(memory.reserved())} reserved"
+    words = memory.bytes_in_words
+    numbers = f"{words(memory.allocated())} are allocated and {words(memory.reserved())} reserved"
     with pytest.raises(MemoryError, match=rf"you tried to allocate {nbytes} bytes .*{numbers}") as got:
         block(nbytes)
     assert isinstance(got.value, RuntimeError) and isinstance(got.value, torch.OutOfMemoryError)

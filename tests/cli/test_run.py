@@ -82,7 +82,7 @@ def test_what_is_missing():
                             ("subclass", "torch.export.ExportedProgram", ""),
                             ("attribute", "torch.export.Dim.AUTO", ""),
                             ("context", "torch.profiler.profile", "cProfile"),
-                            ("writer", "torch.utils.tensorboard.SummaryWriter", "tensorboardX"),
+                            ("timer", "torch.utils.benchmark.Timer", "timeit"),
                             ("process_group", "torch.distributed.TCPStore", "one process"),
                             ("export", "torch.onnx.export", "state_dict")):
         assert said[use].startswith(f"NotImplementedError: Flambeau has no {name}") and hint in said[use]

@@ -110,7 +110,7 @@ def test_how_many_operations_a_step_records():
 
 def test_a_step_that_nobody_looks_at_runs_when_it_ends(monkeypatch):
     """Else the trace of a loop would be cut anywhere, and every piece would need a plan of its own."""
-    monkeypatch.setattr("flambeau.optim.optimizer.STEP", 8)
+    monkeypatch.setattr("flambeau.optim.optimizer.INSTRUCTIONS_WORTH_A_RUN", 8)
     optimizer, params, _, _ = train("Adam", {"lr": 0.1}, steps=2, shapes=((3,),) * 9)
     torch.cpu.synchronize()
     optimizer.step()

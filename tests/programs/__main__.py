@@ -1,9 +1,10 @@
 """Run the programs with Flambeau as torch, and hold their results against PyTorch's.
 
-    python -m tests.programs [--quick] [--page FILE] [--verbose] [NAME…]
+    python -m tests.programs [--quick] [--page FILE] [--keep FOLDER] [--verbose] [NAME…]
 
 `make programs` sets up the environment that this needs. --quick runs the quick half, --page writes docs/packages.md as
-well, --verbose shows the whole traceback of a part that stops.
+well, --keep FOLDER keeps what each program gave there and goes on where an earlier run ended, --verbose shows the whole
+traceback of a part that stops.
 """
 import argparse
 import importlib.metadata
@@ -56,6 +57,16 @@ def started(name):
         if file.exists():
             return json.loads(file.read_text(encoding="utf-8"))
         return {"versions": {}, "parts": {}, "errors": {"process": error}, "seconds": {}}
+
+
+def once(name, folder):
+    """The same, or what an earlier run has left of it in `folder`."""
+    file = folder / f"{name}.json"
+    if not file.exists():
+        done = started(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(done), encoding="utf-8")
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
 # --- comparing ---
@@ -112,13 +123,12 @@ def array_differences(given, kept, bound, where):
 class Outcome:
     """What came of one program: which parts passed, and what is to be said of the others."""
 
-    def __init__(self, name):
+    def __init__(self, name, folder=None):
         self.name, self.facts = name, facts_of(HERE / f"{name}.py")
         kept = KEPT / f"{name}.json"
         self.kept = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else None
-        done = started(name)
+        done = started(name) if folder is None else once(name, Path(folder))
         self.versions = {package: done["versions"].get(package) for package in self.facts.packages}
-        self.bounds = done.get("bounds", {})
         self.seconds = sum(done["seconds"].values())
         self.passed, self.failed = [], dict(done["errors"])
         if self.kept is None:
@@ -138,7 +148,7 @@ class Outcome:
         kept = self.kept["parts"].get(part)
         if kept is None:
             return [f"not among the kept numbers: python -m tests.programs.expect {self.name}, with PyTorch"]
-        return differences(results, kept, self.bounds.get(part, TOLERANCE))
+        return differences(results, kept, self.facts.bounds.get(part, TOLERANCE))
 
     def line(self):
         """The row of the table."""
@@ -166,6 +176,7 @@ def main(argv):
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--quick", action="store_true", help="the quick half")
     parser.add_argument("--page", metavar="FILE", help="write the page on packages")
+    parser.add_argument("--keep", metavar="FOLDER", help="keep results there, and go on where an earlier run ended")
     parser.add_argument("--verbose", action="store_true", help="whole tracebacks")
     asked = parser.parse_args(argv)
     version = importlib.metadata.version("torch") if any(importlib.metadata.distributions(name="torch")) else "no torch"
@@ -174,7 +185,7 @@ def main(argv):
                  "without PyTorch")
     outcomes = []
     for name in names(asked.names, asked.quick):
-        outcomes.append(Outcome(name))
+        outcomes.append(Outcome(name, asked.keep))
         print(outcomes[-1].line(), flush=True)
         for part, found in outcomes[-1].failed.items():
             shown = found.strip() if asked.verbose else brief(found)

@@ -11,6 +11,7 @@ class Facts:
     lacks: list
     says: str                 # the docstring of the file
     parts: dict               # the docstring of each part
+    bounds: dict              # by how much a part may differ, where it says so
 
 
 def facts_of(path):
@@ -18,10 +19,11 @@ def facts_of(path):
     constants = {node.targets[0].id: ast.literal_eval(node.value) for node in tree.body
                  if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
                  and node.targets[0].id in ("PACKAGES", "QUICK", "LACKS")}
-    parts = {node.name: ast.get_docstring(node) or "" for node in tree.body
-             if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")}
+    parts = [node for node in tree.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
+    bounds = {part.name: ast.literal_eval(mark.args[0]) for part in parts for mark in part.decorator_list
+              if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "tolerance"}
     return Facts(constants["PACKAGES"], constants.get("QUICK", False), constants.get("LACKS", []),
-                 ast.get_docstring(tree) or "", parts)
+                 ast.get_docstring(tree) or "", {part.name: ast.get_docstring(part) or "" for part in parts}, bounds)
 
 
 HEAD = """\

@@ -50,7 +50,7 @@ def kept_form(value):
 
 
 def run(name):
-    """Versions, and of each part its results or its error, its seconds and its bound, if it states one."""
+    """Versions, and of each part its results or its error, and its seconds."""
     started = time.perf_counter()
     seconds, results, errors = {}, {}, {}
     try:
@@ -69,8 +69,7 @@ def run(name):
         seconds[part.__name__] = time.perf_counter() - started
     versions = {"torch": str(torch.__version__), "python": platform.python_version(), "machine": platform.machine()}
     versions |= {package: importlib.metadata.version(package) for package in program.PACKAGES}
-    bounds = {part.__name__: part.tolerance for part in parts_of(program) if hasattr(part, "tolerance")}
-    return {"versions": versions, "bounds": bounds, "parts": results, "errors": errors, "seconds": seconds}
+    return {"versions": versions, "parts": results, "errors": errors, "seconds": seconds}
 
 
 if __name__ == "__main__":

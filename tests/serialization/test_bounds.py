@@ -41,7 +41,7 @@ def test_changed_files_of_every_format():
     assert {outcome for name, outcome in outcomes if name == "programs"} == {"loaded", "refused"}
 
 
-# --- what a file may set: see the Note of that name in serialization/known.py -----------------------------------------
+# --- what a file may set: see the Note of that name in serialization/allowed_globals.py ------------------------------
 
 
 class Plain:

@@ -403,8 +403,8 @@ def test_places_that_are_not_here(location, words):
 
 
 def test_registered_packages(monkeypatch):
-    from flambeau.serialization import places
-    monkeypatch.setattr(places, "_packages", list(places._packages))
+    from flambeau.serialization import locations
+    monkeypatch.setattr(locations, "_packages", list(locations._packages))
     serialization.register_package(5, lambda storage: "toy:0" if storage.nbytes() == 16 else None,
                                    lambda storage, location: storage if location == "toy:0" else None)
     x = torch.ones(4)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import flambeau as torch
-from flambeau.tensor.own import OURS, fields
+from flambeau.tensor.user_attributes import OWN_FIELDS, fields
 
 
 def used():
@@ -29,7 +29,7 @@ def used():
 
 def test_nothing_of_ours_is_seen():
     for tensor in used():
-        assert vars(tensor) == {} and tensor.__dict__ == {} and set(fields(tensor)) <= OURS
+        assert vars(tensor) == {} and tensor.__dict__ == {} and set(fields(tensor)) <= OWN_FIELDS
 
 
 def test_what_a_program_sets_is_there_and_can_be_changed_there():
@@ -76,7 +76,7 @@ def test_every_field_of_ours_starts_with_an_underscore():
     kinds = [leaf, view, cut, leaf.data, leaf.detach(), leaf.grad, torch.nn.Parameter(leaf), leaf.sum(),
              torch.from_numpy(np.ones(2)), copy.deepcopy(leaf), pickle.loads(pickle.dumps(cut)),
              torch.tensor([1, 2]), torch.empty(2, device="meta"), leaf.as_subclass(torch.nn.Parameter)]
-    held = {name for tensor in kinds for name in fields(tensor)} | OURS
+    held = {name for tensor in kinds for name in fields(tensor)} | OWN_FIELDS
     assert {"_spec", "_offset", "_site", "_storage", "_node"} <= held
     assert [name for name in held if not name.startswith("_")] == []
 

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 from torch.testing._internal.common_modules import module_db
 
-from flambeau.tensor.autocast import FLOAT32, LOWER, WIDEST
+from flambeau.tensor.autocast import FLOAT32_NAMES, LOWER_PRECISION_NAMES, WIDEST_DTYPE_NAMES
 from tests.torch.harness import OPS, Mismatch, Unsupported, attempt, fb, function, to_fb, to_torch, torch_function
 from tests.torch.test_modules import built, carried, described
 
@@ -34,7 +34,7 @@ def registered():
 
 
 def test_the_lists_are_those_of_pytorch():
-    ours = set(LOWER + FLOAT32 + WIDEST)
+    ours = set(LOWER_PRECISION_NAMES + FLOAT32_NAMES + WIDEST_DTYPE_NAMES)
 
     def spelled(name):
         prefix, _, rest = name.partition("_")

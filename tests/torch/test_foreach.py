@@ -10,7 +10,7 @@ NAMES = sorted(name for name in dir(torch) if name.startswith("_foreach_"))
 
 
 def test_all_names_are_here():
-    assert sorted(foreach.NAMES) == NAMES and all(hasattr(flambeau, name) for name in NAMES)
+    assert sorted(foreach.FOREACH_NAMES) == NAMES and all(hasattr(flambeau, name) for name in NAMES)
 
 
 def lists(m, dtype="float64"):
@@ -28,9 +28,9 @@ def arguments(m, name):
     base = name.removeprefix("_foreach_").rstrip("_")
     others = [x * 0.5 + 0.3 for x in lists(m)]
     numbers = [0.5, 1.5, 2.0, 3.0]
-    if base in foreach.UNARY or base in ("zero", "clone"):
+    if base in foreach.UNARY_FUNCTIONS or base in ("zero", "clone"):
         yield (), {}
-    elif base in foreach.BINARY:
+    elif base in foreach.BINARY_OVERLOADS:
         yield (others,), {}
         yield (0.7,), {}
         yield (numbers,), {}
@@ -38,7 +38,7 @@ def arguments(m, name):
             yield (m.tensor(2.0, dtype=m.float64),), {}
         if base in ("add", "sub"):
             yield (others,), {"alpha": 3}
-    elif base in foreach.TERNARY:
+    elif base in foreach.TERNARY_FUNCTIONS:
         yield (others, others), {}
         yield (others, others), {"value": 0.5}
         yield (others, others, numbers), {}

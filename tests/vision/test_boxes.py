@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import flambeau as torch
-from flambeau.vision.boxes import BLOCK, box_iou_rotated, nms
+from flambeau.vision.boxes import BOXES_PER_BLOCK, box_iou_rotated, nms
 
 
 def overlap(a, b):
@@ -25,7 +25,7 @@ def greedy(boxes, scores, threshold):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("count", [0, 1, 7, BLOCK, BLOCK + 1, 3 * BLOCK + 5])
+@pytest.mark.parametrize("count", [0, 1, 7, BOXES_PER_BLOCK, BOXES_PER_BLOCK + 1, 3 * BOXES_PER_BLOCK + 5])
 @pytest.mark.parametrize("threshold", [0.0, 0.3, 0.7, 1.0, -0.5])
 def test_nms(rng, dtype, count, threshold):
     corner, size = rng.uniform(0, 60, (count, 2)), rng.uniform(0, 15, (count, 2))

@@ -22,8 +22,8 @@ from .module import Module
 
 __all__ = ["RNNBase", "RNN", "LSTM", "GRU", "RNNCellBase", "RNNCell", "LSTMCell", "GRUCell"]
 
-GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
-CALLS = {"LSTM": lstm, "GRU": gru, "RNN_TANH": rnn_tanh, "RNN_RELU": rnn_relu}
+GATES_OF_MODE = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
+FUNCTION_OF_MODE = {"LSTM": lstm, "GRU": gru, "RNN_TANH": rnn_tanh, "RNN_RELU": rnn_relu}
 
 
 def apply_permutation(tensor, permutation, dim=1):
@@ -71,8 +71,8 @@ class RNNBase(Module):
                              f"{proj_size}")
         if proj_size >= hidden_size:
             raise ValueError(f"proj_size has to be smaller than hidden_size, got {proj_size} and {hidden_size}")
-        if mode not in GATES:
-            raise ValueError(f"Unrecognized RNN mode: {mode}; it is one of {', '.join(GATES)}")
+        if mode not in GATES_OF_MODE:
+            raise ValueError(f"Unrecognized RNN mode: {mode}; it is one of {', '.join(GATES_OF_MODE)}")
         self._all_weights = []
         for layer in range(num_layers):
             for suffix in ("", "_reverse") if bidirectional else ("",):
@@ -86,7 +86,7 @@ class RNNBase(Module):
 
     def _shapes(self, layer):
         """The shapes of one layer's weights, in one direction."""
-        state, gates = self.proj_size or self.hidden_size, GATES[self.mode] * self.hidden_size
+        state, gates = self.proj_size or self.hidden_size, GATES_OF_MODE[self.mode] * self.hidden_size
         width = self.input_size if layer == 0 else state * (2 if self.bidirectional else 1)
         shapes = {"weight_ih": (gates, width), "weight_hh": (gates, state)}
         if self.bias:
@@ -190,7 +190,7 @@ class RNNBase(Module):
 
     def _call(self, input, batch_sizes, hx):
         """(output, the state in the form that the user gives it) from the operation."""
-        call = CALLS[self.mode]
+        call = FUNCTION_OF_MODE[self.mode]
         tail = (hx, self._flat_weights, self.bias, self.num_layers, self.dropout, self.training, self.bidirectional)
         if batch_sizes is None:
             out, *state = call(input, *tail, self.batch_first)

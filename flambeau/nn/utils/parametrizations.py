@@ -11,7 +11,7 @@ from . import parametrize
 
 __all__ = ["orthogonal", "spectral_norm", "weight_norm"]
 
-MAPS = ("matrix_exp", "cayley", "householder")
+ORTHOGONAL_MAPS = ("matrix_exp", "cayley", "householder")
 householder_product, solve = namespace["linalg"]["householder_product"], namespace["linalg"]["solve"]
 
 
@@ -129,7 +129,7 @@ def orthogonal(module, name="weight", orthogonal_map=None, *, use_trivialization
     if orthogonal_map is None:
         square = weight.size(-2) == weight.size(-1)
         orthogonal_map = "matrix_exp" if square or weight.is_complex() else "householder"
-    if orthogonal_map not in MAPS:
+    if orthogonal_map not in ORTHOGONAL_MAPS:
         raise ValueError('orthogonal_map has to be one of "matrix_exp", "cayley", "householder". Got: '
                          f"{orthogonal_map}")
     made = _Orthogonal(weight, orthogonal_map, use_trivialization=use_trivialization)

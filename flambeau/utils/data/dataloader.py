@@ -13,10 +13,10 @@ from ...base.errors import warn
 from ._utils.collate import default_collate, default_convert
 from ._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher, gathers
 from ._utils.worker import (
-    GRACE,
-    RESUME,
+    RESUME_TASK,
+    SHUTDOWN_SECONDS,
     ExceptionWrapper,
-    Job,
+    WorkerJob,
     _IterableDatasetStopIteration,
     get_worker_info,
 )
@@ -30,8 +30,8 @@ _worker_init_fn_t = Callable[[int], None]
 _collate_fn_t = Callable[[list], Any]
 
 _T_co = TypeVar("_T_co", covariant=True)
-FIXED = ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers")
-THREAD = "thread"             # what stands for threads in the place of a start method of processes
+FIXED_ATTRIBUTES = ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers")
+THREAD_CONTEXT = "thread"     # what stands for threads in the place of a start method of processes
 
 
 class _DatasetKind:
@@ -155,12 +155,12 @@ class DataLoader(Generic[_T_co]):
             if self.num_workers == 0:
                 raise ValueError("multiprocessing_context can only be used with multi-process loading (num_workers > "
                                  f"0), but got num_workers={self.num_workers}")
-            if context != THREAD:
+            if context != THREAD_CONTEXT:
                 context = process_context(context)
         self.__multiprocessing_context = context
 
     def __setattr__(self, name, value):
-        if self.__initialized and name in FIXED:
+        if self.__initialized and name in FIXED_ATTRIBUTES:
             raise ValueError(f"{name} attribute should not be set after {type(self).__name__} is initialized")
         super().__setattr__(name, value)
 
@@ -214,7 +214,7 @@ def process_context(context):
         known = multiprocessing.get_all_start_methods()
         if context not in known:
             raise ValueError(f"multiprocessing_context option should specify a valid start method in {known}, but got "
-                             f"multiprocessing_context={context!r}; or {THREAD!r}, for threads")
+                             f"multiprocessing_context={context!r}; or {THREAD_CONTEXT!r}, for threads")
         return multiprocessing.get_context(context)
     if not isinstance(context, multiprocessing.context.BaseContext):
         raise TypeError("multiprocessing_context option should be a valid context object or a string specifying the "
@@ -235,7 +235,7 @@ def gathers_whole(loader):
 def uses_threads(loader):
     """Whether workers are threads: because that was asked for, or because processes would have nothing to gain."""
     context = loader.multiprocessing_context
-    return context == THREAD or context is None and loader.worker_init_fn is None and gathers_whole(loader)
+    return context == THREAD_CONTEXT or context is None and loader.worker_init_fn is None and gathers_whole(loader)
 
 
 class _BaseDataLoaderIter:
@@ -324,16 +324,16 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
     sampler is asked, and which worker gets what, is as in PyTorch.
     """
 
-    _shutdown = True          # until there are workers
-    _grace = GRACE            # how long they may take to end
+    _shutdown = True           # until there are workers
+    _grace = SHUTDOWN_SECONDS  # how long they may take to end
 
     def __init__(self, loader):
         super().__init__(loader)
         self._prefetch_factor = loader.prefetch_factor
         self._in_order = loader.in_order
         self._persistent_workers = loader.persistent_workers
-        job = Job(self._dataset, self._auto_collation, self._collate_fn, self._drop_last, self._base_seed,
-                  loader.worker_init_fn, self._num_workers)
+        job = WorkerJob(self._dataset, self._auto_collation, self._collate_fn, self._drop_last, self._base_seed,
+                        loader.worker_init_fn, self._num_workers)
         if uses_threads(loader):
             from ._utils.threads import Threads
             self._crew = Threads(job)
@@ -354,10 +354,10 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         self._active = [True] * self._num_workers
         if not first_iter:
             for worker in range(self._num_workers):
-                self._crew.put(worker, RESUME, None)
+                self._crew.put(worker, RESUME_TASK, None)
             waiting = self._num_workers
             while waiting:                    # what else comes belongs to the iteration before
-                waiting -= self._answer()[0] == RESUME
+                waiting -= self._answer()[0] == RESUME_TASK
         for _ in range(self._prefetch_factor * self._num_workers):
             self._hand_out()
 

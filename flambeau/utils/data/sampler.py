@@ -17,8 +17,8 @@ from ...tensor.random import stream
 from ...tensor.results import array_of
 
 _T_co = TypeVar("_T_co", covariant=True)
-DRAWS = 32                    # how many positions PyTorch draws at a time where a position may come again
-LISTED = 4096                 # how many positions become Python numbers at a time
+POSITIONS_PER_DRAW = 32       # how many positions PyTorch draws at a time where a position may come again
+POSITIONS_PER_LIST = 4096     # how many positions become Python numbers at a time
 
 
 def fresh_seed(generator=None):
@@ -44,8 +44,8 @@ class _BlockSampler(Sampler[int]):
 
     def __iter__(self):
         for block in self._blocks():
-            for start in range(0, len(block), LISTED):
-                yield from listed(block[start:start + LISTED])
+            for start in range(0, len(block), POSITIONS_PER_LIST):
+                yield from listed(block[start:start + POSITIONS_PER_LIST])
 
 
 class SequentialSampler(_BlockSampler):
@@ -82,7 +82,7 @@ class RandomSampler(_BlockSampler):
         n, wanted, source = len(self.data_source), self.num_samples, self.generator
         private = source is None
         source = streams.Generator().manual_seed(fresh_seed()) if private else stream(source)
-        size = DRAWS if self.replacement else n
+        size = POSITIONS_PER_DRAW if self.replacement else n
         for left in range(wanted, -1, -size):
             if left == 0 and private:         # PyTorch draws once more at the end; nobody sees that of a private stream
                 return

@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 
 from flambeau.backends import register
-from flambeau.base import dtypes, special_functions
+from flambeau.base import dtypes, observers, special_functions
 from flambeau.loops.ir import FUNCTIONS, Launch, verify
 from flambeau.trace import interpret
 from flambeau.trace.lower import TYPE
@@ -137,17 +137,20 @@ class Program:
     def __init__(self, backend, tasks):
         self.backend, self.tasks = backend, tasks
 
-    def run(self, table, cells):
+    def run(self, table, cells, times=None):
+        times = [0] * (len(self.tasks) + 1) if times is None else times
+        times[0] = observers.clock()
         with np.errstate(all="ignore"):
-            for work, places, numbers in self.tasks:
+            for at, (work, places, numbers) in enumerate(self.tasks, 1):
                 self.backend.log.append("launch" if isinstance(work, Launch) else "library")
                 if isinstance(work, Launch):
                     Run(self.backend, work, table, places, [cells[n:n + 1] for n in numbers]).run()
                 else:
                     work.run(self.backend, table, places)
+                times[at] = observers.clock()
 
-    def bound(self, table, cells):
-        return partial(self.run, table, cells)
+    def bound(self, table, cells, times=None):
+        return partial(self.run, table, cells, times)
 
 
 class Run:

@@ -54,7 +54,16 @@ import torch.export.exported_program
 import torch.nn.attention.flex_attention
 
 assert importlib.util.find_spec("torch") is not None and importlib.util.find_spec("torch.nothing_like_it") is None
-assert not isinstance(3, torch.utils.tensorboard.SummaryWriter) and not isinstance(3, torch.export.Dim)
+assert not isinstance(3, torch.utils.benchmark.Timer) and not isinstance(3, torch.export.Dim)
+# what needs a package that may not be installed says so as in PyTorch
+if importlib.util.find_spec("tensorboard") is None:
+    assert not hasattr(torch.utils, "tensorboard")
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ModuleNotFoundError as error:
+        assert error.name == "tensorboard"
+    else:
+        raise AssertionError(SummaryWriter)
 for name in ("lobpcg", "no_such_name", "_no_such_name"):
     assert not hasattr(torch, name), name
 assert not hasattr(torch.nn.functional, "no_such_name") and not hasattr(torch.linalg, "no_such_name")

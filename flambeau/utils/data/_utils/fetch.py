@@ -5,12 +5,12 @@ from ....tensor.tensor import Tensor
 from ..dataset import samples
 from ..sampler import listed
 from . import collate
-from .gather import form, gather, integers
+from .gather import gather, gather_form, integers
 
 
 def gathers(dataset, collate_fn):
     """Whether batches of `dataset` can be taken whole: it is made of tensors, and nobody has a say in the collating."""
-    return collate_fn is collate.default_collate and form(dataset) is not None \
+    return collate_fn is collate.default_collate and gather_form(dataset) is not None \
         and collate.default_collate_fn_map.get(Tensor) is collate.collate_tensor_fn
 
 

@@ -1,8 +1,8 @@
 """Take a batch out of a dataset of tensors whole: one copy for each tensor, instead of one look for each sample.
 
-`form(dataset)` says whether that is possible, `gather(dataset, positions)` does it. The result is what fetching the
-samples one by one and `default_collate` would give, in memory of its own. It is for the datasets of this package, as
-long as a subclass has no `__getitem__` of its own, and for tensors without a history. `gather` gives None where it
+`gather_form(dataset)` says whether that is possible, `gather(dataset, positions)` does it. The result is what fetching
+the samples one by one and `default_collate` would give, in memory of its own. It is for the datasets of this package,
+as long as a subclass has no `__getitem__` of its own, and for tensors without a history. `gather` gives None where it
 cannot; then the samples are fetched one by one, and what is wrong with the positions, say, is said there.
 
 Positions are a range, or an int64 array.
@@ -19,7 +19,7 @@ from ....tensor.results import array_of
 from ....tensor.tensor import Tensor
 from ..dataset import ConcatDataset, StackDataset, Subset, TensorDataset
 
-KINDS = (TensorDataset, Subset, StackDataset, ConcatDataset)
+GATHERED_DATASETS = (TensorDataset, Subset, StackDataset, ConcatDataset)
 
 
 def kind_of(dataset):
@@ -27,7 +27,7 @@ def kind_of(dataset):
     own = type(dataset)
     if own is Tensor:
         return Tensor
-    for kind in KINDS:
+    for kind in GATHERED_DATASETS:
         if issubclass(own, kind):
             same = own.__getitem__ is kind.__getitem__ \
                 and getattr(own, "__getitems__", None) is getattr(kind, "__getitems__", None)
@@ -41,19 +41,19 @@ def plain(tensor):
         and tensor._tangent is None and not requires(tensor)
 
 
-def form(dataset):
+def gather_form(dataset):
     """What a sample looks like: the dtype and shape of each tensor in it. None where batches cannot be gathered."""
     kind = kind_of(dataset)
     if kind is Tensor:
         return (dataset._spec.dtype, dataset._spec.shape[1:]) if plain(dataset) else None
     if kind is Subset:
-        return form(dataset.dataset)
+        return gather_form(dataset.dataset)
     if kind is ConcatDataset:
-        forms = {form(part) for part in dataset.datasets}
+        forms = {gather_form(part) for part in dataset.datasets}
         return forms.pop() if len(forms) == 1 else None
     if kind is TensorDataset or kind is StackDataset:
         parts = dataset.tensors if kind is TensorDataset else tuple(dataset._all())
-        forms = tuple([form(part) for part in parts])
+        forms = tuple([gather_form(part) for part in parts])
         names = tuple(dataset.datasets) if kind is StackDataset and isinstance(dataset.datasets, dict) else None
         return None if None in forms else (names, *forms)
     return None

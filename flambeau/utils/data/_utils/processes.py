@@ -22,11 +22,11 @@ from ....backends import threads
 from ....base.errors import warn
 from ....tensor.random import manual_seed
 from ....trace.record import run_all
-from . import wire, worker as workers
-from .worker import GRACE, ExceptionWrapper, WorkerInfo, _generate_state, serve
+from . import batch_transport, worker as workers
+from .worker import SHUTDOWN_SECONDS, ExceptionWrapper, WorkerInfo, _generate_state, serve
 
 _open: set = set()            # those that are not closed; see Note [Held until closed]
-LOOK = 1.0                    # seconds after which to look whether the other side is still there
+PEER_CHECK_SECONDS = 1.0      # seconds after which to look whether the other side is still there
 
 
 class Processes:
@@ -51,7 +51,7 @@ class Processes:
                 ours, theirs = context.Pipe()
                 self._pipes.append(ours)
                 inherited = tuple(self._pipes) if forks else ()
-                process = context.Process(target=work, args=(job, worker, theirs, inherited), daemon=True)
+                process = context.Process(target=run_process, args=(job, worker, theirs, inherited), daemon=True)
                 try:
                     process.start()
                 except (TypeError, AttributeError, pickle.PicklingError):
@@ -68,7 +68,7 @@ class Processes:
             raise
 
     def put(self, worker, number, index):
-        index = bytes(wire.Pickler.dumps(index))              # by itself: what it says is the worker's own business
+        index = bytes(batch_transport.BatchPickler.dumps(index))  # by itself: what it says is the worker's own business
         try:
             self._pipes[worker].send((number, index))
         except OSError:                       # it is gone, and `get` will say so
@@ -78,7 +78,7 @@ class Processes:
         """The next answer (number, data), from whichever worker; `queue.Empty` after `timeout` seconds."""
         until = None if timeout is None else time.monotonic() + timeout
         while not self._arrived:
-            left = LOOK if until is None else min(LOOK, until - time.monotonic())
+            left = PEER_CHECK_SECONDS if until is None else min(PEER_CHECK_SECONDS, until - time.monotonic())
             pipes = [pipe for pipe in self._pipes if pipe is not None]
             if not pipes:
                 raise RuntimeError("the DataLoader's workers have been shut down")
@@ -93,14 +93,14 @@ class Processes:
                 raise queue.Empty
         number, packed = self._arrived.popleft()
         try:
-            return number, wire.unpack(packed)
+            return number, batch_transport.unpack(packed)
         except Exception:
             return number, ExceptionWrapper(where="while a batch of a DataLoader worker process was unpickled")
 
     def _read(self, pipe):
         """Take in one answer; False if there will be none."""
         try:
-            self._arrived.append(wire.receive(pipe))
+            self._arrived.append(batch_transport.receive(pipe))
         except (EOFError, OSError) as error:
             if isinstance(error, OSError) and error.errno and not isinstance(error, ConnectionError):
                 raise                         # no memory, or too many open files, on this side
@@ -110,7 +110,7 @@ class Processes:
     def _gone(self, gone):
         """Raise the error for workers that have ended before their time."""
         for worker in gone:
-            self.workers[worker].join(LOOK)                   # the pipe ends a moment before the process does
+            self.workers[worker].join(PEER_CHECK_SECONDS)     # the pipe ends a moment before the process does
         pids = ", ".join(str(self.workers[worker].pid) for worker in gone)
         causes = ", ".join(cause(self.workers[worker].exitcode) for worker in gone)
         raise RuntimeError(f"DataLoader worker (pid(s) {pids}) exited unexpectedly: {causes}")
@@ -119,9 +119,9 @@ class Processes:
         """There will be no more tasks for this one."""
         pipe, self._pipes[worker] = self._pipes[worker], None
         if pipe is not None:
-            end(pipe)
+            close_pipe(pipe)
 
-    def close(self, grace=GRACE):
+    def close(self, grace=SHUTDOWN_SECONDS):
         """There will be no more tasks: wait `grace` seconds for the processes to end, and end those that do not."""
         _open.discard(self)
         if os.getpid() != self._owner or sys.is_finalizing():        # a forked copy of this: they are not its children
@@ -129,7 +129,7 @@ class Processes:
         for worker in range(len(self._pipes)):
             self.stop(worker)
         self._arrived.clear()
-        for act, patience in (None, grace), ("terminate", GRACE), ("kill", GRACE):
+        for act, patience in (None, grace), ("terminate", SHUTDOWN_SECONDS), ("kill", SHUTDOWN_SECONDS):
             alive = [process for process in self.workers if process.is_alive()]
             for process in alive:
                 if act is not None:
@@ -139,7 +139,7 @@ class Processes:
                 process.join(max(0.0, until - time.monotonic()))
 
 
-def end(pipe):
+def close_pipe(pipe):
     """Say that there is no more, and hang up."""
     try:
         pipe.send(None)
@@ -160,7 +160,7 @@ def cause(code):
 # --- inside of a worker --------------------------------------------------
 
 
-def work(job, worker, pipe, inherited):
+def run_process(job, worker, pipe, inherited):
     """The life of a worker process."""
     for other in inherited:                   # the loader's ends of the pipes: with them open here, nobody would see
         other.close()                         # when the loader is gone
@@ -168,10 +168,10 @@ def work(job, worker, pipe, inherited):
 
     def answer(number, data):
         try:
-            packed = wire.pack(data)
+            packed = batch_transport.pack(data)
         except Exception:
-            packed = wire.pack(portable(data, where))
-        wire.send(pipe, number, packed)
+            packed = batch_transport.pack(portable(data, where))
+        batch_transport.send(pipe, number, packed)
 
     try:
         seed = job.base_seed + worker
@@ -194,7 +194,7 @@ def portable(data, where):
     if not isinstance(data, ExceptionWrapper):
         data = ExceptionWrapper(where=where)
     try:
-        wire.pack(data)
+        batch_transport.pack(data)
     except Exception:                         # a type that the other side cannot find by its name
         data.exc_msg = f"{data.exc_msg}(raised as RuntimeError: {data.exc_type.__name__} cannot be pickled)"
         data.exc_type = RuntimeError
@@ -209,12 +209,12 @@ def listen(pipe, tasks, parent):
     try:
         task = ()
         while task is not None:
-            while not pipe.poll(LOOK):
+            while not pipe.poll(PEER_CHECK_SECONDS):
                 if os.getppid() != parent:
                     raise EOFError
             task = pipe.recv()
             tasks.put(task)
     except Exception:                         # the end of the pipe, or nonsense in it, if the loader was interrupted
         tasks.put(None)
-        time.sleep(GRACE)
+        time.sleep(SHUTDOWN_SECONDS)
         os._exit(1)

@@ -17,7 +17,7 @@ class Threads:
     def __init__(self, job):
         self._answers = queue.SimpleQueue()
         self._tasks = [queue.SimpleQueue() for _ in range(job.num_workers)]
-        self.workers = [threading.Thread(target=work, args=(job, worker, tasks, self._answers), daemon=True,
+        self.workers = [threading.Thread(target=run_thread, args=(job, worker, tasks, self._answers), daemon=True,
                                          name=f"DataLoader worker {worker}")
                         for worker, tasks in enumerate(self._tasks)]
         for thread in self.workers:
@@ -43,7 +43,7 @@ class Threads:
             tasks.put(None)
 
 
-def work(job, worker, tasks, answers):
+def run_thread(job, worker, tasks, answers):
     """The life of a worker thread."""
     seed = job.base_seed + worker
     rng = _RNG(random.Random(seed), Generator().manual_seed(seed), np.random.default_rng(seed))

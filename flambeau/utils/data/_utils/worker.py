@@ -12,8 +12,8 @@ import numpy as np
 from ..dataset import IterableDataset
 from .fetch import _IterableDatasetFetcher, _MapDatasetFetcher
 
-GRACE = 5.0                   # seconds that a worker gets to come to an end by itself
-RESUME = -1                   # the number of the task that starts the dataset over: the loader is iterated over again
+SHUTDOWN_SECONDS = 5.0        # seconds that a worker gets to come to an end by itself
+RESUME_TASK = -1              # the number of the task that starts the dataset over: the loader is iterated over again
 _worker_info = None           # this process is a worker: who it is
 _local = threading.local()    # this thread is a worker: who it is, as `info`
 
@@ -55,7 +55,7 @@ def get_worker_info():
     return getattr(_local, "info", _worker_info)
 
 
-class Job:
+class WorkerJob:
     """All that a worker needs to know."""
 
     def __init__(self, dataset, auto_collation, collate_fn, drop_last, base_seed, worker_init_fn, num_workers):
@@ -120,13 +120,13 @@ def serve(job, worker, where, receive, send, opened=None):
     ended = False
     while (task := receive()) is not None:
         number, index = task
-        if number == RESUME:
+        if number == RESUME_TASK:
             ended = False
             try:
                 fetcher = job.fetcher() if problem is None else None
             except Exception:
                 problem = ExceptionWrapper(where=where)
-            send(RESUME, None)
+            send(RESUME_TASK, None)
             continue
         if ended:
             continue

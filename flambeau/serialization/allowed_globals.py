@@ -12,24 +12,24 @@ from ..base import dtypes, layout
 from ..base.errors import here
 from ..base.op import Op
 from ..base.spec import CPU, META, Size, device, spec
-from ..tensor.create import LEGACY
+from ..tensor.create import LEGACY_TENSOR_TYPES
 from ..tensor.forms import namespace
-from ..tensor.own import OURS
 from ..tensor.storage import UntypedStorage
 from ..tensor.tensor import Tensor, wrap
-from ..tensor.typed_storage import TypedStorage
+from ..tensor.typed_storage import STORAGE_NAMES, TypedStorage
+from ..tensor.user_attributes import OWN_FIELDS
 from ..trace.value import Storage, Value
 from .errors import FileError, NotSupported, bare, shown
 
 MAX_DIMS = 64                                       # of a NumPy array
-PARAMETER = "torch.nn.parameter.Parameter"
+PARAMETER_NAME = "torch.nn.parameter.Parameter"
 # Never made or called, trusted or not: whole modules, and single names.
-BLOCKED = frozenset({"sys", "os", "posix", "nt", "subprocess", "builtins.eval", "builtins.exec", "builtins.compile",
-                     "builtins.__import__", "builtins.open"})
-NEWER = ("uint", "int", "float", "bfloat", "complex", "qint", "quint", "bits", "per_")     # how dtypes' names begin
+BLOCKED_GLOBALS = frozenset({"sys", "os", "posix", "nt", "subprocess", "builtins.eval", "builtins.exec",
+                             "builtins.compile", "builtins.__import__", "builtins.open"})
+DTYPE_PREFIXES = ("uint", "int", "float", "bfloat", "complex", "qint", "quint", "bits", "per_")  # of dtypes' names
 
 _trusted: list = []                                 # what the user has added: objects, or (object, full name)
-TABLE: dict = {}                                    # full name in a file → what it means
+ALLOWED: dict = {}                                  # full name in a file → what it means
 _makers: dict = {}                                  # id of that → (it, what makes one, least and most arguments)
 
 
@@ -100,7 +100,7 @@ def torch_name(name):
     return "torch" + name.removeprefix("flambeau") if f"{name}.".startswith("flambeau.") else name
 
 
-class Names:
+class GlobalNames:
     """What globals mean while one file is read."""
 
     def __init__(self):
@@ -113,20 +113,20 @@ class Names:
     def find(self, module, name):
         """What the global means, or a refusal that says what to do."""
         full = f"{module}.{name}"
-        if module in BLOCKED or full in BLOCKED:
+        if module in BLOCKED_GLOBALS or full in BLOCKED_GLOBALS:
             raise FileError(f"Trying to load unsupported GLOBAL {bare(full)} whose module {bare(module)} is blocked.")
-        if full == PARAMETER and full not in TABLE:
+        if full == PARAMETER_NAME and full not in ALLOWED:
             from ..nn.parameter import Parameter  # brings all of nn along, and a file may do without
-            known(full, value=Parameter)(parameter)
-        if full in TABLE:
-            return TABLE[full]
+            allow(full, value=Parameter)(parameter)
+        if full in ALLOWED:
+            return ALLOWED[full]
         if full in self.user:
             return self.user[full]
-        if module in ("torch", "torch.cuda") and (name.endswith("Storage") or name.startswith(NEWER)):
+        if module in ("torch", "torch.cuda") and (name.endswith("Storage") or name.startswith(DTYPE_PREFIXES)):
             raise NotSupported(f"it holds data of torch.{bare(name.removesuffix('Storage'))}, a dtype that Flambeau "
                                "does not have; convert it in PyTorch and save it again")
-        if full in ABSENT:
-            raise NotSupported(f"it holds {ABSENT[full]}, which Flambeau does not have ({full})")
+        if full in ABSENT_GLOBALS:
+            raise NotSupported(f"it holds {ABSENT_GLOBALS[full]}, which Flambeau does not have ({full})")
         raise UnknownGlobal(full.removeprefix("builtins."))
 
     def trusted(self, thing):
@@ -146,34 +146,34 @@ class Names:
             name = getattr(thing, "__qualname__", type(thing).__qualname__)
             raise FileError(f"making {name} from what the file says failed: {type(error).__name__}: {error}") from error
 
-    def make(self, machine, function, args, kwargs, new):
+    def make(self, unpickler, function, args, kwargs, new):
         """What calling the global `function` gives."""
         found = _makers.get(id(function))
         if found is not None:
             _, maker, least, most = found
             if not least <= len(args) <= most or kwargs:
-                raise machine.broken(f"{maker.__name__} is given {len(args)} arguments")
-            return maker(machine, *args)
+                raise unpickler.broken(f"{maker.__name__} is given {len(args)} arguments")
+            return maker(unpickler, *args)
         if id(function) not in self.ids:
-            raise machine.broken(f"Trying to call reduce for unrecognized function {shown(function)}")
+            raise unpickler.broken(f"Trying to call reduce for unrecognized function {shown(function)}")
         if new and not isinstance(function, type):
-            raise machine.broken(f"an object is made of {shown(function)}, which is no class")
+            raise unpickler.broken(f"an object is made of {shown(function)}, which is no class")
         with self.trusting(function):
             return function.__new__(function, *args, **kwargs) if new else function(*args)
 
-    def build(self, machine, made, state):
+    def build(self, unpickler, made, state):
         """Give `made` its state."""
         if type(made) is OrderedDict:
-            set_attributes(machine, made, state, OrderedDict)
+            set_attributes(unpickler, made, state, OrderedDict)
         elif self.trusted(made):
             with self.trusting(made):
                 if has_setstate(made):
                     made.__setstate__(state)
                 else:
-                    set_attributes(machine, made, state, Tensor if isinstance(made, Tensor) else None)
+                    set_attributes(unpickler, made, state, Tensor if isinstance(made, Tensor) else None)
         else:
-            raise machine.broken("Can only build Tensor, Parameter, OrderedDict or types allowlisted via "
-                                 f"`add_safe_globals`, but got {type(made).__name__}")
+            raise unpickler.broken("Can only build Tensor, Parameter, OrderedDict or types allowlisted via "
+                                   f"`add_safe_globals`, but got {type(made).__name__}")
 
 
 class UnknownGlobal(FileError):
@@ -194,28 +194,28 @@ class UnknownGlobal(FileError):
 # its slots, those that it has. Whether it has a `__setstate__` is asked of its class, not of what a file put into it.
 
 
-def set_attributes(machine, made, state, base):
+def set_attributes(unpickler, made, state, base):
     """Hang what the user had hung on an object back on it; see Note [What a file may set]. `base` is Tensor or
     OrderedDict, and None for an object of a trusted class.
     """
     state, slots = state if type(state) is tuple and len(state) == 2 else (state, None)
     for held in (state, slots):
         if held is not None and type(held) not in (dict, OrderedDict):
-            raise machine.broken(f"the state of a {type(made).__name__} is a {type(held).__name__}")
+            raise unpickler.broken(f"the state of a {type(made).__name__} is a {type(held).__name__}")
     if base is not None and (state is None or slots):
-        raise machine.broken(f"the state of a {type(made).__name__} has slots, or nothing in it")
-    machine.burn(32 * (len(state or ()) + len(slots or ())))
+        raise unpickler.broken(f"the state of a {type(made).__name__} has slots, or nothing in it")
+    unpickler.burn(32 * (len(state or ()) + len(slots or ())))
     for name in (*(state or ()), *(slots or ())):
         if type(name) is not str or name.startswith("__") and name.endswith("__") \
                 or base is not None and (not name.isidentifier() or defines(base, name)) \
-                or base is Tensor and name in OURS:
-            raise machine.broken(f"it sets {shown(name)} of a {type(made).__name__}")
-        machine.burn_bytes(name)
+                or base is Tensor and name in OWN_FIELDS:
+            raise unpickler.broken(f"it sets {shown(name)} of a {type(made).__name__}")
+        unpickler.burn_bytes(name)
     if state:
         vars(made).update(state)
     for name, held in (slots or {}).items():
         if not isinstance(getattr(type(made), name, None), MemberDescriptorType):
-            raise machine.broken(f"it sets {shown(name)} of a {type(made).__name__}, which has no such slot")
+            raise unpickler.broken(f"it sets {shown(name)} of a {type(made).__name__}, which has no such slot")
         setattr(made, name, held)
 
 
@@ -232,12 +232,12 @@ def defines(cls, name):
 # --- the table --------------------------------------------------
 
 
-def known(*names, value=None):
+def allow(*names, value=None):
     """Enter the decorated function as what makes the things that files call by `names`; it stands for itself unless a
     `value` is what the name means."""
     def enter(maker):
         meaning = maker if value is None else value
-        TABLE.update(dict.fromkeys(names, meaning))
+        ALLOWED.update(dict.fromkeys(names, meaning))
         most = maker.__code__.co_argcount - 1
         _makers[id(meaning)] = meaning, maker, most - len(maker.__defaults__ or ()), most
         return maker
@@ -255,15 +255,14 @@ class StorageClass:
 
 
 # PyTorch gave its newer dtypes no storage of their own: their tensors lie in storages of bytes.
-STORAGE_NAMES = {d: f"{d.cname}Storage" for d in dtypes.COMMON}
-TABLE.update({f"{module}.{name}": StorageClass(d)
-              for d, name in STORAGE_NAMES.items() for module in ("torch", "torch.cuda")})
-TABLE["torch.storage.UntypedStorage"] = StorageClass(None)
-TABLE.update({f"torch.{d.name}": d for d in (*dtypes.ALL, *dtypes.NAMES_ONLY)})
-TABLE.update({f"torch.{name}": cls for name, cls in LEGACY.items()})
-TABLE["torch.Tensor"] = Tensor
+ALLOWED.update({f"{module}.{name}": StorageClass(d)
+                for d, name in STORAGE_NAMES.items() for module in ("torch", "torch.cuda")})
+ALLOWED["torch.storage.UntypedStorage"] = StorageClass(None)
+ALLOWED.update({f"torch.{d.name}": d for d in (*dtypes.ALL, *dtypes.NAMES_ONLY)})
+ALLOWED.update({f"torch.{name}": cls for name, cls in LEGACY_TENSOR_TYPES.items()})
+ALLOWED["torch.Tensor"] = Tensor
 
-ABSENT = {
+ABSENT_GLOBALS = {
     "torch._utils._rebuild_sparse_tensor": "a sparse tensor",
     "torch._utils._rebuild_sparse_csr_tensor": "a sparse tensor",
     "torch._utils._rebuild_qtensor": "a quantised tensor",
@@ -275,100 +274,100 @@ ABSENT = {
 }
 
 
-@known("collections.OrderedDict", value=OrderedDict)
-def ordered(machine, pairs=()):
+@allow("collections.OrderedDict", value=OrderedDict)
+def ordered(unpickler, pairs=()):
     if type(pairs) not in (list, tuple) or not all(type(pair) in (list, tuple) and len(pair) == 2 for pair in pairs):
-        raise machine.broken("an OrderedDict is made from something else than pairs")
-    machine.copied(len(pairs))
+        raise unpickler.broken("an OrderedDict is made from something else than pairs")
+    unpickler.copied(len(pairs))
     made: OrderedDict = OrderedDict()
-    machine.put_items(made, [part for pair in pairs for part in pair])
+    unpickler.put_items(made, [part for pair in pairs for part in pair])
     return made
 
 
-@known("collections.Counter", value=Counter)
-def counter(machine, counts=None):
+@allow("collections.Counter", value=Counter)
+def counter(unpickler, counts=None):
     counts = {} if counts is None else counts
     if type(counts) is not dict:
-        raise machine.broken("a Counter is made from something else than a dictionary")
-    machine.copied(len(counts))
+        raise unpickler.broken("a Counter is made from something else than a dictionary")
+    unpickler.copied(len(counts))
     return Counter(counts)
 
 
-def members(machine, items):
+def members(unpickler, items):
     """A set of what a file gives as the members of one."""
     if type(items) not in (list, tuple):
-        raise machine.broken("a set is made from something else than a list")
-    machine.copied(len(items))
+        raise unpickler.broken("a set is made from something else than a list")
+    unpickler.copied(len(items))
     made: set = set()
-    machine.put_members(made, items)
+    unpickler.put_members(made, items)
     return made
 
 
-@known("builtins.set", value=set)
-def plain_set(machine, items=()):
-    return members(machine, items)
+@allow("builtins.set", value=set)
+def plain_set(unpickler, items=()):
+    return members(unpickler, items)
 
 
-@known("builtins.frozenset", value=frozenset)
-def frozen_set(machine, items=()):
-    return frozenset(members(machine, items))
+@allow("builtins.frozenset", value=frozenset)
+def frozen_set(unpickler, items=()):
+    return frozenset(members(unpickler, items))
 
 
-@known("builtins.complex", value=complex)
-def complex_number(machine, real, imag=0.0):
+@allow("builtins.complex", value=complex)
+def complex_number(unpickler, real, imag=0.0):
     if not {type(real), type(imag)} <= {int, float}:
-        raise machine.broken("a complex number has parts that are not numbers")
+        raise unpickler.broken("a complex number has parts that are not numbers")
     try:
         return complex(real, imag)
     except OverflowError:
-        raise machine.broken("a complex number has parts that are too large") from None
+        raise unpickler.broken("a complex number has parts that are too large") from None
 
 
-@known("builtins.bytearray", value=bytearray)
-def byte_array(machine, data=b"", encoding=None):
+@allow("builtins.bytearray", value=bytearray)
+def byte_array(unpickler, data=b"", encoding=None):
     if type(data) is str and encoding is not None:      # Protocol 2 has no bytes; neither had Python 2
-        data = latin1(machine, data, encoding)
+        data = latin1(unpickler, data, encoding)
     elif type(data) is not bytes or encoding is not None:
-        raise machine.broken("a bytearray is made from something else than bytes")
-    machine.copied(len(data) // 8)
+        raise unpickler.broken("a bytearray is made from something else than bytes")
+    unpickler.copied(len(data) // 8)
     return bytearray(data)
 
 
-@known("builtins.bytes", value=bytes)
-def no_bytes(machine):
+@allow("builtins.bytes", value=bytes)
+def no_bytes(unpickler):
     """Protocol 2 writes empty bytes so, and others by `latin1`."""
     return b""
 
 
-@known("_codecs.encode")
-def latin1(machine, text, encoding):
+@allow("_codecs.encode")
+def latin1(unpickler, text, encoding):
     """Protocol 2 writes bytes as text of the same numbers. No other encoding is run: some of them unpack."""
     if type(text) is not str or type(encoding) is not str or encoding not in ("latin1", "latin-1"):
-        raise machine.broken("bytes are written in something else than latin1")
-    machine.copied(len(text) // 8)
+        raise unpickler.broken("bytes are written in something else than latin1")
+    unpickler.copied(len(text) // 8)
     try:
         return text.encode("latin-1")
     except UnicodeEncodeError:
-        raise machine.broken("bytes are written in something else than latin1") from None
+        raise unpickler.broken("bytes are written in something else than latin1") from None
 
 
-@known("torch.Size", value=Size)
-def size(machine, dims=()):
-    return Size(whole(machine, dims, "size"))
+@allow("torch.Size", value=Size)
+def size(unpickler, dims=()):
+    return Size(whole(unpickler, dims, "size"))
 
 
-@known("torch.device", value=device)
-def place(machine, kind, index=None):
+@allow("torch.device", value=device)
+def place(unpickler, kind, index=None):
     if type(kind) is not str or not (index is None or type(index) is int):
-        raise machine.broken("a device has no name")
+        raise unpickler.broken("a device has no name")
     try:
         return device(kind, index)
     except (RuntimeError, ValueError) as error:
         raise NotSupported(f"it names a device that Flambeau does not know: {error}") from error
 
 
-@known("torch.serialization._get_layout")
-def get_layout(machine, name):
+@allow("torch.serialization._get_layout")
+def get_layout(unpickler, name):
     if type(name) is str and name == "torch.strided":
         return layout.strided
     raise NotSupported(f"it names the layout {shown(name)}; Flambeau has torch.strided alone")
@@ -386,45 +385,46 @@ def loaded_storage(cell, dtype):
     return TypedStorage(wrap_storage=made, dtype=dtype, _internal=True)
 
 
-def whole(machine, numbers, what):
+def whole(unpickler, numbers, what):
     """A tuple of not too many sizes that are no less than zero, as ints."""
     if not isinstance(numbers, (tuple, list)) or len(numbers) > MAX_DIMS:
-        raise machine.broken(f"a {what} is no tuple, or longer than {MAX_DIMS}")
+        raise unpickler.broken(f"a {what} is no tuple, or longer than {MAX_DIMS}")
     if not all(type(n) is int and 0 <= n < 1 << 63 for n in numbers):
-        raise machine.broken(f"the {what} {shown(tuple(numbers))} has parts that are no sizes")
+        raise unpickler.broken(f"the {what} {shown(tuple(numbers))} has parts that are no sizes")
     return tuple(numbers)
 
 
-def laid_out(machine, dtype, shape, strides, offset, where):
+def laid_out(unpickler, dtype, shape, strides, offset, where):
     """The Spec of a tensor in a file, and the bytes of storage that it reaches into."""
-    shape, strides = whole(machine, shape, "size"), whole(machine, strides, "stride")
-    offset, = whole(machine, (offset,), "storage offset")
+    shape, strides = whole(unpickler, shape, "size"), whole(unpickler, strides, "stride")
+    offset, = whole(unpickler, (offset,), "storage offset")
     if len(shape) != len(strides):
-        raise machine.broken(f"a tensor has {len(shape)} sizes and {len(strides)} strides")
+        raise unpickler.broken(f"a tensor has {len(shape)} sizes and {len(strides)} strides")
     count = reach = 1
     for n, step in zip(shape, strides, strict=True):
         count, reach = count * n, reach + (n - 1) * step
     reach = (offset + reach) * dtype.itemsize if count else 0
     if max(count, offset, *strides, 0) * dtype.itemsize >= 1 << 63:
-        raise machine.broken(f"a tensor of size {shown(shape)} does not fit into memory")
+        raise unpickler.broken(f"a tensor of size {shown(shape)} does not fit into memory")
     return spec(dtype, shape, strides, where), reach
 
 
-def tensor_of(machine, storage, offset, shape, strides, requires_grad, dtype):
+def tensor_of(unpickler, storage, offset, shape, strides, requires_grad, dtype):
     if type(storage) not in (TypedStorage, UntypedStorage):
-        raise machine.broken("a tensor has no storage")
+        raise unpickler.broken("a tensor has no storage")
     if type(dtype) is not dtypes.dtype:
-        raise machine.broken("a tensor has no dtype")
+        raise unpickler.broken("a tensor has no dtype")
     if dtype.np is None:
         raise NotSupported(f"it holds a tensor of {dtype}: {dtypes.FAMILIES[dtype.family]}")
     cell = storage._storage
-    kind, reach = laid_out(machine, dtype, shape, strides, offset, cell.device)
+    kind, reach = laid_out(unpickler, dtype, shape, strides, offset, cell.device)
     if reach > cell.nbytes:
-        raise machine.broken(f"setStorage: sizes {list(kind.shape)}, strides {list(kind.strides)}, storage offset "
-                             f"{offset}, and itemsize {dtype.itemsize} requiring a storage size of {reach} are out of "
-                             f"bounds for storage of size {cell.nbytes}")
+        raise unpickler.broken(f"setStorage: sizes {list(kind.shape)}, strides {list(kind.strides)}, storage offset "
+                               f"{offset}, and itemsize {dtype.itemsize} requiring a storage size of {reach} are out "
+                               "of "
+                               f"bounds for storage of size {cell.nbytes}")
     fit(cell, kind, offset)
-    return finished(machine, wrap(cell, kind, offset), requires_grad)
+    return finished(unpickler, wrap(cell, kind, offset), requires_grad)
 
 
 def fit(cell, kind, offset):
@@ -437,39 +437,39 @@ def fit(cell, kind, offset):
         cell.value._memory = value.array
 
 
-def finished(machine, made, requires_grad):
+def finished(unpickler, made, requires_grad):
     if type(requires_grad) is not bool or requires_grad and made._spec.dtype.category < 2:
-        raise machine.broken(f"a tensor of {made._spec.dtype} says requires_grad={shown(requires_grad)}")
+        raise unpickler.broken(f"a tensor of {made._spec.dtype} says requires_grad={shown(requires_grad)}")
     made._site = here()
     made._requires_grad = requires_grad
     return made
 
 
-@known("torch._utils._rebuild_tensor")
-def rebuild_tensor(machine, storage, offset, shape, strides):
-    return tensor_of(machine, storage, offset, shape, strides, False, getattr(storage, "dtype", None))
+@allow("torch._utils._rebuild_tensor")
+def rebuild_tensor(unpickler, storage, offset, shape, strides):
+    return tensor_of(unpickler, storage, offset, shape, strides, False, getattr(storage, "dtype", None))
 
 
-@known("torch._utils._rebuild_tensor_v2")
-def rebuild_tensor_v2(machine, storage, offset, shape, strides, requires_grad, hooks, bits=None):
-    made = tensor_of(machine, storage, offset, shape, strides, requires_grad, getattr(storage, "dtype", None))
-    return lazy_bits(machine, made, bits)
+@allow("torch._utils._rebuild_tensor_v2")
+def rebuild_tensor_v2(unpickler, storage, offset, shape, strides, requires_grad, hooks, bits=None):
+    made = tensor_of(unpickler, storage, offset, shape, strides, requires_grad, getattr(storage, "dtype", None))
+    return lazy_bits(unpickler, made, bits)
 
 
-@known("torch._utils._rebuild_tensor_v3")
-def rebuild_tensor_v3(machine, storage, offset, shape, strides, requires_grad, hooks, dtype, bits=None):
-    return lazy_bits(machine, tensor_of(machine, storage, offset, shape, strides, requires_grad, dtype), bits)
+@allow("torch._utils._rebuild_tensor_v3")
+def rebuild_tensor_v3(unpickler, storage, offset, shape, strides, requires_grad, hooks, dtype, bits=None):
+    return lazy_bits(unpickler, tensor_of(unpickler, storage, offset, shape, strides, requires_grad, dtype), bits)
 
 
-def lazy_bits(machine, made, bits):
+def lazy_bits(unpickler, made, bits):
     """PyTorch's conjugate and negative views, which it saves as the plain tensor and a mark: computed here."""
     if bits is None:
         return made
     if type(bits) is not dict or not set(bits) <= {"conj", "neg"} or not {*map(type, bits.values())} <= {bool}:
-        raise machine.broken("a tensor has marks that are not known")
+        raise unpickler.broken("a tensor has marks that are not known")
     if made._spec.device is META or not any(bits.values()):
         return made
-    machine.computed(made)
+    unpickler.computed(made)
     wanted, made._requires_grad = made._requires_grad, False
     if bits.get("conj"):
         made = made.conj()
@@ -479,54 +479,54 @@ def lazy_bits(machine, made, bits):
     return made
 
 
-@known("torch._utils._rebuild_meta_tensor_no_storage")
-def rebuild_meta(machine, dtype, shape, strides, requires_grad):
+@allow("torch._utils._rebuild_meta_tensor_no_storage")
+def rebuild_meta(unpickler, dtype, shape, strides, requires_grad):
     if type(dtype) is not dtypes.dtype:
-        raise machine.broken("a tensor has no dtype")
-    kind, reach = laid_out(machine, dtype, shape, strides, 0, META)
+        raise unpickler.broken("a tensor has no dtype")
+    kind, reach = laid_out(unpickler, dtype, shape, strides, 0, META)
     if reach >= 1 << 63:
-        raise machine.broken(f"a tensor of size {shown(kind.shape)} does not fit into memory")
-    return finished(machine, wrap(Storage.of(None, reach, META), kind), requires_grad)
+        raise unpickler.broken(f"a tensor of size {shown(kind.shape)} does not fit into memory")
+    return finished(unpickler, wrap(Storage.of(None, reach, META), kind), requires_grad)
 
 
-@known("torch._utils._rebuild_parameter")
-def rebuild_parameter(machine, data, requires_grad, hooks):
+@allow("torch._utils._rebuild_parameter")
+def rebuild_parameter(unpickler, data, requires_grad, hooks):
     from ..nn.parameter import Parameter
     if not isinstance(data, Tensor):
-        raise machine.broken("a Parameter has no tensor")
-    finished(machine, data, requires_grad)
+        raise unpickler.broken("a Parameter has no tensor")
+    finished(unpickler, data, requires_grad)
     data._requires_grad = False
     return Parameter(data, requires_grad)
 
 
-@known("torch._utils._rebuild_parameter_with_state")
-def rebuild_parameter_with_state(machine, data, requires_grad, hooks, state):
-    made = rebuild_parameter(machine, data, requires_grad, hooks)
-    set_attributes(machine, made, state, Tensor)
+@allow("torch._utils._rebuild_parameter_with_state")
+def rebuild_parameter_with_state(unpickler, data, requires_grad, hooks, state):
+    made = rebuild_parameter(unpickler, data, requires_grad, hooks)
+    set_attributes(unpickler, made, state, Tensor)
     return made
 
 
-@known("torch._tensor._rebuild_from_type_v2")
-def rebuild_from_type(machine, function, cls, args, state):
+@allow("torch._tensor._rebuild_from_type_v2")
+def rebuild_from_type(unpickler, function, cls, args, state):
     """A tensor of a class of the user's, or one with attributes of its own."""
     if type(args) is not tuple:
-        raise machine.broken("arguments are not a tuple")
+        raise unpickler.broken("arguments are not a tuple")
     if function is rebuild_from_type:
-        raise machine.broken("a tensor is given a class again and again")
-    made = machine.names.make(machine, function, args, {}, False)
+        raise unpickler.broken("a tensor is given a class again and again")
+    made = unpickler.names.make(unpickler, function, args, {}, False)
     if not isinstance(made, Tensor) or not isinstance(cls, type) or not issubclass(cls, Tensor):
-        raise machine.broken("a tensor is given a class that is none of tensors")
+        raise unpickler.broken("a tensor is given a class that is none of tensors")
     if cls is not type(made):
-        if id(cls) not in machine.names.ids and cls is not Tensor:
-            raise machine.broken(f"a tensor is given the class {shown(cls.__qualname__)}")
+        if id(cls) not in unpickler.names.ids and cls is not Tensor:
+            raise unpickler.broken(f"a tensor is given the class {shown(cls.__qualname__)}")
         made.__class__ = cls
     if has_setstate(made):
-        with machine.names.trusting(made):
+        with unpickler.names.trusting(made):
             made.__setstate__(state)
     else:
-        set_attributes(machine, made, state, Tensor)
+        set_attributes(unpickler, made, state, Tensor)
     return made
 
 
-def parameter(machine, data, requires_grad=True):
-    return rebuild_parameter(machine, data, requires_grad, None)
+def parameter(unpickler, data, requires_grad=True):
+    return rebuild_parameter(unpickler, data, requires_grad, None)

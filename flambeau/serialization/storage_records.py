@@ -2,9 +2,9 @@
 from ..tensor.storage import UntypedStorage
 from ..tensor.tensor import Tensor
 from ..tensor.typed_storage import TypedStorage
+from .allowed_globals import StorageClass
 from .errors import shown
-from .known import StorageClass
-from .writer import written
+from .pickler import written
 
 
 def swap(memory, dtype):
@@ -19,16 +19,16 @@ def plain_text(part):
     return part.decode("latin-1") if type(part) is bytes else part
 
 
-def check_pid(machine, pid):
+def check_pid(unpickler, pid):
     """The parts of a persistent id: ("storage", class, key, location, number of elements)."""
     if type(pid) is not tuple or len(pid) < 5 or type(pid[0]) not in (str, bytes) or plain_text(pid[0]) != "storage":
-        raise machine.broken(f"Only persistent_load of storage is allowed, but got {shown(pid)}")
+        raise unpickler.broken(f"Only persistent_load of storage is allowed, but got {shown(pid)}")
     kind, count = pid[1], pid[4]
     key, location = map(plain_text, pid[2:4])
     if type(kind) is not StorageClass or type(key) is not str or type(location) is not str or type(count) is not int \
             or not 0 <= count < 1 << 63:
-        raise machine.broken(f"a storage is described by {shown(pid)}")
-    machine.burn_bytes(key, location)
+        raise unpickler.broken(f"a storage is described by {shown(pid)}")
+    unpickler.burn_bytes(key, location)
     return kind, key, location, count
 
 

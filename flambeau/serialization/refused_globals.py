@@ -1,7 +1,7 @@
 """Which globals a pickle names that `load` refuses, and what to say about them."""
+from .allowed_globals import ALLOWED, GlobalNames
 from .errors import FileError, bare
-from .known import TABLE, Names
-from .machine import Machine
+from .unpickler import Unpickler
 
 
 class Anything:
@@ -12,45 +12,45 @@ class Anything:
     def extend(self, items): pass
 
 
-class Collected(Names):
+class Collected(GlobalNames):
     """Takes every global, makes nothing, and notes the ones that would be refused."""
 
     def __init__(self):
         super().__init__()
-        self.strangers: dict = {}                   # in the order in which they come
+        self.refused: dict = {}                   # in the order in which they come
 
     def find(self, module, name):
         full = f"{module}.{name}"
-        if full not in TABLE and full not in self.user:
-            self.strangers[full] = True
+        if full not in ALLOWED and full not in self.user:
+            self.refused[full] = True
         return Anything()
 
-    def make(self, machine, function, args, kwargs, new): return Anything()
+    def make(self, unpickler, function, args, kwargs, new): return Anything()
 
-    def build(self, machine, made, state): pass
+    def build(self, unpickler, made, state): pass
 
     def trusted(self, thing): return isinstance(thing, Anything)
 
 
-def strangers_in(pickled):
+def refused_in(pickled):
     names = Collected()
-    Machine(pickled, names, lambda machine, pid: Anything()).run()
-    return list(names.strangers)
+    Unpickler(pickled, names, lambda unpickler, pid: Anything()).run()
+    return list(names.refused)
 
 
 def explain(error, pickled, weights_only):
     """Add to a refusal what else the file names, and what else can be done."""
     try:
-        strangers = strangers_in(pickled)
+        refused = refused_in(pickled)
     except FileError:                               # it is damaged further on; the refusal stands
-        strangers = []
+        refused = []
     words = [error.args[0]]
-    if len(strangers) > 1:
-        words.append(f"In all, the file names {len(strangers)} that are not allowed: "
-                     f"{', '.join(map(bare, strangers[:20]))}{', …' if len(strangers) > 20 else ''}.")
+    if len(refused) > 1:
+        words.append(f"In all, the file names {len(refused)} that are not allowed: "
+                     f"{', '.join(map(bare, refused[:20]))}{', …' if len(refused) > 20 else ''}.")
     if weights_only is False:
         words.append("Flambeau runs no code out of files, with weights_only=False neither.")
-    if any(name.startswith(("torch.nn.modules.", "torch.optim.")) for name in strangers):
+    if any(name.startswith(("torch.nn.modules.", "torch.optim.")) for name in refused):
         words.append("The file holds whole modules; save their state instead, torch.save(model.state_dict(), …), and "
                      "load that into a model made by its class.")
     error.args = (" ".join(words),)

@@ -12,20 +12,20 @@ class TensorBase:
 
 
 fields = vars(TensorBase)["__dict__"].__get__         # of a tensor: all that it holds, ours and the program's
-OURS: set = set()                                     # the names that are ours; tensor.py fills it
+OWN_FIELDS: set = set()                               # the names that are ours; tensor.py fills it
 
 
-class Attributes(dict):
+class UserAttributes(dict):
     """The program's attributes of a tensor as they are now. A change of this dictionary is one of the tensor."""
 
     __slots__ = ("_fields",)
 
     def __init__(self, held):
-        super().__init__({name: found for name, found in held.items() if name not in OURS})
+        super().__init__({name: found for name, found in held.items() if name not in OWN_FIELDS})
         self._fields = held
 
     def __setitem__(self, name, value):
-        if name in OURS:
+        if name in OWN_FIELDS:
             raise AttributeError(f"{name!r} is a field of Flambeau's own tensors; call the attribute something else",
                                  name=name)
         self._fields[name] = value
@@ -50,7 +50,7 @@ class Attributes(dict):
 
     def pop(self, name, *default):
         found = dict.pop(self, name, *default)
-        if name not in OURS:
+        if name not in OWN_FIELDS:
             self._fields.pop(name, None)
         return found
 
@@ -78,7 +78,7 @@ class Attributes(dict):
 
 def attributes(tensor):
     """`tensor.__dict__`."""
-    return Attributes(fields(tensor))
+    return UserAttributes(fields(tensor))
 
 
 def replace_attributes(tensor, new):

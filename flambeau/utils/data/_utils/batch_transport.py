@@ -18,12 +18,12 @@ from ....tensor.create import from_array
 from ....tensor.results import array_of
 from ....tensor.tensor import Tensor
 
-SHARED = 128 << 10            # bytes from which on a file is worth its making
-ALIGNED = 64
-POPULATE = getattr(mmap, "MAP_POPULATE", 0)
+SHARED_FILE_BYTES = 128 << 10  # bytes from which on a file is worth its making
+BUFFER_ALIGNMENT_BYTES = 64
+MAP_POPULATE = getattr(mmap, "MAP_POPULATE", 0)
 
 
-class Pickler(reduction.ForkingPickler):
+class BatchPickler(reduction.ForkingPickler):
     """Pickles tensors without the history, and without the parts of their storage that they do not look at."""
 
     def reducer_override(self, thing):
@@ -41,7 +41,7 @@ class Pickler(reduction.ForkingPickler):
 def pack(thing):
     """(pickle of `thing`, the memory that was left out)"""
     stream, buffers = io.BytesIO(), []
-    Pickler(stream, pickle.HIGHEST_PROTOCOL, True, buffers.append).dump(thing)
+    BatchPickler(stream, pickle.HIGHEST_PROTOCOL, True, buffers.append).dump(thing)
     return stream.getvalue(), [buffer.raw() for buffer in buffers]
 
 
@@ -49,7 +49,7 @@ def send(pipe, number, packed):
     """Send what `pack` gave, as the answer to task `number`."""
     data, buffers = packed
     sizes = [buffer.nbytes for buffer in buffers]
-    file = shared(buffers, sizes) if sum(sizes) >= SHARED else None
+    file = in_shared_file(buffers, sizes) if sum(sizes) >= SHARED_FILE_BYTES else None
     pipe.send((number, data, sizes, file is not None))
     if file is None:
         for buffer in buffers:
@@ -57,19 +57,19 @@ def send(pipe, number, packed):
                 pipe.send_bytes(buffer)
         return
     try:
-        with door(pipe) as way:
+        with socket_of(pipe) as way:
             socket.send_fds(way, [b"F"], [file])
     finally:
         os.close(file)
 
 
-def door(pipe):
+def socket_of(pipe):
     """The socket that a pipe is. (multiprocessing's send_handle waits, from Python 3.14 on, for an answer on the same
     pipe, where the thread that listens for tasks would take it.)"""
     return socket.fromfd(pipe.fileno(), socket.AF_UNIX, socket.SOCK_STREAM)
 
 
-def shared(buffers, sizes):
+def in_shared_file(buffers, sizes):
     """A file in memory that holds `buffers`; None where it cannot be had."""
     if not hasattr(os, "memfd_create"):
         return None
@@ -78,7 +78,7 @@ def shared(buffers, sizes):
     except OSError:                           # too many open files, or a sandbox without them: by the pipe, then
         return None
     try:
-        places, total = layout(sizes)
+        places, total = buffer_places(sizes)
         os.ftruncate(file, total)
         for buffer, place in zip(buffers, places):
             while buffer.nbytes:
@@ -90,12 +90,12 @@ def shared(buffers, sizes):
     return file
 
 
-def layout(sizes):
+def buffer_places(sizes):
     """(where each of the buffers starts, how long the file is)"""
     places, end = [], 0
     for size in sizes:
         places.append(end)
-        end += -(-size // ALIGNED) * ALIGNED
+        end += -(-size // BUFFER_ALIGNMENT_BYTES) * BUFFER_ALIGNMENT_BYTES
     return places, end
 
 
@@ -103,14 +103,14 @@ def receive(pipe):
     """(number, what `pack` gave) that `send` has sent; the memory is ours now."""
     number, data, sizes, in_file = pipe.recv()
     if in_file:
-        places, total = layout(sizes)
-        with door(pipe) as way:
+        places, total = buffer_places(sizes)
+        with socket_of(pipe) as way:
             found, files, *_ = socket.recv_fds(way, 1, 1)
         if not found:
             raise EOFError
         file, = files
         try:
-            memory = memoryview(mmap.mmap(file, total, mmap.MAP_SHARED | POPULATE))
+            memory = memoryview(mmap.mmap(file, total, mmap.MAP_SHARED | MAP_POPULATE))
         finally:
             os.close(file)
         buffers = [memory[place:place + size] for place, size in zip(places, sizes)]

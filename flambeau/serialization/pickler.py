@@ -15,22 +15,22 @@ from ..base import dtypes, layout
 from ..base.errors import warn
 from ..base.op import Op
 from ..base.spec import META, Size, device
-from ..tensor.create import LEGACY
+from ..tensor.create import LEGACY_TENSOR_TYPES
 from ..tensor.storage import UntypedStorage
 from ..tensor.tensor import Tensor
-from ..tensor.typed_storage import LEGACY_STORAGES, TypedStorage
+from ..tensor.typed_storage import LEGACY_STORAGES, STORAGE_NAMES, TypedStorage
+from .allowed_globals import operation_names, torch_name
 from .errors import shown
-from .known import STORAGE_NAMES, operation_names, torch_name
-from .places import location_tag
+from .locations import location_tag
 
-BATCH = 1000                    # items between a mark and the opcode that collects them
-SMALL = [b"K%c" % n for n in range(256)]
+BATCH_ITEMS = 1000              # items between a mark and the opcode that collects them
+SMALL_INT_OPCODES = [b"K%c" % n for n in range(256)]
 OLD_MODULES = {"builtins": "__builtin__", "copyreg": "copy_reg"}
-PUBLIC: dict = {Tensor: ("torch", "Tensor"), Size: ("torch", "Size"), device: ("torch", "device"),
-                UntypedStorage: ("torch.storage", "UntypedStorage"),
-                TypedStorage: ("torch.storage", "TypedStorage"),
-                **{cls: ("torch", name) for name, cls in LEGACY_STORAGES.items()},
-                **{cls: ("torch", name) for name, cls in LEGACY.items()}}
+PUBLIC_NAMES: dict = {Tensor: ("torch", "Tensor"), Size: ("torch", "Size"), device: ("torch", "device"),
+                      UntypedStorage: ("torch.storage", "UntypedStorage"),
+                      TypedStorage: ("torch.storage", "TypedStorage"),
+                      **{cls: ("torch", name) for name, cls in LEGACY_STORAGES.items()},
+                      **{cls: ("torch", name) for name, cls in LEGACY_TENSOR_TYPES.items()}}
 plain_reduce = Tensor.__reduce_ex__
 
 
@@ -41,7 +41,7 @@ def written(path):
     return "".join(parts).removeprefix(".")
 
 
-class Writer:
+class Pickler:
     """Pickles one object. Storages are only numbered: `storages` holds them, `tensors` says who looks at which."""
 
     def __init__(self):
@@ -79,7 +79,7 @@ class Writer:
 
     def _one(self, thing, frames):
         """Write `thing`, or begin to: what has parts is put on `frames`."""
-        atom = ATOMS.get(type(thing))
+        atom = ATOM_WRITERS.get(type(thing))
         if atom is not None:
             atom(self, thing)
             return
@@ -93,7 +93,7 @@ class Writer:
         if isinstance(thing, Tensor) and type(thing).__reduce_ex__ is plain_reduce:
             steps = self._tensor(thing)
         else:
-            steps = COMPOUND.get(type(thing), Writer._object)(self, thing)
+            steps = CONTAINER_WRITERS.get(type(thing), Pickler._object)(self, thing)
         frames.append(steps)
         self.path.append(None)
         self.open.append(id(thing))
@@ -137,7 +137,7 @@ class Writer:
 
     def _int(self, n):
         if 0 <= n < 256:
-            self.out += SMALL[n]
+            self.out += SMALL_INT_OPCODES[n]
         elif 0 <= n < 65536:
             self.out += b"M" + n.to_bytes(2, "little")
         elif -1 << 31 <= n < 1 << 31:
@@ -228,8 +228,8 @@ class Writer:
 
     def _by_name(self, thing):
         """A class or function: its name, under which the reader has to find the same one."""
-        if thing in PUBLIC:
-            self._global(*PUBLIC[thing])
+        if thing in PUBLIC_NAMES:
+            self._global(*PUBLIC_NAMES[thing])
             return
         for module, name in operation_names(thing):          # of an operation any of its names will do
             self._global(module, name)
@@ -343,10 +343,10 @@ class Writer:
     def _appended(self, items):
         depth, n = len(self.path) - 1, 0
         for item in items:
-            if n % BATCH == 0:
+            if n % BATCH_ITEMS == 0:
                 self.out += b"e(" if n else b"("
             n += 1
-            atom = ATOMS.get(type(item))
+            atom = ATOM_WRITERS.get(type(item))
             if atom is not None:
                 atom(self, item)
             else:
@@ -363,16 +363,16 @@ class Writer:
     def _set(self, items):
         depth, n = len(self.path) - 1, 0
         for key, value in items:
-            if n % BATCH == 0:
+            if n % BATCH_ITEMS == 0:
                 self.out += b"u(" if n else b"("
             n += 1
-            atom = ATOMS.get(type(key))
+            atom = ATOM_WRITERS.get(type(key))
             if atom is not None:
                 atom(self, key)
             else:
                 self.path[depth] = None
                 yield key
-            atom = ATOMS.get(type(value))
+            atom = ATOM_WRITERS.get(type(value))
             if atom is not None:
                 atom(self, value)
             else:
@@ -447,8 +447,9 @@ class Writer:
             self.out += b"b"
 
 
-ATOMS = {type(None): Writer._none, bool: Writer._bool, int: Writer._int, float: Writer._float, complex: Writer._complex,
-         str: Writer._text, bytes: Writer._bytes, bytearray: Writer._bytearray, dtypes.dtype: Writer._dtype,
-         device: Writer._device, Size: Writer._size, layout.layout: Writer._layout}
-COMPOUND = {list: Writer._list, dict: Writer._dict, tuple: Writer._tuple, set: Writer._members,
-            frozenset: Writer._members}
+ATOM_WRITERS = {type(None): Pickler._none, bool: Pickler._bool, int: Pickler._int, float: Pickler._float,
+                complex: Pickler._complex, str: Pickler._text, bytes: Pickler._bytes, bytearray: Pickler._bytearray,
+                dtypes.dtype: Pickler._dtype, device: Pickler._device, Size: Pickler._size,
+                layout.layout: Pickler._layout}
+CONTAINER_WRITERS = {list: Pickler._list, dict: Pickler._dict, tuple: Pickler._tuple, set: Pickler._members,
+                     frozenset: Pickler._members}

@@ -12,20 +12,20 @@ from ..base.spec import CPU, META, spec
 from ..tensor.storage import UntypedStorage
 from ..trace.value import Storage, Value
 from . import options
-from .archive import ALIGNMENT, STORED, Archive
+from .allowed_globals import GlobalNames, UnknownGlobal, loaded_storage
+from .archive import ALIGNMENT_BYTES, STORED, Archive
 from .errors import FileError, NotSupported, bare, shown
-from .known import Names, UnknownGlobal, loaded_storage
-from .machine import Machine
-from .places import needs_no_contents, restorer
+from .locations import needs_no_contents, restorer
+from .refused_globals import explain
 from .saving import CHECKSUMS
-from .stored import check_pid, swap, ways_to
-from .strangers import explain
+from .storage_records import check_pid, swap, ways_to
+from .unpickler import Unpickler
 
-VERSIONS = range(1, 11)                             # of the format, as PyTorch 2.13 reads them
-SHOWN = 5                                           # damaged tensors that a message names
+FORMAT_VERSIONS = range(1, 11)                      # of the format, as PyTorch 2.13 reads them
+MAXIMUM_SHOWN = 5                                   # damaged tensors that a message names
 
 
-class Loader:
+class ZipLoader:
     """One archive on its way into memory."""
 
     def __init__(self, source, map_location, mmap, verify, encoding):
@@ -49,7 +49,7 @@ class Loader:
         pickled = self.contents("data.pkl")
         self.swapped = self.other_byte_order()
         try:
-            made = Machine(pickled, Names(), self.stored, encoding=self.encoding).run()
+            made = Unpickler(pickled, GlobalNames(), self.stored, encoding=self.encoding).run()
         except UnknownGlobal as error:
             explain(error, pickled, weights_only)
             raise
@@ -77,9 +77,9 @@ class Loader:
     def check_version(self):
         name = next((name for name in ("version", ".data/version") if self.record(name) is not None), None)
         text = b"1" if name is None else self.contents(name, 64).strip()
-        if not text.isdigit() or int(text) not in VERSIONS:
+        if not text.isdigit() or int(text) not in FORMAT_VERSIONS:
             raise NotSupported(f"Attempted to read a PyTorch file with version {shown(text)}, but the maximum "
-                               f"supported version for reading is {VERSIONS[-1]}")
+                               f"supported version for reading is {FORMAT_VERSIONS[-1]}")
 
     def other_byte_order(self):
         """Whether numbers lie in the other byte order than this machine's."""
@@ -125,22 +125,23 @@ class Loader:
         cells = {name: self.storages[name.removeprefix("data/")]._storage for name in self.damaged}
         walked = ways_to(made, [cell for name, cell in cells.items() if name not in self.ways])
         ways = [way for name, cell in cells.items() for way in self.ways.get(name) or walked[cell]]
-        named = [f"tensor '{bare(way)}'" if way else "the saved tensor" for way in ways[:SHOWN]] or self.damaged[:SHOWN]
-        more = f" and {max(len(ways), len(cells)) - SHOWN} more" if max(len(ways), len(cells)) > SHOWN else ""
+        named = [f"tensor '{bare(way)}'" if way else "the saved tensor" for way in ways] or self.damaged
+        more = max(len(ways), len(cells)) - MAXIMUM_SHOWN
+        named, more = named[:MAXIMUM_SHOWN], f" and {more} more" if more > 0 else ""
         return (f"{', '.join(named)}{more} is damaged: the checksum of its contents is not the one that was "
                 "written. Take the file from where it came once more; load(…, verify=False) reads it as it is.")
 
     # --- storages --------------------------------------------------
 
-    def stored(self, machine, pid):
+    def stored(self, unpickler, pid):
         """The storage that a persistent id of the pickle means."""
-        kind, key, location, count = check_pid(machine, pid)
+        kind, key, location, count = check_pid(unpickler, pid)
         name = f"data/{key}"
         record = self.record(name)
         if record is None:
-            raise machine.broken(f"it mentions the storage {shown(key)}, which the file does not have")
+            raise unpickler.broken(f"it mentions the storage {shown(key)}, which the file does not have")
         if record.size // (1 if kind.dtype is None else kind.dtype.itemsize) != count:
-            raise machine.broken(f"storage {shown(key)} should hold {count} of {kind!r} and has {record.size} bytes")
+            raise unpickler.broken(f"storage {shown(key)} should hold {count} of {kind!r} and has {record.size} bytes")
         found = self.storages.get(key)
         if found is not None:
             if self.swapped and found.dtype is not kind.dtype:
@@ -157,7 +158,7 @@ class Loader:
     def cell(self, name, record, kind):
         """A storage with the contents of a record, mapped where that was asked for and can be."""
         size, intact = record.size, True
-        width = ALIGNMENT if kind.dtype is None else kind.dtype.itemsize
+        width = ALIGNMENT_BYTES if kind.dtype is None else kind.dtype.itemsize
         if self.map is not None and record.method == STORED and record.offset % width == 0:
             start = self.source.base + record.offset
             memory = self.map[start:start + size]

@@ -11,19 +11,19 @@ from ..base import dtypes
 from ..base.spec import CPU, META, spec
 from ..tensor.storage import UntypedStorage
 from ..trace.value import Storage, Value
+from .allowed_globals import GlobalNames, UnknownGlobal, loaded_storage
 from .errors import FileError, NotSupported, shown
-from .known import Names, UnknownGlobal, loaded_storage
-from .machine import Machine
-from .stored import check_pid, plain_text, swap
-from .strangers import explain
+from .refused_globals import explain
+from .storage_records import check_pid, plain_text, swap
+from .unpickler import Unpickler
 
 MAGIC = 0x1950A86A20F9469CFC6C
 VERSION = 1001
-HEAD = (                                            # (what it is, what it has to be, what is said if it is not)
+HEADER_PICKLES = (                                  # (what it is, what it has to be, what is said if it is not)
     ("the magic number", MAGIC, "Invalid magic number; corrupt file? torch.save has not written the pickle that it "
                                 "starts with"),
     ("the version", VERSION, "Invalid protocol version"), ("what machine wrote it", None, ""))
-OTHERS = (                                          # (where, what is there, what that is)
+OTHER_FORMATS = (                                   # (where, what is there, what that is)
     (0, b"\x89HDF", "an HDF5 file"),
     (0, b"\x1f\x8b", "compressed by gzip: open it with gzip.open and give that to load"),
     (0, b"\x93NUMPY", "a NumPy array: use numpy.load"),
@@ -35,20 +35,20 @@ def load(source, restore, encoding, weights_only):
     """What the file holds; the file object then stands behind it, where the next one may begin."""
     data = buffer(source)
     if data[0] != 0x80:
-        what = [what for at, start, what in OTHERS if data[at:at + len(start)] == start]
+        what = [what for at, start, what in OTHER_FORMATS if data[at:at + len(start)] == start]
         raise FileError(f"this is {what[0] if what else 'not a file that torch.save has written'} (invalid load key, "
                         f"{data[0]:#x})")
-    names, position, head = Names(), 0, []
-    for record, wanted, words in HEAD:
-        machine = Machine(data, names, None, position, encoding, record)
-        head.append(machine.run())
-        position = machine.position
+    names, position, head = GlobalNames(), 0, []
+    for record, wanted, words in HEADER_PICKLES:
+        unpickler = Unpickler(data, names, None, position, encoding, record)
+        head.append(unpickler.run())
+        position = unpickler.position
         if wanted is not None and (type(head[-1]) is not int or head[-1] != wanted):
             raise FileError(f"{words}: {shown(head[-1])}")
     if type(head[2]) is not dict:
         raise FileError("it does not say what machine has written it")
     little = head[2].get("little_endian", True) is True
-    return Stream(data, position, restore, names, encoding, little).load(source, weights_only)
+    return PickleStream(data, position, restore, names, encoding, little).load(source, weights_only)
 
 
 def buffer(source):
@@ -58,37 +58,37 @@ def buffer(source):
     return memoryview(source.read(0, source.size))
 
 
-class Stream:
+class PickleStream:
     """The structure and the storages behind it."""
 
     def __init__(self, data, position, restore, names, encoding, little):
         self.data, self.restore, self.names = data, restore, names
         self.swapped = little != (sys.byteorder == "little")
-        self.machine = Machine(data, names, self.stored, position, encoding, "the structure")
-        self.machine.late = True
+        self.unpickler = Unpickler(data, names, self.stored, position, encoding, "the structure")
+        self.unpickler.late = True
         self.storages: dict = {}                    # key → (storage, its number of elements)
         self.announced = 0                          # bytes of all storages so far, which must be in the file
 
     def load(self, source, weights_only):
-        start = self.machine.position
+        start = self.unpickler.position
         try:
-            made = self.machine.run()
+            made = self.unpickler.run()
         except UnknownGlobal as error:
             explain(error, self.data[start:], weights_only)
             raise
-        machine = Machine(self.data, self.names, None, self.machine.position, record="the list of storages")
-        keys = machine.run()
+        unpickler = Unpickler(self.data, self.names, None, self.unpickler.position, record="the list of storages")
+        keys = unpickler.run()
         keys = [plain_text(key) for key in keys] if type(keys) is list else [None]
         if not all(type(key) is str for key in keys) or sorted(keys) != sorted(self.storages):
             raise FileError("the storages that the structure mentions are not those that the file lists")
-        end = self.fill(keys, machine.position)
+        end = self.fill(keys, unpickler.position)
         source.file.seek(source.base + end)
         return made
 
-    def stored(self, machine, pid):
+    def stored(self, unpickler, pid):
         if type(pid) is tuple and len(pid) == 4 and type(pid[0]) is str and id(pid[1]) in self.names.ids:
             return pid[1]                           # a class with its source, which is not looked at
-        kind, key, location, count = check_pid(machine, pid)
+        kind, key, location, count = check_pid(unpickler, pid)
         if len(pid) > 5 and pid[5] is not None:
             raise NotSupported("it holds views of storages, as PyTorch wrote them before 0.4; load and save it with a "
                                "newer PyTorch")
@@ -99,7 +99,7 @@ class Stream:
         size = count * (1 if kind.dtype is None else kind.dtype.itemsize)
         self.announced += size
         if self.announced > len(self.data):
-            raise machine.broken(f"it announces {self.announced} bytes of storages and has {len(self.data)} in all")
+            raise unpickler.broken(f"it announces {self.announced} bytes of storages and has {len(self.data)} in all")
         memory, _ = blank(spec(dtypes.uint8, (size,)))
         cell = Storage.of(Value.of_bytes(memory), size, CPU)
         found = loaded_storage(self.restore(UntypedStorage(storage=cell), location)._storage, kind.dtype)

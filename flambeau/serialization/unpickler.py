@@ -1,7 +1,7 @@
 """A reader of pickles that runs nothing: a stack, a memo, and the opcodes that build plain data.
 
-Python's own unpickler calls whatever a file names. This one knows a table of names (`known.py`) and refuses all others.
-A file cannot make it work longer, or hold more, than in proportion to its own length: see Note [Fuel].
+Python's own unpickler calls whatever a file names. This one knows a table of names (`allowed_globals.py`) and refuses
+all others. A file cannot make it work longer, or hold more, than in proportion to its own length: see Note [Fuel].
 
 Note [Fuel]: an opcode of a few bytes may copy a list that the memo holds, hash a tuple whose parts are shared so often
 that walking them takes for ever, compare two long strings, or hang the same attributes on one object after the other.
@@ -19,26 +19,26 @@ from .errors import EmptyFile, FileError, NotSupported, in_record
 FUEL_PER_BYTE = 32              # of the pickle so far; see Note [Fuel]
 FUEL_AT_FIRST = 1 << 14
 BYTES_PER_FUEL = 64             # that are copied, compared or hashed in the time of a step
-COLLISIONS = 64                 # this many keys of one dictionary may have one hash
-KEY_DEPTH = 32                  # of tuples in tuples; Python's hash goes as deep as they do, on the stack of C
-FEW = 16                        # arguments of a call, which are not counted
-TEXTS = (str, bytes)
-SIMPLE = frozenset({str, bytes, bool, type(None)})         # Python salts the hashes of text; True and None are few
-NESTED = (tuple, frozenset)
-DICTS = (dict, OrderedDict, Counter)
+MAXIMUM_COLLISIONS = 64         # this many keys of one dictionary may have one hash
+MAXIMUM_KEY_DEPTH = 32          # of tuples in tuples; Python's hash goes as deep as they do, on the stack of C
+UNCOUNTED_ARGUMENTS = 16        # of a call
+TEXT_TYPES = (str, bytes)
+SAFELY_HASHED_TYPES = frozenset({str, bytes, bool, type(None)})  # text hashes are salted; True and None are few
+NESTED_KEY_TYPES = (tuple, frozenset)
+DICT_TYPES = (dict, OrderedDict, Counter)
 plain = contextlib.nullcontext()
 
 
 def bytes_of(part):
     """How many bytes hashing or comparing `part` looks at, where a file can make them many."""
     kind = type(part)
-    return len(part) if kind in TEXTS else part.bit_length() // 8 if kind is int else 0
+    return len(part) if kind in TEXT_TYPES else part.bit_length() // 8 if kind is int else 0
 
 
-class Machine:
+class Unpickler:
     """One pickle, from `position` in `data` on.
 
-    `names` (a `known.Names`) says what a global means and makes objects with it; `stored(machine, pid)` gives the
+    `names` (a `GlobalNames`) says what a global means and makes objects with it; `stored(unpickler, pid)` gives the
     storage that a persistent id means; `encoding` is that of Python 2's strings; `record` is what errors call it.
     """
 
@@ -69,7 +69,7 @@ class Machine:
 
     def _steps(self):
         """Opcode after opcode until STOP. The most frequent ones stand here, where they cost no call."""
-        steps, data, stack, memo, at = STEPS, self.data, self.stack, self.memo, self.position
+        steps, data, stack, memo, at = OPCODE_FUNCTIONS, self.data, self.stack, self.memo, self.position
         push = stack.append
         while True:
             code = data[at]
@@ -151,20 +151,20 @@ class Machine:
     def check_key(self, key, target):
         """Refuse a key that cannot be hashed, or whose hashing or comparing costs more than its place in the file."""
         kind = type(key)
-        if kind in SIMPLE or kind is int and -1 << 63 <= key < 1 << 63:
-            if kind in TEXTS and len(key) > BYTES_PER_FUEL:
+        if kind in SAFELY_HASHED_TYPES or kind is int and -1 << 63 <= key < 1 << 63:
+            if kind in TEXT_TYPES and len(key) > BYTES_PER_FUEL:
                 self.burn_bytes(key)                # it is compared with one that is equal and not the same
             return
         before = self.burnt
-        if isinstance(key, NESTED):
+        if isinstance(key, NESTED_KEY_TYPES):
             stack = [(key, 0)]
             while stack:
                 part, depth = stack.pop()
-                if depth > KEY_DEPTH:
-                    raise self.broken(f"a key is nested more than {KEY_DEPTH} deep")
+                if depth > MAXIMUM_KEY_DEPTH:
+                    raise self.broken(f"a key is nested more than {MAXIMUM_KEY_DEPTH} deep")
                 self.burn(1 + len(part))
                 self.burn_bytes(*part)
-                stack += [(inner, depth + 1) for inner in part if isinstance(inner, NESTED)]
+                stack += [(inner, depth + 1) for inner in part if isinstance(inner, NESTED_KEY_TYPES)]
         else:
             self.burn_bytes(key)
         cost = self.burnt - before
@@ -174,17 +174,17 @@ class Machine:
             raise self.broken(f"a {kind.__name__} is used as a key: {error}") from error
         _, seen = self.hashes.setdefault(id(target), (target, Counter()))
         seen[found] += 1
-        if seen[found] > COLLISIONS:
+        if seen[found] > MAXIMUM_COLLISIONS:
             raise self.broken("its keys are made to collide")
         self.burn(cost * (seen[found] - 1))         # it is compared with each of those
 
     def put_items(self, target, items):
         if len(items) % 2:
             raise self.broken("a key has no value")
-        if type(target) not in DICTS and not self.names.trusted(target):
+        if type(target) not in DICT_TYPES and not self.names.trusted(target):
             raise self.broken(f"items are set in a {type(target).__name__}")
         check = self.check_key
-        with plain if type(target) in DICTS else self.names.trusting(target):
+        with plain if type(target) in DICT_TYPES else self.names.trusting(target):
             for at in range(0, len(items), 2):
                 check(items[at], target)
                 target[items[at]] = items[at + 1]
@@ -239,7 +239,7 @@ class Machine:
     def make(self, function, args, kwargs=None, new=False):
         if type(args) is not tuple:
             raise self.broken("arguments are not a tuple")
-        if len(args) + len(kwargs or ()) > FEW:
+        if len(args) + len(kwargs or ()) > UNCOUNTED_ARGUMENTS:
             self.burn(len(args) + len(kwargs or ()))
         self.stack.append(self.names.make(self, function, args, kwargs or {}, new))
 
@@ -253,13 +253,13 @@ class Machine:
 
 STOP, BININT, BININT1, BININT2, BINFLOAT, BINGET, BINPUT, LONG_BINPUT = b".JKMGhqr"
 signed, unsigned, double = (struct.Struct(form).unpack_from for form in ("<i", "<I", ">d"))
-STEPS: list = [None] * 256
+OPCODE_FUNCTIONS: list = [None] * 256
 
 
 def op(code):
     """Enter the decorated function as what the opcode `code` does."""
     def enter(step):
-        STEPS[code if isinstance(code, int) else ord(code)] = step
+        OPCODE_FUNCTIONS[code if isinstance(code, int) else ord(code)] = step
         return step
     return enter
 
@@ -294,7 +294,7 @@ def old_text(m, raw):
 counted(0x8a, 1, long)
 counted(0x8b, 4, long)
 for code, size in (("X", 4), (0x8c, 1), (0x8d, 8)):
-    counted(code, size, Machine.text)
+    counted(code, size, Unpickler.text)
 for code, size in (("B", 4), ("C", 1), (0x8e, 8)):
     counted(code, size, lambda m, raw: bytes(raw))
 for code, size in (("T", 4), ("U", 1)):

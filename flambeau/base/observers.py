@@ -1,0 +1,280 @@
+"""Observers: who is told what happens, in recording, planning, running, memory and autograd.
+
+    class Slowest(Observer):
+        def ran(self, run):
+            print(run.nanoseconds, *run.lines)
+
+    with observing(Slowest()):
+        train()
+
+An observer is told of the kinds of events that it has a method for. For each kind there is one name in this module:
+`None` while nobody asks, else a function that tells all who do, in the order in which they came. So the place where
+something happens tests one name, and that is all it costs where nobody observes:
+
+    if (tell := observers.looked) is not None:
+        tell(value)
+
+All threads are observed, unless `observing` is told otherwise. An observer is called in the thread where the thing
+happened, so one that observes all of them may be called by several at once.
+
+Note [Told after the run]: while a trace runs its lock is held, Values are half made, and whether memory may be written
+over is asked by counting who holds it. An observer may do anything: use tensors, keep them, raise. So what happens
+during a run waits, with its times, and is told when the run is over (`gathered`). Where an observer raises, everybody
+is told the rest all the same, and then the first error goes to the user, whose tensors are as they would be without.
+
+What an observer keeps of what it is told stays alive: a Value that somebody holds has to be computed.
+"""
+import contextlib
+import threading
+import time
+from functools import partial
+
+from .errors import here, line_of
+from .locks import new_lock
+
+# The clock of native code (backends/runtime.py), so that all times can be compared; nanoseconds that only go forward.
+clock = partial(time.clock_gettime_ns, time.CLOCK_MONOTONIC) if hasattr(time, "clock_gettime_ns") \
+    else time.perf_counter_ns
+
+
+class Observer:
+    """One who is told what happens: a subclass has methods for the events that it asks for; see `observing`.
+
+    An `instruction` is a tuple of the trace's: (entry, input slots, offsets, parameters, first result slot, site).
+    """
+
+    # --- recording --------------------------------------------------------------------------------------------------
+
+    def recorded(self, instruction):
+        """A call was recorded; nothing has been computed."""
+
+    def looked(self, value):
+        """Somebody wants the contents of a Value, which runs what is pending."""
+
+    def wrote(self, storage):
+        """The contents of a Storage are about to be replaced."""
+
+    def made(self, value):
+        """Contents were made without an instruction: from an array or from numbers."""
+
+    def drew(self, draw, kind, value):
+        """A Value holds random numbers of spec `kind`, from `draw(count)`."""
+
+    # --- planning and running ---------------------------------------------------------------------------------------
+
+    def planned(self, planning):
+        """A plan was made (a Planning). Later runs of equal instructions find it, and nothing is planned."""
+
+    def ran(self, run):
+        """A step of a plan, or an instruction without a plan, was run (a StepRun)."""
+
+    # --- memory -----------------------------------------------------------------------------------------------------
+
+    def allocated(self, allocation):
+        """A device's allocator gave out memory (an Allocation). What NumPy allocates for itself is not told."""
+
+    def freed(self, allocation):
+        """An Allocation, the same object, came back. It is noticed at the latest when a run is over."""
+
+    # --- autograd ---------------------------------------------------------------------------------------------------
+
+    def node_made(self, node):
+        """A node was made beside a call."""
+
+    def backward_began(self, backward_pass):
+        """A backward is about to go through its nodes, `backward_pass.reached`."""
+
+    def node_ran(self, node, start, end):
+        """A backward has called a node. What that recorded may run much later."""
+
+    def backward_ended(self, backward_pass):
+        """A backward is over, with an error or without."""
+
+
+KINDS = tuple(name for name in vars(Observer) if not name.startswith("_"))
+DURING_RUNS = frozenset(("planned", "ran", "allocated", "freed"))      # see Note [Told after the run]
+
+recorded = looked = wrote = made = drew = None                         # kind → a function that tells whoever asks
+planned = ran = allocated = freed = None
+node_made = backward_began = node_ran = backward_ended = None
+during_runs = False           # whether any of those that happen during runs is asked for
+
+on_change: list = []          # functions to call when another observer has come, or gone
+catch_up: list = []           # functions that tell what has happened and could not be told at that moment
+_observers: list = []         # (observer, the only thread that it observes or None), in the order in which they came
+_lock = new_lock()
+
+
+class _Thread(threading.local):
+    waiting = None            # (methods, event) of what waits for the end of a run
+    sites = None              # the lines for which memory is allocated now, where the call would not tell
+
+
+_thread = _Thread()
+
+
+@contextlib.contextmanager
+def observing(observer, only_this_thread=False):
+    """Inside, `observer` is told what happens in all threads, or in this one."""
+    held = (observer, threading.get_ident() if only_this_thread else None)
+    try:
+        _change(_observers.append, held)
+        yield observer
+    finally:
+        try:
+            for told in catch_up:
+                told()
+        finally:
+            _change(_remove, held)
+
+
+def _remove(held):
+    for at, other in enumerate(_observers):
+        if other is held:
+            del _observers[at]
+            return
+
+
+def _change(change, held):
+    global during_runs
+    with _lock:
+        change(held)
+        for kind in KINDS:
+            asked = [partial(_only_in, thread, getattr(observer, kind)) if thread is not None else
+                     getattr(observer, kind) for observer, thread in _observers
+                     if getattr(type(observer), kind) is not getattr(Observer, kind)]
+            globals()[kind] = partial(_tell_later if kind in DURING_RUNS else _tell, tuple(asked)) if asked else None
+        during_runs = any(globals()[kind] is not None for kind in DURING_RUNS)
+        for function in on_change:
+            function()
+
+
+def _only_in(thread, method, *event):
+    if threading.get_ident() == thread:
+        method(*event)
+
+
+def _tell(methods, *event):
+    """Tell everybody; then the first error that one of them has raised."""
+    if len(methods) == 1:
+        methods[0](*event)
+    else:
+        _tell_all([(methods, event)])
+
+
+def _tell_later(methods, *event):
+    """Tell everybody, when the run that this thread is in is over."""
+    if _thread.waiting is not None:
+        _thread.waiting.append((methods, event))
+    else:
+        _tell(methods, *event)
+
+
+def _tell_all(told):
+    first = None
+    for methods, event in told:
+        for method in methods:
+            try:
+                method(*event)
+            except Exception as error:
+                first = first or error
+    if first is not None:
+        try:
+            raise first
+        finally:
+            del first                 # a frame that holds its own error would keep the tensors in it alive
+
+
+class gathered:
+    """Around a run: what happens inside is told at its end. Inside of another, at the end of that one."""
+
+    def __enter__(self):
+        self.outermost = _thread.waiting is None
+        if self.outermost:
+            _thread.waiting = []
+
+    def __exit__(self, *exc):
+        if self.outermost:
+            try:
+                for told in catch_up:
+                    told()
+            finally:
+                waiting, _thread.waiting, _thread.sites = _thread.waiting, None, None
+            _tell_all(waiting)
+
+
+def gathering():
+    """Whether this thread gathers, where something is asked for `during_runs`: an observer may come amid a run."""
+    return _thread.waiting is not None
+
+
+def begin(*sites):
+    """What this thread allocates from here on, until its run is over, is for these lines. Gives the time."""
+    _thread.sites = sites
+    return clock()
+
+
+def tell_ran(step, instructions, start, end=None, failed=False):
+    """Tell who asks for it that a step was run; to now, if nobody says to when."""
+    if (tell := ran) is not None:
+        tell(StepRun(step, instructions, start, clock() if end is None else end, failed))
+
+
+def _lines(sites):
+    return tuple(dict.fromkeys(map(line_of, sites)))
+
+
+class StepRun:
+    """A step that was run: from `start` to `end`, on `clock`, for `instructions`.
+
+    `step` is the plan's, None where an instruction was run by itself. `failed`: it raised, and gave nothing.
+    """
+
+    __slots__ = ("step", "instructions", "start", "end", "failed")
+
+    def __init__(self, step, instructions, start, end, failed=False):
+        self.step, self.instructions, self.start, self.end, self.failed = step, instructions, start, end, failed
+
+    @property
+    def nanoseconds(self):
+        """How long it took."""
+        return self.end - self.start
+
+    @property
+    def sites(self):
+        """The sites that recorded its instructions, in their order."""
+        return tuple(dict.fromkeys(instruction[5] for instruction in self.instructions))
+
+    @property
+    def lines(self):
+        """The user's lines that it computes, in the order of its instructions: `("train.py:41", "train.py:42")`."""
+        return _lines(self.sites)
+
+    def __repr__(self):
+        what = self.step if self.step is not None else \
+            ", ".join(instruction[0].op.__name__ for instruction in self.instructions)
+        return f"{', '.join(self.lines)}: {what}, {self.nanoseconds:,} ns{', failed' if self.failed else ''}"
+
+
+class Planning:
+    """A `plan` that was made for `instructions`, from `start` to `end`. Its kernels may still be `plan.waiting`."""
+
+    __slots__ = ("plan", "instructions", "start", "end")
+
+    def __init__(self, plan, instructions, start, end):
+        self.plan, self.instructions, self.start, self.end = plan, instructions, start, end
+
+
+class Allocation:
+    """Memory that was given out: `nbytes` of `device`, at `time` on `clock`, for the lines `sites`."""
+
+    __slots__ = ("nbytes", "device", "sites", "time")
+
+    def __init__(self, nbytes, device):
+        self.nbytes, self.device = nbytes, device
+        self.sites, self.time = _thread.sites or (here(),), clock()
+
+    @property
+    def lines(self):
+        """The user's lines that it was for; several where steps share working memory."""
+        return _lines(self.sites)

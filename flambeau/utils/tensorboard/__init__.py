@@ -1,0 +1,13 @@
+"""Numbers, pictures and texts of a training for TensorBoard, written by the `tensorboard` package.
+
+Without that package the import is a ModuleNotFoundError, as in PyTorch: programs ask that way whether it is there.
+"""
+import tensorboard
+
+from ...missing import rest_of
+
+del tensorboard
+
+from .writer import FileWriter, SummaryWriter
+
+__getattr__ = rest_of("torch.utils.tensorboard")
