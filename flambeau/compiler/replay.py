@@ -39,13 +39,10 @@ class Runner:
         `values` are those of the inputs, `numbers` stand in the order of their places. A Value that stands in `made`
         already may be written over.
         """
-        if not observers.during_runs:
-            self._run(values, numbers, made)
+        if observers.during_runs and not observers.gathering():
+            with observers.gathered():                       # see Note [Told after the run] in observers.py
+                self.run(values, numbers, made)
             return
-        with observers.gathered():                           # see Note [Told after the run] in observers.py
-            self._run(values, numbers, made)
-
-    def _run(self, values, numbers, made):
         if settings.executor != "reference" and not self.effects:
             try:
                 for donates in (True, False):
