@@ -197,13 +197,13 @@ def verify(kernel):
     need(not kernel.rows or kernel.reduced, "along the rows of a reduced dimension that is not there")
     need(kernel.cut is None or kernel.reduced and 0 <= kernel.cut < kernel.kept, f"a cut by d{kernel.cut}")
     for i, a in enumerate(kernel.accesses):
-        need(a.type in TYPES, f"p{i}: type {a.type}")
+        need(a.type in SCALAR_TYPES, f"p{i}: type {a.type}")
         need(len(a.steps) == rank, f"p{i}: {len(a.steps)} steps for {rank} dimensions")
         need(all(s in (0, 1, "s") for s in a.steps), f"p{i}: steps {a.steps}")
     seen = set()
     for p, one in enumerate(kernel.passes):
         for kind, e in one.accs:
-            need(kind in REDUCTIONS, f"reduction {kind!r}")
+            need(kind in REDUCTION_WORDS, f"reduction {kind!r}")
             _check(kernel, e, p, seen)
         for access, e in one.stores:
             _check(kernel, e, p, seen)
@@ -230,15 +230,15 @@ def _check(kernel, root, number, seen):
         if e in seen:
             continue
         seen.add(e)
-        need(e.op in OPS and e.type in TYPES, f"{e.op}.{e.type}")
+        need(e.op in ALL_WORDS and e.type in SCALAR_TYPES, f"{e.op}.{e.type}")
         types = [a.type for a in e.args]
         if e.op == "load":
             need(e.type == kernel.accesses[e.attr].type, f"load of p{e.attr} as {e.type}")
-        elif e.op in COMPARISONS:
+        elif e.op in COMPARISON_WORDS:
             need(types[0] == types[1] and e.type == "b1", f"{e.op} of {types}")
         elif e.op == "where":
             need(types == ["b1", e.type, e.type], f"where of {types} as {e.type}")
-        elif e.op in ARITHMETIC | ROUNDING | FUNCTIONS | BITS:
+        elif e.op in ARITHMETIC_WORDS | ROUNDING_WORDS | FUNCTION_WORDS | BIT_WORDS:
             need(all(t == e.type for t in types), f"{e.op}.{e.type} of {types}")
-            need(e.op not in ROUNDING | FUNCTIONS | {"div"} or e.type in ("f32", "f64"), f"{e.op}.{e.type}")
+            need(e.op not in ROUNDING_WORDS | FUNCTION_WORDS | {"div"} or e.type in ("f32", "f64"), f"{e.op}.{e.type}")
         todo.extend(e.args)

@@ -10,7 +10,7 @@ from itertools import count
 
 from . import scalar
 from .emit import Emit, Term, literal, mangled, shape
-from .ir import BYTES, FUNCTIONS
+from .ir import BYTES_OF_TYPE, FUNCTION_WORDS
 from .schedule import Scratch, with_scratch
 
 EMIT_METHODS = {"add": "arith", "sub": "arith", "mul": "arith", "div": "arith", "and": "arith", "or": "arith",
@@ -137,8 +137,8 @@ class _Writer:
                 inside.add(e)
                 todo.extend(e.args)
         held = [e for one in passes for _, e in one.accs] if self.along_rows else []
-        size = max([BYTES[e.type] for e in (*inside, *held) if e.op != "index"], default=4)
-        cost = sum(20 if e.op in FUNCTIONS else 1 for e in inside)
+        size = max([BYTES_OF_TYPE[e.type] for e in (*inside, *held) if e.op != "index"], default=4)
+        cost = sum(20 if e.op in FUNCTION_WORDS else 1 for e in inside)
         arg = any(kind.startswith("arg") for one in passes for kind, _ in one.accs)
         many = 1 if cost > 40 or arg else 2 if cost > 14 else 4
         if not self.along_rows and self.kernel.reduced and cost <= 10:
@@ -347,7 +347,7 @@ class _Writer:
         """
         if not self.along_rows or e.type not in ("f32", "f64") or kind.startswith("arg"):
             return 1
-        return self.target.vector_bytes // BYTES[e.type] * self.kernel.rows // self.wide
+        return self.target.vector_bytes // BYTES_OF_TYPE[e.type] * self.kernel.rows // self.wide
 
     def _identity(self, kind, e, lanes):
         """What an accumulator starts with; for the place of an extreme also a place."""

@@ -4,7 +4,7 @@ Buffers of working memory share one block on each device: each has an offset in 
 time may have the same one. The others have a place of their own in the table of addresses that a program runs over.
 """
 from ..base.spec import CPU, spec as make_spec
-from ..loops.ir import BYTES
+from ..loops.ir import BYTES_OF_TYPE
 from .fuse import memory as seen_memory, root
 from .steps import CopyStep, KernelStep
 
@@ -54,7 +54,7 @@ class Buffers:
                 slot = self.slot_of.get(id(node))
                 spec = node.layout or make_spec(node.dtype, node.shape, None, _device_of(node))
                 kind = "given" if node.op in ("result", "transfer") else "result" if slot is not None else "working"
-                found = Buffer(kind, spec.nbytes, slot, spec)
+                found = PlanBuffer(kind, spec.nbytes, slot, spec)
             self._by_node[key] = found
             self.all.append(found)
         return found

@@ -11,15 +11,15 @@ from ..loops.ir import FUNCTION_WORDS
 from .lower import Node, lies
 from .order import order_of, walk_of
 
-LEAVES = frozenset(("input", "number", "const", "index"))
-SEEN = frozenset(("reshape", "expand", "permute"))
-MEMORY = frozenset(("input", "view"))
-REDUCING = frozenset(("reduce", "partial"))      # their `axes` are those of what they reduce
+LEAF_KINDS = frozenset(("input", "number", "const", "index"))
+RESHAPING_KINDS = frozenset(("reshape", "expand", "permute"))
+MEMORY_KINDS = frozenset(("input", "view"))
+REDUCING_KINDS = frozenset(("reduce", "partial"))  # their `axes` are those of what they reduce
 # a step of its own, that reads and writes memory
-APART = frozenset(("opaque", "gemm", "update", "concat", "library", "transfer"))
-GIVEN = frozenset(("result", "output"))          # one of several things that such a step makes
-MANY_NODES = 600              # a group is closed when it has so many
-FEW_NUMBERS = 16              # a single number made of no more operations than this is not kept but computed again
+OWN_STEP_KINDS = frozenset(("opaque", "gemm", "update", "concat", "library", "transfer"))
+RESULT_KINDS = frozenset(("result", "output"))   # one of several things that such a step makes
+MAX_GROUP_NODES = 600           # a group is closed when it has so many
+MAX_RECOMPUTED_OPERATIONS = 16  # a single number made of no more operations than this is not kept but computed again
 
 
 class Group:

@@ -5,7 +5,7 @@ themselves go with each use of it, its Launch. How it is gone through is the dev
 """
 from ..base.spec import spec as make_spec
 from ..loops.ir import Access, Expr, Kernel, Launch, Pass, steps_of
-from .fuse import REDUCING, axes_of, memory, root
+from .fuse import REDUCING_KINDS, axes_of, memory, root
 from .lower import TYPE, Node, Unfusable
 
 

@@ -13,8 +13,8 @@ from bisect import bisect_right
 from math import prod
 
 from ..base.spec import CPU
-from ..loops.ir import BYTES
-from .fuse import REDUCING
+from ..loops.ir import BYTES_OF_TYPE
+from .fuse import REDUCING_KINDS
 
 WORDS_SHOWN = 16
 IN_NO_MEMORY = frozenset(("const", "number", "index", "view", "expand", "reshape", "permute"))
@@ -179,7 +179,7 @@ class KernelStep(Step):
         """Of each way that memory is walked: the positions where it moves, or all of them where an index leads."""
         sizes = self.nest.sizes
         everywhere = prod(self.nest.sizes_of_walk())
-        return sum(BYTES[r.type] * (everywhere if r.at is not None else
+        return sum(BYTES_OF_TYPE[r.type] * (everywhere if r.at is not None else
                                     prod(sizes.get(d, 1) for d, stride in r.strides.items() if stride))
                    for r in self.nest.reads)
 

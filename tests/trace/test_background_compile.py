@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("llvmlite")
 
 import flambeau as torch
-from flambeau.backends import cpu, native, undisturbed
+from flambeau.backends import compile_thread, cpu, native
 from flambeau.trace import interpret, plan
 from tests.patience import NEVER, PATIENCE
 
@@ -180,7 +180,7 @@ def test_what_cannot_be_compiled_is_said_by_whoever_needs_it(monkeypatch):
 def test_python_ends_without_waiting_for_it():
     program = """
 import time, flambeau as torch
-from flambeau.backends import undisturbed
+from flambeau.backends import compile_thread
 undisturbed.undisturbed(int)
 for _ in range(30_000):
     undisturbed.beforehand(time.sleep, 0.1)
