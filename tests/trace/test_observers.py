@@ -707,7 +707,7 @@ def test_the_clock_that_python_gives_native_code():
         table[at], table[to] = given.buffer_info()[0], result.buffer_info()[0]
         scalars = plans.program.scalars([1, 1][:len(plans.program.numbers)])
         times, before = native.times(), observers.clock()
-        threads._clocked(times.buffer_info()[0], clock, native.words.buffer_info()[0], 1, table.buffer_info()[0],
-                         scalars.buffer_info()[0])
+        threads._clocked(times.buffer_info()[0], clock, native.program.words.buffer_info()[0], 1,
+                         table.buffer_info()[0], scalars.buffer_info()[0])
         assert before <= times[0] <= times[1] <= observers.clock() and list(result) == [2.0] * 8
     assert isinstance(threads.python_clock(), ctypes._CFuncPtr)
