@@ -25,9 +25,9 @@ from .tensor import (
     protocol as _protocol,
     storage as _storage,
 )
+from .tensor.overrides import DisableTorchFunctionSubclass
 from .tensor.printing import get_printoptions, set_printoptions
 from .tensor.storage import UntypedStorage
-from .tensor.subclass import DisableTorchFunctionSubclass
 from .tensor.tensor import Tensor
 from .tensor.typed_storage import LEGACY_STORAGES as _legacy_storages, TypedStorage
 

@@ -10,9 +10,15 @@ pipeline of -O1 12 more. Placing an object: 0.1 with ORC, 1.7 with an MCJIT engi
 each. A pass of code generation itself is left out, loop strength reduction: it took a quarter to a half of the time,
 and no kernel was quicker for it (a maximum over windows was, by 9 %).
 
+Note [Quickly, then well]: the steps of products and convolutions are long texts that spend little time in their own
+code: they call innermost kernels. At level 0 LLVM takes a sixth of the time for them. So the first call gets that, and
+it hands over to a better one, with the same bits, which is compiled as soon as LLVM has nothing else to do. (The
+runtime, runtime.py, stays as it is: it was slower by 10 ns a step.)
+
 LLVM works on a thread of its own; see Note [Undisturbed] in undisturbed.py. It ends the process when it is refused
 memory, so room is looked for before it is asked.
 """
+import ctypes
 import hashlib
 import itertools
 import os
@@ -20,17 +26,19 @@ import os
 from ..base import settings
 from ..base.errors import warn
 from .backend import NoCompiler, NotCompiled
-from .disk import SEE, Disk, referred, warnings
 from .memory import bytes_in_words, has_room
+from .object_cache import REFERENCE_PREFIX, ObjectCache, referred, warnings
 from .processor import choose
-from .undisturbed import beforehand, is_through, lock as _lock, undisturbed
+from .undisturbed import beforehand, is_through, lock as _lock, undisturbed, when_idle
 
 PIPELINE = 2                  # part of every object's key: raise it when the way of compiling below changes
 START_BYTES = 64 << 20        # room for LLVM to set itself up: measured 23 MiB with the first kernel
 COMPILE_BYTES = 32 << 20      # room for a kernel, and for each of its characters: measured 3 MiB for 79,000
 BYTES_PER_CHARACTER = 256
 
-compiled = 0                  # texts that LLVM compiled in this process
+QUICKLY = "; quickly\n"       # how a text begins that is compiled at level 0
+
+compiled = 0                  # texts that LLVM compiled in this process, for somebody who asked
 loaded = 0                    # texts whose object came from the disk
 
 _host = None                  # LLVM, once somebody asked
@@ -89,7 +97,41 @@ def prepare(texts):
         beforehand(_place, {name: text}, {name: host.key(text)}, None)
 
 
-def _place(texts, keys, symbols):
+def replaceable(name, text):
+    """The address of a step that does what `name` of `text` does: at once if it was compiled before, else as quickly as
+    it can be compiled, and later well. See Note [Quickly, then well]."""
+    if not not_found({name: text}):
+        return function(name, text)
+    quick, slot, written = _quick(name, text)
+    found = functions(dict.fromkeys((quick, slot), written))
+    when_idle(_improve, found[slot], name, text, processor())
+    return found[quick]
+
+
+def _quick(name, text):
+    """A text compiled quickly that does what `name` of `text` does, until an address stands in its variable: the name
+    of its function, that of the variable, and the text."""
+    quick, slot = f"{name}_quick", f"{name}_better"
+    given = "ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end"
+    return quick, slot, f"""{QUICKLY}@{slot} = global ptr null
+define void @{quick}({given}) {{
+  %better = load atomic ptr, ptr @{slot} monotonic, align 8
+  %none = icmp eq ptr %better, null
+  %step = select i1 %none, ptr @{name}, ptr %better
+  call void %step({given})
+  ret void
+}}
+{text.replace(f"define void @{name}(", f"define internal void @{name}(")}"""
+
+
+def _improve(slot, name, text, goal):
+    """Compile `text` well, and put the address of its `name` at the address `slot`."""
+    key = _host.key(text)
+    if goal == processor() and not _place({name: text}, {name: key}, None, asked=False):
+        ctypes.c_void_p.from_address(slot).value = _addresses[key, name]
+
+
+def _place(texts, keys, symbols, asked=True):
     """Put the machine code of `texts` in memory, and note the addresses. Gives {name: why} of those that failed.
 
     Nothing is noted, in memory or on the disk, before its symbols were looked up: that is when LLVM links an object,
@@ -99,16 +141,15 @@ def _place(texts, keys, symbols):
     for name, key in keys.items():
         if (key, name) not in _addresses and not _find(key, name, symbols):
             missing[name] = key
-    if len(missing) > 1:
-        failed = _compile(missing, texts, symbols)
-    if failed or len(missing) == 1:
-        failed = {}
-        for name, key in missing.items():
-            failed |= _compile({name: key}, texts, symbols)
+    for quickly in (True, False):
+        batch = {name: key for name, key in missing.items() if texts[name].startswith(QUICKLY) is quickly}
+        if len(batch) == 1 or batch and _compile(batch, texts, symbols, asked):
+            for name, key in batch.items():
+                failed |= _compile({name: key}, texts, symbols, asked)
     return failed
 
 
-def _compile(missing, texts, symbols):
+def _compile(missing, texts, symbols, asked):
     """Compile the texts of `missing`, {name: key}, as one object and note it; or give {name: why} for all of them."""
     global compiled
     host, names = _the_host(), {}
@@ -120,13 +161,13 @@ def _compile(missing, texts, symbols):
         addresses = {(key, name): host.address(library, name) for name, key in missing.items()}
     except (RuntimeError, OSError) as error:                      # LLVM's; what is out of memory goes on
         return dict.fromkeys(missing, str(error))
-    compiled += len(names)
+    compiled += asked and len(names)
     whole = hashlib.sha256("".join(names).encode()).hexdigest() if len(names) > 1 else next(iter(names))
     _libraries.update(dict.fromkeys([whole, *names], library))
     _addresses.update(addresses)
     host.disk.write(whole, code)
     for key in names if len(names) > 1 else ():
-        host.disk.write(key, SEE + whole.encode())
+        host.disk.write(key, REFERENCE_PREFIX + whole.encode())
     return {}
 
 
@@ -172,7 +213,7 @@ def renew_disk():
     """Look again at which folder the objects are kept in, and how many bytes of them."""
     with _lock:
         if _host is not None:
-            _host.disk = Disk(settings.object_dir, settings.object_bytes)
+            _host.disk = ObjectCache(settings.object_dir, settings.object_bytes)
     while warnings:
         warn(warnings.pop(0))
 
@@ -183,12 +224,12 @@ def _find(key, name, symbols):
     library, whole, code = _libraries.get(key), key, None
     if library is None:
         code = _host.disk.read(key)
-        if code and code.startswith(SEE):                         # compiled together with others
+        if code and code.startswith(REFERENCE_PREFIX):            # compiled together with others
             whole = referred(code)
             library = _libraries.get(whole)
             code = _host.disk.read(whole) if library is None else None
     try:
-        if code and not code.startswith(SEE):
+        if code and not code.startswith(REFERENCE_PREFIX):
             library = _host.place(code, symbols)
         if library is None:
             return False
@@ -237,7 +278,7 @@ class Host:
         self.features = llvm.get_host_cpu_features()
         self.aim(settings.cpu)
         self.jit = llvm.create_lljit_compiler(self.machine, use_jit_link=os.name != "nt")
-        self.disk = Disk(settings.object_dir, settings.object_bytes)
+        self.disk = ObjectCache(settings.object_dir, settings.object_bytes)
         self.numbers = itertools.count()
 
     def chosen(self, text):
@@ -249,8 +290,8 @@ class Host:
         self.processor = goal = self.chosen(text)
         self.target = goal.target
         # small and position-independent: an object's parts lie side by side, what it calls is reached through a table
-        self.machine = self.llvm.Target.from_triple(goal.triple).create_target_machine(
-            cpu=goal.cpu, features=goal.flags, opt=2, reloc="pic", codemodel="small")
+        self.quick_machine, self.machine = [self.llvm.Target.from_triple(goal.triple).create_target_machine(
+            cpu=goal.cpu, features=goal.flags, opt=level, reloc="pic", codemodel="small") for level in (0, 2)]
         self.head = f'target triple = "{goal.triple}"\ntarget datalayout = "{self.machine.target_data}"\n'
         self.kind = "\0".join((self.version, goal.triple, goal.cpu, goal.flags))
 
@@ -265,7 +306,7 @@ class Host:
         return module
 
     def compile(self, texts):
-        """One object of all `texts`."""
+        """One object of all `texts`, which are compiled alike."""
         _need_room(COMPILE_BYTES + BYTES_PER_CHARACTER * sum(map(len, texts)))
         context = self.llvm.create_context()
         first, *others = [self.parse(text, context) for text in texts]
@@ -274,7 +315,7 @@ class Host:
         # LLVM's options are the process's, so it is put back: somebody else may compile here, Numba for one
         self.llvm.set_option("", "-disable-lsr")
         try:
-            return self.machine.emit_object(first)
+            return (self.quick_machine if texts[0].startswith(QUICKLY) else self.machine).emit_object(first)
         finally:
             self.llvm.set_option("", "-disable-lsr=false")
 

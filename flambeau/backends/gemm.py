@@ -169,7 +169,8 @@ def plan_gemm(machine, f, count):
     f["a_room"] = (m + 2 * rows) * (depth + 4 * machine.lanes) if f["a_pack"] else 1
     packs = {"pack_a": f["a_pack"], "pack_b": b_pack}
     wanted = {name: (name, how) for name, how in packs.items() if how}
-    fn, *found, f["kernels"] = machine.functions([("gemm",), *wanted.values()], [(rows, n + 1) for n in range(width)])
+    fn, *found, f["kernels"] = machine.functions([("gemm",), *wanted.values()],
+                                                 [(rows, n) for n in ((2, 3) if width == 3 else (1,))])
     f.update(zip(wanted, found, strict=True))
     return fn
 
@@ -189,6 +190,8 @@ def cut(machine, f, count, rows, b_pack):
         for right in range(1, most // down + 1):
             tile_m, tile_n = up(-(-M // down), rows), up(-(-N // right), machine.lanes)
             heights, widths = parts(M, tile_m), parts(N, tile_n)
+            if widths[-1] <= machine.lanes < N:            # no kernel of one vector for a rest that others can take
+                continue
             packed = len(widths) * M * COST_A[f["a_pack"]] + len(heights) * N * COST_B[b_pack]
             fits = not f["a_pack"] or tile_m * f["block"] * machine.size <= ROOM
             late = 0.05 / -(-len(heights) * len(widths) * count // threads)         # somebody is; less with more tiles

@@ -21,7 +21,8 @@ class Kernels:
     """The LLVM text of all functions for one element type."""
 
     word = "product"              # in the names of the functions
-    inner = ("micro", "pack_a", "pack_b")      # those that are called by their address
+    drivers = ("gemm",)                        # steps that leave their work to others,
+    inner = ("micro", "pack_a", "pack_b")      # which are called by their address
 
     def __init__(self, element, target):
         self.v = Vectors(element, target)
@@ -367,7 +368,7 @@ class Kernels:
         last_row, last_col = w.sub(f["M"], 1), w.sub(f["N"], 1)
         lines = w(f"alloca ptr, i64 {rows + cols}")
         ends = w(f"alloca {v.type}, i64 {rows + cols}, align 64")             # what is left of each at the end of k
-        sums = w(f"alloca {elt}, i64 {rows * cols}, align 64")
+        sums = w(f"alloca {v.type}, i64 {rows * cols}, align 64")
         with w.loop(0, rows + cols) as i:
             v.store(w, "zeroinitializer", w.at(v.type, ends, i.i))
         with w.loop("%begin", "%end") as t:
@@ -391,17 +392,16 @@ class Kernels:
                 with w.when(w.is_("sgt", rest, 0)), w.loop(0, rows + cols) as i:
                     source = w.at(elt, w.load("ptr", w.at("ptr", lines, i.i)), whole)
                     v.move_rest(w, w.at(v.type, ends, i.i), source, rest)
-                many = [v.load(w, w.at(v.type, ends, rows + y)) for y in range(cols)]
-                for x in range(rows):
-                    one = v.load(w, w.at(v.type, ends, x))
-                    for y in range(cols):
-                        total = v.total(w, v.fma(w, one, many[y], k.values[x * cols + y]))
-                        w.store(elt, total, w.at(elt, sums, x * cols + y))
+                for i, total in enumerate(k.values):
+                    v.store(w, total, w.at(v.type, sums, i))
                 there = w.least(rows, w.sub(bottom, r.i)), w.least(cols, w.sub(right, q.i))
-                with w.loop(0, there[0]) as x, w.loop(0, there[1]) as y:
-                    total = w.load(elt, w.at(elt, sums, w.add(w.mul(x.i, cols), y.i)))
-                    place = w.add(w.mul(w.add(r.i, x.i), f["c_row"]), w.mul(w.add(q.i, y.i), f["c_col"]))
-                    w.store(elt, total, w.at(elt, c, place))
+                with w.loop(0, there[0]) as x:
+                    one = v.load(w, w.at(v.type, ends, x.i))
+                    with w.loop(0, there[1]) as y:
+                        other = v.load(w, w.at(v.type, ends, w.add(y.i, rows)))
+                        total = v.load(w, w.at(v.type, sums, w.add(w.mul(x.i, cols), y.i)))
+                        place = w.add(w.mul(w.add(r.i, x.i), f["c_row"]), w.mul(w.add(q.i, y.i), f["c_col"]))
+                        w.store(elt, v.total(w, v.fma(w, one, other, total)), w.at(elt, c, place))
         return v.declarations() + w.text()
 
 
@@ -419,7 +419,7 @@ class Host:
         self.tail = f"_{kind.word}_f{8 * self.size}"
         self.lanes, self.registers = self.kernels.lanes, 32 if target.vector_bytes == 64 or not X86 else 16
         self.table = (ctypes.c_int64 * (ROWS * WIDTH))()          # addresses of the innermost kernels that were made
-        self.compile, self.made = cpu.functions, {}
+        self.compile, self.replaceable, self.made = cpu.functions, cpu.replaceable, {}
         self.written = {}             # address → how its text is written: a method of the kernels, and its arguments
 
     def rows(self, width):
@@ -437,7 +437,9 @@ class Host:
                 name = f"{what}_{'x'.join(map(str, shape))}_f{8 * self.size}" if what == "micro" else \
                     "_".join(map(str, how)) + self.tail
                 missing[name] = how
-        made = self.compile({name: getattr(self.kernels, how[0])(name, *how[1:]) for name, how in missing.items()})
+        texts = {name: getattr(self.kernels, how[0])(name, *how[1:]) for name, how in missing.items()}
+        made = {name: self.replaceable(name, texts.pop(name)) for name, how in missing.items()
+                if how[0] in self.kernels.drivers} | self.compile(texts)
         for name, how in missing.items():
             self.made[how] = made[name]
             self.written[made[name]] = how[0], name, *how[1:]

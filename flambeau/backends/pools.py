@@ -27,6 +27,7 @@ class PoolKernels:
     """The LLVM text of the steps for one element type."""
 
     word = "pool"
+    drivers = inner = ()
 
     def __init__(self, element, target):
         self.v = Vectors(element, target)

@@ -23,6 +23,7 @@ class TapKernels(Kernels):
     """The LLVM text of the functions for one element type."""
 
     word = "taps"
+    drivers = ("forth", "back", "spots")
     inner = ("micro", "plane")
 
     def plane(self, name, apart):

@@ -53,7 +53,7 @@ def start():
     with _lock:
         if _native is None:
             from . import cpu, runtime
-            text = runtime.text()
+            text = cpu.QUICKLY + runtime.text()
             _pool = ctypes.c_void_p.from_address(cpu.function("pool", text))
             cpu.undisturbed(_renew)
             pointer, given = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)

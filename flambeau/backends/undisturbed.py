@@ -8,7 +8,8 @@ There is one such thread, started when LLVM is loaded and kept: later there may 
 `Thread.start` waits for ever for a thread that found no memory to begin with, so `_thread` is used, and whoever waits
 looks now and then whether the thread is still there.
 
-What nobody waits for yet (`beforehand`) is done one piece at a time, when nothing else is asked for.
+What nobody waits for yet (`beforehand`) is done one piece at a time, when nothing else is asked for; and what would
+only be better (`when_idle`), when nothing was asked for in a while.
 """
 import _thread
 import atexit
@@ -21,13 +22,15 @@ from contextlib import suppress
 from ..base.locks import in_child, new_lock
 
 LOOK = 1.0                    # seconds after which to look whether the thread is still there
+QUIET = 1.0                   # seconds without a task after which there is time for what would only be better
 PAUSE = 0.001                 # seconds between two pieces of work that nobody waits for: somebody may want to fork
 
 lock = new_lock(finish=True)  # held while LLVM works
 _tasks = None                 # where the thread takes its tasks from
 _life = None                  # a weak reference to its Life
 _later: deque = deque()       # what is to be done beforehand: (work, args)
-_doing = False                # whether some of it is being done
+_idle: deque = deque()        # what is to be done when there is time, in the same form
+_doing = False                # whether some of `_later` is being done
 _closed = False               # whether Python is on its way out
 
 
@@ -71,6 +74,13 @@ def beforehand(work, *args):
         _tasks.put((_nothing, (), queue.SimpleQueue()))           # the thread may be asleep
 
 
+def when_idle(work, *args):
+    """Have `work(*args)` done when there is time for it, or not at all; nobody sees what it gives or raises."""
+    _idle.append((work, args))
+    if _started():
+        _tasks.put((_nothing, (), queue.SimpleQueue()))           # from now on it does not wait for ever
+
+
 def _nothing():
     pass
 
@@ -80,12 +90,12 @@ def is_through():
     return not (_later or _doing) or not _lives(_life)
 
 
-def _do_one():
+def _do_one(pieces):
     """One piece of what nobody waits for."""
     global _doing
-    _doing = True
+    _doing = pieces is _later
     try:
-        work, args = _later.popleft()
+        work, args = pieces.popleft()
         with lock, suppress(Exception):                           # whoever needs it will be told
             work(*args)
     finally:
@@ -121,8 +131,13 @@ def _serve(tasks, life):
     try:
         while True:
             while _later and not _closed and tasks.empty():
-                _do_one()
-            if (task := tasks.get()) is None:
+                _do_one(_later)
+            try:
+                task = tasks.get(timeout=QUIET if _idle and not _closed else None)
+            except queue.Empty:
+                _do_one(_idle)
+                continue
+            if task is None:
                 break
             work, args, answers = task
             try:

@@ -6,6 +6,7 @@ import runpy
 import subprocess
 import sys
 import threading
+import time
 import warnings
 
 import pytest
@@ -38,7 +39,7 @@ def process(tmp_path, monkeypatch):
         monkeypatch.setattr(cpu, "_addresses", {})
         monkeypatch.setattr(cpu, "compiled", 0)
         monkeypatch.setattr(cpu, "loaded", 0)
-        monkeypatch.setattr(cpu._the_host(), "disk", cpu.Disk(str(folder), most))
+        monkeypatch.setattr(cpu._the_host(), "disk", cpu.ObjectCache(str(folder), most))
         return folder
     return begin
 
@@ -65,6 +66,50 @@ def test_two_texts_may_use_one_name(process):
     process()
     one, two = cpu.function("same", adding("same", 1)), cpu.function("same", adding("same", 2))
     assert (call(one, 10), call(two, 10)) == (11, 12)
+
+
+STEP = """
+define void @NAME(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end) {
+  %count = sub i64 %end, %begin
+  %old = load i64, ptr %ints
+  %new = add i64 %old, %count
+  store i64 %new, ptr %ints
+  ret void
+}
+"""
+
+
+def test_a_step_is_compiled_quickly_and_then_well(process, monkeypatch):
+    monkeypatch.setattr(thread, "QUIET", 0.01)
+    process()
+    text, cell = STEP.replace("NAME", "counting"), ctypes.c_int64(10)
+    levels, compile = [], cpu.Host.compile
+
+    def noted(host, texts):
+        levels.append([one.startswith(cpu.QUICKLY) for one in texts])
+        return compile(host, texts)
+
+    monkeypatch.setattr(cpu.Host, "compile", noted)
+
+    def add(address, count):
+        kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 2)
+        kind(address)(None, ctypes.addressof(cell), None, 1, 1 + count)
+        return cell.value
+
+    first = cpu.replaceable("counting", text)
+    assert add(first, 5) == 15 and levels[0] == [True] and counts() == (1, 0)
+    until = time.monotonic() + PATIENCE
+    while thread._idle or len(levels) < 2:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    cpu.undisturbed(int)                                           # it is through with what it was doing
+    better = cpu.replaceable("counting", text)
+    assert levels == [[True], [False]] and better != first and counts() == (1, 0)      # nobody had to wait for it
+    assert add(better, 5) == 20
+    slot = ctypes.c_void_p.from_address(cpu.function("counting_better", cpu._quick("counting", text)[2]))
+    assert slot.value == better and add(first, 5) == 25            # plans that have the first address are served by it
+    process()
+    assert add(cpu.replaceable("counting", text), 1) == 26 and counts() == (0, 1) and len(levels) == 2
 
 
 def test_names_of_one_text_share_its_variables(process):
@@ -330,7 +375,7 @@ def test_an_entry_that_refers_elsewhere_is_compiled_anew(process, tmp_path, mean
     good = file.read_bytes()
     disk = cpu._the_host().disk
     (tmp_path / "secret").write_bytes(good)
-    disk.write(file.name, cpu.SEE + (file.name.encode() if meant == b"itself" else meant))
+    disk.write(file.name, cpu.REFERENCE_PREFIX + (file.name.encode() if meant == b"itself" else meant))
     process()
     with warnings.catch_warnings(action="ignore"):
         assert call(cpu.function("mine", adding("mine", 3)), 1) == 4
@@ -396,7 +441,7 @@ for n in range(8):
     for process in run:
         _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, errors
-    disk = cpu.Disk(str(tmp_path / "objects"), 1 << 28)
+    disk = cpu.ObjectCache(str(tmp_path / "objects"), 1 << 28)
     names = [file.name for file in (tmp_path / "objects").iterdir()]
     assert len(names) == 8 and all(disk.read(name) for name in names)
 

@@ -16,7 +16,7 @@ llvm = pytest.importorskip("llvmlite.binding")
 
 import flambeau as torch
 from flambeau.backends import kernels, pools, runtime, taps
-from flambeau.backends.processor import LEVELS
+from flambeau.backends.processor import PROCESSOR_LEVELS
 from flambeau.loops import scalar
 from flambeau.loops.ir import (
     BITS,
@@ -43,8 +43,9 @@ pytestmark = pytest.mark.pinned
 X86, ARM, RISCV = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "riscv64-unknown-linux-gnu"
 RV64 = "64bit m a f d c"
 # name → (triple, LLVM's name of the processor, features)
-TARGETS = {**{level: (X86, level, LEVELS["x86_64"][level]) for level in ("x86-64", "x86-64-v3", "x86-64-v4")},
-           "sapphirerapids": (X86, "sapphirerapids", LEVELS["x86_64"]["x86-64-v4"] + " avx512fp16 avx512bf16"),
+TARGETS = {**{level: (X86, level, PROCESSOR_LEVELS["x86_64"][level]) for level in ("x86-64", "x86-64-v3", "x86-64-v4")},
+           "sapphirerapids": (X86, "sapphirerapids",
+                              f"{PROCESSOR_LEVELS['x86_64']['x86-64-v4']} avx512fp16 avx512bf16"),
            "neoverse-n1": (ARM, "neoverse-n1", "fp-armv8 neon lse"), "apple-m1": (ARM, "apple-m1", "fp-armv8 neon lse"),
            "rv64gc": (RISCV, "generic-rv64", RV64), "rv64gcv": (RISCV, "generic-rv64", RV64 + " v")}
 
@@ -69,17 +70,17 @@ class Emitter:
         self.on = set(features.split())
         self.target = target_of(self.triple, self.on)
         flags = ",".join(f"+{feature}" for feature in sorted(self.on))
-        self.machine = llvm.Target.from_triple(self.triple).create_target_machine(
-            cpu=cpu, features=flags, opt=2, reloc="pic", codemodel="small")
+        self.quick_machine, self.machine = [llvm.Target.from_triple(self.triple).create_target_machine(
+            cpu=cpu, features=flags, opt=level, reloc="pic", codemodel="small") for level in (0, 2)]
         self.head = f'target triple = "{self.triple}"\ntarget datalayout = "{self.machine.target_data}"\n'
 
-    def object(self, texts):
+    def object(self, texts, quickly=False):
         context = llvm.create_context()
         first, *others = [llvm.parse_assembly(self.head + text, context) for text in texts]
         for other in others:
             first.link_in(other)
         first.verify()
-        return self.machine.emit_object(first)
+        return (self.quick_machine if quickly else self.machine).emit_object(first)
 
 
 def undefined(code):
@@ -202,11 +203,20 @@ def test_no_step_of_the_library_calls_another(number, name):
     assert undefined(emitter.object(share(steps_of_the_library(emitter.target), number, 4))) <= ALLOWED
 
 
+@pytest.mark.parametrize("name", TARGETS)
+def test_no_step_calls_another_where_it_is_compiled_quickly(name):
+    emitter, texts = Emitter(name), []
+    for kind in (kernels.Kernels, taps.TapKernels):
+        made = kind("float", emitter.target)
+        texts += [getattr(made, driver)(driver) for driver in made.drivers]
+    assert undefined(emitter.object(texts, quickly=True)) <= ALLOWED
+
+
 @pytest.mark.skipif(os.name != "posix", reason="the runtime's threads are those of POSIX")
 @pytest.mark.parametrize("name", sample(TARGETS, 2))
 def test_the_runtime_calls_the_system_only(name, monkeypatch):
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine=TARGETS[name][0].partition("-")[0]))
-    assert undefined(Emitter(name).object([runtime.text()])) <= ALLOWED | OF_THE_RUNTIME
+    assert undefined(Emitter(name).object([runtime.text()], quickly=True)) <= ALLOWED | OF_THE_RUNTIME
 
 
 # --- what the test looks for is what LLVM does ------------------------------------------------------------------------
