@@ -124,7 +124,11 @@ def observing(observer, only_this_thread=False):
         try:
             _finish()                     # and if an interrupt ended a run, what waits since then is told now
         finally:
-            _change(_remove, held)
+            try:
+                _change(_remove, held)
+            except BaseException:         # an interrupt: once more, there is no way back
+                _change(_remove, held)
+                raise
 
 
 def _remove(held):
