@@ -23,6 +23,7 @@ from flambeau.trace.record import current
 
 from ..backends import toy  # noqa: F401  (registers the device)
 from .programs import leaves, run, steps
+from .test_effects import Broken as Failed, note
 from .test_record_under_pressure import Stop, alarms, everything
 
 pytestmark = pytest.mark.pinned
@@ -256,6 +257,22 @@ def test_what_fails_is_told_and_what_reads_it_did_not_run(executor, monkeypatch)
     whole = [i for r in log.of("ran") if not r.failed for i in r.instructions]
     assert names(whole) == ["add"] and list(map(line_of, [whole[0][5]])) == \
         lines_of(test_what_fails_is_told_and_what_reads_it_did_not_run, 9)
+
+
+def test_an_effect_is_told_once(executor):
+    """Whether it happens or fails, and whoever reads its result."""
+    x = torch.ones(3)
+    torch.cpu.synchronize()
+    with observing(Log()) as log:
+        note(x * 2, "a")
+        with pytest.raises(Failed):
+            note(x + 1, "bad")
+            torch.cpu.synchronize()
+        torch.cpu.synchronize()
+    told = [r for r in log.of("ran") if "note" in names(r.instructions)]
+    assert [r.failed for r in told] == [False, True]
+    assert [line for r in told for line in r.lines] == lines_of(test_an_effect_is_told_once, 5, 7)
+    assert {id(i) for r in told for i in r.instructions} <= {id(i) for i in log.of("recorded")}
 
 
 # --- lines ---
