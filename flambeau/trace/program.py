@@ -277,7 +277,7 @@ class Program:
         start = observers.begin(*[one[5] for one in instructions]) \
             if observers.during_runs and observers.gathering() else 0
         try:
-            made = target.device.backend.from_host(origin.to_host(seen), target)
+            made = target.device.backend.copy_from(origin, seen, target)
         except Exception as error:
             raise Failed from error
         finally:

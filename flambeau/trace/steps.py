@@ -12,6 +12,7 @@ and lets go of the graph, since plans are kept.
 from bisect import bisect_right
 from math import prod
 
+from ..base.spec import CPU
 from ..loops.ir import BYTES
 from .fuse import REDUCING
 
@@ -125,7 +126,8 @@ class Step:
         if len(self.words) > WORDS_SHOWN:
             words += f" and {len(self.words) - WORDS_SHOWN} more"
         over = f"over [{' × '.join(map(str, self.sizes))}]" if self.sizes else ""
-        parts = [f"{self.kind} {self.number}", over, words]
+        where = f" on {self.device}" if self.device is not CPU and self.kind != "transfer" else ""
+        parts = [f"{self.kind} {self.number}{where}", over, words]
         for title in ("reads", "keeps", "gives"):
             names = getattr(self, title)
             parts.append(f"{title} {', '.join(names)}" if names else "")
