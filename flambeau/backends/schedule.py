@@ -110,8 +110,8 @@ def _cost(launch, made):
             seen.add(e)
             cost += 12 if e.op in FUNCTION_WORDS else 1
             todo.extend(e.args)
-    tiles = prod(made.counts(sizes))
-    return max(1.0, work * (0.03 * cost + 0.05 * len(kernel.accesses)) / max(tiles, 1))
+    tiles, scratch = prod(made.counts(sizes)), made.scratch is not None         # which is loaded, and an access
+    return max(1.0, work * (0.03 * (cost + scratch) + 0.05 * (len(kernel.accesses) + scratch)) / max(tiles, 1))
 
 
 def may_stream(launch):
