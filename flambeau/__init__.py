@@ -25,9 +25,9 @@ from .tensor import (
     protocol as _protocol,
     storage as _storage,
 )
+from .tensor.overrides import DisableTorchFunctionSubclass
 from .tensor.printing import get_printoptions, set_printoptions
 from .tensor.storage import UntypedStorage
-from .tensor.subclass import DisableTorchFunctionSubclass
 from .tensor.tensor import Tensor
 from .tensor.typed_storage import LEGACY_STORAGES as _legacy_storages, TypedStorage
 
@@ -81,6 +81,7 @@ _IMPORTED_WHEN_ASKED = {
     "save": "serialization:save", "load": "serialization:load",
     "vmap": "func:vmap",
     "install_as_torch": "cli:install_as_torch",
+    "sparse": "sparse", "sparse_coo_tensor": "sparse:sparse_coo_tensor",
     "ops": "_ops:ops", "Tag": "_ops:Tag", "svd_lowrank": "_lowrank:svd_lowrank",
     "pca_lowrank": "_lowrank:pca_lowrank",
     **{name: name for name in ("_ops", "_utils", "accelerator", "distributed", "fft", "functional", "fx", "jit",

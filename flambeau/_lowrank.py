@@ -3,8 +3,8 @@
 N. Halko, P. G. Martinsson, J. A. Tropp: Finding structure with randomness, 2009, algorithms 4.4 and 5.1.
 """
 from .tensor.forms import namespace
+from .tensor.overrides import handle_torch_function, has_torch_function
 from .tensor.random import randn
-from .tensor.subclass import handle_torch_function, has_torch_function
 
 __all__ = ["get_approximate_basis", "pca_lowrank", "svd_lowrank"]
 

@@ -20,7 +20,7 @@ from .autograd.node import requires
 from .backends.host import load_library
 from .base.errors import warn
 from .tensor.autocast import region
-from .tensor.subclass import handle_torch_function, has_torch_function
+from .tensor.overrides import handle_torch_function, has_torch_function
 from .tensor.tensor import Tensor
 
 Tag = enum.Enum("Tag", "core cudagraph_unsafe data_dependent_output dynamic_output_shape flexible_layout generated "

@@ -11,15 +11,8 @@ from importlib import import_module
 from .base.op import Op
 from .tensor import function_modes
 from .tensor.forms import function_name, namespace
-from .tensor.overrides import function_modes as _local
-from .tensor.subclass import (
-    UNASKED_ATTRIBUTES,
-    handle_torch_function,
-    has_torch_function,
-    is_tensor_like,
-    nowrap,
-    opted_out,
-)
+from .tensor.overrides import function_modes as _local, handle_torch_function, has_torch_function, is_tensor_like
+from .tensor.subclass import UNASKED_ATTRIBUTES, nowrap, opted_out
 from .tensor.tensor import Tensor
 
 __all__ = ["BaseTorchFunctionMode", "TorchFunctionMode", "enable_reentrant_dispatch", "get_default_nowrap_functions",

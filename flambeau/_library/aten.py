@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from .._ops import OpOverload, OpOverloadPacket
 from ..base import dtypes
 from ..tensor import create, foreach, forms, indexing, interop, random
-from ..tensor.subclass import handle_torch_function, has_torch_function
+from ..tensor.overrides import handle_torch_function, has_torch_function
 from ..tensor.tensor import Tensor
 
 top = forms.namespace[""]

@@ -1,6 +1,6 @@
 """What a device can do: hold memory, run operations on arrays, draw random numbers. See backend.py.
 
-`torch.backends.cudnn` and its like are answered here too, for programs that set their switches; see switches.py.
+`torch.backends.cudnn` and its like are answered here too, for programs that set switches; see library_switches.py.
 """
 from importlib import import_module
 
@@ -15,4 +15,4 @@ _SWITCHES = frozenset("cuda cudnn cusparselt kleidiai mha miopen mkl mkldnn mps 
 def __getattr__(name):
     if name not in _SWITCHES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(".switches", __name__), name)
+    return getattr(import_module(".library_switches", __name__), name)

@@ -26,8 +26,8 @@ import os
 from ..base import settings
 from ..base.errors import warn
 from .backend import NoCompiler, NotCompiled
-from .disk import SEE, Disk, referred, warnings
 from .memory import bytes_in_words, has_room
+from .object_cache import REFERENCE_PREFIX, ObjectCache, referred, warnings
 from .processor import choose
 from .undisturbed import beforehand, is_through, lock as _lock, undisturbed, when_idle
 
@@ -167,7 +167,7 @@ def _compile(missing, texts, symbols, asked):
     _addresses.update(addresses)
     host.disk.write(whole, code)
     for key in names if len(names) > 1 else ():
-        host.disk.write(key, SEE + whole.encode())
+        host.disk.write(key, REFERENCE_PREFIX + whole.encode())
     return {}
 
 
@@ -213,7 +213,7 @@ def renew_disk():
     """Look again at which folder the objects are kept in, and how many bytes of them."""
     with _lock:
         if _host is not None:
-            _host.disk = Disk(settings.object_dir, settings.object_bytes)
+            _host.disk = ObjectCache(settings.object_dir, settings.object_bytes)
     while warnings:
         warn(warnings.pop(0))
 
@@ -224,12 +224,12 @@ def _find(key, name, symbols):
     library, whole, code = _libraries.get(key), key, None
     if library is None:
         code = _host.disk.read(key)
-        if code and code.startswith(SEE):                         # compiled together with others
+        if code and code.startswith(REFERENCE_PREFIX):            # compiled together with others
             whole = referred(code)
             library = _libraries.get(whole)
             code = _host.disk.read(whole) if library is None else None
     try:
-        if code and not code.startswith(SEE):
+        if code and not code.startswith(REFERENCE_PREFIX):
             library = _host.place(code, symbols)
         if library is None:
             return False
@@ -278,7 +278,7 @@ class Host:
         self.features = llvm.get_host_cpu_features()
         self.aim(settings.cpu)
         self.jit = llvm.create_lljit_compiler(self.machine, use_jit_link=os.name != "nt")
-        self.disk = Disk(settings.object_dir, settings.object_bytes)
+        self.disk = ObjectCache(settings.object_dir, settings.object_bytes)
         self.numbers = itertools.count()
 
     def chosen(self, text):

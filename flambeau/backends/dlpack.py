@@ -12,10 +12,10 @@ from ..base import dtypes
 from .host import address
 
 CPU_DEVICE = (1, 0)           # kDLCPU
-UINT = 1                      # type codes
-FOREIGN = {dtypes.bfloat16: 4, dtypes.float8_e4m3fn: 10, dtypes.float8_e4m3fnuz: 11, dtypes.float8_e5m2: 12,
-           dtypes.float8_e5m2fnuz: 13, dtypes.float8_e8m0fnu: 14}
-BY_CODE = {(code, 8 * dtype.itemsize): dtype for dtype, code in FOREIGN.items()}
+UINT_TYPE_CODE = 1            # type codes
+TYPE_CODES = {dtypes.bfloat16: 4, dtypes.float8_e4m3fn: 10, dtypes.float8_e4m3fnuz: 11, dtypes.float8_e5m2: 12,
+              dtypes.float8_e5m2fnuz: 13, dtypes.float8_e8m0fnu: 14}
+DTYPE_OF_TYPE = {(code, 8 * dtype.itemsize): dtype for dtype, code in TYPE_CODES.items()}
 
 
 class DLTensor(ctypes.Structure):
@@ -34,7 +34,7 @@ class DLManagedTensorVersioned(ctypes.Structure):
                 ("deleter", ctypes.c_void_p), ("flags", ctypes.c_uint64), ("tensor", DLTensor)]
 
 
-FORMS = {b"dltensor": DLManagedTensor, b"dltensor_versioned": DLManagedTensorVersioned}
+CAPSULE_STRUCTURES = {b"dltensor": DLManagedTensor, b"dltensor_versioned": DLManagedTensorVersioned}
 _name_of = ctypes.pythonapi.PyCapsule_GetName
 _name_of.restype, _name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
 _pointer_in = ctypes.pythonapi.PyCapsule_GetPointer
@@ -44,11 +44,11 @@ _pointer_in.restype, _pointer_in.argtypes = ctypes.c_void_p, [ctypes.py_object, 
 def opened(capsule):
     """The DLTensor inside a capsule, to read or change."""
     name = _name_of(capsule)
-    if name not in FORMS:
+    if name not in CAPSULE_STRUCTURES:
         raise RuntimeError(f"from_dlpack received an invalid capsule '{(name or b'').decode()}'. Note that DLTensor "
                            "capsules can be consumed only once, so you might have already constructed a tensor from it "
                            "once.")
-    return FORMS[name].from_address(_pointer_in(capsule, name)).tensor
+    return CAPSULE_STRUCTURES[name].from_address(_pointer_in(capsule, name)).tensor
 
 
 class Carrier:
@@ -75,10 +75,10 @@ class Writeable:
 
 def packed(array, dtype, max_version):
     """A capsule over the memory of `array`, which holds elements of `dtype`."""
-    if dtype not in FOREIGN:
+    if dtype not in TYPE_CODES:
         return array.__dlpack__(max_version=max_version)
     capsule = array.view(f"u{dtype.itemsize}").__dlpack__(max_version=max_version)
-    opened(capsule).code = FOREIGN[dtype]
+    opened(capsule).code = TYPE_CODES[dtype]
     return capsule
 
 
@@ -86,9 +86,9 @@ def unpacked(capsule):
     """The array that shows the memory in a capsule, which is consumed."""
     versioned = _name_of(capsule) == b"dltensor_versioned"
     inside = opened(capsule)
-    foreign = BY_CODE.get((inside.code, inside.bits))
+    foreign = DTYPE_OF_TYPE.get((inside.code, inside.bits))
     if foreign is not None:
-        inside.code = UINT
+        inside.code = UINT_TYPE_CODE
     array = np.from_dlpack(Carrier(capsule))
     if not versioned:
         array = np.asarray(Writeable(array))

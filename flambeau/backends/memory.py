@@ -28,7 +28,7 @@ import numpy as np
 from ..base import observers, settings
 from ..base.locks import new_lock
 from ..base.spec import CPU
-from .machine import available, held, limit
+from .memory_limits import available, held, limit
 
 PAGE_BYTES = mmap.PAGESIZE
 MAX_SMALL_BYTES = 256 << 10     # up to here blocks are carved out of slabs
@@ -325,7 +325,9 @@ def _settle():
 
 def _trim(most):
     """Unmap large blocks, first of the classes not used for longest, until not more than `most` bytes lie idle."""
-    _notice_freed()
+    if _told:
+        with observers.gathered():                    # what is unmapped cannot be noticed any more
+            _notice_freed()
     large = [size_class for size_class in list(_size_classes.values()) if size_class.size > MAX_SMALL_BYTES]
     for size_class in large:
         if size_class.calls != size_class.calls_then:
@@ -348,7 +350,9 @@ def _trim(most):
 
 def _drop_slabs(size_class):
     """Unmap the slabs of a small class all of whose blocks are idle."""
-    _notice_freed()
+    if _told:
+        with observers.gathered():                    # what is unmapped cannot be noticed any more
+            _notice_freed()
     idle: list = []
     try:
         with contextlib.suppress(IndexError):         # until there are no more

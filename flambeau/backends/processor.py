@@ -3,7 +3,7 @@
 `config.cpu`, or the variable `FLAMBEAU_CPU`, names it:
 
     native                       this machine's, with all that it has
-    x86-64-v3                    a level that many machines have in common (LEVELS)
+    x86-64-v3                    a level that many machines have in common (PROCESSOR_LEVELS)
     native,-avx512fp16,-f16c     without some features, in LLVM's words, and what needs them
 
 A feature that this machine lacks is refused, since the first kernel that used it would end the process. Everything else
@@ -18,12 +18,13 @@ _V2 = f"{_V1} cx16 crc32 popcnt sahf sse3 sse4.1 sse4.2 ssse3"
 _V3 = f"{_V2} avx avx2 bmi bmi2 f16c fma lzcnt movbe xsave"
 _V4 = f"{_V3} avx512bw avx512cd avx512dq avx512f avx512vl"
 # kind of processor → name, as LLVM has it too → features
-LEVELS = {"x86_64": {"x86-64": _V1, "x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4},
-          "aarch64": {"generic": "fp-armv8 neon"}}
+PROCESSOR_LEVELS = {"x86_64": {"x86-64": _V1, "x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4},
+                    "aarch64": {"generic": "fp-armv8 neon"}}
 # what a feature cannot be without, so that taking one away takes away what is built on it
-NEEDS = {"sse3": "sse2", "ssse3": "sse3", "sse4.1": "ssse3", "sse4.2": "sse4.1", "avx": "sse4.2", "f16c": "avx",
-         "fma": "avx", "fma4": "avx", "xop": "avx", "avx2": "avx", "vaes": "avx2", "vpclmulqdq": "avx",
-         "avx512f": "avx2 fma f16c", "avx512fp16": "avx512bw", "avx512bf16": "avx512bw", "gfni": "sse2"}
+IMPLIED_FEATURES = {"sse3": "sse2", "ssse3": "sse3", "sse4.1": "ssse3", "sse4.2": "sse4.1", "avx": "sse4.2",
+                    "f16c": "avx", "fma": "avx", "fma4": "avx", "xop": "avx", "avx2": "avx", "vaes": "avx2",
+                    "vpclmulqdq": "avx", "avx512f": "avx2 fma f16c", "avx512fp16": "avx512bw", "avx512bf16": "avx512bw",
+                    "gfni": "sse2"}
 
 
 class Processor(NamedTuple):
@@ -44,7 +45,8 @@ def choose(text, triple, cpu, features):
     """The Processor that `text` names, on a machine whose processor LLVM calls `cpu`, with `features` {name: on}."""
     name, *changes = [word.strip() for word in text.split(",")]
     kind = triple.partition("-")[0]
-    has, levels = {f for f, on in features.items() if on}, LEVELS.get("aarch64" if kind == "arm64" else kind, {})
+    has, levels = {f for f, on in features.items() if on}, PROCESSOR_LEVELS.get("aarch64"
+                                                                                if kind == "arm64" else kind, {})
     if name == "native":
         wanted, known = has, cpu
     elif name in levels:
@@ -76,6 +78,6 @@ def _standing(wanted):
 
 
 def _needs(feature):
-    if feature.startswith("avx512") and feature not in NEEDS:
+    if feature.startswith("avx512") and feature not in IMPLIED_FEATURES:
         return "avx512f"
-    return NEEDS.get(feature, "avx2" if feature.startswith("avx") and feature not in ("avx", "avx2") else "")
+    return IMPLIED_FEATURES.get(feature, "avx2" if feature.startswith("avx") and feature not in ("avx", "avx2") else "")

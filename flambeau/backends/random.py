@@ -25,22 +25,22 @@ import numpy as np
 from ..base.locks import new_lock
 
 DEFAULT_SEED = 67280421310721
-CHUNK = 1 << 16                     # samples made at a time: the words and the temporaries stay in cache
-WORDS = 624                         # of the twister's state
+CHUNK_SAMPLES = 1 << 16             # samples made at a time: the words and the temporaries stay in cache
+STATE_WORDS = 624                   # of the twister's state
 SMALL_PERMUTATION = (2**32 - 1) // 20
-DIGITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
-REAL = {"complex64": np.dtype(np.float32), "complex128": np.dtype(np.float64)}
-F32, F64, U64 = np.dtype(np.float32), np.dtype(np.float64), np.uint64
+SIGNIFICAND_BITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
+REAL_DTYPE = {"complex64": np.dtype(np.float32), "complex128": np.dtype(np.float64)}
+FLOAT32, FLOAT64, UINT64 = np.dtype(np.float32), np.dtype(np.float64), np.uint64
 
 # The C struct behind torch.get_rng_state(): 5056 bytes with the padding. `left` counts down to the next
 # twist, `next` up from the last one; a freshly seeded engine has left 1 and next 0. PyTorch keeps a spare
 # float besides the spare double for old checkpoints' sake; nothing on the CPU draws it.
-STATE = np.dtype([("seed", "u8"), ("left", "i4"), ("seeded", "i4"), ("next", "u8"), ("words", "u8", WORDS),
-                  ("normal_x", "f8"), ("spare", "f8"), ("normal_rho", "f8"), ("has_spare", "i4"),
-                  ("padding", "i4"), ("spare32", "f4"), ("has_spare32", "?")], align=True)
+STATE_DTYPE = np.dtype([("seed", "u8"), ("left", "i4"), ("seeded", "i4"), ("next", "u8"), ("words", "u8", STATE_WORDS),
+                        ("normal_x", "f8"), ("spare", "f8"), ("normal_rho", "f8"), ("has_spare", "i4"),
+                        ("padding", "i4"), ("spare32", "f4"), ("has_spare32", "?")], align=True)
 
 
-class Generator:
+class MersenneTwister:
     """A stream of random numbers; the same seed gives the same numbers as `torch.Generator`."""
 
     def __init__(self):
@@ -73,14 +73,14 @@ class Generator:
 
     def get_state(self):
         """The state as torch.get_rng_state() lays it out: uint8[5056]."""
-        state = np.zeros(1, STATE)[0]
+        state = np.zeros(1, STATE_DTYPE)[0]
         with self._lock:
             state["seed"], state["seeded"], state["left"] = self._seed, 1, 1
             if self._twister is None:
                 state["words"] = seed_words(self._seed)
             else:
                 now = self._twister.state["state"]
-                state["words"], state["next"], state["left"] = now["key"], now["pos"], WORDS + 1 - now["pos"]
+                state["words"], state["next"], state["left"] = now["key"], now["pos"], STATE_WORDS + 1 - now["pos"]
             state["spare"], state["has_spare"] = self._spare or 0, self._spare is not None
             state["spare32"], state["has_spare32"] = self._spare32 or 0, self._spare32 is not None
         return np.frombuffer(state.tobytes(), np.uint8).copy()
@@ -90,22 +90,22 @@ class Generator:
         state = np.asarray(state)
         if state.dtype != np.uint8:
             raise TypeError(f"RNG state must be a torch.ByteTensor, got {state.dtype}")
-        need(state.size == STATE.itemsize, f"Expected a CPUGeneratorImplState of size {STATE.itemsize} but "
+        need(state.size == STATE_DTYPE.itemsize, f"Expected a CPUGeneratorImplState of size {STATE_DTYPE.itemsize} but "
                                            f"found the input RNG state size to be {state.size}")
-        state = np.frombuffer(state.tobytes(), STATE)[0]
-        need(state["seeded"] and 0 < state["left"] <= WORDS and state["next"] <= WORDS,
+        state = np.frombuffer(state.tobytes(), STATE_DTYPE)[0]
+        need(state["seeded"] and 0 < state["left"] <= STATE_WORDS and state["next"] <= STATE_WORDS,
              "Invalid mt19937 state")
         words = state["words"].astype(np.uint32)
         with self._lock:
             self._seed, self._twister = int(state["seed"]), None
             if state["next"] or not np.array_equal(words, seed_words(self._seed)):
-                self._twister = twister(words, WORDS + 1 - int(state["left"]))
+                self._twister = twister(words, STATE_WORDS + 1 - int(state["left"]))
             self._spare = float(state["spare"]) if state["has_spare"] else None
             self._spare32 = float(state["spare32"]) if state["has_spare32"] else None
 
     def clone_state(self):
         """Another generator that will draw the same numbers as this one."""
-        twin = Generator()
+        twin = MersenneTwister()
         twin.set_state(self.get_state())
         return twin
 
@@ -120,29 +120,29 @@ class Generator:
 
     def _stream(self):
         if self._twister is None:
-            self._twister = twister(seed_words(self._seed), WORDS)
+            self._twister = twister(seed_words(self._seed), STATE_WORDS)
         return self._twister
 
     def _word(self, n):
         return (self._stream().random_raw(n) if n else np.empty(0)).astype(np.uint32)
 
     def _word64(self, n):
-        raw = self._stream().random_raw(2 * n) if n else np.empty(0, U64)
-        out = raw[0::2] << U64(32)
+        raw = self._stream().random_raw(2 * n) if n else np.empty(0, UINT64)
+        out = raw[0::2] << UINT64(32)
         out |= raw[1::2]
         return out
 
     def _unit32(self, n):
         words = self._word(n)
         words &= np.uint32(2**24 - 1)
-        out = words.view(np.int32).astype(F32)          # signed: what processors convert fastest
-        out *= F32.type(2.0**-24)
+        out = words.view(np.int32).astype(FLOAT32)      # signed: what processors convert fastest
+        out *= FLOAT32.type(2.0**-24)
         return out
 
     def _unit64(self, n):
         words = self._word64(n)
-        words &= U64(2**53 - 1)
-        out = words.view(np.int64).astype(F64)
+        words &= UINT64(2**53 - 1)
+        out = words.view(np.int64).astype(FLOAT64)
         out *= 2.0**-53
         return out
 
@@ -151,8 +151,8 @@ class Generator:
         out = np.empty(shape, dtype)
         flat = out.reshape(-1)
         with self._lock:
-            for start in range(0, flat.size, CHUNK):
-                part = flat[start:start + CHUNK]
+            for start in range(0, flat.size, CHUNK_SAMPLES):
+                part = flat[start:start + CHUNK_SAMPLES]
                 drawn = source(part.size)
                 part[:] = rounded(drawn if rule is None else rule(drawn), flat.dtype)
         return out
@@ -184,15 +184,15 @@ class Generator:
     def uniform(self, shape, dtype, low=0.0, high=1.0):
         """Uniform over [low, high)."""
         dtype = np.dtype(dtype)
-        if dtype.name in REAL:
+        if dtype.name in REAL_DTYPE:
             return self._complex(self.uniform, shape, dtype, low, high)
         low, high = float(low), float(high)
-        if dtype == F64:
+        if dtype == FLOAT64:
             source, scale = self._unit64, high - low
         else:
-            source, low32, high32 = self._unit32, F32.type(low), F32.type(high)
+            source, low32, high32 = self._unit32, FLOAT32.type(low), FLOAT32.type(high)
             scale, low = float(high32 - low32), float(low32)
-        if (low, high) == (0.0, 1.0) and dtype in (F32, F64):
+        if (low, high) == (0.0, 1.0) and dtype in (FLOAT32, FLOAT64):
             return self._fill(shape, dtype, source)
         out = self._fill(shape, dtype, source, lambda u: multiply_add(u, scale, low))
         bottom, top = rounded(np.array([low, high]), dtype)
@@ -202,7 +202,7 @@ class Generator:
     def normal(self, shape, dtype, mean=0.0, std=1.0, contiguous=True):
         """Normal around `mean`. For a tensor that is not contiguous PyTorch draws other numbers: say so."""
         dtype = np.dtype(dtype)
-        if dtype.name in REAL:
+        if dtype.name in REAL_DTYPE:
             return self._complex(self.normal, shape, dtype, mean, std / math.sqrt(2), contiguous)
         out = np.empty(shape, dtype)
         flat, n = out.reshape(-1), out.size
@@ -210,11 +210,11 @@ class Generator:
             if n < 16 or not contiguous:
                 flat[:] = rounded(self._normal64(n) * std + mean, dtype)
                 return out
-            source = self._unit64 if dtype == F64 else self._unit32
+            source = self._unit64 if dtype == FLOAT64 else self._unit32
             whole = n - n % 16
-            for start in range(0, whole, CHUNK):
-                part = flat[start:min(start + CHUNK, whole)]
-                last = whole < n and start + CHUNK >= whole
+            for start in range(0, whole, CHUNK_SAMPLES):
+                part = flat[start:min(start + CHUNK_SAMPLES, whole)]
+                last = whole < n and start + CHUNK_SAMPLES >= whole
                 # A short tail is covered by drawing the last 16 again. What it needed itself PyTorch had drawn already,
                 # in all but the 16-bit floats.
                 skipped = n - whole if last and dtype.itemsize > 2 else 0
@@ -244,7 +244,7 @@ class Generator:
     def _complex(self, draw, shape, dtype, *params):
         """Real and imaginary parts are drawn as neighbours of one real array."""
         out = np.empty(shape, dtype)
-        return draw(2 * out.size, REAL[dtype.name], *params).view(dtype).reshape(out.shape)
+        return draw(2 * out.size, REAL_DTYPE[dtype.name], *params).view(dtype).reshape(out.shape)
 
     # ------------------------------------------------------------------ integers
 
@@ -255,10 +255,10 @@ class Generator:
             return self._fill(shape, dtype, self._word64, lambda w: w.view(np.int64))
         if high is None:
             high = largest(dtype) + 1
-        if dtype.name in DIGITS:
+        if dtype.name in SIGNIFICAND_BITS:
             low, high = representable(low, high, dtype)
         need(low < high, f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-        span, base = U64(high - low), U64(low % 2**64)      # the sum wraps around into the signed range
+        span, base = UINT64(high - low), UINT64(low % 2**64)  # the sum wraps around into the signed range
         source = self._word if span < 2**28 else self._word64
         return self._fill(shape, dtype, source, lambda w: (w % w.dtype.type(span) + base).view(np.int64))
 
@@ -266,8 +266,8 @@ class Generator:
         """Integers from 0 to the largest that `dtype` holds exactly."""
         dtype = np.dtype(dtype)
         span = largest(dtype) + 1
-        if dtype in (F64, np.int64):
-            return self._fill(shape, dtype, self._word64, lambda w: (w % U64(span)).view(np.int64))
+        if dtype in (FLOAT64, np.int64):
+            return self._fill(shape, dtype, self._word64, lambda w: (w % UINT64(span)).view(np.int64))
         return self._fill(shape, dtype, self._word, lambda w: w % np.uint32(span))
 
     def permutation(self, n, dtype=np.int64):
@@ -290,9 +290,9 @@ class Generator:
         """Each number goes to a random place up to its own, and what was there moves to the end."""
         out = np.empty(n, np.int64)
         order = memoryview(out)             # no list: 200 million Python integers would not fit
-        for start in range(0, n, CHUNK):
-            stop = min(start + CHUNK, n)
-            places = self._word64(stop - start) % np.arange(start + 1, stop + 1, dtype=U64)
+        for start in range(0, n, CHUNK_SAMPLES):
+            stop = min(start + CHUNK_SAMPLES, n)
+            places = self._word64(stop - start) % np.arange(start + 1, stop + 1, dtype=UINT64)
             for i, place in enumerate(places.tolist(), start):
                 order[i] = order[place]
                 order[place] = i
@@ -306,7 +306,7 @@ class Generator:
         if not isinstance(p, np.ndarray):
             return self._fill(shape, dtype, self._unit64, lambda u: u < float(p))
         need(((p >= 0) & (p <= 1)).all(), "Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
-        unit, source = (F64, self._unit64) if p.dtype == F64 else (F32, self._unit32)
+        unit, source = (FLOAT64, self._unit64) if p.dtype == FLOAT64 else (FLOAT32, self._unit32)
         return np.asarray(self._fill(shape, unit, source) < p.astype(unit)).astype(dtype)
 
     def exponential(self, shape, dtype, lambd=1.0):
@@ -326,11 +326,11 @@ class Generator:
 
     def poisson(self, rate):
         """A Poisson count for each rate, in the dtype of `rate`."""
-        rates = rate.astype(F64).reshape(-1)
+        rates = rate.astype(FLOAT64).reshape(-1)
         need((rates >= 0).all(), "invalid Poisson rate, expected rate to be non-negative")
         with self._units() as unit:
             counts = [poisson_one(r, unit) for r in rates.tolist()]
-        return rounded(np.array(counts, F64).reshape(rate.shape), rate.dtype)
+        return rounded(np.array(counts, FLOAT64).reshape(rate.shape), rate.dtype)
 
     def standard_gamma(self, alpha):
         """A gamma sample of unit scale for each shape parameter, float32 or float64."""
@@ -338,7 +338,7 @@ class Generator:
         alpha_ = alpha.reshape(-1)
         with np.errstate(divide="ignore"):
             power = real(1) / alpha_
-        d = np.where(alpha_ < 1, alpha_ + real(1), alpha_) - real(F32.type(1) / F32.type(3))
+        d = np.where(alpha_ < 1, alpha_ + real(1), alpha_) - real(FLOAT32.type(1) / FLOAT32.type(3))
 
         with self._units() as unit:
             def normal():
@@ -356,21 +356,21 @@ class Generator:
                     continue
                 boost = (1 - unit()) ** one_over_a if a < 1 else 1.0
                 out.append(boost * d_ * gamma_one(d_, unit, normal))
-        out = np.maximum(np.array(out, F64).astype(alpha.dtype), np.finfo(alpha.dtype).tiny)
+        out = np.maximum(np.array(out, FLOAT64).astype(alpha.dtype), np.finfo(alpha.dtype).tiny)
         return out.reshape(alpha.shape)
 
     def multinomial(self, weights, num_samples, replacement=False):
         """`num_samples` indices for each row of `weights`, drawn in proportion to the weights."""
         wrong = "invalid multinomial distribution "
-        exact = weights if weights.dtype in (F32, F64) else weights.astype(F32)
+        exact = weights if weights.dtype in (FLOAT32, FLOAT64) else weights.astype(FLOAT32)
         if replacement and num_samples > 1:
             need((exact >= 0).all(), wrong + "(encountering probability entry < 0)")
             need(np.isfinite(exact).all(), wrong + "(encountering probability entry = infinity or NaN)")
             steps = np.cumsum(exact, axis=-1, dtype=exact.dtype).reshape(-1, exact.shape[-1])
             need((steps[:, -1] > 0).all(), wrong + "(sum of probabilities <= 0)")
             steps /= steps[:, -1:].copy()
-            units = self._fill((len(steps), num_samples), F64, self._unit64)
-            picked = [np.searchsorted(row.astype(F64), unit) for row, unit in zip(steps, units)]
+            units = self._fill((len(steps), num_samples), FLOAT64, self._unit64)
+            picked = [np.searchsorted(row.astype(FLOAT64), unit) for row, unit in zip(steps, units)]
             return np.array(picked, np.int64).reshape(*weights.shape[:-1], num_samples)
 
         need((np.isfinite(exact) & (exact >= 0)).all(),
@@ -395,7 +395,7 @@ def need(holds, message):
 def seed_words(seed):
     """The twister's state for a seed, of which PyTorch keeps 64 bits and uses 32 (Knuth's recurrence)."""
     words = [seed & 0xFFFFFFFF]
-    for i in range(1, WORDS):
+    for i in range(1, STATE_WORDS):
         words.append((1812433253 * (words[-1] ^ words[-1] >> 30) + i) & 0xFFFFFFFF)
     return np.array(words, np.uint32)
 
@@ -411,9 +411,9 @@ def twister(words, position):
 
 def rounded(values, dtype):
     """`values` in `dtype`; on the way to a 16-bit float, in float32 first, as C++ converts them."""
-    if dtype.itemsize == 2 and dtype.name in DIGITS:
+    if dtype.itemsize == 2 and dtype.name in SIGNIFICAND_BITS:
         with np.errstate(over="ignore"):
-            return values.astype(F32).astype(dtype)
+            return values.astype(FLOAT32).astype(dtype)
     return values.astype(dtype, copy=False)
 
 
@@ -438,13 +438,13 @@ def multiply_add(u, scale, low):
     if low == 0 or fraction == 0.5:         # nothing to round in one of the two steps
         return u * real(scale) + real(low)
     if real is np.float32:                  # the product is exact in float64
-        total = u.astype(F64)
+        total = u.astype(FLOAT64)
         total *= scale
         total += low
         # Rounding the sum again goes wrong only where it has become the middle between two float32.
         middle = np.flatnonzero(total.view(np.int64) & (2**29 - 1) == 2**28) if exponent > -64 else slice(None)
-        total[middle] = sum_to_odd(u[middle].astype(F64) * scale, low)
-        return total.astype(F32)
+        total[middle] = sum_to_odd(u[middle].astype(FLOAT64) * scale, low)
+        return total.astype(FLOAT32)
     if exponent > 1000:                     # the parts of such a number may be too large to be numbers themselves
         return multiply_add(u, scale / 16, low / 16) * 16
     # The product as an unrounded pair, from halves of 26 and 27 bits; then Boldo and Melquiond's sum.
@@ -477,14 +477,14 @@ def sum_to_odd(a, b):
 
 def largest(dtype):
     """The end of the row of integers that `dtype` counts through."""
-    if dtype.name in DIGITS:
-        return 2**DIGITS[dtype.name]
+    if dtype.name in SIGNIFICAND_BITS:
+        return 2**SIGNIFICAND_BITS[dtype.name]
     return 1 if dtype == np.bool_ else int(np.iinfo(dtype).max)
 
 
 def representable(low, high, dtype):
     """The range [low, high) moved inwards to numbers that `dtype` holds, lest a draw round out of it."""
-    digits = DIGITS[dtype.name]
+    digits = SIGNIFICAND_BITS[dtype.name]
 
     def near(value):
         return float(rounded(np.array(value, np.int64), dtype))
@@ -505,10 +505,10 @@ def swapped(places):
     which in turn is what the last earlier step with place k put there, or k.
     """
     n = len(places)
-    keys = places.astype(U64) << U64(32)
-    keys |= np.arange(n, dtype=U64)
+    keys = places.astype(UINT64) << UINT64(32)
+    keys |= np.arange(n, dtype=UINT64)
     keys.sort()                             # by place, then by step, as plain integers: the fast sort
-    step, place = keys.astype(np.uint32), (keys >> U64(32)).astype(np.uint32)
+    step, place = keys.astype(np.uint32), (keys >> UINT64(32)).astype(np.uint32)
 
     stood = np.arange(n, dtype=np.uint32)
     moving = step != place
@@ -556,7 +556,7 @@ def poisson_one(rate, unit):
 
 def gamma_one(d, unit, normal):
     """Marsaglia and Tsang's rejection (2000) for a shape of d + 1/3, at least 1: the sample over d."""
-    c, squeeze = 1.0 / math.sqrt(9.0 * d), float(F32.type(0.0331))
+    c, squeeze = 1.0 / math.sqrt(9.0 * d), float(FLOAT32.type(0.0331))
     while True:
         x = normal()
         y = 1.0 + c * x
@@ -567,4 +567,4 @@ def gamma_one(d, unit, normal):
             return v
 
 
-default_generator = Generator()
+default_generator = MersenneTwister()

@@ -12,10 +12,10 @@ from ..base.dtypes import as_dtype
 from ..base.op import wrapped
 from . import memory
 
-MUCH = 64 << 20               # results of so many bytes are asked about before NumPy allocates them
+CHECKED_RESULT_BYTES = 64 << 20  # results of so many bytes are asked about before NumPy allocates them
 # OpenBLAS, behind NumPy's products, takes a buffer at its first call (32 MiB measured on aarch64, 128 by its sources on
 # wide x86) and keeps it; it ends the process if it gets none.
-BLAS_BYTES = 64 << 20 if hasattr(os, "uname") and os.uname().machine in ("aarch64", "arm64") else 192 << 20
+BLAS_BUFFER_BYTES = 64 << 20 if hasattr(os, "uname") and os.uname().machine in ("aarch64", "arm64") else 192 << 20
 BLAS_MODULES = frozenset("attention conv distance einsum embedding factor linalg linear_loss matmul recurrence solve "
                          "weights".split())
 _blas = False                 # whether it has its buffer
@@ -24,7 +24,7 @@ _blas = False                 # whether it has its buffer
 def execute(entry, arrays, params, own=False, xp=np):
     """The result arrays of one instruction, laid out as their specs say. `own`: the first array may be overwritten."""
     op = entry.op
-    if entry.nbytes > MUCH and not own and not memory.make_room(entry.nbytes):
+    if entry.nbytes > CHECKED_RESULT_BYTES and not own and not memory.make_room(entry.nbytes):
         raise memory.failure(entry.nbytes)
     if not _blas and op.__module__.rpartition(".")[2] in BLAS_MODULES:
         _ready_blas()
@@ -65,8 +65,8 @@ def execute(entry, arrays, params, own=False, xp=np):
 def _ready_blas():
     """Let OpenBLAS take its buffer, if there is room."""
     global _blas
-    if not memory.has_room(BLAS_BYTES):
-        raise memory.failure(BLAS_BYTES)
+    if not memory.has_room(BLAS_BUFFER_BYTES):
+        raise memory.failure(BLAS_BUFFER_BYTES)
     np.ones((2, 2), np.float32) @ np.ones((2, 2), np.float32)
     _blas = True
 

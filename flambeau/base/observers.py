@@ -122,8 +122,7 @@ def observing(observer, only_this_thread=False):
         yield observer
     finally:
         try:
-            for told in catch_up:
-                told()
+            _finish()                     # and if an interrupt ended a run, what waits since then is told now
         finally:
             _change(_remove, held)
 
@@ -195,12 +194,19 @@ class gathered:
 
     def __exit__(self, *exc):
         if self.outermost:
-            try:
-                for told in catch_up:
-                    told()
-            finally:
-                waiting, _thread.waiting, _thread.sites = _thread.waiting, None, None
-            _tell_all(waiting)
+            _finish()
+
+
+def _finish():
+    """Tell what waits, and what could not be told before."""
+    if _thread.waiting is None:
+        _thread.waiting = []
+    try:
+        for told in catch_up:
+            told()
+    finally:
+        waiting, _thread.waiting, _thread.sites = _thread.waiting, None, None
+    _tell_all(waiting)
 
 
 def gathering():

@@ -2,7 +2,7 @@
 
 `torch.nn` is then `flambeau.nn`, the same object, and so on for every module that is here. Three things differ:
 - `torch` itself is a module of its own with Flambeau's names, since its version is PyTorch's: `torch.__version__`;
-- `torch.backends` holds the switches of PyTorch's libraries (flambeau/backends/switches.py), not our executors;
+- `torch.backends` holds the switches of PyTorch's libraries (flambeau/backends/library_switches.py), not our executors;
 - a module that Flambeau lacks can be imported, and says so when it is used (flambeau/missing.py).
 Of PyTorch's private modules, those that packages import stand in `flambeau.private`.
 """
@@ -26,7 +26,7 @@ ELSEWHERE = {
     "torch.autograd.anomaly_mode": "flambeau.autograd.graph",
     "torch.autograd.grad_mode": "flambeau.autograd.modes",
     "torch.autograd.profiler": "flambeau.profiler",
-    "torch.backends": "flambeau.backends.switches",
+    "torch.backends": "flambeau.backends.library_switches",
     "torch.jit.annotations": "flambeau.private.annotations",
     "torch.nn.quantized": "flambeau.ao.nn.quantized",
     "torch.profiler.profiler": "flambeau.profiler",

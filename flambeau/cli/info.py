@@ -6,7 +6,8 @@ import sys
 
 import flambeau
 
-from ..backends import cpu, machine
+from ..backends import cpu
+from ..backends.memory_limits import available, limit
 from ..base import settings
 
 
@@ -18,7 +19,7 @@ def report():
     lines += [(name, _version(name)) for name in ("numpy", "ml_dtypes", "llvmlite", "scipy", "torch")]
     lines += [("system", platform.platform()), ("processor", _processor()), *_compiled_for(),
               ("threads", f"{flambeau.get_num_threads()} of {os.cpu_count()} processors"),
-              ("memory", f"{machine.available() / 2**30:.1f} of {machine.limit() / 2**30:.1f} GiB can be had"),
+              ("memory", f"{available() / 2**30:.1f} of {limit() / 2**30:.1f} GiB can be had"),
               ("executor", settings.executor), ("cache directory", settings.object_dir or "none")]
     return "\n".join(f"{name:<17}{text}" for name, text in lines)
 

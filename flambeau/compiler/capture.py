@@ -19,7 +19,8 @@ from ..tensor.infer import calls, entries
 from ..tensor.tensor import Tensor
 from ..trace import plan as plans
 from ..trace.interpret import execute
-from ..trace.record import Trace, _local, current, update
+from ..trace.record import Trace, _local, current
+from ..trace.update import update
 from ..trace.value import Value
 from .follow import Follower
 from .gradient import Differentiated, is_live, tensors_in

@@ -13,6 +13,7 @@ from ..base import observers, settings
 from ..base.errors import warn
 from ..base.locks import new_lock
 from ..tensor import overrides
+from ..trace.effects import forget as forget_effects
 from ..trace.record import Trace, current
 from .capture import Capture, Recorder, recording
 from .diff import Diff, NotReplayable
@@ -132,7 +133,11 @@ class Compiled:
         out, recorder = with_plain_numbers(capture.out), capture.recorder
         capture.follower.forget()                            # functions that were made inside may live on
         del capture
-        recorder.finish(None if made is None else made.runner)
+        try:
+            recorder.finish(None if made is None else made.runner)
+        except BaseException:
+            forget_effects(recorder, 0)                      # the call ends here, as a replay does
+            raise
         if made is None:
             self._failed(reason, again)
         else:

@@ -2,9 +2,9 @@
 
 Inputs that the call overwrites are donated: their memory takes the results, if nobody else holds it at that moment.
 Otherwise a second plan runs that leaves all inputs alone. Gradients of the last call that nobody else holds are written
-over as well. Where there is no plan (the reference executor, an operation that none can be made for), and where there
-are effects, the instructions themselves are put into a trace and run as always; a trace knows what has happened. A call
-that an effect ends by raising has done what comes before it, and nothing after.
+over as well. Where there is no plan (the reference executor, an operation that none can be made for), or it fails, the
+instructions themselves are put into a trace and run as always, but for the effects that have happened. If an effect
+raises, the call ends there: those before it have happened, and those after it do not.
 """
 from array import array
 
@@ -12,10 +12,9 @@ from ..backends import memory, threads
 from ..base import observers, settings
 from ..base.locks import new_lock
 from ..base.ownership import may_donate, may_recycle_grad
-from ..trace import plan as plans
-from ..trace.effects import run_before
+from ..trace import effects, plan as plans
 from ..trace.lower import HALVES, Unfusable, cell
-from ..trace.record import Trace
+from ..trace.record import Failure, Trace
 from ..trace.value import Value
 
 
@@ -40,22 +39,29 @@ class Runner:
         `values` are those of the inputs, `numbers` stand in the order of their places. A Value that stands in `made`
         already may be written over.
         """
-        if not observers.during_runs:
-            self._run(values, numbers, made)
+        if observers.during_runs and not observers.gathering():
+            with observers.gathered():                       # see Note [Told after the run] in observers.py
+                self.run(values, numbers, made)
             return
-        with observers.gathered():                           # see Note [Told after the run] in observers.py
-            self._run(values, numbers, made)
-
-    def _run(self, values, numbers, made):
-        if settings.executor != "reference" and not self.effects:
+        happened, raised = {}, None           # index of an effect → its results
+        if self.effects:
+            effects.run_pending()
+        if settings.executor != "reference":
             try:
                 for donates in (True, False):
                     bound = self.plans[donates] if donates in self.plans else self.plan(donates)
-                    if bound is not None and bound.run(values, numbers, made):
+                    if bound is not None and bound.run(values, numbers, made, happened):
                         return
             except (plans.Failed, MemoryError):              # nothing has changed; the reference executor says why
                 pass
-        made[:] = (*self._refill(values, numbers), True)
+            except effects.Raised as stop:
+                raised = Failure(stop.error, stop.entry, stop.site)
+        try:
+            if raised is not None:
+                raise raised.explained(None)
+        finally:
+            raised = None                                    # a frame that holds its own error keeps all in it alive
+        made[:] = (*self._refill(values, numbers, happened), True)
 
     def plan(self, donates=True):
         """The BoundPlan for inputs that are donated, or not; None where there is none."""
@@ -92,25 +98,11 @@ class Runner:
             held[slot] = value.ready()
         return held
 
-    def _refill(self, values, numbers):
-        """Run the instructions through a trace of their own."""
-        trace, held = Trace(), self.held(values)
-        if self.effects:
-            run_before(trace)
+    def _refill(self, values, numbers, happened):
+        """Run the instructions that have not `happened` through a trace of their own."""
+        trace = Trace()
         with trace.lock:                                     # another thread may run every trace there is
-            trace.code, trace.values = list(self.with_numbers(numbers)), held
-            trace.slots = {held[slot]: slot for slot in self.inputs}
-            trace.last = last = [0] * len(held)
-            for index, (entry, slots, _, _, first, _) in enumerate(trace.code):
-                for slot in slots:
-                    last[slot] = index
-                for slot in range(first, first + len(entry.outs)):
-                    value = held[slot] = Value()
-                    value.trace, value.slot, value.spec = trace, slot, self.specs[slot]
-                    last[slot] = index
-                trace.bytes += entry.nbytes
-            outs = [held[slot] for slot in self.wanted]
-            del held, value                                  # what nobody holds is not computed
+            outs = self._fill(trace, values, numbers, happened)
         try:
             for value in outs:
                 value.ready()
@@ -118,6 +110,25 @@ class Runner:
             with trace.lock:
                 trace.clear()                                # the call ends here, and with it what it had still to do
             raise
+        return outs
+
+
+    def _fill(self, trace, values, numbers, happened):
+        """Put the instructions into a trace; gives the Values of the wanted slots, and holds no others: those would be
+        computed too."""
+        held, code = self.held(values), []
+        for index, instruction in enumerate(self.with_numbers(numbers)):
+            entry, _, _, _, first, _ = instruction
+            for number, slot in enumerate(range(first, first + len(entry.outs))):
+                if index in happened:
+                    held[slot] = Value.of(happened[index][number], self.specs[slot])
+                else:
+                    value = held[slot] = Value()
+                    value.trace, value.slot, value.spec = trace, slot, self.specs[slot]
+            if index not in happened:
+                code.append(instruction)
+        outs, trace.values = [held[slot] for slot in self.wanted], held
+        trace._keep(code)
         return outs
 
 
@@ -149,10 +160,10 @@ class BoundPlan:
             self.call = None
         self.lock = new_lock()
 
-    def run(self, values, numbers, made):
+    def run(self, values, numbers, made, happened):
         """Run, unless somebody else holds what would be donated; whether it did."""
         if self.call is None or self.lock._is_owned() or not self.lock.acquire(blocking=False):    # it is in use
-            return self._run_step_by_step(values, numbers, made)
+            return self._run_step_by_step(values, numbers, made, happened)
         try:
             for value in values:
                 if value.trace is not None:
@@ -205,7 +216,7 @@ class BoundPlan:
         finally:
             self.lock.release()
 
-    def _run_step_by_step(self, values, numbers, made):
+    def _run_step_by_step(self, values, numbers, made, happened):
         """With steps of the reference executor between the native ones, or while another thread replays this too."""
         runner = self.runner
         for value in values:
@@ -225,7 +236,11 @@ class BoundPlan:
                 made[where] = in_memory_of(values[source], spec)
             made[-1] = True
 
-        self.program.run(held, code, finish, None)           # it has no effects
+        def perform(index, arrays):
+            happened[index] = given = effects.call(code[index], arrays)
+            return given
+
+        self.program.run(held, code, finish, perform)
         return True
 
 

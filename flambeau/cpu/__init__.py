@@ -6,7 +6,7 @@ counts every tensor.
 """
 from importlib import import_module as _import_module
 
-from ..backends import machine as _machine, memory as _memory
+from ..backends import memory as _memory, memory_limits as _machine
 from ..base.spec import CPU as _CPU, place as _place
 from ..tensor import oom as _oom
 from ..trace import record as _record

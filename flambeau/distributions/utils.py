@@ -3,7 +3,7 @@ import numpy as np
 
 from ..autograd.modes import enable_grad
 from ..base import dtypes
-from ..tensor.subclass import is_tensor_like
+from ..tensor.overrides import is_tensor_like
 from ..tensor.tensor import Tensor
 from .functions import broadcast_tensors, from_array, randn, tensor
 

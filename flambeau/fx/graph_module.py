@@ -188,7 +188,7 @@ def compiled(source, globals):
 
 def reduce_graph_module(state, source, things, name):
     """A GraphModule from its pickled parts: its source is traced again."""
-    from ._symbolic_trace import Tracer
+    from ._symbolic_trace import Tracer  # later, since it makes GraphModules; pickles name this function here
 
     class KeepModules(Tracer):
         def is_leaf_module(self, m, module_qualified_name):

@@ -9,7 +9,7 @@ from ..autograd.modes import no_grad
 from ..base.errors import warn
 from ..tensor.forms import namespace
 from ..tensor.functions import arange, cat, diag, empty_like, eye as identity, randperm, where
-from ..tensor.subclass import handle_torch_function, has_torch_function
+from ..tensor.overrides import handle_torch_function, has_torch_function
 
 __all__ = ["calculate_gain", "constant", "constant_", "dirac", "dirac_", "eye", "eye_", "kaiming_normal",
            "kaiming_normal_", "kaiming_uniform", "kaiming_uniform_", "normal", "normal_", "ones_", "orthogonal",

@@ -5,8 +5,8 @@ from ..base import dtypes
 from ..base.spec import device as device_type
 from ..tensor.create import from_array
 from ..tensor.functions import empty
-from ..tensor.overrides import has_override
-from ..tensor.subclass import DisableTorchFunctionSubclass, opted_out
+from ..tensor.overrides import DisableTorchFunctionSubclass, has_override
+from ..tensor.subclass import opted_out
 from ..tensor.tensor import Tensor, TensorType
 
 __all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", "is_lazy"]

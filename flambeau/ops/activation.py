@@ -11,6 +11,7 @@ from ..base.op import Composite, Op, Pointwise, door, refuse
 from ..base.shapes import wrap_dim
 from ..base.spec import spec
 from ..base.special_functions import SQRT_HALF
+from .shape import cat
 
 SQRT_TAU = math.sqrt(2 * math.pi)
 GELU_INNER, GELU_CUBE = math.sqrt(2 / math.pi), 0.044715
@@ -563,7 +564,6 @@ class _glu(Op):
 
 
 def _join(a, b, dim):
-    from .shape import cat
     return cat((a, b), dim)
 
 

@@ -11,7 +11,7 @@ from ..base.spec import spec
 from .arith import conj
 from .factor import _linalg_pinv, _pinv, _svd, _svdvals
 from .matmul import adjoint, matmul, only_tensors, refuse_dtype, vdot
-from .reduce import axes, d_norm, lift, total
+from .reduce import axes, lift, shared, total
 from .shape import _diagonal_backward, cat, diagonal, ints
 from .solve import _inv, _linalg_solve, _solve, blame, check, check_float, eye_like, inverse, like
 
@@ -333,7 +333,75 @@ class _linalg_norm(Composite):
         return _vector_norm(input, 2.0 if ord is None else ord, dim, keepdim, dtype=dtype)
 
 
-matrix_norm, vector_norm = _matrix_norm, _vector_norm        # the names `norm` imports
+class norm(Composite):
+    """The `p`-norm of the elements over `dim`, or with p="fro" and p="nuc" a matrix norm."""
+
+    forms = "function method out"
+    strict_out = True
+
+    def of(input, p="fro", dim=None, keepdim=False, dtype=None):
+        dims = (dim,) if isinstance(dim, int) else dim
+        if p is None or not isinstance(p, str):
+            return _vector_norm(input, 2.0 if p is None else p, dims, keepdim, dtype=dtype)
+        if p == "fro" and (dims is None or len(dims) <= 2):
+            return _vector_norm(input, 2, dims, keepdim, dtype=dtype)
+        return _matrix_norm(input, p, tuple(range(input.ndim)) if dims is None else dims, keepdim, dtype=dtype)
+
+
+class dist(Composite):
+    """The `p`-norm of `input` minus `other`."""
+
+    def of(input, other, p=2):                return norm(input - other, p)
+    def d_input(g, input, other, out, p):     return d_norm(g, input - other, out, p)
+    def d_other(g, input, other, out, p):     return d_norm(g, other - input, out, p)
+
+
+class renorm(Composite):
+    """`input` with each slice along `dim` scaled down so that its `p`-norm is at most `maxnorm`."""
+
+    forms = "function method inplace out"
+    strict_out = True
+
+    def of(input, p, dim, maxnorm):
+        need(p > 0, f"renorm: non-positive-norm not supported, p is {p}")
+        need(maxnorm >= 0, f"renorm: expected maxnorm to be >= 0 but got {maxnorm}")
+        need(input.ndim > 1, f"renorm: input needs at least 2 dimensions, got {input.ndim} dimensions")
+        length = norm(input, p, rest(input, dim), True)
+        return input * (maxnorm / (length + 1e-7)).masked_fill((length > maxnorm).logical_not(), 1)
+
+    def d_input(g, input, p, dim, maxnorm):
+        over = rest(input, dim)
+        length = norm(input, p, over, True)
+        inverse = 1 / (length + 1e-7)
+        along = (g * input.conj()).sum(over, True)
+        along = along.real if along.is_complex() else along
+        scaled = maxnorm * inverse * (g - inverse * d_norm(along, input, length, p, over))
+        return scaled.where(length > maxnorm, g)
+
+
+def rest(input, dim):
+    """All dimensions of `input` but `dim`."""
+    dim = shapes.wrap_dim(dim, input.ndim)
+    return tuple(d for d in range(input.ndim) if d != dim)
+
+
+def d_norm(g, x, out, p, dim=None):
+    """The gradient of the `p`-norm `out` of `x` over `dim` (kept): where there are several, the one that is zero."""
+    p = 2.0 if p in (None, "fro") else float(p)
+    if p == 0:
+        return None                                   # a count: PyTorch leaves the gradient out
+    if p == 1:
+        return g * x.sgn()
+    if p == 2:
+        return g * (x / out.masked_fill(out == 0, math.inf))
+    size = x.abs()
+    if math.isinf(p):
+        mask = (size == out) | size.isnan()
+        return x.sgn() * shared(g, mask, dim, dim is not None)
+    if p < 1:
+        return x.sgn() * size.masked_fill(x == 0, math.inf).pow(p - 1) * g * out.pow(1 - p)
+    scale = g / out.masked_fill(out == 0, math.inf).pow(p - 1)
+    return (x.sgn() * size.pow(p - 1) if p < 2 else x * size.pow(p - 2)) * scale
 
 
 class _cond(Composite):

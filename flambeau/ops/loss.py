@@ -11,6 +11,7 @@ from ..base.arguments import as_scalar
 from ..base.errors import need, warn
 from ..base.op import Composite, Op, door
 from ..base.spec import spec
+from .activation import _logsigmoid
 from .index import rows_at
 from .norm import wide
 from .reduce import not_for
@@ -865,7 +866,6 @@ class _multilabel_soft_margin_loss(Loss):
     names = "nn.functional.multilabel_soft_margin_loss"
 
     def of(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
-        from .activation import _logsigmoid
         loss = -(target * _logsigmoid(input) + (1 - target) * _logsigmoid(-input))
         if weight is not None:
             loss = loss * weight

@@ -12,7 +12,7 @@ from ..base.errors import Ended, need
 from ..base.op import Composite, Op, refuse
 from ..base.spec import spec
 from .reduce import mean_of
-from .shape import _view
+from .shape import _view, cat
 
 
 class Layer(Composite):
@@ -507,7 +507,6 @@ class _local_response_norm(Layer):
         need(input.dim() >= 3, f"Expected 3D or higher dimensionality input (got {input.dim()} dimensions)", ValueError)
         if not input.numel():
             return input
-        from .shape import cat
         square = input * input
         blank = lambda n: square.new_zeros((square.shape[0], n, *square.shape[2:]))
         padded = cat((blank(size // 2), square, blank((size - 1) // 2)), 1)

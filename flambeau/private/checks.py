@@ -3,7 +3,7 @@
 torchvision states what its transforms take with `_assert` and `_check`, transformers what its models take.
 """
 from ..base.errors import warn
-from ..tensor.subclass import handle_torch_function, has_torch_function
+from ..tensor.overrides import handle_torch_function, has_torch_function
 from ..tensor.tensor import Tensor
 
 __all__ = ["_assert", "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_tensor_all",

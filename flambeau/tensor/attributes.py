@@ -14,6 +14,7 @@ from ..trace.value import Storage, Value
 from . import forms
 from .call import call
 from .messages import said
+from .storage import resize
 from .tensor import Tensor
 from .write import before_write, hide_write
 
@@ -189,7 +190,6 @@ def set_(self, source=None, storage_offset=0, size=None, stride=None):
         start, itemsize = storage_offset, kind.dtype.itemsize
         extent = (start + shapes.extent(size, strides)) * itemsize
         if extent > storage.nbytes and shapes.numel(size) and not isinstance(source, Tensor):
-            from .storage import resize
             resize(storage, extent)                  # as in PyTorch: a storage that is given by itself grows
         if extent > storage.nbytes and shapes.numel(size):
             raise RuntimeError(f"setStorage: sizes {list(size)}, strides {list(strides)}, storage offset {start}, and "

@@ -13,6 +13,7 @@ import threading
 from ..autograd.modes import modes
 from ..base import dtypes
 from ..base.spec import CPU
+from .overrides import count_region
 
 # By public name; a name with an underscore is a part of another operation.
 LOWER_PRECISION_NAMES = """
@@ -86,13 +87,11 @@ class resumed:
         self.dtype = dtype
 
     def __enter__(self):
-        from .overrides import count_region
         self.before, modes.autocast = modes.autocast, self.dtype
         region.nesting += 1
         count_region(self.dtype is not None)
 
     def __exit__(self, *exc):
-        from .overrides import count_region
         count_region(-(self.dtype is not None))
         modes.autocast = self.before
         region.nesting -= 1

@@ -22,7 +22,7 @@ from .composite import call_composite
 from .history import add_history, make_node
 from .infer import check_fits, find, infer_entry, number_in, plain_types, prepared, remember
 from .messages import explained
-from .overrides import any_override, function_modes, has_override, opened, overrides_off
+from .overrides import any_override, function_modes, handle_by_class, handle_by_mode, has_override, opened, overloaded
 from .results import array_of, named
 from .tensor import Tensor, wrap
 from .views import view_any, view_one
@@ -35,9 +35,9 @@ def call(op, args, kwargs, public=None):
     if overrides.regions:
         if overrides.modes_active:
             if function_modes.stack:
-                return overrides.handle_by_mode(public or op, args, kwargs)
+                return handle_by_mode(public or op, args, kwargs)
             if function_modes.watchers and not op.composite:
-                return overrides.handle_watched(op, args, kwargs, public)
+                return watched(op, args, kwargs, public)
         if op in cast_of_operation and modes.autocast is not None and kwargs.get("out") is None \
                 and not any_override(args, kwargs):
             args, kwargs = arguments(cast_of_operation[op], args, kwargs)
@@ -82,6 +82,29 @@ def call_as_is(op, args, kwargs):
         return call(op, args, kwargs)
 
 
+def overridden(op, args, kwargs, out, public=None):
+    """Hand the call to the `__torch_function__` of the most derived argument that has one."""
+    found = overloaded((*opened(args), *opened(kwargs.values())))
+    if out is not None:
+        kwargs = {**kwargs, "out": out}
+    if not found:
+        return call_plain(op, args, kwargs)
+    return handle_by_class(public or op, op.__name__, found, args, kwargs)
+
+
+def watched(op, args, kwargs, public):
+    """Call an operation, and tell those that watch."""
+    watchers, function_modes.watchers = function_modes.watchers, ()
+    try:
+        made = call(op, args, dict(kwargs), public)
+    finally:
+        function_modes.watchers = watchers
+    given = op.bind(args, {name: a for name, a in kwargs.items() if name != "out"})
+    for watcher in watchers:
+        watcher(op, given, made)
+    return made
+
+
 def call_plain(op, args, kwargs):
     """The call itself, with subclass overrides set aside."""
     out = kwargs.pop("out", None) if kwargs else None
@@ -90,26 +113,6 @@ def call_plain(op, args, kwargs):
     if op.composite:
         return call_composite(op, known[op], args, kwargs)
     return call_primitive(op, op.bind(args, kwargs))
-
-
-def overridden(op, args, kwargs, out, public=None):
-    """Hand the call to the `__torch_function__` of the most derived argument that has one."""
-    types = []
-    for a in (*opened(args), *opened(kwargs.values())):
-        c = type(a)
-        if has_override(c) and c not in types:
-            at = next((i for i, t in enumerate(types) if issubclass(c, t)), len(types))
-            types.insert(at, c)
-    if out is not None:
-        kwargs = {**kwargs, "out": out}
-    if not types or overrides_off():
-        return call_plain(op, args, kwargs)
-    for c in types:
-        got = c.__torch_function__(public or op, tuple(types), args, kwargs)
-        if got is not NotImplemented:
-            return got
-    raise TypeError(f"no implementation found for '{op.__name__}' on types that implement __torch_function__: "
-                    f"{[t.__name__ for t in types]}")
 
 
 def call_primitive(op, args, given=None, binder=None):

@@ -12,8 +12,11 @@ from ..base.errors import here, warn
 from ..base.op import NUMBER_CLASSES, door
 from ..base.spec import CPU, META, Size, device, of_array, place, spec
 from ..trace.value import Storage, Value
-from .interop import check_array, shared, type_words
-from .tensor import Tensor, wrap
+from .dlpack import array_over
+from .forms import declared
+from .interop import check_array, frombuffer, shared, type_words
+from .storage import UntypedStorage
+from .tensor import Tensor, TensorType, wrap
 
 PUBLIC = ("tensor", "as_tensor", "asarray", "from_file")
 
@@ -111,7 +114,6 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=None):
         if array is not None:
             found = shared(array)
         elif not isinstance(obj, str) and holds_buffer(obj):
-            from .interop import frombuffer
             found = frombuffer(obj, dtype=wanted or dtypes.get_default_dtype())
         else:
             if copy is False:
@@ -144,7 +146,6 @@ def from_file(filename, shared=None, size=0, *, dtype=None, layout=None, device=
     >>> torch.from_file(path, size=3, dtype=torch.float64)
     tensor([0., 1., 2.], dtype=torch.float64)
     """
-    from .storage import UntypedStorage
     kind, where = options(dtype, dtypes.get_default_dtype(), device, layout, pin_memory)
     if where is META:
         raise NotImplementedError("from_file on the meta device: a file has contents; use torch.empty(size, "
@@ -166,7 +167,6 @@ def outside(data):
     if isinstance(data, np.generic):
         return None
     if hasattr(type(data), "__dlpack__"):
-        from .dlpack import array_over
         return array_over(data)
     return None
 
@@ -390,18 +390,21 @@ def legacy(dtype, args, kwargs, what="new"):
 
 
 def _empty(size, dtype):
-    from .forms import declared
     return declared["empty"](tuple(size), dtype=dtype)
 
 
-def legacy_tensor(*args, **kwargs):
-    """`Tensor(…)`: sizes, or data, in the default dtype."""
-    return legacy(None, args, kwargs)
+def _called(cls, *args, **kwargs):
+    """`Tensor(2, 3)` makes an uninitialised tensor of the default dtype, `Tensor(data)` one of the data."""
+    return legacy(None, args, kwargs) if cls is Tensor else type.__call__(cls, *args, **kwargs)
 
 
-def as_subclass_data(cls, *args, **kwargs):
+def _new_of_subclass(cls, *args, **kwargs):
     """What `Subclass(…)` makes before its `__init__` runs: as `Tensor(…)`, of that class."""
     return legacy(None, args, kwargs).as_subclass(cls)
+
+
+TensorType.__call__ = _called                             # type: ignore[method-assign]
+Tensor.__new__ = _new_of_subclass                         # type: ignore[assignment]
 
 
 def type_name(dtype):

@@ -18,8 +18,7 @@ from types import FunctionType
 from ..autograd import engine
 from ..base.locks import new_lock
 from . import about, create, dlpack, infer, interop, overrides, random
-from .call import call
-from .subclass import UNASKED_ATTRIBUTES, overloaded
+from .subclass import UNASKED_ATTRIBUTES
 from .tensor import Tensor
 
 # Functions that tell or set what has nothing to do with tensors, which PyTorch does not ask modes about either.
@@ -75,27 +74,6 @@ def _count(change):
             overrides.count_region(-1)
 
 
-def handle(func, args, kwargs):
-    """Hand a call to the innermost mode, which is set aside meanwhile."""
-    local = overrides.function_modes
-    stack = local.stack
-    found = overloaded((*overrides.opened(args), *overrides.opened(kwargs.values())))
-    types = tuple(type(a) for a in found)
-    local.stack = stack[:-1]
-    try:
-        made = stack[-1].__torch_function__(func, types, args, kwargs)
-    finally:
-        local.stack = stack
-    if made is not NotImplemented:
-        return made
-    for a in found:
-        made = type(a).__torch_function__(func, types, args, kwargs)
-        if made is not NotImplemented:
-            return made
-    raise TypeError(f"no implementation found for '{getattr(func, '__name__', func)}' on types that implement "
-                    f"__torch_function__: {[type(stack[-1]).__name__, *(t.__name__ for t in types)]}")
-
-
 def ask(func, plain, args, kwargs):
     """The body that functions have while a mode is active somewhere."""
     local = overrides.function_modes
@@ -103,30 +81,12 @@ def ask(func, plain, args, kwargs):
     if not stack:
         return plain(*args, **kwargs)
     if func is not None:
-        return handle(func, args, kwargs)
+        return overrides.handle_by_mode(func, args, kwargs)
     local.stack = ()                      # backward: its steps are nobody's calls
     try:
         return plain(*args, **kwargs)
     finally:
         local.stack = stack
-
-
-def watched(op, args, kwargs, public):
-    """Call an operation, and tell those that watch."""
-    local = overrides.function_modes
-    watchers, local.watchers = local.watchers, ()
-    try:
-        made = call(op, args, dict(kwargs), public)
-    finally:
-        local.watchers = watchers
-    given = op.bind(args, {name: a for name, a in kwargs.items() if name != "out"})
-    for watcher in watchers:
-        watcher(op, given, made)
-    return made
-
-
-overrides.handle_by_mode = handle
-overrides.handle_watched = watched
 
 
 # --- other bodies --------------------------------------------------

@@ -4,7 +4,6 @@ A plain call must not pay for these questions. `regions` is zero while nobody in
 asked once, and is then in `tensor_types` if it takes no part.
 """
 import threading
-from typing import Any
 
 from ..autograd.modes import modes
 from ..base.locks import new_lock
@@ -23,8 +22,6 @@ class _FunctionModes(threading.local):
 
 
 function_modes = _FunctionModes()
-handle_by_mode: Any = None    # handle_by_mode(func, args, kwargs), hung in here by function_modes.py
-handle_watched: Any = None    # handle_watched(op, args, kwargs, public), too
 
 
 def seen_by_modes():
@@ -65,3 +62,88 @@ def opened(args):
 
 def overrides_off():
     return getattr(modes, "plain", False)
+
+
+class DisableTorchFunctionSubclass:
+    """Inside, subclasses are treated as plain tensors."""
+
+    def __enter__(self):
+        self.before, modes.plain = getattr(modes, "plain", False), True
+        return self
+
+    def __exit__(self, *exc):
+        modes.plain = self.before
+
+
+class DisableTorchFunction(DisableTorchFunctionSubclass):
+    """Inside, subclasses are treated as plain tensors, and no TorchFunctionMode is asked."""
+
+    def __enter__(self):
+        self.modes, function_modes.stack = function_modes.stack, ()
+        return super().__enter__()
+
+    def __exit__(self, *exc):
+        super().__exit__(*exc)
+        function_modes.stack = self.modes
+
+
+# --- handing a call over ------------------------------------------------------------------------------------------
+
+
+def overloaded(relevant_args):
+    """The arguments whose classes override, subclasses before their bases, each class once."""
+    found = []
+    if overrides_off():
+        return found
+    for a in relevant_args:
+        c = type(a)
+        if has_override(c) and not any(type(b) is c for b in found):
+            at = next((i for i, b in enumerate(found) if issubclass(c, type(b))), len(found))
+            found.insert(at, a)
+    return found
+
+
+def handle_by_class(func, name, found, args, kwargs, mode=None):
+    """Hand a call of `func`, called `name`, to the first of the arguments `found` that takes it.
+
+    `mode`: the mode that would not have it.
+    """
+    types = tuple([type(a) for a in found])
+    for c in types:
+        made = c.__torch_function__(func, types, args, kwargs)
+        if made is not NotImplemented:
+            return made
+    asked = [c.__name__ for c in types] if mode is None else [type(mode).__name__, *(c.__name__ for c in types)]
+    raise TypeError(f"no implementation found for '{name}' on types that implement __torch_function__: {asked}")
+
+
+def handle_by_mode(func, args, kwargs):
+    """Hand a call to the innermost mode, which is set aside meanwhile."""
+    stack = function_modes.stack
+    found = overloaded((*opened(args), *opened(kwargs.values())))
+    function_modes.stack = stack[:-1]
+    try:
+        made = stack[-1].__torch_function__(func, tuple([type(a) for a in found]), args, kwargs)
+    finally:
+        function_modes.stack = stack
+    if made is not NotImplemented:
+        return made
+    return handle_by_class(func, getattr(func, "__name__", func), found, args, kwargs, stack[-1])
+
+
+def has_torch_function(relevant_args):
+    """Whether any of the arguments, or a mode, overrides the call through `__torch_function__`."""
+    return bool(function_modes.stack) or bool(overloaded(relevant_args))
+
+
+def handle_torch_function(public_api, relevant_args, *args, **kwargs):
+    """Hand a call of `public_api` to the innermost mode, else to the first override that takes it."""
+    if function_modes.stack:
+        return handle_by_mode(public_api, args, kwargs)
+    name = f"{getattr(public_api, '__module__', 'torch')}.{getattr(public_api, '__name__', public_api)}"
+    return handle_by_class(public_api, name, overloaded(relevant_args), args, kwargs)
+
+
+def is_tensor_like(inp):
+    """Whether `inp` is a tensor or an object that overrides through `__torch_function__`."""
+    return isinstance(inp, Tensor) or hasattr(inp, "__torch_function__")

@@ -11,6 +11,7 @@ from ..base import dtypes
 from ..base.errors import here, warn
 from ..base.spec import CPU, META, place, spec as make_spec
 from ..trace.value import Storage, Value
+from .create import elements, from_array
 from .interop import who
 from .printing import TENSOR_PREFIX, format_tensor, format_with_spec, kept_positions
 from .results import array_of
@@ -241,7 +242,6 @@ def elementwise(self, callable, what, *others):
     columns = [np.ravel(array_of(t)).tolist() for t in (self, *others)]
     if self._spec.numel == 0:
         return self
-    from .create import elements, from_array
     made = elements([callable(*row) for row in zip(*columns, strict=True)], self.dtype).reshape(self._spec.shape)
     put(self, from_array(made), what)
     return self

@@ -21,8 +21,8 @@ from ..trace.value import Storage
 from .binomial import binomials
 from .create import from_array
 from .forms import declared
+from .overrides import handle_torch_function, has_torch_function
 from .results import array_of
-from .subclass import handle_torch_function, has_torch_function
 from .tensor import Tensor, wrap
 from .write import assign, before_write, refuse_derivatives, warn_of_resize
 
@@ -34,7 +34,7 @@ PUBLIC = ("Generator", "default_generator", "manual_seed", "seed", "initial_seed
 # --- generators --------------------------------------------------
 
 
-class Generator(streams.Generator):
+class Generator(streams.MersenneTwister):
     """A stream of random numbers with a seed and a state of its own; the same numbers as `torch.Generator`.
 
     >>> g = torch.Generator().manual_seed(0)
@@ -118,7 +118,7 @@ def stream(generator):
     """The generator to draw from."""
     if generator is None:
         return default_generator
-    if not isinstance(generator, streams.Generator):
+    if not isinstance(generator, streams.MersenneTwister):
         raise argument_error(f"argument 'generator' must be torch.Generator, not {type(generator).__name__}")
     return generator
 
@@ -465,7 +465,7 @@ def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=Non
     limited_dtypes.refuse_random("randperm", dtype)
     need(dtype.category in (1, 2), f"\"randperm\" not implemented for '{dtype.cname}'", NotImplementedError)
     if dtype.category == 2:
-        most = 2 ** streams.DIGITS[dtype.name] + 1
+        most = 2 ** streams.SIGNIFICAND_BITS[dtype.name] + 1
         need(count <= most, f"n cannot be greater than {most} for {dtype.cname} type, got {count}")
     else:
         fitting(count, dtype)

@@ -14,7 +14,7 @@ from ..backends import host
 from ..base import dtypes
 from ..base.spec import CPU, META, device as make_device, place, spec
 from ..trace.value import Storage, Value
-from .interop import exported
+from .interop import exported, shared
 from .results import array_of
 from .tensor import Tensor, wrap
 from .write import before_write
@@ -79,13 +79,6 @@ class UntypedStorage:
             return 0
         self._addressed = exported(self._tensor())
         return host.address(self._addressed)
-
-    def type(self, dtype=None, non_blocking=False):
-        """The name of its type, or a copy as another kind of storage."""
-        if dtype is None:
-            return "torch.storage.UntypedStorage"
-        from .typed_storage import converted
-        return converted(self, dtype)
 
     def resizable(self):
         """Whether `resize_` can be called."""
@@ -210,11 +203,6 @@ class UntypedStorage:
     def mps(self):
         """Refused where there is no such device."""
         return self.to(device="mps")
-
-    def _to(self, dtype):
-        """The bytes as numbers of another dtype, in a storage that knows it."""
-        from .typed_storage import of_elements
-        return of_elements(self._tensor(), dtype)
 
     def pin_memory(self, device=None):
         """Refused: there is no accelerator that page-locked memory would serve."""
@@ -387,7 +375,6 @@ def _part(cell, start, stop):
         found = of_bytes(memory.copy() if taken or start % FILE_ALIGNMENT_BYTES else memory)
         parts[start, stop] = weakref.ref(found)
         return found
-    from .interop import shared
     return shared(exported(wrap(cell, spec(dtypes.uint8, (stop - start,)), start)))._storage
 
 

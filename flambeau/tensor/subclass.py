@@ -8,34 +8,10 @@ import functools
 import inspect
 import types
 
-from ..autograd.modes import modes
 from ..base.op import Op
-from . import overrides
-from .overrides import function_modes, has_override, opened
+from .forms import declared
+from .overrides import DisableTorchFunctionSubclass, handle_torch_function, has_override, opened, overloaded
 from .tensor import Tensor
-
-
-class DisableTorchFunctionSubclass:
-    """Inside, subclasses are treated as plain tensors."""
-
-    def __enter__(self):
-        self.before, modes.plain = getattr(modes, "plain", False), True
-        return self
-
-    def __exit__(self, *exc):
-        modes.plain = self.before
-
-
-class DisableTorchFunction(DisableTorchFunctionSubclass):
-    """Inside, subclasses are treated as plain tensors, and no TorchFunctionMode is asked."""
-
-    def __enter__(self):
-        self.modes, function_modes.stack = function_modes.stack, ()
-        return super().__enter__()
-
-    def __exit__(self, *exc):
-        super().__exit__(*exc)
-        function_modes.stack = self.modes
 
 
 def default_torch_function(cls, func, types, args, kwargs):
@@ -74,7 +50,6 @@ def as_subclass(self, cls):
         raise TypeError("Creating a Tensor subclass from a class that does not inherit from Tensor is not possible. "
                         f"Make sure your class inherits from Tensor: got {cls!r}")
     with DisableTorchFunctionSubclass():
-        from .forms import declared
         out = declared["_alias"](self)
     out.__class__ = cls
     return out
@@ -148,47 +123,6 @@ def _asking_property(plain):
     return property(get, set if plain.fset is not None else None, plain.fdel, plain.__doc__)
 
 
-# --- for functions written outside --------------------------------------------------
-
-
-def overloaded(relevant_args):
-    """The arguments whose classes override, subclasses before their bases, each class once."""
-    found = []
-    if getattr(modes, "plain", False):
-        return found
-    for a in relevant_args:
-        c = type(a)
-        if c is not Tensor and has_override(c) and not any(type(b) is c for b in found):
-            at = next((i for i, b in enumerate(found) if issubclass(c, type(b))), len(found))
-            found.insert(at, a)
-    return found
-
-
-def has_torch_function(relevant_args):
-    """Whether any of the arguments, or a mode, overrides the call through `__torch_function__`."""
-    return bool(function_modes.stack) or bool(overloaded(relevant_args))
-
-
-def handle_torch_function(public_api, relevant_args, *args, **kwargs):
-    """Hand a call of `public_api` to the innermost mode, else to the first override that takes it."""
-    if function_modes.stack:
-        return overrides.handle_by_mode(public_api, args, kwargs)
-    found = overloaded(relevant_args)
-    types = tuple(type(a) for a in found)
-    for a in found:
-        got = type(a).__torch_function__(public_api, types, args, kwargs)
-        if got is not NotImplemented:
-            return got
-    name = f"{getattr(public_api, '__module__', 'torch')}.{getattr(public_api, '__name__', public_api)}"
-    raise TypeError(f"no implementation found for '{name}' on types that implement __torch_function__: "
-                    f"{[t.__name__ for t in types]}")
-
-
-def is_tensor_like(inp):
-    """Whether `inp` is a tensor or an object that overrides through `__torch_function__`."""
-    return isinstance(inp, Tensor) or hasattr(inp, "__torch_function__")
-
-
 plain_detach = Tensor.detach
 
 
@@ -203,4 +137,16 @@ def detach(self):
     return plain_detach(self)
 
 
+def __init_subclass__(cls, **kwargs):
+    super(Tensor, cls).__init_subclass__(**kwargs)
+    ask(cls)
+
+
+def __torch_function__(cls, func, types, args=(), kwargs=None):
+    """What a call on a subclass does unless it is overridden: run, and give results the subclass's type."""
+    return default_torch_function(cls, func, types, args, kwargs or {})
+
+
 Tensor.as_subclass, Tensor.detach = as_subclass, detach
+Tensor.__init_subclass__ = classmethod(__init_subclass__)         # type: ignore[assignment]
+Tensor.__torch_function__ = classmethod(__torch_function__)       # type: ignore[attr-defined]

@@ -1,7 +1,9 @@
 """The Tensor: a look at a storage (shape, strides, offset, dtype), and its autograd face.
 
 Most methods come from the declarations in `ops/` and are hung on the class by `forms`; here are those that are about
-the object itself: what it is, its gradient, its history, its data.
+the object itself: what it is, its gradient, its history, its data. Others hang on theirs as well, so that nothing here
+imports them: `create` what a call of the class makes, `subclass` how subclasses are asked, `protocol`, `attributes`,
+`storage`, `indexing` and their like what they are about.
 """
 import weakref
 
@@ -19,13 +21,7 @@ from .user_attributes import OWN_FIELDS, TensorBase, attributes, replace_attribu
 
 
 class TensorType(type):
-    """`isinstance` and calls of the class: `Tensor(2, 3)` makes an uninitialised float tensor as PyTorch does."""
-
-    def __call__(cls, *args, **kwargs):
-        if cls is Tensor:
-            from .create import legacy_tensor
-            return legacy_tensor(*args, **kwargs)
-        return type.__call__(cls, *args, **kwargs)
+    """The class of the class: a call of it (create.py), names that it does not have, its signature."""
 
     def __getattr__(cls, name):
         near = words("torch.Tensor", name, lambda: dir(Tensor))
@@ -63,17 +59,8 @@ class Tensor(TensorBase, metaclass=TensorType):
     _data_version = None      # of `.data` and its views: their own count; see Note [Writes through .data] in value.py
     __array_priority__ = 1000
 
-    def __new__(cls, *args, **kwargs):
-        from .create import as_subclass_data
-        return as_subclass_data(cls, *args, **kwargs)
-
     def __init__(self, *args, **kwargs):
         pass
-
-    def __init_subclass__(cls, **kwargs):
-        super().__init_subclass__(**kwargs)
-        from .subclass import ask
-        ask(cls)
 
     def __getattr__(self, name):
         """Only where there is no such attribute: the error says which name is near, and whether PyTorch has it."""
@@ -81,12 +68,6 @@ class Tensor(TensorBase, metaclass=TensorType):
             return object.__getattribute__(self, name)       # a property raised AttributeError: let it say so itself
         near = words("torch.Tensor", name, lambda: dir(Tensor))
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'{near}", name=name)
-
-    @classmethod
-    def __torch_function__(cls, func, types, args=(), kwargs=None):
-        """What a call on a subclass does unless it is overridden: run, and give results the subclass's type."""
-        from .subclass import default_torch_function
-        return default_torch_function(cls, func, types, args, kwargs or {})
 
     # --- what it is ---
 

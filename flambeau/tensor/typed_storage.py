@@ -10,6 +10,7 @@ import numpy as np
 from ..base import dtypes
 from ..base.errors import warn
 from ..base.spec import place, spec
+from .create import array_from, from_array
 from .storage import CONVERSIONS, UntypedStorage
 from .tensor import Tensor, wrap
 
@@ -44,6 +45,20 @@ def converted(storage, kind):
     if found is None:
         raise ValueError(f"invalid type: '{name}'; the storages are {', '.join(STORAGE_NAMES.values())}")
     return storage._to(found)
+
+
+def _type_of_bytes(self, dtype=None, non_blocking=False):
+    """The name of its type, or a copy as another kind of storage."""
+    return "torch.storage.UntypedStorage" if dtype is None else converted(self, dtype)
+
+
+def _bytes_to(self, dtype):
+    """The bytes as numbers of another dtype, in a storage that knows it."""
+    return of_elements(self._tensor(), dtype)
+
+
+UntypedStorage.type, UntypedStorage._to = _type_of_bytes, _bytes_to
+_type_of_bytes.__name__, _type_of_bytes.__qualname__ = "type", "UntypedStorage.type"
 
 
 class TypedStorage:
@@ -98,7 +113,6 @@ class TypedStorage:
             count = int(args[0]) if args else 0
             self._untyped_storage = UntypedStorage(count * self.dtype.itemsize, device=device)
         elif isinstance(args[0], collections.abc.Sequence):
-            from .create import array_from, from_array
             made = from_array(array_from(args[0], self.dtype), False, place("cpu" if device is None else device))
             self._untyped_storage = made.untyped_storage()
         else:

@@ -24,6 +24,9 @@ import os
 import sys
 import threading
 
+from ..base import settings
+
+_told = 0                     # the process whose `multiprocessing` knows what to do at its end
 pending: dict = {}            # results of effects that have not happened, in the order of the calls; held for that
 
 
@@ -65,7 +68,11 @@ def append(trace, entry, inputs, params, site):
     if not entry.outs:
         raise TypeError(f"{entry.op.__name__}() has an effect and no result: give one, the input say, by which it can "
                         "be kept and waited for")
+    if len(trace.code) >= settings.trace_instructions or trace.bytes + entry.nbytes >= settings.trace_bytes \
+            or any(tensor._storage.exported for tensor in inputs):
+        trace.run()                               # now, and not behind it: then what another raises ends no call of it
     made = trace.append(entry, inputs, params, site)
+    _run_at_the_end_of_a_worker()
     for value in made if entry.many else (made,):
         pending[value] = None
         if value.trace is None:                   # it has happened meanwhile: at a bound, or in another thread
@@ -93,15 +100,15 @@ def lose(trace, index, why):
 
 def perform(trace, index, arrays):
     """Have the effect happen that instruction `index` of a running trace is, and hand out its results."""
-    entry, _, _, params, first, site = trace.code[index]
+    instruction = entry, _, _, _, first, _ = trace.code[index]
     slots = range(first, first + len(entry.outs))
     trace.begun[index] = False
     lost = lose(trace, index, "it was interrupted")
     try:
-        made = entry.device.backend.execute(entry, arrays, params)
-    except Exception as error:
-        lost.why = f"it raised {type(error).__name__}: {error}"
-        raise Raised(error, entry, site) from None
+        made = call(instruction, arrays)
+    except Raised as stop:
+        lost.why = f"it raised {type(stop.error).__name__}: {stop.error}"
+        raise
 
     def hand_out():
         for slot, array in zip(slots, made, strict=True):
@@ -118,6 +125,15 @@ def perform(trace, index, arrays):
     return made
 
 
+def call(instruction, arrays):
+    """The arrays that an instruction with an effect gives; whatever it raises is Raised."""
+    entry, _, _, params, _, site = instruction
+    try:
+        return entry.device.backend.execute(entry, arrays, params)
+    except Exception as error:
+        raise Raised(error, entry, site) from None
+
+
 def run_before(trace):
     """Run what the thread of `trace` has recorded with effects in other traces, earlier."""
     for value in list(pending):
@@ -126,6 +142,24 @@ def run_before(trace):
             return
         if other is not None and other.owner == trace.owner and not other.busy and not other.lock._is_owned():
             other.run()
+
+
+def _run_at_the_end_of_a_worker():
+    """A forked process of `multiprocessing` ends without telling `atexit`, before Python 3.14; it has a list of its
+    own."""
+    global _told
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None and _told != os.getpid():
+        util.Finalize(None, _run_the_last, exitpriority=0)
+        _told = os.getpid()
+
+
+def run_pending():
+    """Run what this thread has recorded with effects."""
+    for value in list(pending):
+        trace = value.trace
+        if trace is not None and trace.owner == threading.get_ident() and not trace.lock._is_owned():
+            trace.run()
 
 
 @atexit.register
@@ -140,24 +174,15 @@ def _run_the_last():
                 sys.excepthook(*sys.exc_info())
 
 
-def _before_fork():
-    """What this thread has recorded happens here, once, and not in the child as well."""
-    for value in list(pending):
-        trace = value.trace
-        if trace is not None and trace.owner == threading.get_ident() and not trace.lock._is_owned():
-            trace.run()
-
-
 def after_fork():
-    """In a forked child: effects that other threads have recorded belong to the parent."""
+    """In a forked child: effects that were recorded before, by other threads, belong to the parent."""
     for value in list(pending):
         trace = value.trace
         if trace is not None and not trace.lock._is_owned():
             for index, (entry, *_) in enumerate(trace.code):
                 if entry.op.effect:
-                    lose(trace, index, "it was recorded before this process was forked, by another thread, and happens "
-                                       "in the parent")
+                    lose(trace, index, "it was recorded before this process was forked, and happens in the parent")
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork)
+    os.register_at_fork(before=run_pending)       # here, once, and not in the child as well

@@ -84,7 +84,7 @@ def _run_program(entry, arrays, params):
                 program = _programs[entry] = _program(entry, params)
             if program is None:
                 raise NoProgram
-            if program.nbytes > reference.MUCH and not memory.make_room(program.nbytes):
+            if program.nbytes > reference.CHECKED_RESULT_BYTES and not memory.make_room(program.nbytes):
                 raise memory.failure(program.nbytes)
             made = program.run(arrays, params)
             theirs, outs = [*arrays, *program.constants], []         # not to be handed out, or not once more

@@ -12,7 +12,7 @@ from ..base.op import wrapped
 from ..base.shapes import contiguous_strides, view_strides
 from ..loops.ir import FUNCTIONS
 from .order import dense, order_of
-from .record import update
+from .update import update
 
 TYPE = {dtypes.bool: "b1", dtypes.uint8: "u8", dtypes.int8: "i8", dtypes.int16: "i16", dtypes.int32: "i32",
         dtypes.int64: "i64", dtypes.float16: "f16", dtypes.bfloat16: "bf16", dtypes.float32: "f32",

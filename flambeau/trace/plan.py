@@ -34,8 +34,8 @@ from .interpret import do_without, forget_programs, say_mistake, say_not_compile
 from .lower import TYPE, Graph, Node, Unfusable, layouts
 from .nest import Nest
 from .program import Failed, Kernels, Program, forget_kernels
-from .record import update
 from .steps import CallbackStep, CopyStep, KernelStep, LibraryStep, ReferenceStep
+from .update import update
 
 SEEN = 4096                   # how many traces are remembered
 LITTLE = 1 << 20              # bytes of results below which a trace has to be seen a few times before it is planned:

@@ -16,11 +16,13 @@ from ..base.ownership import INPUT, RESULT, counts, only_traced
 from ..base.weakbag import WeakBag
 from . import effects
 from .effects import Lost, Raised, perform
+from .update import infer_update, update, update_entries
 from .value import Value
 
 HELD = 8                      # how often a byte of an input that only the trace holds counts: results may never be
 LATER = 1 << 60               # the last reader of what an instruction that failed reads
 notes: list = []              # functions of (Failure, what was looked at) that give words to add to an error
+tell_recorded = None          # `observers.recorded`, a load nearer: it is looked at in every call that is recorded
 _traces = WeakBag()
 _registry = new_lock()
 
@@ -129,10 +131,9 @@ class Trace:
                         values.append(made)
                         last.append(index)
                         outs.append(made)
-                instruction = (entry, slots, offsets, params, first, site)
-                code.append(instruction)
+                code.append((entry, slots, offsets, params, first, site))
                 self.bytes = total = self.bytes + entry.nbytes
-                if total < settings.trace_bytes and index < settings.trace_instructions and observers.recorded is None:
+                if total < settings.trace_bytes and index < settings.trace_instructions and tell_recorded is None:
                     return outs
         except BaseException:
             self._mend()
@@ -144,8 +145,8 @@ class Trace:
                 if tensor._storage.value.trace is not self:
                     tensor._storage.value.ready()
             return self.append(entry, inputs, params, site)
-        if (tell := observers.recorded) is not None:
-            tell(instruction)
+        if (tell := tell_recorded) is not None:
+            tell(code[index])
         if total >= settings.trace_bytes or index >= settings.trace_instructions:
             self.run()
         return outs
@@ -236,15 +237,12 @@ class Trace:
         to who `asked` for a Value that could not be computed for it, and to nobody else. But an effect that fails ends
         the run, and its error is raised to anybody; see Note [Effects] in effects.py.
         """
+        if observers.during_runs and not observers.gathering():
+            with observers.gathered():            # see Note [Told after the run] in observers.py
+                Trace.run(self, asked)
+            return
         if effects.pending:
             effects.run_before(self)
-        if not observers.during_runs:
-            self._run(asked)
-            return
-        with observers.gathered():                # see Note [Told after the run] in observers.py
-            self._run(asked)
-
-    def _run(self, asked):
         raised = None
         with self.lock:
             if self.sealed or self.busy and self.owner == threading.get_ident():        # by this thread, further up
@@ -507,21 +505,6 @@ def execute(entry, arrays, params, own=False):
 _by_body = None
 
 
-class update:
-    """The instruction of an in-place write into part of a storage; made by `write`, never called."""
-
-    effect = False
-
-
-class _UpdateEntry:
-    op, casts, many, template, simple, param_at, wrap, zeros = update, None, False, (0, 1), True, (), None, (0, 0)
-    nbytes, rounded = 0, None
-    __slots__ = ("outs", "kinds", "compiles")
-
-
-_updates: dict = {}           # (whole, view, source) → its entry: equal writes are equal instructions
-
-
 class _Local(threading.local):
     def __init__(self):
         self.trace = Trace()
@@ -546,14 +529,7 @@ def instruction_of(value):
 def write_part(tensor, whole, source, site):
     """The Value of `tensor`'s storage (of spec `whole`) after line `site` writes `source` into the view `tensor`."""
     key = (whole, tensor._spec, source._spec)
-    entry = _updates.get(key)
-    if entry is None:
-        if len(_updates) > 100_000:
-            _updates.clear()
-        entry = _updates[key] = _UpdateEntry()
-        entry.outs, entry.kinds = key[:1], key[1:]
-        entry.compiles = whole.device.backend.compiles
-    return current().append(entry, (tensor, source), (), site)
+    return current().append(update_entries.get(key) or infer_update(key), (tensor, source), (), site)
 
 
 def milestone(least):
@@ -565,6 +541,14 @@ def milestone(least):
     trace = current()
     if len(trace.code) >= least:
         trace.run()
+
+
+def _observe():
+    global tell_recorded
+    tell_recorded = observers.recorded
+
+
+observers.on_change.append(_observe)
 
 
 def run_all():

@@ -39,7 +39,7 @@ def process(tmp_path, monkeypatch):
         monkeypatch.setattr(cpu, "_addresses", {})
         monkeypatch.setattr(cpu, "compiled", 0)
         monkeypatch.setattr(cpu, "loaded", 0)
-        monkeypatch.setattr(cpu._the_host(), "disk", cpu.Disk(str(folder), most))
+        monkeypatch.setattr(cpu._the_host(), "disk", cpu.ObjectCache(str(folder), most))
         return folder
     return begin
 
@@ -375,7 +375,7 @@ def test_an_entry_that_refers_elsewhere_is_compiled_anew(process, tmp_path, mean
     good = file.read_bytes()
     disk = cpu._the_host().disk
     (tmp_path / "secret").write_bytes(good)
-    disk.write(file.name, cpu.SEE + (file.name.encode() if meant == b"itself" else meant))
+    disk.write(file.name, cpu.REFERENCE_PREFIX + (file.name.encode() if meant == b"itself" else meant))
     process()
     with warnings.catch_warnings(action="ignore"):
         assert call(cpu.function("mine", adding("mine", 3)), 1) == 4
@@ -441,7 +441,7 @@ for n in range(8):
     for process in run:
         _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, errors
-    disk = cpu.Disk(str(tmp_path / "objects"), 1 << 28)
+    disk = cpu.ObjectCache(str(tmp_path / "objects"), 1 << 28)
     names = [file.name for file in (tmp_path / "objects").iterdir()]
     assert len(names) == 8 and all(disk.read(name) for name in names)
 

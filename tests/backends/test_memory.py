@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import flambeau as torch
-from flambeau.backends import machine, memory
+from flambeau.backends import memory, memory_limits
 from flambeau.backends.memory import Block, blank, block, class_size
 from flambeau.backends.reference import execute
 from flambeau.base import dtypes, settings
@@ -462,8 +462,8 @@ def test_numpy_gets_the_idle_memory_when_it_has_none():
 
 
 def test_what_the_machine_says():
-    assert 0 < machine.available() <= machine.limit()
-    assert 0 < machine.held() < machine.limit()
+    assert 0 < memory_limits.available() <= memory_limits.limit()
+    assert 0 < memory_limits.held() < memory_limits.limit()
 
 
 @pytest.mark.parametrize("groups, files, limit, available", [
@@ -478,17 +478,17 @@ def test_control_groups_bound_it(tmp_path, monkeypatch, groups, files, limit, av
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    real = machine._read
+    real = memory_limits._read
     said = {"/proc/self/cgroup": groups,
             "/proc/meminfo": f"MemTotal: {1 << 20} kB\nMemAvailable: {1 << 19} kB\nSwapTotal: 0 kB\n"}
-    monkeypatch.setattr(machine, "TOP", str(tmp_path))
-    monkeypatch.setattr(machine, "_read", lambda path: said.get(path) or real(path))
-    machine._groups.cache_clear()
+    monkeypatch.setattr(memory_limits, "CGROUP_FOLDER", str(tmp_path))
+    monkeypatch.setattr(memory_limits, "_read", lambda path: said.get(path) or real(path))
+    memory_limits._groups.cache_clear()
     try:
-        assert machine.limit() == limit and machine.available() == available
+        assert memory_limits.limit() == limit and memory_limits.available() == available
     finally:
         monkeypatch.undo()
-        machine._groups.cache_clear()
+        memory_limits._groups.cache_clear()
 
 
 # --- who holds the memory ---

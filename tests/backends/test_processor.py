@@ -9,13 +9,14 @@ pytest.importorskip("llvmlite")
 
 import flambeau as torch
 from flambeau.backends import cpu
-from flambeau.backends.processor import LEVELS, choose
+from flambeau.backends.processor import PROCESSOR_LEVELS, choose
 from flambeau.loops.target import Target, target_of
 
 X86 = "x86_64-unknown-linux-gnu"
 MORE = "aes avx512fp16 avx512bf16 avx512vnni vaes avxvnni gfni amx-tile"
-RAPIDS = {**dict.fromkeys([*LEVELS["x86_64"]["x86-64-v4"].split(), *MORE.split()], True), "sse4a": False, "xop": False}
-HASWELL = {name: name in LEVELS["x86_64"]["x86-64-v3"].split() for name in RAPIDS}
+RAPIDS = {**dict.fromkeys([*PROCESSOR_LEVELS["x86_64"]["x86-64-v4"].split(), *MORE.split()], True),
+          "sse4a": False, "xop": False}
+HASWELL = {name: name in PROCESSOR_LEVELS["x86_64"]["x86-64-v3"].split() for name in RAPIDS}
 
 
 def chosen(text, features=RAPIDS, cpu="sapphirerapids"):
@@ -44,7 +45,7 @@ def test_what_llvm_is_told():
     assert goal.cpu == "sapphirerapids"                                   # whose timing it is
     assert "-avx512fp16" in goal.flags.split(",") and "+avx512f" in goal.flags.split(",")
     level = chosen("x86-64-v3")
-    assert level.cpu == "x86-64-v3" and level.on == set(LEVELS["x86_64"]["x86-64-v3"].split())
+    assert level.cpu == "x86-64-v3" and level.on == set(PROCESSOR_LEVELS["x86_64"]["x86-64-v3"].split())
     assert {flag[1:] for flag in level.flags.split(",")} == set(RAPIDS)       # what is not on is off
     assert not any(name.startswith("avx") for name in chosen("native,-sse4.1").on)
     assert chosen("native,-avx512f").on & {"avx512vl", "avx512fp16", "avx512vnni"} == set()

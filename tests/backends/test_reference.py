@@ -96,7 +96,7 @@ def test_a_product_without_room_for_blas(monkeypatch):
         x = torch.ones(3, 3)
         assert (x + x).sum().item() == 18
         product = x @ x
-        with pytest.raises(torch.OutOfMemoryError, match=f"tried to allocate {reference.BLAS_BYTES} bytes"):
+        with pytest.raises(torch.OutOfMemoryError, match=f"tried to allocate {reference.BLAS_BUFFER_BYTES} bytes"):
             product.tolist()
         monkeypatch.undo()
         assert product.sum().item() == 27

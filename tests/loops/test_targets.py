@@ -16,7 +16,7 @@ llvm = pytest.importorskip("llvmlite.binding")
 
 import flambeau as torch
 from flambeau.backends import kernels, pools, runtime, taps
-from flambeau.backends.processor import LEVELS
+from flambeau.backends.processor import PROCESSOR_LEVELS
 from flambeau.loops import scalar
 from flambeau.loops.ir import (
     BITS,
@@ -43,8 +43,9 @@ pytestmark = pytest.mark.pinned
 X86, ARM, RISCV = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "riscv64-unknown-linux-gnu"
 RV64 = "64bit m a f d c"
 # name → (triple, LLVM's name of the processor, features)
-TARGETS = {**{level: (X86, level, LEVELS["x86_64"][level]) for level in ("x86-64", "x86-64-v3", "x86-64-v4")},
-           "sapphirerapids": (X86, "sapphirerapids", LEVELS["x86_64"]["x86-64-v4"] + " avx512fp16 avx512bf16"),
+TARGETS = {**{level: (X86, level, PROCESSOR_LEVELS["x86_64"][level]) for level in ("x86-64", "x86-64-v3", "x86-64-v4")},
+           "sapphirerapids": (X86, "sapphirerapids",
+                              f"{PROCESSOR_LEVELS['x86_64']['x86-64-v4']} avx512fp16 avx512bf16"),
            "neoverse-n1": (ARM, "neoverse-n1", "fp-armv8 neon lse"), "apple-m1": (ARM, "apple-m1", "fp-armv8 neon lse"),
            "rv64gc": (RISCV, "generic-rv64", RV64), "rv64gcv": (RISCV, "generic-rv64", RV64 + " v")}
 

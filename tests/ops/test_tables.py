@@ -114,4 +114,4 @@ def test_every_public_operation_has_a_row():
         module = op.__module__.rpartition(".")[2]
         if public and not op.pointwise and not covered.intersection(public) and not {module, *public}.intersection(ELSEWHERE):
             missing.append(f"{module}.{public[0]}")
-    assert not missing, " ".join(missing)
+    assert not missing, f"no row in tests/ops (see tests/ops/rows.py) for {' '.join(missing)}"

@@ -2,7 +2,7 @@
 import pytest
 
 import flambeau
-from flambeau.backends.switches import capability
+from flambeau.backends.library_switches import capability
 from tests.private.cases import CASES, run
 
 
@@ -24,5 +24,5 @@ def test_what_the_processor_has(triple, features, word):
 def test_a_processor_that_is_stood_for():
     """The answer is about the processor that kernels are compiled for."""
     assert flambeau.backends.cpu.__name__                     # our package: PyTorch's switches are beside it
-    from flambeau.backends import switches
-    assert switches.cpu.get_cpu_capability() in ("DEFAULT", "NO AVX", "AVX2", "AVX512")
+    from flambeau.backends import library_switches
+    assert library_switches.cpu.get_cpu_capability() in ("DEFAULT", "NO AVX", "AVX2", "AVX512")

@@ -86,7 +86,7 @@ def test_calls_remembered_before_are_not_taken_the_short_way():
 
 
 def test_all_is_disabled_inside():
-    from flambeau.tensor.subclass import DisableTorchFunction
+    from flambeau.tensor.overrides import DisableTorchFunction
     with Count() as mode, DisableTorchFunction():
         torch.ones(2).sum()
     assert mode.names == []

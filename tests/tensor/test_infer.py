@@ -129,12 +129,13 @@ def test_arguments_as_given_share_a_key_only_if_they_do_when_bound(data):
 def test_whom_somebody_may_override_is_not_looked_for(op):
     """A class is asked first; so is what is in a list, where an operation takes lists."""
     own = torch.ones(3).as_subclass(Own)
-    assert infer.find(op, known[op], (own,), None) == infer.UNSEEN
+    assert infer.find(op, known[op], (own,), None) == infer.UNKNOWN_KEY
     if op.lists:
-        assert infer.find(op, known[op], ([torch.ones(3), own],), None) == infer.UNSEEN
+        assert infer.find(op, known[op], ([torch.ones(3), own],), None) == infer.UNKNOWN_KEY
 
 
-OPERATORS = [name for short in (*forms.BINARY, *forms.COMPARE) for name in (f"__{short}__", f"__r{short}__")
+OPERATORS = [name for short in (*forms.BINARY_OPERATORS, *forms.COMPARISON_OPERATORS)
+             for name in (f"__{short}__", f"__r{short}__")
              if hasattr(torch.Tensor, name) and not getattr(torch.Tensor, name).op.composite]
 
 

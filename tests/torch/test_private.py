@@ -3,7 +3,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from flambeau.backends import switches
+from flambeau.backends import library_switches
 from tests.private.cases import CASES, run
 
 
@@ -13,4 +13,4 @@ def test_in_pytorch(case):
 
 
 def test_the_word_for_the_processor():
-    assert switches.cpu.get_cpu_capability() == torch.backends.cpu.get_cpu_capability()
+    assert library_switches.cpu.get_cpu_capability() == torch.backends.cpu.get_cpu_capability()

@@ -33,7 +33,7 @@ if not VECTOR:
 
 
 def pair(seed):
-    return fr.Generator().manual_seed(seed), torch.Generator().manual_seed(seed)
+    return fr.MersenneTwister().manual_seed(seed), torch.Generator().manual_seed(seed)
 
 
 def numbers(tensor):
@@ -62,8 +62,8 @@ def near(ours, theirs, tolerance=None):
 
 def same_state(ours, theirs):
     """Byte for byte, but for the last places of the spare normal sample."""
-    a, b = ours.get_state().view(fr.STATE)[0], theirs.get_state().numpy().view(fr.STATE)[0]
-    for field in fr.STATE.names:
+    a, b = ours.get_state().view(fr.STATE_DTYPE)[0], theirs.get_state().numpy().view(fr.STATE_DTYPE)[0]
+    for field in fr.STATE_DTYPE.names:
         if field == "spare":
             np.testing.assert_allclose(a[field], b[field], rtol=1e-12)
         else:
@@ -86,12 +86,12 @@ def test_seed_refused(seed):
     with pytest.raises(Exception) as theirs:
         torch.Generator().manual_seed(seed)
     with pytest.raises(type(theirs.value), match=str(theirs.value)):
-        fr.Generator().manual_seed(seed)
+        fr.MersenneTwister().manual_seed(seed)
 
 
 def test_unseeded():
-    assert fr.Generator().initial_seed() == torch.Generator().initial_seed() == fr.DEFAULT_SEED
-    g = fr.Generator()
+    assert fr.MersenneTwister().initial_seed() == torch.Generator().initial_seed() == fr.DEFAULT_SEED
+    g = fr.MersenneTwister()
     seeds = {g.seed() for _ in range(4)}
     assert len(seeds) == 4 and g.initial_seed() in seeds and fr.default_generator is not g
 
@@ -103,7 +103,7 @@ def test_state_travels(drawn):
     torch.rand(drawn, generator=theirs)
     assert ours.get_state().tobytes() == theirs.get_state().numpy().tobytes()
 
-    back, there = fr.Generator(), torch.Generator()
+    back, there = fr.MersenneTwister(), torch.Generator()
     back.set_state(theirs.get_state().numpy())
     there.set_state(torch.from_numpy(ours.get_state()))
     assert back.get_state().tobytes() == ours.get_state().tobytes()
@@ -118,7 +118,7 @@ def test_state_holds_the_spare_normal():
     assert ours.get_state().tobytes() == theirs.get_state().numpy().tobytes()
     near(ours.normal((6,), np.float64), torch.randn(6, generator=theirs, dtype=torch.float64))
     raw = theirs.get_state().numpy()
-    raw.view(fr.STATE)["spare32"], raw.view(fr.STATE)["has_spare32"] = 0.25, True
+    raw.view(fr.STATE_DTYPE)["spare32"], raw.view(fr.STATE_DTYPE)["has_spare32"] = 0.25, True
     ours.set_state(raw)
     assert ours.get_state().tobytes() == raw.tobytes()
 
@@ -129,11 +129,11 @@ def test_state_refused(size, dtype):
     with pytest.raises(Exception) as theirs:
         torch.Generator().set_state(torch.from_numpy(state))
     with pytest.raises(type(theirs.value), match=str(theirs.value)):
-        fr.Generator().set_state(state)
+        fr.MersenneTwister().set_state(state)
 
 
 def test_copies_continue_alike():
-    g = fr.Generator().manual_seed(7)
+    g = fr.MersenneTwister().manual_seed(7)
     g.normal((3,), np.float32)
     for twin in (g.clone_state(), copy.copy(g), copy.deepcopy(g), pickle.loads(pickle.dumps(g))):
         keep = g.clone_state()
@@ -142,7 +142,7 @@ def test_copies_continue_alike():
 
 
 def test_threads_share_one_stream():
-    g, parts = fr.Generator().manual_seed(2), []
+    g, parts = fr.MersenneTwister().manual_seed(2), []
 
     def draw():
         parts.append(g.uniform((200_000,), np.float64))
@@ -152,7 +152,7 @@ def test_threads_share_one_stream():
         t.start()
     for t in threads:
         t.join()
-    alone = fr.Generator().manual_seed(2).uniform((4, 200_000), np.float64)
+    alone = fr.MersenneTwister().manual_seed(2).uniform((4, 200_000), np.float64)
     assert sorted(p.tobytes() for p in parts) == sorted(p.tobytes() for p in alone)
 
 
@@ -241,7 +241,7 @@ def test_integers_up_to_the_largest(dtype):
 def test_integers_refused():
     for low, high, dtype in [(5, 5, np.int64), (6, 5, np.int32), (0, 70_000, np.float16)]:
         with pytest.raises(RuntimeError):
-            fr.Generator().integers(low, high, (3,), dtype)
+            fr.MersenneTwister().integers(low, high, (3,), dtype)
 
 
 @pytest.mark.parametrize("dtype", SIGNED + FLOATS + [torch.bool])
@@ -280,7 +280,7 @@ def test_permutation_without_a_loop_is_the_loop():
 def test_permutation_of_very_many(monkeypatch):
     # PyTorch takes 64-bit words from 214,748,364 on: too many to draw in a test. Checked by hand at that n.
     monkeypatch.setattr(fr, "SMALL_PERMUTATION", 100)
-    g, words = fr.Generator().manual_seed(1), fr.Generator().manual_seed(1)
+    g, words = fr.MersenneTwister().manual_seed(1), fr.MersenneTwister().manual_seed(1)
     order = []
     for i, word in enumerate(words._word64(70_000).tolist()):
         place = word % (i + 1)
@@ -394,7 +394,7 @@ def test_multinomial_refused(weights, samples, replacement):
     with pytest.raises(RuntimeError) as theirs:
         torch.multinomial(torch.tensor(weights), samples, replacement)
     with pytest.raises(RuntimeError) as ours:
-        fr.Generator().multinomial(np.array(weights, np.float32), samples, replacement)
+        fr.MersenneTwister().multinomial(np.array(weights, np.float32), samples, replacement)
     assert str(ours.value) == str(theirs.value)
 
 

@@ -470,7 +470,7 @@ def new_program(number, monkeypatch):
     for module, names in ((planning, ("_plans",)), (program, ("_kernels",)), (cpu, ("_libraries", "_addresses"))):
         for name in names:
             monkeypatch.setattr(module, name, {})
-    monkeypatch.setattr(cpu._the_host(), "disk", cpu.Disk("", 0))
+    monkeypatch.setattr(cpu._the_host(), "disk", cpu.ObjectCache("", 0))
     draw = random.Random(number)
     x = torch.arange(6.0)
     y, expected = x * 1, np.arange(6.0)

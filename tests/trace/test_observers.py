@@ -61,7 +61,7 @@ def nothing_before():
     yield
     assert not observers._observers and not observers.during_runs
     assert all(getattr(observers, kind) is None for kind in KINDS)
-    assert not memory._told and all(home.take is home.plain_take for home in memory._homes.values())
+    assert not memory._told and all(one.take is one.plain_take for one in memory._size_classes.values())
 
 
 @pytest.fixture(params=EXECUTORS)

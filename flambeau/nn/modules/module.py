@@ -13,7 +13,7 @@ from ...base.names import near
 from ...base.spec import device as device_type
 from ...tensor.about import typename
 from ...tensor.functions import empty_like
-from ...tensor.subclass import is_tensor_like
+from ...tensor.overrides import is_tensor_like
 from ...tensor.tensor import Tensor
 from ..parameter import Buffer, Parameter
 from .hooks import (  # noqa: F401 (programs look for all of them here)

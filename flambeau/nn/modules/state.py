@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from ...autograd.modes import no_grad
 from ...base.errors import warn
-from ...tensor.subclass import is_tensor_like
+from ...tensor.overrides import is_tensor_like
 from ..parameter import Parameter, is_lazy
 from .hooks import Table, _WrappedHook, add_hook, hooks_in
 

@@ -12,8 +12,8 @@ from ...base.spec import CPU, Size, device
 from ...jit import ScriptFunction, ScriptModule
 from ...missing import missing, refusal
 from ...streams import Event, Stream
+from ...tensor.overrides import DisableTorchFunction, DisableTorchFunctionSubclass
 from ...tensor.random import Generator
-from ...tensor.subclass import DisableTorchFunction, DisableTorchFunctionSubclass
 from ...tensor.tensor import Tensor, TensorType
 from . import _functorch, _nn
 from ._jit import (

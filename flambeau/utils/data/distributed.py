@@ -33,7 +33,7 @@ class DistributedSampler(_BlockSampler):
     def _blocks(self):
         n = len(self.dataset)
         if self.shuffle:
-            order = streams.Generator().manual_seed(self.seed + self.epoch).permutation(n)
+            order = streams.MersenneTwister().manual_seed(self.seed + self.epoch).permutation(n)
         else:
             order = np.arange(n)
         if n and self.total_size > n:

@@ -81,7 +81,7 @@ class RandomSampler(_BlockSampler):
     def _blocks(self):
         n, wanted, source = len(self.data_source), self.num_samples, self.generator
         private = source is None
-        source = streams.Generator().manual_seed(fresh_seed()) if private else stream(source)
+        source = streams.MersenneTwister().manual_seed(fresh_seed()) if private else stream(source)
         size = POSITIONS_PER_DRAW if self.replacement else n
         for left in range(wanted, -1, -size):
             if left == 0 and private:         # PyTorch draws once more at the end; nobody sees that of a private stream

@@ -5,13 +5,13 @@ Read from the files of Linux; where there are none, nothing is known and no limi
 import functools
 import os
 
-UNLIMITED = 1 << 60
-TOP = "/sys/fs/cgroup"
+NO_LIMIT_BYTES = 1 << 60
+CGROUP_FOLDER = "/sys/fs/cgroup"
 
 
 def limit():
     """The most bytes this process could ever hold, by the machine (with its swap) and by its control groups."""
-    total = _meminfo("MemTotal") + _meminfo("SwapTotal") or UNLIMITED
+    total = _meminfo("MemTotal") + _meminfo("SwapTotal") or NO_LIMIT_BYTES
     return min([total, *(_number(folder, ceiling) for folder, ceiling, _, _ in _groups())])
 
 
@@ -23,10 +23,10 @@ def held():
 
 def available():
     """The bytes that may still be allocated before the machine or a control group runs out."""
-    room = [_meminfo("MemAvailable") or UNLIMITED]
+    room = [_meminfo("MemAvailable") or NO_LIMIT_BYTES]
     for folder, ceiling, usage, cached in _groups():
         most = _number(folder, ceiling)
-        if most < UNLIMITED:
+        if most < NO_LIMIT_BYTES:
             files = _field(_read(f"{folder}/memory.stat"), cached)       # given up by the kernel before it refuses
             room.append(most - _number(folder, usage) + files)
     return max(min(room), 0)
@@ -39,9 +39,10 @@ def _groups():
     for line in _read("/proc/self/cgroup").splitlines():
         number, kinds, path = line.split(":", 2)
         if "memory" in kinds.split(","):
-            tops, files = [f"{TOP}/memory"], ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            tops = [f"{CGROUP_FOLDER}/memory"]
+            files = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
         elif number == "0":
-            tops, files = [TOP, f"{TOP}/unified"], ("memory.max", "memory.current", "inactive_file")
+            tops, files = [CGROUP_FOLDER, f"{CGROUP_FOLDER}/unified"], ("memory.max", "memory.current", "inactive_file")
         else:
             continue
         parts = [part for part in path.split("/") if part and part != ".."]
@@ -64,7 +65,7 @@ def _read(path):
 def _number(folder, name):
     """What a file of a control group says; `max`, and no file, mean no limit."""
     text = _read(f"{folder}/{name}").strip()
-    return min(int(text), UNLIMITED) if text.isdigit() else UNLIMITED
+    return min(int(text), NO_LIMIT_BYTES) if text.isdigit() else NO_LIMIT_BYTES
 
 
 def _field(text, name):

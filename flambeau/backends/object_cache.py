@@ -7,15 +7,15 @@ import stat
 import struct
 import time
 
-SEE = b"see "                 # an entry that only says under which key the object is
-KEY = re.compile("[0-9a-f]{64}")
+REFERENCE_PREFIX = b"see "    # an entry that only says under which key the object is
+OBJECT_KEY = re.compile("[0-9a-f]{64}")
 warnings: list = []           # what is to be warned of, by whoever asked
 # An entry is never waited for (a FIFO), and never somewhere else (a link).
-FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) \
+OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) \
     | getattr(os, "O_CLOEXEC", 0)
 
 
-class Disk:
+class ObjectCache:
     """Objects in a folder: a header with length and SHA-256, and the object.
 
     A file is written beside its place and moved there, so several processes see whole files or none. What is found will
@@ -50,7 +50,7 @@ class Disk:
         if not self.readable:
             return None
         try:
-            handle = os.open(os.path.join(self.folder, key), FLAGS)
+            handle = os.open(os.path.join(self.folder, key), OPEN_FLAGS)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -65,7 +65,7 @@ class Disk:
             head = file.read(self.HEADER.size)
             fits = len(head) == self.HEADER.size and self.HEADER.unpack(head)[1] == found.st_size - self.HEADER.size
             code = file.read() if fits else b""
-            if not fits or self._header(code) != head or code.startswith(SEE) and referred(code) is None:
+            if not fits or self._header(code) != head or code.startswith(REFERENCE_PREFIX) and referred(code) is None:
                 self._say("damage", f"holds a damaged file, {key}, which is compiled anew")
                 return None
             if time.time() - found.st_mtime > self.DAY and self.writable:
@@ -149,5 +149,5 @@ def distrusted(found):
 
 def referred(code):
     """The key that an entry `see …` refers to: the name of a file in the same folder, or None."""
-    found = KEY.fullmatch(code[len(SEE):].decode("latin-1"))
+    found = OBJECT_KEY.fullmatch(code[len(REFERENCE_PREFIX):].decode("latin-1"))
     return found and found[0]

@@ -97,7 +97,7 @@ class FastPath(Switches):
         self._on = value
 
 
-class Processor(Switches):
+class CPUSwitches(Switches):
     """What is asked about the CPU."""
 
     def get_cpu_capability(self):
@@ -139,5 +139,5 @@ quantized = Switches("quantized", "Quantised operations.", engine="none", suppor
 cusparselt = Switches("cusparselt", "NVIDIA's library for sparse matrices.")
 kleidiai = Switches("kleidiai", "Arm's library for neural networks.")
 mha = FastPath("mha", "Multi-head attention.")
-cpu = Processor("cpu", "The CPU.")
+cpu = CPUSwitches("cpu", "The CPU.")
 fp32_precision = "none"
