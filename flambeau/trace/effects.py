@@ -102,6 +102,8 @@ def perform(trace, index, arrays):
     """Have the effect happen that instruction `index` of a running trace is, and hand out its results."""
     instruction = entry, _, _, _, first, _ = trace.code[index]
     slots = range(first, first + len(entry.outs))
+    if trace.begun is None:
+        trace.begun = {}
     trace.begun[index] = False
     lost = lose(trace, index, "it was interrupted")
     try:

@@ -156,6 +156,7 @@ class Program:
         self._places(buffers)
         self._stretches(steps, buffers)
         self.has_reference = any(isinstance(s, ReferenceCall) for s in self.stretches)
+        self.has_effects = any(isinstance(step, CallbackStep) for step in steps)
 
     def _places(self, buffers):
         self.inputs, self.outputs, self.takes, self.givens = [], [], [], []

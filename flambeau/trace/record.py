@@ -81,7 +81,7 @@ class Trace:
         self.slots = {}       # ready Value → slot
         self.bytes = 0        # what the results would allocate
         self.held = 0         # the bytes of the inputs since they were last weighed
-        self.begun = {}       # index of an effect that the run now going on has begun → whether it has happened
+        self.begun = None     # index of an effect that the run now going on has begun → whether it has happened
 
     def append(self, entry, inputs, params, site):
         """Record one instruction of line `site` over the tensors `inputs`; gives the pending Value of its result, or
@@ -272,7 +272,7 @@ class Trace:
             self.asides = [aside for aside in self.asides if aside._still_wanted()]
         if not self.code:
             return
-        self.ran, self.begun = None, {}
+        self.ran = None
         if settings.executor != "reference" and not self.aside:
             from .plan import attempt
             try:
@@ -376,7 +376,7 @@ class Trace:
     def _settle(self, left=(), start=0):
         """Leave `left` and what comes from `start` on, but for effects that have happened, and set aside what is lost
         with an effect that has not."""
-        begun, self.begun = self.begun, {}
+        begun = self.begun or {}
         self._keep([*left, *[one for index, one in enumerate(self.code) if index >= start and not begun.get(index)]])
         lost, failed, rest = set(), [], []
         for index, (entry, slots, _, _, first, _) in enumerate(self.code):
@@ -396,7 +396,7 @@ class Trace:
         if not code:
             self.clear()
             return
-        values, made = self.values, set()
+        values, made, self.begun = self.values, set(), None
         self.code, self.last = code, [-1] * len(values)
         for index, (entry, slots, _, _, first, _) in enumerate(code):
             outs = range(first, first + len(entry.outs))
