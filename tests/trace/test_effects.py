@@ -1024,6 +1024,55 @@ def test_random_programs(steps, which):
     LOG.clear()
 
 
+@pytest.mark.pinned
+@hypothesis_settings(max_examples=40)
+@given(st.lists(st.tuples(st.sampled_from("note drop halves pure reference write".split()), st.integers(0, 5),
+                          st.integers(0, 5)), max_size=12),
+       st.booleans(), st.sampled_from(["reference", "auto", "native"]))
+def test_random_functions_compiled(steps, grad, which):
+    """A compiled function does what the function does, in every call, and so does its backward."""
+    if which == "native":
+        pytest.importorskip("llvmlite")
+
+    def f(x, w):
+        tensors = [x * 2, w * x]
+        for number, (kind, a, b) in enumerate(steps):
+            t, u = tensors[a % len(tensors)], tensors[b % len(tensors)]
+            if kind == "note":
+                tensors.append(note(t, number))
+            elif kind == "drop":
+                note(t + u, number)
+            elif kind == "halves":
+                tensors.append(halves(t.detach(), number)[0] + t)
+            elif kind == "pure":
+                tensors.append(t * 0.5 + u)
+            elif kind == "reference":
+                tensors.append(t.sort(descending=True)[0])
+            else:
+                tensors.append(u.clone())
+                tensors[-1][1:3] = t[:2]
+        return tensors[-1].sum() + tensors[len(tensors) // 2].sum()
+
+    def said(function, i):
+        LOG.clear()
+        w = torch.arange(4.0, requires_grad=grad)
+        out = function(torch.ones(4) * i, w)
+        numbers = [out.item()]
+        if grad:
+            out.backward()
+            numbers += w.grad.tolist()
+        torch.cpu.synchronize()
+        return numbers, list(LOG)
+
+    with torch.config.using(executor=which):
+        compiled = torch.compile(f)
+        for i in range(4):
+            numbers, lines = said(f, i)
+            assert said(compiled, i) == (pytest.approx(numbers), [(tag, pytest.approx(n)) for tag, n in lines])
+        assert sum(r.hits for r in compiled.recordings) >= 2
+    LOG.clear()
+
+
 def looked(tensor):
     """The numbers in a tensor, as soon as there is room."""
     for _ in range(100):
