@@ -59,7 +59,7 @@ MISSING_MODULES = {
 }
 # Single names, where there is something to say about them.
 MISSING_NAMES = {
-    "torch.sparse_coo_tensor": "use dense tensors",
+    "torch.PyTorchFileReader": "use torch.load(path, mmap=True)",
     "torch.sparse_csr_tensor": "use dense tensors",
     "torch.quantize_per_tensor": _QUANTISE,
 }

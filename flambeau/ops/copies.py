@@ -120,3 +120,30 @@ class view_as_complex_copy(Copy):
 
     def of(input): return copied(view_as_complex(input))
 
+
+class Copies(Composite):
+    """Several views that are copied."""
+
+    forms = "function"
+
+
+class split_copy(Copies):
+    """Copies of the parts of `input` along `dim`, each of `split_size`; the last may be smaller."""
+
+    def of(input, split_size, dim=0):
+        if not hasattr(split_size, "__index__"):
+            raise TypeError("split_copy(): argument 'split_size' (position 2) must be int, not "
+                            f"{type(split_size).__name__}")
+        return tuple(map(copied, input.split(split_size, dim)))
+
+
+class split_with_sizes_copy(Copies):
+    """Copies of the parts of `input` along `dim`, of the sizes `split_sizes`."""
+
+    def of(input, split_sizes, dim=0): return tuple(map(copied, input.split_with_sizes(split_sizes, dim)))
+
+
+class unbind_copy(Copies):
+    """Copies of all parts of `input` along `dim`, without that dimension."""
+
+    def of(input, dim=0): return tuple(map(copied, input.unbind(dim)))

@@ -88,7 +88,7 @@ def test_what_is_missing():
         assert said[use].startswith(f"NotImplementedError: Flambeau has no {name}") and hint in said[use]
         line = int(re.search(r"missing\.py:(\d+)", said[use])[1])
         assert name.split(".")[-1] in source[line - 1]
-    assert said["function"].startswith("AttributeError: module 'torch' has no attribute 'sparse_coo_tensor'")
+    assert said["function"].startswith("AttributeError: module 'torch' has no attribute 'sparse_csr_tensor'")
     assert said["method"].startswith("AttributeError: 'Tensor' object has no attribute 'to_sparse'")
     done = run("missing.py", "export")
     assert done.returncode == 1 and done.stderr.splitlines()[1].endswith(", in <module>")

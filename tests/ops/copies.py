@@ -29,3 +29,7 @@ row("view_as_real_copy", lambda x: torch.view_as_real_copy(torch.complex(x, 2 * 
     lambda x: np.stack([x, 2 * x], -1), X)
 row("view_as_complex_copy", lambda x: torch.view_as_complex_copy(x.contiguous().reshape(3, 2, 2)),
     lambda x: x.reshape(3, 2, 2)[..., 0] + 1j * x.reshape(3, 2, 2)[..., 1], X, meta=False)
+row("split_copy", lambda x: torch.cat(torch.split_copy(x, 3, 1)[::-1], 1), lambda x: np.concatenate([x[:, 3:], x[:, :3]], 1),
+    X)
+row("split_with_sizes_copy", lambda x: torch.split_with_sizes_copy(x, [1, 3], 1)[1], lambda x: x[:, 1:], X)
+row("unbind_copy", lambda x: torch.unbind_copy(x, 1)[2], lambda x: x[:, 2], X)

@@ -7,8 +7,6 @@ from tests.programs import array, tokens
 
 PACKAGES = ["torchmetrics"]
 QUICK = True
-LACKS = ["clustering scores that count pairs of labels (AdjustedRandScore, MutualInfoScore) stop at "
-         "torch.sparse_coo_tensor"]
 
 
 def _labelled(seed=0):
@@ -117,7 +115,10 @@ def clustering_and_segmentation():
     groups = tokens(30, below=4), tokens(30, below=4, seed=1)
     masks = tokens(2, 3, 8, 8, below=2), tokens(2, 3, 8, 8, below=2, seed=1)
     sounds = array(2, 400), array(2, 400) + 0.1 * array(2, 400, seed=1)
-    return {"calinski": _over(clustering.CalinskiHarabaszScore(), (array(30, 3), groups[0])),
+    pairs = {name: _over(getattr(clustering, name)(), groups) for name in (
+        "RandScore", "AdjustedRandScore", "MutualInfoScore", "AdjustedMutualInfoScore", "NormalizedMutualInfoScore",
+        "FowlkesMallowsIndex", "HomogeneityScore", "CompletenessScore", "VMeasureScore")}
+    return {"pairs": pairs, "calinski": _over(clustering.CalinskiHarabaszScore(), (array(30, 3), groups[0])),
             "dice": _over(segmentation.GeneralizedDiceScore(num_classes=3), masks),
             "mean iou": _over(segmentation.MeanIoU(num_classes=3), masks),
             "snr": _over(audio.SignalNoiseRatio(), sounds),

@@ -45,7 +45,7 @@ def export():
 
 
 def function():
-    return torch.sparse_coo_tensor([[0]], [1.0])
+    return torch.sparse_csr_tensor([0, 1], [0], [1.0])
 
 
 def method():
