@@ -20,6 +20,7 @@ the user's, prints. An operation that says `effect` is kept to this:
   results of a lost effect is lost with it, and nobody is told twice.
 """
 import atexit
+import contextlib
 import os
 import sys
 import threading
@@ -27,6 +28,7 @@ import threading
 from ..base import settings
 
 _told = 0                     # the process whose `multiprocessing` knows what to do at its end
+_thread = threading.local()   # `stands_in`: see standing_in
 pending: dict = {}            # results of effects that have not happened, in the order of the calls; held for that
 
 
@@ -73,16 +75,32 @@ def append(trace, entry, inputs, params, site):
         trace.run()                               # now, and not behind it: then what another raises ends no call of it
     made = trace.append(entry, inputs, params, site)
     _run_at_the_end_of_a_worker()
-    for value in made if entry.many else (made,):
-        pending[value] = None
-        if value.trace is None:                   # it has happened meanwhile: at a bound, or in another thread
-            pending.pop(value, None)
+    if not stands_in():
+        for value in made if entry.many else (made,):
+            pending[value] = None
+            if value.trace is None:               # it has happened meanwhile: at a bound, or in another thread
+                pending.pop(value, None)
     return made
 
 
-def forget(trace, start):
-    """Let the effects from instruction `start` on not happen: the recording of a backward that is not to run."""
-    for entry, _, _, _, first, _ in trace.code[start:]:
+@contextlib.contextmanager
+def standing_in():
+    """Inside, a backward is recorded over zeros that stand for gradients to come: its effects do not happen."""
+    before, _thread.stands_in = stands_in(), True
+    try:
+        yield
+    finally:
+        _thread.stands_in = before
+
+
+def stands_in():
+    """Whether this thread records over such zeros."""
+    return getattr(_thread, "stands_in", False)
+
+
+def forget(trace):
+    """Let the effects in a trace not happen: the call that they belong to has raised."""
+    for entry, _, _, _, first, _ in trace.code:
         if entry.op.effect:
             for value in trace.values[first:first + len(entry.outs)]:
                 pending.pop(value, None)

@@ -153,6 +153,9 @@ class Trace:
 
     def before_effect(self, op):
         """Run what was recorded before `op`, whose effect happens at the call: theirs come first."""
+        if effects.stands_in():
+            raise NotImplementedError(f"{op.__name__}() has an effect that happens at the call, and here it is called "
+                                      "with zeros that stand for a gradient to come: use reverse mode, without compile")
         if effects.pending:
             self.run()
 
@@ -406,8 +409,10 @@ class Trace:
         for slot, last in enumerate(self.last):
             if last < 0:
                 values[slot] = None
-        # What ran before is an input now. In the order of the slots, which a plan is found by.
-        self.slots = {values[s]: s for s, last in enumerate(self.last) if last >= 0 and s not in made}
+        # What ran before is an input now. In the order of the slots, which a plan is found by. (What did not run,
+        # since nobody wants it, may be read by others that nobody wants either.)
+        self.slots = {values[s]: s for s, last in enumerate(self.last)
+                      if last >= 0 and s not in made and values[s].trace is None}
         self.bytes = sum(entry.nbytes for entry, *_ in code)
 
     def _set_aside(self, code):
