@@ -26,6 +26,7 @@ import sys
 import threading
 
 from ..base import settings
+from ..base.locks import before_fork
 
 _told = 0                     # the process whose `multiprocessing` knows what to do at its end
 _thread = threading.local()   # `stands_in`: see standing_in
@@ -174,8 +175,9 @@ def _run_at_the_end_of_a_worker():
         _told = os.getpid()
 
 
+@before_fork
 def run_pending():
-    """Run what this thread has recorded with effects."""
+    """Run what this thread has recorded with effects. Before a fork: once, and not in the child as well."""
     for value in list(pending):
         trace = value.trace
         if trace is not None and trace.owner == threading.get_ident() and not trace.lock._is_owned():
@@ -184,14 +186,19 @@ def run_pending():
 
 @atexit.register
 def _run_the_last():
-    """Python ends: what is still pending happens now. One that raises is reported as errors are at that time."""
+    """Python ends: what is still pending happens now. One that raises is reported as errors are at that time.
+
+    Other threads have ended, but for daemons, and one that runs its trace just now ends with Python as daemons do.
+    """
     for value in list(pending):
         trace = value.trace
-        if trace is not None:
+        if trace is not None and trace.lock.acquire(blocking=False):
             try:
                 trace.run()
             except Exception:
                 sys.excepthook(*sys.exc_info())
+            finally:
+                trace.lock.release()
 
 
 def after_fork():
@@ -202,7 +209,3 @@ def after_fork():
             for index, (entry, *_) in enumerate(trace.code):
                 if entry.op.effect:
                     lose(trace, index, "it was recorded before this process was forked, and happens in the parent")
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=run_pending)       # here, once, and not in the child as well

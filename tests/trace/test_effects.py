@@ -21,6 +21,7 @@ from flambeau.tensor.forms import declared
 from flambeau.trace import effects, program, record
 from flambeau.trace.record import current
 from tests.backends import toy  # noqa: F401 (it registers the device)
+from tests.patience import PATIENCE
 
 LOG: list = []                # (tag, sum of what was seen) of each effect that happened
 
@@ -698,7 +699,7 @@ class say(Op):
         return input
 
 """ + textwrap.dedent(text)
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, timeout=PATIENCE)
     return done.returncode, done.stdout.split(), done.stderr
 
 
@@ -712,6 +713,27 @@ def test_at_the_end_of_the_process():
         say(x, "bad")
         say(x, "last")
         """)[1] in (["first", "6.0", "other", "5.0", "last", "3.0"], ["first", "6.0", "last", "3.0", "other", "5.0"])
+
+
+def test_at_the_end_of_a_process_nobody_waits_for_a_daemon():
+    code, out, _ = run_program("""
+        import time
+        class hang(Op):
+            effect = True
+            def meta(input): return input
+            def ref(xp, input):
+                begun.set()
+                time.sleep(1000)
+        def work():
+            x = hang(torch.ones(3))
+            say(torch.ones(3), "theirs")
+            x.tolist()
+        begun = threading.Event()
+        threading.Thread(target=work, daemon=True).start()
+        begun.wait()
+        say(torch.ones(3), "mine")
+        """)
+    assert code == 0 and out == ["mine", "3.0"]
 
 
 def test_at_the_end_of_a_process_that_fails():
