@@ -865,9 +865,11 @@ def test_a_replay_that_fails_half_way_repeats_none(executor, monkeypatch):
     assert g(x).tolist() == [5, 3, 1] and LOG == [("a", 6), ("b", 6)] and x.tolist() == [0, 2, 4]
 
 
+@pytest.mark.pinned
 def test_a_replay_goes_on_without_those_that_have_happened(monkeypatch):
     """The plan of a replay fails behind an effect, and the instructions run one by one."""
     pytest.importorskip("llvmlite")
+    monkeypatch.setattr(settings, "executor", "auto")
 
     def f(x):
         y = note(x * 2, "a")
