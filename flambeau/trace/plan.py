@@ -76,7 +76,7 @@ def attempt(trace):
         trace.clear()
 
     try:
-        plan.program.run(values, code, finish, partial(perform, trace))
+        plan.program.run(values, code, finish, partial(perform, trace) if plan.program.has_effects else None)
     except (Failed, MemoryError):
         return False
     except Exception as error:
