@@ -300,7 +300,6 @@ BELOW = ("base", "loops", "backends")               # these may know addresses, 
 MACHINERY = {"ctypes", "llvmlite", "cffi"}
 MEMORY = {"__array_interface__", "__cuda_array_interface__", "ctypes", "frombuffer", "shares_memory",
           "may_share_memory", "byte_bounds"}
-UNTIL_PROGRAMS_ARE_THE_BACKENDS = ("trace.interpret", "trace.program")
 
 
 def memory_known_above(package):
@@ -312,7 +311,7 @@ def memory_known_above(package):
     """
     wrong = []
     for name, path, tree in modules(package):
-        if name.split(".")[0] in BELOW or name in UNTIL_PROGRAMS_ARE_THE_BACKENDS:
+        if name.split(".")[0] in BELOW:
             continue
         for node in ast.walk(tree):
             if isinstance(node, ast.Import | ast.ImportFrom) and not getattr(node, "level", 0):
@@ -349,3 +348,55 @@ def test_the_check_of_memory_itself(tmp_path, file, code, wrong):
     (package / file).write_text(code)
     found = memory_known_above(package)
     assert [line.split(" ", 1)[1] for line in found] == ([] if wrong is None else [wrong])
+
+
+# --- compilers ------------------------------------------------------------------------------------------------------
+
+# What is neither a device's interface nor the same on all of them: the CPU's way of making and running machine code.
+HOW_THE_CPU_COMPILES = {f"backends.{name}" for name in (
+    "convolve cpu gemm kernels library native object_cache pools processor runtime schedule taps threads undisturbed "
+    "writer").split()} | {f"loops.{name}" for name in "emit llvm schedule target".split()}
+ABOUT_THE_CPU = {                                   # settings of the processor, and what people want to know of it
+    "": {"backends.threads"}, "config": {"backends.threads", "backends.cpu"}, "cli.info": {"backends.cpu"},
+    "utils.data._utils.processes": {"backends.threads"},
+}
+
+
+def compilers_known_above(package):
+    """`path:line imports target` where a module above the backends imports what belongs to one of them."""
+    wrong = []
+    for name, path, tree in modules(package):
+        if name.split(".")[0] in BELOW:
+            continue
+        for node, _ in import_nodes(tree):
+            for target in targets(node, name, path, package):
+                inside = ".".join(target.split(".")[1:3])
+                if inside in HOW_THE_CPU_COMPILES - ABOUT_THE_CPU.get(name, set()):
+                    wrong.append(f"{path.relative_to(package.parent)}:{node.lineno} imports {inside}")
+    return wrong
+
+
+def test_how_a_device_compiles_is_known_to_it_alone():
+    wrong = compilers_known_above(PACKAGE)
+    assert not wrong, "\n".join(wrong)
+    for name in HOW_THE_CPU_COMPILES:
+        assert PACKAGE.joinpath(*name.split(".")).with_suffix(".py").exists(), f"{name} has moved"
+
+
+@pytest.mark.parametrize("file, code, wrong", [
+    ("trace/plan.py", "from ..backends import native", "backends.native"),
+    ("trace/plan.py", "def f():\n    from ..backends.cpu import function", "backends.cpu"),
+    ("trace/plan.py", "from ..loops.llvm import render", "loops.llvm"),
+    ("trace/plan.py", "from ..loops.ir import Kernel\nfrom ..backends.backend import Backend", None),
+    ("compiler/replay.py", "from ..backends.threads import run", "backends.threads"),
+    ("config.py", "from .backends import cpu, threads", None),
+    ("backends/native.py", "from . import cpu", None),
+])
+def test_the_check_of_compilers_itself(tmp_path, file, code, wrong):
+    package = tmp_path / "flambeau"
+    for name in (file, "backends/native.py", "backends/cpu.py", "backends/threads.py", "loops/llvm.py"):
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).touch()
+    (package / file).write_text(code)
+    found = compilers_known_above(package)
+    assert [line.split(" imports ")[1] for line in found] == ([] if wrong is None else [wrong])

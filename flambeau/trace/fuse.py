@@ -15,19 +15,21 @@ LEAVES = frozenset(("input", "number", "const", "index"))
 SEEN = frozenset(("reshape", "expand", "permute"))
 MEMORY = frozenset(("input", "view"))
 REDUCING = frozenset(("reduce", "partial"))      # their `axes` are those of what they reduce
-APART = frozenset(("opaque", "gemm", "update", "concat", "library"))  # a step of its own, that reads and writes memory
+# a step of its own, that reads and writes memory
+APART = frozenset(("opaque", "gemm", "update", "concat", "library", "transfer"))
 GIVEN = frozenset(("result", "output"))          # one of several things that such a step makes
 MANY_NODES = 600              # a group is closed when it has so many
 FEW_NUMBERS = 16              # a single number made of no more operations than this is not kept but computed again
 
 
 class Group:
-    """Nodes that run as one kernel; or, with `opaque`, one operation that reads and writes memory."""
+    """Nodes that run as one kernel on a device; or, with `opaque`, one operation that reads and writes memory."""
 
-    __slots__ = ("rank", "dims", "reduced", "walk", "nodes", "deps", "users", "held", "opaque", "closed", "cut")
+    __slots__ = ("rank", "dims", "reduced", "walk", "nodes", "deps", "users", "held", "opaque", "closed", "cut",
+                 "device")
 
-    def __init__(self, rank, opaque=None):
-        self.rank, self.opaque = rank, opaque
+    def __init__(self, rank, device, opaque=None):
+        self.rank, self.device, self.opaque = rank, device, opaque
         self.dims = {}            # dimension → size; dimensions are numbered as they come
         self.reduced = None       # the set of dimensions reduced over, once there is a reduction
         self.walk = None          # in which order: see Note [One order] in order.py
@@ -70,7 +72,7 @@ class Fuser:
     """Groups for the nodes that the wanted slots need; `groups` in the order they run."""
 
     def __init__(self, graph, wanted, apart=()):
-        self.groups = []
+        self.groups, self.device_of = [], graph.device_of
         self.apart = {graph.start + number for number in apart}      # nodes that stand in memory, nobody after them
         self.rank = 0
         self.cuts = {}            # (shape, dimensions, blocks) of a reduction that was cut → its group and axes
@@ -106,7 +108,7 @@ class Fuser:
             self._store(node.args[0])
         elif op in APART:
             node.args = tuple(self._store_seen(arg, node) for arg in node.args)
-            group = node.group = self._open(node)
+            group = node.group = self._open(self.device_of(node), node)
             for arg in node.args:
                 self._read(group, root(arg))
             if op not in ("opaque", "library"):
@@ -123,8 +125,8 @@ class Fuser:
         elif not self._can_inline(node):
             self._join_or_open(node)
 
-    def _open(self, opaque=None):
-        group = Group(self.rank, opaque)
+    def _open(self, device, opaque=None):
+        group = Group(self.rank, device, opaque)
         self.rank += 1
         self.groups.append(group)
         return group
@@ -167,7 +169,7 @@ class Fuser:
     def _copied(self, arg, reader):
         copy = Node("copy", arg.dtype, arg.shape, (arg,))
         copy.number = reader.number - 0.5
-        self._start(copy)
+        self._start(copy, reader.attr[0] if reader.op == "transfer" else None)
         copy.stored = True
         return copy
 
@@ -200,7 +202,7 @@ class Fuser:
                 node.stored = False
                 twin = graph.slots[slot] = Node(node.op, node.dtype, node.shape, node.args, node.attr)
                 twin.layout, twin.stored = node.layout, True
-                group = twin.group = self._open()
+                group = twin.group = self._open(self.device_of(node))
                 twin.axes = [()] * twin.ndim
                 group.nodes.append(twin)
                 self._note_reads(group, twin)
@@ -418,7 +420,7 @@ class Fuser:
                         part.stored = True
         return made[id(base)]
 
-    def _start(self, node):
+    def _start(self, node, device=None):
         """A group for this node alone, for now."""
         if node.op == "copy" and not node.stored and (node.layout is None or node.layout.contiguous) \
                 and id(node) not in self.viewed and node.args[0].op == "reshape" and out_of_stride(node.args[0]):
@@ -429,7 +431,7 @@ class Fuser:
         node.args = tuple(self._settled(arg, node) for arg in node.args)
         if node.op == "gather":
             node.args = (self._store_seen(node.args[0], node), node.args[1])
-        group = self._open()
+        group = self._open(device or self.device_of(node))
         if node.op == "reduce":
             arg = node.args[0]
             axes = [(group.new_dim(n),) if n != 1 else () for n in arg.shape]
@@ -466,7 +468,8 @@ class Fuser:
         blocks = node.order.blocks
         if blocks:
             twin = self.cuts.get((node.args[0].shape, dims, node.order))
-            if twin is not None and not group.nodes and self._ranks_allow(node, twin[0]) \
+            if twin is not None and not group.nodes and twin[0].device is group.device \
+                    and self._ranks_allow(node, twin[0]) \
                     and _follow(twin[0], twin[0].walk, [(node, twin[1])]):
                 self.groups.remove(group)                # another one over the same positions: walk them once
                 group, axes = twin

@@ -29,8 +29,8 @@ ALIGNED = 64                  # a whole number of rounds of the lanes, on any ma
 ROW = 512                     # elements of a row at the end of which the lanes may as well begin anew
 
 # dims: the reduced dimensions in the order they are walked, outermost first; `first` of them make up the first run, and
-# `inner` the last one, along which the lanes go. vectors: how many machine vectors the lanes fill. blocks: how many, of
-# `block` positions of the first run each; 0 for none.
+# `inner` the last one, along which the lanes go. vectors: how many vectors of the device the lanes fill. blocks: how
+# many, of `block` positions of the first run each; 0 for none.
 Order = namedtuple("Order", "along_rows vectors dims first inner blocks block")
 
 

@@ -14,9 +14,9 @@ import pytest
 pytest.importorskip("llvmlite")
 
 import flambeau as torch
-from flambeau.backends import cpu, undisturbed as thread
+from flambeau.backends import cpu, native, undisturbed as thread
 from flambeau.base import settings
-from flambeau.trace import interpret, plan, program
+from flambeau.trace import interpret, plan
 from tests.patience import PATIENCE
 
 HELPER = "define internal i64 @helper(i64 %x) {\n  %y = add i64 %x, NUMBER\n  ret i64 %y\n}\n"
@@ -529,7 +529,7 @@ def test_llvm_is_not_asked_where_there_is_no_room(process, monkeypatch):
             cpu.function("plus5", adding("plus5", 5))
         with torch.config.using(executor="native"):
             monkeypatch.setattr(plan, "_plans", {})
-            monkeypatch.setattr(program, "_kernels", {})
+            monkeypatch.setattr(native, "_kernels", {})
             monkeypatch.setattr(interpret, "_tight", [])
             with pytest.warns(UserWarning, match="no memory to compile with.*reference executor"):
                 assert (torch.arange(3.0) * 1.375 + 2.5).tolist() == [2.5, 3.875, 5.25]

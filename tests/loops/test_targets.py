@@ -34,6 +34,7 @@ from flambeau.loops.ir import (
     verify,
 )
 from flambeau.loops.llvm import render
+from flambeau.loops.schedule import Schedule
 from flambeau.loops.target import target_of
 
 from ..thorough import sample, share
@@ -109,7 +110,7 @@ ON_BOOLS = {"and", "or", "xor", "not"}
 
 def of(kinds, write, result):
     """A kernel that computes `write` of operands of `kinds`."""
-    kernel = Kernel(1, 0, "kept", (0,), vectors=1)
+    kernel = Kernel(1, 0)
     kernel.accesses = [Access(kind, [1]) for kind in (*kinds, result)]
     one = Pass()
     one.stores = [(len(kinds), write(*(Expr("load", kind, (), i) for i, kind in enumerate(kinds))))]
@@ -118,12 +119,18 @@ def of(kinds, write, result):
 
 
 def reducing(how, kind):
-    kernel, result = Kernel(1, 1, "reduced", vectors=1), "i64" if how.startswith("arg") else kind
+    kernel, result = Kernel(1, 1, rows=1), "i64" if how.startswith("arg") else kind
     kernel.accesses = [Access(kind, ["s", "s"]), Access(result, [1, 0])]
     one = Pass()
     one.accs = [(how, Expr("load", kind, (), 0))]
     kernel.passes, kernel.finals = [one], [(1, Expr("acc", result, (), (0, 0)))]
     return kernel
+
+
+def written(kernel, name, target):
+    """The text of a kernel, walked one vector at a time."""
+    schedule = Schedule((0,), 1, 1) if kernel.rows else Schedule((0,), 0, 1, (0,), (64,))
+    return render(kernel, schedule, name, target)
 
 
 def words():
@@ -162,7 +169,7 @@ def test_every_word_is_among_them():
 @pytest.mark.parametrize("number, name", list(enumerate(TARGETS)))
 def test_no_word_calls_a_library(number, name):
     emitter, some = Emitter(name), share(words().items(), number, len(TARGETS))
-    code = emitter.object(render(kernel, word, emitter.target) for word, kernel in some)
+    code = emitter.object(written(kernel, word, emitter.target) for word, kernel in some)
     assert undefined(code) <= ALLOWED | (set() if emitter.target.fma else WITHOUT_FMA)
 
 
@@ -170,7 +177,7 @@ def test_no_word_calls_a_library(number, name):
 def test_no_lane_is_masked_by_branches(name):
     """Masked are elements of sizes that the processor has masks for; LLVM writes a branch per lane for others."""
     target = Emitter(name).target
-    texts = {word: render(kernel, word, target) for word, kernel in words().items()}
+    texts = {word: written(kernel, word, target) for word, kernel in words().items()}
     calls = re.compile(r"call [^\n]*@llvm\.masked\.(?:load|store)\.v\d+[a-z]+(\d+)")
     for word, text in (*texts.items(), *((text[:80], text) for text in steps_of_the_library(target))):
         sizes = {int(bits) // 8 for bits in calls.findall(text)}
@@ -224,7 +231,7 @@ def test_the_runtime_calls_the_system_only(name, monkeypatch):
 def test_without_care_there_would_be_calls():
     """The same words written for a processor that has everything: LLVM falls back on functions, and it shows."""
     emitter, some = Emitter("x86-64"), words()
-    code = emitter.object(render(some[word], word, Emitter("x86-64-v3").target)
+    code = emitter.object(written(some[word], word, Emitter("x86-64-v3").target)
                           for word in ("cast_f16_f32", "cast_f32_f16", "floor_f32", "fma_f64"))
     assert undefined(code) == {"__extendhfsf2", "__truncsfhf2", "floorf", "fma"}
 
@@ -245,12 +252,12 @@ def kernels_of_programs():
                          x.t().contiguous(), x.long().half(), (x[:, ::2] % 3).floor(), torch.special.logit(x, 0.1),
                          ((x[:, None, :16] - x[None, :, :16]) ** 2).sum(-1).sqrt()):
                 for step in torch.plans.of(made).kernels:
-                    seen[str(step.loop)] = step.kernel
+                    seen[str(step.loop)] = step.launch
     return list(seen.values())
 
 
 @pytest.mark.parametrize("number, name", list(enumerate(TARGETS)))
 def test_no_kernel_of_a_program_calls_a_library(number, name):
     emitter, some = Emitter(name), share(enumerate(kernels_of_programs()), number, 4)
-    code = emitter.object(render(kernel, f"k{i}", emitter.target) for i, kernel in some)
+    code = emitter.object(render(launch.kernel, launch.schedule, f"k{i}", emitter.target) for i, launch in some)
     assert undefined(code) <= ALLOWED | (set() if emitter.target.fma else WITHOUT_FMA)

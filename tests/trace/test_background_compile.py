@@ -14,8 +14,8 @@ import pytest
 pytest.importorskip("llvmlite")
 
 import flambeau as torch
-from flambeau.backends import cpu, undisturbed
-from flambeau.trace import interpret, plan, steps
+from flambeau.backends import cpu, native, undisturbed
+from flambeau.trace import interpret, plan
 from tests.patience import NEVER, PATIENCE
 
 
@@ -23,8 +23,8 @@ from tests.patience import NEVER, PATIENCE
 def background(monkeypatch):
     plan.forget()
     plan._sightings.clear()
-    monkeypatch.setattr(plan, "LONG_TEXT", 0)
-    monkeypatch.setattr(plan, "BYTES_PER_CHARACTER", 1 << 40)
+    monkeypatch.setattr(native, "LONG_TEXT", 0)
+    monkeypatch.setattr(native, "BYTES_PER_CHARACTER", 1 << 40)
     with torch.config.using(executor="auto", object_dir=""):
         yield
     plan.forget()
@@ -157,10 +157,10 @@ def test_a_child_does_without_the_thread():
 
 def test_what_cannot_be_compiled_is_said_by_whoever_needs_it(monkeypatch):
     monkeypatch.setattr(interpret, "_said", [])
-    real = steps.render
+    real = native.render
 
-    def broken(kernel, name, target):
-        text = real(kernel, name, target)
+    def broken(kernel, schedule, name, target):
+        text = real(kernel, schedule, name, target)
         if not {"sigmoid", "mul"} <= set(re.findall(r" = (\w+)\.", str(kernel))):
             return text                                       # what interprets the word is a kernel of its own
         return text.replace("  ret void", "  call void @nobody_has_this()\n  ret void", 1) \
@@ -169,7 +169,7 @@ def test_what_cannot_be_compiled_is_said_by_whoever_needs_it(monkeypatch):
     x = torch.randn(30, 37)
     torch.cpu.synchronize()
     expected = expression(x, 6).tolist()
-    monkeypatch.setattr(steps, "render", broken)
+    monkeypatch.setattr(native, "render", broken)
     with pytest.warns(UserWarning, match="sigmoid"):
         for _ in range(6):
             assert expression(x, 6).tolist() == expected
@@ -199,7 +199,7 @@ def test_kernels_that_differ_in_words_alone_are_one():
         for rows in (20, 400):
             x = torch.ones(3, rows, 50)
             made = torch.plans.of((((x * 2 + 1).exp() * x).sigmoid() * x).sum((0, 1)))
-            texts |= {steps.rendered(step.kernel) for step in made.kernels}
+            texts |= {native.rendered(step.launch) for step in made.kernels}
             assert all(name in text for name, text in texts)
         assert len(texts) == len({text for _, text in texts}) == len({name for name, _ in texts})
         np.testing.assert_array_equal(torch.ones(5).mul(2).numpy(), [2.0] * 5)
