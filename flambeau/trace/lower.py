@@ -11,7 +11,7 @@ from ..base import dtypes
 from ..base.arguments import as_scalar
 from ..base.op import wrapped
 from ..base.shapes import contiguous_strides, view_strides
-from ..loops.ir import FUNCTIONS
+from ..loops.ir import FUNCTION_WORDS
 from .order import dense, order_of
 from .update import update
 
@@ -303,7 +303,7 @@ class Words:
         return Node("gemm", a.dtype, (*broadcast(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), (a, b))
 
 
-for _name in FUNCTIONS - {"pow", "atan2"}:
+for _name in FUNCTION_WORDS - {"pow", "atan2"}:
     setattr(Words, _name, staticmethod(lambda x, _name=_name: unary(_name, x)))
 k = Words()
 
