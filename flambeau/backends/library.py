@@ -92,25 +92,29 @@ def _answer(name, dtype, args, outs, params, _threads):
             return None
         found = max_pool(dtype, args[0], outs[0], *params)
     elif name == "scan":
-        if any(strides != contiguous_strides(shape) for shape, strides in (*args, *outs)):
+        (shape, strides), (dim,) = args[0], params
+        turn = sorted(range(len(shape)), key=lambda d: (-strides[d], d))          # dimensions as they lie in memory
+        if not all(_dense([one[turn[i]] for i in range(len(turn))] for one in laid) for laid in (*args, *outs)):
             return None
-        found = scan(dtype, args[0][0], *params)
+        found = scan(dtype, [shape[d] for d in turn], turn.index(dim))
+    elif not all(map(_dense, (*args, *outs))):
+        return None
     elif name == "add_rows":
-        if any(strides != contiguous_strides(shape) for shape, strides in (*args, *outs)):
-            return None
         found = add_rows(dtype, *args[0][0], outs[0][0][0], *params)
     elif name in ("add_weighted_rows", "sum_weighted_rows"):
-        if any(strides != contiguous_strides(shape) for shape, strides in (*args, *outs)):
-            return None
         taps = args[1][0][1]
         found = add_weighted_rows(dtype, *args[0][0], outs[0][0][0], taps) if name == "add_weighted_rows" else \
             sum_weighted_rows(dtype, *outs[0][0], taps)
     else:
-        (shape, strides), (index, index_strides) = args
-        if strides != contiguous_strides(shape) or index_strides != contiguous_strides(index):
-            return None
+        (shape, _), (index, _) = args
         shared = math.prod(index[:-1]) == 1
         if index[-1] != shape[-1] or index[:-1] != shape[:-1] and not shared:      # an index shared by some rows only
             return None
         found = drop(dtype, math.prod(shape[:-1]), shape[-1], *params, shared=shared)
     return found and [found]
+
+
+def _dense(laid):
+    """Whether an operand, (shape, strides), lies one element after the other."""
+    shape, strides = laid
+    return all(n == 1 or s == one for n, s, one in zip(shape, strides, contiguous_strides(shape), strict=True))

@@ -42,30 +42,37 @@ from .spec import CPU, Spec, spec
 
 
 class _Door:
-    """What the layers above hang in here when they are imported, so that the layers below need not import them."""
+    """What lower layers call of higher ones, which hang it in here when they are imported.
 
-    call: Any = None          # call(op, args, kwargs): an operation, as the user wrote it
-    inplace: Any = None       # inplace(op, args, kwargs): its in-place form
-    into: Any = None          # into(op, args, kwargs, out): its out= form
-    tensor: Any = None        # the Tensor class
-    wrap: Any = None          # wrap(storage, spec, offset): a tensor over a storage
-    operand: Any = None       # a NumPy array as an operand
-    from_array: Any = None    # a tensor that takes over an array
-    full: Any = None          # the operations that are used below `ops`
+    Note [The door]: imports point downwards, and some calls have to go up: `op(x)` records, a derivative is written in
+    operations, autograd makes tensors. Such a call goes through a slot here. It is filled once, by the module that is
+    named beside it (the six operations by forms), and is for those alone who cannot import that module:
+    tests/test_layers.py holds both.
+    """
+
+    call: Any = None          # tensor/call         call(op, args, kwargs, public): an operation, as the user wrote it
+    inplace: Any = None       # tensor/write        inplace(op, args, kwargs): its in-place form
+    into: Any = None          # tensor/write        into(op, args, kwargs, out): its out= form
+    page: Any = None          # tensor/forms        page(op): what `help` shows of it
+
+    tensor: Any = None        # tensor/tensor       the Tensor class
+    wrap: Any = None          # tensor/tensor       wrap(storage, spec, offset): a tensor that looks at a storage
+    from_array: Any = None    # tensor/create       from_array(array): a tensor that takes over a NumPy array
+    operand: Any = None       # tensor/ufuncs       operand(array): a NumPy array as an operand of an operator
+
+    full: Any = None          # tensor/forms        the operations that autograd computes with
     ones_like: Any = None
     zeros_like: Any = None
     stack: Any = None
     sum_dim: Any = None
     view: Any = None
-    look_again: Any = None    # a view of a base, anew, with its history
-    resize: Any = None        # give a tensor another size and strides, its memory kept as far as it goes
-    hide_write: Any = None    # a write was counted that came through `.data`
-    tangents_of: Any = None   # forward mode's side of a custom Function
-    set_tangents: Any = None
-    tangent_of: Any = None    # the tangent that a tensor carries in forward mode
-    before_write: Any = None  # refuse a write that must not be
-    refuse_view: Any = None   # refuse a write to one of several views
-    page: Any = None          # page(op): what `help` shows of an operation
+
+    before_write: Any = None  # tensor/write        before_write(tensor, what): refuse a write that must not be
+    refuse_view: Any = None   # tensor/write        refuse_view(tensor, written): refuse one that a view cannot follow
+    hide_write: Any = None    # tensor/write        hide_write(tensor): the write just counted came through `.data`
+    resize: Any = None        # tensor/attributes   resize(tensor, size, strides): the storage gets the memory for them
+    look_again: Any = None    # autograd/slices     look_again(base, view): the view anew, with its history
+    tangent_of: Any = None    # autograd/forward_ad tangent_of(tensor): what it carries in forward mode
 
 
 door = _Door()

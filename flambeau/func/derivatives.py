@@ -18,6 +18,7 @@ from ..autograd.node import AccumulateGrad, edge_of, requires
 from ..base.pytree import tree_flatten, tree_leaves, tree_map, tree_structure, tree_unflatten
 from ..tensor.forms import namespace
 from ..tensor.tensor import Tensor
+from ..trace.effects import standing_in
 
 stack, zeros_like, eye = (namespace[""][name] for name in ("stack", "zeros_like", "eye"))
 
@@ -217,7 +218,8 @@ class Pushed:
             self.outs, self.spec = only_tensors(self.made, who)
             self.live = [out for out in self.outs if requires(out)]
             self.probes = [inside.leaf(zeros_like(out)) for out in self.live]
-            self.back = inside.gradients(self.live, self.probes, keep=True, create=True)
+            with standing_in():
+                self.back = inside.gradients(self.live, self.probes, keep=True, create=True)
         self.tracked = inside.reaches_outside(self.live)
 
     def push(self, tangents):

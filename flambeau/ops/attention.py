@@ -3,8 +3,8 @@ import math
 
 from ..base import dtypes, shapes
 from ..base.errors import need, warn
-from ..base.op import Composite, Op, door
-from .create import empty_like
+from ..base.op import Composite, Op
+from .create import _full, empty_like
 from .matmul import _linear as linear
 from .norm import LayerFunction
 from .reduce import _safe_softmax, _softmax_backward
@@ -420,5 +420,5 @@ def _float_mask(mask, name, dtype):
     need(mask.dtype is dtypes.bool or mask.is_floating_point(), f"only bool and floating types of {name} are supported",
          AssertionError)
     if mask.dtype is dtypes.bool:
-        return door.full(tuple(mask.shape), 0.0, dtype, mask.device).masked_fill(mask, -math.inf)
+        return _full(tuple(mask.shape), 0.0, dtype, mask.device).masked_fill(mask, -math.inf)
     return mask

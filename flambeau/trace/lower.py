@@ -309,6 +309,21 @@ for _name in FUNCTION_WORDS - {"pow", "atan2"}:
 k = Words()
 
 
+def layouts(args, outs):
+    """What a library's function is asked to take, over operands and results as (shape, strides), one after the other:
+    all as they lie, operands copied so that they are contiguous, results too. (copies of operands, of results, what
+    they are then) each.
+
+    A step that copies what lies badly is far quicker than the reference executor. Whoever runs an instruction asks in
+    this order, since a sum's order may depend on the answer.
+    """
+    def dense(laid):
+        return [(tuple(shape), contiguous_strides(shape)) for shape, _ in laid]
+    yield False, False, args, outs
+    yield True, False, dense(args), outs
+    yield True, True, dense(args), dense(outs)
+
+
 class TraceGraph:
     """The nodes of a trace: which node each slot is, the leaves that read memory, and the numbers they read.
 

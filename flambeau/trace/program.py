@@ -130,6 +130,7 @@ class Program:
         self._places(buffers)
         self._stretches(steps, buffers)
         self.native = self.stretches[0] if len(self.stretches) == 1 and steps[0].native else None
+        self.has_effects = any(isinstance(step, CallbackStep) for step in steps)
 
     def _places(self, buffers):
         self.inputs, self.outputs, self.takes, self.givens = [], [], [], []
