@@ -239,8 +239,6 @@ def _node(op, entry, args, inputs, outs, live):
     return node
 
 
-door.tangents_of = tangents_of
-door.set_tangents = set_tangents
 door.tangent_of = tangent_of
 
 

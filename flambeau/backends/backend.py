@@ -119,6 +119,10 @@ class Backend:
         """A NumPy array's contents in memory of this device, laid out as `spec`."""
         raise NotImplementedError(f"{type(self).__name__} does not take memory from the CPU")
 
+    def copy_from(self, origin, array, spec):
+        """The contents of an array of another Backend, in memory of this one laid out as `spec`: by way of the CPU."""
+        return self.from_host(origin.to_host(array), spec)
+
     # --- work -------------------------------------------------------------------------------------------------------
 
     def execute(self, entry, arrays, params, own=False):
@@ -258,7 +262,7 @@ def execute(entry, arrays, params, own=False):
 
 def _moved(array, spec, device):
     """`array`, laid out as `spec` on its device, on another `device`."""
-    return device.backend.from_host(spec.device.backend.to_host(array), spec.on(device))
+    return device.backend.copy_from(spec.device.backend, array, spec.on(device))
 
 
 def register(kind, make):

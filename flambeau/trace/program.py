@@ -12,7 +12,7 @@ from itertools import groupby
 from ..backends.backend import NotCompiled, Task
 from ..base import observers
 from ..base.spec import spec as make_spec
-from ..loops.ir import BYTES
+from ..loops.ir import BYTES_OF_TYPE
 from .buffers import last_to_fail
 from .fuse import memory as seen_memory
 from .interpret import execute, say_not_compiled
@@ -160,9 +160,9 @@ class Program:
 
     def _task(self, step, buffers):
         if isinstance(step, LibraryStep):
-            places = [_place(buffers, a, seen_memory(a)[2] * BYTES[TYPE[a.dtype]]) for a in step.touched()]
+            places = [_place(buffers, a, seen_memory(a)[2] * BYTES_OF_TYPE[TYPE[a.dtype]]) for a in step.touched()]
             return Task(step.call, places)
-        places = [_place(buffers, r.node, r.offset * BYTES[r.type]) for r in step.nest.reads]
+        places = [_place(buffers, r.node, r.offset * BYTES_OF_TYPE[r.type]) for r in step.nest.reads]
         return Task(step.launch, places, [self._cell(n) for n in step.nest.numbers])
 
     def _cell(self, node):
@@ -278,7 +278,7 @@ class Program:
         start = observers.begin(*[one[5] for one in instructions]) \
             if observers.during_runs and observers.gathering() else 0
         try:
-            made = target.device.backend.from_host(origin.to_host(seen), target)
+            made = target.device.backend.copy_from(origin, seen, target)
         except Exception as error:
             raise Failed from error
         finally:

@@ -278,7 +278,7 @@ class Trace:
             return
         self.ran = None
         if settings.executor != "reference" and not self.aside:
-            from .plan import attempt
+            from .plan import attempt  # and with it what compiles, which the reference never needs
             try:
                 if attempt(self):
                     return

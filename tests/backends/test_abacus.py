@@ -71,7 +71,7 @@ def test_a_kernel_with_another_schedule(log):
     torch.cpu.synchronize()
     y = torch.softmax(x * 0.1, 1)
     kernel, = torch.plans.of(y).steps
-    assert str(kernel) == "kernel 0  over [3 × 4]  mul, top, sub, exp, sum, div, mul  reads %0  gives %2"
+    assert str(kernel) == "kernel 0 on abacus:0  over [3 × 4]  mul, top, sub, exp, sum, div, mul  reads %0  gives %2"
     theirs = torch.plans.of(torch.softmax(x.cpu() * 0.1, 1)).steps[-1]
     mine, cpus = str(kernel.loop).splitlines(), str(theirs.loop).splitlines()
     assert mine[:-1] == cpus[:-1]                             # what is computed

@@ -84,7 +84,7 @@ def test_copies_between_devices_are_steps(log):
         assert str(torch.plans.of(y)) == """\
 kernel 0  over [500]  mul  reads %0  keeps %1
 transfer 1  over [500]  cpu to toy:0  reads %1  keeps %2
-reference 2  add  reads %2  keeps %3
+reference 2 on toy:0  add  reads %2  keeps %3
 transfer 3  over [500]  toy:0 to cpu  reads %3  keeps %4
 kernel 4  over [500]  fma, mul  reads %0, %4  gives %6"""
         y.tolist()
