@@ -1,15 +1,15 @@
 """What a library does elsewhere, as native steps: products of matrices, convolutions, pooling.
 
-A plan asks here for a `Step`, (fn, tiles, grain, ints), to put in its program (see threads.py); it gets None, and takes
-the reference, where there is none: integers, complex numbers, layouts that no kernel takes.
+A plan asks here for a `LibraryCall`, (fn, tiles, grain, ints), to put in its program (see threads.py); it gets None,
+and takes the reference, where there is none: integers, complex numbers, layouts that no kernel takes.
 
-    gemm(M, N, K, dtype, a, b, c, batch)                                               a Step; gemm.py
-    convolve(dtype, x, weight, y, stride, padding, dilation, groups, transposed)       Steps; convolve.py
-    convolve_weight(dtype, x, g, weight, stride, padding, dilation, groups)            Steps; convolve.py
-    max_pool(dtype, x, y, maps), drop(dtype, rows, count, size, shared)                a Step; pools.py
-    add_rows(dtype, count, cols, size, skip), scan(dtype, shape, dim)                  a Step; pools.py
-    add_weighted_rows(dtype, count, cols, size, taps)                                  a Step; pools.py
-    sum_weighted_rows(dtype, count, cols, taps)                                        a Step; pools.py
+    gemm(M, N, K, dtype, a, b, c, batch)                                               a LibraryCall; gemm.py
+    convolve(dtype, x, weight, y, stride, padding, dilation, groups, transposed)       LibraryCalls; convolve.py
+    convolve_weight(dtype, x, g, weight, stride, padding, dilation, groups)            LibraryCalls; convolve.py
+    max_pool(dtype, x, y, maps), drop(dtype, rows, count, size, shared)                a LibraryCall; pools.py
+    add_rows(dtype, count, cols, size, skip), scan(dtype, shape, dim)                  a LibraryCall; pools.py
+    add_weighted_rows(dtype, count, cols, size, taps)                                  a LibraryCall; pools.py
+    sum_weighted_rows(dtype, count, cols, taps)                                        a LibraryCall; pools.py
 
 Note [Own kernels]: these are kernels of our own, in LLVM's language, and not calls of the OpenBLAS inside NumPy. What
 was compared, in microseconds, float32, on two cores of a Sapphire Rapids processor with AVX-512, side by side, the best
@@ -41,16 +41,16 @@ from functools import lru_cache
 
 from ..base.shapes import contiguous_strides
 from .convolve import convolve, convolve_weight
-from .gemm import Step, gemm
+from .gemm import LibraryCall, gemm
 from .pools import add_rows, add_weighted_rows, drop, max_pool, scan, sum_weighted_rows
 from .threads import get_num_threads
 
-__all__ = ["Step", "add_rows", "add_weighted_rows", "ask", "convolve", "convolve_weight", "drop", "gemm", "max_pool",
-           "product", "scan", "sum_weighted_rows"]
+__all__ = ["LibraryCall", "add_rows", "add_weighted_rows", "ask", "convolve", "convolve_weight", "drop", "gemm",
+           "max_pool", "product", "scan", "sum_weighted_rows"]
 
 
 def product(dtype, a, b, c):
-    """The Step of c = a @ b, over operands and a result as (shape, strides), with leading dimensions that broadcast."""
+    """The LibraryCall of c = a @ b, all given as (shape, strides), with leading dimensions that broadcast."""
     batch = c[0][:-2]
 
     def strides(shape, strides):
@@ -92,25 +92,29 @@ def _answer(name, dtype, args, outs, params, _threads):
             return None
         found = max_pool(dtype, args[0], outs[0], *params)
     elif name == "scan":
-        if any(strides != contiguous_strides(shape) for shape, strides in (*args, *outs)):
+        (shape, strides), (dim,) = args[0], params
+        turn = sorted(range(len(shape)), key=lambda d: (-strides[d], d))          # dimensions as they lie in memory
+        if not all(_dense([one[turn[i]] for i in range(len(turn))] for one in laid) for laid in (*args, *outs)):
             return None
-        found = scan(dtype, args[0][0], *params)
+        found = scan(dtype, [shape[d] for d in turn], turn.index(dim))
+    elif not all(map(_dense, (*args, *outs))):
+        return None
     elif name == "add_rows":
-        if any(strides != contiguous_strides(shape) for shape, strides in (*args, *outs)):
-            return None
         found = add_rows(dtype, *args[0][0], outs[0][0][0], *params)
     elif name in ("add_weighted_rows", "sum_weighted_rows"):
-        if any(strides != contiguous_strides(shape) for shape, strides in (*args, *outs)):
-            return None
         taps = args[1][0][1]
         found = add_weighted_rows(dtype, *args[0][0], outs[0][0][0], taps) if name == "add_weighted_rows" else \
             sum_weighted_rows(dtype, *outs[0][0], taps)
     else:
-        (shape, strides), (index, index_strides) = args
-        if strides != contiguous_strides(shape) or index_strides != contiguous_strides(index):
-            return None
+        (shape, _), (index, _) = args
         shared = math.prod(index[:-1]) == 1
         if index[-1] != shape[-1] or index[:-1] != shape[:-1] and not shared:      # an index shared by some rows only
             return None
         found = drop(dtype, math.prod(shape[:-1]), shape[-1], *params, shared=shared)
     return found and [found]
+
+
+def _dense(laid):
+    """Whether an operand, (shape, strides), lies one element after the other."""
+    shape, strides = laid
+    return all(n == 1 or s == one for n, s, one in zip(shape, strides, contiguous_strides(shape), strict=True))

@@ -214,11 +214,17 @@ class MersenneTwister:
             whole = n - n % 16
             for start in range(0, whole, CHUNK_SAMPLES):
                 part = flat[start:min(start + CHUNK_SAMPLES, whole)]
-                part[:] = rounded(box_muller(source(part.size), mean, std), dtype)
-            if whole < n:                   # a short tail is covered by drawing the last 16 again
-                if dtype.itemsize > 2:
-                    source(n - whole)       # PyTorch had drawn these already, in all but the 16-bit floats
-                flat[-16:] = rounded(box_muller(source(16), mean, std), dtype)
+                last = whole < n and start + CHUNK_SAMPLES >= whole
+                # A short tail is covered by drawing the last 16 again. What it needed itself PyTorch had drawn already,
+                # in all but the 16-bit floats.
+                skipped = n - whole if last and dtype.itemsize > 2 else 0
+                units = source(part.size + skipped + 16 * last)
+                if last:
+                    units = np.concatenate([units[:part.size], units[-16:]])
+                drawn = rounded(box_muller(units, mean, std), dtype)
+                part[:] = drawn[:part.size]
+                if last:
+                    flat[-16:] = drawn[part.size:]
         return out
 
     def _normal64(self, n):
@@ -431,8 +437,14 @@ def multiply_add(u, scale, low):
     fraction, exponent = math.frexp(scale)
     if low == 0 or fraction == 0.5:         # nothing to round in one of the two steps
         return u * real(scale) + real(low)
-    if real is np.float32:                  # the product is exact in float64; the sum is rounded once, below
-        return sum_to_odd(u.astype(FLOAT64) * scale, low).astype(FLOAT32)
+    if real is np.float32:                  # the product is exact in float64
+        total = u.astype(FLOAT64)
+        total *= scale
+        total += low
+        # Rounding the sum again goes wrong only where it has become the middle between two float32.
+        middle = np.flatnonzero(total.view(np.int64) & (2**29 - 1) == 2**28) if exponent > -64 else slice(None)
+        total[middle] = sum_to_odd(u[middle].astype(FLOAT64) * scale, low)
+        return total.astype(FLOAT32)
     if exponent > 1000:                     # the parts of such a number may be too large to be numbers themselves
         return multiply_add(u, scale / 16, low / 16) * 16
     # The product as an unrounded pair, from halves of 26 and 27 bits; then Boldo and Melquiond's sum.

@@ -4,16 +4,16 @@ Nothing here shows in the results, since what is computed and in which order is 
 """
 from math import prod
 
-from ..loops.ir import BYTES, FUNCTIONS
+from ..loops.ir import BYTES_OF_TYPE, FUNCTION_WORDS
 from ..loops.schedule import Schedule
 
-TILE = 8192                   # elements of a map's tile
-COLUMNS = 256                 # lanes of a tile whose reduction walks rows
-ROW = 16384                   # elements that a row of scratch memory may have
-SQUARE = (32, 64)             # a tile of a map that reads across memory
-REUSE = 8                     # how often an operand must be read to be worth turning so that it lies along the lanes
-TURNED = 1 << 20              # bytes of such an operand at most: it stays in the second cache
-STREAM_BYTES = 1 << 23        # of a result that is written past the cache
+MAP_TILE_ELEMENTS = 8192          # of a map
+TILE_LANES = 256                  # of a tile whose reduction walks rows
+MAX_SCRATCH_ROW_ELEMENTS = 16384  # of scratch memory
+TRANSPOSED_TILE = (32, 64)        # a tile of a map that reads across memory
+MIN_READS_TO_TRANSPOSE = 8        # of an operand, to be worth turning it so that it lies along the lanes
+MAX_TRANSPOSED_BYTES = 1 << 20    # of such an operand: it stays in the second cache
+STREAM_BYTES = 1 << 23            # of a result that is written past the cache
 
 
 def schedule(launch):
@@ -26,18 +26,19 @@ def schedule(launch):
     order = kept if kernel.cut is None else [kernel.cut, *kept]
     along = sizes[vector] if vector is not None else 1
     turned = _turned(launch, kept, vector) if kernel.reduced and vector is not None else {}
-    vectors = 1 if along <= 16 else 2 if along <= 32 else 16 if along >= COLUMNS and kernel.reduced else 4
+    vectors = 1 if along <= 16 else 2 if along <= 32 else 16 if along >= TILE_LANES and kernel.reduced else 4
     if turned:                                    # what is in the cache need not be fetched so much at a time
         vectors = min(vectors, 8)
     if kernel.rows:
         vectors = kernel.rows
     made = Schedule(order, vector, vectors)
     if square:
-        made.blocked, made.blocks = tuple(kept[-2:]), SQUARE
+        made.blocked, made.blocks = tuple(kept[-2:]), TRANSPOSED_TILE
     elif lanes_kept:
-        made.blocked, made.blocks = (vector,), (COLUMNS if kernel.reduced else TILE,)
+        made.blocked, made.blocks = (vector,), (TILE_LANES if kernel.reduced else MAP_TILE_ELEMENTS,)
     made.turned = turned
-    made.scratch = _scratch(launch) if kernel.rows and kernel.reduced == 1 and sizes[vector] <= ROW else None
+    by_rows = kernel.rows and kernel.reduced == 1 and sizes[vector] <= MAX_SCRATCH_ROW_ELEMENTS
+    made.scratch = _scratch(launch) if by_rows else None
     made.cost = _cost(launch, made)
     return made
 
@@ -79,7 +80,7 @@ def _turned(launch, kept, lane):
         if i in stored or moves[lane] in (0, 1) or access.at is not None:
             continue
         extent = launch.extent(i)
-        if extent * BYTES[access.type] <= TURNED and extent * REUSE <= positions:
+        if extent * BYTES_OF_TYPE[access.type] <= MAX_TRANSPOSED_BYTES and extent * MIN_READS_TO_TRANSPOSE <= positions:
             out[i] = [d for d in dims if moves[d] and d != lane] + [lane]
     return out
 
@@ -91,7 +92,7 @@ def _scratch(launch):
         now = _parts(e for _, e in one.accs)
         again = _tops((e for late in passes[p + 1:] for _, e in (*late.accs, *late.stores)), now)
         for e in again:
-            if any(x.op in FUNCTIONS for x in _parts([e])):
+            if any(x.op in FUNCTION_WORDS for x in _parts([e])):
                 return p, e
     return None
 
@@ -107,7 +108,7 @@ def _cost(launch, made):
         e = todo.pop()
         if e not in seen:
             seen.add(e)
-            cost += 12 if e.op in FUNCTIONS else 1
+            cost += 12 if e.op in FUNCTION_WORDS else 1
             todo.extend(e.args)
     tiles, scratch = prod(made.counts(sizes)), made.scratch is not None         # which is loaded, and an access
     return max(1.0, work * (0.03 * (cost + scratch) + 0.05 * (len(kernel.accesses) + scratch)) / max(tiles, 1))
@@ -119,7 +120,7 @@ def may_stream(launch):
     stores = [n for one in kernel.passes for n, _ in one.stores]
     return bool(stores) and not (kernel.finals and vector is not None and vector < kernel.kept) and all(
         launch.fresh.get(n, 0) >= STREAM_BYTES
-        and all(s == 1 if d == vector else s * BYTES[kernel.accesses[n].type] % 64 == 0
+        and all(s == 1 if d == vector else s * BYTES_OF_TYPE[kernel.accesses[n].type] % 64 == 0
                 for d, s in enumerate(launch.strides[n]) if s)
         for n in stores)
 

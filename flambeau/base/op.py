@@ -91,7 +91,7 @@ class Facts:
     """What every call asks of an operation, in slots, which are quicker to read than the declaration's headings."""
 
     __slots__ = ("composite", "pointwise", "typed", "typed_names", "lists", "of", "ruled", "several", "defaults",
-                 "in_place", "apart", "blind", "overlap_ok", "pickers", "fits_by_name")
+                 "in_place", "no_overlap", "blind", "overlap_ok", "pickers", "fits_by_name")
 
     def __init__(self, op):
         self.composite, self.pointwise, self.lists = op.composite, op.pointwise, op.lists
@@ -103,7 +103,7 @@ class Facts:
         self.several = op.returns is not None
         self.defaults = op.defaults
         self.in_place = op.__name__ + "_"
-        self.apart, self.blind, self.overlap_ok = op.apart, op.blind, op.overlap_ok
+        self.no_overlap, self.blind, self.overlap_ok = op.no_overlap, op.blind, op.overlap_ok
         self.fits_by_name = all(name in op.kwonly for name in op.must_fit)
         self.pickers: dict = {}           # (number of positional arguments, names of the others) → what orders them
 
@@ -199,7 +199,7 @@ class Op(metaclass=Kind):
     blind = False             # whether the in-place form overwrites its tensor without reading it
     overlap_ok = False        # whether the in-place form may write to an expanded tensor; "deprecated": with a warning;
                               # or a function of the arguments that says
-    apart = False             # which operands may not overlap the tensor that is written, in place or as `out=`: True:
+    no_overlap = False        # which operands may not overlap the tensor that is written, in place or as `out=`: True:
                               # none in part, but the very same look may be read and written; names of arguments: those
                               # not at all, and others of `out=` not in part; or a function of the arguments that says
                               # the names
@@ -207,7 +207,7 @@ class Op(metaclass=Kind):
                               # "tensors": if all arguments are tensors; "truth": it may be bytes for bools too;
                               # or a function of the arguments that says
     real_out = False          # whether a complex `out=` is refused
-    out_apart = False         # whether `out=` must not overlap an argument in memory
+    out_no_overlap = False    # whether `out=` must not overlap an argument in memory
     out_error = RuntimeError  # how an `out=` is refused whose dtype cannot hold the result
     operands = ()
     node = None
@@ -389,7 +389,7 @@ class Pointwise(Op):
     """
 
     forms = "function method inplace out"
-    pointwise = apart = True
+    pointwise = no_overlap = True
     result = "same"
     refuses = ""
     cname = None              # PyTorch's kernel name, for its "not implemented for" message

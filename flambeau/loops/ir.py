@@ -13,23 +13,24 @@ it, with sizes and strides. Kernels print as lines a person can check; with the 
 launch's key.
 """
 
-FLOATS = ("f16", "bf16", "f32", "f64")
-INTS = ("i8", "u8", "i16", "i32", "i64")
-TYPES = (*FLOATS, *INTS, "b1")
-BYTES = {"b1": 1, "i8": 1, "u8": 1, "i16": 2, "f16": 2, "bf16": 2, "i32": 4, "f32": 4, "i64": 8, "f64": 8}
+FLOAT_TYPES = ("f16", "bf16", "f32", "f64")
+INT_TYPES = ("i8", "u8", "i16", "i32", "i64")
+SCALAR_TYPES = (*FLOAT_TYPES, *INT_TYPES, "b1")
+BYTES_OF_TYPE = {"b1": 1, "i8": 1, "u8": 1, "i16": 2, "f16": 2, "bf16": 2, "i32": 4, "f32": 4, "i64": 8, "f64": 8}
 
 # What an expression may do: name → (kinds of operands accepted, type of the result: "same" as the operands, or "b1").
-ARITHMETIC = {"add", "sub", "mul", "div", "neg", "fma", "fma_exact", "abs", "min", "max", "fmin", "fmax"}
-ROUNDING = {"sqrt", "floor", "ceil", "trunc", "rint", "copysign"}
-COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
-BITS = {"and", "or", "xor", "not", "shl", "shr", "idiv", "irem"}
-FUNCTIONS = {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan",
-             "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "sigmoid", "pow",
-             "rsqrt", "lgamma", "digamma"}
-SELECTS = {"where", "isnan", "cast", "bits", "from_bits"}
-LEAVES = {"load", "number", "const", "acc", "index", "size"}
-OPS = ARITHMETIC | ROUNDING | COMPARISONS | BITS | FUNCTIONS | SELECTS | LEAVES
-REDUCTIONS = ("sum", "prod", "max", "min", "top", "any", "all", "argmax", "argmin")      # top: max without care for NaN
+ARITHMETIC_WORDS = {"add", "sub", "mul", "div", "neg", "fma", "fma_exact", "abs", "min", "max", "fmin", "fmax"}
+ROUNDING_WORDS = {"sqrt", "floor", "ceil", "trunc", "rint", "copysign"}
+COMPARISON_WORDS = {"lt", "le", "gt", "ge", "eq", "ne"}
+BIT_WORDS = {"and", "or", "xor", "not", "shl", "shr", "idiv", "irem"}
+FUNCTION_WORDS = {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan",
+                  "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "sigmoid", "pow",
+                  "rsqrt", "lgamma", "digamma"}
+SELECT_WORDS = {"where", "isnan", "cast", "bits", "from_bits"}
+LEAF_WORDS = {"load", "number", "const", "acc", "index", "size"}
+ALL_WORDS = (ARITHMETIC_WORDS | ROUNDING_WORDS | COMPARISON_WORDS | BIT_WORDS | FUNCTION_WORDS | SELECT_WORDS
+             | LEAF_WORDS)
+REDUCTION_WORDS = ("sum", "prod", "max", "min", "top", "any", "all", "argmax", "argmin")   # top: max that ignores NaN
 
 
 class Expr:
@@ -172,7 +173,7 @@ class _Printer:
                 todo.extend(reversed(left))
                 continue
             todo.pop()
-            if e.op in LEAVES:
+            if e.op in LEAF_WORDS:
                 name = {"load": "p", "number": "n", "index": "i", "size": "size"}.get(e.op)
                 if e.op == "const":
                     self.named[e] = f"{e.attr!r}:{e.type}"
@@ -196,13 +197,13 @@ def verify(kernel):
     need(not kernel.rows or kernel.reduced, "along the rows of a reduced dimension that is not there")
     need(kernel.cut is None or kernel.reduced and 0 <= kernel.cut < kernel.kept, f"a cut by d{kernel.cut}")
     for i, a in enumerate(kernel.accesses):
-        need(a.type in TYPES, f"p{i}: type {a.type}")
+        need(a.type in SCALAR_TYPES, f"p{i}: type {a.type}")
         need(len(a.steps) == rank, f"p{i}: {len(a.steps)} steps for {rank} dimensions")
         need(all(s in (0, 1, "s") for s in a.steps), f"p{i}: steps {a.steps}")
     seen = set()
     for p, one in enumerate(kernel.passes):
         for kind, e in one.accs:
-            need(kind in REDUCTIONS, f"reduction {kind!r}")
+            need(kind in REDUCTION_WORDS, f"reduction {kind!r}")
             _check(kernel, e, p, seen)
         for access, e in one.stores:
             _check(kernel, e, p, seen)
@@ -229,15 +230,15 @@ def _check(kernel, root, number, seen):
         if e in seen:
             continue
         seen.add(e)
-        need(e.op in OPS and e.type in TYPES, f"{e.op}.{e.type}")
+        need(e.op in ALL_WORDS and e.type in SCALAR_TYPES, f"{e.op}.{e.type}")
         types = [a.type for a in e.args]
         if e.op == "load":
             need(e.type == kernel.accesses[e.attr].type, f"load of p{e.attr} as {e.type}")
-        elif e.op in COMPARISONS:
+        elif e.op in COMPARISON_WORDS:
             need(types[0] == types[1] and e.type == "b1", f"{e.op} of {types}")
         elif e.op == "where":
             need(types == ["b1", e.type, e.type], f"where of {types} as {e.type}")
-        elif e.op in ARITHMETIC | ROUNDING | FUNCTIONS | BITS:
+        elif e.op in ARITHMETIC_WORDS | ROUNDING_WORDS | FUNCTION_WORDS | BIT_WORDS:
             need(all(t == e.type for t in types), f"{e.op}.{e.type} of {types}")
-            need(e.op not in ROUNDING | FUNCTIONS | {"div"} or e.type in ("f32", "f64"), f"{e.op}.{e.type}")
+            need(e.op not in ROUNDING_WORDS | FUNCTION_WORDS | {"div"} or e.type in ("f32", "f64"), f"{e.op}.{e.type}")
         todo.extend(e.args)

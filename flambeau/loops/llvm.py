@@ -10,19 +10,19 @@ from itertools import count
 
 from . import scalar
 from .emit import Emit, Term, literal, mangled, shape
-from .ir import BYTES, FUNCTIONS
+from .ir import BYTES_OF_TYPE, FUNCTION_WORDS
 from .schedule import Scratch, with_scratch
 
-METHODS = {"add": "arith", "sub": "arith", "mul": "arith", "div": "arith", "and": "arith", "or": "arith",
-           "xor": "arith", "shl": "arith", "shr": "arith", "lt": "compare", "le": "compare", "gt": "compare",
-           "ge": "compare", "eq": "compare", "ne": "compare"}
-DIRECT = {"neg": "neg", "fma": "fma", "fma_exact": "fma_exact", "abs": "abs", "min": "minimum", "max": "maximum",
-          "fmin": "fmin", "fmax": "fmax",
-          "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "rint", "copysign": "copysign",
-          "where": "where", "isnan": "isnan", "idiv": "idiv", "irem": "irem", "bits": "bits"}
-TRUTHS = ("any", "all")       # held as integers: machines have few vectors of single bits
-LEAST = {"i8": -128, "u8": 0, "i16": -(1 << 15), "i32": -(1 << 31), "i64": -(1 << 63), "b1": 0}
-MOST = {"i8": 127, "u8": 255, "i16": (1 << 15) - 1, "i32": (1 << 31) - 1, "i64": (1 << 63) - 1, "b1": 1}
+EMIT_METHODS = {"add": "arith", "sub": "arith", "mul": "arith", "div": "arith", "and": "arith", "or": "arith",
+                "xor": "arith", "shl": "arith", "shr": "arith", "lt": "compare", "le": "compare", "gt": "compare",
+                "ge": "compare", "eq": "compare", "ne": "compare"}
+DIRECT_METHODS = {"neg": "neg", "fma": "fma", "fma_exact": "fma_exact", "abs": "abs", "min": "minimum",
+                  "max": "maximum", "fmin": "fmin", "fmax": "fmax", "sqrt": "sqrt", "floor": "floor", "ceil": "ceil",
+                  "trunc": "trunc", "rint": "rint", "copysign": "copysign", "where": "where", "isnan": "isnan",
+                  "idiv": "idiv", "irem": "irem", "bits": "bits"}
+TRUTH_REDUCTIONS = ("any", "all")         # held as integers: machines have few vectors of single bits
+LEAST_OF_TYPE = {"i8": -128, "u8": 0, "i16": -(1 << 15), "i32": -(1 << 31), "i64": -(1 << 63), "b1": 0}
+MOST_OF_TYPE = {"i8": 127, "u8": 255, "i16": (1 << 15) - 1, "i32": (1 << 31) - 1, "i64": (1 << 63) - 1, "b1": 1}
 
 
 def render(kernel, schedule, name, target):
@@ -137,8 +137,8 @@ class _Writer:
                 inside.add(e)
                 todo.extend(e.args)
         held = [e for one in passes for _, e in one.accs] if self.along_rows else []
-        size = max([BYTES[e.type] for e in (*inside, *held) if e.op != "index"], default=4)
-        cost = sum(20 if e.op in FUNCTIONS else 1 for e in inside)
+        size = max([BYTES_OF_TYPE[e.type] for e in (*inside, *held) if e.op != "index"], default=4)
+        cost = sum(20 if e.op in FUNCTION_WORDS else 1 for e in inside)
         arg = any(kind.startswith("arg") for one in passes for kind, _ in one.accs)
         many = 1 if cost > 40 or arg else 2 if cost > 14 else 4
         if not self.along_rows and self.kernel.reduced and cost <= 10:
@@ -152,7 +152,8 @@ class _Writer:
             return False
         stored = {number for stores in (*(one.stores for one in self.kernel.passes), self.kernel.finals)
                   for number, _ in stores}
-        return all(BYTES[a.type] in self.target.masked_bytes and (number not in stored or a.steps[self.vector] == 1)
+        return all(BYTES_OF_TYPE[a.type] in self.target.masked_bytes
+                   and (number not in stored or a.steps[self.vector] == 1)
                    for number, a in enumerate(self.kernel.accesses) if a.steps[self.vector])
 
     def _rounds(self):
@@ -333,7 +334,7 @@ class _Writer:
             known, i = self.scopes[-1].known, 0
             for j, (kind, _) in enumerate(one.accs):
                 arg = kind.startswith("arg")
-                known["acc", number, j] = accs[i + arg] != 0 if kind in TRUTHS else accs[i + arg]
+                known["acc", number, j] = accs[i + arg] != 0 if kind in TRUTH_REDUCTIONS else accs[i + arg]
                 i += 1 + arg
         self._stores(k.finals)
 
@@ -346,21 +347,21 @@ class _Writer:
         """
         if not self.along_rows or e.type not in ("f32", "f64") or kind.startswith("arg"):
             return 1
-        return self.target.vector_bytes // BYTES[e.type] * self.kernel.rows // self.wide
+        return self.target.vector_bytes // BYTES_OF_TYPE[e.type] * self.kernel.rows // self.wide
 
     def _identity(self, kind, e, lanes):
         """What an accumulator starts with; for the place of an extreme also a place."""
-        emit, type = self.scopes[-1].emit, "i32" if kind in TRUTHS else e.type
+        emit, type = self.scopes[-1].emit, "i32" if kind in TRUTH_REDUCTIONS else e.type
         if kind in ("sum", "any"):
             value = 0
         elif kind in ("prod", "all"):
             value = 1
         elif kind in ("max", "top", "argmax"):
-            value = float("-inf") if type in ("f32", "f64") else LEAST[type]
+            value = float("-inf") if type in ("f32", "f64") else LEAST_OF_TYPE[type]
         else:
-            value = float("inf") if type in ("f32", "f64") else MOST[type]
+            value = float("inf") if type in ("f32", "f64") else MOST_OF_TYPE[type]
         held = [emit.const(value, type, lanes)]
-        return [*held, emit.const(MOST["i64"], "i64", lanes)] if kind.startswith("arg") else held
+        return [*held, emit.const(MOST_OF_TYPE["i64"], "i64", lanes)] if kind.startswith("arg") else held
 
     def _walk(self, dims, one, accs):
         """The loops over the reduced dimensions `dims`, and in them the pass's expressions."""
@@ -407,7 +408,7 @@ class _Writer:
                 inner = self.scopes[-1].emit
                 value, place, where = inner.cast(_in(inner, value), type), _in(inner, position) - start, inner.new()
                 inner.lines.append(f"  {where} = getelementptr {shape(type, 1)}, ptr {room}, i64 {place.text}")
-                inner.lines.append(f"  store {shape(type, 1)} {value.text}, ptr {where}, align {BYTES[type]}")
+                inner.lines.append(f"  store {shape(type, 1)} {value.text}, ptr {where}, align {BYTES_OF_TYPE[type]}")
             self._stores(one.stores)
             return []
 
@@ -476,7 +477,7 @@ class _Writer:
             emit = self.scopes[-1].emit
             lanes = accs[i].lanes
             value = emit.spread(_in(emit, value), lanes)
-            if kind in TRUTHS:
+            if kind in TRUTH_REDUCTIONS:
                 value = emit.cast(value, "i32")
             if self.mask is not None and self.along_rows:
                 value = emit.where(self.mask, value, self._identity(kind, e, lanes)[0])
@@ -598,13 +599,13 @@ class _Writer:
             return emit.from_bits(args[0], e.type)
         if e.op == "not":
             return ~args[0]
-        if e.op in METHODS:
-            return getattr(emit, METHODS[e.op])(e.op, *args)
+        if e.op in EMIT_METHODS:
+            return getattr(emit, EMIT_METHODS[e.op])(e.op, *args)
         if e.op in ("idiv", "irem") and self.mask is not None and args[1].lanes > 1:
             args[1] = emit.where(self.mask, args[1], 1)          # the surplus lanes hold zeros, which trap
-        if e.op in DIRECT:
-            return getattr(emit, DIRECT[e.op])(*args)
-        return scalar.FUNCTIONS[e.op](emit, *args)
+        if e.op in DIRECT_METHODS:
+            return getattr(emit, DIRECT_METHODS[e.op])(*args)
+        return scalar.SCALAR_FUNCTIONS[e.op](emit, *args)
 
     def _position(self, d, level=None):
         """The position along a dimension: of every lane, where the lanes walk it."""
@@ -696,7 +697,7 @@ class _Writer:
         if self.vector is not None and self.deps[expr] >> self.vector & 1:
             lanes = self.lanes
         memory = "i8" if type == "b1" else type
-        align = 1 if type == "b1" else BYTES[type]
+        align = 1 if type == "b1" else BYTES_OF_TYPE[type]
         if kind == "ptr" and (lanes == 1 or self.mask is None):
             got = e.put(memory, lanes, f"load {shape(memory, lanes)}, ptr {pointer}, align {align}")
         else:
@@ -715,7 +716,7 @@ class _Writer:
         e = self.scopes[level].emit
         lanes = self.lanes if self.vector is not None and access.steps[self.vector] else 1
         value = e.spread(_in(e, value), lanes)
-        memory, align = access.type, BYTES[access.type]
+        memory, align = access.type, BYTES_OF_TYPE[access.type]
         if memory == "b1":
             value = e.put("i8", lanes, f"zext {shape('b1', lanes)} {value.text} to {shape('i8', lanes)}")
             memory = "i8"

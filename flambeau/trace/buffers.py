@@ -4,12 +4,12 @@ Buffers of working memory share one block on each device: each has an offset in 
 time may have the same one. The others have a place of their own in the table of addresses that a program runs over.
 """
 from ..base.spec import CPU, spec as make_spec
-from ..loops.ir import BYTES
+from ..loops.ir import BYTES_OF_TYPE
 from .fuse import memory as seen_memory, root
 from .steps import CopyStep, KernelStep
 
 
-class Buffer:
+class PlanBuffer:
     """Memory of a plan: an input, a result, working memory at an offset, or what a reference step gave."""
 
     __slots__ = ("kind", "slot", "spec", "nbytes", "index", "offset", "made", "last", "taken")
@@ -49,12 +49,12 @@ class Buffers:
         found = self._by_node.get(key)
         if found is None:
             if node.op == "input":
-                found = Buffer("input", 0, node.attr[0], self.specs[node.attr[0]])
+                found = PlanBuffer("input", 0, node.attr[0], self.specs[node.attr[0]])
             else:
                 slot = self.slot_of.get(id(node))
                 spec = node.layout or make_spec(node.dtype, node.shape, None, _device_of(node))
                 kind = "given" if node.op in ("result", "transfer") else "result" if slot is not None else "working"
-                found = Buffer(kind, spec.nbytes, slot, spec)
+                found = PlanBuffer(kind, spec.nbytes, slot, spec)
             self._by_node[key] = found
             self.all.append(found)
         return found
@@ -88,8 +88,8 @@ class Buffers:
         for step in steps:
             if isinstance(step, CopyStep):
                 held, made = self.of(step.old), self.of(step.group.opaque)
-                apart = self.of(step.source) is not held or _apart(step.source, *step.group.opaque.attr)
-                if apart and held.last <= step.at + 1 and self._may_take(held, made, step.at, last_reference):
+                no_overlap = self.of(step.source) is not held or _no_overlap(step.source, *step.group.opaque.attr)
+                if no_overlap and held.last <= step.at + 1 and self._may_take(held, made, step.at, last_reference):
                     self._take_over(held, made)
                     continue
             elif isinstance(step, KernelStep):
@@ -122,7 +122,7 @@ class Buffers:
             made = self.of(store.node)
             for read in nest.reads:
                 if read.store or read.at is not None or read.strides != store.strides or read.offset != store.offset \
-                        or BYTES[read.type] != BYTES[store.type]:
+                        or BYTES_OF_TYPE[read.type] != BYTES_OF_TYPE[store.type]:
                     continue
                 held = self.of(read.node)
                 if held.last != step.at or not self._may_take(held, made, step.at, last_reference):
@@ -208,7 +208,7 @@ def _device_of(node):
     return CPU if node.group is None else node.attr[1] if node.op == "transfer" else node.group.device
 
 
-def _apart(source, view, offset):
+def _no_overlap(source, view, offset):
     """Whether a source lies wholly before or behind the `view` at `offset` of the same memory."""
     _, strides, start = seen_memory(source)
     if source.dtype is not view.dtype:

@@ -24,7 +24,7 @@ from ..base.shapes import contiguous_strides
 from ..base.spec import spec as make_spec
 from ..loops.ir import Access, Expr, Kernel, Launch, Pass
 from .fuse import Fuser, memory as seen_memory
-from .lower import HALVES, TYPE, Graph, Unfusable, cell
+from .lower import HALVES, TYPE, Graph, Unfusable, cell, layouts
 from .order import order_of
 
 KNOWN = 8192                  # how many entries are remembered
@@ -161,7 +161,7 @@ class Program:
             elif node.op == "index":
                 self.start[i] = np.arange(node.numel).reshape(node.shape)
             else:
-                made.append((i, _step(node, backend), tuple(place[id(a)] for a in _read(node))))
+                made.append((i, _step(node, backend), tuple(place[id(a)] for a in _read(node, backend))))
         self.constants = [array for array in self.start if array is not None]
         self._time(nodes, made)
 
@@ -228,12 +228,12 @@ def _program(entry, params):
         return None
 
 
-def _read(node):
+def _read(node, backend):
     """The nodes whose arrays a step is given; a step of the library finds what it reads in memory."""
     if node.op == "output":
         return node.args
     if node.op in ("gemm", "library"):
-        return [_lying(a)[0] for a in node.args]
+        return [held for held, _, _ in _asked(node, backend)[1]]
     return node.args
 
 
@@ -249,8 +249,7 @@ def _step(node, backend):
     if op == "gather":
         return partial(_gather, attr, shape)
     if op == "library":
-        name, params, parts = attr
-        return _library_call(name, params, node, parts, backend)
+        return _library_call(node, backend)
     if op == "gemm":
         return _gemm(node, backend)
     if op == "output":
@@ -472,24 +471,36 @@ def _in_memory(node, held):
 
 
 def _gemm(node, backend):
-    call = _library_call("gemm", (), node, (node,), backend)
+    call = _library_call(node, backend)
     return lambda *held: call(*held)[0]
 
 
-def _library_call(name, params, node, parts, backend):
-    """A step that calls a library function on the operands of `node`, and makes `parts`."""
+def _asked(node, backend):
+    """(the steps of a library function, (node, strides, offset) of each operand, specs of the results, whether operands
+    are copied)."""
+    name, params, parts = ("gemm", (), (node,)) if node.op == "gemm" else node.attr
     lying = [_lying(a) for a in node.args]
     specs = [make_spec(p.dtype, p.shape, p.layout.strides if p.layout is not None else None) for p in parts]
-    steps = backend.library(name, node.dtype, [(a.shape, at[1]) for a, at in zip(node.args, lying, strict=True)],
-                            [(s.shape, s.strides) for s in specs], params)
-    if steps is None:
-        raise Unfusable(f"{name} on this layout")
+    for copied, moved, args, outs in layouts([(a.shape, at[1]) for a, at in zip(node.args, lying, strict=True)],
+                                             [(s.shape, s.strides) for s in specs]):
+        steps = backend.library(name, node.dtype, args, outs, params)
+        if steps is not None:
+            if copied:
+                lying = [(a, strides, 0) for a, (_, strides) in zip(node.args, args, strict=True)]
+            return steps, lying, [make_spec(p.dtype, p.shape) for p in parts] if moved else specs, copied
+    raise Unfusable(f"{name} on this layout")
+
+
+def _library_call(node, backend):
+    """A step that calls a library function on the operands of `node`, and makes what it gives."""
+    steps, lying, specs, copied = _asked(node, backend)
     nodes = [node for node, _, _ in lying]
     offsets = [offset * node.dtype.itemsize for node, _, offset in lying] + [0] * len(specs)
     program = backend.program([Task(step, list(enumerate(offsets))) for step in steps])
 
     def step(*held):
-        read = [_in_memory(node, x) for node, x in zip(nodes, held, strict=True)]
+        read = [np.asarray(x, order="C") if copied else _in_memory(node, x)
+                for node, x in zip(nodes, held, strict=True)]
         made = [reference.blank(spec) for spec in specs]
         program.run([backend.address(a) for a in (*read, *made)], NO_CELLS)
         return made

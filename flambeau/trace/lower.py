@@ -11,7 +11,7 @@ from ..base import dtypes
 from ..base.arguments import as_scalar
 from ..base.op import wrapped
 from ..base.shapes import contiguous_strides, view_strides
-from ..loops.ir import FUNCTIONS
+from ..loops.ir import FUNCTION_WORDS
 from .order import dense, order_of
 from .update import update
 
@@ -303,9 +303,24 @@ class Words:
         return Node("gemm", a.dtype, (*broadcast(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), (a, b))
 
 
-for _name in FUNCTIONS - {"pow", "atan2"}:
+for _name in FUNCTION_WORDS - {"pow", "atan2"}:
     setattr(Words, _name, staticmethod(lambda x, _name=_name: unary(_name, x)))
 k = Words()
+
+
+def layouts(args, outs):
+    """What a library's function is asked to take, over operands and results as (shape, strides), one after the other:
+    all as they lie, operands copied so that they are contiguous, results too. (copies of operands, of results, what
+    they are then) each.
+
+    A step that copies what lies badly is far quicker than the reference executor. Whoever runs an instruction asks in
+    this order, since a sum's order may depend on the answer.
+    """
+    def dense(laid):
+        return [(tuple(shape), contiguous_strides(shape)) for shape, _ in laid]
+    yield False, False, args, outs
+    yield True, False, dense(args), outs
+    yield True, True, dense(args), dense(outs)
 
 
 class Graph:

@@ -5,7 +5,7 @@ themselves go with each use of it, its Launch. How it is gone through is the dev
 """
 from ..base.spec import spec as make_spec
 from ..loops.ir import Access, Expr, Kernel, Launch, Pass, steps_of
-from .fuse import REDUCING, axes_of, memory, root
+from .fuse import REDUCING_KINDS, axes_of, memory, root
 from .lower import TYPE, Node, Unfusable
 
 
@@ -50,7 +50,7 @@ class Nest:
                 base = root(arg)
                 if base.group is group:
                     wait = max(wait, need[id(base)])
-            if node.op in REDUCING:
+            if node.op in REDUCING_KINDS:
                 while len(self.passes) <= wait:
                     self.passes.append(Pass())
                 one = self.passes[wait]
@@ -243,7 +243,7 @@ class Nest:
             r.strides.pop(outer, None)
 
     def _reductions(self):
-        return [n for n in self.group.nodes if n.op in REDUCING]
+        return [n for n in self.group.nodes if n.op in REDUCING_KINDS]
 
     # --- the kernel -------------------------------------------------------------------------------------------------
 

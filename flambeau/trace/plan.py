@@ -30,7 +30,7 @@ from .buffers import Buffers
 from .effects import perform
 from .fuse import Fuser, Group, memory as seen_memory
 from .interpret import do_without, forget_programs, say_mistake, say_not_compiled, say_tight
-from .lower import TYPE, Graph, Node, Unfusable
+from .lower import TYPE, Graph, Node, Unfusable, layouts
 from .nest import Nest
 from .program import Failed, Kernels, Program
 from .steps import CallbackStep, CopyStep, KernelStep, LibraryStep, ReferenceStep, TransferStep
@@ -76,7 +76,7 @@ def attempt(trace):
         trace.clear()
 
     try:
-        plan.program.run(values, code, finish, partial(perform, trace))
+        plan.program.run(values, code, finish, partial(perform, trace) if plan.program.has_effects else None)
     except (Failed, MemoryError):
         return False
     except Exception as error:
@@ -167,13 +167,17 @@ def _planned(trace, wanted, free):
 
 
 def _asked(backend, name, dtype, args, outs, params):
-    """The calls of a library function over nodes; None where there are none, or they could not be compiled."""
+    """(the calls of a library function over nodes, whether over copies of the operands, and of the results); None where
+    there are none, or they could not be compiled."""
     laid, made = ([(a.shape, seen_memory(a)[1]) for a in nodes] for nodes in (args, outs))
     try:
-        return backend.library(name, dtype, laid, made, params)
+        for copied, moved, *both in layouts(laid, made):
+            calls = backend.library(name, dtype, *both, params)
+            if calls is not None:
+                return calls, copied, moved
     except NotCompiled as error:
         say_not_compiled(error, name, backend)
-        return None
+    return None
 
 
 def forget():
@@ -302,9 +306,7 @@ class Cutter:
                 for copy, source in nest.turned:
                     self._add(KernelStep(group, _copy(source, copy, None, 0, group.device)))
                 self._add(KernelStep(group, nest))
-        elif node.op == "gemm":
-            self._gemm(group, node)
-        elif node.op == "library":
+        elif node.op in ("gemm", "library"):
             self._library(group, node)
         elif node.op == "update":
             self._update(group, node)
@@ -320,20 +322,26 @@ class Cutter:
         else:
             self._add((CallbackStep if node.attr[1].op.effect else ReferenceStep)(group))
 
-    def _gemm(self, group, node):
-        calls = _asked(group.device.backend, "gemm", node.dtype, node.args, (node,), ())
-        if calls is None:
-            raise Unfusable("a matrix product that the library does not take", node)
-        for call in calls:
-            self._add(LibraryStep(group, call, node.args, (node,)))
-
     def _library(self, group, node):
-        name, params, parts = node.attr
-        calls = _asked(group.device.backend, name, node.dtype, node.args, parts, params)
-        if calls is None:
+        name, params, parts = ("gemm", (), (node,)) if node.op == "gemm" else node.attr
+        asked = _asked(group.device.backend, name, node.dtype, node.args, parts, params)
+        if asked is None:
             raise Unfusable(f"{name} on this layout", node)
+        calls, copied, moved = asked
+        args, made = node.args, parts
+        if copied:
+            args = [Node("copy", a.dtype, a.shape, (a,)) for a in args]
+            for copy, source in zip(args, node.args, strict=True):
+                copy.group = group
+                self._add(KernelStep(group, _copy(source, copy, None, 0, group.device)))
+        if moved:
+            made = [Node("copy", p.dtype, p.shape, ()) for p in parts]
+            for copy in made:
+                copy.group = group
         for call in calls:
-            self._add(LibraryStep(group, call, node.args, parts))
+            self._add(LibraryStep(group, call, args, made))
+        for copy, part in zip(made if moved else (), parts, strict=moved):
+            self._add(KernelStep(group, _copy(copy, part, part.layout, 0, group.device)))
 
     def _update(self, group, node):
         """An in-place write into part of a storage: the source goes over the old contents, or over a copy of them."""

@@ -12,7 +12,7 @@ from itertools import groupby
 from ..backends.backend import NotCompiled, Task
 from ..base import observers
 from ..base.spec import spec as make_spec
-from ..loops.ir import BYTES
+from ..loops.ir import BYTES_OF_TYPE
 from .buffers import last_to_fail
 from .fuse import memory as seen_memory
 from .interpret import execute, say_not_compiled
@@ -130,6 +130,7 @@ class Program:
         self._places(buffers)
         self._stretches(steps, buffers)
         self.native = self.stretches[0] if len(self.stretches) == 1 and steps[0].native else None
+        self.has_effects = any(isinstance(step, CallbackStep) for step in steps)
 
     def _places(self, buffers):
         self.inputs, self.outputs, self.takes, self.givens = [], [], [], []
@@ -159,9 +160,9 @@ class Program:
 
     def _task(self, step, buffers):
         if isinstance(step, LibraryStep):
-            places = [_place(buffers, a, seen_memory(a)[2] * BYTES[TYPE[a.dtype]]) for a in step.touched()]
+            places = [_place(buffers, a, seen_memory(a)[2] * BYTES_OF_TYPE[TYPE[a.dtype]]) for a in step.touched()]
             return Task(step.call, places)
-        places = [_place(buffers, r.node, r.offset * BYTES[r.type]) for r in step.nest.reads]
+        places = [_place(buffers, r.node, r.offset * BYTES_OF_TYPE[r.type]) for r in step.nest.reads]
         return Task(step.launch, places, [self._cell(n) for n in step.nest.numbers])
 
     def _cell(self, node):

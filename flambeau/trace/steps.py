@@ -13,8 +13,8 @@ from bisect import bisect_right
 from math import prod
 
 from ..base.spec import CPU
-from ..loops.ir import BYTES
-from .fuse import REDUCING
+from ..loops.ir import BYTES_OF_TYPE
+from .fuse import REDUCING_KINDS
 
 WORDS_SHOWN = 16
 IN_NO_MEMORY = frozenset(("const", "number", "index", "view", "expand", "reshape", "permute"))
@@ -170,7 +170,7 @@ class KernelStep(Step):
 
     def _words(self):
         nodes = sorted(self.nest.group.nodes, key=lambda n: n.number)
-        return tuple(n.attr[0] if n.op in REDUCING else n.op for n in nodes if n.op not in ("cast", "copy"))
+        return tuple(n.attr[0] if n.op in REDUCING_KINDS else n.op for n in nodes if n.op not in ("cast", "copy"))
 
     def _sizes(self):
         return tuple(self.nest.sizes_of_walk()) or (1,)
@@ -179,12 +179,12 @@ class KernelStep(Step):
         """Of each way that memory is walked: the positions where it moves, or all of them where an index leads."""
         sizes = self.nest.sizes
         everywhere = prod(self.nest.sizes_of_walk())
-        return sum(BYTES[r.type] * (everywhere if r.at is not None else
+        return sum(BYTES_OF_TYPE[r.type] * (everywhere if r.at is not None else
                                     prod(sizes.get(d, 1) for d, stride in r.strides.items() if stride))
                    for r in self.nest.reads)
 
     def _flops(self):
-        return sum(n.args[0].numel if n.op in REDUCING else n.numel for n in self.nest.group.nodes
+        return sum(n.args[0].numel if n.op in REDUCING_KINDS else n.numel for n in self.nest.group.nodes
                    if n.op not in FREE_OF_CHARGE)
 
     @property
@@ -269,7 +269,7 @@ class ReferenceStep(Step):
     def __init__(self, group):
         super().__init__(group)
         self.index, self.entry = group.opaque.attr
-        self.made = []            # (number of the result, its Buffer), for the results that somebody reads
+        self.made = []            # (number of the result, its PlanBuffer), for the results that somebody reads
 
     def touched(self):
         return self.group.opaque.args

@@ -1,10 +1,12 @@
 """Random numbers against NumPy's own Mersenne twister, which draws the same words from the same seed."""
 import pickle
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
 import flambeau as torch
+from flambeau.backends.random import multiply_add
 
 
 def words(seed, n):
@@ -125,3 +127,32 @@ def test_drawing_from_several_threads_loses_nothing():
     for t in threads:
         t.join(60)
     assert sorted(v for part in got for v in part) == sorted(((words(6, 4000) & 0xFFFFFF) / 2**24).tolist())
+
+
+# --- the arithmetic ---
+
+def nearest(exact, real):
+    """The float of type `real` next to a Fraction; of two as near the even one."""
+    near = real(float(exact))
+    around = [np.nextafter(near, real(-np.inf)), near, np.nextafter(near, real(np.inf))]
+    return min(around, key=lambda x: (abs(Fraction(float(x)) - exact), int(x.view(f"i{near.itemsize}")) & 1))
+
+
+@pytest.mark.parametrize("real, digits", [(np.float32, 24), (np.float64, 53)])
+def test_multiply_add_rounds_once(real, digits):
+    rng = np.random.default_rng(0)
+    for scale, low in ((0.3, -0.15), (2.0, -1.0), (1e-25, -3e-26), (5.5, 2**20 + 1), (0.7, 0.0), (1.7, -1e-12)):
+        scale, low = float(real(scale)), float(real(low))
+        units = (rng.integers(0, 2**digits, 300) * 2.0**-digits).astype(real)
+        made = multiply_add(units, scale, low)
+        assert made.dtype == real
+        for unit, given in zip(units, made, strict=True):
+            assert given == nearest(Fraction(float(unit)) * Fraction(scale) + Fraction(low), real)
+
+
+def test_a_sum_that_rounds_to_the_middle_is_not_rounded_again():
+    """In float64 this sum is exactly between two float32; only what was lost says to which it belongs."""
+    scale, low = float.fromhex("0x1.64497ep+0"), float.fromhex("0x1.4510bep+11")
+    unit = np.array([9498742 * 2.0**-24], np.float32)
+    exact = Fraction(float(unit[0])) * Fraction(scale) + Fraction(low)
+    assert np.float32(float(unit[0]) * scale + low) != nearest(exact, np.float32) == multiply_add(unit, scale, low)[0]

@@ -15,18 +15,18 @@ import pytest
 llvm = pytest.importorskip("llvmlite.binding")
 
 import flambeau as torch
-from flambeau.backends import kernels, pools, runtime, taps
+from flambeau.backends import kernels, native_runtime, pools, taps
 from flambeau.backends.processor import PROCESSOR_LEVELS
 from flambeau.loops import scalar
 from flambeau.loops.ir import (
-    BITS,
-    COMPARISONS,
-    FUNCTIONS,
-    LEAVES,
-    OPS,
-    REDUCTIONS,
-    ROUNDING,
-    TYPES,
+    ALL_WORDS,
+    BIT_WORDS,
+    COMPARISON_WORDS,
+    FUNCTION_WORDS,
+    LEAF_WORDS,
+    REDUCTION_WORDS,
+    ROUNDING_WORDS,
+    SCALAR_TYPES,
     Access,
     Expr,
     Kernel,
@@ -104,7 +104,7 @@ def undefined(code):
 
 FLOATS, INTS = ("f32", "f64"), ("u8", "i32", "i64")            # lesser integers take long, and are no other
 ARGUMENTS = {"neg": 1, "abs": 1, "not": 1, "fma": 3, "fma_exact": 3, "pow": 2, "atan2": 2, "copysign": 2, "where": 3}
-ONLY_FLOATS = {"div", "fma", "fma_exact", "fmin", "fmax"} | ROUNDING | FUNCTIONS
+ONLY_FLOATS = {"div", "fma", "fma_exact", "fmin", "fmax"} | ROUNDING_WORDS | FUNCTION_WORDS
 ON_BOOLS = {"and", "or", "xor", "not"}
 
 
@@ -136,23 +136,24 @@ def written(kernel, name, target):
 def words():
     """{name: kernel} with every word in every type that it takes, one to a kernel."""
     out = {}
-    for op in sorted(OPS - LEAVES - {"where", "isnan", "cast", "bits", "from_bits"}):
-        takes = FLOATS if op in ONLY_FLOATS else (*INTS, *("b1",) * (op in ON_BOOLS)) if op in BITS else FLOATS + INTS
-        count = ARGUMENTS.get(op, 1 if op in FUNCTIONS | ROUNDING else 2)
-        if hasattr(scalar.FUNCTIONS.get(op), "__wrapped__"):          # float32 by way of float64
+    for op in sorted(ALL_WORDS - LEAF_WORDS - {"where", "isnan", "cast", "bits", "from_bits"}):
+        takes = FLOATS if op in ONLY_FLOATS else \
+            (*INTS, *("b1",) * (op in ON_BOOLS)) if op in BIT_WORDS else FLOATS + INTS
+        count = ARGUMENTS.get(op, 1 if op in FUNCTION_WORDS | ROUNDING_WORDS else 2)
+        if hasattr(scalar.SCALAR_FUNCTIONS.get(op), "__wrapped__"):   # float32 by way of float64
             takes = ("f64",)
         for kind in takes:
-            result = "b1" if op in COMPARISONS else kind
+            result = "b1" if op in COMPARISON_WORDS else kind
             out[f"{op}_{kind}"] = of([kind] * count, lambda *a, op=op, result=result: Expr(op, result, a), result)
-    for kind in TYPES:
+    for kind in SCALAR_TYPES:
         out[f"where_{kind}"] = of(["b1", kind, kind], lambda *a, kind=kind: Expr("where", kind, a), kind)
-        for to in TYPES:
+        for to in SCALAR_TYPES:
             out[f"cast_{kind}_{to}"] = of([kind], lambda a, to=to: Expr("cast", to, (a,)), to)
     for kind, bits in (("f32", "i32"), ("f64", "i64")):
         out[f"isnan_{kind}"] = of([kind], lambda a: Expr("isnan", "b1", (a,)), "b1")
         out[f"bits_{kind}"] = of([kind], lambda a, bits=bits: Expr("bits", bits, (a,)), bits)
         out[f"from_bits_{kind}"] = of([bits], lambda a, kind=kind: Expr("from_bits", kind, (a,)), kind)
-    for how in REDUCTIONS:
+    for how in REDUCTION_WORDS:
         for kind in (*FLOATS, *INTS, "b1"):
             if (kind == "b1") == (how in ("any", "all")):
                 out[f"{how}_{kind}"] = reducing(how, kind)
@@ -161,7 +162,7 @@ def words():
 
 def test_every_word_is_among_them():
     made = {name.rpartition("_")[0] for name in words() if not name.startswith("cast")}
-    assert made == OPS - LEAVES - {"cast"} | set(REDUCTIONS)
+    assert made == ALL_WORDS - LEAF_WORDS - {"cast"} | set(REDUCTION_WORDS)
     for kernel in words().values():
         verify(kernel)
 
@@ -188,7 +189,7 @@ def test_no_lane_is_masked_by_branches(name):
 def steps_of_the_library(target):
     """The text of every kind of step that is written by hand, and of the innermost kernels that they call."""
     for element in ("float", "double"):
-        gemm, tap, pool = (kind(element, target) for kind in (kernels.Kernels, taps.TapKernels, pools.PoolKernels))
+        gemm, tap, pool = (kind(element, target) for kind in (kernels.GemmKernels, taps.TapKernels, pools.PoolKernels))
         yield gemm.gemm(f"gemm_{element}")
         yield gemm.dots(f"dots_{element}", 2, 3)
         yield gemm.micro(f"micro_{element}", 3, 2)
@@ -213,7 +214,7 @@ def test_no_step_of_the_library_calls_another(number, name):
 @pytest.mark.parametrize("name", TARGETS)
 def test_no_step_calls_another_where_it_is_compiled_quickly(name):
     emitter, texts = Emitter(name), []
-    for kind in (kernels.Kernels, taps.TapKernels):
+    for kind in (kernels.GemmKernels, taps.TapKernels):
         made = kind("float", emitter.target)
         texts += [getattr(made, driver)(driver) for driver in made.drivers]
     assert undefined(emitter.object(texts, quickly=True)) <= ALLOWED
@@ -223,7 +224,7 @@ def test_no_step_calls_another_where_it_is_compiled_quickly(name):
 @pytest.mark.parametrize("name", sample(TARGETS, 2))
 def test_the_runtime_calls_the_system_only(name, monkeypatch):
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine=TARGETS[name][0].partition("-")[0]))
-    assert undefined(Emitter(name).object([runtime.text()], quickly=True)) <= ALLOWED | OF_THE_RUNTIME
+    assert undefined(Emitter(name).object([native_runtime.text()], quickly=True)) <= ALLOWED | OF_THE_RUNTIME
 
 
 # --- what the test looks for is what LLVM does ------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("llvmlite")
 
 import flambeau as torch
-from flambeau.backends import cpu, native, undisturbed
+from flambeau.backends import compile_thread, cpu, native
 from flambeau.trace import interpret, plan
 from tests.patience import NEVER, PATIENCE
 
@@ -39,7 +39,7 @@ def held(monkeypatch):
 
     def release():
         for work, args in tasks:
-            undisturbed.undisturbed(work, *args)
+            compile_thread.undisturbed(work, *args)
         tasks.clear()
 
     return release
@@ -47,7 +47,7 @@ def held(monkeypatch):
 
 def ended():
     until = time.monotonic() + PATIENCE
-    while not undisturbed.is_through():
+    while not compile_thread.is_through():
         assert time.monotonic() < until
         time.sleep(0.01)
 
@@ -138,11 +138,11 @@ def test_a_compiled_function_waits():
 def test_a_child_does_without_the_thread():
     x = torch.randn(40, 35)
     torch.cpu.synchronize()
-    undisturbed.undisturbed(int)                              # the thread is there
+    compile_thread.undisturbed(int)                           # the thread is there
     for _ in range(50 * NEVER):
-        undisturbed.beforehand(time.sleep, 0.02)
+        compile_thread.beforehand(time.sleep, 0.02)
     first = [expression(x, 5).tolist() for _ in range(3)]
-    assert not undisturbed.is_through() and not by_a_plan()
+    assert not compile_thread.is_through() and not by_a_plan()
     child = os.fork()
     if not child:
         status = 1
@@ -151,7 +151,7 @@ def test_a_child_does_without_the_thread():
             status = 0 if [*first, *again] == [first[0]] * 6 and by_a_plan() else 2
         finally:
             os._exit(status)
-    undisturbed._later.clear()
+    compile_thread._later.clear()
     assert os.waitpid(child, 0)[1] == 0
 
 
@@ -180,7 +180,7 @@ def test_what_cannot_be_compiled_is_said_by_whoever_needs_it(monkeypatch):
 def test_python_ends_without_waiting_for_it():
     program = """
 import time, flambeau as torch
-from flambeau.backends import undisturbed
+from flambeau.backends import compile_thread
 undisturbed.undisturbed(int)
 for _ in range(30_000):
     undisturbed.beforehand(time.sleep, 0.1)

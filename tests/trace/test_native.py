@@ -206,7 +206,8 @@ def test_results_do_not_depend_on_the_number_of_threads(shape):
 
 def test_sums_are_right_however_they_are_cut(monkeypatch):
     """Blocks, tails and empty blocks: every size from nothing to some blocks of a reduction cut very small."""
-    for module, name, value in ((schedule, "TILE", 64), (schedule, "COLUMNS", 32), (order, "LONG", 128),
+    for module, name, value in ((schedule, "MAP_TILE_ELEMENTS", 64), (schedule, "TILE_LANES", 32),
+                                (order, "REDUCTION_BLOCK_ELEMENTS", 128),
                                 (machine_code, "PIECE_NANOSECONDS", 1)):
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(lower, "order_of", order.order_of.__wrapped__)             # nothing remembered of longer blocks

@@ -25,8 +25,8 @@ UNITS = 500              # of a chain of a dozen operations and its backward, so
 def small_tiles():
     """Tiles so small that little data makes many, and work so little that threads share it."""
     patch = pytest.MonkeyPatch()
-    for module, name, value in ((schedule, "TILE", 64), (schedule, "COLUMNS", 32), (schedule, "SQUARE", (4, 8)),
-                                (order, "LONG", 256),
+    for module, name, value in ((schedule, "MAP_TILE_ELEMENTS", 64), (schedule, "TILE_LANES", 32),
+                                (schedule, "TRANSPOSED_TILE", (4, 8)), (order, "REDUCTION_BLOCK_ELEMENTS", 256),
                                 (native, "PIECE_NANOSECONDS", 1)):
         assert hasattr(module, name)
         patch.setattr(module, name, value)

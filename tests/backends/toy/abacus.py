@@ -14,7 +14,7 @@ import numpy as np
 
 from flambeau.backends import register
 from flambeau.base import dtypes, observers, special_functions
-from flambeau.loops.ir import FUNCTIONS, Launch, verify
+from flambeau.loops.ir import FUNCTION_WORDS, Launch, verify
 from flambeau.trace import interpret
 from flambeau.trace.lower import TYPE
 
@@ -255,7 +255,7 @@ class Run:
         if e.op in ("fma", "fma_exact"):
             wide = np.longdouble if e.type == "f64" else np.float64
             return (args[0].astype(wide) * args[1] + args[2]).astype(dtype.np)
-        if e.op in FUNCTIONS:
+        if e.op in FUNCTION_WORDS:
             return np.asarray(function(e.op)(*args)).astype(dtype.np)
         kind = DTYPES[e.args[0].type]
         table = interpret.TRUTHS if kind is dtypes.bool else interpret.FLOATS if kind.is_floating_point else \

@@ -1,0 +1,96 @@
+"""The library's steps take operands of any layout, as they lie or copied first: strides alone never leave an operation
+to the reference executor, which is ten times slower."""
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite")
+
+import flambeau as torch
+from flambeau.nn import functional as F
+from flambeau.ops.maxpool import _drop
+from flambeau.vision.rows import spread_rows, weighted_rows
+
+pytestmark = pytest.mark.pinned
+
+
+def apart(x):
+    """The same contents, every other element of memory."""
+    return torch.stack([x, x], -1).flatten(-2)[..., ::2]
+
+
+def last_first(x):
+    return x.movedim(-1, 0).contiguous().movedim(0, -1)
+
+
+def first_last(x):
+    return x.movedim(0, -1).contiguous().movedim(-1, 0)
+
+
+def inside(x):
+    """The same contents, in the middle of something larger."""
+    return F.pad(x, (1, 2) * x.ndim)[tuple(slice(1, -2) for _ in x.shape)]
+
+
+def repeated(x):
+    """Other contents, all rows the same one in memory."""
+    return x[:1].expand_as(x)
+
+
+LAYOUTS = {layout.__name__: layout for layout in (apart, last_first, first_last, inside, repeated)}
+
+
+def numbers(*shape):
+    return torch.linspace(-2, 2, int(np.prod(shape))).mul(37).sin().reshape(shape)
+
+
+def weight_gradient(x, g):
+    weight = torch.zeros(5, 3, 3, 3, requires_grad=True)
+    return torch.autograd.grad(F.conv2d(x, weight), weight, g)[0]
+
+
+# name of the library's function → an operation that calls it, and its operands
+STEPS = {
+    "gemm": (torch.matmul, lambda: (numbers(3, 5, 40), numbers(3, 40, 7))),
+    "convolve": (lambda x, w: F.conv2d(x, w, padding=1, stride=2), lambda: (numbers(2, 4, 9, 11), numbers(6, 4, 3, 3))),
+    "convolve_weight": (weight_gradient, lambda: (numbers(2, 3, 9, 11), numbers(2, 5, 7, 9))),
+    "max_pool": (lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), lambda: (numbers(2, 3, 11, 13),)),
+    "drop": (lambda g, index: _drop(g, index, 30),
+             lambda: (numbers(2, 3, 20), torch.arange(120).reshape(2, 3, 20) % 30)),
+    "scan": (lambda x: (x.cumsum(0), x.cumsum(1), x.cumsum(-1)), lambda: (numbers(5, 6, 7),)),
+    "add_rows": (lambda table, index, rows: table.index_add(0, index, rows),
+                 lambda: (numbers(9, 12), torch.arange(20) % 9, numbers(20, 12))),
+    "sum_weighted_rows": (weighted_rows, lambda: (numbers(9, 12), torch.arange(20).reshape(10, 2) % 9, numbers(10, 2))),
+    "add_weighted_rows": (lambda g, index, weight: spread_rows(g, index, weight, 9),
+                          lambda: (numbers(10, 12), torch.arange(20).reshape(10, 2) % 9, numbers(10, 2))),
+}
+
+
+def test_every_function_is_among_them():
+    source = Path(torch.__file__).parent
+    asked = {name for path in source.rglob("*.py") for name in re.findall(r"k\.library\(\"(\w+)\"", path.read_text())}
+    assert set(STEPS) == asked | {"gemm"}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", STEPS)
+def test_no_layout_is_left_to_the_reference(name, layout):
+    call, operands = STEPS[name]
+    for changed in range(len(operands())):
+        given = [LAYOUTS[layout](x) if i == changed else x for i, x in enumerate(operands())]
+        torch.cpu.synchronize()
+        made = {}
+        for executor in ("reference", "auto", "native"):             # auto: seen for the first time
+            with torch.config.using(executor=executor):
+                out = call(*given)
+                if executor == "native":
+                    steps = [step for one in (out if isinstance(out, tuple) else (out,))
+                             for step in torch.plans.of(one).steps]
+                    assert "reference" not in {step.kind for step in steps}, (changed, steps)
+                    assert (name,) in {step.words for step in steps}, (changed, steps)
+                made[executor] = [one.numpy().copy() for one in (out if isinstance(out, tuple) else (out,))]
+        for exact, first, planned in zip(*made.values(), strict=True):
+            np.testing.assert_allclose(planned, exact, rtol=2e-5, atol=2e-5)
+            assert first.tobytes() == planned.tobytes() and first.strides == planned.strides == exact.strides
