@@ -439,7 +439,7 @@ class _OpNamespace(types.ModuleType):
             raise AttributeError(f"Invalid attribute '{name}' for '_OpNamespace' '{self.name}'")
         packet = None
         if self.name == "aten":
-            from ._library import aten
+            from ._library import aten  # later: it makes packets of all operations, and is written in ours
             packet = aten.packet(name)
         if packet is None:
             raise AttributeError(f"'_OpNamespace' '{self.name}' object has no attribute '{name}'")

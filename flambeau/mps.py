@@ -29,13 +29,13 @@ def _refuse(what):
     return call
 
 
-_NEEDING = frozenset("""
+_NEEDS_METAL = frozenset("""
     synchronize empty_cache current_allocated_memory driver_allocated_memory recommended_max_memory get_rng_state
     set_rng_state set_per_process_memory_fraction Event compile_shader
 """.split())
 
 
 def __getattr__(name):
-    if name in _NEEDING:
+    if name in _NEEDS_METAL:
         return _refuse(name)
     raise AttributeError(f"torch.mps.{name} is not part of Flambeau yet")

@@ -17,6 +17,7 @@ def spread():
     """From now on, in this process."""
     import flambeau  # noqa: F401  (every module that has taken one of these names is there)
     from flambeau.backends import memory
+    from flambeau.base.spec import CPU
     kinds = itertools.cycle(os.urandom(251))
 
     def filled(array):
@@ -52,3 +53,4 @@ def spread():
         for other in [*sys.modules.values()]:
             if getattr(other, "__dict__", {}).get(name) is clean:
                 setattr(other, name, dirty)
+    CPU.backend.block, CPU.backend.blank = memory.block, memory.blank

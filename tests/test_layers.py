@@ -1,10 +1,12 @@
-"""Imports point downwards: a folder of the package imports itself and the folders below it, nothing else.
+"""Imports point downwards: a folder of the package imports itself and the folders below it, nothing else, and no module
+imports, through whatever others, itself.
 
 The files are parsed, not imported, so an import inside a function counts as much as one at the top. Imports
 under `if TYPE_CHECKING:` are for the type checker and do not count.
 """
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,17 @@ EXTRA = {
     "utils.flop_counter": ("_ops",), "version": ("torch_version",),
 }
 NAMESPACES = ("", "cli", "__main__", "private", "safetensors")      # these gather everything
+# Imports inside a function that close a cycle on purpose, and why.
+CLOSING = {
+    ("backends.backend", "backends.native"): "what compiles loads LLVM, and a program on the reference never needs it",
+    ("fx.graph_module", "fx._symbolic_trace"): "pickles name the function of this module that traces once more",
+    ("_ops", "_library.aten"): "PyTorch's operators by name are looked up when somebody asks for the first",
+}
+# All imports of ours inside functions of the folders that every call goes through, and why.
+WHEN_NEEDED = {
+    ("trace.record", "trace.plan"): "what compiles, which the reference executor never needs",
+    ("trace.record", "trace.interpret"): "the same",
+}
 
 
 def modules(package):
@@ -158,6 +171,118 @@ def test_the_check_itself(tmp_path, file, code, wrong):
     assert upward_imports(package) == ([] if wrong is None else [f"flambeau/{file}:{line} imports {target}"])
 
 
+# --- cycles ---------------------------------------------------------------------------------------------------------
+
+
+def inside_functions(tree):
+    """The import statements of `tree` that run only when a function is called."""
+    found, stack = set(), [(tree, False)]
+    while stack:
+        node, inside = stack.pop()
+        if inside and isinstance(node, ast.Import | ast.ImportFrom):
+            found.add(node)
+        inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        stack += [(child, inside) for child in ast.iter_child_nodes(node)
+                  if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case)]
+    return found
+
+
+@functools.cache
+def import_edges(package):
+    """(module, module it imports) → whether only functions import it, for all modules but those that gather names."""
+    trees = {name: (path, tree) for name, path, tree in modules(package) if name.split(".")[0] not in NAMESPACES}
+    edges: dict = {}
+    for name, (path, tree) in trees.items():
+        late = inside_functions(tree)
+        for node, typing_only in import_nodes(tree):
+            for target in targets(node, name, path, package) if not typing_only else ():
+                top, _, target = target.partition(".")
+                if top == package.name and target in trees and target != name:
+                    edges[name, target] = edges.get((name, target), True) and node in late
+    return edges
+
+
+def way_between(edges, start, end):
+    """The modules by which `start` comes to import `end`, both among them; None if it does not."""
+    reads: dict = {}
+    for source, target in edges:
+        reads.setdefault(source, []).append(target)
+    came_from, ways = {start: None}, [start]
+    while ways and end not in came_from:
+        here = ways.pop(0)
+        for further in reads.get(here, ()):
+            if further not in came_from:
+                came_from[further] = here
+                ways.append(further)
+    if end not in came_from:
+        return None
+    way = [end]
+    while came_from[way[-1]] is not None:
+        way.append(came_from[way[-1]])
+    return way[::-1]
+
+
+def import_cycles(edges):
+    """The cycles that the imports `edges` make: for each import that leads back to its own module, the way round."""
+    edges, before = set(edges), None
+    while len(edges) != before:                       # what nobody imports, or imports nothing, is in no cycle
+        before = len(edges)
+        reading, read = {a for a, _ in edges}, {b for _, b in edges}
+        edges = {(a, b) for a, b in edges if a in read and b in reading}
+    ways = [(source, way_between(edges, target, source)) for source, target in sorted(edges)]
+    return [" → ".join([source, *way]) for source, way in ways if way is not None]
+
+
+def test_no_module_imports_itself_through_others():
+    edges = import_edges(PACKAGE)
+    cycles = import_cycles({edge for edge in edges if edge not in CLOSING})
+    assert not cycles, "\n".join(cycles)
+    for source, target in CLOSING:                    # it is inside a function, and there is a cycle that it closes
+        assert edges[source, target] and way_between(edges, target, source), (source, target)
+
+
+def test_modules_that_calls_go_through_import_at_the_top():
+    """What is imported inside a function is a cycle hidden, or a load put off: the second is listed with its reason."""
+    inside = {edge for edge, late in import_edges(PACKAGE).items()
+              if late and edge[0].split(".")[0] in ("base", "ops", "tensor", "trace", "autograd")}
+    assert inside == {*WHEN_NEEDED}
+
+
+@pytest.mark.parametrize("codes, cycles", [
+    ({"a": "from . import b", "b": "import numpy"}, []),
+    ({"a": "from . import b", "b": "from .a import x"}, ["pkg.a → pkg.b → pkg.a", "pkg.b → pkg.a → pkg.b"]),
+    ({"a": "from .b import x", "b": "def f():\n    from . import a"},
+     ["pkg.a → pkg.b → pkg.a", "pkg.b → pkg.a → pkg.b"]),
+    ({"a": "import b", "b": "from .a import x"}, []),            # another package's
+    ({"a": "from .b import x", "b": "if TYPE_CHECKING:\n    from . import a"}, []),
+    ({"a": "from .b import x", "b": "from . import c", "c": "class K:\n    def f(self):\n        from .a import y"},
+     ["pkg.a → pkg.b → pkg.c → pkg.a", "pkg.b → pkg.c → pkg.a → pkg.b", "pkg.c → pkg.a → pkg.b → pkg.c"]),
+])
+def test_cycles_are_found(tmp_path, codes, cycles):
+    (tmp_path / "flambeau" / "pkg").mkdir(parents=True)
+    for name, code in codes.items():
+        (tmp_path / "flambeau" / "pkg" / f"{name}.py").write_text(code)
+    assert import_cycles(import_edges(tmp_path / "flambeau")) == cycles
+
+
+def test_the_door_is_for_those_who_cannot_import():
+    """Note [The door]: each slot is filled by one module, and used by modules that this one is built on."""
+    edges, filled, used = import_edges(PACKAGE), {}, {}
+    for name, _, tree in modules(PACKAGE):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "door":
+                (filled if isinstance(node.ctx, ast.Store) else used).setdefault(node.attr, []).append(name)
+    body = next(node.body for _, path, tree in modules(PACKAGE / "base") if path.name == "op.py" for node in tree.body
+                if isinstance(node, ast.ClassDef) and node.name == "_Door")
+    slots = {node.target.id for node in body if isinstance(node, ast.AnnAssign)}
+    assert filled.keys() == slots and used.keys() == slots
+    for slot, (filler, *others) in filled.items():
+        assert not others, (slot, others)
+        for user in used[slot]:
+            above = filler.split(".")[0] not in (user.split(".")[0], *ALLOWED.get(user.split(".")[0], REST))
+            assert above or way_between(edges, filler, user), f"{user} can import what fills door.{slot}: {filler}"
+
+
 def test_an_operation_is_declared_once():
     """Two declarations of one name would leave the later one in silence."""
     places: dict = {}
@@ -175,7 +300,6 @@ BELOW = ("base", "loops", "backends")               # these may know addresses, 
 MACHINERY = {"ctypes", "llvmlite", "cffi"}
 MEMORY = {"__array_interface__", "__cuda_array_interface__", "ctypes", "frombuffer", "shares_memory",
           "may_share_memory", "byte_bounds"}
-UNTIL_PROGRAMS_ARE_THE_BACKENDS = ("trace.interpret", "trace.program")
 
 
 def memory_known_above(package):
@@ -187,7 +311,7 @@ def memory_known_above(package):
     """
     wrong = []
     for name, path, tree in modules(package):
-        if name.split(".")[0] in BELOW or name in UNTIL_PROGRAMS_ARE_THE_BACKENDS:
+        if name.split(".")[0] in BELOW:
             continue
         for node in ast.walk(tree):
             if isinstance(node, ast.Import | ast.ImportFrom) and not getattr(node, "level", 0):
@@ -224,3 +348,55 @@ def test_the_check_of_memory_itself(tmp_path, file, code, wrong):
     (package / file).write_text(code)
     found = memory_known_above(package)
     assert [line.split(" ", 1)[1] for line in found] == ([] if wrong is None else [wrong])
+
+
+# --- compilers ------------------------------------------------------------------------------------------------------
+
+# What is neither a device's interface nor the same on all of them: the CPU's way of making and running machine code.
+HOW_THE_CPU_COMPILES = {f"backends.{name}" for name in (
+    "compile_thread convolve cpu gemm kernels library llvm_writer native native_runtime object_cache pools processor "
+    "schedule taps threads").split()} | {f"loops.{name}" for name in "emit llvm schedule target".split()}
+ABOUT_THE_CPU = {                                   # settings of the processor, and what people want to know of it
+    "": {"backends.threads"}, "config": {"backends.threads", "backends.cpu"}, "cli.info": {"backends.cpu"},
+    "utils.data._utils.processes": {"backends.threads"},
+}
+
+
+def compilers_known_above(package):
+    """`path:line imports target` where a module above the backends imports what belongs to one of them."""
+    wrong = []
+    for name, path, tree in modules(package):
+        if name.split(".")[0] in BELOW:
+            continue
+        for node, _ in import_nodes(tree):
+            for target in targets(node, name, path, package):
+                inside = ".".join(target.split(".")[1:3])
+                if inside in HOW_THE_CPU_COMPILES - ABOUT_THE_CPU.get(name, set()):
+                    wrong.append(f"{path.relative_to(package.parent)}:{node.lineno} imports {inside}")
+    return wrong
+
+
+def test_how_a_device_compiles_is_known_to_it_alone():
+    wrong = compilers_known_above(PACKAGE)
+    assert not wrong, "\n".join(wrong)
+    for name in HOW_THE_CPU_COMPILES:
+        assert PACKAGE.joinpath(*name.split(".")).with_suffix(".py").exists(), f"{name} has moved"
+
+
+@pytest.mark.parametrize("file, code, wrong", [
+    ("trace/plan.py", "from ..backends import native", "backends.native"),
+    ("trace/plan.py", "def f():\n    from ..backends.cpu import function", "backends.cpu"),
+    ("trace/plan.py", "from ..loops.llvm import render", "loops.llvm"),
+    ("trace/plan.py", "from ..loops.ir import Kernel\nfrom ..backends.backend import Backend", None),
+    ("compiler/replay.py", "from ..backends.threads import run", "backends.threads"),
+    ("config.py", "from .backends import cpu, threads", None),
+    ("backends/native.py", "from . import cpu", None),
+])
+def test_the_check_of_compilers_itself(tmp_path, file, code, wrong):
+    package = tmp_path / "flambeau"
+    for name in (file, "backends/native.py", "backends/cpu.py", "backends/threads.py", "loops/llvm.py"):
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).touch()
+    (package / file).write_text(code)
+    found = compilers_known_above(package)
+    assert [line.split(" imports ")[1] for line in found] == ([] if wrong is None else [wrong])

@@ -12,6 +12,7 @@ import typing
 from types import UnionType
 
 from ..base.dtypes import dtype
+from ..base.op import NUMBER_CLASSES
 from ..base.spec import device
 from ..tensor.tensor import Tensor
 
@@ -20,7 +21,6 @@ TYPE_NAMES = {"Tensor": "Tensor", "int": "int", "SymInt": "int", "float": "float
               "Scalar": "number", "complex": "complex", "ScalarType": "dtype", "Device": "Device", "Layout": "Layout",
               "MemoryFormat": "MemoryFormat", "Generator": "Generator", "Storage": "Storage", "Stream": "Stream",
               "Dimname": "str", "QScheme": "QScheme", "AnyEnumType": "Enum", "Any": "Any", "NoneType": "NoneType"}
-NUMBER_TYPES = (int, float, bool, complex)
 TOKEN = re.compile(r"\s*(->|[A-Za-z_][\w.:]*|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'"
                    r"|-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-()\[\],*?!=|])")
 
@@ -99,7 +99,7 @@ class Type:
         if base in ("str", "Dimname"):
             return isinstance(given, str)
         if base in ("Scalar", "complex"):
-            return isinstance(given, NUMBER_TYPES) or isinstance(given, Tensor) and given.dim() == 0
+            return isinstance(given, NUMBER_CLASSES) or isinstance(given, Tensor) and given.dim() == 0
         if base == "ScalarType":
             return isinstance(given, (dtype, int))
         if base == "Device":

@@ -14,6 +14,7 @@ from collections import namedtuple
 
 from ..base.errors import here
 from ..base.op import door
+from ..trace.effects import standing_in
 from .engine import grad, match_spec
 from .modes import modes, update_recorder
 from .node import LIST, TENSOR, BackwardRecipe, Kept, OpNode, edge_of, flat, keep, numbering, requires
@@ -194,7 +195,8 @@ def propagate(op, entry, args, inputs, outs):
         modes.grad = True
         real = [nr for nr, o in enumerate(outs) if o._spec.dtype.category >= 2 and nr not in op.nondiff]
         probes = [o.new_zeros(o.shape).requires_grad_() if nr in real else None for nr, o in enumerate(outs)]
-        made = node.backward(tuple(probes))
+        with standing_in():
+            made = node.backward(tuple(probes))
         pairs = [(match_spec(g, kind), tangents[i].to(kind.dtype)) for g, kind, i in
                  zip(made, node.kinds, node.recipe.inputs, strict=True) if g is not None and requires(g)]
         wanted = [probes[nr] for nr in real]
@@ -237,8 +239,6 @@ def _node(op, entry, args, inputs, outs, live):
     return node
 
 
-door.tangents_of = tangents_of
-door.set_tangents = set_tangents
 door.tangent_of = tangent_of
 
 

@@ -7,6 +7,7 @@ import functools
 
 from ..base.errors import here, line_of
 from ..base.op import door
+from .forward_ad import set_tangents, tangents_of
 from .modes import modes
 from .node import Node, edge_of, keep, numbering, requires, second_error
 from .slices import rebase
@@ -183,7 +184,7 @@ class Function(metaclass=FunctionMeta):
         ctx.needs_input_grad = tuple(isinstance(a, Tensor) and modes.grad and requires(a) for a in args)
         edges = tuple(edge_of(t) if requires(t) else None for t in tensors) if tracked else ()
         ctx.seq = next(numbering)      # after the nodes that the edges may have made
-        tangents = door.tangents_of(args) if modes.level >= 0 else None
+        tangents = tangents_of(args) if modes.level >= 0 else None
         before, modes.grad = modes.grad, False
         level, modes.level = modes.level, -1
         try:
@@ -222,7 +223,7 @@ class Function(metaclass=FunctionMeta):
                 if ctx.materialize:
                     tangents = [door.zeros_like(a).detach() if t is None and isinstance(a, Tensor) and
                                 a._spec.dtype.category >= 2 else t for a, t in zip(args, tangents, strict=True)]
-                door.set_tangents(outs, cls.jvp(ctx, *tangents))
+                set_tangents(outs, cls.jvp(ctx, *tangents))
         finally:
             # a result among these would hold itself
             ctx.to_save = ctx.to_save_forward = ctx.dirty = ctx.non_differentiable = ()

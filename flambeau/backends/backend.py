@@ -1,4 +1,4 @@
-"""What a device does for the layers above it: hold memory, show it as arrays, run operations.
+"""What a device does for the layers above it: hold memory, show it as arrays, run operations, compile kernels.
 
 A Backend is found by a Spec's device: `spec.device.backend`. Above this folder nobody asks what kind of array a Value
 holds, or which module computes with it. To add a device, write a subclass and register it:
@@ -7,8 +7,13 @@ holds, or which module computes with it. To add a device, write a subclass and r
 
 `torch.device("toy")` then names it, `ToyBackend(index)` is made when a tensor is first asked for there, and every
 operation runs on it through the reference executor, with the array module that the Backend names.
+
+A device that `compiles` is given kernels of the loop language (loops/ir.py), which say what is computed. It decides how
+(`schedule`), makes code of them (`compile`), may have a library of functions of its own (`library`), and makes programs
+of both (`program`), which run over a table of addresses. What an address is, is its own affair.
 """
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,21 +27,43 @@ class NoCompiler(ImportError):
 
 
 class NotCompiled(RuntimeError):
-    """Some code could not be compiled, or linked; `failed` is {its name: what the compiler says}."""
+    """Some code could not be compiled, or linked; `failed` is {its name: what the compiler says}.
+
+    `launches` are those that cannot run for it; without any, none can.
+    """
+
+    launches = ()
 
     def __init__(self, failed):
         self.failed = failed
         super().__init__("\n".join(dict.fromkeys(failed.values())))
 
 
+class Task(NamedTuple):
+    """A step of a device's program: a Launch, or a call that its `library` gave.
+
+    `places` are (index of the program's table, bytes behind that) of its accesses, or of its operands and results, in
+    order; `numbers` are the places of its numbers among the program's.
+    """
+
+    work: object
+    places: list
+    numbers: list | tuple = ()
+
+
 class Backend:
     """A device whose memory is that of an array module with NumPy's functions: `xp`.
 
-    `compiles` says that plans make kernels for it; otherwise its operations are steps of the reference executor.
+    `compiles` says that plans make kernels for it; otherwise its operations are steps of the reference executor. The
+    methods under "kernels" are then needed, and `address`. `vector_bytes` is part of the order of a reduction along
+    rows: its lanes fill a number of vectors of so many bytes (see Note [One order] in trace/order.py). `interprets`
+    says that bodies can be run over its arrays with NumPy and give the same bits (trace/interpret.py); otherwise traces
+    are planned when they are first seen, and their kernels waited for.
     """
 
     xp = np
-    compiles = False
+    compiles = interprets = False
+    vector_bytes = 16
 
     def __init__(self, index=0):
         self.index = index
@@ -47,6 +74,15 @@ class Backend:
     def allocate(self, spec):
         """An array laid out as `spec`, which must be dense, with any contents."""
         return reference.blank(spec, self.xp)
+
+    def blank(self, spec):
+        """The same as `allocate`, and its address."""
+        made = self.allocate(spec)
+        return made, self.address(made)
+
+    def block(self, nbytes):
+        """Memory of `nbytes` for the time of a run: anything with an `address`; `bytes_of` shows it as an array."""
+        raise NotImplementedError(f"{type(self).__name__} has no working memory")
 
     def look(self, memory, spec, offset):
         """What a tensor of `spec`, starting `offset` elements in, sees of `memory`, an array of bytes."""
@@ -83,22 +119,46 @@ class Backend:
         """A NumPy array's contents in memory of this device, laid out as `spec`."""
         raise NotImplementedError(f"{type(self).__name__} does not take memory from the CPU")
 
+    def copy_from(self, origin, array, spec):
+        """The contents of an array of another Backend, in memory of this one laid out as `spec`: by way of the CPU."""
+        return self.from_host(origin.to_host(array), spec)
+
     # --- work -------------------------------------------------------------------------------------------------------
 
     def execute(self, entry, arrays, params, own=False):
-        """The result arrays of one instruction, by the reference. `own`: the first array may be overwritten.
+        """The result arrays of one instruction over arrays of this device, by the reference. `own`: the first array may
+        be overwritten."""
+        return reference.execute(entry, arrays, params, own, self.xp)
 
-        Operands that stand elsewhere (a single number on the CPU may join any device) are brought here, and results
-        to where their specs say.
+    # --- kernels ----------------------------------------------------------------------------------------------------
+
+    def schedule(self, launch):
+        """How a Launch is run: anything with `words(printer)`, what decides its code, and `turned`.
+
+        `turned` is {access: dimensions}, for operands that should be copied first so that they lie along those.
         """
-        kinds, here = entry.kinds, self.device
-        if any(kind.device is not here for kind in kinds):
-            arrays = [a if kind.device is here else moved(a, kind, here) for a, kind in zip(arrays, kinds, strict=True)]
-        made = reference.execute(entry, arrays, params, own, self.xp)
-        if entry.outs is None or all(spec.device is here for spec in entry.outs):
-            return made
-        return [a if spec.device is here else moved(a, spec.on(here), spec.device)
-                for a, spec in zip(made, entry.outs, strict=True)]
+        raise NotImplementedError(f"{type(self).__name__} does not compile")
+
+    def compile(self, launches):
+        """Code for launches, to be made: `prepare(nbytes)` has that done in the background, where it takes longer than
+        to make so many bytes of results by other means, and says whether it will be; `is_ready()` whether it is; and
+        `finish()` waits for it, and raises NotCompiled where there is none."""
+        raise NotImplementedError(f"{type(self).__name__} does not compile")
+
+    def program(self, tasks):
+        """Tasks in a row, compiled before: something with `run(table, cells, times)`, a list of addresses and an array
+        of numbers of eight bytes, and `bound(table, cells, times)`, over arrays of both that outlive it: a function of
+        no arguments that does the same whenever it is called, and that no interrupt can stop in the middle. `times` is
+        None, or an array for what `observers.clock` says at the beginning and after each task."""
+        raise NotImplementedError(f"{type(self).__name__} does not compile")
+
+    def code(self, work):
+        """The texts that the compiler was given for a Launch or a library's call, for people."""
+        return []
+
+    def assembly(self, text):
+        """What the device runs for one of these texts, for people."""
+        raise NotImplementedError(f"{type(self).__name__} does not compile")
 
     def library(self, name, dtype, args, outs, params):
         """The calls by which a library function makes `outs` of `args`, all (shape, strides); None where it has none.
@@ -114,6 +174,8 @@ class Backend:
     def forget(self):
         """Compile everything anew, if it is asked for again."""
 
+    # --- the device -------------------------------------------------------------------------------------------------
+
     def synchronize(self):
         """Wait until everything that was handed to the device is done."""
 
@@ -125,10 +187,13 @@ class Backend:
 class CPUBackend(Backend):
     """The processor, with NumPy's arrays, and kernels compiled by LLVM."""
 
-    compiles = True
+    compiles = interprets = True
+    blank = staticmethod(memory.blank)
+    block = staticmethod(memory.block)
+    address = staticmethod(host.address)
 
-    def address(self, array):
-        return host.address(array)
+    def bytes_of(self, array):
+        return host.array_over(array) if isinstance(array, memory.Block) else super().bytes_of(array)
 
     def may_write(self, array):
         return array.flags.writeable
@@ -141,6 +206,25 @@ class CPUBackend(Backend):
 
     def from_host(self, array, spec):
         return reference.fit(array, spec, ())
+
+    @property
+    def vector_bytes(self):
+        return self._native.cpu.vector_bytes()
+
+    def schedule(self, launch):
+        return self._native.schedule(launch)
+
+    def compile(self, launches):
+        return self._native.Compilation(launches)
+
+    def program(self, tasks):
+        return self._native.Stretch(tasks)
+
+    def code(self, work):
+        return self._native.code(work)
+
+    def assembly(self, text):
+        return self._native.cpu.assembly(text)
 
     def library(self, name, dtype, args, outs, params):
         return self._native.library.ask(name, dtype, args, outs, params)
@@ -160,9 +244,25 @@ class CPUBackend(Backend):
         return native
 
 
-def moved(array, spec, device):
+def execute(entry, arrays, params, own=False):
+    """The result arrays of one instruction, by the reference of its device.
+
+    Operands that stand elsewhere (a single number on the CPU may join any device) are brought there, and results to
+    where their specs say. In a plan, these copies are steps of their own.
+    """
+    here, kinds, outs = entry.device, entry.kinds, entry.outs
+    if any(kind.device is not here for kind in kinds):
+        arrays = [a if kind.device is here else _moved(a, kind, here) for a, kind in zip(arrays, kinds, strict=True)]
+    made = here.backend.execute(entry, arrays, params, own)
+    if outs is None or all(spec.device is here for spec in outs):
+        return made
+    return [a if spec.device is here else _moved(a, spec.on(here), spec.device)
+            for a, spec in zip(made, outs, strict=True)]
+
+
+def _moved(array, spec, device):
     """`array`, laid out as `spec` on its device, on another `device`."""
-    return device.backend.from_host(spec.device.backend.to_host(array), spec.on(device))
+    return device.backend.copy_from(spec.device.backend, array, spec.on(device))
 
 
 def register(kind, make):

@@ -21,22 +21,22 @@ import math
 from collections import namedtuple
 from itertools import product
 
-from .gemm import PIECE, Step, evenly, gemm, up
-from .kernels import ELEMENTS, FIELDS, host as any_host
-from .taps import BACK, FORTH, SPOTS, TapKernels
+from .gemm import PIECE_CYCLES, LibraryCall, evenly, gemm, up
+from .kernels import LLVM_ELEMENT, STEP_FIELDS, compiled_kernels
+from .taps import BACKWARD_FIELDS, FORWARD_FIELDS, POSITION_FIELDS, TapKernels
 from .threads import get_num_threads
 
 Tap = namedtuple("Tap", "weight d h w")        # its offset in the weight, and where it reads from, by input elements
 Layout = namedtuple("Layout", "size step")
-K_MOST = 512                                   # k of one block at most
-PLACES = 512                                   # positions of one block at most, where they are not across
-ROOM = 48 << 10                                # elements of the copied input, and of the gathered output, at most
-STACK = 2 << 20                                # bytes of the stack that a step may take
+MAX_CONVOLUTION_K = 512                        # of one block
+MAX_BLOCK_POSITIONS = 512                      # of one block, where they are not across
+MAX_COPIED_ELEMENTS = 48 << 10                 # of the copied input, and of the gathered output
+MAX_STACK_BYTES = 2 << 20                      # that a step may take
 
 
-def host(dtype):
+def tap_kernels(dtype):
     """The compiled functions for `dtype`."""
-    return any_host(dtype, TapKernels)
+    return compiled_kernels(dtype, TapKernels)
 
 
 def convolve(dtype, x, weight, y, stride, padding, dilation, groups=1, transposed=False):
@@ -48,7 +48,7 @@ def convolve(dtype, x, weight, y, stride, padding, dilation, groups=1, transpose
     """
     dtype = getattr(dtype, "name", dtype)
     n = len(x[0]) - 2
-    if dtype not in ELEMENTS or n > 3 or 0 in x[0] or 0 in weight[0] or 0 in y[0]:
+    if dtype not in LLVM_ELEMENT or n > 3 or 0 in x[0] or 0 in weight[0] or 0 in y[0]:
         return None
     x, weight, y = [in_three(*one) for one in (x, weight, y)]
     stride, padding, dilation = [(fill,) * (3 - n) + tuple(given)
@@ -61,8 +61,8 @@ def convolve(dtype, x, weight, y, stride, padding, dilation, groups=1, transpose
     if not transposed:
         reach = [[(k, k * d - p) for k in range(size)]
                  for size, d, p in zip(weight.size[2:], dilation, padding, strict=True)]
-        job = Job(dtype, x, taps_of(reach, weight), y, 0, stride, O, C, weight.step[0], weight.step[1],
-                  O * weight.step[0], groups)
+        job = Convolution(dtype, x, taps_of(reach, weight), y, 0, stride, O, C, weight.step[0], weight.step[1],
+                          O * weight.step[0], groups)
         return whole([plan(job)])
     steps = []
     for residue in product(*map(range, stride)):
@@ -73,8 +73,8 @@ def convolve(dtype, x, weight, y, stride, padding, dilation, groups=1, transpose
                  for r, p, d, s, kernel in zip(residue, padding, dilation, stride, weight.size[2:], strict=True)]
         part = Layout((*y.size[:2], *size), (*y.step[:2], *[t * s for t, s in zip(y.step[2:], stride, strict=True)]))
         start = sum(r * t for r, t in zip(residue, y.step[2:], strict=True))
-        steps.append(plan(Job(dtype, x, taps_of(reach, weight), part, start, (1, 1, 1), C, O, weight.step[1],
-                              weight.step[0], O * weight.step[0], groups)))
+        steps.append(plan(Convolution(dtype, x, taps_of(reach, weight), part, start, (1, 1, 1), C, O, weight.step[1],
+                                      weight.step[0], O * weight.step[0], groups)))
     return whole(steps)
 
 
@@ -90,13 +90,13 @@ def pointwise(dtype, x, weight, y, groups, transposed):
     found = gemm(m, math.prod(y.size[2:]), k, dtype, (*a, 0, each), (x.step[1], across[0], x.step[0], k * x.step[1]),
                  (y.step[1], across[1], y.step[0], m * y.step[1]), (x.size[0], groups))
     if found:
-        found.ints[FIELDS.index("turned")] ^= 1              # here the weight is the second buffer, and the left factor
+        found.ints[STEP_FIELDS.index("turned")] ^= 1         # here the weight is the second buffer, and the left factor
     return found
 
 
 # What is asked of one step: y at `start`, of `m` channels from `channels` in each group, along `taps`; the weight's
 # strides by output channel, input channel and group.
-Job = namedtuple("Job", "dtype x taps y start stride m channels a_m a_c a_g groups")
+Convolution = namedtuple("Convolution", "dtype x taps y start stride m channels a_m a_c a_g groups")
 
 
 def whole(steps):
@@ -106,7 +106,7 @@ def whole(steps):
 
 def plan(job):
     """The step of one convolution: positions across, or channels across, whichever takes less time by count."""
-    machine = host(job.dtype)
+    machine = tap_kernels(job.dtype)
     forth, spots = plan_forth(machine, job), plan_spots(machine, job)
     if forth is None or spots is None:
         return forth and forth[1]() or spots and spots[1]()
@@ -114,14 +114,14 @@ def plan(job):
 
 
 def convolve_weight(dtype, x, g, weight, stride, padding, dilation, groups=1):
-    """A list of one Step for the gradient of a convolution's weight, from its input x and its output's gradient g.
+    """A list of one LibraryCall for the gradient of a convolution's weight, from input x and its output's gradient g.
 
     (shape, strides) as for `convolve`. The buffers are x, g, weight. None where there is no native way: the weight's
     gradient has to be contiguous.
     """
     dtype = getattr(dtype, "name", dtype)
     n = len(x[0]) - 2
-    if dtype not in ELEMENTS or n > 3 or 0 in x[0] or 0 in weight[0] or 0 in g[0] or evenly(*weight) != 1:
+    if dtype not in LLVM_ELEMENT or n > 3 or 0 in x[0] or 0 in weight[0] or 0 in g[0] or evenly(*weight) != 1:
         return None
     x, weight, g = [in_three(*one) for one in (x, weight, g)]
     stride, padding, dilation = [(fill,) * (3 - n) + tuple(given)
@@ -161,17 +161,18 @@ def window(f, x, taps, stride, rows, cols):
 def plan_forth(machine, job):
     """(cycles, a function that gives the step): output channels down, positions across."""
     x, taps, y, stride, m, channels, lanes = job.x, job.taps, job.y, job.stride, job.m, job.channels, machine.lanes
-    f = dict.fromkeys(FORTH, 0)
+    f = dict.fromkeys(FORWARD_FIELDS, 0)
     _, _, depth, out_h, out_w = y.size
     images = x.size[0] * job.groups * depth
     work = m * channels * len(taps) * out_h * out_w * images / (2 * lanes)         # cycles, if all lanes are used
     cols = out_w if out_w <= 1024 else 512
     m_tile = up(-(-m // -(-m // 256)), 8) if m > 256 else m
-    rows = max(1, min(out_h, 1024 // up(cols, lanes), ROOM // (m_tile * up(cols + 8, lanes))))
-    wanted = max(1, min(16, int(work / PIECE)) // images)                          # tiles of one image
+    rows = max(1, min(out_h, 1024 // up(cols, lanes), MAX_COPIED_ELEMENTS // (m_tile * up(cols + 8, lanes))))
+    wanted = max(1, min(16, int(work / PIECE_CYCLES)) // images)                   # tiles of one image
     rows = even_part(out_h, min(rows, -(-out_h // wanted)))
     depths, offsets = window(f, x, taps, stride, rows, cols)
-    block = even_part(channels, min(K_MOST // max(len(taps), 1), ROOM // max(f["plane"] * len(depths), 1)))
+    block = even_part(channels, min(MAX_CONVOLUTION_K // max(len(taps), 1),
+                                    MAX_COPIED_ELEMENTS // max(f["plane"] * len(depths), 1)))
     exact = out_w % lanes == 0 and y.step[4] == 1
     even = not exact and stride[1] == 1 and run(rows, cols, f["pitch"], lanes) < rows * -(-cols // lanes)
     vectors = {run(r, c, f["pitch"], lanes) if even else r * -(-c // lanes)
@@ -183,8 +184,9 @@ def plan_forth(machine, job):
              m_tiles=-(-m // m_tile), channels=channels, block=block, a_m=job.a_m, a_c=job.a_c, a_g=job.a_g,
              exact=int(exact), even=int(even), y_row=max(vectors) * lanes,
              x_room=block * len(depths) * f["plane"] + 2 * lanes, y_room=1 if exact else m_tile * max(vectors) * lanes,
-             height=height, width=width, depth_at=len(FORTH), table_at=len(FORTH) + len(depths), **target(job))
-    if (f["x_room"] + f["y_room"]) * machine.size > STACK:
+             height=height, width=width, depth_at=len(FORWARD_FIELDS), table_at=len(FORWARD_FIELDS) + len(depths),
+             **target(job))
+    if (f["x_room"] + f["y_room"]) * machine.size > MAX_STACK_BYTES:
         return None
     tiles = images * f["row_blocks"] * f["col_blocks"] * f["m_tiles"]
     used = out_h * out_w / (max(vectors) * lanes * f["row_blocks"] * f["col_blocks"])
@@ -195,7 +197,7 @@ def plan_forth(machine, job):
         table = [(t.weight + c * job.a_c, c * len(depths) * f["plane"] + at)
                  for c in range(block) for t, at in zip(taps, offsets, strict=True)]
         blocks = kernels([m_tile, last_part(m, m_tile)], height, vectors, width)
-        return step(machine, "forth", blocks, f, FORTH, tiles, work, [*depths, *ways(table)])
+        return step(machine, "forth", blocks, f, FORWARD_FIELDS, tiles, work, [*depths, *ways(table)])
 
     return work / used + weight * (2.0 if far else 0.2), make
 
@@ -203,18 +205,19 @@ def plan_forth(machine, job):
 def plan_spots(machine, job):
     """(cycles, a function that gives the step): positions down, output channels across."""
     x, taps, y, stride, m, channels, lanes = job.x, job.taps, job.y, job.stride, job.m, job.channels, machine.lanes
-    f = dict.fromkeys(SPOTS, 0)
+    f = dict.fromkeys(POSITION_FIELDS, 0)
     _, _, depth, out_h, out_w = y.size
     work = m * channels * len(taps) * out_h * out_w * x.size[0] * depth * job.groups / (2 * lanes)
     rows, cols = places_of(out_h, out_w)
     m_tile = m if m <= 160 else up(-(-m // -(-m // 128)), lanes)
     m_wide = up(m_tile, lanes)
     depths, offsets = window(f, x, taps, stride, rows, cols)
-    block = even_part(channels, min(K_MOST // max(len(taps), 1), ROOM // max(f["plane"] * len(depths), 1)))
+    block = even_part(channels, min(MAX_CONVOLUTION_K // max(len(taps), 1),
+                                    MAX_COPIED_ELEMENTS // max(f["plane"] * len(depths), 1)))
     row_blocks, col_blocks, m_tiles = -(-out_h // rows), -(-out_w // cols), -(-m // m_tile)
     all_pieces = x.size[0] * depth * row_blocks * col_blocks
-    share = -(-all_pieces // -(-min(4 * get_num_threads(), int(work / PIECE) + 1) // (m_tiles * job.groups)))
-    most = max(1, ROOM // (rows * cols * m_wide))
+    share = -(-all_pieces // -(-min(4 * get_num_threads(), int(work / PIECE_CYCLES) + 1) // (m_tiles * job.groups)))
+    most = max(1, MAX_COPIED_ELEMENTS // (rows * cols * m_wide))
     pieces = max(1, min(share, most))
     tiles = job.groups * m_tiles * -(-all_pieces // pieces)
     width = widest(machine, rows * cols, m_wide, block * len(taps))
@@ -226,10 +229,10 @@ def plan_spots(machine, job):
              flat=int(flat), m_wide=m_wide, z_row=up(rows * cols, lanes),
              x_room=block * len(depths) * f["plane"] + 2 * lanes, a_room=(block * len(taps) + lanes) * m_wide,
              y_room=pieces * rows * cols * m_wide, z_room=m_wide * up(rows * cols, lanes), height=height, width=width,
-             depth_at=len(SPOTS), table_at=len(SPOTS) + len(depths),
-             rows_at=len(SPOTS) + len(depths) + 2 * block * len(taps) + 2,
-             weights_at=len(SPOTS) + len(depths) + 2 * block * len(taps) + 2 + rows * cols, **target(job))
-    if (f["x_room"] + f["a_room"] + f["y_room"] + f["z_room"]) * machine.size > STACK:
+             depth_at=len(POSITION_FIELDS), table_at=len(POSITION_FIELDS) + len(depths),
+             rows_at=len(POSITION_FIELDS) + len(depths) + 2 * block * len(taps) + 2,
+             weights_at=len(POSITION_FIELDS) + len(depths) + 2 * block * len(taps) + 2 + rows * cols, **target(job))
+    if (f["x_room"] + f["a_room"] + f["y_room"] + f["z_room"]) * machine.size > MAX_STACK_BYTES:
         return None
     # by count of the largest tiles, not of these: the way of summing must not depend on the number of threads
     turned = job.groups * -(-all_pieces // most) * m * channels * len(taps) * (0.3 if flat else 2.0)
@@ -243,26 +246,27 @@ def plan_spots(machine, job):
         counts = {r * c for r in (rows, last_part(out_h, rows)) for c in (cols, last_part(out_w, cols))}
         wide = {-(-one // lanes) for one in (m_tile, last_part(m, m_tile))}
         blocks = kernels(counts, height, wide, width)
-        return step(machine, "spots", blocks, f, SPOTS, tiles, work, [*depths, *ways(table), *lines, *weights])
+        return step(machine, "spots", blocks, f, POSITION_FIELDS, tiles, work,
+                    [*depths, *ways(table), *lines, *weights])
 
     return work * m_wide * m_tiles / m + turned + 0.5 * copied + 2 * m * out_h * out_w * x.size[0] * depth, make
 
 
 def plan_back(dtype, x, taps, g, weight, stride, groups):
     """The step of a weight's gradient: input channels and taps down, output channels across."""
-    machine, lanes = host(dtype), host(dtype).lanes
-    f = dict.fromkeys(BACK, 0)
+    machine, lanes = tap_kernels(dtype), tap_kernels(dtype).lanes
+    f = dict.fromkeys(BACKWARD_FIELDS, 0)
     _, _, depth, out_h, out_w = g.size
     m, channels = weight.size[0] // groups, weight.size[1]
     work = m * channels * len(taps) * out_h * out_w * depth * x.size[0] * groups / (2 * lanes)
     rows, cols = places_of(out_h, out_w)
-    wanted = max(1, min(get_num_threads(), int(work / PIECE)))
+    wanted = max(1, min(get_num_threads(), int(work / PIECE_CYCLES)))
     m_tile = m if m <= 96 else up(-(-m // -(-m // 64)), lanes)
     if channels < 8 and groups * -(-m // m_tile) < wanted:          # too few channels to share: share these
         m_tile = min(m_tile, up(-(-m // wanted), lanes))
     m_wide, m_tiles = up(m_tile, lanes), -(-m // m_tile)
     depths, offsets = window(f, x, taps, stride, rows, cols)
-    block = min(ROOM // (len(taps) * m_wide * 2), ROOM // (f["plane"] * len(depths)))
+    block = min(MAX_COPIED_ELEMENTS // (len(taps) * m_wide * 2), MAX_COPIED_ELEMENTS // (f["plane"] * len(depths)))
     block = even_part(channels, min(block, -(-channels // -(-wanted // (m_tiles * groups)))))
     width = widest(machine, block * len(taps), m_wide, rows * cols)
     height = machine.rows(width)
@@ -271,29 +275,30 @@ def plan_back(dtype, x, taps, g, weight, stride, groups):
              blocks=-(-channels // block), g_n=g.step[0], g_m=g.step[1], g_d=g.step[2], g_h=g.step[3], g_w=g.step[4],
              flat=int(g.step[4] == 1 and (g.step[3] == out_w or rows == 1)), w_m=channels * len(taps), m_wide=m_wide,
              x_room=block * len(depths) * f["plane"] + 2 * lanes, g_room=(rows * cols + lanes) * m_wide,
-             y_room=block * len(taps) * m_wide, height=height, width=width, depth_at=len(BACK),
-             table_at=len(BACK) + len(depths), rows_at=len(BACK) + len(depths) + 2 * rows * cols + 2)
-    if (f["x_room"] + f["g_room"] + f["y_room"]) * machine.size > STACK:
+             y_room=block * len(taps) * m_wide, height=height, width=width, depth_at=len(BACKWARD_FIELDS),
+             table_at=len(BACKWARD_FIELDS) + len(depths),
+             rows_at=len(BACKWARD_FIELDS) + len(depths) + 2 * rows * cols + 2)
+    if (f["x_room"] + f["g_room"] + f["y_room"]) * machine.size > MAX_STACK_BYTES:
         return None
     table = [(r * stride[1] * f["pitch"] + c, (r * cols + c) * m_wide) for r in range(rows) for c in range(cols)]
     lines = [c * len(depths) * f["plane"] + at for c in range(block) for at in offsets]
     counts = {one * len(taps) for one in (block, last_part(channels, block))}
     wide = {-(-one // lanes) for one in (m_tile, last_part(m, m_tile))}
     blocks = kernels(counts, height, wide, width)
-    return step(machine, "back", blocks, f, BACK, groups * m_tiles * f["blocks"], work,
+    return step(machine, "back", blocks, f, BACKWARD_FIELDS, groups * m_tiles * f["blocks"], work,
                 [*depths, *ways(table), *lines])
 
 
 def step(machine, what, blocks, f, fields, tiles, work, tables):
-    """The Step of a plan, which calls innermost kernels for `blocks`."""
-    grain = max(1, int(PIECE // max(1, work / tiles)))
-    apart = int(f["step_w"] != 1 or f["x_w"] != 1)
-    fn, f["plane_of"], f["kernels"] = machine.functions([(what,), ("plane", apart)], blocks)
-    return Step(fn, tiles, min(tiles, grain), [*[f[name] for name in fields], *tables])
+    """The LibraryCall of a plan, which calls innermost kernels for `blocks`."""
+    grain = max(1, int(PIECE_CYCLES // max(1, work / tiles)))
+    by_residue = int(f["step_w"] != 1 or f["x_w"] != 1)
+    fn, f["plane_of"], f["kernels"] = machine.functions([(what,), ("plane", by_residue)], blocks)
+    return LibraryCall(fn, tiles, min(tiles, grain), [*[f[name] for name in fields], *tables])
 
 
 def ways(table):
-    """How far it is from each pair of offsets to the next, from (0, 0) on, and a pair more: see Kernels.micro."""
+    """How far it is from each pair of offsets to the next, from (0, 0) on, and a pair more: see GemmKernels.micro."""
     return [word for old, new in zip([(0, 0), *table], [*table, table[-1] if table else (0, 0)], strict=True)
             for word in (new[0] - old[0], new[1] - old[1])]
 
@@ -306,8 +311,8 @@ def target(job):
 
 def places_of(out_h, out_w):
     """(rows, columns) of the blocks of positions, where positions are not across."""
-    cols = min(out_w, PLACES)
-    return even_part(out_h, PLACES // cols if cols == out_w else 1), cols
+    cols = min(out_w, MAX_BLOCK_POSITIONS)
+    return even_part(out_h, MAX_BLOCK_POSITIONS // cols if cols == out_w else 1), cols
 
 
 def even_part(n, most):

@@ -13,9 +13,9 @@ and no kernel was quicker for it (a maximum over windows was, by 9 %).
 Note [Quickly, then well]: the steps of products and convolutions are long texts that spend little time in their own
 code: they call innermost kernels. At level 0 LLVM takes a sixth of the time for them. So the first call gets that, and
 it hands over to a better one, with the same bits, which is compiled as soon as LLVM has nothing else to do. (The
-runtime, runtime.py, stays as it is: it was slower by 10 ns a step.)
+runtime, native_runtime.py, stays as it is: it was slower by 10 ns a step.)
 
-LLVM works on a thread of its own; see Note [Undisturbed] in undisturbed.py. It ends the process when it is refused
+LLVM works on a thread of its own; see Note [Undisturbed] in compile_thread.py. It ends the process when it is refused
 memory, so room is looked for before it is asked.
 """
 import ctypes
@@ -26,17 +26,17 @@ import os
 from ..base import settings
 from ..base.errors import warn
 from .backend import NoCompiler, NotCompiled
+from .compile_thread import beforehand, is_through, lock as _lock, undisturbed, when_idle
 from .memory import bytes_in_words, has_room
 from .object_cache import REFERENCE_PREFIX, ObjectCache, referred, warnings
 from .processor import choose
-from .undisturbed import beforehand, is_through, lock as _lock, undisturbed, when_idle
 
-PIPELINE = 2                  # part of every object's key: raise it when the way of compiling below changes
-START_BYTES = 64 << 20        # room for LLVM to set itself up: measured 23 MiB with the first kernel
-COMPILE_BYTES = 32 << 20      # room for a kernel, and for each of its characters: measured 3 MiB for 79,000
-BYTES_PER_CHARACTER = 256
+PIPELINE_VERSION = 2             # part of every object's key: raise it when the way of compiling below changes
+LLVM_START_BYTES = 64 << 20      # room for LLVM to set itself up: measured 23 MiB with the first kernel
+KERNEL_COMPILE_BYTES = 32 << 20  # room for a kernel, and for each of its characters: measured 3 MiB for 79,000
+COMPILE_BYTES_PER_CHARACTER = 256
 
-QUICKLY = "; quickly\n"       # how a text begins that is compiled at level 0
+QUICK_MARK = "; quickly\n"    # how a text begins that is compiled at level 0
 
 compiled = 0                  # texts that LLVM compiled in this process, for somebody who asked
 loaded = 0                    # texts whose object came from the disk
@@ -113,7 +113,7 @@ def _quick(name, text):
     of its function, that of the variable, and the text."""
     quick, slot = f"{name}_quick", f"{name}_better"
     given = "ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end"
-    return quick, slot, f"""{QUICKLY}@{slot} = global ptr null
+    return quick, slot, f"""{QUICK_MARK}@{slot} = global ptr null
 define void @{quick}({given}) {{
   %better = load atomic ptr, ptr @{slot} monotonic, align 8
   %none = icmp eq ptr %better, null
@@ -142,7 +142,7 @@ def _place(texts, keys, symbols, asked=True):
         if (key, name) not in _addresses and not _find(key, name, symbols):
             missing[name] = key
     for quickly in (True, False):
-        batch = {name: key for name, key in missing.items() if texts[name].startswith(QUICKLY) is quickly}
+        batch = {name: key for name, key in missing.items() if texts[name].startswith(QUICK_MARK) is quickly}
         if len(batch) == 1 or batch and _compile(batch, texts, symbols, asked):
             for name, key in batch.items():
                 failed |= _compile({name: key}, texts, symbols, asked)
@@ -251,7 +251,7 @@ def _the_host():
 
 def _start():
     global _host
-    _host = _host or Host()
+    _host = _host or HostLLVM()
 
 
 def _need_room(nbytes):
@@ -260,7 +260,7 @@ def _need_room(nbytes):
         raise MemoryError(f"LLVM needs up to {bytes_in_words(nbytes)} to compile a kernel, and there is less")
 
 
-class Host:
+class HostLLVM:
     """LLVM, set up for the machine that this process runs on."""
 
     def __init__(self):
@@ -270,11 +270,11 @@ class Host:
         except (ImportError, OSError) as error:
             raise NoCompiler(f"llvmlite, which compiles kernels, cannot be imported: {error}") from error
 
-        _need_room(START_BYTES)
+        _need_room(LLVM_START_BYTES)
         self.llvm = llvm
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        self.version = f"{PIPELINE} {llvmlite.__version__} {llvm.llvm_version_info}"
+        self.version = f"{PIPELINE_VERSION} {llvmlite.__version__} {llvm.llvm_version_info}"
         self.features = llvm.get_host_cpu_features()
         self.aim(settings.cpu)
         self.jit = llvm.create_lljit_compiler(self.machine, use_jit_link=os.name != "nt")
@@ -307,7 +307,7 @@ class Host:
 
     def compile(self, texts):
         """One object of all `texts`, which are compiled alike."""
-        _need_room(COMPILE_BYTES + BYTES_PER_CHARACTER * sum(map(len, texts)))
+        _need_room(KERNEL_COMPILE_BYTES + COMPILE_BYTES_PER_CHARACTER * sum(map(len, texts)))
         context = self.llvm.create_context()
         first, *others = [self.parse(text, context) for text in texts]
         for other in others:
@@ -315,13 +315,13 @@ class Host:
         # LLVM's options are the process's, so it is put back: somebody else may compile here, Numba for one
         self.llvm.set_option("", "-disable-lsr")
         try:
-            return (self.quick_machine if texts[0].startswith(QUICKLY) else self.machine).emit_object(first)
+            return (self.quick_machine if texts[0].startswith(QUICK_MARK) else self.machine).emit_object(first)
         finally:
             self.llvm.set_option("", "-disable-lsr=false")
 
     def place(self, code, symbols):
         """Put the object `code` in memory; gives the name of the library it became."""
-        _need_room(COMPILE_BYTES + BYTES_PER_CHARACTER * len(code))
+        _need_room(KERNEL_COMPILE_BYTES + COMPILE_BYTES_PER_CHARACTER * len(code))
         library = self.llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
         for name, address in (symbols or {}).items():
             library.import_symbol(name, address)

@@ -22,19 +22,19 @@ them: the step itself, the innermost kernels (which convolutions call too), and 
 import math
 from collections import namedtuple
 
-from .kernels import COPY, DIRECT, ELEMENTS, FIELDS, GATHER, TURN, host
+from .kernels import COPY, DIRECT, GATHER, LLVM_ELEMENT, STEP_FIELDS, TURN, compiled_kernels
 from .threads import get_num_threads
 
-Step = namedtuple("Step", "fn tiles grain ints")
+LibraryCall = namedtuple("LibraryCall", "fn tiles grain ints")
 
-LONG = 384                    # k of one block at most: a strip of A stays in the first cache; more is a sum of sums
-SHORT = 64                    # for few rows, when B is read as it lies: whole rows of it, page after page
-ROOM = 1 << 20                # bytes of A that are packed together, at most
-GROUP = 640 << 10             # bytes of B that are packed together: they stay in the second cache
-PIECE = 16_000                # cycles of work, by estimate, that are worth handing to another thread
+MAX_BLOCK_K = 384             # k of one block at most: a strip of A stays in the first cache; more is a sum of sums
+FEW_ROWS_BLOCK_K = 64         # for few rows, when B is read as it lies: whole rows of it, page after page
+MAX_PACKED_A_BYTES = 1 << 20  # that are packed together
+PACKED_B_BYTES = 640 << 10    # that are packed together: they stay in the second cache
+PIECE_CYCLES = 16_000         # of work, by estimate, that are worth handing to another thread
 
 
-def block_of(K, most=LONG):
+def block_of(K, most=MAX_BLOCK_K):
     """How much of k is added up at a time."""
     return most if K <= most else up(-(-K // -(-K // most)), 16)
 
@@ -44,18 +44,18 @@ def up(n, to):
 
 
 def gemm(M, N, K, dtype, a, b, c, batch=()):
-    """A Step (fn, tiles, grain, ints) for C = A @ B of [*batch] matrices; None where there is none.
+    """A LibraryCall (fn, tiles, grain, ints) for C = A @ B of [*batch] matrices; None where there is none.
 
     `a`, `b` and `c` are strides in elements: (row, column, *batch), 0 where a batch is shared. The buffers are A, B, C.
     """
     dtype = getattr(dtype, "name", dtype)
-    if dtype not in ELEMENTS:
+    if dtype not in LLVM_ELEMENT:
         return None
     merged = merge(batch, [a[2:], b[2:], c[2:]])
     if merged is None or not M or not N or 0 in batch:
         return None
     batch, (a_batch, b_batch, c_batch) = merged
-    machine = host(dtype)
+    machine = compiled_kernels(dtype)
     # strides along a dimension of one are free: let them say what suits
     a, b, c = tidy(a[:2], M, K), tidy(b[:2], K, N), tidy(c[:2], M, N)
     if few(M, N, K) and a[1] == 1 and b[0] == 1:
@@ -65,7 +65,7 @@ def gemm(M, N, K, dtype, a, b, c, batch=()):
     if turn:
         M, N, a, b, c = N, M, b[::-1], a[::-1], c[::-1]
         a_batch, b_batch = b_batch, a_batch
-    f = dict.fromkeys(FIELDS, 0)
+    f = dict.fromkeys(STEP_FIELDS, 0)
     f.update(M=M, N=N, K=K, a_row=a[0], a_col=a[1], b_row=b[0], b_col=b[1], c_row=c[0], c_col=c[1], turned=int(turn),
              size1=batch[1], size2=batch[2])
     for name, strides in (("a", a_batch), ("b", b_batch), ("c", c_batch)):
@@ -79,7 +79,7 @@ def gemm(M, N, K, dtype, a, b, c, batch=()):
         return None
     tiles = count * f["tiles_m"] * f["tiles_n"]
     each = cycles(machine, min(M, f["tile_m"]), min(N, f["tile_n"]), K)
-    return Step(fn, tiles, min(tiles, max(1, PIECE // each)), [f[field] for field in FIELDS])
+    return LibraryCall(fn, tiles, min(tiles, max(1, PIECE_CYCLES // each)), [f[field] for field in STEP_FIELDS])
 
 
 def merge(batch, strides):
@@ -132,7 +132,7 @@ def plan_dots(machine, f, count):
     M, N, K = f["M"], f["N"], f["K"]
     rows = next(r for r in (1, 2, 4, 8) if M <= r or r == 8)
     cols = {1: 6, 2: 6, 4: 4, 8: 3}[rows]
-    pieces = -(-min(4 * get_num_threads(), max(1, cycles(machine, M, N, K) * count // PIECE)) // count)
+    pieces = -(-min(4 * get_num_threads(), max(1, cycles(machine, M, N, K) * count // PIECE_CYCLES)) // count)
     f["tile_m"], f["tile_n"] = M, up(-(-N // pieces), cols)
     f["tiles_m"], f["tiles_n"] = 1, -(-N // f["tile_n"])
     return machine.function("dots", rows, cols)
@@ -155,7 +155,7 @@ def plan_gemm(machine, f, count):
         f["a_pack"] = TURN if again > 1 and f["a_col"] * size > 1024 else DIRECT
     else:
         f["a_pack"] = GATHER if again > 2 else DIRECT
-    f["block"] = block = block_of(K, SHORT if skinny else LONG)
+    f["block"] = block = block_of(K, FEW_ROWS_BLOCK_K if skinny else MAX_BLOCK_K)
     depth = min(block, max(K, 1))
     if skinny or straight and depth * f["b_row"] * size <= 32 << 10:
         b_pack = DIRECT
@@ -164,7 +164,7 @@ def plan_gemm(machine, f, count):
     f["ahead"] = int(b_pack == COPY)
     cut(machine, f, count, rows, b_pack)
     m, n = min(M, f["tile_m"]), min(N, f["tile_n"])
-    f["group"] = max(1, min(GROUP // (depth * across * size), -(-n // across)))
+    f["group"] = max(1, min(PACKED_B_BYTES // (depth * across * size), -(-n // across)))
     f["b_room"] = up(depth, 16) * (f["group"] * across + machine.lanes) + 4 * machine.lanes
     f["a_room"] = (m + 2 * rows) * (depth + 4 * machine.lanes) if f["a_pack"] else 1
     packs = {"pack_a": f["a_pack"], "pack_b": b_pack}
@@ -175,16 +175,16 @@ def plan_gemm(machine, f, count):
     return fn
 
 
-COST_A = {DIRECT: 0.3, TURN: 1.7, GATHER: 3.0}                # cycles to pack an element, or to fetch it, about
-COST_B = {DIRECT: 0.3, COPY: 0.4, TURN: 0.4, GATHER: 3.0}
+PACK_A_CYCLES = {DIRECT: 0.3, TURN: 1.7, GATHER: 3.0}         # cycles to pack an element, or to fetch it, about
+PACK_B_CYCLES = {DIRECT: 0.3, COPY: 0.4, TURN: 0.4, GATHER: 3.0}
 
 
 def cut(machine, f, count, rows, b_pack):
     """Cut a matrix into tiles: enough for the threads, where the least is packed twice."""
     M, N, K, threads = f["M"], f["N"], f["K"], get_num_threads()
     work = cycles(machine, M, N, K)
-    share = threads if f["block"] == SHORT else 4 * threads                  # whole rows of B, if it is read as it lies
-    most = max(1, min(share, work * count // PIECE) // count)                # tiles of a matrix
+    share = threads if f["block"] == FEW_ROWS_BLOCK_K else 4 * threads       # whole rows of B, if it is read as it lies
+    most = max(1, min(share, work * count // PIECE_CYCLES) // count)         # tiles of a matrix
     best = None
     for down in range(1, most + 1):
         for right in range(1, most // down + 1):
@@ -192,15 +192,15 @@ def cut(machine, f, count, rows, b_pack):
             heights, widths = parts(M, tile_m), parts(N, tile_n)
             if widths[-1] <= machine.lanes < N:            # no kernel of one vector for a rest that others can take
                 continue
-            packed = len(widths) * M * COST_A[f["a_pack"]] + len(heights) * N * COST_B[b_pack]
-            fits = not f["a_pack"] or tile_m * f["block"] * machine.size <= ROOM
+            packed = len(widths) * M * PACK_A_CYCLES[f["a_pack"]] + len(heights) * N * PACK_B_CYCLES[b_pack]
+            fits = not f["a_pack"] or tile_m * f["block"] * machine.size <= MAX_PACKED_A_BYTES
             late = 0.05 / -(-len(heights) * len(widths) * count // threads)         # somebody is; less with more tiles
             cost = (work + packed * K) * (idle(heights, widths, count, threads) + late) if fits else math.inf
             if best is None or cost < best[0]:
                 best = cost, tile_m, tile_n
     cost, f["tile_m"], f["tile_n"] = best
     if cost == math.inf:
-        f["tile_m"] = max(rows, ROOM // (f["block"] * machine.size) // rows * rows)
+        f["tile_m"] = max(rows, MAX_PACKED_A_BYTES // (f["block"] * machine.size) // rows * rows)
     f["tiles_m"], f["tiles_n"] = -(-M // f["tile_m"]), -(-N // f["tile_n"])
 
 

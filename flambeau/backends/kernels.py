@@ -5,19 +5,19 @@ A step's ints are the fields below, by name.
 import ctypes
 import platform
 
-from .writer import Vectors, Writer, _list
+from .llvm_writer import LLVMWriter, Vectors, _list
 
 X86 = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686", "x86")
-ELEMENTS = {"float32": "float", "float64": "double"}
-ROWS, WIDTH = 8, 8            # the innermost kernels' limits: rows, and vectors across
-TOGETHER = 8                  # rows of B, or strips of A, that are copied together
+LLVM_ELEMENT = {"float32": "float", "float64": "double"}
+MAX_KERNEL_ROWS, MAX_KERNEL_VECTORS = 8, 8  # the innermost kernels' limits: rows, and vectors across
+COPIED_TOGETHER = 8                         # rows of B, or strips of A, that are copied together
 DIRECT, COPY, TURN, GATHER = range(4)      # how an operand is packed: not, row by row, transposed, element by element
 
-FIELDS = ("M N K tile_m tile_n tiles_m tiles_n block rows width a_row a_col b_row b_col c_row c_col a_pack pack_a "
-          "pack_b ahead a_room b_room group turned kernels size1 size2 a0 a1 a2 b0 b1 b2 c0 c1 c2").split()
+STEP_FIELDS = ("M N K tile_m tile_n tiles_m tiles_n block rows width a_row a_col b_row b_col c_row c_col a_pack pack_a "
+               "pack_b ahead a_room b_room group turned kernels size1 size2 a0 a1 a2 b0 b1 b2 c0 c1 c2").split()
 
 
-class Kernels:
+class GemmKernels:
     """The LLVM text of all functions for one element type."""
 
     word = "product"              # in the names of the functions
@@ -38,8 +38,8 @@ class Kernels:
         before anything is written. %panels such blocks are done, %b.far and %c.far apart.
         """
         v, elt = self.v, self.element
-        w = Writer(f"define void @{name}(i64 %k, ptr %table, i64 %step, i64 %panels, ptr %a, ptr %a.rows, ptr %b, "
-                   "ptr %b.cols, i64 %b.far, ptr %c, ptr %c.rows, ptr %c.cols, i64 %c.far, i64 %add)")
+        w = LLVMWriter(f"define void @{name}(i64 %k, ptr %table, i64 %step, i64 %panels, ptr %a, ptr %a.rows, ptr %b, "
+                       "ptr %b.cols, i64 %b.far, ptr %c, ptr %c.rows, ptr %c.cols, i64 %c.far, i64 %add)")
 
         def offsets(table, count):
             return [w.load("i64", w.at("i64", table, i)) for i in range(count)]
@@ -90,8 +90,8 @@ class Kernels:
     def gather(self):
         """A matrix of any strides to rows of contiguous elements."""
         elt = self.element
-        w = Writer("define internal void @gather(ptr %to, i64 %to.row, ptr %from, i64 %from.row, i64 %from.col, "
-                   "i64 %rows, i64 %cols)")
+        w = LLVMWriter("define internal void @gather(ptr %to, i64 %to.row, ptr %from, i64 %from.row, i64 %from.col, "
+                       "i64 %rows, i64 %cols)")
         with w.loop(0, "%rows", 1, [("ptr", "%to"), ("ptr", "%from")]) as r:
             to, source = r.values
             with w.loop(0, "%cols", 1, [("ptr", source)]) as j:
@@ -106,7 +106,8 @@ class Kernels:
         v, elt, n = self.v, self.element, self.lanes
         group = 16 // v.bytes
         small = f"<{group} x {elt}>"
-        w = Writer("define internal void @turn(ptr %to, i64 %to.row, ptr %from, i64 %from.row, i64 %rows, i64 %cols)")
+        w = LLVMWriter("define internal void @turn(ptr %to, i64 %to.row, ptr %from, i64 %from.row, i64 %rows, i64 "
+                       "%cols)")
         whole, last = w.down("%rows", group), w.sub("%cols", 1)
 
         def put(loads, to):
@@ -156,15 +157,16 @@ class Kernels:
     def gemm(self, name):
         """The step: tiles one by one, their blocks of k, panels of columns, rows."""
         elt, n = self.element, self.lanes
-        w = Writer(f"define void @{name}(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end)")
-        f = {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(FIELDS)}
+        w = LLVMWriter(f"define void @{name}(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end)")
+        f = {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(STEP_FIELDS)}
         A, B, C = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in (f["turned"], w.sub(1, f["turned"]), 2)]
         a_pack = w(f"alloca {elt}, i64 {f['a_room']}, align 64")
         b_pack = w(f"alloca {elt}, i64 {f['b_room']}, align 64")
-        narrow = w(f"alloca {elt}, i64 {ROWS * n}, align 64")            # C, where it is narrower than a vector
+        narrow = w(f"alloca {elt}, i64 {MAX_KERNEL_ROWS * n}, align 64")  # C, where it is narrower than a vector
         tables = {word: w(f"alloca i64, i64 {size}") for word, size in
-                  (("step", 4), ("a_rows", ROWS), ("c_rows", ROWS), ("cols", WIDTH), ("last", WIDTH))}
-        for j in range(WIDTH):
+                  (("step", 4), ("a_rows", MAX_KERNEL_ROWS), ("c_rows", MAX_KERNEL_ROWS),
+                   ("cols", MAX_KERNEL_VECTORS), ("last", MAX_KERNEL_VECTORS))}
+        for j in range(MAX_KERNEL_VECTORS):
             w.store("i64", j * n, w.at("i64", tables["cols"], j))
         with w.loop("%begin", "%end") as t:
             i, j, at = self.tile(w, f, t.i)
@@ -214,7 +216,7 @@ class Kernels:
         ragged = w.one_if(w.is_("slt", cols, w.mul(vectors, n)))
         near = w.both(w.is_("eq", a_col, 1), w.is_("ne", f["a_pack"], TURN))
         table = w(f"inttoptr i64 {f['kernels']} to ptr")
-        first_kernel = w.sub(w.mul(w.sub(f["rows"], 1), WIDTH), 1)
+        first_kernel = w.sub(w.mul(w.sub(f["rows"], 1), MAX_KERNEL_VECTORS), 1)
 
         def start(p):
             """Where panel `p` starts, in columns."""
@@ -227,7 +229,7 @@ class Kernels:
             w.do(f"call void @gather(ptr {to}, i64 {to_row}, ptr {source}, i64 {row}, i64 1, i64 {rows}, i64 {cols})")
 
         last_cols = w.most(w.sub(w.sub(cols, start(w.sub(panels, 1))), n), 0)        # of the last vector in its panel
-        with w.loop(0, WIDTH) as j:
+        with w.loop(0, MAX_KERNEL_VECTORS) as j:
             w.store("i64", w.least(w.mul(j.i, n), last_cols), w.at("i64", tables["last"], j.i))
         with w.loop(0, panels, f["group"]) as g:
             until = w.least(w.add(g.i, f["group"]), panels)
@@ -292,13 +294,13 @@ class Kernels:
         """A block of A, `rows` by `cols`, to where it is read in order: by rows that lie `far` apart (GATHER), or by
         strips of `height` rows (TURN), each [column, row] and with room for a vector behind it."""
         v, elt, n = self.v, self.element, self.lanes
-        w = Writer(f"define void @{name}(ptr %to, i64 %far, ptr %from, i64 %row, i64 %col, i64 %rows, i64 %cols, "
-                   "i64 %height)")
+        w = LLVMWriter(f"define void @{name}(ptr %to, i64 %far, ptr %from, i64 %row, i64 %col, i64 %rows, i64 %cols, "
+                       "i64 %height)")
         if how == GATHER:
             w.do("call void @gather(ptr %to, i64 %far, ptr %from, i64 %row, i64 %col, i64 %rows, i64 %cols)")
             return self.gather() + "\n" + w.text()
         room = w.add(w.mul("%height", "%cols"), n)
-        together = w.mul(TOGETHER, "%height")
+        together = w.mul(COPIED_TOGETHER, "%height")
         with w.loop(0, "%rows", together, [("ptr", "%to")]) as s:       # what lies side by side is read together
             until = w.least(w.add(s.i, together), "%rows")
             with w.loop(0, "%cols", 1, [("ptr", w.at(elt, "%from", s.i))]) as k:
@@ -308,15 +310,15 @@ class Kernels:
                     v.move(w, w.at(elt, to, w.mul(k.i, height)), source, height)
                     r.next = [w.at(elt, to, room), w.at(elt, source, "%height")]
                 k.next = [w.at(elt, k.values[0], "%col")]
-            s.next = [w.at(elt, s.values[0], w.mul(TOGETHER, room))]
+            s.next = [w.at(elt, s.values[0], w.mul(COPIED_TOGETHER, room))]
         return v.declarations() + w.text()
 
     def pack_b(self, name, how):
         """Panels `first` to `until` of B, each contiguous: [panel, row, column]. What is beyond the last column is left
         as it was."""
         v, elt, n = self.v, self.element, self.lanes
-        w = Writer(f"define void @{name}(ptr %to, ptr %from, i64 %row, i64 %col, i64 %rows, i64 %first, i64 %until, "
-                   "i64 %thin, i64 %wider, i64 %cols)")
+        w = LLVMWriter(f"define void @{name}(ptr %to, ptr %from, i64 %row, i64 %col, i64 %rows, i64 %first, i64 "
+                       "%until, i64 %thin, i64 %wider, i64 %cols)")
 
         def start(p):
             return w.mul(w.add(w.mul(p, "%thin"), w.least(p, "%wider")), n)
@@ -335,8 +337,8 @@ class Kernels:
                          f"i64 {cols})")
             return v.declarations() + (self.turn() if how == TURN else self.gather()) + "\n" + w.text()
         # a few rows at a time through all panels: what lies side by side is read together
-        with w.loop(0, "%rows", TOGETHER, [("ptr", "%from")]) as r:
-            count = w.least(TOGETHER, w.sub("%rows", r.i))
+        with w.loop(0, "%rows", COPIED_TOGETHER, [("ptr", "%from")]) as r:
+            count = w.least(COPIED_TOGETHER, w.sub("%rows", r.i))
             with w.loop("%first", "%until") as p:
                 left, after = start(p.i), start(w.add(p.i, 1))
                 wide, cols = w.sub(after, left), w.sub(w.least(after, "%cols"), left)
@@ -354,14 +356,14 @@ class Kernels:
                     w.either(w.is_("sge", rest, n),
                              lambda: rows(lambda to, source: v.store(w, v.load(w, source), to)),
                              lambda rest=rest: rows(lambda to, source: v.move_rest(w, to, source, rest)))
-            r.next = [w.at(elt, r.values[0], w.mul(TOGETHER, "%row"))]
+            r.next = [w.at(elt, r.values[0], w.mul(COPIED_TOGETHER, "%row"))]
         return v.declarations() + w.text()
 
     def dots(self, name, rows, cols):
         """The step for few rows: a block of `rows` times `cols` sums at a time, each by vectors along k."""
         v, elt, n = self.v, self.element, self.lanes
-        w = Writer(f"define void @{name}(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end)")
-        f = {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(FIELDS)}
+        w = LLVMWriter(f"define void @{name}(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end)")
+        f = {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(STEP_FIELDS)}
         A, B, C = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in (f["turned"], w.sub(1, f["turned"]), 2)]
         whole = w.down(f["K"], n)
         rest = w.sub(f["K"], whole)
@@ -408,23 +410,24 @@ class Kernels:
 # --- the machine ------------------------------------------------------------------------------------------------------
 
 
-class Host:
+class CompiledKernels:
     """The compiled functions of one kind of kernels and one element type."""
 
     def __init__(self, dtype, kind):
         from . import cpu
         self.size = {"float32": 4, "float64": 8}[dtype]
         target = cpu.target()
-        self.kernels = kind(ELEMENTS[dtype], target)
+        self.kernels = kind(LLVM_ELEMENT[dtype], target)
         self.tail = f"_{kind.word}_f{8 * self.size}"
         self.lanes, self.registers = self.kernels.lanes, 32 if target.vector_bytes == 64 or not X86 else 16
-        self.table = (ctypes.c_int64 * (ROWS * WIDTH))()          # addresses of the innermost kernels that were made
+        # addresses of the innermost kernels that were made
+        self.table = (ctypes.c_int64 * (MAX_KERNEL_ROWS * MAX_KERNEL_VECTORS))()
         self.compile, self.replaceable, self.made = cpu.functions, cpu.replaceable, {}
         self.written = {}             # address → how its text is written: a method of the kernels, and its arguments
 
     def rows(self, width):
         """The most rows whose block fits in the registers, beside `width` vectors of B and one of A."""
-        return max(1, min(ROWS, (self.registers - width - 1) // width))
+        return max(1, min(MAX_KERNEL_ROWS, (self.registers - width - 1) // width))
 
     def functions(self, wanted, blocks=()):
         """The addresses of `wanted`, each (a method of the kernels, *its arguments), and then that of the table of the
@@ -445,7 +448,7 @@ class Host:
             self.written[made[name]] = how[0], name, *how[1:]
         for how in inner:
             _, rows, width = how
-            self.table[(rows - 1) * WIDTH + width - 1] = self.made[how]
+            self.table[(rows - 1) * MAX_KERNEL_VECTORS + width - 1] = self.made[how]
         return [*[self.made[how] for how in wanted], ctypes.addressof(self.table)]
 
     def function(self, what, *shape):
@@ -464,11 +467,11 @@ class Host:
 _hosts: dict = {}             # never emptied: steps that were planned have the addresses of the tables in them
 
 
-def host(dtype, kind=Kernels):
+def compiled_kernels(dtype, kind=GemmKernels):
     """The compiled functions of `kind` for `dtype`, and for the processor in use; made at first use."""
     from . import cpu
     key = dtype, kind, cpu.processor()
-    return _hosts.get(key) or _hosts.setdefault(key, Host(dtype, kind))
+    return _hosts.get(key) or _hosts.setdefault(key, CompiledKernels(dtype, kind))
 
 
 def texts_of(address):

@@ -1,15 +1,15 @@
 """What a library does elsewhere, as native steps: products of matrices, convolutions, pooling.
 
-A plan asks here for a `Step`, (fn, tiles, grain, ints), to put in its program (see threads.py); it gets None, and takes
-the reference, where there is none: integers, complex numbers, layouts that no kernel takes.
+A plan asks here for a `LibraryCall`, (fn, tiles, grain, ints), to put in its program (see threads.py); it gets None,
+and takes the reference, where there is none: integers, complex numbers, layouts that no kernel takes.
 
-    gemm(M, N, K, dtype, a, b, c, batch)                                               a Step; gemm.py
-    convolve(dtype, x, weight, y, stride, padding, dilation, groups, transposed)       Steps; convolve.py
-    convolve_weight(dtype, x, g, weight, stride, padding, dilation, groups)            Steps; convolve.py
-    max_pool(dtype, x, y, maps), drop(dtype, rows, count, size, shared)                a Step; pools.py
-    add_rows(dtype, count, cols, size, skip), scan(dtype, shape, dim)                  a Step; pools.py
-    add_weighted_rows(dtype, count, cols, size, taps)                                  a Step; pools.py
-    sum_weighted_rows(dtype, count, cols, taps)                                        a Step; pools.py
+    gemm(M, N, K, dtype, a, b, c, batch)                                               a LibraryCall; gemm.py
+    convolve(dtype, x, weight, y, stride, padding, dilation, groups, transposed)       LibraryCalls; convolve.py
+    convolve_weight(dtype, x, g, weight, stride, padding, dilation, groups)            LibraryCalls; convolve.py
+    max_pool(dtype, x, y, maps), drop(dtype, rows, count, size, shared)                a LibraryCall; pools.py
+    add_rows(dtype, count, cols, size, skip), scan(dtype, shape, dim)                  a LibraryCall; pools.py
+    add_weighted_rows(dtype, count, cols, size, taps)                                  a LibraryCall; pools.py
+    sum_weighted_rows(dtype, count, cols, taps)                                        a LibraryCall; pools.py
 
 Note [Own kernels]: these are kernels of our own, in LLVM's language, and not calls of the OpenBLAS inside NumPy. What
 was compared, in microseconds, float32, on two cores of a Sapphire Rapids processor with AVX-512, side by side, the best
@@ -41,16 +41,16 @@ from functools import lru_cache
 
 from ..base.shapes import contiguous_strides
 from .convolve import convolve, convolve_weight
-from .gemm import Step, gemm
+from .gemm import LibraryCall, gemm
 from .pools import add_rows, add_weighted_rows, drop, max_pool, scan, sum_weighted_rows
 from .threads import get_num_threads
 
-__all__ = ["Step", "add_rows", "add_weighted_rows", "ask", "convolve", "convolve_weight", "drop", "gemm", "max_pool",
-           "product", "scan", "sum_weighted_rows"]
+__all__ = ["LibraryCall", "add_rows", "add_weighted_rows", "ask", "convolve", "convolve_weight", "drop", "gemm",
+           "max_pool", "product", "scan", "sum_weighted_rows"]
 
 
 def product(dtype, a, b, c):
-    """The Step of c = a @ b, over operands and a result as (shape, strides), with leading dimensions that broadcast."""
+    """The LibraryCall of c = a @ b, all given as (shape, strides), with leading dimensions that broadcast."""
     batch = c[0][:-2]
 
     def strides(shape, strides):

@@ -8,19 +8,19 @@ after the other, so the sums are the same on any number of threads.
 import contextlib
 import math
 
-from .gemm import PIECE, Step, evenly
-from .kernels import ELEMENTS, host
-from .writer import Vectors, Writer
+from .gemm import PIECE_CYCLES, LibraryCall, evenly
+from .kernels import LLVM_ELEMENT, compiled_kernels
+from .llvm_writer import LLVMWriter, Vectors
 
-WINDOW = ("x_p x_h x_w size_h size_w y_p y_h y_w out_h out_w k_h step_h pad_h dil_h k_w step_w pad_w dil_w first last "
-          "planes").split()
-DROP = "count size g_row index_row".split()
-ROWS = "count size cols wide skip".split()
-WEIGHTED_ROWS = "count size cols wide taps".split()
-SUMMED_ROWS = "cols taps".split()
-SCAN = "count inner".split()
-WIDE = 64                     # columns of a tile, where rows are added up
-TOGETHER = 4                  # vectors of a row that are summed at once, where rows are weighted and summed
+WINDOW_FIELDS = ("x_p x_h x_w size_h size_w y_p y_h y_w out_h out_w k_h step_h pad_h dil_h k_w step_w pad_w dil_w "
+                 "first last planes").split()
+DROP_FIELDS = "count size g_row index_row".split()
+ROWS_FIELDS = "count size cols wide skip".split()
+WEIGHTED_ROWS_FIELDS = "count size cols wide taps".split()
+SUMMED_ROWS_FIELDS = "cols taps".split()
+SCAN_FIELDS = "count inner".split()
+TILE_COLUMNS = 64             # where rows are added up
+VECTORS_SUMMED_TOGETHER = 4   # of a row, where rows are weighted and summed
 
 
 class PoolKernels:
@@ -35,13 +35,13 @@ class PoolKernels:
 
     def open(self, name, fields):
         """A writer of a step, and its ints by name."""
-        w = Writer(f"define void @{name}(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end)")
+        w = LLVMWriter(f"define void @{name}(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end)")
         return w, {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(fields)}
 
     def max_pool(self, name):
         """The step: one plane a tile; buffers x, values, places."""
         elt, n = self.element, self.lanes
-        w, f = self.open(name, WINDOW)
+        w, f = self.open(name, WINDOW_FIELDS)
         X, Y, P = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
         with w.loop("%begin", "%end") as t, w.loop(0, f["out_h"]) as o:
             x, at = w.at(elt, X, w.mul(t.i, f["x_p"])), w.add(w.mul(t.i, f["y_p"]), w.mul(o.i, f["y_h"]))
@@ -141,7 +141,7 @@ class PoolKernels:
     def drop(self, name):
         """The step: one row a tile; buffers g, index, out."""
         v, elt, n = self.v, self.element, self.lanes
-        w, f = self.open(name, DROP)
+        w, f = self.open(name, DROP_FIELDS)
         G, I, O = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
         whole = w.down(f["size"], n)
         with w.loop("%begin", "%end") as t:
@@ -158,7 +158,7 @@ class PoolKernels:
 
     def add_rows(self, name):
         """The step: a few columns of the table a tile; buffers g, index, out."""
-        w, f = self.open(name, ROWS)
+        w, f = self.open(name, ROWS_FIELDS)
         G, I, O = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
         with self.columns(w, f, G, O) as (g, add):
             with w.loop(0, f["count"]) as i:
@@ -169,7 +169,7 @@ class PoolKernels:
 
     def add_weighted_rows(self, name):
         """The step: a few columns of the table a tile; buffers g, index, weight, out."""
-        w, f = self.open(name, WEIGHTED_ROWS)
+        w, f = self.open(name, WEIGHTED_ROWS_FIELDS)
         G, I, W, O = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(4)]
         with self.columns(w, f, G, O) as (g, add):
             with w.loop(0, f["count"]) as i:
@@ -183,9 +183,9 @@ class PoolKernels:
     def sum_weighted_rows(self, name):
         """The step: one row of the result a tile; buffers table, index, weight, out."""
         v, elt, n = self.v, self.element, self.lanes
-        w, f = self.open(name, SUMMED_ROWS)
+        w, f = self.open(name, SUMMED_ROWS_FIELDS)
         T, I, W, O = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(4)]
-        together = TOGETHER * n
+        together = VECTORS_SUMMED_TOGETHER * n
         most, whole = w.down(f["cols"], together), w.down(f["cols"], n)
         some = v.some(w, w.sub(f["cols"], whole))
 
@@ -201,7 +201,7 @@ class PoolKernels:
         with w.loop("%begin", "%end") as t:
             first, row = w.mul(t.i, f["taps"]), w.at(elt, O, w.mul(t.i, f["cols"]))
             with w.loop(0, most, together) as c:
-                for made, to in summed(first, row, c.i, lambda place: v.load(w, place), TOGETHER):
+                for made, to in summed(first, row, c.i, lambda place: v.load(w, place), VECTORS_SUMMED_TOGETHER):
                     v.store(w, made, to)
             with w.loop(most, whole, n) as c:
                 for made, to in summed(first, row, c.i, lambda place: v.load(w, place), 1):
@@ -245,7 +245,7 @@ class PoolKernels:
     def scan(self, name):
         """The step: running sums of one [count, inner] a tile, added up in double precision; buffers x, out."""
         v, elt, n = self.v, self.element, self.lanes
-        w, f = self.open(name, SCAN)
+        w, f = self.open(name, SCAN_FIELDS)
         X, O = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(2)]
         single = w.is_("eq", f["inner"], 1)
 
@@ -276,13 +276,13 @@ class PoolKernels:
 
 
 def max_pool(dtype, x, y, maps):
-    """A Step for the largest element of each window and its place in the flattened spatial dimensions; or None.
+    """A LibraryCall for the largest element of each window and its place in the flattened spatial dimensions; or None.
 
     `x` and `y` are (shape, strides in elements), [*lead, H, W] to [*lead, out_h, out_w]; `maps` are two windows (see
     base/axis_maps.py). The buffers are x, the values and the places, which are laid out alike.
     """
     dtype = getattr(dtype, "name", dtype)
-    if dtype not in ELEMENTS or len(maps) != 2 or any(m[0] != "window" for m in maps) or 0 in x[0] or 0 in y[0]:
+    if dtype not in LLVM_ELEMENT or len(maps) != 2 or any(m[0] != "window" for m in maps) or 0 in x[0] or 0 in y[0]:
         return None
     (_, size_h, out_h, k_h, step_h, pad_h, dil_h, _), (_, size_w, out_w, k_w, step_w, pad_w, dil_w, _) = maps
     if not (reaches(maps[0]) and reaches(maps[1])):
@@ -290,7 +290,7 @@ def max_pool(dtype, x, y, maps):
     planes = evenly(x[0][:-2], x[1][:-2]), evenly(y[0][:-2], y[1][:-2])
     if None in planes:
         return None
-    machine = host(dtype, PoolKernels)
+    machine = compiled_kernels(dtype, PoolKernels)
     # outputs from `first` to `last` have windows inside the columns
     first = min(out_w, -(-pad_w // step_w))
     last = max(first, min(out_w, (size_w - 1 - dil_w * (k_w - 1) + pad_w) // step_w + 1))
@@ -305,77 +305,80 @@ def max_pool(dtype, x, y, maps):
              step_w=step_w, pad_w=pad_w, dil_w=dil_w, first=first, last=last, planes=count)
     vectors = -(-(last - first) // machine.lanes)
     each = out_h * k_h * k_w * (4 * vectors + 4 * (out_w - last + first)) + 100         # cycles, about
-    return Step(machine.function("max_pool"), count, min(count, max(1, PIECE // each)), [f[name] for name in WINDOW])
+    return LibraryCall(machine.function("max_pool"), count, min(count, max(1, PIECE_CYCLES // each)),
+                       [f[name] for name in WINDOW_FIELDS])
 
 
 def drop(dtype, rows, count, size, shared=False):
-    """A Step that adds the elements of g [rows, count] at index [rows, count] of zeros [rows, size]; or None.
+    """A LibraryCall that adds the elements of g [rows, count] at index [rows, count] of zeros [rows, size]; or None.
 
     All are contiguous and every index is in range; a `shared` index has one row. The buffers are g, index, out.
     """
     dtype = getattr(dtype, "name", dtype)
-    if dtype not in ELEMENTS or not rows:
+    if dtype not in LLVM_ELEMENT or not rows:
         return None
-    machine = host(dtype, PoolKernels)
+    machine = compiled_kernels(dtype, PoolKernels)
     each = 3 * count + size // 8 + 20
-    return Step(machine.function("drop"), rows, min(rows, max(1, PIECE // each)),
-                [count, size, count, 0 if shared else count])
+    return LibraryCall(machine.function("drop"), rows, min(rows, max(1, PIECE_CYCLES // each)),
+                       [count, size, count, 0 if shared else count])
 
 
 def add_rows(dtype, count, cols, size, skip):
-    """A Step that adds the rows of g [count, cols] at index [count] of zeros [size, cols]; or None.
+    """A LibraryCall that adds the rows of g [count, cols] at index [count] of zeros [size, cols]; or None.
 
     What is sent to row `skip` is left out. All are contiguous and every index is in range. The buffers are g, index,
     out.
     """
     dtype = getattr(dtype, "name", dtype)
-    if dtype not in ELEMENTS or not count or not cols or not size:
+    if dtype not in LLVM_ELEMENT or not count or not cols or not size:
         return None
-    machine = host(dtype, PoolKernels)
-    tiles = -(-cols // WIDE)
-    each = (2 * count + size) * min(cols, WIDE) // machine.lanes + 5 * count
-    return Step(machine.function("add_rows"), tiles, min(tiles, max(1, PIECE // each)), [count, size, cols, WIDE, skip])
+    machine = compiled_kernels(dtype, PoolKernels)
+    tiles = -(-cols // TILE_COLUMNS)
+    each = (2 * count + size) * min(cols, TILE_COLUMNS) // machine.lanes + 5 * count
+    return LibraryCall(machine.function("add_rows"), tiles, min(tiles, max(1, PIECE_CYCLES // each)),
+                       [count, size, cols, TILE_COLUMNS, skip])
 
 
 def add_weighted_rows(dtype, count, cols, size, taps):
-    """A Step that adds each row of g [count, cols], times the `taps` numbers of its row of weight, at those of its row
-    of index, to zeros [size, cols]; or None.
+    """A LibraryCall that adds each row of g [count, cols], times the `taps` numbers of its row of weight, at those of
+    its row of index, to zeros [size, cols]; or None.
 
     All are contiguous and every index is in range. The buffers are g, index, weight, out.
     """
     dtype = getattr(dtype, "name", dtype)
-    if dtype not in ELEMENTS or not count or not cols or not size or not taps:
+    if dtype not in LLVM_ELEMENT or not count or not cols or not size or not taps:
         return None
-    machine = host(dtype, PoolKernels)
-    tiles = -(-cols // WIDE)
-    each = (2 * count * taps + size) * min(cols, WIDE) // machine.lanes + 5 * count * taps
-    return Step(machine.function("add_weighted_rows"), tiles, min(tiles, max(1, PIECE // each)),
-                [count, size, cols, WIDE, taps])
+    machine = compiled_kernels(dtype, PoolKernels)
+    tiles = -(-cols // TILE_COLUMNS)
+    each = (2 * count * taps + size) * min(cols, TILE_COLUMNS) // machine.lanes + 5 * count * taps
+    return LibraryCall(machine.function("add_weighted_rows"), tiles, min(tiles, max(1, PIECE_CYCLES // each)),
+                       [count, size, cols, TILE_COLUMNS, taps])
 
 
 def sum_weighted_rows(dtype, count, cols, taps):
-    """A Step for the sums [count, cols] of rows of a table: for each, those that its row of index says, each times a
-    number of its row of weight [count, taps]; or None.
+    """A LibraryCall for the sums [count, cols] of rows of a table: for each, those that its row of index says, each
+    times a number of its row of weight [count, taps]; or None.
 
     All are contiguous and every index is in range. The buffers are table, index, weight, out.
     """
     dtype = getattr(dtype, "name", dtype)
-    if dtype not in ELEMENTS or not count or not cols or not taps:
+    if dtype not in LLVM_ELEMENT or not count or not cols or not taps:
         return None
-    machine = host(dtype, PoolKernels)
+    machine = compiled_kernels(dtype, PoolKernels)
     each = taps * (-(-cols // machine.lanes) + 4) + 10
-    return Step(machine.function("sum_weighted_rows"), count, min(count, max(1, PIECE // each)), [cols, taps])
+    return LibraryCall(machine.function("sum_weighted_rows"), count, min(count, max(1, PIECE_CYCLES // each)),
+                       [cols, taps])
 
 
 def scan(dtype, shape, dim):
-    """A Step for the running sums along `dim` of a contiguous array; or None. The buffers are x and out."""
+    """A LibraryCall for the running sums along `dim` of a contiguous array; or None. The buffers are x and out."""
     dtype = getattr(dtype, "name", dtype)
-    if dtype not in ELEMENTS or 0 in shape:
+    if dtype not in LLVM_ELEMENT or 0 in shape:
         return None
-    machine = host(dtype, PoolKernels)
+    machine = compiled_kernels(dtype, PoolKernels)
     outer, count, inner = math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1:])
     each = 4 * count * max(1, 2 * inner // machine.lanes) + 20
-    return Step(machine.function("scan"), outer, min(outer, max(1, PIECE // each)), [count, inner])
+    return LibraryCall(machine.function("scan"), outer, min(outer, max(1, PIECE_CYCLES // each)), [count, inner])
 
 
 def reaches(window):

@@ -2,40 +2,40 @@
 
 A step's ints begin with the fields below, by name; tables follow where the fields that end in `_at` say.
 """
-from .kernels import ROWS, WIDTH, Kernels
-from .writer import Writer
+from .kernels import MAX_KERNEL_ROWS, MAX_KERNEL_VECTORS, GemmKernels
+from .llvm_writer import LLVMWriter
 
-FORTH = ("batch groups depth out_h out_w rows row_blocks cols col_blocks m m_tile m_tiles channels block depths taps "
-         "x_n x_c x_d x_h x_w size_d size_h size_w step_d step_h step_w low_h low_w span_w pitch phase plane high "
-         "y_0 y_n y_m y_d y_h y_w a_m a_c a_g exact even y_row x_room y_room height width kernels plane_of depth_at "
-         "table_at").split()
-BACK = ("batch depth out_h out_w rows row_blocks cols col_blocks m m_tile m_tiles channels block blocks depths taps "
-        "x_n x_c x_d x_h x_w size_d size_h size_w step_d step_h step_w low_h low_w span_w pitch phase plane high "
-        "g_n g_m g_d g_h g_w flat w_m m_wide x_room g_room y_room height width kernels plane_of depth_at table_at "
-        "rows_at").split()
-SPOTS = ("all pieces places depth out_h out_w rows row_blocks cols col_blocks m m_tile m_tiles tiles channels block "
-         "depths taps x_n x_c x_d x_h x_w size_d size_h size_w step_d step_h step_w low_h low_w span_w pitch phase "
-         "plane high y_0 y_n y_m y_d y_h y_w a_m a_c a_g flat m_wide z_row x_room a_room y_room z_room height width "
-         "kernels plane_of depth_at table_at rows_at weights_at").split()
+FORWARD_FIELDS = ("batch groups depth out_h out_w rows row_blocks cols col_blocks m m_tile m_tiles channels block "
+                  "depths taps x_n x_c x_d x_h x_w size_d size_h size_w step_d step_h step_w low_h low_w span_w pitch "
+                  "phase plane high y_0 y_n y_m y_d y_h y_w a_m a_c a_g exact even y_row x_room y_room height width "
+                  "kernels plane_of depth_at table_at").split()
+BACKWARD_FIELDS = ("batch depth out_h out_w rows row_blocks cols col_blocks m m_tile m_tiles channels block blocks "
+                   "depths taps x_n x_c x_d x_h x_w size_d size_h size_w step_d step_h step_w low_h low_w span_w "
+                   "pitch phase plane high g_n g_m g_d g_h g_w flat w_m m_wide x_room g_room y_room height width "
+                   "kernels plane_of depth_at table_at rows_at").split()
+POSITION_FIELDS = ("all pieces places depth out_h out_w rows row_blocks cols col_blocks m m_tile m_tiles tiles "
+                   "channels block depths taps x_n x_c x_d x_h x_w size_d size_h size_w step_d step_h step_w low_h "
+                   "low_w span_w pitch phase plane high y_0 y_n y_m y_d y_h y_w a_m a_c a_g flat m_wide z_row x_room "
+                   "a_room y_room z_room height width kernels plane_of depth_at table_at rows_at weights_at").split()
 
 
-class TapKernels(Kernels):
+class TapKernels(GemmKernels):
     """The LLVM text of the functions for one element type."""
 
     word = "taps"
     drivers = ("forth", "back", "spots")
     inner = ("micro", "plane")
 
-    def plane(self, name, apart):
+    def plane(self, name, by_residue):
         """One plane of the input with its zeros: rows from `low.h`, columns from `low.w`; 0 where there is no input.
 
-        Residue r of the columns by `step` goes to to[r * phase + row * pitch + column]; where they are not kept `apart`
+        Residue r of the columns by `step` goes to to[r * phase + row * pitch + column]; where not `by_residue`,
         the step is one, and columns lie side by side. Whole vectors are written, so what lies behind a row has to be
         written later.
         """
         v, elt, n = self.v, self.element, self.lanes
-        w = Writer(f"define void @{name}(ptr %to, i64 %pitch, i64 %phase, ptr %from, i64 %row, i64 %col, "
-                   "i64 %size.h, i64 %size.w, i64 %low.h, i64 %rows, i64 %low.w, i64 %wide, i64 %step)")
+        w = LLVMWriter(f"define void @{name}(ptr %to, i64 %pitch, i64 %phase, ptr %from, i64 %row, i64 %col, "
+                       "i64 %size.h, i64 %size.w, i64 %low.h, i64 %rows, i64 %low.w, i64 %wide, i64 %step)")
         left = w.least(w.most(w.sub(0, "%low.w"), 0), "%wide")          # zeros on the left, input up to `right`
         right = w.most(w.least(w.sub("%size.w", "%low.w"), "%wide"), left)
 
@@ -76,12 +76,12 @@ class TapKernels(Kernels):
             there = w.both(w.both(w.is_("sge", h, 0), w.is_("slt", h, "%size.h")), w.is_("slt", left, right))
             source = w.at(elt, "%from", w.add(w.mul(h, "%row"), w.mul("%low.w", "%col")))
             until = w.pick(there, right, left)                           # a row outside is read nowhere
-            (by_residues if apart else side_by_side)(w.at(elt, "%to", w.mul(r.i, "%pitch")), source, until)
+            (by_residues if by_residue else side_by_side)(w.at(elt, "%to", w.mul(r.i, "%pitch")), source, until)
         return v.declarations() + f"@nothing = internal constant {elt} 0.0\n" + w.text()
 
     def open(self, name, fields):
         """A writer of a step, and its ints by name."""
-        w = Writer(f"define void @{name}(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end)")
+        w = LLVMWriter(f"define void @{name}(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end)")
         return w, {field: w.load("i64", w.at("i64", "%ints", i)) for i, field in enumerate(fields)}
 
     def copy_input(self, w, f, x, channel, count, depth, row, rows, col, cols, room):
@@ -109,21 +109,22 @@ class TapKernels(Kernels):
     def call(self, w, f, rows, width, k, table, a, a_rows, b, b_cols, c, c_rows, c_cols, more):
         """Call the innermost kernel of that shape, for one block."""
         kernels = w(f"inttoptr i64 {f['kernels']} to ptr")
-        kernel = w.load("ptr", w.at("ptr", kernels, w.add(w.mul(w.sub(rows, 1), WIDTH), w.sub(width, 1))))
+        kernel = w.load("ptr", w.at("ptr", kernels, w.add(w.mul(w.sub(rows, 1), MAX_KERNEL_VECTORS), w.sub(width, 1))))
         w.do(f"call void {kernel}(i64 {k}, ptr {table}, i64 2, i64 1, ptr {a}, ptr {a_rows}, ptr {b}, ptr {b_cols}, "
              f"i64 0, ptr {c}, ptr {c_rows}, ptr {c_cols}, i64 0, i64 {more})")
 
     def forth(self, name):
         """The step of a convolution: buffers x, weight and y."""
         elt, n = self.element, self.lanes
-        w, f = self.open(name, FORTH)
+        w, f = self.open(name, FORWARD_FIELDS)
         X, A, Y = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
         x_room, y_room = self.room(w, f["x_room"]), self.room(w, f["y_room"])
-        a_rows, c_rows, b_cols, c_cols = [w(f"alloca i64, i64 {max(ROWS, WIDTH)}") for _ in range(4)]
+        most = max(MAX_KERNEL_ROWS, MAX_KERNEL_VECTORS)
+        a_rows, c_rows, b_cols, c_cols = [w(f"alloca i64, i64 {most}") for _ in range(4)]
         table = w.at("i64", "%ints", f["table_at"])
         exact, even = w.is_("ne", f["exact"], 0), w.is_("ne", f["even"], 0)
         to_row = w.pick(exact, f["y_m"], f["y_row"])
-        with w.loop(0, ROWS) as i:
+        with w.loop(0, MAX_KERNEL_ROWS) as i:
             w.store("i64", w.mul(i.i, f["a_m"]), w.at("i64", a_rows, i.i))
             w.store("i64", w.mul(i.i, to_row), w.at("i64", c_rows, i.i))
         with w.loop("%begin", "%end") as t:
@@ -185,7 +186,7 @@ class TapKernels(Kernels):
     def finish(self):
         """A row of sums to where it belongs."""
         elt = self.element
-        w = Writer("define internal void @finish(ptr %to, i64 %col, ptr %from, i64 %count)")
+        w = LLVMWriter("define internal void @finish(ptr %to, i64 %col, ptr %from, i64 %count)")
 
         def one_by_one():
             with w.loop(0, "%count") as i:
@@ -197,7 +198,7 @@ class TapKernels(Kernels):
     def back(self, name):
         """The step of a weight's gradient: buffers x, g and the weight's gradient."""
         elt, n = self.element, self.lanes
-        w, f = self.open(name, BACK)
+        w, f = self.open(name, BACKWARD_FIELDS)
         X, G, W = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
         x_room, g_room, y_room = [self.room(w, f[r]) for r in ("x_room", "g_room", "y_room")]
         steps, c_rows = self.steps(w, f)
@@ -256,7 +257,7 @@ class TapKernels(Kernels):
     def spots(self, name):
         """The step of a convolution whose rows are too short for vectors: channels are across, positions down."""
         elt, n = self.element, self.lanes
-        w, f = self.open(name, SPOTS)
+        w, f = self.open(name, POSITION_FIELDS)
         X, A, Y = [w.load("ptr", w.at("ptr", "%buffers", i)) for i in range(3)]
         x_room, a_room, y_room, z_room = [self.room(w, f[r]) for r in ("x_room", "a_room", "y_room", "z_room")]
         steps, c_rows = self.steps(w, f)
@@ -324,8 +325,8 @@ class TapKernels(Kernels):
 
     def steps(self, w, f):
         """Tables of columns, a vector each, and of rows that lie `m_wide` apart."""
-        cols, rows = [w(f"alloca i64, i64 {max(ROWS, WIDTH)}") for _ in range(2)]
-        with w.loop(0, max(ROWS, WIDTH)) as i:
+        cols, rows = [w(f"alloca i64, i64 {max(MAX_KERNEL_ROWS, MAX_KERNEL_VECTORS)}") for _ in range(2)]
+        with w.loop(0, max(MAX_KERNEL_ROWS, MAX_KERNEL_VECTORS)) as i:
             w.store("i64", w.mul(i.i, self.lanes), w.at("i64", cols, i.i))
             w.store("i64", w.mul(i.i, f["m_wide"]), w.at("i64", rows, i.i))
         return cols, rows

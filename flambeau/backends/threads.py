@@ -52,8 +52,8 @@ def start():
     global run, _native, _clocked, _clock, _pool
     with _lock:
         if _native is None:
-            from . import cpu, runtime
-            text = cpu.QUICKLY + runtime.text()
+            from . import cpu, native_runtime
+            text = cpu.QUICK_MARK + native_runtime.text()
             _pool = ctypes.c_void_p.from_address(cpu.function("pool", text))
             cpu.undisturbed(_renew)
             pointer, given = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
@@ -70,24 +70,24 @@ def python_clock():
 
 def _renew(retire=True):
     """Give programs that start from now on a new pool, and let the workers of the old one end where `retire`."""
-    from .runtime import FIELDS, SIZE
+    from .native_runtime import POOL_BYTES, POOL_FIELDS
     if os.name != "posix":
         return
     libc, old = ctypes.CDLL(None), _pool.value
     libc.calloc.restype = ctypes.c_void_p
-    block = libc.calloc(ctypes.c_size_t(1), ctypes.c_size_t(SIZE + 64))      # never freed: workers may outlive Python
+    block = libc.calloc(ctypes.c_size_t(1), ctypes.c_size_t(POOL_BYTES + 64))  # never freed: workers may outlive Python
     if not block:
         raise MemoryError("no memory for a thread pool")
     pool = block + 63 & -64
     for name, kind in (("mutex", "mutex"), ("work", "cond"), ("done", "cond")):
-        libc[f"pthread_{kind}_init"](ctypes.c_void_p(pool + FIELDS[name]), None)
-    ctypes.c_int64.from_address(pool + FIELDS["wanted"]).value = get_num_threads() - 1
+        libc[f"pthread_{kind}_init"](ctypes.c_void_p(pool + POOL_FIELDS[name]), None)
+    ctypes.c_int64.from_address(pool + POOL_FIELDS["wanted"]).value = get_num_threads() - 1
     _pool.value = pool
     if old and retire:
-        mutex = ctypes.c_void_p(old + FIELDS["mutex"])
+        mutex = ctypes.c_void_p(old + POOL_FIELDS["mutex"])
         libc.pthread_mutex_lock(mutex)
-        ctypes.c_int64.from_address(old + FIELDS["retired"]).value = 1
-        libc.pthread_cond_broadcast(ctypes.c_void_p(old + FIELDS["work"]))
+        ctypes.c_int64.from_address(old + POOL_FIELDS["retired"]).value = 1
+        libc.pthread_cond_broadcast(ctypes.c_void_p(old + POOL_FIELDS["work"]))
         libc.pthread_mutex_unlock(mutex)
 
 

@@ -25,6 +25,7 @@ SECONDS_FOR_ALL_LOCKS = 10.0  # and for all of them
 _locks = WeakBag()
 _finish = WeakBag()
 _taken: list = []             # what was taken for the fork that goes on
+_before_fork: list = []
 _in_child: list = []
 
 
@@ -48,7 +49,22 @@ def in_child(function):
     return function
 
 
+def before_fork(function):
+    """Call `function()` in a thread that is about to fork, before it waits for locks. What it raises is reported, and
+    ends nothing."""
+    _before_fork.append(function)
+    return function
+
+
 def _before():
+    try:
+        for function in _before_fork:
+            function()
+    finally:
+        _take_all()
+
+
+def _take_all():
     until = time.monotonic() + SECONDS_FOR_ALL_LOCKS
     try:
         while not all(_take(held) for held in _finish):

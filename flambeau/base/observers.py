@@ -32,7 +32,8 @@ from functools import partial
 from .errors import here, line_of
 from .locks import new_lock
 
-# The clock of native code (backends/runtime.py), so that all times can be compared; nanoseconds that only go forward.
+# The clock of native code (backends/native_runtime.py), so that all times can be compared; nanoseconds that only go
+# forward.
 clock = partial(time.clock_gettime_ns, time.CLOCK_MONOTONIC) if hasattr(time, "clock_gettime_ns") \
     else time.perf_counter_ns
 
@@ -117,14 +118,20 @@ _thread = _Thread()
 def observing(observer, only_this_thread=False):
     """Inside, `observer` is told what happens in all threads, or in this one."""
     held = (observer, threading.get_ident() if only_this_thread else None)
+    amid_run = gathering()                # a function that an operation calls
     try:
         _change(_observers.append, held)
         yield observer
     finally:
         try:
-            _finish()                     # and if an interrupt ended a run, what waits since then is told now
+            if not amid_run:
+                _finish()                 # and if an interrupt ended a run, what waits since then is told now
         finally:
-            _change(_remove, held)
+            try:
+                _change(_remove, held)
+            except BaseException:         # an interrupt: once more, there is no way back
+                _change(_remove, held)
+                raise
 
 
 def _remove(held):

@@ -42,30 +42,37 @@ from .spec import CPU, Spec, spec
 
 
 class _Door:
-    """What the layers above hang in here when they are imported, so that the layers below need not import them."""
+    """What lower layers call of higher ones, which hang it in here when they are imported.
 
-    call: Any = None          # call(op, args, kwargs): an operation, as the user wrote it
-    inplace: Any = None       # inplace(op, args, kwargs): its in-place form
-    into: Any = None          # into(op, args, kwargs, out): its out= form
-    tensor: Any = None        # the Tensor class
-    wrap: Any = None          # wrap(storage, spec, offset): a tensor over a storage
-    operand: Any = None       # a NumPy array as an operand
-    from_array: Any = None    # a tensor that takes over an array
-    full: Any = None          # the operations that are used below `ops`
+    Note [The door]: imports point downwards, and some calls have to go up: `op(x)` records, a derivative is written in
+    operations, autograd makes tensors. Such a call goes through a slot here. It is filled once, by the module that is
+    named beside it (the six operations by forms), and is for those alone who cannot import that module:
+    tests/test_layers.py holds both.
+    """
+
+    call: Any = None          # tensor/call         call(op, args, kwargs, public): an operation, as the user wrote it
+    inplace: Any = None       # tensor/write        inplace(op, args, kwargs): its in-place form
+    into: Any = None          # tensor/write        into(op, args, kwargs, out): its out= form
+    page: Any = None          # tensor/forms        page(op): what `help` shows of it
+
+    tensor: Any = None        # tensor/tensor       the Tensor class
+    wrap: Any = None          # tensor/tensor       wrap(storage, spec, offset): a tensor that looks at a storage
+    from_array: Any = None    # tensor/create       from_array(array): a tensor that takes over a NumPy array
+    operand: Any = None       # tensor/ufuncs       operand(array): a NumPy array as an operand of an operator
+
+    full: Any = None          # tensor/forms        the operations that autograd computes with
     ones_like: Any = None
     zeros_like: Any = None
     stack: Any = None
     sum_dim: Any = None
     view: Any = None
-    look_again: Any = None    # a view of a base, anew, with its history
-    resize: Any = None        # give a tensor another size and strides, its memory kept as far as it goes
-    hide_write: Any = None    # a write was counted that came through `.data`
-    tangents_of: Any = None   # forward mode's side of a custom Function
-    set_tangents: Any = None
-    tangent_of: Any = None    # the tangent that a tensor carries in forward mode
-    before_write: Any = None  # refuse a write that must not be
-    refuse_view: Any = None   # refuse a write to one of several views
-    page: Any = None          # page(op): what `help` shows of an operation
+
+    before_write: Any = None  # tensor/write        before_write(tensor, what): refuse a write that must not be
+    refuse_view: Any = None   # tensor/write        refuse_view(tensor, written): refuse one that a view cannot follow
+    hide_write: Any = None    # tensor/write        hide_write(tensor): the write just counted came through `.data`
+    resize: Any = None        # tensor/attributes   resize(tensor, size, strides): the storage gets the memory for them
+    look_again: Any = None    # autograd/slices     look_again(base, view): the view anew, with its history
+    tangent_of: Any = None    # autograd/forward_ad tangent_of(tensor): what it carries in forward mode
 
 
 door = _Door()
@@ -84,7 +91,7 @@ class Facts:
     """What every call asks of an operation, in slots, which are quicker to read than the declaration's headings."""
 
     __slots__ = ("composite", "pointwise", "typed", "typed_names", "lists", "of", "ruled", "several", "defaults",
-                 "in_place", "apart", "blind", "overlap_ok", "pickers", "fits_by_name")
+                 "in_place", "no_overlap", "blind", "overlap_ok", "pickers", "fits_by_name")
 
     def __init__(self, op):
         self.composite, self.pointwise, self.lists = op.composite, op.pointwise, op.lists
@@ -96,7 +103,7 @@ class Facts:
         self.several = op.returns is not None
         self.defaults = op.defaults
         self.in_place = op.__name__ + "_"
-        self.apart, self.blind, self.overlap_ok = op.apart, op.blind, op.overlap_ok
+        self.no_overlap, self.blind, self.overlap_ok = op.no_overlap, op.blind, op.overlap_ok
         self.fits_by_name = all(name in op.kwonly for name in op.must_fit)
         self.pickers: dict = {}           # (number of positional arguments, names of the others) → what orders them
 
@@ -192,7 +199,7 @@ class Op(metaclass=Kind):
     blind = False             # whether the in-place form overwrites its tensor without reading it
     overlap_ok = False        # whether the in-place form may write to an expanded tensor; "deprecated": with a warning;
                               # or a function of the arguments that says
-    apart = False             # which operands may not overlap the tensor that is written, in place or as `out=`: True:
+    no_overlap = False        # which operands may not overlap the tensor that is written, in place or as `out=`: True:
                               # none in part, but the very same look may be read and written; names of arguments: those
                               # not at all, and others of `out=` not in part; or a function of the arguments that says
                               # the names
@@ -200,7 +207,7 @@ class Op(metaclass=Kind):
                               # "tensors": if all arguments are tensors; "truth": it may be bytes for bools too;
                               # or a function of the arguments that says
     real_out = False          # whether a complex `out=` is refused
-    out_apart = False         # whether `out=` must not overlap an argument in memory
+    out_no_overlap = False    # whether `out=` must not overlap an argument in memory
     out_error = RuntimeError  # how an `out=` is refused whose dtype cannot hold the result
     operands = ()
     node = None
@@ -382,7 +389,7 @@ class Pointwise(Op):
     """
 
     forms = "function method inplace out"
-    pointwise = apart = True
+    pointwise = no_overlap = True
     result = "same"
     refuses = ""
     cname = None              # PyTorch's kernel name, for its "not implemented for" message

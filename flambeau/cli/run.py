@@ -6,9 +6,8 @@ import os
 import sys
 from types import ModuleType
 
+from ..base.errors import PACKAGE
 from .facade import install_as_torch
-
-PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def run(argv):

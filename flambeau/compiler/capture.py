@@ -18,6 +18,7 @@ from ..base.observers import Observer, observing
 from ..tensor.infer import calls, entries
 from ..tensor.tensor import Tensor
 from ..trace import plan as plans
+from ..trace.effects import stands_in
 from ..trace.interpret import execute
 from ..trace.record import Trace, _local, current
 from ..trace.update import update
@@ -43,7 +44,7 @@ class Recorder(Trace):
     """A trace that is not run before its end, and knows where everything in it came from."""
 
     __slots__ = ("storages", "entry", "born", "numbers", "checks", "draws", "reason", "again", "strict",
-                 "fixed_entries", "number_log", "versions", "entered", "hidden", "stands_in")
+                 "fixed_entries", "number_log", "versions", "entered", "hidden")
 
     def __init__(self, like, strict, number_log):
         super().__init__()
@@ -56,7 +57,6 @@ class Recorder(Trace):
         self.draws = []               # (draw, spec, Value)
         self.fixed_entries = []       # entries that were made with a Traced in their key
         self.reason, self.again = None, False
-        self.stands_in = False        # whether a backward is recorded now, over gradients that stand for others
         self.strict, self.number_log = strict, number_log
         self.hidden = {}              # Storage that was there before → how many writes through `.data` it had seen
         self.entered = {}             # Storage that was there before → its version when it was met
@@ -99,11 +99,8 @@ class Recorder(Trace):
         return super().append(entry, inputs, params, site)
 
     def before_effect(self, op):
-        if self.reason is None:
-            words = f"{op.__name__}() at {line_of(here())} has an effect that happens at the call"
-            if self.stands_in:
-                raise RuntimeError(words)
-            self.stop(words)
+        if self.reason is None and not stands_in():
+            self.stop(f"{op.__name__}() at {line_of(here())} has an effect that happens at the call")
             Trace.run(self)
         super().before_effect(op)
 

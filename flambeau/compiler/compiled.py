@@ -136,7 +136,7 @@ class Compiled:
         try:
             recorder.finish(None if made is None else made.runner)
         except BaseException:
-            forget_effects(recorder, 0)                      # the call ends here, as a replay does
+            forget_effects(recorder)                      # the call ends here, as a replay does
             raise
         if made is None:
             self._failed(reason, again)

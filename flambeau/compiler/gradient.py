@@ -14,7 +14,7 @@ from ..base.layout import contiguous_format
 from ..base.spec import spec as make_spec
 from ..tensor.create import from_array
 from ..tensor.tensor import Tensor, wrap
-from ..trace import effects
+from ..trace.effects import standing_in
 from ..trace.value import Storage
 from .replay import Runner
 
@@ -63,17 +63,15 @@ class Differentiated:
         self.incoming = {g._storage.value: i for i, g in enumerate(given)}
         checks = len(recorder.checks)
         hooks = [(node, node.tensor_hooks, node.retained) for node in bounds]
-        recorder.stands_in = True
         try:
             for node in bounds:                   # these hooks see the gradient after the backward of a replay
                 node.tensor_hooks = node.retained = None
-            self.grads = engine.grad(live, self.bounds, given, retain_graph=True, allow_unused=True)
+            with standing_in():
+                self.grads = engine.grad(live, self.bounds, given, retain_graph=True, allow_unused=True)
         except Exception as error:                # it will be raised again by the backward of an ordinary call
             self.reason = f"its backward raises {type(error).__name__}: {error}"
             return
         finally:
-            recorder.stands_in = False
-            effects.forget(recorder, self.split)  # none of this is run
             for node, hooked, retained in hooks:
                 node.tensor_hooks, node.retained = hooked, retained
         del recorder.checks[checks:]              # of positions that the call itself has checked

@@ -8,7 +8,6 @@ raises, the call ends there: those before it have happened, and those after it d
 """
 from array import array
 
-from ..backends import memory, threads
 from ..base import observers, settings
 from ..base.locks import new_lock
 from ..base.ownership import may_donate, may_recycle_grad
@@ -142,7 +141,7 @@ class BoundPlan:
         self.free = [places[slot] for slot in sorted(free)]
         self.read = [(places[slot], index) for slot, index in program.inputs]
         self.at = at = {slot: i for i, slot in enumerate(runner.wanted)}
-        self.outputs = [(at[slot], spec, index) for slot, spec, index in program.outputs]
+        self.outputs = [(at[slot], spec, index, spec.device.backend.blank) for slot, spec, index in program.outputs]
         self.takes = [(at[slot], spec, places[source]) for slot, spec, source in program.takes]
         moving = [(k, runner.numbers[i, n], d) for k, (i, n, d) in enumerate(program.numbers)
                   if (i, n) in runner.numbers]
@@ -152,12 +151,7 @@ class BoundPlan:
         self.table = array("q", bytes(8 * program.table_size))
         self.scalars = program.scalars([runner.code[i][3][n] for i, n, _ in program.numbers])
         self.cells = memoryview(self.scalars).cast("B").cast("d")
-        if not program.has_reference and program.stretches:
-            native, = program.stretches
-            self.call = (native.words.buffer_info()[0], len(native.steps), self.table.buffer_info()[0],
-                         self.scalars.buffer_info()[0])
-        else:
-            self.call = None
+        self.call = program.native.bound(self.table, self.scalars) if program.native is not None else None
         self.lock = new_lock()
 
     def run(self, values, numbers, made, happened):
@@ -178,20 +172,21 @@ class BoundPlan:
                     table[index] = value._address
                 except AttributeError:
                     table[index] = value.address()
-            working = self.program.working
             sites = self.program.sites(self.runner.code) if observers.during_runs and observers.gathering() else None
-            if working:
+            blocks = []
+            for device, nbytes, index in self.program.blocks:
                 if sites is not None:
                     observers.begin(*sites[None])
-                block = memory.block(working)
-                table[0] = block.address
-            for at, spec, index in self.outputs:
+                block = device.backend.block(nbytes)
+                blocks.append(block)
+                table[index] = block.address
+            for at, spec, index, blank in self.outputs:
                 value = made[at]
                 if value is None:                            # otherwise memory that may be written over
                     if sites is not None:
                         observers.begin(sites[self.runner.wanted[at]])
                     value = made[at] = Value()
-                    value.array, value._address = memory.blank(spec)
+                    value.array, value._address = blank(spec)
                     value.spec, value.trace, value._memory = spec, None, None
                 table[index] = value._address
             for at, spec, source in self.takes:
@@ -203,14 +198,14 @@ class BoundPlan:
                 self.cells[k] = cell(numbers[at], dtype)
             for k, at, dtype in self.others:
                 self.scalars[k] = cell(numbers[at], dtype)
-            run, (program, steps, where, scalars) = threads.run, self.call
+            run, times = self.call, None
             if sites is not None:
-                native = self.program.stretches[0]
+                native = self.program.native
                 times = native.times()
-                run = threads.clocked(times)
+                run = native.bound(table, self.scalars, times)
             made[-1] = True                       # no interrupt comes between this and the end of the call
-            run(program, steps, where, scalars)
-            if sites is not None:
+            run()
+            if times is not None:
                 native.tell(times, self.runner.code)
             return True
         finally:

@@ -143,7 +143,7 @@ def _refuse(what):
     return call
 
 
-_NEEDING = frozenset("""
+_NEEDS_CUDA = frozenset("""
     current_device synchronize set_device get_device_name get_device_properties get_device_capability memory_summary
     memory_snapshot mem_get_info current_stream default_stream set_stream init ipc_collect initial_seed get_rng_state
     set_rng_state can_device_access_peer cudart set_per_process_memory_fraction utilization temperature power_draw
@@ -155,6 +155,6 @@ _NEEDING = frozenset("""
 def __getattr__(name):
     if name == "amp":
         return _import_module(".amp", __name__)
-    if name in _NEEDING:
+    if name in _NEEDS_CUDA:
         return _refuse(name)
     raise AttributeError(f"torch.cuda.{name} is not part of Flambeau yet")

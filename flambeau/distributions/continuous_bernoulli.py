@@ -35,10 +35,10 @@ class ContinuousBernoulli(ProbsOrLogits, ExponentialFamily):
         self.__dict__[name] = given
         super().__init__(given.shape, validate_args=validate_args)
 
-    def _apart(self, formula, series):
+    def _piecewise(self, formula, series):
         """`formula(probs)`, and between the limits `series(probs - 1/2)` in its place."""
-        apart = (self.probs <= self._lims[0]) | (self.probs > self._lims[1])
-        return where(apart, formula(where(apart, self.probs, self._lims[0])), series(self.probs - 0.5))
+        outside = (self.probs <= self._lims[0]) | (self.probs > self._lims[1])
+        return where(outside, formula(where(outside, self.probs, self._lims[0])), series(self.probs - 0.5))
 
     def _log_norm(self):
         def formula(p):
@@ -48,20 +48,20 @@ class ContinuousBernoulli(ProbsOrLogits, ExponentialFamily):
         def series(off):
             square = off.square()
             return math.log(2) + (4 / 3 + 104 / 45 * square) * square
-        return self._apart(formula, series)
+        return self._piecewise(formula, series)
 
     @property
     def mean(self):
-        return self._apart(lambda p: p / (2 * p - 1) + ((-p).log1p() - p.log()).reciprocal(),
-                           lambda off: 0.5 + (1 / 3 + 16 / 45 * off.square()) * off)
+        return self._piecewise(lambda p: p / (2 * p - 1) + ((-p).log1p() - p.log()).reciprocal(),
+                               lambda off: 0.5 + (1 / 3 + 16 / 45 * off.square()) * off)
 
     @property
     def stddev(self): return self.variance.sqrt()
 
     @property
     def variance(self):
-        return self._apart(lambda p: p * (p - 1) / (1 - 2 * p).square() + ((-p).log1p() - p.log()).pow(-2),
-                           lambda off: 1 / 12 - (1 / 15 - 128 / 945 * off.square()) * off.square())
+        return self._piecewise(lambda p: p * (p - 1) / (1 - 2 * p).square() + ((-p).log1p() - p.log()).pow(-2),
+                               lambda off: 1 / 12 - (1 / 15 - 128 / 945 * off.square()) * off.square())
 
     def sample(self, sample_shape=()):
         with no_grad():
@@ -79,12 +79,13 @@ class ContinuousBernoulli(ProbsOrLogits, ExponentialFamily):
     def cdf(self, value):
         if self._validate_args:
             self._validate_sample(value)
-        inside = self._apart(lambda p: (p.pow(value) * (1 - p).pow(1 - value) + p - 1) / (2 * p - 1), lambda off: value)
+        inside = self._piecewise(lambda p: (p.pow(value) * (1 - p).pow(1 - value) + p - 1) / (2 * p - 1),
+                                 lambda off: value)
         return where(value <= 0, 0.0, where(value >= 1, 1.0, inside))
 
     def icdf(self, value):
-        return self._apart(lambda p: ((-p + value * (2 * p - 1)).log1p() - (-p).log1p()) / (p.log() - (-p).log1p()),
-                           lambda off: value)
+        return self._piecewise(lambda p: ((-p + value * (2 * p - 1)).log1p() - (-p).log1p()) / (p.log() - (-p).log1p()),
+                               lambda off: value)
 
     def entropy(self):
         zero, one = (-self.probs).log1p(), self.probs.log()
@@ -96,8 +97,8 @@ class ContinuousBernoulli(ProbsOrLogits, ExponentialFamily):
 
     def _log_normalizer(self, x):
         """log((e^x - 1) / x)."""
-        apart = (x <= self._lims[0] - 0.5) | (x > self._lims[1] - 0.5)
-        far = where(apart, x, self._lims[0] - 0.5)
+        outside = (x <= self._lims[0] - 0.5) | (x > self._lims[1] - 0.5)
+        far = where(outside, x, self._lims[0] - 0.5)
         square = x.square()
-        return where(apart, (far.exp() - 1).abs().log() - far.abs().log(),
+        return where(outside, (far.exp() - 1).abs().log() - far.abs().log(),
                      0.5 * x + square / 24 - square.square() / 2880)

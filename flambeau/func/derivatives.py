@@ -18,6 +18,7 @@ from ..autograd.node import AccumulateGrad, edge_of, requires
 from ..base.pytree import tree_flatten, tree_leaves, tree_map, tree_structure, tree_unflatten
 from ..tensor.forms import namespace
 from ..tensor.tensor import Tensor
+from ..trace.effects import standing_in
 
 stack, zeros_like, eye = (namespace[""][name] for name in ("stack", "zeros_like", "eye"))
 
@@ -113,7 +114,7 @@ def chosen(args, argnums):
     return picked if isinstance(argnums, tuple) else picked[0], replaced
 
 
-def apart(made, has_aux, who):
+def split_aux(made, has_aux, who):
     """(what the function gave, what it gave beside it or None)."""
     if not has_aux:
         return made, None
@@ -153,7 +154,7 @@ def grad_and_value(func, argnums=0, has_aux=False):
         picked, replaced = chosen(args, argnums)
         inside = Inside(picked)
         with enable_grad():
-            out, aux = apart(func(*replaced(inside.tree), **kwargs), has_aux, who)
+            out, aux = split_aux(func(*replaced(inside.tree), **kwargs), has_aux, who)
             if not isinstance(out, Tensor):
                 raise RuntimeError(f"{who}: Expected f(*args) to return a Tensor, got {type(out)}")
             if out.dim():
@@ -185,7 +186,7 @@ def vjp(func, *primals, has_aux=False):
     who = "vjp(f, *primals)"
     inside = Inside(primals)
     with enable_grad():
-        out, aux = apart(func(*inside.tree), has_aux, who)
+        out, aux = split_aux(func(*inside.tree), has_aux, who)
         flat, spec = only_tensors(out, who)
 
     @differentiating()
@@ -213,11 +214,12 @@ class Pushed:
     def __init__(self, func, arguments, has_aux=False, who="jvp(f, primals, tangents)", call=None):
         self.inside = inside = Inside(arguments)
         with enable_grad():
-            self.made, self.aux = apart(call(inside.tree) if call else func(*inside.tree), has_aux, who)
+            self.made, self.aux = split_aux(call(inside.tree) if call else func(*inside.tree), has_aux, who)
             self.outs, self.spec = only_tensors(self.made, who)
             self.live = [out for out in self.outs if requires(out)]
             self.probes = [inside.leaf(zeros_like(out)) for out in self.live]
-            self.back = inside.gradients(self.live, self.probes, keep=True, create=True)
+            with standing_in():
+                self.back = inside.gradients(self.live, self.probes, keep=True, create=True)
         self.tracked = inside.reaches_outside(self.live)
 
     def push(self, tangents):
@@ -296,7 +298,7 @@ def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None, _preallocate_and_
         picked, replaced = chosen(args, argnums)
         inside = Inside(picked)
         with enable_grad():
-            out, aux = apart(func(*replaced(inside.tree), **kwargs), has_aux, "vjp(f, *primals)")
+            out, aux = split_aux(func(*replaced(inside.tree), **kwargs), has_aux, "vjp(f, *primals)")
             outs, spec = only_tensors(out, "vjp(f, *primals)")
             blocks = [_rows(inside, o) for o in outs]
         return with_aux((tree_unflatten(blocks, spec),), has_aux, inside, aux)

@@ -9,10 +9,10 @@ import struct
 from .target import Target
 
 # 16-bit floats are their bits: a processor without instructions for them may not even hold them as numbers.
-LLVM = {"f16": "i16", "bf16": "i16", "f32": "float", "f64": "double", "i8": "i8", "u8": "i8", "i16": "i16",
-        "i32": "i32", "i64": "i64", "b1": "i1"}
-WIDTH = {"i8": 8, "u8": 8, "i16": 16, "i32": 32, "i64": 64, "f32": 32, "f64": 64, "b1": 1, "f16": 16, "bf16": 16}
-SAME_SIZE = {"f32": "i32", "f64": "i64"}
+LLVM_TYPE = {"f16": "i16", "bf16": "i16", "f32": "float", "f64": "double", "i8": "i8", "u8": "i8", "i16": "i16",
+             "i32": "i32", "i64": "i64", "b1": "i1"}
+BITS_OF_TYPE = {"i8": 8, "u8": 8, "i16": 16, "i32": 32, "i64": 64, "f32": 32, "f64": 64, "b1": 1, "f16": 16, "bf16": 16}
+INT_OF_SAME_SIZE = {"f32": "i32", "f64": "i64"}
 
 
 class Term:
@@ -329,7 +329,7 @@ class Emit:
 
     def bits(self, x):
         """The bits of a float as an integer of its size."""
-        type = SAME_SIZE[x.type]
+        type = INT_OF_SAME_SIZE[x.type]
         return self.put(type, x.lanes, f"bitcast {shape(x.type, x.lanes)} {x.text} to {shape(type, x.lanes)}")
 
     def from_bits(self, i, type):
@@ -354,14 +354,14 @@ class Emit:
         if type == "b1":
             return x != 0
         if x.type in ("f32", "f64") and type in ("f32", "f64"):
-            word = "fpext" if WIDTH[x.type] < WIDTH[type] else "fptrunc"
+            word = "fpext" if BITS_OF_TYPE[x.type] < BITS_OF_TYPE[type] else "fptrunc"
         elif x.type in ("f32", "f64"):
             return self._to_int(x, type)
         elif type in ("f32", "f64"):
             word = "uitofp" if x.type in ("u8", "b1") else "sitofp"
-        elif WIDTH[x.type] < WIDTH[type]:
+        elif BITS_OF_TYPE[x.type] < BITS_OF_TYPE[type]:
             word = "zext" if x.type in ("u8", "b1") else "sext"
-        elif WIDTH[x.type] > WIDTH[type]:
+        elif BITS_OF_TYPE[x.type] > BITS_OF_TYPE[type]:
             word = "trunc"
         else:
             return Term(self, type, x.lanes, x.text)                 # i8 and u8 are the same bits
@@ -372,8 +372,8 @@ class Emit:
         wide = "i64" if type in ("i64", "u8") else "i32"
         over = f"{mangled(wide, x.lanes)}.{mangled(x.type, x.lanes)}"
         near = self.call("fptosi.sat", wide, x, suffix=over)
-        bound = 2.0 ** (WIDTH[wide] - 1)
-        return self.cast(self.where((x >= -bound) & (x < bound), near, -(1 << WIDTH[wide] - 1)), type)
+        bound = 2.0 ** (BITS_OF_TYPE[wide] - 1)
+        return self.cast(self.where((x >= -bound) & (x < bound), near, -(1 << BITS_OF_TYPE[wide] - 1)), type)
 
     def _from_f16(self, x):
         """A half as a float32."""
@@ -424,7 +424,7 @@ class Emit:
 
 def shape(type, lanes):
     """LLVM's name of a type."""
-    return LLVM[type] if lanes == 1 else f"<{lanes} x {LLVM[type]}>"
+    return LLVM_TYPE[type] if lanes == 1 else f"<{lanes} x {LLVM_TYPE[type]}>"
 
 
 def _halves_of(lanes):
@@ -445,10 +445,10 @@ def literal(value, type, lanes=1):
     elif type == "b1":
         text = "true" if value else "false"
     else:
-        width = WIDTH[type]
+        width = BITS_OF_TYPE[type]
         value = (half_bits(value, type) if type in ("f16", "bf16") else int(value)) & ((1 << width) - 1)
         text = str(value - (1 << width) if value >> (width - 1) else value)
-    return text if lanes == 1 else f"splat ({LLVM[type]} {text})"
+    return text if lanes == 1 else f"splat ({LLVM_TYPE[type]} {text})"
 
 
 def rounded(value):

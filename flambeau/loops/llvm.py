@@ -10,23 +10,39 @@ from itertools import count
 
 from . import scalar
 from .emit import Emit, Term, literal, mangled, shape
-from .ir import BYTES, FUNCTIONS
+from .ir import BYTES_OF_TYPE, FUNCTION_WORDS
+from .schedule import Scratch, with_scratch
 
-METHODS = {"add": "arith", "sub": "arith", "mul": "arith", "div": "arith", "and": "arith", "or": "arith",
-           "xor": "arith", "shl": "arith", "shr": "arith", "lt": "compare", "le": "compare", "gt": "compare",
-           "ge": "compare", "eq": "compare", "ne": "compare"}
-DIRECT = {"neg": "neg", "fma": "fma", "fma_exact": "fma_exact", "abs": "abs", "min": "minimum", "max": "maximum",
-          "fmin": "fmin", "fmax": "fmax",
-          "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "rint", "copysign": "copysign",
-          "where": "where", "isnan": "isnan", "idiv": "idiv", "irem": "irem", "bits": "bits"}
-TRUTHS = ("any", "all")       # held as integers: machines have few vectors of single bits
-LEAST = {"i8": -128, "u8": 0, "i16": -(1 << 15), "i32": -(1 << 31), "i64": -(1 << 63), "b1": 0}
-MOST = {"i8": 127, "u8": 255, "i16": (1 << 15) - 1, "i32": (1 << 31) - 1, "i64": (1 << 63) - 1, "b1": 1}
+EMIT_METHODS = {"add": "arith", "sub": "arith", "mul": "arith", "div": "arith", "and": "arith", "or": "arith",
+                "xor": "arith", "shl": "arith", "shr": "arith", "lt": "compare", "le": "compare", "gt": "compare",
+                "ge": "compare", "eq": "compare", "ne": "compare"}
+DIRECT_METHODS = {"neg": "neg", "fma": "fma", "fma_exact": "fma_exact", "abs": "abs", "min": "minimum",
+                  "max": "maximum", "fmin": "fmin", "fmax": "fmax", "sqrt": "sqrt", "floor": "floor", "ceil": "ceil",
+                  "trunc": "trunc", "rint": "rint", "copysign": "copysign", "where": "where", "isnan": "isnan",
+                  "idiv": "idiv", "irem": "irem", "bits": "bits"}
+TRUTH_REDUCTIONS = ("any", "all")         # held as integers: machines have few vectors of single bits
+LEAST_OF_TYPE = {"i8": -128, "u8": 0, "i16": -(1 << 15), "i32": -(1 << 31), "i64": -(1 << 63), "b1": 0}
+MOST_OF_TYPE = {"i8": 127, "u8": 255, "i16": (1 << 15) - 1, "i32": (1 << 31) - 1, "i64": (1 << 63) - 1, "b1": 1}
 
 
-def render(kernel, name, target):
+def render(kernel, schedule, name, target):
     """The LLVM text of `kernel` as a function called `name`, for a processor (see loops/target.py)."""
-    return _Writer(kernel, name, target).text()
+    return _Writer(kernel, schedule, name, target).text()
+
+
+def arguments(kernel, schedule):
+    """The names of the function's integers, in order: those of a launch's sizes, tiles, blocks and strides."""
+    dims = schedule.dims(kernel)
+    names = [f"size {d}" for d in dims]
+    names += [f"tiles {d}" for d in schedule.order]
+    names += [f"block {d}" for d in schedule.blocked]
+    if kernel.cut is not None:
+        names.append("block cut")
+    for i, access in enumerate(kernel.accesses):
+        names += [f"stride {i} {d}" for d in dims if access.steps[d] == "s"]
+        if access.at is not None:
+            names.append(f"stride {i} at")
+    return names
 
 
 def _in(e, x):
@@ -43,20 +59,20 @@ class _Scope:
 
 
 class _Writer:
-    def __init__(self, kernel, name, target):
-        self.kernel, self.name, self.target = kernel, name, target
+    def __init__(self, kernel, schedule, name, target):
+        self.kernel, self.schedule, self.name, self.target = with_scratch(kernel, schedule), schedule, name, target
         self.names, self.declared, self.defined = count(), set(), {}
-        k = kernel
-        self.vector = k.vector_dim()
+        k = kernel = self.kernel
+        self.dims, self.vector = schedule.dims(kernel), schedule.vector
+        self.along_rows = self.vector is not None and self.vector >= k.kept
         # the loops, from outside in: level 0 is the entry, 1 the tile, then the blocked dims, then the reduced ones
         self.level_of = dict.fromkeys(range(k.kept), 1)
-        inner = [*k.blocked, *range(k.kept, k.kept + k.reduced)]
+        inner = [*schedule.blocked, *range(k.kept, k.kept + k.reduced)]
         self.level_of.update({d: 2 + i for i, d in enumerate(inner)})
-        self.acc_level = self.level_of[k.kept + k.reduced] = 1 + len(k.blocked)      # what an accumulator held
+        self.acc_level = self.level_of[k.kept + k.reduced] = 1 + len(schedule.blocked)      # what an accumulator held
         self.deps = self._dependencies()
         # along a reduced dimension every pass has lanes of its own; else all are inside one loop over the lanes
-        alone = kernel.lanes == "reduced"
-        self.widths = [self._width([one] if alone else kernel.passes) for one in kernel.passes]
+        self.widths = [self._width([one] if self.along_rows else kernel.passes) for one in kernel.passes]
         self.wide = max(self.widths, default=1)
         self.masks = self._has_masks()
         self.lanes = 1
@@ -120,15 +136,15 @@ class _Writer:
             if self.deps[e] >> self.vector & 1 and e not in inside:
                 inside.add(e)
                 todo.extend(e.args)
-        held = [e for one in passes for _, e in one.accs] if self.kernel.lanes == "reduced" else []
-        size = max([BYTES[e.type] for e in (*inside, *held) if e.op != "index"], default=4)
-        cost = sum(20 if e.op in FUNCTIONS else 1 for e in inside)
+        held = [e for one in passes for _, e in one.accs] if self.along_rows else []
+        size = max([BYTES_OF_TYPE[e.type] for e in (*inside, *held) if e.op != "index"], default=4)
+        cost = sum(20 if e.op in FUNCTION_WORDS else 1 for e in inside)
         arg = any(kind.startswith("arg") for one in passes for kind, _ in one.accs)
         many = 1 if cost > 40 or arg else 2 if cost > 14 else 4
-        if self.kernel.lanes == "kept" and self.kernel.reduced and cost <= 10:
+        if not self.along_rows and self.kernel.reduced and cost <= 10:
             many = 16 if cost <= 3 else 8             # down the columns: the wider, the more of each row at once
         self.single = self.target.vector_bytes // size
-        return self.single * min(self.kernel.vectors, many)
+        return self.single * min(self.schedule.vectors, many)
 
     def _has_masks(self):
         """Whether the processor can load and store some lanes of everything that lies along the lanes."""
@@ -136,7 +152,8 @@ class _Writer:
             return False
         stored = {number for stores in (*(one.stores for one in self.kernel.passes), self.kernel.finals)
                   for number, _ in stores}
-        return all(BYTES[a.type] in self.target.masked_bytes and (number not in stored or a.steps[self.vector] == 1)
+        return all(BYTES_OF_TYPE[a.type] in self.target.masked_bytes
+                   and (number not in stored or a.steps[self.vector] == 1)
                    for number, a in enumerate(self.kernel.accesses) if a.steps[self.vector])
 
     def _rounds(self):
@@ -168,29 +185,29 @@ class _Writer:
         buffers = count()
         for i, access in enumerate(k.accesses):
             self.pointers.append(f"%p{i}")
-            if not access.scratch:
+            if not isinstance(access, Scratch):
                 out.append(f"  %b{i} = getelementptr ptr, ptr %buffers, i64 {next(buffers)}")
                 out.append(f"  %p{i} = load ptr, ptr %b{i}")
         self.ints = {}
-        for i, name in enumerate(k.ints()):
+        for i, name in enumerate(arguments(k, self.schedule)):
             out.append(f"  %ia{i} = getelementptr i64, ptr %ints, i64 {i}")
             out.append(f"  %i{i} = load i64, ptr %ia{i}")
             self.ints[name] = Term(entry.emit, "i64", 1, f"%i{i}")
         for i, access in enumerate(k.accesses):
-            if access.scratch:
+            if isinstance(access, Scratch):
                 room = self.ints[f"size {k.kept + k.reduced - 1}"].text
                 out.append(f"  %p{i} = alloca {shape(access.type, 1)}, i64 {room}, align 64")
         self.numbers = [self._number(entry, i, type) for i, type in enumerate(k.numbers)]
         self._tiles(entry)
         self.scopes.pop()
-        if k.streams:                             # what went past the cache must be there before anybody is told
+        if self.schedule.streams:                 # what went past the cache must be there before anybody is told
             out.append("  fence seq_cst")
         body = "\n".join(out)
         attributes = 'nounwind "prefer-vector-width"="512"'
         return "\n".join([
             f"define void @{self.name}(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end) #0 {{",
             "entry:", body, "  ret void", "}", *self.defined.values(), *sorted(self.declared),
-            f"attributes #0 = {{ {attributes} }}", *(["!0 = !{i32 1}"] if k.streams else []), ""])
+            f"attributes #0 = {{ {attributes} }}", *(["!0 = !{i32 1}"] if self.schedule.streams else []), ""])
 
     def _number(self, entry, i, type):
         entry.lines.append(f"  %na{i} = getelementptr i64, ptr %scalars, i64 {i}")
@@ -200,32 +217,32 @@ class _Writer:
 
     def _tiles(self, entry):
         """The loop over tiles, with the position in every kept dimension carried along like an odometer."""
-        k, e = self.kernel, entry.emit
+        order, e = self.schedule.order, entry.emit
         left, start = Term(e, "i64", 1, "%begin"), []
-        for d in range(k.kept - 1, -1, -1):
-            if d == 0:
+        for i in range(len(order) - 1, -1, -1):
+            if i == 0:
                 start.insert(0, left)
             else:
-                n = self.ints[f"tiles {d}"]
+                n = self.ints[f"tiles {order[i]}"]
                 start.insert(0, e.irem(left, n))
                 left = e.idiv(left, n)
         begin, end = Term(e, "i64", 1, "%begin"), Term(e, "i64", 1, "%end")
 
         def tile(_, places):
             inner = self.scopes[-1].emit
-            for d in range(k.kept):
-                self.at[d] = _in(inner, places[d])
-            self._inside(list(k.blocked))
+            for d, place in zip(order, places, strict=True):
+                self.at[d] = _in(inner, place)
+            self._inside(list(self.schedule.blocked))
             e = self.scopes[-1].emit
-            out, carry = [None] * k.kept, None
-            for d in range(k.kept - 1, -1, -1):
-                place = _in(e, places[d])
+            out, carry = [None] * len(order), None
+            for i in range(len(order) - 1, -1, -1):
+                place = _in(e, places[i])
                 step = place + 1 if carry is None else e.where(carry, place + 1, place)
-                if d == 0:
-                    out[d] = step
+                if i == 0:
+                    out[i] = step
                 else:
-                    full = step == self.ints[f"tiles {d}"]
-                    out[d] = e.where(full, 0, step)
+                    full = step == self.ints[f"tiles {order[i]}"]
+                    out[i] = e.where(full, 0, step)
                     carry = full
             return out
 
@@ -303,49 +320,48 @@ class _Writer:
     def _passes(self):
         k = self.kernel
         for number, one in enumerate(k.passes):
-            along_rows = k.lanes == "reduced"
-            if along_rows:
+            if self.along_rows:
                 self.wide = self.lanes = self.widths[number]
             self.turns = [self._turns(kind, e) for kind, e in one.accs]
             self.parts = [1 + kind.startswith("arg") for kind, _ in one.accs]      # a place beside the value
             accs = [part for (kind, e), turns in zip(one.accs, self.turns, strict=True)
                     for part in self._identity(kind, e, self.lanes) * turns]
-            if along_rows:
+            if self.along_rows:
                 self.lanes = 1
             accs = self._walk(list(range(k.kept, k.kept + k.reduced)), one, accs)
-            if along_rows:
+            if self.along_rows:
                 accs = self._folded(one, accs)
             known, i = self.scopes[-1].known, 0
             for j, (kind, _) in enumerate(one.accs):
                 arg = kind.startswith("arg")
-                known["acc", number, j] = accs[i + arg] != 0 if kind in TRUTHS else accs[i + arg]
+                known["acc", number, j] = accs[i + arg] != 0 if kind in TRUTH_REDUCTIONS else accs[i + arg]
                 i += 1 + arg
         self._stores(k.finals)
 
     def _turns(self, kind, e):
         """How many vectors an accumulator has that take turns.
 
-        The lanes of a reduction along rows are as many as its kernel's `vectors` say, so that its order is the same in
+        The lanes of a reduction along rows are as many as its kernel's `rows` say, so that its order is the same in
         every kernel (see Note [One order] in trace/order.py). Where the work allows fewer at a time, the vectors that
         make them up take turns: each step adds to the first and puts it at the end of the line.
         """
-        if self.kernel.lanes != "reduced" or e.type not in ("f32", "f64") or kind.startswith("arg"):
+        if not self.along_rows or e.type not in ("f32", "f64") or kind.startswith("arg"):
             return 1
-        return self.target.vector_bytes // BYTES[e.type] * self.kernel.vectors // self.wide
+        return self.target.vector_bytes // BYTES_OF_TYPE[e.type] * self.kernel.rows // self.wide
 
     def _identity(self, kind, e, lanes):
         """What an accumulator starts with; for the place of an extreme also a place."""
-        emit, type = self.scopes[-1].emit, "i32" if kind in TRUTHS else e.type
+        emit, type = self.scopes[-1].emit, "i32" if kind in TRUTH_REDUCTIONS else e.type
         if kind in ("sum", "any"):
             value = 0
         elif kind in ("prod", "all"):
             value = 1
         elif kind in ("max", "top", "argmax"):
-            value = float("-inf") if type in ("f32", "f64") else LEAST[type]
+            value = float("-inf") if type in ("f32", "f64") else LEAST_OF_TYPE[type]
         else:
-            value = float("inf") if type in ("f32", "f64") else MOST[type]
+            value = float("inf") if type in ("f32", "f64") else MOST_OF_TYPE[type]
         held = [emit.const(value, type, lanes)]
-        return [*held, emit.const(MOST["i64"], "i64", lanes)] if kind.startswith("arg") else held
+        return [*held, emit.const(MOST_OF_TYPE["i64"], "i64", lanes)] if kind.startswith("arg") else held
 
     def _walk(self, dims, one, accs):
         """The loops over the reduced dimensions `dims`, and in them the pass's expressions."""
@@ -392,7 +408,7 @@ class _Writer:
                 inner = self.scopes[-1].emit
                 value, place, where = inner.cast(_in(inner, value), type), _in(inner, position) - start, inner.new()
                 inner.lines.append(f"  {where} = getelementptr {shape(type, 1)}, ptr {room}, i64 {place.text}")
-                inner.lines.append(f"  store {shape(type, 1)} {value.text}, ptr {where}, align {BYTES[type]}")
+                inner.lines.append(f"  store {shape(type, 1)} {value.text}, ptr {where}, align {BYTES_OF_TYPE[type]}")
             self._stores(one.stores)
             return []
 
@@ -461,9 +477,9 @@ class _Writer:
             emit = self.scopes[-1].emit
             lanes = accs[i].lanes
             value = emit.spread(_in(emit, value), lanes)
-            if kind in TRUTHS:
+            if kind in TRUTH_REDUCTIONS:
                 value = emit.cast(value, "i32")
-            if self.mask is not None and self.kernel.lanes == "reduced":
+            if self.mask is not None and self.along_rows:
                 value = emit.where(self.mask, value, self._identity(kind, e, lanes)[0])
             values.append(value)
             i += turns * parts
@@ -583,13 +599,13 @@ class _Writer:
             return emit.from_bits(args[0], e.type)
         if e.op == "not":
             return ~args[0]
-        if e.op in METHODS:
-            return getattr(emit, METHODS[e.op])(e.op, *args)
+        if e.op in EMIT_METHODS:
+            return getattr(emit, EMIT_METHODS[e.op])(e.op, *args)
         if e.op in ("idiv", "irem") and self.mask is not None and args[1].lanes > 1:
             args[1] = emit.where(self.mask, args[1], 1)          # the surplus lanes hold zeros, which trap
-        if e.op in DIRECT:
-            return getattr(emit, DIRECT[e.op])(*args)
-        return scalar.FUNCTIONS[e.op](emit, *args)
+        if e.op in DIRECT_METHODS:
+            return getattr(emit, DIRECT_METHODS[e.op])(*args)
+        return scalar.SCALAR_FUNCTIONS[e.op](emit, *args)
 
     def _position(self, d, level=None):
         """The position along a dimension: of every lane, where the lanes walk it."""
@@ -617,7 +633,8 @@ class _Writer:
         offset = None
         if access.at is not None:
             offset = self._reached(e, access.at) * self.ints[f"stride {number} at"]
-            for d, step in enumerate(access.steps):
+            for d in self.dims:
+                step = access.steps[d]
                 if step:
                     move = _in(e, self.at[d])
                     offset = offset + (move * self.ints[f"stride {number} {d}"] if step == "s" else move)
@@ -659,7 +676,8 @@ class _Writer:
         pointer = self.scopes[known].known["pointer", number] if known else self.pointers[number]
         for depth in range(known + 1, level + 1):
             e, offset = self.scopes[depth].emit, None
-            for d, step in enumerate(access.steps):
+            for d in self.dims:
+                step = access.steps[d]
                 if step and self.level_of[d] == depth:
                     move = _in(e, self.at[d])
                     move = move * self.ints[f"stride {number} {d}"] if step == "s" else move
@@ -679,7 +697,7 @@ class _Writer:
         if self.vector is not None and self.deps[expr] >> self.vector & 1:
             lanes = self.lanes
         memory = "i8" if type == "b1" else type
-        align = 1 if type == "b1" else BYTES[type]
+        align = 1 if type == "b1" else BYTES_OF_TYPE[type]
         if kind == "ptr" and (lanes == 1 or self.mask is None):
             got = e.put(memory, lanes, f"load {shape(memory, lanes)}, ptr {pointer}, align {align}")
         else:
@@ -698,13 +716,13 @@ class _Writer:
         e = self.scopes[level].emit
         lanes = self.lanes if self.vector is not None and access.steps[self.vector] else 1
         value = e.spread(_in(e, value), lanes)
-        memory, align = access.type, BYTES[access.type]
+        memory, align = access.type, BYTES_OF_TYPE[access.type]
         if memory == "b1":
             value = e.put("i8", lanes, f"zext {shape('b1', lanes)} {value.text} to {shape('i8', lanes)}")
             memory = "i8"
         if kind == "ptr" and (lanes == 1 or self.mask is None):
             past = ""
-            if self.kernel.streams and lanes > 1 and not access.scratch:
+            if self.schedule.streams and lanes > 1 and not isinstance(access, Scratch):
                 align, past = min(64, lanes * align), ", !nontemporal !0"
             e.lines.append(f"  store {shape(memory, lanes)} {value.text}, ptr {pointer}, align {align}{past}")
         else:

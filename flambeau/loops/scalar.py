@@ -26,11 +26,11 @@ from .emit import Emit, Term, literal
 
 F32, F64 = "f32", "f64"
 INF, NAN = math.inf, math.nan
-MANTISSA = {F32: 23, F64: 52}                # bits stored
-BIAS = {F32: 127, F64: 1023}                 # of the exponent
-TINY = {F32: 2.0**-126, F64: 2.0**-1022}     # the least normal number
+MANTISSA_BITS = {F32: 23, F64: 52}                        # bits stored
+EXPONENT_BIAS = {F32: 127, F64: 1023}                     # of the exponent
+LEAST_NORMAL_OF_TYPE = {F32: 2.0**-126, F64: 2.0**-1022}  # the least normal number
 # Adding this rounds to an integer k and leaves k in the lowest bits.
-ROUND = {F32: 1.5 * 2**23, F64: 1.5 * 2**52}
+ROUNDING_OFFSET = {F32: 1.5 * 2**23, F64: 1.5 * 2**52}
 
 
 # --- tools ------------------------------------------------------------------------------------------------------------
@@ -61,20 +61,20 @@ def clamp(e, x, low, high):
 
 def round_to_int(e, x, scale, offset=0):
     """k, the integer nearest to `x * scale`, and a float with k + offset in its lowest bits."""
-    t = e.fma(x, scale, ROUND[x.type] + offset)
-    return t - (ROUND[x.type] + offset), t
+    t = e.fma(x, scale, ROUNDING_OFFSET[x.type] + offset)
+    return t - (ROUNDING_OFFSET[x.type] + offset), t
 
 
 def power_of_two(e, t):
     """2^k from a float with k + bias in its lowest bits."""
-    return e.from_bits(e.bits(t) << MANTISSA[t.type], t.type)
+    return e.from_bits(e.bits(t) << MANTISSA_BITS[t.type], t.type)
 
 
 def times_power_of_two(e, y, t):
     """y 2^k from a float with k + 2 bias in its lowest bits. In two steps, since 2^k may overflow or be denormal."""
-    bits = MANTISSA[t.type]
+    bits = MANTISSA_BITS[t.type]
     both = e.bits(t)
-    first = (both << bits - 1) & ((2 * BIAS[t.type] + 1) << bits)
+    first = (both << bits - 1) & ((2 * EXPONENT_BIAS[t.type] + 1) << bits)
     return y * e.from_bits(first, t.type) * e.from_bits((both << bits) - first, t.type)
 
 
@@ -151,7 +151,7 @@ def exp(e, x):
     high, low = LN2[x.type]
     nothing = x < EXP_ENDS[x.type][0]
     x = clamp(e, x, *EXP_ENDS[x.type])
-    k, t = round_to_int(e, x, LOG2E / 2, BIAS[x.type])
+    k, t = round_to_int(e, x, LOG2E / 2, EXPONENT_BIAS[x.type])
     r = e.fma(k, -2 * low, e.fma(k, -2 * high, x))
     s = power_of_two(e, t)
     # Masks are often written as minus infinity. A product that falls below the least number takes some processors 150
@@ -162,7 +162,7 @@ def exp(e, x):
 def exp_parts(e, x, offset=0, more=None):
     """e^(x + more) = 2^k (1 + w), as w and a float with k + bias + offset in its lowest bits."""
     high, low = LN2[x.type]
-    k, t = round_to_int(e, x, LOG2E, BIAS[x.type] + offset)
+    k, t = round_to_int(e, x, LOG2E, EXPONENT_BIAS[x.type] + offset)
     r = e.fma(k, -high, x)
     r = e.fma(k, -low, r) if more is None else r + e.fma(k, -low, more)
     return e.fma(r * r, poly(e, r, EXPM1[x.type]), r), t
@@ -171,7 +171,7 @@ def exp_parts(e, x, offset=0, more=None):
 def exp2(e, x):
     """Exact for integers."""
     x = clamp(e, x, *{F32: (-151.0, 129.0), F64: (-1076.0, 1025.0)}[x.type])
-    k, t = round_to_int(e, x, 1.0, 2 * BIAS[x.type])
+    k, t = round_to_int(e, x, 1.0, 2 * EXPONENT_BIAS[x.type])
     r = (x - k) * math.log(2)
     return times_power_of_two(e, e.fma(r * r, poly(e, r, EXPM1[x.type]), r) + 1.0, t)
 
@@ -204,7 +204,7 @@ def tanh(e, x):
     """tanh(a + r) = (tanh a + u) / (1 + u tanh a) with u = tanh r and tanh a = (s - 1) / (s + 1), s = 2^k = e^2a."""
     end = {F32: 9.25, F64: 20.0}[x.type]                         # 1 after
     x = clamp(e, x, -end, end)
-    k, t = round_to_int(e, x, 2 * LOG2E, BIAS[x.type])
+    k, t = round_to_int(e, x, 2 * LOG2E, EXPONENT_BIAS[x.type])
     high, low = (part / 2 for part in LN2[x.type])
     r = e.fma(k, -low, e.fma(k, -high, x))
     z = r * r
@@ -252,23 +252,23 @@ LOG_F64 = numbers("1.5555555555555p-1 1.9999999999dfcp-2 1.249249242b801p-2 1.c7
 LOG10_2 = {F32: numbers("1.3442p-2 -1.95ec1p-19"), F64: numbers("1.34413509f78p-2 1.fef311f12b358p-46")}
 LOG2_E = {F32: numbers("1.715476p+0 1.4ae0cp-26"), F64: numbers("1.71547652b82fep+0 1.777d0ffda0d24p-56")}
 LOG10_E = {F32: numbers("1.bcb7b2p-2 -1.5b235ep-27"), F64: numbers("1.bcb7b1526e50ep-2 1.95355baaafad3p-57")}
-SQRT_HALF = {F32: 0x3F3504F3, F64: 0x3FE6A09E667F3BCD}           # the bits of sqrt(1/2)
+SQRT_HALF_BITS = {F32: 0x3F3504F3, F64: 0x3FE6A09E667F3BCD}      # the bits of sqrt(1/2)
 
 
 def log_parts(e, x, denormal=True):
     """x = 2^k (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), as k (a float) and f, for x a positive number."""
-    type, bits = x.type, MANTISSA[x.type]
+    type, bits = x.type, MANTISSA_BITS[x.type]
     if denormal:
-        tiny = x < TINY[type]
+        tiny = x < LEAST_NORMAL_OF_TYPE[type]
         x = e.where(tiny, x * 2.0**bits, x)
     if type == F32:
-        over, bias = e.bits(x) - SQRT_HALF[type], 0.0
+        over, bias = e.bits(x) - SQRT_HALF_BITS[type], 0.0
         k = e.cast(over >> bits, type)
     else:                                                        # few machines convert 64 bits: build a float with them
-        over, bias = e.bits(x) + ((BIAS[type] << bits) - SQRT_HALF[type]), 2.0**52 + BIAS[type]
+        over, bias = e.bits(x) + ((EXPONENT_BIAS[type] << bits) - SQRT_HALF_BITS[type]), 2.0**52 + EXPONENT_BIAS[type]
         k = e.from_bits(e.logical_shr(over, bits) | struct.unpack("q", struct.pack("d", 2.0**52))[0], type)
     k = e.where(tiny, k - (bias + bits), k - bias) if denormal else k - bias
-    return k, e.from_bits((over & ((1 << bits) - 1)) + SQRT_HALF[type], type) - 1.0
+    return k, e.from_bits((over & ((1 << bits) - 1)) + SQRT_HALF_BITS[type], type) - 1.0
 
 
 def log1p_parts(e, f):
@@ -311,7 +311,7 @@ def log1p(e, x):
 
 def exp2_of_int(e, k):
     """2^k for integers between the least and the greatest exponent."""
-    return power_of_two(e, k + (ROUND[k.type] + BIAS[k.type]))
+    return power_of_two(e, k + (ROUNDING_OFFSET[k.type] + EXPONENT_BIAS[k.type]))
 
 
 def log2(e, x):
@@ -426,7 +426,7 @@ def _erfc_far(e, a):
     g = p * q
     g_low = e.fma(p, q_low, e.fma(p_low, q, e.product_error(p, q, g)))
     square = a * a
-    w, t = exp_parts(e, -square, BIAS[F64], -e.product_error(a, a, square))
+    w, t = exp_parts(e, -square, EXPONENT_BIAS[F64], -e.product_error(a, a, square))
     return times_power_of_two(e, g + e.fma(g, w, e.fma(g_low, w, g_low)), t)
 
 
@@ -464,8 +464,8 @@ def erfinv(e, x):
 # in parts cut off, not rounded: were one negative, 0 times it, added, would make 0 of -0
 PI = {F32: numbers("1.921fb4p+1 1.4442dp-23 1.846988p-47"),
       F64: numbers("1.921fb54442d18p+1 1.1a62633145c06p-53 1.c1cd129024e08p-106")}
-NEAR = {F32: 2.0**17, F64: 2.0**30}                              # how far reduction by PI in three parts is good
-NEAR_DIGITS = {F32: 17, F64: 30}                                 # of a multiple of pi so far, or of it and a half
+PI_REDUCTION_LIMIT = {F32: 2.0**17, F64: 2.0**30}                # how far reduction by PI in three parts is good
+PI_MULTIPLE_BITS = {F32: 17, F64: 30}                            # of a multiple of pi so far, or of it and a half
 # (sin(r) / r - 1) / r^2 in r^2, |r| <= pi/2 (float32 a hundredth more). float32: 2^-26.3, float64: 2^-57.8
 SIN = {F32: numbers("-1.55554cp-3 1.110eb6p-7 -1.9f68eap-13 1.5d56b8p-19"),
        F64: numbers("-1.5555555555555p-3 1.11111111110c0p-7 -1.a01a01a0147abp-13 1.71de3a52803e3p-19 "
@@ -485,9 +485,9 @@ def cos(e, x):
 
 
 def _sin_of_rest(e, x, k, t, name):
-    r = minus_multiple(e, x, k, PI[x.type], NEAR_DIGITS[x.type])
+    r = minus_multiple(e, x, k, PI[x.type], PI_MULTIPLE_BITS[x.type])
     r = e.from_bits(e.bits(r) ^ e.bits(t) << {F32: 31, F64: 63}[x.type], x.type)
-    r = e.rare(e.abs(x) > NEAR[x.type], r, lambda: far_rest(e, name, x, r))
+    r = e.rare(e.abs(x) > PI_REDUCTION_LIMIT[x.type], r, lambda: far_rest(e, name, x, r))
     z = r * r
     return r * e.fma(z, poly(e, z, SIN[x.type]), 1.0)
 
@@ -509,7 +509,7 @@ def tan(e, x):
     r = e.fma_exact(k, -low, r0)
     left = e.fma_exact(k, -middle, exact - r0) + e.fma_exact(k, -low, r0 - r)        # what the two roundings left out
     odd = e.cast(e.bits(t) & 1, F64)
-    far = e.abs(x) > NEAR[F64]
+    far = e.abs(x) > PI_REDUCTION_LIMIT[F64]
     r, left, odd = (e.rare(far, near, lambda near=near, name=name: far_rest(e, name, x, near))
                     for name, near in (("tan", r), ("tan_left", left), ("tan_odd", odd)))
     z = r * r
@@ -529,7 +529,7 @@ ONE_OVER_PI = int("517cc1b727220a94fe13abe8fa9a6ee06db14acc9e21c820ff28b1d5ef5de
                   "2b0198237e3db5d5", 16)
 # A huge |x| is m 2^q with a 53-bit integer m. Of the bits of 1/pi those that matter for x / pi modulo 2 are 256 from a
 # word boundary on; their product with m, shifted, has the parity of x / pi in its highest bit and the fraction behind.
-FAR = """define internal double @{name}(double %x, double %near) cold noinline nounwind {{
+FAR_REDUCTION_TEXT = """define internal double @{name}(double %x, double %near) cold noinline nounwind {{
   %size = call double @llvm.fabs.f64(double %x)
   %far = fcmp ogt double %size, {limit}
   br i1 %far, label %reduce, label %back
@@ -605,8 +605,8 @@ def far_rest(e, name, x, near):
     quarter = name.startswith("tan")
     pi, low, _ = (part * 2.0**(-65 if quarter else -64) for part in PI[F64])
     function = f"far_{name}_{x.type}"
-    e.defined[function] = (FAR.replace("{result}", FAR_RESULT[name])).format(
-        name=function, limit=literal(NEAR[x.type], F64), room=64 if quarter else 63,
+    e.defined[function] = (FAR_REDUCTION_TEXT.replace("{result}", FAR_RESULT[name])).format(
+        name=function, limit=literal(PI_REDUCTION_LIMIT[x.type], F64), room=64 if quarter else 63,
         turn=2**254 if name == "cos" else 0, fma=exact_fma(e), two_minus_64=literal(2.0**-64, F64), pi=literal(pi, F64),
         pi_low=literal(low, F64))
     e.declared.add("declare double @llvm.fabs.f64(double)")
@@ -740,7 +740,7 @@ def _pow_f32(e, x, y):
     log2 = e.fma(e.fma(f * f, poly(e, f, POW_LOG_F32), f), LOG2E, k)
     log2 = e.where(x == 0.0, -INF, e.where(x < INF, log2, x))
     p = clamp(e, y * log2, -200.0, 200.0)
-    k, t = round_to_int(e, p, 1.0, BIAS[F64])
+    k, t = round_to_int(e, p, 1.0, EXPONENT_BIAS[F64])
     return e.cast(poly(e, p - k, POW_EXP_F32) * power_of_two(e, t), F32)
 
 
@@ -771,7 +771,7 @@ def _pow_f64(e, x, y):
     p_low = e.fma(y, low, e.product_error(y, high, p))
     inside = e.abs(p) < 800.0
     p_low = e.where(inside, p_low, 0.0)
-    w, t = exp_parts(e, clamp(e, p, *EXP_ENDS[F64]), BIAS[F64], p_low)
+    w, t = exp_parts(e, clamp(e, p, *EXP_ENDS[F64]), EXPONENT_BIAS[F64], p_low)
     return times_power_of_two(e, w + 1.0, t)
 
 
@@ -782,11 +782,11 @@ LGAMMA = (numbers("1.86bc06134d7a7p-1 1.3dc0e7d2d5a6dp+2 1.9b2d314ddd345p+3 1.0f
                   "1.2c8d8d5ab6e43p+2 1.d4c131c910c15p-1 1.3ea487c50e909p-4 1.0e4d6906323eep-9 1.e68f3f89396b2p-19"),
           numbers("1 1.d14183eef734ep+2 1.5730bb83bc687p+4 1.09039d19e591bp+5 1.cdd19b6b0f3cdp+4 1.c9b9211bec215p+3 "
                   "1.f193d042aba42p+1 1.103879ce23084p-1 1.f99a32513b0b1p-6 1.0b978c462e0acp-11"))
-# x (log(gamma(x)) - (x - 1/2) (log(x) - 1) - STIRLING) in 1/x^2, x >= 3. Of the result 2^-56
+# x (log(gamma(x)) - (x - 1/2) (log(x) - 1) - STIRLING_CONSTANT) in 1/x^2, x >= 3. Of the result 2^-56
 LGAMMA_FAR = numbers("1.5555555555554p-4 -1.6c16c16bfc84dp-9 1.a01a0102732e6p-11 -1.3813242abd423p-11 "
                      "1.b93555c7b88ccp-11 -1.f40db66f3a0dfp-10 1.903b8b39b6409p-8 -1.7c3e93c24cc9p-6 "
                      "1.52e43dac8e293p-4 -1.b44451d024a43p-3 1.16f872c4d9dadp-2")
-STIRLING = numbers("1.acfe390c97d69p-2 1.3494bc9001442p-56")      # (log(2 pi) - 1) / 2
+STIRLING_CONSTANT = numbers("1.acfe390c97d69p-2 1.3494bc9001442p-56")  # (log(2 pi) - 1) / 2
 # digamma(1 + y) / (1 + y - root), 0 <= y <= 2, a quotient. 2^-55.3
 DIGAMMA = (numbers("1.4018e9a62525ep+0 1.01e19b211fa5ep+1 1.2f179e3e1b3f5p+0 1.49236f7d90cb5p-2 1.5444bec2e82b3p-5 "
                    "1.30b3d5be9cd76p-9 1.5bbd72d63b1fcp-15 1.7f94f717bca48p-25"),
@@ -828,7 +828,7 @@ def _lgamma_positive(e, x):
     near = y * (y - 1.0) * (poly(e, y + 0.5, LGAMMA[0]) / poly(e, y + 0.5, LGAMMA[1]))
     near = e.where(tiny, near - log_ends(e, x, high + low), near + 0.0)      # lgamma(1) is 0, not -0
     q = 1.0 / x
-    first, second = STIRLING
+    first, second = STIRLING_CONSTANT
     less = x - 0.5
     tail = e.fma(q, poly(e, q * q, LGAMMA_FAR), e.fma(less, low, second))
     return e.where(far, e.fma(less, high - 1.0, tail + first), near)
@@ -855,6 +855,6 @@ def digamma(e, x):
     return e.where(back & (r == 0.0), NAN, e.where(x == 0.0, e.copysign(e.const(INF, F64), -x), out))
 
 
-FUNCTIONS = {function.__name__: function for function in (
+SCALAR_FUNCTIONS = {function.__name__: function for function in (
     exp, exp2, expm1, log, log2, log10, log1p, sin, cos, tan, asin, acos, atan, atan2, sinh, cosh, tanh, asinh, acosh,
     atanh, erf, erfc, erfinv, sigmoid, pow, rsqrt, lgamma, digamma)}

@@ -143,7 +143,7 @@ class hardshrink(Composite):
 
     names = "nn.functional.hardshrink"
     forms = "function method out"
-    apart = True
+    no_overlap = True
 
     def of(input, lambd=0.5):
         if isinstance(input, door.tensor) and input.dtype.is_floating_point and input.dtype.itemsize == 2:
@@ -390,7 +390,7 @@ class _logsigmoid(Activation):
     names = "nn.functional.logsigmoid"
     forms = "function out"
     strict_out = row_major = True
-    apart = False
+    no_overlap = False
 
     def ref(xp, input):     return -xp.logaddexp(-input, 0)
     def d_input(g, input):  return g * (-input).sigmoid()
@@ -489,7 +489,7 @@ class _gelu_front(Composite):
 
     names = "nn.functional.gelu"
     forms = "function out"
-    strict_out = apart = True
+    strict_out = no_overlap = True
 
     def of(input, approximate="none"):
         need(approximate in ("none", "tanh"), f"approximate argument must be either none or tanh, got {approximate!r}.")

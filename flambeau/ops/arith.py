@@ -183,7 +183,7 @@ class div(Composite):
 
     names = "divide"
     forms = "function method inplace out"
-    apart = True
+    no_overlap = True
 
     def of(input, other, *, rounding_mode=None):
         if rounding_mode is None:
@@ -199,7 +199,7 @@ class floor_divide(Composite):
     """`input` divided by `other`, rounded down, elementwise. It has no gradient."""
 
     forms = "function method inplace out"
-    apart = True
+    no_overlap = True
 
     def of(input, other):
         if is_integral(input, other):
@@ -215,7 +215,7 @@ class remainder(Composite):
     """
 
     forms = "function method inplace out"
-    apart = True
+    no_overlap = True
 
     def of(input, other):
         if is_integral(input, other) and (is_tensor(input) or is_tensor(other)):
@@ -227,7 +227,7 @@ class fmod(Composite):
     """What is left of `input` after whole multiples of `other`, elementwise, with the sign of `input`."""
 
     forms = "function method inplace out"
-    apart = True
+    no_overlap = True
 
     def of(input, other):
         if is_integral(input, other) and is_tensor(input):
@@ -491,7 +491,7 @@ class pow_(Composite):
     """
 
     forms = "function method inplace out"
-    apart = True
+    no_overlap = True
 
     def of(input, exponent):
         if is_tensor(exponent):
@@ -509,7 +509,7 @@ class square(Composite):
     """`input` times itself, elementwise."""
 
     forms = "function method inplace out"
-    apart = True
+    no_overlap = True
 
     def of(input): return pow_(input, 2)
 
@@ -519,7 +519,7 @@ class float_power(Composite):
 
     forms = "function method out"
     strict_out = True
-    apart = True
+    no_overlap = True
 
     def of(input, exponent):
         base, power = widest(input, exponent)

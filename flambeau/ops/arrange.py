@@ -48,7 +48,7 @@ class hstack(Composite):
 
     forms = "function out"
     out_error = TypeError
-    out_apart = True
+    out_no_overlap = True
 
     def of(tensors):
         need_list(tensors, "hstack expects a non-empty TensorList")
@@ -62,7 +62,7 @@ class vstack(Composite):
     names = "row_stack"
     forms = "function out"
     out_error = TypeError
-    out_apart = True
+    out_no_overlap = True
 
     def of(tensors):
         need_list(tensors, "vstack expects a non-empty TensorList")
@@ -74,7 +74,7 @@ class dstack(Composite):
 
     forms = "function out"
     out_error = TypeError
-    out_apart = True
+    out_no_overlap = True
 
     def of(tensors):
         need_list(tensors, "dstack expects a non-empty TensorList")
@@ -86,7 +86,7 @@ class column_stack(Composite):
 
     forms = "function out"
     out_error = TypeError
-    out_apart = True
+    out_no_overlap = True
 
     def of(tensors):
         need_list(tensors, "column_stack expects a non-empty TensorList")
@@ -237,8 +237,8 @@ class _repeat(Op):
         shape = (1,) * (len(repeats) - input_spec.ndim) + input_spec.shape
         if not shape:
             return g
-        apart = tuple([n for pair in zip(repeats, shape, strict=True) for n in pair])
-        return _view(_reshape(g, apart).sum(tuple(range(0, len(apart), 2))), input_spec.shape)
+        interleaved = tuple([n for pair in zip(repeats, shape, strict=True) for n in pair])
+        return _view(_reshape(g, interleaved).sum(tuple(range(0, len(interleaved), 2))), input_spec.shape)
 
     def body(k, input, repeats):
         shape = (1,) * (len(repeats) - input.ndim) + input.shape

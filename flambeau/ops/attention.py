@@ -3,18 +3,12 @@ import math
 
 from ..base import dtypes, shapes
 from ..base.errors import need, warn
-from ..base.op import Composite, Op, door
-from .create import empty_like
+from ..base.op import Composite, Op
+from .create import _full, empty_like
 from .matmul import _linear as linear
+from .norm import LayerFunction
 from .reduce import _safe_softmax, _softmax_backward
 from .shape import cat
-
-
-class Layer(Composite):
-    """A composite in `nn.functional`."""
-
-    forms = "function"
-
 
 # --- dropout ----------------------------------------------------------------------------------------------------------
 
@@ -43,7 +37,7 @@ def drop(input, p, training, inplace, shape):
     return input.mul_(mask) if inplace else input * mask
 
 
-class _dropout(Layer):
+class _dropout(LayerFunction):
     """In training, each element zeroed with probability `p` and the others scaled by 1 / (1 - p)."""
 
     names = "nn.functional.dropout"
@@ -51,7 +45,7 @@ class _dropout(Layer):
     def of(input, p=0.5, training=True, inplace=False): return drop(input, p, training, inplace, input.shape)
 
 
-class dropout(Layer):
+class dropout(LayerFunction):
     """In training, each element zeroed with probability `p` and the others scaled by 1 / (1 - p)."""
 
     def of(input, p, train): return drop(input, p, train, False, input.shape)
@@ -64,7 +58,7 @@ def channel_shape(input, name):
     return (*input.shape[:2], *[1] * (input.dim() - 2))
 
 
-class _dropout1d(Layer):
+class _dropout1d(LayerFunction):
     """In training, whole channels zeroed with probability `p`: `input` is [N, C, L] or [C, L]."""
 
     names = "nn.functional.dropout1d"
@@ -82,7 +76,7 @@ def _channels(input, p, training, inplace, batched, name):
     return (made.squeeze_(0) if inplace else made.squeeze(0)) if single else made
 
 
-class _dropout2d(Layer):
+class _dropout2d(LayerFunction):
     """In training, whole channels zeroed with probability `p`: `input` is [N, C, H, W]."""
 
     names = "nn.functional.dropout2d"
@@ -91,7 +85,7 @@ class _dropout2d(Layer):
         return drop(input, p, training, inplace, channel_shape(input, "dropout2d"))
 
 
-class _dropout3d(Layer):
+class _dropout3d(LayerFunction):
     """In training, whole channels zeroed with probability `p`: `input` is [N, C, D, H, W]."""
 
     names = "nn.functional.dropout3d"
@@ -116,7 +110,7 @@ def alpha_drop(input, p, training, inplace, shape):
     return input.mul_(keep * a).add_(shift) if inplace else input * (keep * a) + shift
 
 
-class _alpha_dropout(Layer):
+class _alpha_dropout(LayerFunction):
     """Dropout that keeps the mean and variance of selu activations."""
 
     names = "nn.functional.alpha_dropout"
@@ -124,7 +118,7 @@ class _alpha_dropout(Layer):
     def of(input, p=0.5, training=False, inplace=False): return alpha_drop(input, p, training, inplace, input.shape)
 
 
-class _feature_alpha_dropout(Layer):
+class _feature_alpha_dropout(LayerFunction):
     """Alpha dropout of whole channels."""
 
     names = "nn.functional.feature_alpha_dropout"
@@ -133,7 +127,7 @@ class _feature_alpha_dropout(Layer):
         return alpha_drop(input, p, training, inplace, channel_shape(input, "feature_alpha_dropout"))
 
 
-class _gumbel_softmax(Layer):
+class _gumbel_softmax(LayerFunction):
     """A sample from the relaxed categorical distribution of `logits`; `hard` rounds it, with the soft gradient."""
 
     names = "nn.functional.gumbel_softmax"
@@ -235,7 +229,7 @@ def attend(query, key, value, mask, dropout, causal, scale, groups=1, safe=True)
     return out, weights, weights if keep is None else (weights * keep).to(weights.dtype)
 
 
-class _scaled_dot_product_attention(Layer):
+class _scaled_dot_product_attention(LayerFunction):
     """Each query's average of `value`, weighted by the softmax of its products with the keys."""
 
     names = "nn.functional.scaled_dot_product_attention"
@@ -328,7 +322,7 @@ def check_heads(query, key, value, key_padding_mask, attn_mask, num_heads):
     return dims == 3
 
 
-class _multi_head_attention_forward(Layer):
+class _multi_head_attention_forward(LayerFunction):
     """Attention in several heads: projections in, attention per head, projection out. (output, weights or None)."""
 
     names = "nn.functional.multi_head_attention_forward"
@@ -426,5 +420,5 @@ def _float_mask(mask, name, dtype):
     need(mask.dtype is dtypes.bool or mask.is_floating_point(), f"only bool and floating types of {name} are supported",
          AssertionError)
     if mask.dtype is dtypes.bool:
-        return door.full(tuple(mask.shape), 0.0, dtype, mask.device).masked_fill(mask, -math.inf)
+        return _full(tuple(mask.shape), 0.0, dtype, mask.device).masked_fill(mask, -math.inf)
     return mask

@@ -115,15 +115,15 @@ class _isclose(Pointwise):
             close = close | (xp.isnan(input) & xp.isnan(other))
         if input.dtype.kind in "biu":
             input, other = input.astype(xp.float64), other.astype(xp.float64)
-        apart = xp.abs(input - other)
-        return close | (xp.isfinite(apart) & (apart <= atol + xp.abs(rtol * other)))
+        distance = xp.abs(input - other)
+        return close | (xp.isfinite(distance) & (distance <= atol + xp.abs(rtol * other)))
 
     def body(k, input, other, rtol, atol, equal_nan):
         if not input.dtype.is_floating_point:
             return NotImplemented                                   # the tolerances come in the dtype of the operands
         both_nan = k.isnan(input) & k.isnan(other) & k.cast(equal_nan, dtypes.bool)
-        apart = k.abs(input - other)
-        return (input == other) | both_nan | ((apart < math.inf) & (apart <= atol + k.abs(rtol * other)))
+        distance = k.abs(input - other)
+        return (input == other) | both_nan | ((distance < math.inf) & (distance <= atol + k.abs(rtol * other)))
 
 
 class allclose(Composite):
@@ -330,7 +330,7 @@ class clamp(Composite):
 
     names = "clip"
     forms = "function method inplace out"
-    apart = True
+    no_overlap = True
 
     def of(input, min=None, max=None):
         given = [bound for bound in (min, max) if bound is not None]
@@ -455,7 +455,7 @@ class where(Composite):
 
     forms = "function out"
     strict_out = True
-    apart = True
+    no_overlap = True
 
     def of(condition, input=None, other=None):
         if not is_tensor(condition):

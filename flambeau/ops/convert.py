@@ -255,7 +255,7 @@ class _copy_inplace(Composite):
 
     names = "copy"
     forms = "inplace"
-    apart = blind = True
+    no_overlap = blind = True
 
     def of(input, src, non_blocking=False):
         if not isinstance(src, door.tensor):

@@ -106,8 +106,8 @@ class _cdist(Op):
     def body(k, x1, x2, p):
         x1 = k.reshape(x1, (*x1.shape[:-1], 1, x1.shape[-1]))
         x2 = k.reshape(x2, (*x2.shape[:-2], 1, *x2.shape[-2:]))
-        apart = x1 - x2
-        return norm_body(k, apart, p, (apart.ndim - 1,))
+        difference = x1 - x2
+        return norm_body(k, difference, p, (difference.ndim - 1,))
 
 
 class pdist(Op):

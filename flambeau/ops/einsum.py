@@ -80,7 +80,7 @@ class kron(Composite):
     """The Kronecker product: each element of `input` times the whole of `other`, laid out as blocks."""
 
     forms = "function method out"
-    apart = True
+    no_overlap = True
 
     def of(input, other):
         only_tensors(input=input, other=other)

@@ -276,7 +276,7 @@ class index_put(Composite):
     def overlap_ok(input, indices=(), values=None, accumulate=False):
         return not accumulate and "deprecated"             # of two sums into one cell one would be lost
 
-    def apart(input, indices, values, accumulate=False):
+    def no_overlap(input, indices, values, accumulate=False):
         fill = not accumulate and values.numel() == 1 and any(i is not None and i.dtype in MASK_DTYPES for i in indices)
         return "indices" if fill else "indices values"     # one number at a mask is read before anything is written
 
@@ -406,7 +406,7 @@ class index_select(Op):
     forms = "function method out"
     strict_out = True
     exact = True
-    out_apart = True
+    out_no_overlap = True
 
     def meta(input, dim, index):
         d = vector_index(input, dim, index)
@@ -454,7 +454,7 @@ class index_add(Op):
 
     strict_out = True
     forms = "function method inplace out"
-    apart = "index source"
+    no_overlap = "index source"
     scalars = ("alpha",)
 
     def meta(input, dim, index, source, *, alpha=1):
@@ -515,7 +515,7 @@ class index_copy(Op):
 
     strict_out = True
     forms = "function method inplace out"
-    apart = "index source"
+    no_overlap = "index source"
     exact = True
     overwrites = True
 
@@ -551,7 +551,7 @@ class index_fill(Composite):
 
     forms = "function method inplace"
     overlap_ok = "deprecated"
-    apart = "index"
+    no_overlap = "index"
 
     def of(input, dim, index, value):
         return (_index_fill if isinstance(value, NUMBER_CLASSES) else _index_fill_tensor)(input, dim, index, value)
@@ -640,7 +640,7 @@ class take(Op):
 
     forms = "function method out"
     strict_out = True
-    out_apart = True
+    out_no_overlap = True
     exact = True
 
     def meta(input, index):
@@ -660,7 +660,7 @@ class put(Composite):
     """`input` with `source` written (with `accumulate`: added) at the places in `index`, counted in a vector."""
 
     forms = "function method inplace"
-    apart = "index source"
+    no_overlap = "index source"
 
     def of(input, index, source, accumulate=False):
         return (_put_add if accumulate else _put)(input, index, source)

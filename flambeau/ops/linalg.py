@@ -441,7 +441,7 @@ class _cross(Op):
     forms = "function out"
     node = "LinalgCrossBackward0"
     strict_out = True
-    out_apart = True
+    out_no_overlap = True
 
     def meta(input, other, *, dim=-1):
         only_tensors(input=input, other=other)
@@ -471,7 +471,7 @@ class cross(Composite):
 
     forms = "function method out"
     strict_out = True
-    apart = True
+    no_overlap = True
 
     def of(input, other, dim=None):
         only_tensors(input=input, other=other)

@@ -16,7 +16,7 @@ from .index import rows_at
 from .norm import wide
 from .reduce import not_for
 
-REDUCTIONS = ("none", "mean", "sum")
+LOSS_REDUCTIONS = ("none", "mean", "sum")
 
 
 def reduction_of(reduction, size_average=None, reduce=None):
@@ -27,7 +27,7 @@ def reduction_of(reduction, size_average=None, reduce=None):
         meant = "none" if not reduce else "mean" if size_average else "sum"
         warn(f"size_average and reduce args will be deprecated, please use reduction='{meant}' instead.")
         return meant
-    need(reduction in REDUCTIONS, f"{reduction} is not a valid value for reduction", ValueError)
+    need(reduction in LOSS_REDUCTIONS, f"{reduction} is not a valid value for reduction", ValueError)
     return reduction
 
 
@@ -210,7 +210,7 @@ class _gaussian_nll_loss(Loss):
                 differ = [n for n, m in zip(var.shape, input.shape) if n != m]
                 need(var.dim() == input.dim() and differ == [1],
                      f"var is of incorrect size: {list(var.shape)} beside input {list(input.shape)}", ValueError)
-        need(reduction in REDUCTIONS, f"{reduction} is not valid", ValueError)
+        need(reduction in LOSS_REDUCTIONS, f"{reduction} is not valid", ValueError)
         if not var.is_meta:
             _not_negative(var.detach())
         held = var.clone()
@@ -754,9 +754,9 @@ class _triplet_margin_loss(Loss):
            reduction="mean"):
         need(margin > 0, f"margin must be greater than 0, got {margin}", ValueError)
         same_dims(anchor, positive, negative)
-        near, far = apart(anchor, positive, p, eps), apart(anchor, negative, p, eps)
+        near, far = row_distance(anchor, positive, p, eps), row_distance(anchor, negative, p, eps)
         if swap:
-            far = far.minimum(apart(positive, negative, p, eps))
+            far = far.minimum(row_distance(positive, negative, p, eps))
         return reduced((margin + near - far).clamp(min=0), reduction_of(reduction, size_average, reduce))
 
 
@@ -766,7 +766,7 @@ def same_dims(anchor, positive, negative):
          f"negative {negative.dim()}D inputs")
 
 
-def apart(a, b, p, eps):
+def row_distance(a, b, p, eps):
     """The p-norm distance of rows, `eps` added to each difference."""
     return (a - b + eps).norm(p, -1)
 
@@ -779,7 +779,7 @@ class _triplet_margin_with_distance_loss(Loss):
     def of(anchor, positive, negative, *, distance_function=None, margin=1.0, swap=False, reduction="mean"):
         need(margin > 0, f"margin must be greater than 0, got {margin}", ValueError)
         same_dims(anchor, positive, negative)
-        measure = distance_function or (lambda a, b: apart(a, b, 2, 1e-6))
+        measure = distance_function or (lambda a, b: row_distance(a, b, 2, 1e-6))
         near, far = measure(anchor, positive), measure(anchor, negative)
         if swap:
             far = far.minimum(measure(positive, negative))

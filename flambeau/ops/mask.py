@@ -26,7 +26,7 @@ class masked_fill(Composite):
 
     forms = "function method inplace"
     overlap_ok = "deprecated"
-    apart = True
+    no_overlap = True
 
     def of(input, mask, value):
         return (_masked_fill if isinstance(value, NUMBER_CLASSES) else _masked_fill_tensor)(input, mask, value)
@@ -109,7 +109,7 @@ class masked_select(Op):
 
     forms = "function method out"
     strict_out = True
-    out_apart = True
+    out_no_overlap = True
     exact = True
 
     def meta(input, mask):

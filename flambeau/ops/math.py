@@ -489,7 +489,7 @@ class round_(Composite):
 
     names = "special.round"
     forms = "function method inplace out"
-    strict_out = apart = True
+    strict_out = no_overlap = True
 
     def of(input, *, decimals=0): return _round_decimals(input, decimals) if decimals else _round(input)
 
@@ -770,7 +770,7 @@ class conj_physical(Composite):
 
     forms = "function method inplace out"
     strict_out = True
-    apart = True
+    no_overlap = True
 
     def of(input): return _conj_physical(input) if input.is_complex() else input
 

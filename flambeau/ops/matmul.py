@@ -238,7 +238,7 @@ class outer(Composite):
 
     names = "ger"
     forms = "function method out"
-    apart = True
+    no_overlap = True
 
     def of(input, vec2):
         only_tensors(input=input, vec2=vec2)
@@ -432,7 +432,7 @@ class addr(Composite):
 
     forms = "function method inplace out"
     deprecated = old_orders("vec1", "vec2")
-    apart = True
+    no_overlap = True
 
     def of(input, vec1, vec2, *, beta=1, alpha=1):
         only_tensors(input=input, vec1=vec1, vec2=vec2)

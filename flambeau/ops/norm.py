@@ -15,7 +15,7 @@ from .reduce import mean_of
 from .shape import _view, cat
 
 
-class Layer(Composite):
+class LayerFunction(Composite):
     """A composite in `nn.functional`."""
 
     forms = "function"
@@ -263,7 +263,7 @@ class _layer_norm(Op):
         return standard_body(k, input, weight, bias, eps, row_view(input.shape, len(normalized_shape)))
 
 
-class _layer_norm_front(Layer):
+class _layer_norm_front(LayerFunction):
     """`input` standardised over its last dimensions, then scaled by `weight` and shifted by `bias`."""
 
     names = "nn.functional.layer_norm layer_norm"
@@ -272,7 +272,7 @@ class _layer_norm_front(Layer):
         return _layer_norm(input, tuple(normalized_shape), weight, bias, eps)[0]
 
 
-class _rms_norm(Layer):
+class _rms_norm(LayerFunction):
     """`input` divided by its root mean square over the last dimensions, then scaled by `weight`."""
 
     names = "nn.functional.rms_norm rms_norm"
@@ -362,7 +362,7 @@ def check_channels(input, **given):
     refuse(_batch_norm, input.dtype, "bool int complex")
 
 
-class _batch_norm_front(Layer):
+class _batch_norm_front(LayerFunction):
     """`input` [N, C, ...] standardised per channel; in training by the batch, updating the running statistics."""
 
     names = "nn.functional.batch_norm"
@@ -420,7 +420,7 @@ def toward(running, batch, momentum):
     running.lerp_(batch if batch.dtype is running.dtype else batch.to(running.dtype), momentum)
 
 
-class _instance_norm(Layer):
+class _instance_norm(LayerFunction):
     """`input` [N, C, ...] standardised per channel of each sample."""
 
     names = "nn.functional.instance_norm"
@@ -484,7 +484,7 @@ class _group_norm(Op):
         return standard_body(k, input, weight, bias, eps, group_view(input.shape, num_groups))
 
 
-class _group_norm_front(Layer):
+class _group_norm_front(LayerFunction):
     """`input` [N, C, ...] standardised per group of channels of each sample."""
 
     names = "nn.functional.group_norm group_norm"
@@ -498,7 +498,7 @@ class _group_norm_front(Layer):
         return _group_norm(input, num_groups, weight, bias, eps)[0]
 
 
-class _local_response_norm(Layer):
+class _local_response_norm(LayerFunction):
     """`input` divided by a power of the mean square of its neighbouring channels."""
 
     names = "nn.functional.local_response_norm"
@@ -514,7 +514,7 @@ class _local_response_norm(Layer):
         return input / (mean * alpha + k) ** beta
 
 
-class _normalize(Layer):
+class _normalize(LayerFunction):
     """`input` divided by its p-norm over `dim`, at least `eps`."""
 
     names = "nn.functional.normalize"

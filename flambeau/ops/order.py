@@ -124,7 +124,7 @@ class kthvalue(Op):
     forms = "function method out"
     returns = "kthvalue values indices"
     strict_out = True
-    out_apart = True
+    out_no_overlap = True
 
     def meta(input, k, dim=-1, keepdim=False):
         d = shapes.wrap_dim(only(dim), input.ndim)
@@ -155,7 +155,7 @@ class median(Composite):
     forms = "function method out"
     returns = "median values indices"
     strict_out = "several"
-    out_apart = True
+    out_no_overlap = True
 
     def of(input, dim=None, keepdim=False):
         return _median(input) if dim is None else _median_dim(input, only(dim), keepdim)
@@ -167,7 +167,7 @@ class nanmedian(Composite):
     forms = "function method out"
     returns = "nanmedian values indices"
     strict_out = "several"
-    out_apart = True
+    out_no_overlap = True
 
     def of(input, dim=None, keepdim=False):
         return _nanmedian(input) if dim is None else _nanmedian_dim(input, only(dim), keepdim)
@@ -269,7 +269,7 @@ class mode(Op):
     forms = "function method out"
     returns = "mode values indices"
     strict_out = True
-    out_apart = True
+    out_no_overlap = True
 
     def meta(input, dim=-1, keepdim=False):
         shapes.wrap_dim(only(dim), input.ndim)
@@ -380,7 +380,7 @@ class cumsum(Op):
 
     forms = "function method inplace out"
     creates = True                                    # `out` says the dtype, if no argument does
-    apart = True
+    no_overlap = True
 
     def meta(input, dim, *, dtype=None): return scan_spec(input, dim, scanned(input, dtype, "cumsum_out_cpu"))
 
@@ -403,7 +403,7 @@ class cumprod(Op):
 
     forms = "function method inplace out"
     creates = True                                    # `out` says the dtype, if no argument does
-    apart = True
+    no_overlap = True
 
     def meta(input, dim, *, dtype=None): return scan_spec(input, dim, scanned(input, dtype, "cumprod_out_cpu"))
 
@@ -492,7 +492,7 @@ class logcumsumexp(Op):
 
     forms = "function method out"
     strict_out = True
-    apart = True
+    no_overlap = True
 
     def meta(input, dim):
         not_for(input.dtype, "bool int", "logcumsumexp_out_cpu")
@@ -534,7 +534,7 @@ class diff(Composite):
     """
 
     forms = "function method out"
-    apart = True
+    no_overlap = True
 
     def strict_out(input, n=1, *rest): return n == 0          # which is a copy
 

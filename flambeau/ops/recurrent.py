@@ -3,11 +3,11 @@
 Sequences are matrices inside, with a row for each step of each sample; see recurrence.py, which has the layers.
 """
 from ..base.errors import need
-from ..base.op import Composite, door
+from ..base.op import Composite
 from .attention import drop
 from .matmul import _linear as linear
 from .recurrence import _gru_layer, _lstm_layer, _rnn_layer, last_state
-from .shape import cat
+from .shape import cat, stack
 
 # --- whole networks ---------------------------------------------------------------------------------------------------
 
@@ -89,7 +89,7 @@ def network(kind, rows, first, params, biases, layers, dropout, train, both_ways
         rows = made[0] if directions == 1 else cat(made, 1)
         if dropout and train and layer < layers - 1:
             rows = drop(rows, dropout, True, False, rows.shape)
-    return own(rows) if directions == 1 else rows, [door.stack(end) for end in ends]
+    return own(rows) if directions == 1 else rows, [stack(end) for end in ends]
 
 
 def recurrent(kind, given, named):

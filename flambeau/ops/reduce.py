@@ -443,7 +443,7 @@ class max_(Composite):
     forms = "function method out"
     returns = "max values indices"
     strict_out = "several"
-    apart = True
+    no_overlap = True
 
     def of(input, dim=None, keepdim=False, *, other=None):
         return extreme(input, dim, keepdim, other, (_max, _max_dim, "maximum"))
@@ -455,7 +455,7 @@ class min_(Composite):
     forms = "function method out"
     returns = "min values indices"
     strict_out = "several"
-    apart = True
+    no_overlap = True
 
     def of(input, dim=None, keepdim=False, *, other=None):
         return extreme(input, dim, keepdim, other, (_min, _min_dim, "minimum"))

@@ -91,7 +91,7 @@ class gather(Op):
 
     forms = "function method out"
     strict_out = True
-    out_apart = True
+    out_no_overlap = True
     exact = True
 
     def meta(input, dim, index, *, sparse_grad=False):
@@ -143,7 +143,7 @@ class scatter(Composite):
 
     strict_out = True
     forms = "function method inplace out"
-    apart = "index src"
+    no_overlap = "index src"
 
     def of(input, dim, index, src=None, *, value=None, reduce=None):
         src = value if src is None else src
@@ -236,7 +236,7 @@ class scatter_add(Op):
 
     strict_out = True
     forms = "function method inplace out"
-    apart = "index src"
+    no_overlap = "index src"
 
     def meta(input, dim, index, src):
         tensor_given(src, "src", 4)
@@ -271,7 +271,7 @@ class scatter_reduce(Op):
 
     strict_out = True
     forms = "function method inplace out"
-    apart = "index src"
+    no_overlap = "index src"
 
     def meta(input, dim, index, src, reduce, *, include_self=True):
         need(reduce in ("sum", "prod", "mean", "amax", "amin"),
@@ -315,7 +315,7 @@ class index_reduce(Op):
 
     strict_out = True
     forms = "function method inplace out"
-    apart = "index source"
+    no_overlap = "index source"
 
     def meta(input, dim, index, source, reduce, *, include_self=True):
         need(reduce in ("prod", "mean", "amax", "amin"), "Expected reduce to be one of prod, mean, amax or amin but "

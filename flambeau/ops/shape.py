@@ -169,12 +169,12 @@ def unmergeable_words(input, size):
             b += 1
         if sizes[a] == 1 or sizes[b] == 1 or strides[a] == strides[b] * sizes[b]:
             continue
-        apart = [1] * input.ndim
+        cut_strides = [1] * input.ndim
         step = 1
         for d in range(input.ndim - 1, -1, -1):
-            apart[d] = step
+            cut_strides[d] = step
             step *= sizes[d] if d != b else sizes[d] + 1
-        if shapes.view_strides(sizes, apart, size) is None:
+        if shapes.view_strides(sizes, cut_strides, size) is None:
             return (f"\n  {list(size)} merges dimensions {a} and {b}, which do not lie one after the other in memory: "
                     f"dimension {a} steps {strides[a]} elements, and {sizes[b]} (size) * {strides[b]} (stride) = "
                     f"{sizes[b] * strides[b]} would be needed (sizes {list(sizes)}, strides {list(strides)}).")
@@ -1044,7 +1044,7 @@ class cat(Op):
 
     names = "concat concatenate"
     forms = "function out"
-    out_apart = True
+    out_no_overlap = True
     out_error = TypeError
     lists = True
     exact = True
@@ -1077,7 +1077,7 @@ class stack(Op):
     """`tensors` of one shape put side by side along a new dimension `dim`."""
 
     forms = "function out"
-    out_apart = True
+    out_no_overlap = True
     out_error = TypeError
     lists = True
     exact = True

@@ -134,7 +134,7 @@ class polygamma(Composite):
     """The derivative of order `n` of `digamma` at `input`, elementwise."""
 
     names, forms = "special.polygamma", "function out"
-    apart = True
+    no_overlap = True
 
     def of(n, input): return _polygamma(input, n)
 

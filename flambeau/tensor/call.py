@@ -8,6 +8,7 @@ import numpy as np
 
 from ..autograd.modes import modes
 from ..autograd.node import requires
+from ..backends.backend import execute as by_reference
 from ..backends.memory import explained as out_of_memory
 from ..base import observers
 from ..base.errors import here
@@ -234,7 +235,7 @@ def run_now(entry, op, args, inputs, params, site):
             if observers.during_runs:
                 made = _run_observed(entry, arrays, params, site)
             else:
-                made = entry.device.backend.execute(entry, arrays, params)
+                made = by_reference(entry, arrays, params)
     except MemoryError as error:
         error.entry, error.site = entry, site
         raise out_of_memory(error) from None
@@ -255,7 +256,7 @@ def _run_observed(entry, arrays, params, site):
     with observers.gathered():
         start = observers.begin(site)
         try:
-            made = entry.device.backend.execute(entry, arrays, params)
+            made = by_reference(entry, arrays, params)
             return made
         finally:
             instruction = (entry, (), (), params, 0, site)

@@ -243,8 +243,8 @@ def attach_all():
         op = top.get(target)
         if op is None: continue
         setattr(Tensor, f"__{name}__", inverted(op) if name == "invert" else unary(op))
-    for name in ("ones_like", "zeros_like", "stack", "_full", "_sum_dim", "_view"):      # for the layers below
-        setattr(door, name.removeprefix("_"), declared.get(name))
+    door.full, door.sum_dim, door.view = declared["_full"], declared["_sum_dim"], declared["_view"]
+    door.ones_like, door.zeros_like, door.stack = declared["ones_like"], declared["zeros_like"], declared["stack"]
     door.page = page
 
 

@@ -99,8 +99,8 @@ def make_node(entry, args, inputs, outs, site, wanted, special):
             out._nr = 0
         else:
             out._cut = (f"{called_as(entry.op)}(), whose result is {out._spec.dtype.name} and so has no gradient", site)
-        if (tell := observers.node_made) is not None:
-            tell(node)
+        if observers.node_made is not None:
+            node._tell_made()
         return
     node.n_outputs, op = len(outs), entry.op
     if recipe.keep_out:
@@ -111,8 +111,8 @@ def make_node(entry, args, inputs, outs, site, wanted, special):
             out._nr = nr
         else:
             out._cut = (f"{called_as(op)}(), whose result {nr} has no gradient", site)
-    if (tell := observers.node_made) is not None:
-        tell(node)
+    if observers.node_made is not None:
+        node._tell_made()
 
 
 def _kept(tensor, special):

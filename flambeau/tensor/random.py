@@ -15,9 +15,9 @@ from ..backends.memory import explained as out_of_memory
 from ..base import dtypes, limited_dtypes, observers, shapes
 from ..base.arguments import C_NAMES, asked, fitting, like, number, options, shape_of
 from ..base.errors import argument_error, here, need
-from ..base.op import door
 from ..base.spec import CPU, META, device as Device, spec
 from ..trace.value import Storage
+from . import attributes
 from .binomial import binomials
 from .create import from_array
 from .forms import declared
@@ -216,7 +216,7 @@ def resized(out, shape, name):
     refuse_derivatives(name.removeprefix("_"), (the_out(out),))
     if tuple(out.shape) != tuple(shape):
         before_write(out, "out=")
-        door.resize(out, tuple(shape), shapes.contiguous_strides(shape))
+        attributes.resized(out, tuple(shape), shapes.contiguous_strides(shape))
     return out
 
 

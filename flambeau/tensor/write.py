@@ -43,7 +43,7 @@ def inplace(op, args, kwargs, public=None):
     if overlap_ok == "deprecated" and any(s == 0 and n > 1 for n, s in zip(self._spec.shape, self._spec.strides)):
         warn(f"Use of {facts.in_place} on expanded tensors is deprecated. Please clone() the tensor before performing "
              "this operation. This also applies to advanced indexing e.g. tensor[indices] = tensor")
-    if facts.apart:
+    if facts.no_overlap:
         refuse_overlap(op, self, args[1:], kwargs, 1)
     if op.creates and not (kwargs and kwargs.get("dtype") is not None):
         kwargs = {**(kwargs or {}), "dtype": self._spec.dtype}        # the tensor that is written says the dtype
@@ -162,8 +162,8 @@ def _as_it_was(self):
 
 
 def refuse_overlap(op, written, args, kwargs, at=0):
-    """Refuse operands that overlap the tensor `written` as `op.apart` says; `args` start at its argument `at`."""
-    never = op.apart
+    """Refuse operands that overlap the tensor `written` as `op.no_overlap` says; `args` start at its argument `at`."""
+    never = op.no_overlap
     if never is True:
         never = ()
     else:
@@ -391,11 +391,11 @@ def into(op, args, kwargs, out):
     refuse_derivatives(op.__name__, (*tensors_in(args), *outs))
     for o in outs:
         before_write(o, f"{op.__name__}(out=)")
-        if op.out_apart and any(_overlap(o, t) for t in tensors_in(args)):
+        if op.out_no_overlap and any(_overlap(o, t) for t in tensors_in(args)):
             raise RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor "
                                "refer to a single memory location. Please clone() the tensor before performing the "
                                "operation." + said(o))
-        if op.apart:
+        if op.no_overlap:
             refuse_overlap(op, o, args, kwargs)
     if op.creates:
         if op.creates == "floating" and kwargs.get("dtype") is None and outs[0]._spec.dtype.is_integral \

@@ -1,15 +1,15 @@
 """The memory of a plan: what each node stands in, from when to when, who takes over whose, and where it all lies.
 
-Buffers of working memory share one block: each has an offset in it, and two that never live at the same time may have
-the same one. The others have a place of their own in the table of addresses that a program runs over.
+Buffers of working memory share one block on each device: each has an offset in it, and two that never live at the same
+time may have the same one. The others have a place of their own in the table of addresses that a program runs over.
 """
-from ..base.spec import spec as make_spec
-from ..loops.ir import BYTES
+from ..base.spec import CPU, spec as make_spec
+from ..loops.ir import BYTES_OF_TYPE
 from .fuse import memory as seen_memory, root
-from .steps import CopyStep, KernelStep, ReferenceStep
+from .steps import CopyStep, KernelStep
 
 
-class Buffer:
+class PlanBuffer:
     """Memory of a plan: an input, a result, working memory at an offset, or what a reference step gave."""
 
     __slots__ = ("kind", "slot", "spec", "nbytes", "index", "offset", "made", "last", "taken")
@@ -49,12 +49,12 @@ class Buffers:
         found = self._by_node.get(key)
         if found is None:
             if node.op == "input":
-                found = Buffer("input", 0, node.attr[0], self.specs[node.attr[0]])
+                found = PlanBuffer("input", 0, node.attr[0], self.specs[node.attr[0]])
             else:
                 slot = self.slot_of.get(id(node))
-                spec = node.layout or make_spec(node.dtype, node.shape)
-                kind = "given" if node.op == "result" else "result" if slot is not None else "working"
-                found = Buffer(kind, spec.nbytes, slot, spec)
+                spec = node.layout or make_spec(node.dtype, node.shape, None, _device_of(node))
+                kind = "given" if node.op in ("result", "transfer") else "result" if slot is not None else "working"
+                found = PlanBuffer(kind, spec.nbytes, slot, spec)
             self._by_node[key] = found
             self.all.append(found)
         return found
@@ -70,8 +70,8 @@ class Buffers:
                 if buffer.made < 0:
                     buffer.made = step.at
                 buffer.last = step.at
-        for node in graph.slots.values():
-            if node.op == "result" and node.group is not None:
+        for node in graph.given:
+            if node.group is not None:
                 step = first_of[id(node.group)]
                 if id(node) in self._by_node or id(node) in self.slot_of:
                     buffer = self.of(node)
@@ -88,8 +88,8 @@ class Buffers:
         for step in steps:
             if isinstance(step, CopyStep):
                 held, made = self.of(step.old), self.of(step.group.opaque)
-                apart = self.of(step.source) is not held or _apart(step.source, *step.group.opaque.attr)
-                if apart and held.last <= step.at + 1 and self._may_take(held, made, step.at, last_reference):
+                no_overlap = self.of(step.source) is not held or _no_overlap(step.source, *step.group.opaque.attr)
+                if no_overlap and held.last <= step.at + 1 and self._may_take(held, made, step.at, last_reference):
                     self._take_over(held, made)
                     continue
             elif isinstance(step, KernelStep):
@@ -103,7 +103,8 @@ class Buffers:
 
     def _may_take(self, held, made, at, last_reference):
         """Whether `made` may stand in the memory of `held`, which is read for the last time now."""
-        if held is made or made.taken is not None or made.made < at or id(held) in self._given_up:
+        if held is made or made.taken is not None or made.made < at or id(held) in self._given_up \
+                or held.spec.device is not made.spec.device:
             return False
         if held.kind not in ("working", "input") or held.spec.nbytes != made.nbytes:
             return False
@@ -119,16 +120,16 @@ class Buffers:
         for number in ends:
             store = nest.reads[number]
             made = self.of(store.node)
-            for read in nest.buffers():
+            for read in nest.reads:
                 if read.store or read.at is not None or read.strides != store.strides or read.offset != store.offset \
-                        or BYTES[read.type] != BYTES[store.type]:
+                        or BYTES_OF_TYPE[read.type] != BYTES_OF_TYPE[store.type]:
                     continue
                 held = self.of(read.node)
                 if held.last != step.at or not self._may_take(held, made, step.at, last_reference):
                     continue
                 if any(r is not read and self.of(r.node) is held and
                        (r.strides != store.strides or r.offset != store.offset or r.at is not None)
-                       for r in nest.buffers()):
+                       for r in nest.reads):
                     continue
                 self._take_over(held, made)
                 break
@@ -136,25 +137,24 @@ class Buffers:
     # --- where ------------------------------------------------------------------------------------------------------
 
     def lay_out(self):
-        """Give every buffer its place: an index of the table, and for working memory an offset in the block."""
-        free, top = [], 0
-        events = sorted((b for b in self.all if b.kind == "working" and b.taken is None), key=lambda b: b.made)
+        """Give every buffer its place: an index of the table, and for working memory an offset in the block.
+
+        `blocks` are those, one for each device that needs one: (device, bytes, index of the table).
+        """
         last = {}
         for b in self.all:                                   # memory taken over lives as long as the last who took it
             owner = b.owner
             last[id(owner)] = max(last.get(id(owner), -1), b.last)
-        ending = []
-        for b in events:
-            for other in [o for o in ending if last[id(o)] < b.made]:
-                ending.remove(other)
-                _give(free, other.offset, _aligned(other.nbytes))
-            size = _aligned(b.nbytes)
-            b.offset = _take(free, size)
-            if b.offset is None:
-                b.offset, top = top, top + size
-            ending.append(b)
-        self.working = top
-        index = 1                                            # index 0 is the block of working memory
+        working: dict = {}
+        for b in self.all:
+            if b.kind == "working" and b.taken is None:
+                working.setdefault(b.spec.device, []).append(b)
+        self.blocks, index = [], 0
+        for device, some in working.items():
+            self.blocks.append((device, self._share_block(some, last), index))
+            for b in some:
+                b.index = index
+            index += 1
         for b in self.all:
             if b.taken is None and b.kind != "working":
                 b.index = index
@@ -163,6 +163,21 @@ class Buffers:
             owner = b.owner
             b.index, b.offset = owner.index, owner.offset
         self.table_size = index
+
+    @staticmethod
+    def _share_block(working, last):
+        """Give buffers that are read until `last` their offsets in one block; gives its bytes."""
+        free, top, ending = [], 0, []
+        for b in sorted(working, key=lambda b: b.made):
+            for other in [o for o in ending if last[id(o)] < b.made]:
+                ending.remove(other)
+                _give(free, other.offset, _aligned(other.nbytes))
+            size = _aligned(b.nbytes)
+            b.offset = _take(free, size)
+            if b.offset is None:
+                b.offset, top = top, top + size
+            ending.append(b)
+        return top
 
     # --- for people -------------------------------------------------------------------------------------------------
 
@@ -179,11 +194,21 @@ class Buffers:
 
 
 def last_to_fail(steps):
-    """When the last step runs that may fail; see Note [All or nothing] in plan.py."""
-    return max((step.at for step in steps if isinstance(step, ReferenceStep)), default=-1)
+    """When the last step runs that may fail, or after which an interrupt may come: what follows is one native stretch.
+
+    See Note [All or nothing] in plan.py.
+    """
+    for step in reversed(steps):
+        if not step.native or step.device is not steps[-1].device:
+            return step.at
+    return -1
 
 
-def _apart(source, view, offset):
+def _device_of(node):
+    return CPU if node.group is None else node.attr[1] if node.op == "transfer" else node.group.device
+
+
+def _no_overlap(source, view, offset):
     """Whether a source lies wholly before or behind the `view` at `offset` of the same memory."""
     _, strides, start = seen_memory(source)
     if source.dtype is not view.dtype:

@@ -20,13 +20,17 @@ the user's, prints. An operation that says `effect` is kept to this:
   results of a lost effect is lost with it, and nobody is told twice.
 """
 import atexit
+import contextlib
 import os
 import sys
 import threading
 
+from ..backends.backend import execute
 from ..base import settings
+from ..base.locks import before_fork
 
 _told = 0                     # the process whose `multiprocessing` knows what to do at its end
+_thread = threading.local()   # `stands_in`: see standing_in
 pending: dict = {}            # results of effects that have not happened, in the order of the calls; held for that
 
 
@@ -73,16 +77,32 @@ def append(trace, entry, inputs, params, site):
         trace.run()                               # now, and not behind it: then what another raises ends no call of it
     made = trace.append(entry, inputs, params, site)
     _run_at_the_end_of_a_worker()
-    for value in made if entry.many else (made,):
-        pending[value] = None
-        if value.trace is None:                   # it has happened meanwhile: at a bound, or in another thread
-            pending.pop(value, None)
+    if not stands_in():
+        for value in made if entry.many else (made,):
+            pending[value] = None
+            if value.trace is None:               # it has happened meanwhile: at a bound, or in another thread
+                pending.pop(value, None)
     return made
 
 
-def forget(trace, start):
-    """Let the effects from instruction `start` on not happen: the recording of a backward that is not to run."""
-    for entry, _, _, _, first, _ in trace.code[start:]:
+@contextlib.contextmanager
+def standing_in():
+    """Inside, a backward is recorded over zeros that stand for gradients to come: its effects do not happen."""
+    before, _thread.stands_in = stands_in(), True
+    try:
+        yield
+    finally:
+        _thread.stands_in = before
+
+
+def stands_in():
+    """Whether this thread records over such zeros."""
+    return getattr(_thread, "stands_in", False)
+
+
+def forget(trace):
+    """Let the effects in a trace not happen: the call that they belong to has raised."""
+    for entry, _, _, _, first, _ in trace.code:
         if entry.op.effect:
             for value in trace.values[first:first + len(entry.outs)]:
                 pending.pop(value, None)
@@ -102,6 +122,8 @@ def perform(trace, index, arrays):
     """Have the effect happen that instruction `index` of a running trace is, and hand out its results."""
     instruction = entry, _, _, _, first, _ = trace.code[index]
     slots = range(first, first + len(entry.outs))
+    if trace.begun is None:
+        trace.begun = {}
     trace.begun[index] = False
     lost = lose(trace, index, "it was interrupted")
     try:
@@ -129,7 +151,7 @@ def call(instruction, arrays):
     """The arrays that an instruction with an effect gives; whatever it raises is Raised."""
     entry, _, _, params, _, site = instruction
     try:
-        return entry.device.backend.execute(entry, arrays, params)
+        return execute(entry, arrays, params)
     except Exception as error:
         raise Raised(error, entry, site) from None
 
@@ -154,8 +176,9 @@ def _run_at_the_end_of_a_worker():
         _told = os.getpid()
 
 
+@before_fork
 def run_pending():
-    """Run what this thread has recorded with effects."""
+    """Run what this thread has recorded with effects. Before a fork: once, and not in the child as well."""
     for value in list(pending):
         trace = value.trace
         if trace is not None and trace.owner == threading.get_ident() and not trace.lock._is_owned():
@@ -164,14 +187,19 @@ def run_pending():
 
 @atexit.register
 def _run_the_last():
-    """Python ends: what is still pending happens now. One that raises is reported as errors are at that time."""
+    """Python ends: what is still pending happens now. One that raises is reported as errors are at that time.
+
+    Other threads have ended, but for daemons, and one that runs its trace just now ends with Python as daemons do.
+    """
     for value in list(pending):
         trace = value.trace
-        if trace is not None:
+        if trace is not None and trace.lock.acquire(blocking=False):
             try:
                 trace.run()
             except Exception:
                 sys.excepthook(*sys.exc_info())
+            finally:
+                trace.lock.release()
 
 
 def after_fork():
@@ -182,7 +210,3 @@ def after_fork():
             for index, (entry, *_) in enumerate(trace.code):
                 if entry.op.effect:
                     lose(trace, index, "it was recorded before this process was forked, and happens in the parent")
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=run_pending)       # here, once, and not in the child as well

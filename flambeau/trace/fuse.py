@@ -7,27 +7,29 @@ of their ranks, and read memory only of groups of lower rank.
 """
 from ..base.shapes import contiguous_strides, view_strides
 from ..base.spec import spec as make_spec
-from ..loops.ir import FUNCTIONS
+from ..loops.ir import FUNCTION_WORDS
 from .lower import Node, lies
 from .order import order_of, walk_of
 
-LEAVES = frozenset(("input", "number", "const", "index"))
-SEEN = frozenset(("reshape", "expand", "permute"))
-MEMORY = frozenset(("input", "view"))
-REDUCING = frozenset(("reduce", "partial"))      # their `axes` are those of what they reduce
-APART = frozenset(("opaque", "gemm", "update", "concat", "library"))  # a step of its own, that reads and writes memory
-GIVEN = frozenset(("result", "output"))          # one of several things that such a step makes
-MANY_NODES = 600              # a group is closed when it has so many
-FEW_NUMBERS = 16              # a single number made of no more operations than this is not kept but computed again
+LEAF_KINDS = frozenset(("input", "number", "const", "index"))
+RESHAPING_KINDS = frozenset(("reshape", "expand", "permute"))
+MEMORY_KINDS = frozenset(("input", "view"))
+REDUCING_KINDS = frozenset(("reduce", "partial"))  # their `axes` are those of what they reduce
+# a step of its own, that reads and writes memory
+OWN_STEP_KINDS = frozenset(("opaque", "gemm", "update", "concat", "library", "transfer"))
+RESULT_KINDS = frozenset(("result", "output"))   # one of several things that such a step makes
+MAX_GROUP_NODES = 600           # a group is closed when it has so many
+MAX_RECOMPUTED_OPERATIONS = 16  # a single number made of no more operations than this is not kept but computed again
 
 
 class Group:
-    """Nodes that run as one kernel; or, with `opaque`, one operation that reads and writes memory."""
+    """Nodes that run as one kernel on a device; or, with `opaque`, one operation that reads and writes memory."""
 
-    __slots__ = ("rank", "dims", "reduced", "walk", "nodes", "deps", "users", "held", "opaque", "closed", "cut")
+    __slots__ = ("rank", "dims", "reduced", "walk", "nodes", "deps", "users", "held", "opaque", "closed", "cut",
+                 "device")
 
-    def __init__(self, rank, opaque=None):
-        self.rank, self.opaque = rank, opaque
+    def __init__(self, rank, device, opaque=None):
+        self.rank, self.device, self.opaque = rank, device, opaque
         self.dims = {}            # dimension → size; dimensions are numbered as they come
         self.reduced = None       # the set of dimensions reduced over, once there is a reduction
         self.walk = None          # in which order: see Note [One order] in order.py
@@ -70,7 +72,7 @@ class Fuser:
     """Groups for the nodes that the wanted slots need; `groups` in the order they run."""
 
     def __init__(self, graph, wanted, apart=()):
-        self.groups = []
+        self.groups, self.device_of = [], graph.device_of
         self.apart = {graph.start + number for number in apart}      # nodes that stand in memory, nobody after them
         self.rank = 0
         self.cuts = {}            # (shape, dimensions, blocks) of a reduction that was cut → its group and axes
@@ -100,18 +102,18 @@ class Fuser:
 
     def _place(self, node):
         op = node.op
-        if op in LEAVES or op in SEEN:
+        if op in LEAF_KINDS or op in RESHAPING_KINDS:
             return
         if op == "view":
             self._store(node.args[0])
-        elif op in APART:
+        elif op in OWN_STEP_KINDS:
             node.args = tuple(self._store_seen(arg, node) for arg in node.args)
-            group = node.group = self._open(node)
+            group = node.group = self._open(self.device_of(node), node)
             for arg in node.args:
                 self._read(group, root(arg))
             if op not in ("opaque", "library"):
                 node.stored = True
-        elif op in GIVEN:
+        elif op in RESULT_KINDS:
             node.group, node.stored = node.args[0].group, True
         elif node.number in self.apart:
             if op == "reduce":
@@ -123,23 +125,24 @@ class Fuser:
         elif not self._can_inline(node):
             self._join_or_open(node)
 
-    def _open(self, opaque=None):
-        group = Group(self.rank, opaque)
+    def _open(self, device, opaque=None):
+        group = Group(self.rank, device, opaque)
         self.rank += 1
         self.groups.append(group)
         return group
 
     def _store(self, node):
         """Have `node` kept in memory."""
-        if node.op in SEEN:
+        if node.op in RESHAPING_KINDS:
             self._store(root(node))
-        elif node.op not in LEAVES and node.op != "view":
+        elif node.op not in LEAF_KINDS and node.op != "view":
             node.stored = True
 
     def _lay_down(self, arg):
         """Have what a reduction reads kept in memory, in the order that it goes through it."""
         base = root(arg)
-        if base.op not in LEAVES and base.op != "view" and base.op not in APART and base.op not in GIVEN:
+        if base.op not in LEAF_KINDS and base.op != "view" \
+                and base.op not in OWN_STEP_KINDS and base.op not in RESULT_KINDS:
             base.stored = True
             if base.layout is None:
                 base.layout = make_spec(base.dtype, base.shape, lies(base))
@@ -167,7 +170,7 @@ class Fuser:
     def _copied(self, arg, reader):
         copy = Node("copy", arg.dtype, arg.shape, (arg,))
         copy.number = reader.number - 0.5
-        self._start(copy)
+        self._start(copy, reader.attr[0] if reader.op == "transfer" else None)
         copy.stored = True
         return copy
 
@@ -187,10 +190,10 @@ class Fuser:
         weight = 1
         for arg in node.args:
             base = root(arg)
-            if not (base.inline or base.op in LEAVES or base.op == "view"):
+            if not (base.inline or base.op in LEAF_KINDS or base.op == "view"):
                 return False
             weight += base.inline
-        node.inline = weight if weight <= FEW_NUMBERS else 0
+        node.inline = weight if weight <= MAX_RECOMPUTED_OPERATIONS else 0
         return node.inline > 0
 
     def _inline_stores(self, graph):
@@ -200,7 +203,7 @@ class Fuser:
                 node.stored = False
                 twin = graph.slots[slot] = Node(node.op, node.dtype, node.shape, node.args, node.attr)
                 twin.layout, twin.stored = node.layout, True
-                group = twin.group = self._open()
+                group = twin.group = self._open(self.device_of(node))
                 twin.axes = [()] * twin.ndim
                 group.nodes.append(twin)
                 self._note_reads(group, twin)
@@ -219,7 +222,7 @@ class Fuser:
                     continue
                 group.rank = self.rank                   # nobody waits for it: it may as well run later
                 self.rank += 1
-            if len(group.nodes) < MANY_NODES and self._ranks_allow(node, group) and self._join(node, group):
+            if len(group.nodes) < MAX_GROUP_NODES and self._ranks_allow(node, group) and self._join(node, group):
                 return
         self._start(node)
 
@@ -309,7 +312,7 @@ class Fuser:
                 self._merge(base, node, other, group)
 
     def _merge(self, base, node, other, group):
-        if len(other.nodes) + len(group.nodes) > MANY_NODES or other in group.held or base.op in REDUCING:
+        if len(other.nodes) + len(group.nodes) > MAX_GROUP_NODES or other in group.held or base.op in REDUCING_KINDS:
             return
         theirs = axes_of(base, other)
         if any(len(axis) > 1 for axis in theirs) or any(len(axis) > 1 for axis in node.axes):
@@ -393,8 +396,9 @@ class Fuser:
                 need = [() if n == 1 else walked[lead + d] for d, n in enumerate(arg.shape)]
                 if root(arg).group is group and axes_of(arg, group) != need:
                     return None                          # it is there, but walked another way
-                if not is_small(arg, base) and not arg.stored and arg.op not in LEAVES and arg.op not in MEMORY \
-                        and arg.op not in SEEN and arg.group is not group and id(arg) not in made:
+                if not is_small(arg, base) and not arg.stored \
+                        and arg.op not in LEAF_KINDS and arg.op not in MEMORY_KINDS \
+                        and arg.op not in RESHAPING_KINDS and arg.group is not group and id(arg) not in made:
                     below.append((arg, need))
             if below:
                 todo.extend(below)
@@ -418,7 +422,7 @@ class Fuser:
                         part.stored = True
         return made[id(base)]
 
-    def _start(self, node):
+    def _start(self, node, device=None):
         """A group for this node alone, for now."""
         if node.op == "copy" and not node.stored and (node.layout is None or node.layout.contiguous) \
                 and id(node) not in self.viewed and node.args[0].op == "reshape" and out_of_stride(node.args[0]):
@@ -429,7 +433,7 @@ class Fuser:
         node.args = tuple(self._settled(arg, node) for arg in node.args)
         if node.op == "gather":
             node.args = (self._store_seen(node.args[0], node), node.args[1])
-        group = self._open()
+        group = self._open(device or self.device_of(node))
         if node.op == "reduce":
             arg = node.args[0]
             axes = [(group.new_dim(n),) if n != 1 else () for n in arg.shape]
@@ -466,7 +470,8 @@ class Fuser:
         blocks = node.order.blocks
         if blocks:
             twin = self.cuts.get((node.args[0].shape, dims, node.order))
-            if twin is not None and not group.nodes and self._ranks_allow(node, twin[0]) \
+            if twin is not None and not group.nodes and twin[0].device is group.device \
+                    and self._ranks_allow(node, twin[0]) \
                     and _follow(twin[0], twin[0].walk, [(node, twin[1])]):
                 self.groups.remove(group)                # another one over the same positions: walk them once
                 group, axes = twin
@@ -523,7 +528,7 @@ def _follow(group, walk, nodes):
 
 def root(node):
     """What a node that only sees another one in another shape stands on."""
-    while node.op in SEEN:
+    while node.op in RESHAPING_KINDS:
         node = node.args[0]
     return node
 
@@ -564,8 +569,8 @@ def is_small(node, beside):
 
 def is_cheap(base):
     """Whether computing a node again costs less than writing it to memory and reading it back."""
-    if base.stored or base.numel < 1024 or base.op == "gather" or base.op in REDUCING or base.op in GIVEN \
-            or base.op in APART:
+    if base.stored or base.numel < 1024 or base.op == "gather" or base.op in REDUCING_KINDS or base.op in RESULT_KINDS \
+            or base.op in OWN_STEP_KINDS:
         return False
     work, full, seen, todo = 0, set(), set(), [base]
     while todo:
@@ -576,10 +581,10 @@ def is_cheap(base):
         bottom = root(node)
         if bottom.op in ("const", "number", "index") or bottom.inline:
             continue
-        if bottom.op in MEMORY or bottom.stored:
+        if bottom.op in MEMORY_KINDS or bottom.stored:
             full.add(id(bottom))
-        elif bottom is not node or node.op in REDUCING or node.op == "gather" or node.op in GIVEN or node.op in APART \
-                or node.op in FUNCTIONS:
+        elif bottom is not node or node.op in REDUCING_KINDS or node.op == "gather" \
+                or node.op in RESULT_KINDS or node.op in OWN_STEP_KINDS or node.op in FUNCTION_WORDS:
             return False
         else:
             work += 1
@@ -594,7 +599,7 @@ def axes_of(node, group):
 
     The whole is None where the node walks the group's positions in a way that no nest of loops over them can follow.
     """
-    if node.op in SEEN:
+    if node.op in RESHAPING_KINDS:
         inner = axes_of(node.args[0], group)
         if inner is None:
             return None
@@ -611,7 +616,7 @@ def axes_of(node, group):
             return [None if n != 1 else () for n in node.shape] if all(not axis for axis in inner) else None
         return regroup(group, [a for axis in inner for a in axis], node.shape)
     if node.group is group and node.axes is not None:
-        if node.op in REDUCING:
+        if node.op in REDUCING_KINDS:
             return [() if d in node.attr[1] else axis for d, axis in enumerate(node.axes)]
         return node.axes
     return [None if n != 1 else () for n in node.shape]
@@ -662,7 +667,7 @@ def layout(node):
 def memory(node):
     """(what is in memory, strides per dimension of `node`, offset): None where no strides can say it."""
     chain = []
-    while node.op in SEEN:
+    while node.op in RESHAPING_KINDS:
         chain.append(node)
         node = node.args[0]
     if node.op in ("number", "const", "index") or node.inline:

@@ -16,24 +16,24 @@ from math import prod
 
 import numpy as np
 
-from ..backends import cpu, memory, reference, threads
-from ..backends.backend import NoCompiler, NotCompiled
+from ..backends import memory, reference
+from ..backends.backend import NoCompiler, NotCompiled, Task, execute as by_reference
 from ..base import dtypes, settings
 from ..base.errors import warn
 from ..base.shapes import contiguous_strides
 from ..base.spec import spec as make_spec
-from ..loops.ir import Access, Expr, Kernel, Pass
+from ..loops.ir import Access, Expr, Kernel, Launch, Pass
 from .fuse import Fuser, memory as seen_memory
 from .lower import HALVES, TYPE, Graph, Unfusable, cell, layouts
 from .order import order_of
-from .steps import rendered
 
 KNOWN = 8192                  # how many entries are remembered
-TILE = 8192                   # elements that a compiled function does at a time
+LARGE_NUMEL = 8192            # elements of an array that is worth letting go of before the end
 LAST = 1 << 60                # the last reader of a result
 VIEWS = ("reshape", "expand", "permute", "copy", "output")    # nodes whose array stands in that of another
+_functions: dict = {}         # (backend, word, type) → a compiled launch over arrays
+NO_CELLS = array("q")         # the numbers of a program that has none
 _programs: dict = {}          # entry → its steps; None where it has no body
-_functions: dict = {}         # (word, type) → address of a compiled function over arrays
 _said: list = []              # the first that could not be compiled, once it was said
 _tight: list = []             # whether it was said that there is no room for native code
 
@@ -63,7 +63,7 @@ def execute(entry, arrays, params, own=False):
         except Exception as error:
             say_mistake(error, entry.op.__name__)
             _programs[entry] = None
-    out = entry.device.backend.execute(entry, arrays, params, own)
+    out = by_reference(entry, arrays, params, own)
     if tight is not None:
         say_tight(tight)
     return out
@@ -187,7 +187,7 @@ class Program:
                 ends.setdefault(holders[i], []).append(size)
             self.nbytes = max(self.nbytes, held)
             held -= sum(ends.pop(at, ()))
-            large = tuple({a for a in args if last[a] == at and nodes[a].numel > TILE})
+            large = tuple({a for a in args if last[a] == at and nodes[a].numel > LARGE_NUMEL})
             self.steps.append((i, step, args, large))
 
     def run(self, arrays, params):
@@ -216,7 +216,7 @@ def _number(value, dtype):
 
 def _program(entry, params):
     n = len(entry.kinds)
-    if entry.outs is None or not hasattr(entry.op, "body"):
+    if entry.outs is None or not hasattr(entry.op, "body") or not entry.device.backend.interprets:
         return None
     code = [(entry, tuple(range(n)), (0,) * n, params, n, None)]
     try:
@@ -241,11 +241,11 @@ def _step(node, backend):
     """The function that makes a node's array of those of its arguments."""
     op, shape, attr = node.op, node.shape, node.attr
     if op == "fma":
-        return _fma(node)
+        return _fma(node, backend)
     if op == "cast":
         return partial(_cast, source=node.args[0].dtype, target=node.dtype)
     if op == "reduce":
-        return _reduction(node.args[0], *attr, node.order, shape)
+        return _reduction(node.args[0], *attr, node.order, shape, backend)
     if op == "gather":
         return partial(_gather, attr, shape)
     if op == "library":
@@ -265,7 +265,7 @@ def _step(node, backend):
     if op == "from_bits":
         return lambda x, kind=node.dtype.np: np.asarray(x).view(kind)
     table = TRUTHS if node.args[0].dtype is dtypes.bool else FLOATS if node.args[0].dtype.is_floating_point else INTS
-    return table.get(op) or WORDS.get(op) or _compiled(op, TYPE[node.dtype], shape, len(node.args))
+    return table.get(op) or WORDS.get(op) or _compiled(op, TYPE[node.dtype], shape, len(node.args), backend)
 
 
 # --- what NumPy and the machine agree on ------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ JOINS = {"sum": np.add, "prod": np.multiply, "max": FLOATS["max"], "min": FLOATS
 QUICK = {"max": np.max, "min": np.min, "top": partial(np.fmax.reduce, initial=-np.inf)}
 
 
-def _reduction(arg, kind, dims, order, shape):
+def _reduction(arg, kind, dims, order, shape, backend):
     """A function that reduces an array like that of the node `arg`."""
     dtype = arg.dtype
     if kind in ("any", "all"):
@@ -336,7 +336,7 @@ def _reduction(arg, kind, dims, order, shape):
         if kind in ("sum", "prod"):
             return partial(getattr(np, kind), axis=dims, dtype=dtype.np, keepdims=True)
         return partial(np.min if kind == "min" else np.max, axis=dims, keepdims=True)
-    in_order = _in_order(kind, order, arg.shape, shape, dtype.np)
+    in_order = _in_order(kind, order, arg.shape, shape, dtype.np, backend)
     if kind not in QUICK:
         return in_order
 
@@ -347,7 +347,7 @@ def _reduction(arg, kind, dims, order, shape):
     return quickly
 
 
-def _in_order(kind, order, given, shape, dtype):
+def _in_order(kind, order, given, shape, dtype, backend):
     """A function that reduces floats of the shape `given` to `shape` as `order` says."""
     turn = [*(d for d in range(len(given)) if d not in order.dims), *order.dims]
     turn = None if turn == list(range(len(given))) else turn
@@ -357,7 +357,7 @@ def _in_order(kind, order, given, shape, dtype):
     alone = order.first == len(order.dims)        # a block is a part of the only run, or goes through whole ones
 
     def walked(rows, inner):
-        lanes = cpu.vector_bytes() // dtype.itemsize * order.vectors if order.along_rows else 0
+        lanes = backend.vector_bytes // dtype.itemsize * order.vectors if order.along_rows else 0
         return _walked(kind, rows, inner, lanes)
 
     def whole(x):
@@ -367,7 +367,8 @@ def _in_order(kind, order, given, shape, dtype):
     if not order.blocks:
         return whole
     parts = (*shape, order.blocks)
-    last = _in_order(kind, order_of(parts, (len(shape),), contiguous_strides(parts)), parts, shape, dtype)
+    last = _in_order(kind, order_of(parts, (len(shape),), contiguous_strides(parts)), parts, shape, dtype,
+                     backend)
 
     def by_blocks(x):
         rows = (x if turn is None else np.transpose(x, turn)).reshape(count, long)
@@ -411,38 +412,38 @@ def _in_turn(kind, steps, start):
 # --- compiled functions -----------------------------------------------------------------------------------------------
 
 
-def _compiled(word, type, shape, count):
+def _compiled(word, type, shape, count, backend):
     """A function of the loop language over `count` arrays, which broadcast to `shape`."""
-    size = prod(shape)
-    tiles = -(-size // TILE)
-    words = []
+    program = []
 
     def function(*args):
         args = [np.asarray(a if a.shape == shape else np.broadcast_to(a, shape), order="C") for a in args]
         out = np.empty(shape, args[0].dtype)
-        if not words:
-            address = _functions.get((word, type)) or _function(word, type, count)
-            words.append(_words([(address, tiles, tiles, (size, tiles, TILE))], [0] * (count + 1)))
-        _run(words[0], 1, [*args, out])
+        if not program:
+            launch = (_functions.get((backend, word, type)) or _function(word, type, count, backend)).over(prod(shape))
+            program.append(backend.program([Task(launch, [(i, 0) for i in range(count + 1)])]))
+        program[0].run([*map(backend.address, args), backend.address(out)], NO_CELLS)
         return out
 
     return function
 
 
-def _function(word, type, count):
-    """The address of a step that computes `word` of `count` arrays, element by element."""
-    kernel = Kernel(1, 0, "kept", (0,))
+def _function(word, type, count, backend):
+    """A compiled launch that computes `word` of `count` arrays, element by element."""
+    kernel, one = Kernel(1, 0), Pass()
     kernel.accesses = [Access(type, [1]) for _ in range(count + 1)]
-    one = Pass()
     one.stores.append((count, Expr(word, type, tuple(Expr("load", type, (), i) for i in range(count)))))
     kernel.passes.append(one)
-    found = _functions[word, type] = cpu.function(*rendered(kernel))
-    return found
+    launch = Launch(kernel, [LARGE_NUMEL], [[1] for _ in range(count + 1)])      # code that does for any size
+    launch.schedule = backend.schedule(launch)
+    backend.compile([launch]).finish()
+    _functions[backend, word, type] = launch
+    return launch
 
 
-def _fma(node):
+def _fma(node, backend):
     """`a * b + c`, rounded once: a sum where one factor is one, as in `input + alpha * other`."""
-    compiled = _compiled("fma", TYPE[node.dtype], node.shape, 3)
+    compiled = _compiled("fma", TYPE[node.dtype], node.shape, 3, backend)
 
     def fused(a, b, c):
         if a.ndim == 0 or b.ndim == 0:
@@ -455,22 +456,6 @@ def _fma(node):
         return compiled(a, b, c)
 
     return fused
-
-
-def _words(steps, offsets):
-    """A program of (address, tiles, grain, ints) over buffers at `offsets` in bytes; see backends/threads.py."""
-    words = array("q")
-    for address, tiles, grain, ints in steps:
-        words.extend([address, tiles, grain, len(offsets), 0, len(ints)])
-        for i, offset in enumerate(offsets):
-            words.extend([i, offset])
-        words.extend(ints)
-    return words
-
-
-def _run(words, steps, buffers):
-    table = array("q", [b.__array_interface__["data"][0] for b in buffers])
-    threads.run(words.buffer_info()[0], steps, table.buffer_info()[0], 0)
 
 
 def _lying(arg):
@@ -511,13 +496,13 @@ def _library_call(node, backend):
     steps, lying, specs, copied = _asked(node, backend)
     nodes = [node for node, _, _ in lying]
     offsets = [offset * node.dtype.itemsize for node, _, offset in lying] + [0] * len(specs)
-    words = _words(steps, offsets)
+    program = backend.program([Task(step, list(enumerate(offsets))) for step in steps])
 
     def step(*held):
         read = [np.asarray(x, order="C") if copied else _in_memory(node, x)
                 for node, x in zip(nodes, held, strict=True)]
         made = [reference.blank(spec) for spec in specs]
-        _run(words, len(steps), [*read, *made])
+        program.run([backend.address(a) for a in (*read, *made)], NO_CELLS)
         return made
 
     return step

@@ -4,13 +4,14 @@ A node is an expression over all positions of a shape. Leaves read memory, numbe
 element from the elements of their arguments at the same place (broadcast as NumPy does), reduce over dimensions, or
 see another node in another shape. An operation without a body becomes an opaque node that reads and writes memory.
 """
+from bisect import bisect_right
 from itertools import count
 
 from ..base import dtypes
 from ..base.arguments import as_scalar
 from ..base.op import wrapped
 from ..base.shapes import contiguous_strides, view_strides
-from ..loops.ir import FUNCTIONS
+from ..loops.ir import FUNCTION_WORDS
 from .order import dense, order_of
 from .update import update
 
@@ -87,6 +88,11 @@ class Node:
 
 def const(value, dtype):
     return Node("const", dtype, (), (), value)
+
+
+def transfer(x, source, target):
+    """`x`, which is on the device `source`, on the device `target`."""
+    return Node("transfer", x.dtype, x.shape, (x,), (source, target))
 
 
 def unary(op, x):
@@ -297,7 +303,7 @@ class Words:
         return Node("gemm", a.dtype, (*broadcast(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), (a, b))
 
 
-for _name in FUNCTIONS - {"pow", "atan2"}:
+for _name in FUNCTION_WORDS - {"pow", "atan2"}:
     setattr(Words, _name, staticmethod(lambda x, _name=_name: unary(_name, x)))
 k = Words()
 
@@ -320,11 +326,15 @@ def layouts(args, outs):
 class Graph:
     """The nodes of a trace: which node each slot is, the leaves that read memory, and the numbers they read.
 
-    Instructions in `left` are left to the reference, whether they have a body or not.
+    Instructions in `left` are left to the reference, whether they have a body or not. `device` is that of all
+    instructions, or None where they have several.
     """
 
     def __init__(self, code, specs, needed, left=()):
         self.specs, self.left = specs, left
+        self._devices = devices = [one[0].device for one in code]
+        self.device = devices[0] if all(device is devices[0] for device in devices) else None
+        self.given = []            # nodes of what operations that are left to the reference give
         self.start, self.begins = next(_numbers), []      # the number of the first node, and where instructions begin
         self.slots = {}            # slot → node of what an instruction made
         self.inputs = {}           # (slot, spec, offset) → leaf
@@ -334,6 +344,10 @@ class Graph:
             if needed[index]:
                 self._lower(index, entry, slots, offsets, params, first)
         self.end = next(_numbers)                         # what comes later is nobody's instruction
+
+    def device_of(self, node):
+        """Where a node is computed: on the device of the instruction that it belongs to."""
+        return self.device or self._devices[bisect_right(self.begins, node.number) - 1]
 
     def _lower(self, index, entry, slots, offsets, params, first):
         op = entry.op
@@ -345,12 +359,16 @@ class Graph:
                         (self.whole(slots[0]), operands[1]), (entry.kinds[0], offsets[0]))
             self._give(first, made)
             return
+        if not entry.compiles and any(spec.device is not entry.device for spec in (*entry.kinds, *entry.outs)):
+            if op.effect:                         # its results are handed out when it has happened, not copied later
+                raise Unfusable(f"{op.__name__}, an effect across devices")
+            self._lower_across(index, entry, operands, params, first)
+            return
         made = self._body(index, entry, operands, params) if entry.compiles and index not in self.left \
             and not op.effect else NotImplemented
         if made is NotImplemented:
-            node = Node("opaque", None, (), tuple(operands), (index, entry))
-            for i, spec in enumerate(entry.outs):
-                self._give(first + i, Node("result", spec.dtype, spec.shape, (node,), i))
+            for i, node in enumerate(self._opaque(index, entry, operands)):
+                self._give(first + i, node)
             return
         for i, (node, spec) in enumerate(zip(made if entry.many else (made,), entry.outs, strict=True)):
             node = k.cast(node, spec.dtype)
@@ -358,6 +376,37 @@ class Graph:
                 node = k.reshape(node, spec.shape) if node.numel == spec.numel else k.expand(node, spec.shape)
             if node.stored is not None or node.op in NO_MEMORY_OF_ITS_OWN:
                 node = Node("copy", node.dtype, node.shape, (node,))          # every slot is a node of its own
+            self._give(first + i, node)
+
+    def _opaque(self, index, entry, operands):
+        """The results of an operation that is left to the reference."""
+        node = Node("opaque", None, (), tuple(operands), (index, entry))
+        made = [Node("result", spec.dtype, spec.shape, (node,), i) for i, spec in enumerate(entry.outs)]
+        self.given += made
+        return made
+
+    def _lower_across(self, index, entry, operands, params, first):
+        """An operation some of whose operands or results are on other devices than it: with copies between them."""
+        here = entry.device
+        operands = [x if kind.device is here else transfer(x, kind.device, here)
+                    for x, kind in zip(operands, entry.kinds, strict=True)]
+        made = self._body(index, entry, operands, params) if index not in self.left else NotImplemented
+        made = made if entry.many or made is NotImplemented else (made,)
+        # where it computes nothing, as in x.to(device), the device need not compile
+        if made is not NotImplemented and not here.backend.compiles \
+                and any(all(node is not x for x in operands) for node in made):
+            made = NotImplemented
+        if made is NotImplemented:
+            made = self._opaque(index, entry, operands)
+            for node, spec in zip(made, entry.outs, strict=True):
+                node.layout, node.lies = spec.on(here), spec.strides
+        for i, (node, spec) in enumerate(zip(made, entry.outs, strict=True)):
+            if node.shape != spec.shape:
+                node = k.reshape(node, spec.shape) if node.numel == spec.numel else k.expand(node, spec.shape)
+            if spec.device is not here:
+                node = transfer(k.cast(node, spec.dtype), here, spec.device)
+            elif node.op != "result":
+                node = Node("copy", spec.dtype, node.shape, (k.cast(node, spec.dtype),))
             self._give(first + i, node)
 
     def _give(self, slot, node):

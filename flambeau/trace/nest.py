@@ -1,19 +1,12 @@
-"""Write a group as a kernel of the loop language: which dimensions are walked in which order, and by vectors or not.
+"""Write a group as a kernel of the loop language: its dimensions, what is read and written along them, and the passes.
 
 What a kernel looks like depends on the structure only (which strides are 0 or 1, what is reduced); sizes and strides
-themselves are the integers that go with each use of it.
+themselves go with each use of it, its Launch. How it is gone through is the device's to decide.
 """
 from ..base.spec import spec as make_spec
-from ..loops.ir import BYTES, FUNCTIONS, Access, Expr, Kernel, Pass
-from .fuse import REDUCING, axes_of, memory, root
+from ..loops.ir import Access, Expr, Kernel, Launch, Pass, steps_of
+from .fuse import REDUCING_KINDS, axes_of, memory, root
 from .lower import TYPE, Node, Unfusable
-
-TILE = 8192                   # elements of a map's tile
-COLUMNS = 256                 # lanes of a tile whose reduction walks rows
-ROW = 16384                   # elements that a row of scratch memory may have
-SQUARE = (32, 64)             # a tile of a map that reads across memory
-REUSE = 8                     # how often an operand must be read to be worth turning so that it lies along the lanes
-TURNED = 1 << 20              # bytes of such an operand at most: it stays in the second cache
 
 
 class Read:
@@ -28,19 +21,21 @@ class Read:
 
 
 class Nest:
-    """A group as a kernel: `kernel`, the `ints` it is called with, its `reads` in order, its tiles and their cost."""
+    """A group as a kernel: its `launch`, and what the launch's accesses and numbers are, in order: `reads`, `numbers`.
+
+    `turned` are copies that have to be made before: (node of the copy, node of what is copied).
+    """
 
     def __init__(self, group):
-        self.group = group
+        self.group, self.block = group, 0
         self.reads, self.known, self.loads, self.made = [], {}, {}, {}
         self.numbers, self.fixed, self.exprs = [], set(), {}
         self.passes, self.finals = [Pass()], []
         self._expressions()
         self._order()
-        self._choose_lanes()
-        self._turn()
-        self._spill()
         self._write()
+        self.launch.schedule = group.device.backend.schedule(self.launch)
+        self._turn()
 
     # --- expressions ------------------------------------------------------------------------------------------------
 
@@ -55,7 +50,7 @@ class Nest:
                 base = root(arg)
                 if base.group is group:
                     wait = max(wait, need[id(base)])
-            if node.op in REDUCING:
+            if node.op in REDUCING_KINDS:
                 while len(self.passes) <= wait:
                     self.passes.append(Pass())
                 one = self.passes[wait]
@@ -68,25 +63,6 @@ class Nest:
             self.exprs[id(node)] = made
             if node.stored:
                 self._put(node, made, wait)
-
-    def _spill(self):
-        """Keep costly values that a later pass needs again in a row of scratch memory."""
-        if len(self.reduced) != 1 or self.lanes != "reduced" or self.sizes[self.reduced[0]] > ROW:
-            return
-        for p, one in enumerate(self.passes[:-1]):
-            after = self.passes[p + 1:]
-            now = _parts(e for _, e in one.accs)
-            again = _tops((e for late in after for _, e in (*late.accs, *late.stores)), now)
-            costly = [e for e in again if any(x.op in FUNCTIONS for x in _parts([e]))]
-            if costly:
-                held = costly[0]
-                self.reads.append(Read(None, {self.reduced[0]: 1}, 0, held.type, True))
-                one.stores.append((len(self.reads) - 1, held))
-                load = Expr("load", held.type, (), len(self.reads) - 1)
-                for late in after:
-                    late.accs = [(kind, _replaced(e, held, load)) for kind, e in late.accs]
-                    late.stores = [(n, _replaced(e, held, load)) for n, e in late.stores]
-                return
 
     def _put(self, node, made, wait):
         axes = axes_of(node, self.group)
@@ -267,109 +243,25 @@ class Nest:
             r.strides.pop(outer, None)
 
     def _reductions(self):
-        return [n for n in self.group.nodes if n.op in REDUCING]
-
-    def _choose_lanes(self):
-        kept, reduced = self.kept, self.reduced
-        full = [r for r in self.reads if r.full]
-        self.square = False
-        if not reduced:
-            self.lanes = "kept" if kept else "none"
-            if len(kept) > 1:
-                v = kept[-1]
-                across = [d for r in full if r.strides.get(v, 0) > 1 and r.at is None
-                          for d in kept[:-1] if r.strides.get(d) == 1]
-                if across:
-                    self.square = True
-                    kept.remove(across[0])
-                    kept.insert(len(kept) - 1, across[0])
-            return
-        args = any(kind.startswith("arg") for one in self.passes for kind, _ in one.accs)
-        if args and len(reduced) != 1:
-            raise Unfusable("the place of an extreme over several dimensions", self.group.nodes[-1])
-        if self.group.walk.along_rows:
-            self.lanes = "reduced"
-            return
-        # memory runs along the dimension where most of what is read lies side by side
-        most = max((self._extent(r) for r in full), default=0)
-        full = [r for r in full if self._extent(r) == most]
-        beside = [d for d in kept if any(r.strides.get(d) == 1 for r in full)] or kept[-1:]
-        self.lanes = "kept"
-        kept.remove(beside[-1])
-        kept.append(beside[-1])
-
-    def _is_small(self, read):
-        """Whether an operand is small, and read again and again."""
-        positions = 1
-        for n in self.sizes_of_walk():
-            positions *= n
-        extent = self._extent(read)
-        return read.at is None and extent * BYTES[read.type] <= TURNED and extent * REUSE <= positions
-
-    def _turn(self):
-        """Copy small operands that lie across the lanes: `turned` lists (node of the copy, node of what is copied).
-
-        To fetch one lane after the other from places far apart takes as many instructions as there are lanes, at every
-        position; the copy is made once, and then read by vectors.
-        """
-        self.turned = []
-        if not self.reduced or self.lanes == "none":
-            return
-        lane = (self.kept if self.lanes == "kept" else self.reduced)[-1]
-        for read in self.reads:
-            if read.store or read.strides.get(lane, 0) in (0, 1) or not self._is_small(read):
-                continue
-            dims = [d for d in (*self.kept, *self.reduced) if d in read.strides and d != lane] + [lane]
-            shape, node = tuple(self.sizes[d] for d in dims), read.node
-            held = node.args[0] if node.op == "view" else node
-            seen = make_spec(node.dtype, shape, tuple(read.strides[d] for d in dims))
-            source = Node("view", node.dtype, shape, (held,), (seen, read.offset))
-            read.node, read.offset = Node("copy", node.dtype, shape, (source,)), 0
-            read.strides = dict(zip(dims, _row_major(shape), strict=True))
-            self.turned.append((read.node, source))
-
-    def _extent(self, read):
-        """How many elements an access meets."""
-        n = 1
-        for d in read.strides:
-            n *= self.sizes[d]
-        return n
+        return [n for n in self.group.nodes if n.op in REDUCING_KINDS]
 
     # --- the kernel -------------------------------------------------------------------------------------------------
 
     def _write(self):
-        kept, reduced, sizes = self.kept, self.reduced, self.sizes
-        cut = None
+        """The kernel, and this use of it."""
+        kept, reduced, walk, cut = self.kept, self.reduced, self.group.walk, None
         if self.group.cut is not None:
-            kept = ["cut", *kept]
-            cut = 0
-        dims = [*kept, *reduced]
-        place = {d: i for i, d in enumerate(dims)}
-        blocked, blocks = (), []
-        if self.lanes == "kept":
-            last = len(kept) - 1
-            if self.square:
-                blocked = (last - 1, last)
-                blocks = list(SQUARE)
-            else:
-                blocked = (last,)
-                blocks = [COLUMNS if reduced else TILE]
-        along = sizes[kept[-1]] if self.lanes == "kept" else sizes[reduced[-1]] if self.lanes == "reduced" else 1
-        vectors = 1 if along <= 16 else 2 if along <= 32 else 16 if along >= COLUMNS and reduced else 4
-        if self.turned:                           # what is in the cache need not be fetched so much at a time
-            vectors = min(vectors, 8)
-        if self.lanes == "reduced":
-            vectors = self.group.walk.vectors
-        self.kernel = kernel = Kernel(len(kept), len(reduced), self.lanes, blocked, cut, vectors)
+            kept, cut = ["cut", *kept], 0
+        if len(reduced) > 1 and any(kind.startswith("arg") for one in self.passes for kind, _ in one.accs):
+            raise Unfusable("the place of an extreme over several dimensions", self.group.nodes[-1])
+        self.dims = dims = [*kept, *reduced]
+        place, moved = {d: i for i, d in enumerate(dims)}, {}
+        kernel = Kernel(len(kept), len(reduced), walk.vectors if walk is not None and walk.along_rows else 0, cut)
         strides = []
-        moved = {}
         for read in self.reads:
-            steps = [read.strides.get(d, 0) for d in dims]
             at = self._placed(read.at, place, moved) if read.at is not None else None
-            kernel.accesses.append(Access(read.type, [s if s in (0, 1) else "s" for s in steps], at, read.node is None))
-            strides.extend(s for s in steps if s not in (0, 1))
-            if at is not None:
-                strides.append(read.at_stride)
+            strides.append([read.strides.get(d, 0) for d in dims])
+            kernel.accesses.append(Access(read.type, steps_of(strides[-1]), at))
         kernel.numbers = [TYPE[n.dtype] for n in self.numbers]
         for one in self.passes:
             done = Pass()
@@ -377,18 +269,23 @@ class Nest:
             done.stores = [(number, self._placed(e, place, moved)) for number, e in one.stores]
             kernel.passes.append(done)
         kernel.finals = [(number, self._placed(e, place, moved)) for number, e in self.finals]
-        self.ints = [sizes[d] for d in dims]
-        counts = [sizes[d] for d in kept]
-        for d, block in zip(blocked, blocks, strict=True):
-            counts[d] = -(-counts[d] // block)
-        self.ints += counts + blocks
-        if cut is not None:
-            self.ints.append(self.block)
-        self.ints += strides
-        self.tiles = 1
-        for n in counts:
-            self.tiles *= n
-        self._weigh()
+        self.launch = Launch(kernel, [self.sizes[d] for d in dims], strides, [r.at_stride for r in self.reads],
+                             self.block)
+
+    def _turn(self):
+        """Copy what the schedule wants to lie otherwise: `turned` lists (node of the copy, node of what is copied)."""
+        self.turned = []
+        for number, order in self.launch.schedule.turned.items():
+            read, dims = self.reads[number], [self.dims[d] for d in order]
+            shape, node = tuple(self.sizes[d] for d in dims), read.node
+            held = node.args[0] if node.op == "view" else node
+            seen = make_spec(node.dtype, shape, tuple(read.strides[d] for d in dims))
+            source = Node("view", node.dtype, shape, (held,), (seen, read.offset))
+            read.node, read.offset = Node("copy", node.dtype, shape, (source,)), 0
+            read.node.group = self.group
+            read.strides = dict(zip(dims, _row_major(shape), strict=True))
+            self.launch.walk(number, [read.strides.get(d, 0) for d in self.dims])
+            self.turned.append((read.node, source))
 
     def _placed(self, root_expr, place, moved):
         """The expression with the group's dimensions replaced by the kernel's."""
@@ -413,75 +310,9 @@ class Nest:
                 moved[e] = Expr(e.op, e.type, tuple(moved[a] for a in e.args), e.attr)
         return moved[root_expr]
 
-    def finals_by_lane(self):
-        """Whether what is stored at the end of a tile is stored by vectors."""
-        return bool(self.finals) and self.lanes == "kept"
-
-    def buffers(self):
-        """The accesses that stand in buffers, in order."""
-        return [r for r in self.reads if r.node is not None]
-
-    def _weigh(self):
-        """About how many nanoseconds a tile takes, to decide what is worth several threads."""
-        work = 1
-        for n in self.sizes_of_walk():
-            work *= n
-        seen, todo, cost = set(), [], 0
-        for one in self.passes:
-            todo.extend(e for _, e in (*one.accs, *one.stores))
-        while todo:
-            e = todo.pop()
-            if e not in seen:
-                seen.add(e)
-                cost += 12 if e.op in FUNCTIONS else 1
-                todo.extend(e.args)
-        self.cost = max(1.0, work * (0.03 * cost + 0.05 * len(self.reads)) / max(self.tiles, 1))
-
     def sizes_of_walk(self):
         """The sizes of all dimensions that are walked."""
         return [self.sizes[d] for d in (*self.kept, *self.reduced)]
-
-
-def _parts(roots):
-    """All expressions that `roots` are made of."""
-    seen, todo = set(), list(roots)
-    while todo:
-        e = todo.pop()
-        if e not in seen:
-            seen.add(e)
-            todo.extend(e.args)
-    return seen
-
-
-def _tops(roots, among):
-    """The outermost expressions of `roots` that are in `among`, in the order they are met."""
-    out, seen, todo = [], set(), list(roots)
-    while todo:
-        e = todo.pop()
-        if e in seen:
-            continue
-        seen.add(e)
-        if e in among:
-            out.append(e)
-        else:
-            todo.extend(e.args)
-    return out
-
-
-def _replaced(root_expr, old, new):
-    """An expression with `new` in the place of `old`."""
-    made, todo = {old: new}, [root_expr]
-    while todo:
-        e = todo[-1]
-        left = [a for a in e.args if a not in made] if e not in made else None
-        if left:
-            todo.extend(left)
-            continue
-        todo.pop()
-        if e not in made:
-            same = all(made[a] is a for a in e.args)
-            made[e] = e if same else Expr(e.op, e.type, tuple(made[a] for a in e.args), e.attr)
-    return made[root_expr]
 
 
 def _stays(value):

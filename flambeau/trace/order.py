@@ -22,15 +22,15 @@ from math import prod
 
 from ..base.shapes import contiguous_strides
 
-SHORT = 32                    # a reduction no longer than this goes down columns where there are many of them
-MANY = 64
-LONG = 1 << 16                # elements of a block, about
-ALIGNED = 64                  # a whole number of rounds of the lanes, on any machine
-ROW = 512                     # elements of a row at the end of which the lanes may as well begin anew
+MAX_SHORT_REDUCTION = 32            # a reduction no longer than this goes down columns where there are many of them
+MANY_COLUMNS = 64
+REDUCTION_BLOCK_ELEMENTS = 1 << 16  # of a block, about
+LANE_MULTIPLE = 64                  # a whole number of rounds of the lanes, on any machine
+MIN_ROW_ELEMENTS = 512              # of a row at the end of which the lanes may as well begin anew
 
 # dims: the reduced dimensions in the order they are walked, outermost first; `first` of them make up the first run, and
-# `inner` the last one, along which the lanes go. vectors: how many machine vectors the lanes fill. blocks: how many, of
-# `block` positions of the first run each; 0 for none.
+# `inner` the last one, along which the lanes go. vectors: how many vectors of the device the lanes fill. blocks: how
+# many, of `block` positions of the first run each; 0 for none.
 Order = namedtuple("Order", "along_rows vectors dims first inner blocks block")
 
 
@@ -43,7 +43,7 @@ def order_of(shape, dims, strides, may_cut=True):
     few = prod(shape[d] for d in moving if d not in dims)
     beside = [d for d in over if strides[d] == 1]
     along_rows = bool(beside) or not any(strides[d] == 1 for d in moving)
-    if long <= SHORT and few >= MANY:
+    if long <= MAX_SHORT_REDUCTION and few >= MANY_COLUMNS:
         along_rows = False
     if along_rows and beside:
         over.remove(beside[-1])
@@ -61,16 +61,17 @@ def order_of(shape, dims, strides, may_cut=True):
         runs = _rows(runs, shape, blocks)
     block = 0
     if blocks:
-        unit = ALIGNED if len(runs) == 1 else 1
+        unit = LANE_MULTIPLE if len(runs) == 1 else 1
         block = -(-prod(shape[d] for d in runs[0]) // (blocks * unit)) * unit
     return Order(along_rows, vectors, tuple(over), len(runs[0]), len(runs[-1]), blocks, block)
 
 
 def _blocks(long, few, along_rows):
     """Into how many blocks a reduction is cut, so that all threads have work; 0 for not at all."""
+    block = REDUCTION_BLOCK_ELEMENTS
     if along_rows:
-        return min(-(-long // LONG), 256) if few < 16 and long >= 2 * LONG else 0
-    return min(-(-long * few // LONG), 64) if few <= 1024 and long * few >= 4 * LONG and long >= 256 else 0
+        return min(-(-long // block), 256) if few < 16 and long >= 2 * block else 0
+    return min(-(-long * few // block), 64) if few <= 1024 and long * few >= 4 * block and long >= 256 else 0
 
 
 def _rows(runs, shape, blocks):
@@ -80,10 +81,10 @@ def _rows(runs, shape, blocks):
     """
     *others, last = runs
     at, size = len(last), 1
-    while at > 1 and size < ROW:
+    while at > 1 and size < MIN_ROW_ELEMENTS:
         at -= 1
         size *= shape[last[at]]
-    if size < ROW or not others and blocks > prod(shape[d] for d in last[:at]):
+    if size < MIN_ROW_ELEMENTS or not others and blocks > prod(shape[d] for d in last[:at]):
         return runs
     return [*others, last[:at], last[at:]]
 
@@ -141,7 +142,8 @@ class Walk(namedtuple("Walk", "along_rows vectors dims first inner blocks block"
 
     def follows(self, sizes, pieces):
         """Whether loops over `pieces`, one inside the other, go through the elements in this order."""
-        if self.along_rows and not set(self.inner) <= set(pieces[-1]) and prod(sizes[d] for d in pieces[-1]) % ALIGNED:
+        if self.along_rows and not set(self.inner) <= set(pieces[-1]) \
+                and prod(sizes[d] for d in pieces[-1]) % LANE_MULTIPLE:
             return False
         return not self.blocks or self.first_block(sizes, pieces) is not None
 

@@ -21,7 +21,6 @@ from functools import partial
 from math import ceil
 from typing import NamedTuple
 
-from ..backends import cpu
 from ..backends.backend import NoCompiler, NotCompiled
 from ..base import observers, settings
 from ..base.locks import new_lock
@@ -33,16 +32,14 @@ from .fuse import Fuser, Group, memory as seen_memory
 from .interpret import do_without, forget_programs, say_mistake, say_not_compiled, say_tight
 from .lower import TYPE, Graph, Node, Unfusable, layouts
 from .nest import Nest
-from .program import Failed, Kernels, Program, forget_kernels
-from .steps import CallbackStep, CopyStep, KernelStep, LibraryStep, ReferenceStep
+from .program import Failed, Kernels, Program
+from .steps import CallbackStep, CopyStep, KernelStep, LibraryStep, ReferenceStep, TransferStep
 from .update import update
 
 SEEN = 4096                   # how many traces are remembered
 LITTLE = 1 << 20              # bytes of results below which a trace has to be seen a few times before it is planned:
 WORTH = 64                    # once, and once more for so many instructions, since long ones take long to compile
 FEW = 1 << 20                 # bytes for each instruction below which it has to be seen once
-LONG_TEXT = 1 << 15           # characters of LLVM text that nobody should wait for: some 60 to 180 milliseconds
-BYTES_PER_CHARACTER = 2048    # of results that NumPy makes while LLVM compiles one
 _plans: dict = {}             # key of a trace → Plan, or False where it is left to the reference
 _sightings: dict = {}         # key of a trace with little data → how often it was run without a plan
 _finishing = new_lock()
@@ -79,7 +76,7 @@ def attempt(trace):
         trace.clear()
 
     try:
-        plan.program.run(values, code, finish, partial(perform, trace))
+        plan.program.run(values, code, finish, partial(perform, trace) if plan.program.has_effects else None)
     except (Failed, MemoryError):
         return False
     except Exception as error:
@@ -93,9 +90,19 @@ def attempt(trace):
 def _patience(trace):
     """How often a trace is run without a plan before it gets one, which takes about a millisecond for each
     instruction: sentences of ever new lengths, say, would never earn it."""
+    if not _has_a_choice(trace):
+        return 0
     if trace.bytes < LITTLE:
         return 1 + len(trace.code) // WORTH
     return int(trace.bytes < FEW * len(trace.code))
+
+
+def _has_a_choice(trace):
+    """Whether the trace gives the same bits without a plan: see `Backend.interprets`."""
+    for one in trace.code:
+        if one[0].compiles and not one[0].device.backend.interprets:
+            return False
+    return True
 
 
 def made_for(trace):
@@ -125,7 +132,7 @@ def _finished(key, plan):
         waiting = plan.waiting
         if waiting is None:
             return True
-        if settings.executor != "native" and not cpu.are_ready(waiting.kernels.missing):
+        if settings.executor != "native" and not waiting.kernels.are_ready():
             return False
         try:
             plan.finish()
@@ -138,7 +145,7 @@ def _finished(key, plan):
 
 
 def _planned(trace, wanted, free):
-    spare = None if settings.executor == "native" else trace.bytes // BYTES_PER_CHARACTER
+    spare = None if settings.executor == "native" or not _has_a_choice(trace) else trace.bytes
     collects = gc.isenabled()
     try:
         gc.disable()                                         # a graph is no garbage: to look through it took a fifth
@@ -159,24 +166,23 @@ def _planned(trace, wanted, free):
             gc.enable()
 
 
-def _asked(name, dtype, args, outs, params):
+def _asked(backend, name, dtype, args, outs, params):
     """(the calls of a library function over nodes, whether over copies of the operands, and of the results); None where
     there are none, or they could not be compiled."""
     laid, made = ([(a.shape, seen_memory(a)[1]) for a in nodes] for nodes in (args, outs))
     try:
         for copied, moved, *both in layouts(laid, made):
-            calls = CPU.backend.library(name, dtype, *both, params)
+            calls = backend.library(name, dtype, *both, params)
             if calls is not None:
                 return calls, copied, moved
     except NotCompiled as error:
-        say_not_compiled(error, name, CPU.backend)
+        say_not_compiled(error, name, backend)
     return None
 
 
 def forget():
     """Plan and compile everything anew: another processor was chosen."""
     _plans.clear()
-    forget_kernels()
     CPU.backend.forget()
     forget_programs()
 
@@ -230,9 +236,9 @@ class Draft(NamedTuple):
 class Plan:
     """How one trace runs. Built from its instructions, the specs of its slots, and what is wanted and what is free.
 
-    `spare`: so many characters of kernels are compiled while somebody waits, at least; with more than that the plan is
-    left `waiting`, its kernels are compiled in the background, and `finish` makes it ready. None: all are waited for.
-    See Note [Compiled beforehand].
+    `spare`: so many bytes of results it has, and where its kernels take longer to compile than these to make without a
+    plan, it is left `waiting`: they are compiled in the background, and `finish` makes it ready. None: they are waited
+    for. See Note [Compiled beforehand].
     """
 
     def __init__(self, code, specs, wanted, free, spare=None):
@@ -246,7 +252,7 @@ class Plan:
                 steps = buffers.share(steps)
                 buffers.lay_out()
                 self.waiting = Draft(steps, buffers, graph, Kernels(steps, buffers))
-                if spare is not None and self.waiting.kernels.prepare(max(spare, LONG_TEXT)):
+                if spare is not None and self.waiting.kernels.prepare(spare):
                     return
                 self.finish()
                 return
@@ -272,7 +278,7 @@ class Plan:
     @property
     def working(self):
         """Bytes of working memory that a run needs."""
-        return self.program.working
+        return sum(nbytes for _, nbytes, _ in self.program.blocks)
 
     def __str__(self):
         return "\n".join(map(str, self.steps))
@@ -296,9 +302,9 @@ class Cutter:
         node = group.opaque
         if node is None:
             nest = Nest(group)
-            if nest.tiles and any(read.store for read in nest.reads):        # all that it made may be made elsewhere
+            if 0 not in nest.sizes_of_walk() and any(read.store for read in nest.reads):   # or it is made elsewhere
                 for copy, source in nest.turned:
-                    self._add(KernelStep(group, _copy(source, copy, None, 0)))
+                    self._add(KernelStep(group, _copy(source, copy, None, 0, group.device)))
                 self._add(KernelStep(group, nest))
         elif node.op in ("gemm", "library"):
             self._library(group, node)
@@ -308,14 +314,17 @@ class Cutter:
             laid, start = node.layout or make_spec(node.dtype, node.shape), 0
             for part in node.args:
                 view = make_spec(node.dtype, part.shape, laid.strides)
-                self._add(KernelStep(group, _copy(part, node, view, start * laid.strides[node.attr])))
+                self._add(KernelStep(group, _copy(part, node, view, start * laid.strides[node.attr],
+                                                    group.device)))
                 start += part.shape[node.attr]
+        elif node.op == "transfer":
+            self._add(TransferStep(group))
         else:
             self._add((CallbackStep if node.attr[1].op.effect else ReferenceStep)(group))
 
     def _library(self, group, node):
         name, params, parts = ("gemm", (), (node,)) if node.op == "gemm" else node.attr
-        asked = _asked(name, node.dtype, node.args, parts, params)
+        asked = _asked(group.device.backend, name, node.dtype, node.args, parts, params)
         if asked is None:
             raise Unfusable(f"{name} on this layout", node)
         calls, copied, moved = asked
@@ -323,13 +332,16 @@ class Cutter:
         if copied:
             args = [Node("copy", a.dtype, a.shape, (a,)) for a in args]
             for copy, source in zip(args, node.args, strict=True):
-                self._add(KernelStep(group, _copy(source, copy, None, 0)))
+                copy.group = group
+                self._add(KernelStep(group, _copy(source, copy, None, 0, group.device)))
         if moved:
             made = [Node("copy", p.dtype, p.shape, ()) for p in parts]
+            for copy in made:
+                copy.group = group
         for call in calls:
             self._add(LibraryStep(group, call, args, made))
         for copy, part in zip(made if moved else (), parts, strict=moved):
-            self._add(KernelStep(group, _copy(copy, part, part.layout, 0)))
+            self._add(KernelStep(group, _copy(copy, part, part.layout, 0, group.device)))
 
     def _update(self, group, node):
         """An in-place write into part of a storage: the source goes over the old contents, or over a copy of them."""
@@ -337,14 +349,14 @@ class Cutter:
         view, offset = node.attr
         if view.dtype not in TYPE or source.dtype is not view.dtype or old.dtype not in TYPE:
             raise Unfusable(f"a write of {source.dtype} into {view.dtype} in memory of {old.dtype}")
-        self._add(CopyStep(group, _copy(_flat(old), node, None, 0), old, source))
+        self._add(CopyStep(group, _copy(_flat(old), node, None, 0, group.device), old, source))
         if view.numel:
-            self._add(KernelStep(group, _copy(source, node, view, offset)))
+            self._add(KernelStep(group, _copy(source, node, view, offset, group.device)))
 
 
-def _copy(source, target, view, offset):
+def _copy(source, target, view, offset, device):
     """A kernel that copies `source` to `target`: to all of it, or to a view of it."""
-    group = Group(0)
+    group = Group(0, device)
     shape = source.shape if view is None else view.shape
     copy = Node("copy", source.dtype, shape, (source,))
     copy.axes = [(group.new_dim(n),) if n != 1 else () for n in shape]

@@ -1,120 +1,85 @@
-"""What a plan becomes on the CPU: machine code for its kernels, and a program of words and addresses that runs them.
+"""What a plan becomes: code for its kernels, and a program that runs them.
 
-A program is a list of stretches. One of native steps is an array of words for the native runner (backends/threads.py),
-which one call runs; between two of them stands an operation of the reference executor. All of them find their memory
-through a table of addresses.
+A program is a list of stretches. One of native steps is a program of their device (`Backend.program`), which one call
+runs; between two of them stands an operation of the reference executor, or a copy from one device to another. All of
+them find their memory through a table of addresses.
 """
 import re
 import struct
 from array import array
+from itertools import groupby
 
-import numpy as np
-
-from ..backends import cpu, memory, threads
-from ..backends.backend import NotCompiled
+from ..backends.backend import NotCompiled, Task
 from ..base import observers
-from ..base.spec import CPU, spec as make_spec
-from ..loops.ir import BYTES, verify
+from ..base.spec import spec as make_spec
+from ..loops.ir import BYTES_OF_TYPE
 from .buffers import last_to_fail
 from .fuse import memory as seen_memory
 from .interpret import execute, say_not_compiled
 from .lower import HALVES, TYPE, Unfusable, cell
-from .steps import CallbackStep, KernelStep, LibraryStep, ReferenceStep, rendered
+from .steps import CallbackStep, KernelStep, LibraryStep, TransferStep
 from .value import Value
-
-STREAM_BYTES = 1 << 23        # of a result that is written past the cache
-PIECE_NANOSECONDS = 12_000    # of work that are worth handing to another thread
-_kernels: dict = {}           # text of a kernel → address; None where it could not be compiled
 
 
 class Failed(Exception):
     """A reference step of a program failed; the reference executor will say how."""
 
 
-def forget_kernels():
-    """Compile everything anew."""
-    _kernels.clear()
-
-
 class Kernels:
-    """The kernels of a plan's steps: `missing` is {name: LLVM text} of those that have no machine code yet."""
+    """The kernels of a plan's steps, and the code that their devices make of them."""
 
     def __init__(self, steps, buffers):
-        self.steps = [step for step in steps if isinstance(step, KernelStep)]
-        self.missing, self._names = {}, {}
-        for step in self.steps:
-            step.kernel.streams = _may_stream(step.nest, buffers)
-            step.text = text = str(step.kernel)
-            if text not in _kernels and text not in self._names:
-                verify(step.kernel)
-                self._names[text], code = rendered(step.kernel)
-                self.missing[self._names[text]] = code
+        self.steps, launches = [step for step in steps if isinstance(step, KernelStep)], {}
+        for step in steps:
+            if step.native:                       # a device that has calls of its library alone is told as well
+                some = launches.setdefault(step.device.backend, [])
+                if isinstance(step, KernelStep):
+                    step.tell_fresh(buffers)
+                    some.append(step.launch)
+        self._made = {backend: backend.compile(some) for backend, some in launches.items()}
 
-    def prepare(self, characters):
-        """Have more than so many characters compiled in the background; False where there are not so many."""
-        if sum(map(len, self.missing.values())) <= characters:
-            return False
-        left = cpu.not_found(self.missing)
-        if sum(map(len, left.values())) <= characters:
-            return False
-        cpu.prepare(left)
-        return True
+    def prepare(self, nbytes):
+        """Have them compiled in the background, where that takes longer than to make `nbytes` of results without."""
+        waits = [made.prepare(nbytes) for made in self._made.values()]       # each of them begins
+        return any(waits)
+
+    def are_ready(self):
+        """Whether what was prepared is compiled, or nobody is about to."""
+        return all(made.is_ready() for made in self._made.values())
 
     def compile(self):
-        """Have machine code for all of them, made in one go; Unfusable where one could not be compiled."""
-        try:
-            threads.start()                                  # not in the middle of a run
-        except NotCompiled as error:
-            say_not_compiled(error, "running several steps", CPU.backend)
-            raise Unfusable("no native runtime") from error
-        if self.missing:
+        """Wait until there is code for all of them; Unfusable where some could not be compiled."""
+        for backend, made in self._made.items():
             try:
-                made = cpu.functions(self.missing)
+                made.finish()
             except NotCompiled as error:
-                first = next(text for text, name in self._names.items() if name in error.failed)
-                say_not_compiled(error, ", ".join(dict.fromkeys(re.findall(r" = (\w+)\.", first))) or "a copy",
-                                 CPU.backend)
-                made = cpu.functions({name: text for name, text in self.missing.items() if name not in error.failed})
-            for text, name in self._names.items():
-                _kernels[text] = made.get(name)
-        for step in self.steps:
-            if _kernels[step.text] is None:
-                raise Unfusable("a kernel that could not be compiled", group=step.nodes())
-
-
-def _may_stream(nest, buffers):
-    """Whether the results are so large that they would only push other things out of the cache."""
-    walked = {"kept": nest.kept, "reduced": nest.reduced, "none": [None]}[nest.lanes][-1]
-    stores = [nest.reads[n] for one in nest.passes for n, _ in one.stores if nest.reads[n].node is not None]
-    return bool(stores) and not nest.finals_by_lane() and all(
-        r.offset == 0 and buffers.of(r.node).taken is None and buffers.of(r.node).nbytes >= STREAM_BYTES
-        and all(s == 1 if d == walked else s * BYTES[r.type] % 64 == 0 for d, s in r.strides.items())
-        for r in stores)
+                if not error.launches:
+                    say_not_compiled(error, "running several steps", backend)
+                    raise Unfusable("no native runtime") from error
+                first = error.launches[0]
+                words = dict.fromkeys(re.findall(r" = (\w+)\.", str(first.kernel)))
+                say_not_compiled(error, ", ".join(words) or "a copy", backend)
+                step = next(step for step in self.steps if step.launch is first)
+                raise Unfusable("a kernel that could not be compiled", group=step.nodes()) from error
 
 
 class NativeStretch:
-    """The `steps` that one call of the native runner runs: `words` says to it what they are."""
+    """The `steps` that one call runs, as a `program` of their device."""
 
-    __slots__ = ("words", "steps")
+    __slots__ = ("steps", "program")
 
-    def __init__(self):
-        self.words, self.steps = array("q"), []
+    def __init__(self, steps, program):
+        self.steps, self.program = steps, program
 
-    def add(self, step, address, tiles, grain, places, numbers, ints):
-        """One step more: `places` are (index of the table, bytes behind it), `numbers` cells of the numbers."""
-        self.words.extend((address, tiles, grain, len(places), len(numbers), len(ints)))
-        for index, offset in places:
-            self.words.extend((index, offset))
-        self.words.extend(numbers)
-        self.words.extend(ints)
-        self.steps.append(step)
-
-    def run(self, addresses, scalars, observed):
-        """Run over the table at `addresses` and the numbers at `scalars`; gives the times of steps if `observed`."""
+    def run(self, table, cells, observed):
+        """Run over a list of addresses and the numbers in `cells`; gives the times of steps if `observed`."""
         times = self.times() if observed else None
-        run = threads.clocked(times) if observed else threads.run
-        run(self.words.buffer_info()[0], len(self.steps), addresses, scalars)
+        self.program.run(table, cells, times)
         return times
+
+    def bound(self, table, cells, times=None):
+        """See `Backend.program`."""
+        return self.program.bound(table, cells, times)
 
     def times(self):
         """Room for the time of its beginning and those at the ends of its steps."""
@@ -138,13 +103,22 @@ class ReferenceCall:
         self.step, self.index, self.operands, self.made, self.own = step, step.index, operands, made, own
 
 
+class TransferCall:
+    """A copy of `operand`, (buffer, spec, offset), to the device of the buffer `made`; `step` is the plan's."""
+
+    __slots__ = ("operand", "made", "step")
+
+    def __init__(self, step, operand, made):
+        self.step, self.operand, self.made = step, operand, made
+
+
 class Program:
     """A plan's steps, ready to run.
 
     `inputs` are (slot, index of the table), `outputs` (slot, spec, index) of what it allocates, `takes` (slot, spec,
-    slot of the input whose memory it takes over), `givens` (slot, index) of what reference steps gave, and `numbers`
-    (instruction, parameter, dtype) of the numbers that come from the instructions. `working` bytes are needed while it
-    runs.
+    slot of the input whose memory it takes over), `givens` (slot, index) of what reference steps and copies between
+    devices gave, and `numbers` (instruction, parameter, dtype) of the numbers that come from the instructions. `blocks`
+    (device, bytes, index) are needed while it runs. `native` is the only stretch, where that is a device's program.
     """
 
     def __init__(self, steps, buffers, numbers):
@@ -152,16 +126,17 @@ class Program:
         self.cells = "".join("d" if d.is_floating_point else "q" for _, _, d in numbers)
         self.plain = not any(d in HALVES for _, _, d in numbers)      # whether no number is rounded on the way
         self.constants = array("q")
-        self.working, self.table_size = buffers.working, buffers.table_size
+        self.blocks, self.table_size = buffers.blocks, buffers.table_size
         self._places(buffers)
         self._stretches(steps, buffers)
-        self.has_reference = any(isinstance(s, ReferenceCall) for s in self.stretches)
+        self.native = self.stretches[0] if len(self.stretches) == 1 and steps[0].native else None
+        self.has_effects = any(isinstance(step, CallbackStep) for step in steps)
 
     def _places(self, buffers):
         self.inputs, self.outputs, self.takes, self.givens = [], [], [], []
         for b in buffers.all:
             if b.kind == "input":
-                if b.spec.device is CPU:          # what stands elsewhere is read by the reference alone
+                if b.spec.device.backend.compiles:          # others have no steps that want its address
                     self.inputs.append((b.slot, b.index))
             elif b.kind == "result":
                 if b.taken is None:
@@ -172,25 +147,23 @@ class Program:
                 self.givens.append((b.slot, b.index))
 
     def _stretches(self, steps, buffers):
-        self.stretches, native = [], None
-        last_reference = last_to_fail(steps)
-        for step in steps:
-            if isinstance(step, ReferenceStep):
-                self.stretches.append(_reference_call(step, buffers, last_reference))
-                native = None
+        self.stretches, last_reference = [], last_to_fail(steps)
+        for (native, device), some in groupby(steps, lambda step: (step.native, step.device)):
+            if native:
+                some = list(some)
+                program = device.backend.program([self._task(step, buffers) for step in some])
+                self.stretches.append(NativeStretch(some, program))
                 continue
-            if native is None:
-                native = NativeStretch()
-                self.stretches.append(native)
-            if isinstance(step, LibraryStep):
-                address, tiles, grain, ints = step.call
-                places = [_place(buffers, a, seen_memory(a)[2] * BYTES[TYPE[a.dtype]]) for a in step.touched()]
-                native.add(step, address, tiles, grain, places, (), ints)
-            else:
-                nest = step.nest
-                places = [_place(buffers, r.node, r.offset * BYTES[r.type]) for r in nest.buffers()]
-                native.add(step, _kernels[step.text], nest.tiles, _grain(nest.tiles, nest.cost), places,
-                           [self._cell(n) for n in nest.numbers], nest.ints)
+            for step in some:
+                self.stretches.append(_transfer_call(step, buffers) if isinstance(step, TransferStep) else
+                                      _reference_call(step, buffers, last_reference))
+
+    def _task(self, step, buffers):
+        if isinstance(step, LibraryStep):
+            places = [_place(buffers, a, seen_memory(a)[2] * BYTES_OF_TYPE[TYPE[a.dtype]]) for a in step.touched()]
+            return Task(step.call, places)
+        places = [_place(buffers, r.node, r.offset * BYTES_OF_TYPE[r.type]) for r in step.nest.reads]
+        return Task(step.launch, places, [self._cell(n) for n in step.nest.numbers])
 
     def _cell(self, node):
         """Where a kernel finds a number: those of the instructions come first, then the constants of the program."""
@@ -205,50 +178,48 @@ class Program:
     def run(self, values, code, finish, perform):
         """Run the instructions `code` over ready `values` by slot; then `finish` with (slot, array, address) of what
         was made. See Note [All or nothing] in plan.py. `perform(index, arrays)` has an effect happen."""
-        table = [0] * self.table_size
-        block, sites = None, self.sites(code) if observers.during_runs and observers.gathering() else None
-        if self.working:
+        table, blocks = [0] * self.table_size, {}
+        sites = self.sites(code) if observers.during_runs and observers.gathering() else None
+        for device, nbytes, index in self.blocks:
             if sites is not None:
                 observers.begin(*sites[None])
-            block = memory.block(self.working)
-            table[0] = block.address
+            blocks[index] = block = device.backend.block(nbytes)
+            table[index] = block.address
         for slot, index in self.inputs:
             table[index] = values[slot].address()
         made = []
         for slot, spec, index in self.outputs:
             if sites is not None:
                 observers.begin(sites[slot])
-            array_, address = memory.blank(spec)
+            array_, address = spec.device.backend.blank(spec)
             table[index] = address
             made.append((slot, array_, address))
         scalars = self.scalars([code[i][3][n] for i, n, _ in self.numbers])
-        where = scalars.buffer_info()[0]
-        last = self.stretches[-1] if self.stretches else None
-        if self.has_reference:
+        last = self.native
+        if last is None:
             held = {slot: (array_, spec) for (slot, array_, _), (_, spec, _) in zip(made, self.outputs, strict=True)}
-            arrays = {}
-            if isinstance(last, ReferenceCall):
-                last = None
-            for stretch in self.stretches if last is None else self.stretches[:-1]:
+            arrays, stretches = {}, self.stretches
+            if stretches and isinstance(stretches[-1], NativeStretch):
+                *stretches, last = stretches
+            for stretch in stretches:
                 if isinstance(stretch, NativeStretch):
-                    addresses = array("q", table)
-                    times = stretch.run(addresses.buffer_info()[0], where, sites is not None)
-                    if sites is not None:
+                    times = stretch.run(table, scalars, sites is not None)
+                    if times is not None:
                         stretch.tell(times, code)
+                elif isinstance(stretch, TransferCall):
+                    self._transfer(stretch, table, values, code, blocks, held, arrays)
                 else:
-                    self._call_reference(stretch, table, values, code, block, held, arrays, perform)
+                    self._call_reference(stretch, table, values, code, blocks, held, arrays, perform)
             for slot, index in self.givens:
                 made.append((slot, arrays[index], None))
         addresses = array("q", table)
-        at = addresses.buffer_info()[0]
-        program, steps = (last.words.buffer_info()[0], len(last.steps)) if last is not None else (0, 0)
-        times = last.times() if steps and sites is not None else None
-        run = threads.run if times is None else threads.clocked(times)
+        times = last.times() if last is not None and sites is not None else None
+        run = last.bound(addresses, scalars, times) if last is not None else None
         started = False
         try:
             started = True                        # no interrupt comes between this and the end of the call
-            if steps:
-                run(program, steps, at, where)
+            if run is not None:
+                run()
             finish(made)
         except BaseException:                     # an interrupt while the results were handed out: once more
             if started:
@@ -281,38 +252,62 @@ class Program:
         scalars.extend(self.constants)
         return scalars
 
-    def _call_reference(self, call, table, values, code, block, held, arrays, perform):
+    def _call_reference(self, call, table, values, code, blocks, held, arrays, perform):
         instruction = entry, _, _, params, _, site = code[call.index]
-        given = []
-        for buffer, kind, offset in call.operands:
-            if buffer.kind == "input":
-                given.append(values[buffer.slot].look(kind, offset))
-                continue
-            if buffer.kind == "given":
-                source = Value.of(arrays[buffer.index], buffer.spec)
-            elif buffer.kind == "result":
-                source = Value.of(*held[buffer.slot])
-            elif not buffer.nbytes:
-                source = Value.of(np.empty(buffer.spec.shape, buffer.spec.dtype.np), buffer.spec)
-            else:
-                flat = np.frombuffer(block, np.uint8)
-                laid = np.ndarray(buffer.spec.shape, buffer.spec.dtype.np, flat, buffer.offset, buffer.spec.np_strides)
-                source = Value.of(laid, buffer.spec)
-            given.append(source.look(kind, offset))
+        given = [_seen(operand, values, blocks, held, arrays) for operand in call.operands]
         start, outs = observers.begin(site) if observers.during_runs and observers.gathering() else 0, None
         try:
-            outs = perform(call.index, given) if isinstance(call.step, CallbackStep) else \
-                execute(entry, given, params, call.own)
+            if isinstance(call.step, CallbackStep):
+                outs = perform(call.index, given)
+            elif entry.compiles:
+                outs = execute(entry, given, params, call.own)
+            else:                                            # what stands elsewhere was brought before
+                outs = entry.device.backend.execute(entry, given, params, call.own)
         except Exception as error:
             raise Failed from error
         finally:
             if start:
                 observers.tell_ran(call.step, (instruction,), start, failed=outs is None)
         for number, buffer in call.made:
-            arrays[buffer.index] = outs[number]
-            device = buffer.spec.device
-            if device is CPU:                                # native steps read there
-                table[buffer.index] = device.backend.address(outs[number])
+            self._gave(outs[number], buffer, table, arrays)
+
+    def _transfer(self, call, table, values, code, blocks, held, arrays):
+        origin, target = call.operand[0].spec.device.backend, call.made.spec
+        seen = _seen(call.operand, values, blocks, held, arrays)
+        instructions, made = [code[i] for i in call.step.instructions], None
+        start = observers.begin(*[one[5] for one in instructions]) \
+            if observers.during_runs and observers.gathering() else 0
+        try:
+            made = target.device.backend.copy_from(origin, seen, target)
+        except Exception as error:
+            raise Failed from error
+        finally:
+            if start:
+                observers.tell_ran(call.step, tuple(instructions), start, failed=made is None)
+        self._gave(made, call.made, table, arrays)
+
+    @staticmethod
+    def _gave(made, buffer, table, arrays):
+        """Note an array that a step made by itself, and tell native steps that may read it where it is."""
+        arrays[buffer.index], backend = made, buffer.spec.device.backend
+        if backend.compiles:
+            table[buffer.index] = backend.address(made)
+
+
+def _seen(operand, values, blocks, held, arrays):
+    """The array of an operand, (buffer, spec, offset)."""
+    buffer, kind, offset = operand
+    if buffer.kind == "input":
+        return values[buffer.slot].look(kind, offset)
+    if buffer.kind == "given":
+        source = Value.of(arrays[buffer.index], buffer.spec)
+    elif buffer.kind == "result":
+        source = Value.of(*held[buffer.slot])
+    else:
+        spec = buffer.spec
+        flat = spec.device.backend.bytes_of(blocks[buffer.index]) if buffer.nbytes else None
+        source = Value.of(spec.device.backend.look(flat, spec, buffer.offset // spec.dtype.itemsize), spec)
+    return source.look(kind, offset)
 
 
 def _place(buffers, node, offset):
@@ -320,25 +315,26 @@ def _place(buffers, node, offset):
     return buffer.index, buffer.offset + offset
 
 
+def _operand(arg, buffers):
+    """(buffer, spec, offset) of a node in memory."""
+    node, strides, offset = seen_memory(arg)
+    buffer = buffers.of(node)
+    return buffer, make_spec(arg.dtype, arg.shape, tuple(strides), buffer.spec.device), offset
+
+
+def _transfer_call(step, buffers):
+    return TransferCall(step, _operand(step.source, buffers), buffers.of(step.made))
+
+
 def _reference_call(step, buffers, last_reference):
-    operands = []
-    for arg in step.touched():
-        node, strides, offset = seen_memory(arg)
-        operands.append((buffers.of(node), make_spec(arg.dtype, arg.shape, tuple(strides)), offset))
+    operands = [_operand(arg, buffers) for arg in step.touched()]
     # see Note [All or nothing] in plan.py: only the last that may fail writes over what it was given, and only what
     # nobody read before it, so that after an interrupt everything can be done once more
     first = operands[0][0] if operands else None
-    own = step.entry.op.overwrites and not isinstance(step, CallbackStep) and first.last == step.at \
-        and operands[0][1] is first.spec and not operands[0][2] and not any(b is first for b, _, _ in operands[1:])
+    own = step.entry.op.overwrites and first.last == step.at and operands[0][1] is first.spec \
+        and not operands[0][2] and not any(b is first for b, _, _ in operands[1:])
     if own and first.kind == "input":
         own = first.slot in buffers.free and first.made == step.at == last_reference
     elif own:
         own = first.kind == "given" and first.slot is None
     return ReferenceCall(step, operands, step.made, own)
-
-
-def _grain(tiles, cost):
-    """How many tiles a thread takes at a time; all of them where the work is little."""
-    if tiles * cost < 2 * PIECE_NANOSECONDS:
-        return tiles
-    return max(1, int(PIECE_NANOSECONDS // cost), -(-tiles // 64))

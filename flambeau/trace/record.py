@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 
+from ..backends.backend import execute as by_reference
 from ..backends.memory import explained
 from ..base import observers, settings
 from ..base.locks import in_child, new_lock
@@ -81,7 +82,7 @@ class Trace:
         self.slots = {}       # ready Value → slot
         self.bytes = 0        # what the results would allocate
         self.held = 0         # the bytes of the inputs since they were last weighed
-        self.begun = {}       # index of an effect that the run now going on has begun → whether it has happened
+        self.begun = None     # index of an effect that the run now going on has begun → whether it has happened
 
     def append(self, entry, inputs, params, site):
         """Record one instruction of line `site` over the tensors `inputs`; gives the pending Value of its result, or
@@ -153,6 +154,9 @@ class Trace:
 
     def before_effect(self, op):
         """Run what was recorded before `op`, whose effect happens at the call: theirs come first."""
+        if effects.stands_in():
+            raise NotImplementedError(f"{op.__name__}() has an effect that happens at the call, and here it is called "
+                                      "with zeros that stand for a gradient to come: use reverse mode, without compile")
         if effects.pending:
             self.run()
 
@@ -272,9 +276,9 @@ class Trace:
             self.asides = [aside for aside in self.asides if aside._still_wanted()]
         if not self.code:
             return
-        self.ran, self.begun = None, {}
+        self.ran = None
         if settings.executor != "reference" and not self.aside:
-            from .plan import attempt
+            from .plan import attempt  # and with it what compiles, which the reference never needs
             try:
                 if attempt(self):
                     return
@@ -376,7 +380,7 @@ class Trace:
     def _settle(self, left=(), start=0):
         """Leave `left` and what comes from `start` on, but for effects that have happened, and set aside what is lost
         with an effect that has not."""
-        begun, self.begun = self.begun, {}
+        begun = self.begun or {}
         self._keep([*left, *[one for index, one in enumerate(self.code) if index >= start and not begun.get(index)]])
         lost, failed, rest = set(), [], []
         for index, (entry, slots, _, _, first, _) in enumerate(self.code):
@@ -396,7 +400,7 @@ class Trace:
         if not code:
             self.clear()
             return
-        values, made = self.values, set()
+        values, made, self.begun = self.values, set(), None
         self.code, self.last = code, [-1] * len(values)
         for index, (entry, slots, _, _, first, _) in enumerate(code):
             outs = range(first, first + len(entry.outs))
@@ -406,8 +410,10 @@ class Trace:
         for slot, last in enumerate(self.last):
             if last < 0:
                 values[slot] = None
-        # What ran before is an input now. In the order of the slots, which a plan is found by.
-        self.slots = {values[s]: s for s, last in enumerate(self.last) if last >= 0 and s not in made}
+        # What ran before is an input now. In the order of the slots, which a plan is found by. (What did not run,
+        # since nobody wants it, may be read by others that nobody wants either.)
+        self.slots = {values[s]: s for s, last in enumerate(self.last)
+                      if last >= 0 and s not in made and values[s].trace is None}
         self.bytes = sum(entry.nbytes for entry, *_ in code)
 
     def _set_aside(self, code):
@@ -496,7 +502,7 @@ def execute(entry, arrays, params, own=False):
     """The result arrays of one instruction: with the bits of a plan, or by the reference where that is pinned."""
     global _by_body
     if settings.executor == "reference":
-        return entry.device.backend.execute(entry, arrays, params, own)
+        return by_reference(entry, arrays, params, own)
     if _by_body is None:
         from .interpret import execute as _by_body  # and with it what compiles, which the reference never needs
     return _by_body(entry, arrays, params, own)

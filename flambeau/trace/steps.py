@@ -9,15 +9,12 @@ memory of `%0`, which nobody needs any more.
 While a plan is built, a step holds the expressions of the graph that it computes. `settle` writes down what people see
 and lets go of the graph, since plans are kept.
 """
-import hashlib
 from bisect import bisect_right
 from math import prod
 
-from ..backends import cpu
-from ..backends.kernels import texts_of
-from ..loops.ir import BYTES
-from ..loops.llvm import render
-from .fuse import REDUCING
+from ..base.spec import CPU
+from ..loops.ir import BYTES_OF_TYPE
+from .fuse import REDUCING_KINDS
 
 WORDS_SHOWN = 16
 IN_NO_MEMORY = frozenset(("const", "number", "index", "view", "expand", "reshape", "permute"))
@@ -36,15 +33,17 @@ class Step:
 
     `words` are the operations in it, `sizes` those of the positions it walks; `reads`, `keeps` and `gives` name the
     memory that it touches. `instructions` are the numbers of the trace's instructions that it computes a part of,
-    `nbytes` and `flops` estimate its work: bytes that it moves, each counted once, and operations on numbers.
+    `nbytes` and `flops` estimate its work: bytes that it moves, each counted once, and operations on numbers. `native`
+    says that it is part of a program of its `device`, and cannot fail.
     """
 
-    __slots__ = ("at", "group", "number", "words", "sizes", "reads", "keeps", "gives", "instructions", "nbytes",
-                 "flops")
+    __slots__ = ("at", "group", "device", "number", "words", "sizes", "reads", "keeps", "gives", "instructions",
+                 "nbytes", "flops")
     kind = ""
+    native = True
 
     def __init__(self, group):
-        self.group = group
+        self.group, self.device = group, group.device
         self.at = -1              # when it runs: its place among the steps as they were cut
 
     # --- while a plan is built --------------------------------------------------------------------------------------
@@ -109,16 +108,17 @@ class Step:
     @property
     def llvm(self):
         """The step as LLVM's text, for this machine's vectors; None for the reference executor's."""
-        texts = self._texts()
+        texts = self._code()
         return Text("\n".join(texts)) if texts else None
 
     @property
     def assembly(self):
         """The step as this machine runs it; None for the reference executor's."""
-        texts = self._texts()
-        return Text("\n".join(map(cpu.assembly, texts))) if texts else None
+        texts = self._code()
+        return Text("\n".join(map(self.device.backend.assembly, texts))) if texts else None
 
-    def _texts(self):
+    def _code(self):
+        """What its device's compiler is given, in texts."""
         return []
 
     def __str__(self):
@@ -126,7 +126,8 @@ class Step:
         if len(self.words) > WORDS_SHOWN:
             words += f" and {len(self.words) - WORDS_SHOWN} more"
         over = f"over [{' × '.join(map(str, self.sizes))}]" if self.sizes else ""
-        parts = [f"{self.kind} {self.number}", over, words]
+        where = f" on {self.device}" if self.device is not CPU and self.kind != "transfer" else ""
+        parts = [f"{self.kind} {self.number}{where}", over, words]
         for title in ("reads", "keeps", "gives"):
             names = getattr(self, title)
             parts.append(f"{title} {', '.join(names)}" if names else "")
@@ -138,31 +139,38 @@ class Step:
 class KernelStep(Step):
     """Generated code for a group of expressions."""
 
-    __slots__ = ("nest", "kernel", "text")
+    __slots__ = ("nest", "launch")
     kind = "kernel"
 
     def __init__(self, group, nest):
         super().__init__(group)
-        self.nest, self.kernel = nest, nest.kernel
-        self.text = None          # the kernel as it is known to the compiler, once it is settled how it streams
+        self.nest, self.launch = nest, nest.launch
 
     def touched(self):
-        return [read.node for read in self.nest.buffers()]
+        return [read.node for read in self.nest.reads]
 
     def reads_and_writes(self, buffers):
-        walked = self.nest.buffers()
+        walked = self.nest.reads
         return tuple([buffers.of(r.node) for r in walked if r.store is way] for way in (False, True))
+
+    def tell_fresh(self, buffers):
+        """Tell the launch which of its results fill memory of their own, from its start."""
+        for number, read in enumerate(self.nest.reads):
+            if read.store and read.offset == 0:
+                buffer = buffers.of(read.node)
+                if buffer.taken is None:
+                    self.launch.fresh[number] = buffer.nbytes
 
     def forget(self):
         super().forget()
-        self.nest = self.text = None
+        self.nest = None
 
     def _computed(self):
         return super()._computed(*self.nest.group.nodes)
 
     def _words(self):
         nodes = sorted(self.nest.group.nodes, key=lambda n: n.number)
-        return tuple(n.attr[0] if n.op in REDUCING else n.op for n in nodes if n.op not in ("cast", "copy"))
+        return tuple(n.attr[0] if n.op in REDUCING_KINDS else n.op for n in nodes if n.op not in ("cast", "copy"))
 
     def _sizes(self):
         return tuple(self.nest.sizes_of_walk()) or (1,)
@@ -171,20 +179,20 @@ class KernelStep(Step):
         """Of each way that memory is walked: the positions where it moves, or all of them where an index leads."""
         sizes = self.nest.sizes
         everywhere = prod(self.nest.sizes_of_walk())
-        return sum(BYTES[r.type] * (everywhere if r.at is not None else
+        return sum(BYTES_OF_TYPE[r.type] * (everywhere if r.at is not None else
                                     prod(sizes.get(d, 1) for d, stride in r.strides.items() if stride))
-                   for r in self.nest.buffers())
+                   for r in self.nest.reads)
 
     def _flops(self):
-        return sum(n.args[0].numel if n.op in REDUCING else n.numel for n in self.nest.group.nodes
+        return sum(n.args[0].numel if n.op in REDUCING_KINDS else n.numel for n in self.nest.group.nodes
                    if n.op not in FREE_OF_CHARGE)
 
     @property
     def loop(self):
-        return Text(self.kernel)
+        return Text(self.launch)
 
-    def _texts(self):
-        return [rendered(self.kernel)[1]]
+    def _code(self):
+        return self.device.backend.code(self.launch)
 
 
 class CopyStep(KernelStep):
@@ -208,7 +216,7 @@ class CopyStep(KernelStep):
 
 
 class LibraryStep(Step):
-    """A function of the library (backends/library.py) over `operands` and then results: a matrix product, say."""
+    """A call of a function of the device's library over `operands` and then results: a matrix product, say."""
 
     __slots__ = ("call", "operands", "results")
     kind = "library"
@@ -247,8 +255,8 @@ class LibraryStep(Step):
             return 2 * self.operands[1].numel * made.numel // made.shape[0]
         return max(a.numel for a in self.touched())
 
-    def _texts(self):
-        return texts_of(self.call.fn)
+    def _code(self):
+        return self.device.backend.code(self.call)
 
 
 class ReferenceStep(Step):
@@ -256,11 +264,12 @@ class ReferenceStep(Step):
 
     __slots__ = ("index", "entry", "made")
     kind = "reference"
+    native = False
 
     def __init__(self, group):
         super().__init__(group)
         self.index, self.entry = group.opaque.attr
-        self.made = []            # (number of the result, its Buffer), for the results that somebody reads
+        self.made = []            # (number of the result, its PlanBuffer), for the results that somebody reads
 
     def touched(self):
         return self.group.opaque.args
@@ -286,8 +295,37 @@ class CallbackStep(ReferenceStep):
     kind = "callback"
 
 
-def rendered(kernel):
-    """(what the function of a kernel is called, its LLVM text); the same for kernels that differ in words alone."""
-    text = render(kernel, "k", cpu.target())
-    name = "k" + hashlib.sha256(text.encode()).hexdigest()[:16]
-    return name, text.replace("@k(", f"@{name}(", 1)
+class TransferStep(Step):
+    """A copy from one device to another: of what stands in `source`, to memory of its own."""
+
+    __slots__ = ("source", "made", "origin")
+    kind = "transfer"
+    native = False
+
+    def __init__(self, group):
+        super().__init__(group)
+        self.made = group.opaque
+        self.source, = self.made.args
+        self.origin, self.device = self.made.attr
+
+    def touched(self):
+        return [self.source, self.made]
+
+    def reads_and_writes(self, buffers):
+        return [buffers.of(self.source)], [buffers.of(self.made)]
+
+    def forget(self):
+        super().forget()
+        self.source = self.made = None
+
+    def _words(self):
+        return (f"{self.origin} to {self.device}",)
+
+    def _sizes(self):
+        return self.made.shape
+
+    def _bytes(self, reads, writes):
+        return self.made.numel * self.made.dtype.itemsize
+
+    def _flops(self):
+        return 0

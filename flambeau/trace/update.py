@@ -12,7 +12,7 @@ class UpdateEntry:
 
     op, casts, many, template, simple, param_at, wrap, zeros = update, None, False, (0, 1), True, (), None, (0, 0)
     nbytes, rounded = 0, None
-    __slots__ = ("outs", "kinds", "compiles")
+    __slots__ = ("outs", "kinds", "device", "compiles")
 
 
 update_entries: dict = {}     # (whole, view, source) → its entry: equal writes are equal instructions
@@ -24,5 +24,6 @@ def infer_update(key):
         update_entries.clear()
     entry = update_entries[key] = UpdateEntry()
     entry.outs, entry.kinds = key[:1], key[1:]
-    entry.compiles = key[0].device.backend.compiles
+    entry.device = key[0].device
+    entry.compiles = entry.device.backend.compiles
     return entry

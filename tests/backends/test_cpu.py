@@ -14,9 +14,9 @@ import pytest
 pytest.importorskip("llvmlite")
 
 import flambeau as torch
-from flambeau.backends import cpu, undisturbed as thread
+from flambeau.backends import compile_thread as thread, cpu, native
 from flambeau.base import settings
-from flambeau.trace import interpret, plan, program
+from flambeau.trace import interpret, plan
 from tests.patience import PATIENCE
 
 HELPER = "define internal i64 @helper(i64 %x) {\n  %y = add i64 %x, NUMBER\n  ret i64 %y\n}\n"
@@ -80,16 +80,16 @@ define void @NAME(ptr %buffers, ptr %ints, ptr %scalars, i64 %begin, i64 %end) {
 
 
 def test_a_step_is_compiled_quickly_and_then_well(process, monkeypatch):
-    monkeypatch.setattr(thread, "QUIET", 0.01)
+    monkeypatch.setattr(thread, "QUIET_SECONDS", 0.01)
     process()
     text, cell = STEP.replace("NAME", "counting"), ctypes.c_int64(10)
-    levels, compile = [], cpu.Host.compile
+    levels, compile = [], cpu.HostLLVM.compile
 
     def noted(host, texts):
-        levels.append([one.startswith(cpu.QUICKLY) for one in texts])
+        levels.append([one.startswith(cpu.QUICK_MARK) for one in texts])
         return compile(host, texts)
 
-    monkeypatch.setattr(cpu.Host, "compile", noted)
+    monkeypatch.setattr(cpu.HostLLVM, "compile", noted)
 
     def add(address, count):
         kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 2)
@@ -430,7 +430,7 @@ def test_two_processes_at_once(tmp_path):
     code = f"""
 import ctypes
 import flambeau as torch
-from flambeau.backends import cpu, undisturbed as thread
+from flambeau.backends import cpu, compile_thread as thread
 for n in range(8):
     name = f"f{{n}}"
     text = {ADD!r}.replace("NAME", name).replace("NUMBER", str(n))
@@ -490,7 +490,7 @@ else:
 
 def test_a_program_ends_while_an_error_of_the_thread_is_held():
     code = """
-from flambeau.backends.undisturbed import undisturbed
+from flambeau.backends.compile_thread import undisturbed
 try:
     undisturbed(int, "x")
 except ValueError as error:
@@ -504,7 +504,7 @@ print("ends")
 
 def test_a_thread_that_cannot_be_started_or_ends_is_done_without(monkeypatch):
     """As it is where there is no memory for one: the work is done by whoever asks, or fails, and nobody waits."""
-    monkeypatch.setattr(thread, "LOOK", 0.05)
+    monkeypatch.setattr(thread, "THREAD_CHECK_SECONDS", 0.05)
     monkeypatch.setattr(thread, "_life", None)
     monkeypatch.setattr(thread, "_tasks", None)
 
@@ -529,7 +529,7 @@ def test_llvm_is_not_asked_where_there_is_no_room(process, monkeypatch):
             cpu.function("plus5", adding("plus5", 5))
         with torch.config.using(executor="native"):
             monkeypatch.setattr(plan, "_plans", {})
-            monkeypatch.setattr(program, "_kernels", {})
+            monkeypatch.setattr(native, "_kernels", {})
             monkeypatch.setattr(interpret, "_tight", [])
             with pytest.warns(UserWarning, match="no memory to compile with.*reference executor"):
                 assert (torch.arange(3.0) * 1.375 + 2.5).tolist() == [2.5, 3.875, 5.25]

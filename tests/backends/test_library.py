@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from flambeau.backends import cpu, kernels, library, threads, writer
+from flambeau.backends import cpu, kernels, library, llvm_writer, threads
 from flambeau.backends.pools import PoolKernels
 from flambeau.backends.taps import TapKernels
 from flambeau.loops.target import Target
@@ -185,7 +185,7 @@ def test_what_has_no_step():
 def test_the_text_for_other_machines_is_sound(element, width, fma):
     llvm = pytest.importorskip("llvmlite.binding")
     target = Target(width, fma=fma)
-    products, taps, pool = [kind(element, target) for kind in (kernels.Kernels, TapKernels, PoolKernels)]
+    products, taps, pool = [kind(element, target) for kind in (kernels.GemmKernels, TapKernels, PoolKernels)]
     for text in (products.micro("f", 3, 2), products.gemm("f"), products.dots("f", 2, 3),
                  *[products.pack_a("f", how) for how in (kernels.TURN, kernels.GATHER)],
                  *[products.pack_b("f", how) for how in (kernels.COPY, kernels.TURN, kernels.GATHER)],
@@ -424,7 +424,7 @@ def test_windows_that_have_no_step():
 
 
 def test_the_writer_writes_loops():
-    w = writer.Writer("define void @f(ptr %p, i64 %n)")
+    w = llvm_writer.LLVMWriter("define void @f(ptr %p, i64 %n)")
     with w.loop(0, "%n", 2, [("i64", 5)]) as loop:
         loop.next = [w.add(loop.values[0], loop.i)]
     w.store("i64", loop.values[0], "%p")

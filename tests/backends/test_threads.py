@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("llvmlite")
 
 import flambeau as torch
-from flambeau.backends import cpu, runtime, threads
+from flambeau.backends import cpu, native_runtime, threads
 from flambeau.base import settings
 from tests.patience import PATIENCE
 
@@ -369,4 +369,4 @@ def test_the_quota_of_control_groups(tmp_path, monkeypatch, groups, files, numbe
 
 
 def test_the_text_is_the_same_in_every_process():
-    assert runtime.text() == runtime.text() and "$" not in runtime.text()
+    assert native_runtime.text() == native_runtime.text() and "$" not in native_runtime.text()

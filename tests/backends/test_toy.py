@@ -11,7 +11,7 @@ from flambeau import nn
 
 from ..ops.rows import results
 from ..ops.test_tables import floating, rows
-from . import toy  # noqa: F401  (registers the device)
+from . import toy
 
 TOY = torch.device("toy", 0)
 
@@ -73,6 +73,57 @@ def test_a_trace_of_two_devices():
             x = torch.linspace(0, 1, 5000)
             y = ((x * 2).to(TOY) + 1).cpu() * (x - 1)
             np.testing.assert_allclose(y.numpy(), (x * 2 + 1).mul(x - 1).numpy(), rtol=1e-6)
+
+
+def test_copies_between_devices_are_steps(log):
+    """Each is made once, of what is needed alone, and no other stands in the log."""
+    x = torch.linspace(0, 1, 500)
+    torch.cpu.synchronize()
+    with torch.config.using(executor="native"):
+        y = ((x * 2).to(TOY) + 1).cpu() * (x - 1)
+        assert str(torch.plans.of(y)) == """\
+kernel 0  over [500]  mul  reads %0  keeps %1
+transfer 1  over [500]  cpu to toy:0  reads %1  keeps %2
+reference 2 on toy:0  add  reads %2  keeps %3
+transfer 3  over [500]  toy:0 to cpu  reads %3  keeps %4
+kernel 4  over [500]  fma, mul  reads %0, %4  gives %6"""
+        y.tolist()
+        assert log == ["from_host", "add", "to_host"]
+        there = torch.plans.last().steps[1]
+        assert (there.nbytes, there.flops, there.instructions, there.loop, there.llvm) == (2000, 0, (1,), None, None)
+        assert (there.origin, there.device) == (torch.device("cpu"), TOY)
+
+
+def test_a_copy_between_devices_converts_and_lays_out(log):
+    """What is converted is converted before it goes; a part of a tensor goes alone, in the layout of its copy."""
+    x = torch.arange(24.0).reshape(4, 6)
+    torch.cpu.synchronize()
+    with torch.config.using(executor="native"):
+        y = (x * 2).to(TOY, torch.float16)
+        z = x.t()[1:3].to(TOY)
+        w = torch.tensor(3.0) * torch.ones(2, device=TOY)              # a number of the CPU joins
+        v = y.to(torch.float64).to("toy:1")
+        steps = torch.plans.of(v).steps
+        assert [step.nbytes for step in steps if step.kind == "transfer"] == [48, 32, 4, 192]
+        assert y.cpu().tolist() == (x * 2).tolist() == v.cpu().tolist() and v.device == torch.device("toy:1")
+        assert z.cpu().tolist() == x.t()[1:3].tolist() and z.stride() == x.t()[1:3].to("cpu", copy=True).stride()
+        assert w.tolist() == [3, 3]
+
+
+def test_a_copy_that_fails_is_tried_again(monkeypatch):
+    """Nothing is lost, and nothing was written over."""
+    x = torch.ones(3)
+    with torch.config.using(executor="native"):
+        x += 1
+        y = x.to(TOY)
+        x += 1
+        with monkeypatch.context() as patch:
+            def refuse(self, array, spec):
+                raise MemoryError("the toy box is full")
+            patch.setattr(toy.ToyBackend, "from_host", refuse)
+            with pytest.raises(MemoryError, match="full"):
+                y.tolist()
+        assert y.tolist() == [2, 2, 2] and x.tolist() == [3, 3, 3]
 
 
 def test_a_number_of_the_cpu_joins():

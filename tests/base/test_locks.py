@@ -11,7 +11,7 @@ import pytest
 
 import flambeau as torch
 from flambeau.autograd import engine
-from flambeau.backends import memory, random, threads, undisturbed
+from flambeau.backends import compile_thread, memory, random, threads
 from flambeau.base import locks
 from flambeau.base.weakbag import WeakBag
 from flambeau.tensor import overrides
@@ -62,7 +62,7 @@ def test_every_lock_is_free_in_a_child():
              record.current().lock, torch.default_generator._lock, future._lock._lock, random.MersenneTwister()._lock]
     assert {*map(id, known[:-1])} <= {*map(id, locks._locks)}
     held, done = threading.Event(), threading.Event()
-    every = [lock for lock in locks._locks if lock is not undisturbed.lock]      # held over a fork, whoever wants it
+    every = [lock for lock in locks._locks if lock is not compile_thread.lock]   # held over a fork, whoever wants it
 
     def hold():
         for lock in every:
@@ -114,11 +114,12 @@ def test_nobody_forks_while_llvm_works():
         begun.set()
         threading.Event().wait(0.2)
         ended.append(True)
-    thread = threading.Thread(target=undisturbed.undisturbed, args=(work,))
+    thread = threading.Thread(target=compile_thread.undisturbed, args=(work,))
     thread.start()
     assert begun.wait(60)
-    assert in_a_child(lambda: ended == [True] and undisturbed.undisturbed(threading.get_ident) != threading.get_ident()
-                      and undisturbed.undisturbed(lambda a: a + 1, 2) == 3) == 0
+    assert in_a_child(lambda: ended == [True]
+                      and compile_thread.undisturbed(threading.get_ident) != threading.get_ident()
+                      and compile_thread.undisturbed(lambda a: a + 1, 2) == 3) == 0
     thread.join()
 
 

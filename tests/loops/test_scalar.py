@@ -11,7 +11,7 @@ import pytest
 from flambeau.backends import cpu
 from flambeau.base import special_functions
 from flambeau.loops.emit import Emit, Term, shape
-from flambeau.loops.scalar import FUNCTIONS
+from flambeau.loops.scalar import SCALAR_FUNCTIONS
 from flambeau.loops.target import Target
 
 pytestmark = pytest.mark.pinned
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.pinned
 DTYPES = {"f32": np.float32, "f64": np.float64}
 LANES = {"f32": 16, "f64": 8}
 TWO = ("pow", "atan2")
-ONE = sorted(set(FUNCTIONS) - set(TWO))
+ONE = sorted(set(SCALAR_FUNCTIONS) - set(TWO))
 RNG = np.random.default_rng(7)
 
 
@@ -50,7 +50,7 @@ def loop(name, type, lanes, whole=(0, 1)):
         at, n = ("%i", lanes) if a in whole else ("0", 1)
         lines.append(f"  %p{a} = getelementptr {one}, ptr %in{a}, i64 {at}")
         args.append(e.put(type, n, f"load {shape(type, n)}, ptr %p{a}, align {DTYPES[type]().itemsize}"))
-    out = FUNCTIONS[name](e, *(Term(e, type, a.lanes, a.text) for a in args))
+    out = SCALAR_FUNCTIONS[name](e, *(Term(e, type, a.lanes, a.text) for a in args))
     return "\n".join([
         "define void @f(ptr %in0, ptr %in1, ptr %out, i64 %n) nounwind \"prefer-vector-width\"=\"512\" {",
         "entry:", "  br label %body", "body:", f"  %i = phi i64 [ 0, %entry ], [ %next, %{e.label} ]", *lines,
@@ -191,7 +191,7 @@ def test_two_arguments_at_the_ends(name, type):
 
 
 @pytest.mark.parametrize("type", ["f32", "f64"])
-@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+@pytest.mark.parametrize("name", sorted(SCALAR_FUNCTIONS))
 def test_lanes_do_not_matter(name, type):
     """One element at a time, and vectors of any length, give the same bits."""
     x = np.concatenate([ends(DTYPES[type]), every_exponent(DTYPES[type], 4)[:4096]])

@@ -15,18 +15,18 @@ import pytest
 llvm = pytest.importorskip("llvmlite.binding")
 
 import flambeau as torch
-from flambeau.backends import kernels, pools, runtime, taps
+from flambeau.backends import kernels, native_runtime, pools, taps
 from flambeau.backends.processor import PROCESSOR_LEVELS
 from flambeau.loops import scalar
 from flambeau.loops.ir import (
-    BITS,
-    COMPARISONS,
-    FUNCTIONS,
-    LEAVES,
-    OPS,
-    REDUCTIONS,
-    ROUNDING,
-    TYPES,
+    ALL_WORDS,
+    BIT_WORDS,
+    COMPARISON_WORDS,
+    FUNCTION_WORDS,
+    LEAF_WORDS,
+    REDUCTION_WORDS,
+    ROUNDING_WORDS,
+    SCALAR_TYPES,
     Access,
     Expr,
     Kernel,
@@ -34,6 +34,7 @@ from flambeau.loops.ir import (
     verify,
 )
 from flambeau.loops.llvm import render
+from flambeau.loops.schedule import Schedule
 from flambeau.loops.target import target_of
 
 from ..thorough import sample, share
@@ -103,13 +104,13 @@ def undefined(code):
 
 FLOATS, INTS = ("f32", "f64"), ("u8", "i32", "i64")            # lesser integers take long, and are no other
 ARGUMENTS = {"neg": 1, "abs": 1, "not": 1, "fma": 3, "fma_exact": 3, "pow": 2, "atan2": 2, "copysign": 2, "where": 3}
-ONLY_FLOATS = {"div", "fma", "fma_exact", "fmin", "fmax"} | ROUNDING | FUNCTIONS
+ONLY_FLOATS = {"div", "fma", "fma_exact", "fmin", "fmax"} | ROUNDING_WORDS | FUNCTION_WORDS
 ON_BOOLS = {"and", "or", "xor", "not"}
 
 
 def of(kinds, write, result):
     """A kernel that computes `write` of operands of `kinds`."""
-    kernel = Kernel(1, 0, "kept", (0,), vectors=1)
+    kernel = Kernel(1, 0)
     kernel.accesses = [Access(kind, [1]) for kind in (*kinds, result)]
     one = Pass()
     one.stores = [(len(kinds), write(*(Expr("load", kind, (), i) for i, kind in enumerate(kinds))))]
@@ -118,7 +119,7 @@ def of(kinds, write, result):
 
 
 def reducing(how, kind):
-    kernel, result = Kernel(1, 1, "reduced", vectors=1), "i64" if how.startswith("arg") else kind
+    kernel, result = Kernel(1, 1, rows=1), "i64" if how.startswith("arg") else kind
     kernel.accesses = [Access(kind, ["s", "s"]), Access(result, [1, 0])]
     one = Pass()
     one.accs = [(how, Expr("load", kind, (), 0))]
@@ -126,26 +127,33 @@ def reducing(how, kind):
     return kernel
 
 
+def written(kernel, name, target):
+    """The text of a kernel, walked one vector at a time."""
+    schedule = Schedule((0,), 1, 1) if kernel.rows else Schedule((0,), 0, 1, (0,), (64,))
+    return render(kernel, schedule, name, target)
+
+
 def words():
     """{name: kernel} with every word in every type that it takes, one to a kernel."""
     out = {}
-    for op in sorted(OPS - LEAVES - {"where", "isnan", "cast", "bits", "from_bits"}):
-        takes = FLOATS if op in ONLY_FLOATS else (*INTS, *("b1",) * (op in ON_BOOLS)) if op in BITS else FLOATS + INTS
-        count = ARGUMENTS.get(op, 1 if op in FUNCTIONS | ROUNDING else 2)
-        if hasattr(scalar.FUNCTIONS.get(op), "__wrapped__"):          # float32 by way of float64
+    for op in sorted(ALL_WORDS - LEAF_WORDS - {"where", "isnan", "cast", "bits", "from_bits"}):
+        takes = FLOATS if op in ONLY_FLOATS else \
+            (*INTS, *("b1",) * (op in ON_BOOLS)) if op in BIT_WORDS else FLOATS + INTS
+        count = ARGUMENTS.get(op, 1 if op in FUNCTION_WORDS | ROUNDING_WORDS else 2)
+        if hasattr(scalar.SCALAR_FUNCTIONS.get(op), "__wrapped__"):   # float32 by way of float64
             takes = ("f64",)
         for kind in takes:
-            result = "b1" if op in COMPARISONS else kind
+            result = "b1" if op in COMPARISON_WORDS else kind
             out[f"{op}_{kind}"] = of([kind] * count, lambda *a, op=op, result=result: Expr(op, result, a), result)
-    for kind in TYPES:
+    for kind in SCALAR_TYPES:
         out[f"where_{kind}"] = of(["b1", kind, kind], lambda *a, kind=kind: Expr("where", kind, a), kind)
-        for to in TYPES:
+        for to in SCALAR_TYPES:
             out[f"cast_{kind}_{to}"] = of([kind], lambda a, to=to: Expr("cast", to, (a,)), to)
     for kind, bits in (("f32", "i32"), ("f64", "i64")):
         out[f"isnan_{kind}"] = of([kind], lambda a: Expr("isnan", "b1", (a,)), "b1")
         out[f"bits_{kind}"] = of([kind], lambda a, bits=bits: Expr("bits", bits, (a,)), bits)
         out[f"from_bits_{kind}"] = of([bits], lambda a, kind=kind: Expr("from_bits", kind, (a,)), kind)
-    for how in REDUCTIONS:
+    for how in REDUCTION_WORDS:
         for kind in (*FLOATS, *INTS, "b1"):
             if (kind == "b1") == (how in ("any", "all")):
                 out[f"{how}_{kind}"] = reducing(how, kind)
@@ -154,7 +162,7 @@ def words():
 
 def test_every_word_is_among_them():
     made = {name.rpartition("_")[0] for name in words() if not name.startswith("cast")}
-    assert made == OPS - LEAVES - {"cast"} | set(REDUCTIONS)
+    assert made == ALL_WORDS - LEAF_WORDS - {"cast"} | set(REDUCTION_WORDS)
     for kernel in words().values():
         verify(kernel)
 
@@ -162,7 +170,7 @@ def test_every_word_is_among_them():
 @pytest.mark.parametrize("number, name", list(enumerate(TARGETS)))
 def test_no_word_calls_a_library(number, name):
     emitter, some = Emitter(name), share(words().items(), number, len(TARGETS))
-    code = emitter.object(render(kernel, word, emitter.target) for word, kernel in some)
+    code = emitter.object(written(kernel, word, emitter.target) for word, kernel in some)
     assert undefined(code) <= ALLOWED | (set() if emitter.target.fma else WITHOUT_FMA)
 
 
@@ -170,7 +178,7 @@ def test_no_word_calls_a_library(number, name):
 def test_no_lane_is_masked_by_branches(name):
     """Masked are elements of sizes that the processor has masks for; LLVM writes a branch per lane for others."""
     target = Emitter(name).target
-    texts = {word: render(kernel, word, target) for word, kernel in words().items()}
+    texts = {word: written(kernel, word, target) for word, kernel in words().items()}
     calls = re.compile(r"call [^\n]*@llvm\.masked\.(?:load|store)\.v\d+[a-z]+(\d+)")
     for word, text in (*texts.items(), *((text[:80], text) for text in steps_of_the_library(target))):
         sizes = {int(bits) // 8 for bits in calls.findall(text)}
@@ -181,7 +189,7 @@ def test_no_lane_is_masked_by_branches(name):
 def steps_of_the_library(target):
     """The text of every kind of step that is written by hand, and of the innermost kernels that they call."""
     for element in ("float", "double"):
-        gemm, tap, pool = (kind(element, target) for kind in (kernels.Kernels, taps.TapKernels, pools.PoolKernels))
+        gemm, tap, pool = (kind(element, target) for kind in (kernels.GemmKernels, taps.TapKernels, pools.PoolKernels))
         yield gemm.gemm(f"gemm_{element}")
         yield gemm.dots(f"dots_{element}", 2, 3)
         yield gemm.micro(f"micro_{element}", 3, 2)
@@ -206,7 +214,7 @@ def test_no_step_of_the_library_calls_another(number, name):
 @pytest.mark.parametrize("name", TARGETS)
 def test_no_step_calls_another_where_it_is_compiled_quickly(name):
     emitter, texts = Emitter(name), []
-    for kind in (kernels.Kernels, taps.TapKernels):
+    for kind in (kernels.GemmKernels, taps.TapKernels):
         made = kind("float", emitter.target)
         texts += [getattr(made, driver)(driver) for driver in made.drivers]
     assert undefined(emitter.object(texts, quickly=True)) <= ALLOWED
@@ -216,7 +224,7 @@ def test_no_step_calls_another_where_it_is_compiled_quickly(name):
 @pytest.mark.parametrize("name", sample(TARGETS, 2))
 def test_the_runtime_calls_the_system_only(name, monkeypatch):
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine=TARGETS[name][0].partition("-")[0]))
-    assert undefined(Emitter(name).object([runtime.text()], quickly=True)) <= ALLOWED | OF_THE_RUNTIME
+    assert undefined(Emitter(name).object([native_runtime.text()], quickly=True)) <= ALLOWED | OF_THE_RUNTIME
 
 
 # --- what the test looks for is what LLVM does ------------------------------------------------------------------------
@@ -224,7 +232,7 @@ def test_the_runtime_calls_the_system_only(name, monkeypatch):
 def test_without_care_there_would_be_calls():
     """The same words written for a processor that has everything: LLVM falls back on functions, and it shows."""
     emitter, some = Emitter("x86-64"), words()
-    code = emitter.object(render(some[word], word, Emitter("x86-64-v3").target)
+    code = emitter.object(written(some[word], word, Emitter("x86-64-v3").target)
                           for word in ("cast_f16_f32", "cast_f32_f16", "floor_f32", "fma_f64"))
     assert undefined(code) == {"__extendhfsf2", "__truncsfhf2", "floorf", "fma"}
 
@@ -245,12 +253,12 @@ def kernels_of_programs():
                          x.t().contiguous(), x.long().half(), (x[:, ::2] % 3).floor(), torch.special.logit(x, 0.1),
                          ((x[:, None, :16] - x[None, :, :16]) ** 2).sum(-1).sqrt()):
                 for step in torch.plans.of(made).kernels:
-                    seen[str(step.loop)] = step.kernel
+                    seen[str(step.loop)] = step.launch
     return list(seen.values())
 
 
 @pytest.mark.parametrize("number, name", list(enumerate(TARGETS)))
 def test_no_kernel_of_a_program_calls_a_library(number, name):
     emitter, some = Emitter(name), share(enumerate(kernels_of_programs()), number, 4)
-    code = emitter.object(render(kernel, f"k{i}", emitter.target) for i, kernel in some)
+    code = emitter.object(render(launch.kernel, launch.schedule, f"k{i}", emitter.target) for i, launch in some)
     assert undefined(code) <= ALLOWED | (set() if emitter.target.fma else WITHOUT_FMA)

@@ -148,7 +148,8 @@ class Outcome:
         kept = self.kept["parts"].get(part)
         if kept is None:
             return [f"not among the kept numbers: python -m tests.programs.expect {self.name}, with PyTorch"]
-        return differences(results, kept, self.facts.bounds.get(part, TOLERANCE))
+        bound, _ = self.facts.bounds.get(part, (TOLERANCE, ""))
+        return differences(results, kept, bound)
 
     def line(self):
         """The row of the table."""

@@ -12,8 +12,6 @@ from tests.programs import array, tolerance
 
 PACKAGES = ["botorch", "gpytorch"]
 
-SEARCH = "a search by L-BFGS stops within its own tolerance"
-
 
 def _data():
     x = torch.sigmoid(array(12, 2)).double()
@@ -25,7 +23,7 @@ def _model():
     return SingleTaskGP(x, y, input_transform=Normalize(2), outcome_transform=Standardize(1))
 
 
-@tolerance(1e-3, SEARCH)
+@tolerance(3e-4, "a search by L-BFGS stops within its own tolerance")
 def fitted():
     """The likelihood's best parameters, and what the model says elsewhere."""
     model = _model()
@@ -34,6 +32,7 @@ def fitted():
     return {"mean": seen.mean, "variance": seen.variance}
 
 
+@tolerance(1e-4, "an improvement that is hardly expected is what few of the samples leave of nearly equal numbers")
 def acquisitions():
     """The value of trying a place, and which way it grows."""
     model, (_, y) = _model().eval(), _data()
@@ -47,7 +46,6 @@ def acquisitions():
     return out
 
 
-@tolerance(2e-3, SEARCH)
 def candidates():
     """The next places to try, one and two at once."""
     model, (_, y) = _model().eval(), _data()

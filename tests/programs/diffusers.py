@@ -16,11 +16,9 @@ from diffusers import (
     UniPCMultistepScheduler,
 )
 
-from tests.programs import array, fill, gradients, tolerance
+from tests.programs import array, fill, gradients
 
 PACKAGES = ["diffusers"]
-
-NORMALS = "the noise is drawn by torch.randn, whose normal numbers agree to 1e-5"
 
 
 def _unet():
@@ -47,7 +45,6 @@ def trained():
     return {"losses": losses, "gradients": first, "noisy": noisy}
 
 
-@tolerance(1e-4, NORMALS)
 def pipelines():
     """DDPM's and DDIM's pipelines draw pictures from a seed."""
     model = _unet().eval()
@@ -61,7 +58,6 @@ def pipelines():
     return out
 
 
-@tolerance(1e-4, "the schedulers that add noise draw it by torch.randn, whose normal numbers agree to 1e-5")
 @torch.no_grad()
 def schedulers():
     """The same picture by each scheduler, with a model of one multiplication."""
@@ -107,7 +103,6 @@ def autoencoder():
             "gradients": gradients(model)}
 
 
-@tolerance(1e-4, NORMALS)
 def saved():
     """A pipeline is saved in a folder and loaded from it."""
     pipeline = DDPMPipeline(_unet().eval(), DDPMScheduler(num_train_timesteps=20))

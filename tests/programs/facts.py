@@ -11,7 +11,7 @@ class Facts:
     lacks: list
     says: str                 # the docstring of the file
     parts: dict               # the docstring of each part
-    bounds: dict              # by how much a part may differ, where it says so
+    bounds: dict              # by how much a part may differ, where it says so, and why
 
 
 def facts_of(path):
@@ -20,7 +20,7 @@ def facts_of(path):
                  if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
                  and node.targets[0].id in ("PACKAGES", "QUICK", "LACKS")}
     parts = [node for node in tree.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
-    bounds = {part.name: ast.literal_eval(mark.args[0]) for part in parts for mark in part.decorator_list
+    bounds = {part.name: tuple(map(ast.literal_eval, mark.args)) for part in parts for mark in part.decorator_list
               if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "tolerance"}
     return Facts(constants["PACKAGES"], constants.get("QUICK", False), constants.get("LACKS", []),
                  ast.get_docstring(tree) or "", {part.name: ast.get_docstring(part) or "" for part in parts}, bounds)
@@ -39,8 +39,8 @@ by such a run:
 python -m tests.programs --page docs/packages.md
 ```
 
-Floating point results agree to 2e-5 of the largest number in their array where the program does not state and explain
-another bound; tokens, classes and counts are equal.
+Floating point results agree to 2e-5 of the largest number in their array where no other bound is given below, with its
+reason; tokens, classes and counts are equal.
 
 | package | version | parts that agree | what runs |
 | --- | --- | --- | --- |
@@ -56,12 +56,17 @@ def page(outcomes):
         total = len(outcome.passed) + len(outcome.failed)
         says = " ".join(outcome.facts.says.split("\n\n")[0].split())
         rows.append(f"| {packages} | {versions} | {len(outcome.passed)} of {total} | {says} |")
-        lines = [f"- {part}: {_sentence(outcome.facts.parts.get(part, ''))}" for part in outcome.passed]
+        lines = [f"- {part}: {_sentence(outcome.facts.parts.get(part, ''))}{_bound(outcome.facts.bounds.get(part))}"
+                 for part in outcome.passed]
         lines += [f"- **{part} does not agree**: `{found.strip().splitlines()[-1]}`"
                   for part, found in outcome.failed.items()]
         lines += [f"- Not supported: {lack}" for lack in outcome.facts.lacks]
         details.append(f"## {outcome.name}\n\n" + "\n".join(lines))
     return HEAD + "\n".join(rows) + "\n\n" + "\n\n".join(details) + "\n"
+
+
+def _bound(given):
+    return f" (To {given[0]:g}: {given[1]}.)" if given else ""
 
 
 def _sentence(text):

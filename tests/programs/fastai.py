@@ -13,11 +13,10 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from tests.programs import array, fill, tokens, tolerance
+from tests.programs import array, fill, tokens
 
 PACKAGES = ["fastai", "fastcore"]
 LACKS = ["Learner.export writes with cloudpickle, which torch.save refuses here; Learner.save and load work"]
-TRAINED = "several epochs of training"
 
 
 def _learner(callbacks=(), opt=optimizer.Adam):
@@ -33,7 +32,6 @@ def _values(learn):
     return [[float(v) for v in row] for row in learn.recorder.values]
 
 
-@tolerance(2e-3, TRAINED)
 def fitting():
     """fit, fit_one_cycle, fit_flat_cos, groups of layers with rates of their own, freezing, searching a rate."""
     learn = _learner()
@@ -47,7 +45,6 @@ def fitting():
     return {"values": _values(learn), "rates": rates, "preds": preds, "targets": targets, "valid": list(valid)}
 
 
-@tolerance(2e-3, TRAINED)
 def optimizers():
     """Optimizers out of fastai's steps."""
     found = {}
@@ -59,7 +56,6 @@ def optimizers():
     return found
 
 
-@tolerance(2e-3, TRAINED)
 def callbacks():
     """Mixup, accumulated gradients, the best model kept, stopping early."""
     found = {}
@@ -72,7 +68,6 @@ def callbacks():
     return found
 
 
-@tolerance(2e-3, TRAINED)
 def tables():
     """A learner of a table with categories, gaps and numbers."""
     rng = np.random.default_rng(0)
@@ -93,7 +88,6 @@ def tables():
             "embeddings": [list(e.weight.shape) for e in learn.model.embeds]}
 
 
-@tolerance(2e-3, TRAINED)
 def pictures():
     """A learner of pictures in folders: augmentations in batches, a resnet without weights, saving and prediction."""
     rng = np.random.default_rng(0)

@@ -8,7 +8,7 @@ from opacus.layers import DPLSTM, DPMultiheadAttention
 from opacus.validators import ModuleValidator
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.programs import array, fill, tokens, tolerance
+from tests.programs import array, fill, tokens
 
 PACKAGES = ["opacus"]
 LACKS = ["ModuleValidator.fix copies a net by saving and loading the whole of it, and torch.load makes no objects of "
@@ -41,7 +41,6 @@ def validated():
             "after": len(ModuleValidator.validate(mended))}
 
 
-@tolerance(1e-4, "the noise is drawn by torch.normal, whose numbers agree to 1e-5")
 def trained():
     """A private loop: batches drawn at random, clipped gradients, noise, and the budget spent."""
     net = fill(torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2)))

@@ -5,10 +5,9 @@ import torch
 from PIL import Image
 from torch.nn import functional as F
 
-from tests.programs import array, fill, gradients, tolerance
+from tests.programs import array, fill, gradients
 
 PACKAGES = ["timm"]
-DEEP = "deep nets magnify rounding"
 
 
 def _run(name, size=64, **options):
@@ -26,14 +25,12 @@ def _run(name, size=64, **options):
             "parameters": sum(p.numel() for p in model.parameters())}
 
 
-@tolerance(2e-4, DEEP)
 def convolutional():
     """resnet10t, mobilenetv3, efficientnet, regnetz, and small nets of other kinds."""
     return {name: _run(name) for name in ("resnet10t", "mobilenetv3_small_050", "test_efficientnet", "test_resnet",
                                           "test_byobnet", "regnetz_005")}
 
 
-@tolerance(2e-4, DEEP)
 def modern():
     """convnext, mixer, poolformer, levit: nets between convolutions and attention."""
     return {"convnext": _run("convnext_atto"), "test_convnext": _run("test_convnext"),
@@ -42,7 +39,6 @@ def modern():
             "levit": _run("levit_128s", 224)}
 
 
-@tolerance(2e-4, DEEP)
 def attention():
     """Vision transformers: vit, deit, swin, eva, beit, cait."""
     small = {"img_size": 64, "embed_dim": 48, "depth": 2, "num_heads": 4}
@@ -54,7 +50,6 @@ def attention():
             "beit": _run("beit_base_patch16_224", **small), "cait": _run("cait_xxs24_224", **small)}
 
 
-@tolerance(2e-4, DEEP)
 def features():
     """features_only, forward_features, intermediate layers, another head."""
     model = fill(timm.create_model("resnet10t", features_only=True, out_indices=(1, 3))).eval()
@@ -105,7 +100,6 @@ def schedules():
     return found
 
 
-@tolerance(1e-4, "twelve steps of training")
 def training():
     """A training loop: mixup, a soft loss, clipping, an average of the weights, rates by layers."""
     from timm.data import Mixup

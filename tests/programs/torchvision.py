@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torchvision import datasets, models, ops, transforms, tv_tensors, utils
 from torchvision.transforms import v2
 
-from tests.programs import array, fill, gradients, tolerance
+from tests.programs import array, fill, gradients
 
 PACKAGES = ["torchvision", "pillow"]
 
@@ -182,10 +182,6 @@ def _small(build, **options):
     return _classified(build(weights=None, num_classes=7, **options))
 
 
-DEEP = "deep nets magnify rounding"
-
-
-@tolerance(2e-4, DEEP)
 def residual_nets():
     """resnet18, and resnext blocks with dilations."""
     grouped = models.ResNet(models.resnet.Bottleneck, [1, 1, 1, 1], num_classes=7, groups=4, width_per_group=8,
@@ -193,20 +189,17 @@ def residual_nets():
     return {"resnet18": _small(models.resnet18), "grouped": _classified(grouped)}
 
 
-@tolerance(2e-4, DEEP)
 def small_nets():
     """mobilenet_v3_small, shufflenet, squeezenet, mnasnet, efficientnet."""
     return {build.__name__: _small(build) for build in (models.mobilenet_v3_small, models.shufflenet_v2_x0_5,
                                                         models.mnasnet0_5, models.regnet_x_400mf)}
 
 
-@tolerance(2e-4, DEEP)
 def dense_nets():
     """densenet121."""
     return {"densenet121": _small(models.densenet121)}
 
 
-@tolerance(2e-4, DEEP)
 def transformers():
     """A vision transformer, swin transformers of both versions and a convnext, small ones."""
     vit = models.VisionTransformer(64, 16, 2, 4, 48, 96, num_classes=7)
@@ -246,7 +239,6 @@ def _detected(model):
             "boxes": [one["boxes"][:2] for one in found]}
 
 
-@tolerance(2e-4, DEEP)
 def regions_with_boxes():
     """Faster R-CNN on a mobilenet: proposals, roi_align, losses, what is found."""
     return _detected(models.detection.fasterrcnn_mobilenet_v3_large_320_fpn(
@@ -254,7 +246,6 @@ def regions_with_boxes():
         box_score_thresh=0.0, box_detections_per_img=10))
 
 
-@tolerance(2e-4, DEEP)
 def regions_with_masks():
     """Mask R-CNN on a resnet18 with a pyramid of features."""
     backbone = models.detection.backbone_utils.resnet_fpn_backbone(backbone_name="resnet18", weights=None)
@@ -262,7 +253,6 @@ def regions_with_masks():
                                                box_detections_per_img=6))
 
 
-@tolerance(2e-4, DEEP)
 def one_stage():
     """RetinaNet and SSDlite."""
     backbone = models.detection.backbone_utils.resnet_fpn_backbone(backbone_name="resnet18", weights=None)
@@ -272,7 +262,6 @@ def one_stage():
     return {"retinanet": _detected(retina), "ssdlite": _detected(lite)}
 
 
-@tolerance(2e-4, DEEP)
 def segmentation():
     """DeepLab and LR-ASPP on mobilenets."""
     found = {}

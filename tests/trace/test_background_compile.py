@@ -14,8 +14,8 @@ import pytest
 pytest.importorskip("llvmlite")
 
 import flambeau as torch
-from flambeau.backends import cpu, undisturbed
-from flambeau.trace import interpret, plan, steps
+from flambeau.backends import compile_thread, cpu, native
+from flambeau.trace import interpret, plan
 from tests.patience import NEVER, PATIENCE
 
 
@@ -23,8 +23,8 @@ from tests.patience import NEVER, PATIENCE
 def background(monkeypatch):
     plan.forget()
     plan._sightings.clear()
-    monkeypatch.setattr(plan, "LONG_TEXT", 0)
-    monkeypatch.setattr(plan, "BYTES_PER_CHARACTER", 1 << 40)
+    monkeypatch.setattr(native, "LONG_TEXT", 0)
+    monkeypatch.setattr(native, "BYTES_PER_CHARACTER", 1 << 40)
     with torch.config.using(executor="auto", object_dir=""):
         yield
     plan.forget()
@@ -39,7 +39,7 @@ def held(monkeypatch):
 
     def release():
         for work, args in tasks:
-            undisturbed.undisturbed(work, *args)
+            compile_thread.undisturbed(work, *args)
         tasks.clear()
 
     return release
@@ -47,7 +47,7 @@ def held(monkeypatch):
 
 def ended():
     until = time.monotonic() + PATIENCE
-    while not undisturbed.is_through():
+    while not compile_thread.is_through():
         assert time.monotonic() < until
         time.sleep(0.01)
 
@@ -138,11 +138,11 @@ def test_a_compiled_function_waits():
 def test_a_child_does_without_the_thread():
     x = torch.randn(40, 35)
     torch.cpu.synchronize()
-    undisturbed.undisturbed(int)                              # the thread is there
+    compile_thread.undisturbed(int)                           # the thread is there
     for _ in range(50 * NEVER):
-        undisturbed.beforehand(time.sleep, 0.02)
+        compile_thread.beforehand(time.sleep, 0.02)
     first = [expression(x, 5).tolist() for _ in range(3)]
-    assert not undisturbed.is_through() and not by_a_plan()
+    assert not compile_thread.is_through() and not by_a_plan()
     child = os.fork()
     if not child:
         status = 1
@@ -151,16 +151,16 @@ def test_a_child_does_without_the_thread():
             status = 0 if [*first, *again] == [first[0]] * 6 and by_a_plan() else 2
         finally:
             os._exit(status)
-    undisturbed._later.clear()
+    compile_thread._later.clear()
     assert os.waitpid(child, 0)[1] == 0
 
 
 def test_what_cannot_be_compiled_is_said_by_whoever_needs_it(monkeypatch):
     monkeypatch.setattr(interpret, "_said", [])
-    real = steps.render
+    real = native.render
 
-    def broken(kernel, name, target):
-        text = real(kernel, name, target)
+    def broken(kernel, schedule, name, target):
+        text = real(kernel, schedule, name, target)
         if not {"sigmoid", "mul"} <= set(re.findall(r" = (\w+)\.", str(kernel))):
             return text                                       # what interprets the word is a kernel of its own
         return text.replace("  ret void", "  call void @nobody_has_this()\n  ret void", 1) \
@@ -169,7 +169,7 @@ def test_what_cannot_be_compiled_is_said_by_whoever_needs_it(monkeypatch):
     x = torch.randn(30, 37)
     torch.cpu.synchronize()
     expected = expression(x, 6).tolist()
-    monkeypatch.setattr(steps, "render", broken)
+    monkeypatch.setattr(native, "render", broken)
     with pytest.warns(UserWarning, match="sigmoid"):
         for _ in range(6):
             assert expression(x, 6).tolist() == expected
@@ -180,7 +180,7 @@ def test_what_cannot_be_compiled_is_said_by_whoever_needs_it(monkeypatch):
 def test_python_ends_without_waiting_for_it():
     program = """
 import time, flambeau as torch
-from flambeau.backends import undisturbed
+from flambeau.backends import compile_thread
 undisturbed.undisturbed(int)
 for _ in range(30_000):
     undisturbed.beforehand(time.sleep, 0.1)
@@ -199,7 +199,7 @@ def test_kernels_that_differ_in_words_alone_are_one():
         for rows in (20, 400):
             x = torch.ones(3, rows, 50)
             made = torch.plans.of((((x * 2 + 1).exp() * x).sigmoid() * x).sum((0, 1)))
-            texts |= {steps.rendered(step.kernel) for step in made.kernels}
+            texts |= {native.rendered(step.launch) for step in made.kernels}
             assert all(name in text for name, text in texts)
         assert len(texts) == len({text for _, text in texts}) == len({name for name, _ in texts})
         np.testing.assert_array_equal(torch.ones(5).mul(2).numpy(), [2.0] * 5)

@@ -13,9 +13,10 @@ import pytest
 pytest.importorskip("llvmlite")
 
 import flambeau as torch
-from flambeau.backends import cpu, memory, threads
+from flambeau.backends import cpu, memory, native as machine_code, schedule, threads
 from flambeau.base import settings
-from flambeau.trace import lower, nest, order, plan as planning, program, record
+from flambeau.base.spec import CPU
+from flambeau.trace import lower, order, plan as planning, record
 from flambeau.trace.record import current
 from tests.patience import PATIENCE
 
@@ -205,8 +206,9 @@ def test_results_do_not_depend_on_the_number_of_threads(shape):
 
 def test_sums_are_right_however_they_are_cut(monkeypatch):
     """Blocks, tails and empty blocks: every size from nothing to some blocks of a reduction cut very small."""
-    for module, name, value in ((nest, "TILE", 64), (nest, "COLUMNS", 32), (order, "LONG", 128),
-                                (program, "PIECE_NANOSECONDS", 1)):
+    for module, name, value in ((schedule, "MAP_TILE_ELEMENTS", 64), (schedule, "TILE_LANES", 32),
+                                (order, "REDUCTION_BLOCK_ELEMENTS", 128),
+                                (machine_code, "PIECE_NANOSECONDS", 1)):
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(lower, "order_of", order.order_of.__wrapped__)             # nothing remembered of longer blocks
     monkeypatch.setattr(planning, "_plans", {})
@@ -467,7 +469,7 @@ class Stop(BaseException):
 
 def new_program(number, monkeypatch):
     """A program of which nothing is compiled yet: its result and its input, and what they are to be."""
-    for module, names in ((planning, ("_plans",)), (program, ("_kernels",)), (cpu, ("_libraries", "_addresses"))):
+    for module, names in ((planning, ("_plans",)), (machine_code, ("_kernels",)), (cpu, ("_libraries", "_addresses"))):
         for name in names:
             monkeypatch.setattr(module, name, {})
     monkeypatch.setattr(cpu._the_host(), "disk", cpu.ObjectCache("", 0))
@@ -561,7 +563,7 @@ def test_an_interrupt_while_kernels_are_compiled(monkeypatch):
 
 def test_no_memory_for_a_plan_leaves_everything_as_it_was(monkeypatch):
     """Refuse the n-th allocation, for every n: the failure is said, and afterwards all values are right."""
-    real_block, real_blank, real_execute, failed = memory.block, memory.blank, record.execute, 0
+    backend, real_execute, failed = CPU.backend, record.execute, 0
 
     def program():
         x = ready(50, 40)
@@ -583,8 +585,8 @@ def test_no_memory_for_a_plan_leaves_everything_as_it_was(monkeypatch):
                 return real(what, *args)
             return allocate
         tensors = program()
-        monkeypatch.setattr(memory, "block", refuse(real_block))
-        monkeypatch.setattr(memory, "blank", refuse(real_blank))
+        monkeypatch.setattr(backend, "block", refuse(memory.block), raising=False)
+        monkeypatch.setattr(backend, "blank", refuse(memory.blank), raising=False)
         monkeypatch.setattr(record, "execute", refuse_all)
         try:
             for t in tensors[::-1]:
@@ -594,8 +596,8 @@ def test_no_memory_for_a_plan_leaves_everything_as_it_was(monkeypatch):
             lines = str(error).split("The lines that hold most memory:\n")[1].splitlines()
             assert 1 <= len(lines) <= 5 and all(" in " in line and "buffer" in line for line in lines)
             failed += 1
-        monkeypatch.setattr(memory, "block", real_block)
-        monkeypatch.setattr(memory, "blank", real_blank)
+        monkeypatch.setattr(backend, "block", memory.block)
+        monkeypatch.setattr(backend, "blank", memory.blank)
         monkeypatch.setattr(record, "execute", real_execute)
         assert [t.tolist() for t in tensors] == expected, n
     assert failed >= 3

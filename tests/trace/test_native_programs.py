@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings as tuned
 
 import flambeau
-from flambeau.backends import threads
+from flambeau.backends import native, schedule, threads
 from flambeau.base import settings
-from flambeau.trace import lower, nest, order, plan, program
+from flambeau.trace import lower, order, plan
 from flambeau.trace.record import current
 
 from .programs import differ, leaves, run, scale_of, steps
@@ -25,9 +25,9 @@ UNITS = 500              # of a chain of a dozen operations and its backward, so
 def small_tiles():
     """Tiles so small that little data makes many, and work so little that threads share it."""
     patch = pytest.MonkeyPatch()
-    for module, name, value in ((nest, "TILE", 64), (nest, "COLUMNS", 32), (nest, "SQUARE", (4, 8)),
-                                (order, "LONG", 256),
-                                (program, "PIECE_NANOSECONDS", 1)):
+    for module, name, value in ((schedule, "MAP_TILE_ELEMENTS", 64), (schedule, "TILE_LANES", 32),
+                                (schedule, "TRANSPOSED_TILE", (4, 8)), (order, "REDUCTION_BLOCK_ELEMENTS", 256),
+                                (native, "PIECE_NANOSECONDS", 1)):
         assert hasattr(module, name)
         patch.setattr(module, name, value)
     patch.setattr(lower, "order_of", order.order_of.__wrapped__)               # nothing remembered of longer blocks

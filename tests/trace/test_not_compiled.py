@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("llvmlite")
 
 import flambeau as torch
-from flambeau.backends import cpu, library
-from flambeau.trace import interpret, plan, steps
+from flambeau.backends import cpu, library, native
+from flambeau.trace import interpret, plan
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.pinned
@@ -31,15 +31,15 @@ def breaking(monkeypatch):
     """`breaking(op)`: kernels with the word `op` in them cannot be linked."""
     plan.forget()
     monkeypatch.setattr(interpret, "_said", [])
-    real = steps.render
+    real = native.render
 
     def begin(op):
-        def render(kernel, name, target):
-            text = real(kernel, name, target)
+        def render(kernel, schedule, name, target):
+            text = real(kernel, schedule, name, target)
             if not breaks(kernel, op):
                 return text
             return text.replace("  ret void", CALL, 1) + "declare void @nobody_has_this()\n"
-        monkeypatch.setattr(steps, "render", render)
+        monkeypatch.setattr(native, "render", render)
     with torch.config.using(executor="native"):
         yield begin
     plan.forget()
@@ -132,16 +132,15 @@ def test_a_mistake_in_a_body_is_none_either(monkeypatch):
 PROGRAM = """
 import warnings
 import flambeau as torch
-from flambeau.backends import cpu
-from flambeau.trace import interpret, plan, steps
-real = steps.render
-def render(kernel, name, target):
-    text = real(kernel, name, target)
+from flambeau.backends import cpu, native
+real = native.render
+def render(kernel, schedule, name, target):
+    text = real(kernel, schedule, name, target)
     if BREAK and "sinh." in str(kernel):
         text = text.replace("  ret void", "  call void @nobody_has_this()\\n  ret void", 1)
         text += "declare void @nobody_has_this()\\n"
     return text
-steps.render = render
+native.render = render
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     x = torch.ones(100)

@@ -1,6 +1,8 @@
 """Observers: what they are told, in which order, from which line, and that nothing else changes while they look."""
 import ctypes
 import gc
+import random
+import signal
 import threading
 import time
 from array import array
@@ -21,6 +23,8 @@ from flambeau.trace.record import current
 
 from ..backends import toy  # noqa: F401  (registers the device)
 from .programs import leaves, run, steps
+from .test_effects import Broken as Failed, note
+from .test_record_under_pressure import Stop, alarms, everything
 
 pytestmark = pytest.mark.pinned
 EXECUTORS = ("reference", "auto", "native")
@@ -255,6 +259,22 @@ def test_what_fails_is_told_and_what_reads_it_did_not_run(executor, monkeypatch)
         lines_of(test_what_fails_is_told_and_what_reads_it_did_not_run, 9)
 
 
+def test_an_effect_is_told_once(executor):
+    """Whether it happens or fails, and whoever reads its result."""
+    x = torch.ones(3)
+    torch.cpu.synchronize()
+    with observing(Log()) as log:
+        note(x * 2, "a")
+        with pytest.raises(Failed):
+            note(x + 1, "bad")
+            torch.cpu.synchronize()
+        torch.cpu.synchronize()
+    told = [r for r in log.of("ran") if "note" in names(r.instructions)]
+    assert [r.failed for r in told] == [False, True]
+    assert [line for r in told for line in r.lines] == lines_of(test_an_effect_is_told_once, 5, 7)
+    assert {id(i) for r in told for i in r.instructions} <= {id(i) for i in log.of("recorded")}
+
+
 # --- lines ---
 
 
@@ -443,7 +463,8 @@ def test_a_function_is_compiled_inside_of_another_observation(executor):
             for _ in range(3):
                 assert compiled(x).tolist() == function(twin).tolist()
     assert outer.kinds() == inner.kinds() and {"looked", "wrote", "drew", "ran"} <= set(inner.kinds())
-    assert compiled.recordings and not compiled.reasons and torch.equal(x, twin)
+    assert compiled.recordings and not any("observers" in reason for reason in compiled.reasons)
+    assert torch.equal(x, twin)
 
 
 def test_a_look_inside_a_compiled_function_is_still_seen():
@@ -687,6 +708,48 @@ def test_random_programs_are_the_same_when_observed(leaf_args, program):
         assert times == sorted(times)
 
 
+@alarms
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")       # an interrupt inside a finaliser
+@pytest.mark.parametrize("executor", ["reference", "native"])
+def test_interrupted_anywhere_while_observed(executor, monkeypatch):
+    """The trace stays whole, every tensor can be read, and afterwards everybody is told as before."""
+    monkeypatch.setattr(settings, "executor", executor)
+    right, interrupts = everything([]), 0
+
+    def handler(number, frame):
+        raise Stop
+
+    old = signal.signal(signal.SIGALRM, handler)
+    try:
+        end, draw = time.time() + 3, random.Random(1)
+        with observing(Log()) as log:
+            while time.time() < end:
+                held = []
+                log.events.clear()
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, draw.uniform(0.00005, 0.02))
+                    everything(held)
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                except Stop:
+                    interrupts += 1
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                except Stop:
+                    pass
+                for tensor in held:
+                    tensor.tolist()
+                assert not current().busy and not current().sealed and current().site is None
+                assert everything([]) == right
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+    assert interrupts > 20 and observers._thread.waiting is None
+    with observing(Log()) as log:
+        assert everything([]) == right
+    assert {id(i) for r in log.of("ran") for i in r.instructions if i[1]} <= {id(i) for i in log.of("recorded")}
+    assert log.of("ran")
+
+
 # --- the clock ---
 
 
@@ -707,7 +770,7 @@ def test_the_clock_that_python_gives_native_code():
         table[at], table[to] = given.buffer_info()[0], result.buffer_info()[0]
         scalars = plans.program.scalars([1, 1][:len(plans.program.numbers)])
         times, before = native.times(), observers.clock()
-        threads._clocked(times.buffer_info()[0], clock, native.words.buffer_info()[0], 1, table.buffer_info()[0],
-                         scalars.buffer_info()[0])
+        threads._clocked(times.buffer_info()[0], clock, native.program.words.buffer_info()[0], 1,
+                         table.buffer_info()[0], scalars.buffer_info()[0])
         assert before <= times[0] <= times[1] <= observers.clock() and list(result) == [2.0] * 8
     assert isinstance(threads.python_clock(), ctypes._CFuncPtr)

@@ -112,8 +112,9 @@ def test_a_long_step_is_cut_short():
 def test_code_of_a_step():
     y = ready(4, 100).exp()
     kernel, = torch.plans.of(y).kernels
-    assert str(kernel.loop).splitlines()[0] == "kernel over d0, lanes kept blocks of d0"
-    assert "exp.f32 p0" in kernel.loop and repr(kernel.loop) == str(kernel.kernel)
+    assert str(kernel.loop).splitlines()[0] == "kernel over d0"
+    assert str(kernel.loop).splitlines()[-1] == "  schedule lanes along d0 by 4, blocks of d0"
+    assert "exp.f32 p0" in kernel.loop and repr(kernel.loop) == str(kernel.launch)
     assert kernel.llvm.startswith("define void @k") and "fmul" in kernel.llvm
     assert kernel.llvm.split("@")[1].split("(")[0] in kernel.assembly
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings as tuned
 
 import flambeau as torch
-from flambeau.backends import cpu
+from flambeau.backends import cpu, native
 from flambeau.base import settings
 from flambeau.trace import interpret, plan
 from flambeau.trace.record import current
@@ -234,7 +234,8 @@ def test_no_compiler_no_difference(monkeypatch):
         raise cpu.NoCompiler("llvmlite is not there")
     monkeypatch.setattr(interpret, "_functions", {})
     monkeypatch.setattr(interpret, "_programs", {})
-    monkeypatch.setattr(cpu, "function", missing)
+    monkeypatch.setattr(native, "_kernels", {})
+    monkeypatch.setattr(cpu, "functions", missing)
     x = torch.tensor([0.5, 1.0])
     with pytest.warns(UserWarning, match="llvmlite is not there. Everything runs on the reference executor"):
         assert x.exp().tolist() == np.exp(np.array([0.5, 1.0], np.float32)).tolist()

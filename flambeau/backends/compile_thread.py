@@ -21,9 +21,9 @@ from contextlib import suppress
 
 from ..base.locks import in_child, new_lock
 
-LOOK = 1.0                    # seconds after which to look whether the thread is still there
-QUIET = 1.0                   # seconds without a task after which there is time for what would only be better
-PAUSE = 0.001                 # seconds between two pieces of work that nobody waits for: somebody may want to fork
+THREAD_CHECK_SECONDS = 1.0    # seconds after which to look whether the thread is still there
+QUIET_SECONDS = 1.0           # seconds without a task after which there is time for what would only be better
+PAUSE_SECONDS = 0.001         # seconds between two pieces of work that nobody waits for: somebody may want to fork
 
 lock = new_lock(finish=True)  # held while LLVM works
 _tasks = None                 # where the thread takes its tasks from
@@ -51,7 +51,7 @@ def undisturbed(work, *args):
     _tasks.put((work, args, answers))
     while True:
         try:
-            made, error = answers.get(timeout=LOOK)
+            made, error = answers.get(timeout=THREAD_CHECK_SECONDS)
             break
         except queue.Empty:
             if not _lives(life) and answers.empty():
@@ -100,7 +100,7 @@ def _do_one(pieces):
             work(*args)
     finally:
         _doing = False
-    time.sleep(PAUSE)
+    time.sleep(PAUSE_SECONDS)
 
 
 def _started():
@@ -133,7 +133,7 @@ def _serve(tasks, life):
             while _later and not _closed and tasks.empty():
                 _do_one(_later)
             try:
-                task = tasks.get(timeout=QUIET if _idle and not _closed else None)
+                task = tasks.get(timeout=QUIET_SECONDS if _idle and not _closed else None)
             except queue.Empty:
                 _do_one(_idle)
                 continue

@@ -9,19 +9,19 @@ import signal
 import sys
 from string import Template
 
-SPIN = 100_000                # nanoseconds that a worker watches for more work; Python takes some 20,000 between calls
-PATIENCE = 50_000             # nanoseconds that the caller watches for the last piece before it sleeps
-STACK = 4 << 20               # bytes of a worker's stack: some systems give new threads very little
+WORKER_SPIN_NANOSECONDS = 100_000  # that a worker watches for more work; Python takes some 20,000 between calls
+CALLER_SPIN_NANOSECONDS = 50_000   # that the caller watches for the last piece before it sleeps
+WORKER_STACK_BYTES = 4 << 20       # some systems give new threads very little
 
 # Where the fields of a pool are. What several threads write at a time has a cache line of its own.
-FIELDS = {"remaining": 0, "unfinished": 64,
-          "fn": 128, "buffers": 136, "ints": 144, "scalars": 152, "tiles": 160, "grain": 168, "pieces": 176,
-          "busy": 192, "wanted": 200, "workers": 208, "retired": 216, "sleeping": 256, "waiting": 264,
-          "mutex": 320, "work": 448, "done": 576}
-SIZE = 704                    # bytes; a mutex or condition takes at most 64 on the systems we know, 128 are there
+POOL_FIELDS = {"remaining": 0, "unfinished": 64,
+               "fn": 128, "buffers": 136, "ints": 144, "scalars": 152, "tiles": 160, "grain": 168, "pieces": 176,
+               "busy": 192, "wanted": 200, "workers": 208, "retired": 216, "sleeping": 256, "waiting": 264,
+               "mutex": 320, "work": 448, "done": 576}
+POOL_BYTES = 704              # a mutex or condition takes at most 64 on the systems we know, 128 are there
 
 # The walk through a program. `run_clocked` writes the time of `clock` before the first step and after each to `times`.
-WALK = Template("""
+WALK_TEXT = Template("""
 define void @$NAME(${FIRST}ptr %program, i64 %steps, ptr %table, ptr %cells) #0 {
 entry:
   %pool = load atomic ptr, ptr @pool acquire, align 8
@@ -56,18 +56,19 @@ end:
   ret void
 }
 """)
-BEGIN = """\
+BEGIN_CLOCK_TEXT = """\
   %began = call i64 %clock()
   store i64 %began, ptr %times
 """
-END = """\
+END_CLOCK_TEXT = """\
   %ended = call i64 %clock()
   %done = sub i64 %steps, %left.next
   %time = getelementptr i64, ptr %times, i64 %done
   store i64 %ended, ptr %time
 """
-RUN = WALK.substitute(NAME="run", FIRST="", BEGIN="", END="") \
-    + WALK.substitute(NAME="run_clocked", FIRST="ptr %times, ptr %clock, ", BEGIN=BEGIN, END=END) + """
+RUN_TEXT = WALK_TEXT.substitute(NAME="run", FIRST="", BEGIN="", END="") \
+    + WALK_TEXT.substitute(NAME="run_clocked", FIRST="ptr %times, ptr %clock, ", BEGIN=BEGIN_CLOCK_TEXT,
+                           END=END_CLOCK_TEXT) + """
 declare i64 @llvm.smax.i64(i64, i64)
 
 ; One step: gather its buffers and scalars on the stack and call it. Gives whether this program now has the workers.
@@ -136,7 +137,7 @@ attributes #0 = { nounwind }
 # Note [Sleeping]: a sleeper counts itself and then looks for work; the caller offers work and then looks for sleepers.
 # Both orders are sequentially consistent, so one of the two sees the other. The same with the caller's wait for the
 # last piece.
-POOL = """
+POOL_TEXT = """
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_detach(ptr)
 declare i32 @pthread_sigmask(i32, ptr, ptr)
@@ -384,7 +385,7 @@ define i64 @now() #0 {
 """
 
 # Where there are no POSIX threads every step runs on the caller's.
-ALONE = """
+SINGLE_THREAD_TEXT = """
 @pool = global ptr null
 define internal i1 @hold(ptr %pool, i1 %held) #0 {
   ret i1 false
@@ -401,14 +402,15 @@ define internal void @parallel(ptr %pool, ptr %fn, ptr %buffers, ptr %ints, ptr 
 def text():
     """The LLVM text of the runtime for this system."""
     if os.name != "posix":
-        return RUN + ALONE
+        return RUN_TEXT + SINGLE_THREAD_TEXT
     machine, mac = os.uname().machine, sys.platform == "darwin"
     pause, given = {"x86_64": ("@llvm.x86.sse2.pause", ""), "arm64": ("@llvm.aarch64.hint", "i32 1"),
                     "aarch64": ("@llvm.aarch64.hint", "i32 1")}.get(machine, ("@llvm.donothing", ""))
     # a fault is not blocked: faulthandler tells where it was
     faults = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP)
-    written = Template(RUN + POOL).substitute(
-        SPIN=SPIN, PATIENCE=PATIENCE, STACK=STACK, SETMASK=3 if mac else 2, MONOTONIC=6 if mac else 1,
+    written = Template(RUN_TEXT + POOL_TEXT).substitute(
+        SPIN=WORKER_SPIN_NANOSECONDS, PATIENCE=CALLER_SPIN_NANOSECONDS, STACK=WORKER_STACK_BYTES,
+        SETMASK=3 if mac else 2, MONOTONIC=6 if mac else 1,
         PAUSE=f"call void {pause}({given})", DECLARE_PAUSE=f"declare void {pause}({given[:3]})",
         BLOCKED=sum(1 << number - 1 for number in range(1, 64) if number not in faults))
     return re.sub(r"^entry:\n.*?^}\n", _with_fields, written, flags=re.S | re.M)
@@ -418,4 +420,4 @@ def _with_fields(found):
     """The body of a function with the addresses of the fields that it uses in front."""
     used = dict.fromkeys(re.findall(r"%pool\.(\w+)", found[0]))
     return found[0].replace("entry:\n", "entry:\n" + "".join(
-        f"  %pool.{name} = getelementptr i8, ptr %pool, i64 {FIELDS[name]}\n" for name in used), 1)
+        f"  %pool.{name} = getelementptr i8, ptr %pool, i64 {POOL_FIELDS[name]}\n" for name in used), 1)

@@ -12,7 +12,7 @@ class Loop:
     __slots__ = ("i", "values", "next")
 
 
-class Writer:
+class LLVMWriter:
     """The lines of one function, opened by `head`."""
 
     def __init__(self, head):
@@ -143,7 +143,7 @@ def _numbers(a, b):
 
 
 class Vectors:
-    """Vectors of `element` ("float" or "double") of a Target, for a Writer: what the kernels do with them."""
+    """Vectors of `element` ("float" or "double") of a Target, for an LLVMWriter: what the kernels do with them."""
 
     def __init__(self, element, target):
         self.element, self.bytes, self.target = element, {"float": 4, "double": 8}[element], target

@@ -1,0 +1,106 @@
+"""How a processor with vectors and threads goes through a kernel's positions: the schedule that llvm.py renders.
+
+    kept dims → tiles, cut into blocks where `blocked` → loops inside the tile → passes → reduced dims → the expressions
+
+What is computed is the kernel's to say (see ir.py); nothing here shows in the results.
+"""
+from .ir import Access, Expr, Kernel, Pass, need
+
+
+class Schedule:
+    """How a kernel is gone through; `blocks`, `turned` and `cost` belong to one Launch, and all else to the code.
+
+    `order` are the kept dimensions, outermost first, and `vector` is the one that is walked by vectors (the last of
+    these, or the last reduced one), of which `vectors` at a time are worth taking at most; None where there is none.
+    `blocked`: dimensions that a tile covers a block of, outermost first, and `blocks` the sizes of those. `scratch` is
+    (number of a pass, expression): what it gives is kept in a row of the thread's own for the passes after it.
+    `streams` says that stores go past the cache; all must be contiguous and aligned.
+
+    `turned` is {access: dimensions}: before, the operand is to be copied so that it lies along these, in this order.
+    `cost` is about how many nanoseconds a tile takes.
+    """
+
+    __slots__ = ("order", "vector", "vectors", "blocked", "blocks", "scratch", "streams", "turned", "cost")
+
+    def __init__(self, order, vector, vectors=4, blocked=(), blocks=()):
+        self.order, self.vector, self.vectors = tuple(order), vector, vectors
+        self.blocked, self.blocks = tuple(blocked), tuple(blocks)
+        self.scratch, self.streams, self.turned, self.cost = None, False, {}, 1.0
+
+    def dims(self, kernel):
+        """All dimensions, outermost first."""
+        return *self.order, *range(kernel.kept, kernel.kept + kernel.reduced)
+
+    def counts(self, sizes):
+        """How many tiles there are along each kept dimension, in order."""
+        block = dict(zip(self.blocked, self.blocks, strict=True))
+        return [-(-sizes[d] // block[d]) if d in block else sizes[d] for d in self.order]
+
+    def words(self, printer):
+        """The schedule in words that name what decides the code; `printer` has printed the kernel."""
+        parts = ["no lanes" if self.vector is None else f"lanes along {printer.dim(self.vector)} by {self.vectors}"]
+        if self.order != tuple(range(len(self.order))):
+            parts.append(f"tiles over {' '.join(map(printer.dim, self.order))}")
+        if self.blocked:
+            parts.append(f"blocks of {', '.join(map(printer.dim, self.blocked))}")
+        if self.scratch is not None:
+            parts.append(f"{printer.word(self.scratch[1])} of pass {self.scratch[0]} in scratch")
+        if self.streams:
+            parts.append("stores past the cache")
+        return ", ".join(parts)
+
+
+class Scratch(Access):
+    """No buffer, but room for one walk along the last dimension, of the thread's own."""
+
+    __slots__ = ()
+
+
+def verify(kernel, schedule):
+    """Refuse a schedule that does not fit the kernel, or would change what it computes."""
+    rank, vector = kernel.kept + kernel.reduced, schedule.vector
+    need(sorted(schedule.order) == list(range(kernel.kept)), f"an order {schedule.order} of {kernel.kept} dimensions")
+    need(set(schedule.blocked) <= set(schedule.order), f"blocked dims {schedule.blocked} of {kernel.kept}")
+    if kernel.rows:
+        need(vector == rank - 1, f"lanes along {vector}, of rows along {rank - 1}")
+    elif vector is not None:
+        need(kernel.kept and vector == schedule.order[-1], f"lanes along {vector}, not along the last kept dimension")
+        need(vector in schedule.blocked, "the dimension of the lanes must be blocked")
+
+
+def with_scratch(kernel, schedule):
+    """The kernel with what its schedule keeps in scratch stored there, and loaded by the passes after that."""
+    if schedule.scratch is None:
+        return kernel
+    number, held = schedule.scratch
+    rank, out = kernel.kept + kernel.reduced, Kernel(kernel.kept, kernel.reduced, kernel.rows, kernel.cut)
+    out.accesses = [*kernel.accesses, Scratch(held.type, [0] * (rank - 1) + [1])]
+    out.numbers, out.finals = kernel.numbers, kernel.finals
+    load = Expr("load", held.type, (), len(kernel.accesses))
+    for p, one in enumerate(kernel.passes):
+        done = Pass()
+        if p <= number:
+            done.accs, done.stores = one.accs, list(one.stores)
+        else:
+            done.accs = [(kind, _replaced(e, held, load)) for kind, e in one.accs]
+            done.stores = [(n, _replaced(e, held, load)) for n, e in one.stores]
+        if p == number:
+            done.stores.append((len(kernel.accesses), held))
+        out.passes.append(done)
+    return out
+
+
+def _replaced(root, old, new):
+    """An expression with `new` in the place of `old`."""
+    made, todo = {old: new}, [root]
+    while todo:
+        e = todo[-1]
+        left = [a for a in e.args if a not in made] if e not in made else None
+        if left:
+            todo.extend(left)
+            continue
+        todo.pop()
+        if e not in made:
+            same = all(made[a] is a for a in e.args)
+            made[e] = e if same else Expr(e.op, e.type, tuple(made[a] for a in e.args), e.attr)
+    return made[root]
