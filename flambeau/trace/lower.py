@@ -361,6 +361,8 @@ class TraceGraph:
             self._give(first, made)
             return
         if not entry.compiles and any(spec.device is not entry.device for spec in (*entry.kinds, *entry.outs)):
+            if op.effect:                         # its results are handed out when it has happened, not copied later
+                raise Unfusable(f"{op.__name__}, an effect across devices")
             self._lower_across(index, entry, operands, params, first)
             return
         made = self._body(index, entry, operands, params) if entry.compiles and index not in self.left \
@@ -389,8 +391,7 @@ class TraceGraph:
         here = entry.device
         operands = [x if kind.device is here else transfer(x, kind.device, here)
                     for x, kind in zip(operands, entry.kinds, strict=True)]
-        made = self._body(index, entry, operands, params) if index not in self.left and not entry.op.effect \
-            else NotImplemented
+        made = self._body(index, entry, operands, params) if index not in self.left else NotImplemented
         made = made if entry.many or made is NotImplemented else (made,)
         # where it computes nothing, as in x.to(device), the device need not compile
         if made is not NotImplemented and not here.backend.compiles \
