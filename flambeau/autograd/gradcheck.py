@@ -123,7 +123,7 @@ def _numeric(func, inputs, i, nr, out, eps):
         moved = Value.of_bytes(held.memory.copy())
         moved.look(t._spec, t._offset).flat[j] += delta
         # for the call it holds other memory, which nobody outside has seen
-        vars(storage).update(value=moved, exported=False, fingerprint=None, _export=None, _keeper=None, _pin=None)
+        vars(storage).update(value=moved, exported=False, fingerprint=None, _export=None, _keeper=None, _pinned=False)
         try:
             return _array(_outputs(func, inputs)[nr]).reshape(-1).copy()
         finally:

@@ -16,10 +16,10 @@ from .backend import NotCompiled
 from .kernels import texts_of
 from .schedule import may_stream, schedule  # noqa: F401  (the Backend's)
 
-BYTES_PER_CHARACTER = 2048    # of results that NumPy makes while LLVM compiles one character
-LONG_TEXT = 1 << 15           # characters of LLVM text that nobody should wait for: some 60 to 180 milliseconds
-PIECE_NANOSECONDS = 12_000    # of work that are worth handing to another thread
-_kernels: dict = {}           # text of a launch → address; None where it could not be compiled
+RESULT_BYTES_PER_CHARACTER = 2048  # of results that NumPy makes while LLVM compiles one character
+LONG_TEXT_CHARACTERS = 1 << 15     # of LLVM text that nobody should wait for: some 60 to 180 milliseconds
+PIECE_NANOSECONDS = 12_000         # of work that are worth handing to another thread
+_kernels: dict = {}                # text of a launch → address; None where it could not be compiled
 
 
 def processor():
@@ -64,7 +64,7 @@ class Compilation:
 
     def prepare(self, nbytes):
         """Have them compiled in the background, where that takes longer than to make `nbytes` of results without."""
-        characters = max(nbytes // BYTES_PER_CHARACTER, LONG_TEXT)
+        characters = max(nbytes // RESULT_BYTES_PER_CHARACTER, LONG_TEXT_CHARACTERS)
         if sum(map(len, self.missing.values())) <= characters:
             return False
         left = cpu.not_found(self.missing)

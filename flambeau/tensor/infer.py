@@ -56,6 +56,8 @@ def find(op, facts, args, kwargs, bound=False):
     what is rare, is not looked for: the key is None then. With `bound` they are all there, in the order of the
     signature, nobody is asked any more, and everything has a key.
     """
+    # No variable of this function may stand in a comprehension's inside: Python would keep it in a cell, and read it
+    # more slowly everywhere.
     key, inputs, typed, at = [op], [], facts.typed, 0
     for a in args:
         c = a.__class__
@@ -91,8 +93,7 @@ def find(op, facts, args, kwargs, bound=False):
                         if not bound:
                             return UNKNOWN_KEY
                         if any(isinstance(b, Tensor) for b in a):     # its contents count, and they may change
-                            a = tuple([number_in(b, op.arg_names[at], at) if isinstance(b, Tensor) else b for b in a])
-                            return find(op, facts, (*args[:at], a, *args[at + 1:]), None, True)
+                            return find(op, facts, (*args[:at], numbers_in(a, op, at), *args[at + 1:]), None, True)
                         key.append(classes(a))
                         break
         elif not bound:
@@ -167,6 +168,11 @@ def number_in(tensor, name, at):
     if tensor._spec.numel != 1 or tensor._spec.dtype.category > 1:
         raise TypeError(f"argument '{name}' (position {at + 1}) must be int, not Tensor: it is {tensor._spec}")
     return int(tensor.item())
+
+
+def numbers_in(group, op, at):
+    """A tuple at place `at`, with the whole numbers that tensors in it stand for."""
+    return tuple([number_in(b, op.arg_names[at], at) if isinstance(b, Tensor) else b for b in group])
 
 
 def tensor_slots(op, args):

@@ -56,7 +56,6 @@ class Tensor(TensorBase, metaclass=TensorType):
     _retains = None           # the node that will put its gradient into `.grad`
     _tangent = None           # (level, tangent) in forward mode
     _dual_of = None           # the dual tensor that it is a view of
-    _pin = None               # what keeps the memory in its place, once the address was asked for
     _data_version = None      # of `.data` and its views: their own count; see Note [Writes through .data] in value.py
     __array_priority__ = 1000
 
@@ -202,13 +201,13 @@ class Tensor(TensorBase, metaclass=TensorType):
         return self._storage.inference
 
     def data_ptr(self):
-        """The address of the first element. The memory stays where it is while this tensor lives."""
+        """The address of the first element. The memory stays where it is while the storage lives."""
         if self._spec.device is META or self._spec.numel == 0:
             return 0
         storage = self._storage
         if not storage.exported:
             run_all()                    # whoever has the address may write; what was recorded before must not see it
-        self._pin = storage.pin()
+        storage.pin()
         return storage.device.backend.address(storage.value.memory) + self._offset * self._spec.dtype.itemsize
 
     def __len__(self):

@@ -25,6 +25,7 @@ import os
 import sys
 import threading
 
+from ..backends.backend import execute
 from ..base import settings
 from ..base.locks import before_fork
 
@@ -150,7 +151,7 @@ def call(instruction, arrays):
     """The arrays that an instruction with an effect gives; whatever it raises is Raised."""
     entry, _, _, params, _, site = instruction
     try:
-        return entry.device.backend.execute(entry, arrays, params)
+        return execute(entry, arrays, params)
     except Exception as error:
         raise Raised(error, entry, site) from None
 

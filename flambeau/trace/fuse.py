@@ -8,7 +8,7 @@ of their ranks, and read memory only of groups of lower rank.
 from ..base.shapes import contiguous_strides, view_strides
 from ..base.spec import spec as make_spec
 from ..loops.ir import FUNCTION_WORDS
-from .lower import Node, lies
+from .lower import TraceNode, lies
 from .order import order_of, walk_of
 
 LEAF_KINDS = frozenset(("input", "number", "const", "index"))
@@ -71,9 +71,9 @@ def _replaced(axis, dim, parts):
 class Fuser:
     """Groups for the nodes that the wanted slots need; `groups` in the order they run."""
 
-    def __init__(self, graph, wanted, apart=()):
+    def __init__(self, graph, wanted, materialised=()):
         self.groups, self.device_of = [], graph.device_of
-        self.apart = {graph.start + number for number in apart}      # nodes that stand in memory, nobody after them
+        self.materialised = {graph.start + number for number in materialised}  # nodes in memory, nobody after them
         self.rank = 0
         self.cuts = {}            # (shape, dimensions, blocks) of a reduction that was cut → its group and axes
         nodes = self.needed(graph, wanted)
@@ -115,7 +115,7 @@ class Fuser:
                 node.stored = True
         elif op in RESULT_KINDS:
             node.group, node.stored = node.args[0].group, True
-        elif node.number in self.apart:
+        elif node.number in self.materialised:
             if op == "reduce":
                 self._lay_down(node.args[0])
             self._start(node)
@@ -165,10 +165,10 @@ class Fuser:
             inner = self._settled(inner, reader)
         else:
             inner = self._copied(inner, reader)
-        return Node(arg.op, arg.dtype, arg.shape, (inner,), arg.attr)
+        return TraceNode(arg.op, arg.dtype, arg.shape, (inner,), arg.attr)
 
     def _copied(self, arg, reader):
-        copy = Node("copy", arg.dtype, arg.shape, (arg,))
+        copy = TraceNode("copy", arg.dtype, arg.shape, (arg,))
         copy.number = reader.number - 0.5
         self._start(copy, reader.attr[0] if reader.op == "transfer" else None)
         copy.stored = True
@@ -201,7 +201,7 @@ class Fuser:
         for slot, node in graph.slots.items():
             if node.inline and node.stored:
                 node.stored = False
-                twin = graph.slots[slot] = Node(node.op, node.dtype, node.shape, node.args, node.attr)
+                twin = graph.slots[slot] = TraceNode(node.op, node.dtype, node.shape, node.args, node.attr)
                 twin.layout, twin.stored = node.layout, True
                 group = twin.group = self._open(self.device_of(node))
                 twin.axes = [()] * twin.ndim
@@ -405,7 +405,7 @@ class Fuser:
                 continue
             todo.pop()
             step += 1
-            copy = Node(node.op, node.dtype, node.shape, tuple(made.get(id(a), a) for a in node.args), node.attr)
+            copy = TraceNode(node.op, node.dtype, node.shape, tuple(made.get(id(a), a) for a in node.args), node.attr)
             copy.number = reader.number - 0.3 + 1e-5 * step
             copy.group, copy.axes = group, list(walked)
             made[id(node)] = copy
@@ -476,9 +476,9 @@ class Fuser:
                 self.groups.remove(group)                # another one over the same positions: walk them once
                 group, axes = twin
             self.cuts[node.args[0].shape, dims, node.order] = group, axes
-            part = Node("partial", node.dtype, (*node.shape, blocks), node.args, (kind, dims))
-            last = Node("reduce", node.dtype, (*node.shape, 1), (part,), (kind, (node.ndim,)))
-            seen = Node("reshape", node.dtype, node.shape, (last,))
+            part = TraceNode("partial", node.dtype, (*node.shape, blocks), node.args, (kind, dims))
+            last = TraceNode("reduce", node.dtype, (*node.shape, 1), (part,), (kind, (node.ndim,)))
+            seen = TraceNode("reshape", node.dtype, node.shape, (last,))
             part.number, last.number = node.number - 0.4, node.number - 0.2     # before all that reads the node
             last.order = order_of(part.shape, (node.ndim,), contiguous_strides(part.shape))
             node.op, node.args, node.attr = "copy", (seen,), None

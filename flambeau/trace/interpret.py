@@ -24,13 +24,13 @@ from ..base.shapes import contiguous_strides
 from ..base.spec import spec as make_spec
 from ..loops.ir import Access, Expr, Kernel, Launch, Pass
 from .fuse import Fuser, memory as seen_memory
-from .lower import HALVES, TYPE, Graph, Unfusable, cell, layouts
+from .lower import HALVES, LOOP_TYPE, TraceGraph, Unfusable, cell, layouts
 from .order import order_of
 
-KNOWN = 8192                  # how many entries are remembered
-LARGE_NUMEL = 8192            # elements of an array that is worth letting go of before the end
-LAST = 1 << 60                # the last reader of a result
-VIEWS = ("reshape", "expand", "permute", "copy", "output")    # nodes whose array stands in that of another
+MAX_REMEMBERED_ENTRIES = 8192
+LARGE_NUMEL = 8192             # elements of an array that is worth letting go of before the end
+AFTER_ALL_STEPS = 1 << 60      # the last reader of a result
+SHARED_ARRAY_KINDS = ("reshape", "expand", "permute", "copy", "output")  # nodes whose array stands in that of another
 _functions: dict = {}         # (backend, word, type) → a compiled launch over arrays
 NO_CELLS = array("q")         # the numbers of a program that has none
 _programs: dict = {}          # entry → its steps; None where it has no body
@@ -79,7 +79,7 @@ def _run_program(entry, arrays, params):
         try:
             program = _programs.get(entry, False)
             if program is False:
-                if len(_programs) >= KNOWN:
+                if len(_programs) >= MAX_REMEMBERED_ENTRIES:
                     _programs.clear()
                 program = _programs[entry] = _program(entry, params)
             if program is None:
@@ -141,7 +141,7 @@ def forget_programs():
     _functions.clear()
 
 
-class Program:
+class BodyProgram:
     """The nodes of a body in order: what is there from the start, and for each other a function of its arguments."""
 
     def __init__(self, graph, first, count, backend):
@@ -168,9 +168,9 @@ class Program:
     def _time(self, nodes, made):
         """Let go of every array after its last reader, and count the most bytes that are held at once."""
         source = list(range(len(nodes)))          # whose memory an array stands in
-        last = dict.fromkeys(self.outs, LAST)
+        last = dict.fromkeys(self.outs, AFTER_ALL_STEPS)
         for at, (i, _, args) in enumerate(made):
-            if nodes[i].op in VIEWS:
+            if nodes[i].op in SHARED_ARRAY_KINDS:
                 source[i] = source[args[0]]
             for a in args:
                 last[a] = max(last.get(a, at), at)
@@ -220,10 +220,10 @@ def _program(entry, params):
         return None
     code = [(entry, tuple(range(n)), (0,) * n, params, n, None)]
     try:
-        graph = Graph(code, [*entry.kinds, *entry.outs], [True])
+        graph = TraceGraph(code, [*entry.kinds, *entry.outs], [True])
         if any(node.op == "result" for node in graph.slots.values()):
             return None
-        return Program(graph, n, len(entry.outs), entry.device.backend)
+        return BodyProgram(graph, n, len(entry.outs), entry.device.backend)
     except Unfusable:                             # a product of matrices, say, on a layout that no kernel takes
         return None
 
@@ -264,8 +264,9 @@ def _step(node, backend):
         return lambda *parts: np.concatenate(parts, attr)
     if op == "from_bits":
         return lambda x, kind=node.dtype.np: np.asarray(x).view(kind)
-    table = TRUTHS if node.args[0].dtype is dtypes.bool else FLOATS if node.args[0].dtype.is_floating_point else INTS
-    return table.get(op) or WORDS.get(op) or _compiled(op, TYPE[node.dtype], shape, len(node.args), backend)
+    dtype = node.args[0].dtype
+    table = BOOL_WORDS if dtype is dtypes.bool else FLOAT_WORDS if dtype.is_floating_point else INT_WORDS
+    return table.get(op) or NUMPY_WORDS.get(op) or _compiled(op, LOOP_TYPE[node.dtype], shape, len(node.args), backend)
 
 
 # --- what NumPy and the machine agree on ------------------------------------------------------------------------------
@@ -277,20 +278,21 @@ def _idiv(a, b):   return (a - np.fmod(a, b)) // b
 def _bits(x):      return np.asarray(x).view(np.int32 if x.dtype == np.float32 else np.int64)
 
 
-WORDS = {"copy": lambda x: x, "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
-         "neg": np.negative, "abs": np.abs, "sqrt": np.sqrt, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc,
-         "rint": np.rint, "copysign": np.copysign, "lt": np.less, "le": np.less_equal, "gt": np.greater,
-         "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal, "and": np.bitwise_and, "or": np.bitwise_or,
-         "xor": np.bitwise_xor, "not": np.invert, "shl": np.left_shift, "shr": np.right_shift, "idiv": _idiv,
-         "irem": np.fmod, "where": np.where, "isnan": np.isnan, "bits": _bits}
+NUMPY_WORDS = {"copy": lambda x: x, "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
+               "neg": np.negative, "abs": np.abs, "sqrt": np.sqrt, "floor": np.floor, "ceil": np.ceil,
+               "trunc": np.trunc, "rint": np.rint, "copysign": np.copysign, "lt": np.less, "le": np.less_equal,
+               "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal, "and": np.bitwise_and,
+               "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert, "shl": np.left_shift,
+               "shr": np.right_shift, "idiv": _idiv, "irem": np.fmod, "where": np.where, "isnan": np.isnan,
+               "bits": _bits}
 # which of two zeros is taken: as in emit.py
-FLOATS = {"min": lambda a, b: np.where(np.isnan(b), b, _min(a, b)),
-          "max": lambda a, b: np.where(np.isnan(a), a, _max(a, b)),
-          "fmin": lambda a, b: np.where(np.isnan(a), b, _min(a, b)),
-          "fmax": lambda a, b: np.where(np.isnan(b), a, _max(a, b))}
-INTS = {"min": _min, "max": _max, "fmin": _min, "fmax": _max}
-TRUTHS = {**INTS, "add": np.bitwise_xor, "sub": np.bitwise_xor, "mul": np.bitwise_and,
-          "neg": lambda x: x, "abs": lambda x: x}                               # whole numbers of one bit
+FLOAT_WORDS = {"min": lambda a, b: np.where(np.isnan(b), b, _min(a, b)),
+               "max": lambda a, b: np.where(np.isnan(a), a, _max(a, b)),
+               "fmin": lambda a, b: np.where(np.isnan(a), b, _min(a, b)),
+               "fmax": lambda a, b: np.where(np.isnan(b), a, _max(a, b))}
+INT_WORDS = {"min": _min, "max": _max, "fmin": _min, "fmax": _max}
+BOOL_WORDS = {**INT_WORDS, "add": np.bitwise_xor, "sub": np.bitwise_xor, "mul": np.bitwise_and,
+              "neg": lambda x: x, "abs": lambda x: x}                           # whole numbers of one bit
 
 
 def _cast(x, source, target):
@@ -317,10 +319,10 @@ def _gather(dim, shape, source, index):
 # --- reductions -------------------------------------------------------------------------------------------------------
 
 
-STARTS = {"sum": 0.0, "prod": 1.0, "max": -np.inf, "top": -np.inf, "min": np.inf}
-JOINS = {"sum": np.add, "prod": np.multiply, "max": FLOATS["max"], "min": FLOATS["min"],
-         "top": lambda a, b: np.where(b > a, b, a)}
-QUICK = {"max": np.max, "min": np.min, "top": partial(np.fmax.reduce, initial=-np.inf)}
+REDUCTION_STARTS = {"sum": 0.0, "prod": 1.0, "max": -np.inf, "top": -np.inf, "min": np.inf}
+REDUCTION_JOINS = {"sum": np.add, "prod": np.multiply, "max": FLOAT_WORDS["max"], "min": FLOAT_WORDS["min"],
+                   "top": lambda a, b: np.where(b > a, b, a)}
+WHOLE_REDUCTIONS = {"max": np.max, "min": np.min, "top": partial(np.fmax.reduce, initial=-np.inf)}
 
 
 def _reduction(arg, kind, dims, order, shape, backend):
@@ -337,11 +339,11 @@ def _reduction(arg, kind, dims, order, shape, backend):
             return partial(getattr(np, kind), axis=dims, dtype=dtype.np, keepdims=True)
         return partial(np.min if kind == "min" else np.max, axis=dims, keepdims=True)
     in_order = _in_order(kind, order, arg.shape, shape, dtype.np, backend)
-    if kind not in QUICK:
+    if kind not in WHOLE_REDUCTIONS:
         return in_order
 
     def quickly(x):                               # no rounding: the order shows in the sign of a zero alone
-        out = QUICK[kind](x, axis=dims, keepdims=True)
+        out = WHOLE_REDUCTIONS[kind](x, axis=dims, keepdims=True)
         return out if out.all() else in_order(x)
 
     return quickly
@@ -381,7 +383,7 @@ def _in_order(kind, order, given, shape, dtype, backend):
 def _walked(kind, rows, inner, lanes):
     """Every row reduced, in the order of its elements: by lanes along runs of `inner` (0: of all), or singly."""
     count, long = rows.shape
-    start = STARTS[kind]
+    start = REDUCTION_STARTS[kind]
     if not long:
         return np.full(count, start, rows.dtype)
     if not lanes:
@@ -396,13 +398,13 @@ def _walked(kind, rows, inner, lanes):
     out = _in_turn(kind, np.ascontiguousarray(runs).reshape(count, -1, lanes), start)
     while out.shape[1] > 1:
         half = out.shape[1] // 2
-        out = JOINS[kind](out[:, :half], out[:, half:])
+        out = REDUCTION_JOINS[kind](out[:, :half], out[:, half:])
     return out[:, 0]
 
 
 def _in_turn(kind, steps, start):
     """[row, step, lane], contiguous, reduced over the steps, one after the other."""
-    join = JOINS[kind]
+    join = REDUCTION_JOINS[kind]
     if isinstance(join, np.ufunc) and steps.shape[2] > 1:     # NumPy goes along the lanes, which lie side by side
         return join.reduce(steps, 1, initial=start)
     *_, out = accumulate((steps[:, i] for i in range(steps.shape[1])), join, initial=np.full((), start, steps.dtype))
@@ -443,7 +445,7 @@ def _function(word, type, count, backend):
 
 def _fma(node, backend):
     """`a * b + c`, rounded once: a sum where one factor is one, as in `input + alpha * other`."""
-    compiled = _compiled("fma", TYPE[node.dtype], node.shape, 3, backend)
+    compiled = _compiled("fma", LOOP_TYPE[node.dtype], node.shape, 3, backend)
 
     def fused(a, b, c):
         if a.ndim == 0 or b.ndim == 0:

@@ -15,9 +15,9 @@ from ..loops.ir import FUNCTION_WORDS
 from .order import dense, order_of
 from .update import update
 
-TYPE = {dtypes.bool: "b1", dtypes.uint8: "u8", dtypes.int8: "i8", dtypes.int16: "i16", dtypes.int32: "i32",
-        dtypes.int64: "i64", dtypes.float16: "f16", dtypes.bfloat16: "bf16", dtypes.float32: "f32",
-        dtypes.float64: "f64"}
+LOOP_TYPE = {dtypes.bool: "b1", dtypes.uint8: "u8", dtypes.int8: "i8", dtypes.int16: "i16", dtypes.int32: "i32",
+             dtypes.int64: "i64", dtypes.float16: "f16", dtypes.bfloat16: "bf16", dtypes.float32: "f32",
+             dtypes.float64: "f64"}
 NO_MEMORY_OF_ITS_OWN = ("input", "result", "update", "view", "const", "number", "index", "expand", "reshape", "permute")
 HALVES = (dtypes.float16, dtypes.bfloat16)
 
@@ -26,17 +26,17 @@ _numbers = count()
 
 
 class Unfusable(Exception):
-    """A node that cannot be computed as planned: kept `apart` from others it may be, or else by the reference.
+    """A node that cannot be computed as planned: in memory of its own (`materialise`), or by the reference.
 
     Or all nodes of a `group`: their instructions are left to the reference.
     """
 
-    def __init__(self, words, node=None, apart=False, group=None):
+    def __init__(self, words, node=None, materialise=False, group=None):
         super().__init__(words)
-        self.node, self.apart, self.group = node, apart, group
+        self.node, self.materialise, self.group = node, materialise, group
 
 
-class Node:
+class TraceNode:
     """One expression of the graph. `attr` says what `op` alone does not."""
 
     __slots__ = ("op", "dtype", "shape", "args", "attr", "numel", "number", "group", "axes", "stored", "layout",
@@ -87,27 +87,27 @@ class Node:
 
 
 def const(value, dtype):
-    return Node("const", dtype, (), (), value)
+    return TraceNode("const", dtype, (), (), value)
 
 
 def transfer(x, source, target):
     """`x`, which is on the device `source`, on the device `target`."""
-    return Node("transfer", x.dtype, x.shape, (x,), (source, target))
+    return TraceNode("transfer", x.dtype, x.shape, (x,), (source, target))
 
 
 def unary(op, x):
-    return Node(op, x.dtype, x.shape, (x,))
+    return TraceNode(op, x.dtype, x.shape, (x,))
 
 
 def binary(op, a, b, dtype=None):
     """Two operands of one dtype; a Python number takes the other's."""
-    if not isinstance(a, Node):
+    if not isinstance(a, TraceNode):
         a = const(a, b.dtype)
-    elif not isinstance(b, Node):
+    elif not isinstance(b, TraceNode):
         b = const(b, a.dtype)
     if a.dtype is not b.dtype:
         raise TypeError(f"{op} of {a.dtype} and {b.dtype} in a body: cast one of them")
-    return Node(op, dtype or a.dtype, broadcast(a.shape, b.shape), (a, b))
+    return TraceNode(op, dtype or a.dtype, broadcast(a.shape, b.shape), (a, b))
 
 
 def lies(node):
@@ -151,7 +151,7 @@ def broadcast(*shapes):
 
 def _number_last(a, b):
     """The operands of a minimum or maximum, where the order shows in the sign of a zero alone; see emit.py."""
-    return (a, b) if isinstance(a, Node) else (b, a)
+    return (a, b) if isinstance(a, TraceNode) else (b, a)
 
 
 class Words:
@@ -166,21 +166,21 @@ class Words:
 
     @staticmethod
     def cast(x, dtype):
-        return x if x.dtype is dtype else Node("cast", dtype, x.shape, (x,))
+        return x if x.dtype is dtype else TraceNode("cast", dtype, x.shape, (x,))
 
     @staticmethod
     def where(c, a, b):
-        if not isinstance(a, Node):
+        if not isinstance(a, TraceNode):
             a = const(a, b.dtype)
-        elif not isinstance(b, Node):
+        elif not isinstance(b, TraceNode):
             b = const(b, a.dtype)
-        return Node("where", a.dtype, broadcast(c.shape, a.shape, b.shape), (c, a, b))
+        return TraceNode("where", a.dtype, broadcast(c.shape, a.shape, b.shape), (c, a, b))
 
     @staticmethod
     def fma(a, b, c, op="fma"):
-        like = next(t for t in (a, b, c) if isinstance(t, Node))
-        args = tuple(t if isinstance(t, Node) else const(t, like.dtype) for t in (a, b, c))
-        return Node(op, like.dtype, broadcast(*[t.shape for t in args]), args)
+        like = next(t for t in (a, b, c) if isinstance(t, TraceNode))
+        args = tuple(t if isinstance(t, TraceNode) else const(t, like.dtype) for t in (a, b, c))
+        return TraceNode(op, like.dtype, broadcast(*[t.shape for t in args]), args)
 
     @staticmethod
     def fma_exact(a, b, c):
@@ -188,15 +188,16 @@ class Words:
 
     @staticmethod
     def isnan(x):
-        return Node("isnan", dtypes.bool, x.shape, (x,)) if x.dtype.is_floating_point else const(False, dtypes.bool)
+        return TraceNode("isnan", dtypes.bool, x.shape, (x,)) if x.dtype.is_floating_point else const(False,
+                                                                                                      dtypes.bool)
 
     @staticmethod
     def bits(x):
-        return Node("bits", dtypes.int32 if x.dtype is dtypes.float32 else dtypes.int64, x.shape, (x,))
+        return TraceNode("bits", dtypes.int32 if x.dtype is dtypes.float32 else dtypes.int64, x.shape, (x,))
 
     @staticmethod
     def from_bits(x, dtype):
-        return Node("from_bits", dtype, x.shape, (x,))
+        return TraceNode("from_bits", dtype, x.shape, (x,))
 
     def minimum(self, a, b): return binary("min", *_number_last(a, b))
     def maximum(self, a, b): return binary("max", *_number_last(a, b))
@@ -225,7 +226,7 @@ class Words:
     @staticmethod
     def index(dim, shape):
         shape = tuple(n if d == dim % len(shape) else 1 for d, n in enumerate(shape))
-        return Node("index", dtypes.int64, shape, (), dim % len(shape))
+        return TraceNode("index", dtypes.int64, shape, (), dim % len(shape))
 
     @staticmethod
     def _reduce(kind, x, dims, keepdim=True, dtype=None):
@@ -236,7 +237,7 @@ class Words:
         if shape == x.shape:                   # nothing to reduce
             out = Words.expand(const(0, dtype), shape) if kind.startswith("arg") else x
             return out if keepdim else Words.reshape(out, tuple(n for d, n in enumerate(shape) if d not in dims))
-        out = Node("reduce", dtype or x.dtype, shape, (x,), (kind, dims))
+        out = TraceNode("reduce", dtype or x.dtype, shape, (x,), (kind, dims))
         out.order = order_of(x.shape, dims, lies(x), not kind.startswith("arg"))
         if not keepdim:
             out = Words.reshape(out, tuple(n for d, n in enumerate(shape) if d not in dims))
@@ -255,16 +256,16 @@ class Words:
     @staticmethod
     def reshape(x, shape):
         shape = tuple(shape)
-        return x if x.shape == shape else Node("reshape", x.dtype, shape, (x,))
+        return x if x.shape == shape else TraceNode("reshape", x.dtype, shape, (x,))
 
     @staticmethod
     def expand(x, shape):
         shape = tuple(shape)
-        return x if x.shape == shape else Node("expand", x.dtype, shape, (x,))
+        return x if x.shape == shape else TraceNode("expand", x.dtype, shape, (x,))
 
     @staticmethod
     def permute(x, dims):
-        return Node("permute", x.dtype, tuple(x.shape[d] for d in dims), (x,), tuple(dims))
+        return TraceNode("permute", x.dtype, tuple(x.shape[d] for d in dims), (x,), tuple(dims))
 
     @staticmethod
     def gather(x, dim, index):
@@ -272,14 +273,14 @@ class Words:
         if x.op == "cast":                     # the elements are converted after they were fetched
             return Words.cast(Words.gather(x.args[0], dim, index), x.dtype)
         shape = broadcast(tuple(1 if d == dim else n for d, n in enumerate(x.shape)), index.shape)
-        return Node("gather", x.dtype, shape, (x, index), dim)
+        return TraceNode("gather", x.dtype, shape, (x, index), dim)
 
     @staticmethod
     def concat(parts, dim):
         """`parts` one after the other along `dim`."""
         shape = list(parts[0].shape)
         shape[dim] = sum(x.shape[dim] for x in parts)
-        return Node("concat", parts[0].dtype, tuple(shape), tuple(parts), dim)
+        return TraceNode("concat", parts[0].dtype, tuple(shape), tuple(parts), dim)
 
     def library(self, name, args, outs, params):
         """What one of the library's functions makes of `args`: a node for each (dtype, shape) of `outs`, or None.
@@ -290,8 +291,8 @@ class Words:
         made = [(tuple(shape), contiguous_strides(shape)) for _, shape in outs]
         if self._backend.library(name, args[0].dtype, laid, made, params) is None:
             return None
-        whole = Node("library", args[0].dtype, (), tuple(args), (name, params))
-        parts = tuple(Node("output", dtype, tuple(shape), (whole,), i) for i, (dtype, shape) in enumerate(outs))
+        whole = TraceNode("library", args[0].dtype, (), tuple(args), (name, params))
+        parts = tuple(TraceNode("output", dtype, tuple(shape), (whole,), i) for i, (dtype, shape) in enumerate(outs))
         whole.attr = (name, params, parts)
         return parts
 
@@ -300,7 +301,7 @@ class Words:
         """Products of matrices, with any number of equal leading dimensions; a library's work."""
         if a.dtype not in (dtypes.float32, dtypes.float64):
             raise TypeError(f"matmul of {a.dtype} in a body: cast it, or return NotImplemented")
-        return Node("gemm", a.dtype, (*broadcast(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), (a, b))
+        return TraceNode("gemm", a.dtype, (*broadcast(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), (a, b))
 
 
 for _name in FUNCTION_WORDS - {"pow", "atan2"}:
@@ -323,7 +324,7 @@ def layouts(args, outs):
     yield True, True, dense(args), dense(outs)
 
 
-class Graph:
+class TraceGraph:
     """The nodes of a trace: which node each slot is, the leaves that read memory, and the numbers they read.
 
     Instructions in `left` are left to the reference, whether they have a body or not. `device` is that of all
@@ -355,11 +356,13 @@ class Graph:
         if op is update:
             if not entry.compiles:
                 raise Unfusable(f"a write into memory of {entry.kinds[0].device}")
-            made = Node("update", entry.outs[0].dtype, entry.outs[0].shape,
-                        (self.whole(slots[0]), operands[1]), (entry.kinds[0], offsets[0]))
+            made = TraceNode("update", entry.outs[0].dtype, entry.outs[0].shape,
+                             (self.whole(slots[0]), operands[1]), (entry.kinds[0], offsets[0]))
             self._give(first, made)
             return
         if not entry.compiles and any(spec.device is not entry.device for spec in (*entry.kinds, *entry.outs)):
+            if op.effect:                         # its results are handed out when it has happened, not copied later
+                raise Unfusable(f"{op.__name__}, an effect across devices")
             self._lower_across(index, entry, operands, params, first)
             return
         made = self._body(index, entry, operands, params) if entry.compiles and index not in self.left \
@@ -373,13 +376,13 @@ class Graph:
             if node.shape != spec.shape:
                 node = k.reshape(node, spec.shape) if node.numel == spec.numel else k.expand(node, spec.shape)
             if node.stored is not None or node.op in NO_MEMORY_OF_ITS_OWN:
-                node = Node("copy", node.dtype, node.shape, (node,))          # every slot is a node of its own
+                node = TraceNode("copy", node.dtype, node.shape, (node,))     # every slot is a node of its own
             self._give(first + i, node)
 
     def _opaque(self, index, entry, operands):
         """The results of an operation that is left to the reference."""
-        node = Node("opaque", None, (), tuple(operands), (index, entry))
-        made = [Node("result", spec.dtype, spec.shape, (node,), i) for i, spec in enumerate(entry.outs)]
+        node = TraceNode("opaque", None, (), tuple(operands), (index, entry))
+        made = [TraceNode("result", spec.dtype, spec.shape, (node,), i) for i, spec in enumerate(entry.outs)]
         self.given += made
         return made
 
@@ -388,8 +391,7 @@ class Graph:
         here = entry.device
         operands = [x if kind.device is here else transfer(x, kind.device, here)
                     for x, kind in zip(operands, entry.kinds, strict=True)]
-        made = self._body(index, entry, operands, params) if index not in self.left and not entry.op.effect \
-            else NotImplemented
+        made = self._body(index, entry, operands, params) if index not in self.left else NotImplemented
         made = made if entry.many or made is NotImplemented else (made,)
         # where it computes nothing, as in x.to(device), the device need not compile
         if made is not NotImplemented and not here.backend.compiles \
@@ -405,7 +407,7 @@ class Graph:
             if spec.device is not here:
                 node = transfer(k.cast(node, spec.dtype), here, spec.device)
             elif node.op != "result":
-                node = Node("copy", spec.dtype, node.shape, (k.cast(node, spec.dtype),))
+                node = TraceNode("copy", spec.dtype, node.shape, (k.cast(node, spec.dtype),))
             self._give(first + i, node)
 
     def _give(self, slot, node):
@@ -420,7 +422,7 @@ class Graph:
         body = getattr(op, "body", None)
         if body is None or not entry.kinds and entry.wrap is None and params and entry.op.pointwise:
             return NotImplemented
-        if any(spec.dtype not in TYPE or spec.numel == 0 for spec in (*entry.kinds, *entry.outs)):
+        if any(spec.dtype not in LOOP_TYPE or spec.numel == 0 for spec in (*entry.kinds, *entry.outs)):
             return NotImplemented
         casts = entry.casts
         if entry.rounded is not None:             # see Note [A number enters a dtype] in base/arguments.py
@@ -458,11 +460,11 @@ class Graph:
             dtype = entry.outs[0].dtype
         if dtype in HALVES:
             dtype = dtypes.float32
-        if dtype not in TYPE:
+        if dtype not in LOOP_TYPE:
             return NotImplemented
         halved = entry.rounded is not None and at in entry.rounded[2]
         self.numbers.append((index, number, entry.rounded[0] if halved else dtype))
-        return Node("number", dtype, (), (), len(self.numbers) - 1)
+        return TraceNode("number", dtype, (), (), len(self.numbers) - 1)
 
     # --- operands ---------------------------------------------------------------------------------------------------
 
@@ -478,7 +480,7 @@ class Graph:
             key = (slot, kind, offset)
             leaf = self.inputs.get(key)
             if leaf is None:
-                leaf = self.inputs[key] = Node("input", kind.dtype, kind.shape, (), key)
+                leaf = self.inputs[key] = TraceNode("input", kind.dtype, kind.shape, (), key)
                 leaf.lies = kind.strides
             return leaf
         base = self.specs[slot]
@@ -490,7 +492,7 @@ class Graph:
                 if seen is not node:
                     seen.lies = kind.strides
                 return seen
-        seen = Node("view", kind.dtype, kind.shape, (node,), (kind, offset))
+        seen = TraceNode("view", kind.dtype, kind.shape, (node,), (kind, offset))
         seen.lies = kind.strides
         return seen
 

@@ -6,7 +6,7 @@ themselves go with each use of it, its Launch. How it is gone through is the dev
 from ..base.spec import spec as make_spec
 from ..loops.ir import Access, Expr, Kernel, Launch, Pass, steps_of
 from .fuse import REDUCING_KINDS, axes_of, memory, root
-from .lower import TYPE, Node, Unfusable
+from .lower import LOOP_TYPE, TraceNode, Unfusable
 
 
 class Read:
@@ -55,7 +55,7 @@ class Nest:
                     self.passes.append(Pass())
                 one = self.passes[wait]
                 one.accs.append((node.attr[0], self._seen(node.args[0], node.axes)))
-                made = Expr("acc", TYPE[node.dtype], (), (wait, len(one.accs) - 1))
+                made = Expr("acc", LOOP_TYPE[node.dtype], (), (wait, len(one.accs) - 1))
                 wait += 1
             else:
                 made = self._expr(node)
@@ -91,10 +91,10 @@ class Nest:
             lead = node.ndim - arg.ndim
             args.append(self._seen(arg, [() if n == 1 else node.axes[lead + d] for d, n in enumerate(arg.shape)]))
         if node.op in ("idiv", "irem", "shl", "shr") and root(node.args[1]).op == "const":
-            args[1] = Expr("const", TYPE[node.dtype], (), root(node.args[1]).attr)      # much quicker by a constant
+            args[1] = Expr("const", LOOP_TYPE[node.dtype], (), root(node.args[1]).attr)  # much quicker by a constant
         if node.op == "copy":
             return args[0]
-        return self._unique(node.op, TYPE[node.dtype], tuple(args))
+        return self._unique(node.op, LOOP_TYPE[node.dtype], tuple(args))
 
     def _unique(self, op, type, args):
         """The expression, the same one for the same parts."""
@@ -108,7 +108,7 @@ class Nest:
         base = root(arg)
         if base.group is self.group:
             if axes_of(arg, self.group) != list(axes):
-                raise Unfusable("a value that is met in two ways", base, apart=True)
+                raise Unfusable("a value that is met in two ways", base, materialise=True)
             return self.exprs[id(base)]
         if base.inline:
             return self._inlined(base)
@@ -135,7 +135,7 @@ class Nest:
             todo.pop()
             args = tuple(self.known[id(p)] if p.inline else self._seen(a, [()] * a.ndim)
                          for a, p in zip(node.args, parts, strict=True))
-            self.known[id(node)] = args[0] if node.op == "copy" else self._unique(node.op, TYPE[node.dtype], args)
+            self.known[id(node)] = args[0] if node.op == "copy" else self._unique(node.op, LOOP_TYPE[node.dtype], args)
         return self.known[id(root_node)]
 
     def _leaf(self, node):
@@ -144,12 +144,12 @@ class Nest:
             # Sizes come in as constants too: a kernel that knew them would be compiled anew for every batch size.
             if node.op == "number" or not _stays(node.attr):
                 self.numbers.append(node)
-                found = Expr("number", TYPE[node.dtype], (), len(self.numbers) - 1)
+                found = Expr("number", LOOP_TYPE[node.dtype], (), len(self.numbers) - 1)
             else:
-                key = ("const", TYPE[node.dtype], repr(node.attr))
+                key = ("const", LOOP_TYPE[node.dtype], repr(node.attr))
                 found = self.made.get(key)
                 if found is None:
-                    found = self.made[key] = Expr("const", TYPE[node.dtype], (), node.attr)
+                    found = self.made[key] = Expr("const", LOOP_TYPE[node.dtype], (), node.attr)
             self.known[id(node)] = found
         return found
 
@@ -198,7 +198,7 @@ class Nest:
         key = (id(node), tuple(sorted(strides.items())), offset, at)
         found = self.loads.get(key)
         if found is None:
-            type = TYPE[node.dtype]
+            type = LOOP_TYPE[node.dtype]
             self.reads.append(Read(node, strides, offset, type, False, at, at_stride))
             found = self.loads[key] = Expr("load", type, (), len(self.reads) - 1)
         return found
@@ -229,7 +229,7 @@ class Nest:
         if walk is not None:                      # in an order that is not ours to choose: see Note [One order]
             pieces = walk.pieces(self.sizes, [r.strides for r in self.reads], self.fixed)
             if not walk.follows(self.sizes, pieces):
-                raise Unfusable("a reduction in another order than its own", self._reductions()[0], apart=True)
+                raise Unfusable("a reduction in another order than its own", self._reductions()[0], materialise=True)
             self.block = walk.blocks and walk.first_block(self.sizes, pieces)
             for *outer, inner in pieces:
                 for d in reversed(outer):
@@ -262,7 +262,7 @@ class Nest:
             at = self._placed(read.at, place, moved) if read.at is not None else None
             strides.append([read.strides.get(d, 0) for d in dims])
             kernel.accesses.append(Access(read.type, steps_of(strides[-1]), at))
-        kernel.numbers = [TYPE[n.dtype] for n in self.numbers]
+        kernel.numbers = [LOOP_TYPE[n.dtype] for n in self.numbers]
         for one in self.passes:
             done = Pass()
             done.accs = [(kind, self._placed(e, place, moved)) for kind, e in one.accs]
@@ -280,8 +280,8 @@ class Nest:
             shape, node = tuple(self.sizes[d] for d in dims), read.node
             held = node.args[0] if node.op == "view" else node
             seen = make_spec(node.dtype, shape, tuple(read.strides[d] for d in dims))
-            source = Node("view", node.dtype, shape, (held,), (seen, read.offset))
-            read.node, read.offset = Node("copy", node.dtype, shape, (source,)), 0
+            source = TraceNode("view", node.dtype, shape, (held,), (seen, read.offset))
+            read.node, read.offset = TraceNode("copy", node.dtype, shape, (source,)), 0
             read.node.group = self.group
             read.strides = dict(zip(dims, _row_major(shape), strict=True))
             self.launch.walk(number, [read.strides.get(d, 0) for d in self.dims])

@@ -30,18 +30,18 @@ from .buffers import Buffers
 from .effects import perform
 from .fuse import Fuser, Group, memory as seen_memory
 from .interpret import do_without, forget_programs, say_mistake, say_not_compiled, say_tight
-from .lower import TYPE, Graph, Node, Unfusable, layouts
+from .lower import LOOP_TYPE, TraceGraph, TraceNode, Unfusable, layouts
 from .nest import Nest
 from .program import Failed, Kernels, Program
 from .steps import CallbackStep, CopyStep, KernelStep, LibraryStep, ReferenceStep, TransferStep
 from .update import update
 
-SEEN = 4096                   # how many traces are remembered
-LITTLE = 1 << 20              # bytes of results below which a trace has to be seen a few times before it is planned:
-WORTH = 64                    # once, and once more for so many instructions, since long ones take long to compile
-FEW = 1 << 20                 # bytes for each instruction below which it has to be seen once
-_plans: dict = {}             # key of a trace → Plan, or False where it is left to the reference
-_sightings: dict = {}         # key of a trace with little data → how often it was run without a plan
+MAX_REMEMBERED_TRACES = 4096
+SMALL_TRACE_BYTES = 1 << 20      # of results; with fewer, a trace has to be seen a few times before it is planned:
+INSTRUCTIONS_PER_SIGHTING = 64   # once, and once more for so many, since long traces take long to compile
+BYTES_PER_INSTRUCTION = 1 << 20  # of results; with fewer, it has to be seen once
+_plans: dict = {}                # key of a trace → Plan, or False where it is left to the reference
+_sightings: dict = {}            # key of a trace with little data → how often it was run without a plan
 _finishing = new_lock()
 
 
@@ -54,7 +54,7 @@ def attempt(trace):
     key, wanted, free = _key(trace)
     plan = _plans.get(key)
     if plan is None:
-        if len(_plans) + len(_sightings) >= SEEN:
+        if len(_plans) + len(_sightings) >= MAX_REMEMBERED_TRACES:
             _plans.clear()
             _sightings.clear()
         if settings.executor != "native":
@@ -92,9 +92,9 @@ def _patience(trace):
     instruction: sentences of ever new lengths, say, would never earn it."""
     if not _has_a_choice(trace):
         return 0
-    if trace.bytes < LITTLE:
-        return 1 + len(trace.code) // WORTH
-    return int(trace.bytes < FEW * len(trace.code))
+    if trace.bytes < SMALL_TRACE_BYTES:
+        return 1 + len(trace.code) // INSTRUCTIONS_PER_SIGHTING
+    return int(trace.bytes < BYTES_PER_INSTRUCTION * len(trace.code))
 
 
 def _has_a_choice(trace):
@@ -205,8 +205,8 @@ def _key(trace):
     return (tuple(parts), tuple(kinds), wanted, free), wanted, free
 
 
-def _avoid(why, graph, code, apart, left):
-    """Note what the next try does in another way: a node kept apart, or else an instruction left to the reference."""
+def _avoid(why, graph, code, materialised, left):
+    """Note what the next try does otherwise: a node put into memory, or else an instruction left to the reference."""
     if why.group is not None:
         more = {bisect_right(graph.begins, node.number) - 1 for node in why.group if node.number < graph.end} - left
         left |= more
@@ -214,8 +214,8 @@ def _avoid(why, graph, code, apart, left):
     if why.node is None:
         return False
     number = ceil(why.node.number)                # what was made for a node has a number shortly before its own
-    if why.apart and number - graph.start not in apart and len(apart) < 8:
-        apart.add(number - graph.start)
+    if why.materialise and number - graph.start not in materialised and len(materialised) < 8:
+        materialised.add(number - graph.start)
         return True
     index = bisect_right(graph.begins, number) - 1
     if index < 0 or index in left or len(left) >= 8 or code[index][0].op is update:
@@ -229,7 +229,7 @@ class Draft(NamedTuple):
 
     steps: list
     buffers: Buffers
-    graph: Graph
+    graph: TraceGraph
     kernels: Kernels
 
 
@@ -242,11 +242,11 @@ class Plan:
     """
 
     def __init__(self, code, specs, wanted, free, spare=None):
-        needed, apart, left = _needed(code, wanted), set(), set()
+        needed, materialised, left = _needed(code, wanted), set(), set()
         while True:
-            graph = Graph(code, specs, needed, left)
+            graph = TraceGraph(code, specs, needed, left)
             try:
-                steps = Cutter(graph, wanted, apart).steps
+                steps = Cutter(graph, wanted, materialised).steps
                 buffers = Buffers(graph, wanted, free)
                 buffers.follow(steps, graph)
                 steps = buffers.share(steps)
@@ -257,7 +257,7 @@ class Plan:
                 self.finish()
                 return
             except Unfusable as why:
-                if not _avoid(why, graph, code, apart, left):
+                if not _avoid(why, graph, code, materialised, left):
                     raise
 
     def finish(self):
@@ -289,9 +289,9 @@ class Plan:
 class Cutter:
     """Cuts a graph into groups, and the `steps` that they are."""
 
-    def __init__(self, graph, wanted, apart):
+    def __init__(self, graph, wanted, materialised):
         self.steps = []
-        for group in Fuser(graph, wanted, apart).groups:
+        for group in Fuser(graph, wanted, materialised).groups:
             self._cut(group)
 
     def _add(self, step):
@@ -330,12 +330,12 @@ class Cutter:
         calls, copied, moved = asked
         args, made = node.args, parts
         if copied:
-            args = [Node("copy", a.dtype, a.shape, (a,)) for a in args]
+            args = [TraceNode("copy", a.dtype, a.shape, (a,)) for a in args]
             for copy, source in zip(args, node.args, strict=True):
                 copy.group = group
                 self._add(KernelStep(group, _copy(source, copy, None, 0, group.device)))
         if moved:
-            made = [Node("copy", p.dtype, p.shape, ()) for p in parts]
+            made = [TraceNode("copy", p.dtype, p.shape, ()) for p in parts]
             for copy in made:
                 copy.group = group
         for call in calls:
@@ -347,7 +347,7 @@ class Cutter:
         """An in-place write into part of a storage: the source goes over the old contents, or over a copy of them."""
         old, source = node.args
         view, offset = node.attr
-        if view.dtype not in TYPE or source.dtype is not view.dtype or old.dtype not in TYPE:
+        if view.dtype not in LOOP_TYPE or source.dtype is not view.dtype or old.dtype not in LOOP_TYPE:
             raise Unfusable(f"a write of {source.dtype} into {view.dtype} in memory of {old.dtype}")
         self._add(CopyStep(group, _copy(_flat(old), node, None, 0, group.device), old, source))
         if view.numel:
@@ -358,7 +358,7 @@ def _copy(source, target, view, offset, device):
     """A kernel that copies `source` to `target`: to all of it, or to a view of it."""
     group = Group(0, device)
     shape = source.shape if view is None else view.shape
-    copy = Node("copy", source.dtype, shape, (source,))
+    copy = TraceNode("copy", source.dtype, shape, (source,))
     copy.axes = [(group.new_dim(n),) if n != 1 else () for n in shape]
     copy.group, copy.stored, copy.layout = group, True, view
     group.nodes.append(copy)
@@ -401,7 +401,7 @@ def _flat(old):
     if old.op == "input":
         slot, spec, _ = old.attr
         flat = make_spec(spec.dtype, (spec.numel,))
-        return Node("input", spec.dtype, flat.shape, (), (slot, flat, 0))
+        return TraceNode("input", spec.dtype, flat.shape, (), (slot, flat, 0))
     spec = old.layout or make_spec(old.dtype, old.shape)
     flat = make_spec(spec.dtype, (spec.numel,))
-    return Node("view", spec.dtype, flat.shape, (old,), (flat, 0))
+    return TraceNode("view", spec.dtype, flat.shape, (old,), (flat, 0))

@@ -16,7 +16,7 @@ from ..loops.ir import BYTES_OF_TYPE
 from .buffers import last_to_fail
 from .fuse import memory as seen_memory
 from .interpret import execute, say_not_compiled
-from .lower import HALVES, TYPE, Unfusable, cell
+from .lower import HALVES, LOOP_TYPE, Unfusable, cell
 from .steps import CallbackStep, KernelStep, LibraryStep, TransferStep
 from .value import Value
 
@@ -160,7 +160,7 @@ class Program:
 
     def _task(self, step, buffers):
         if isinstance(step, LibraryStep):
-            places = [_place(buffers, a, seen_memory(a)[2] * BYTES_OF_TYPE[TYPE[a.dtype]]) for a in step.touched()]
+            places = [_place(buffers, a, seen_memory(a)[2] * BYTES_OF_TYPE[LOOP_TYPE[a.dtype]]) for a in step.touched()]
             return Task(step.call, places)
         places = [_place(buffers, r.node, r.offset * BYTES_OF_TYPE[r.type]) for r in step.nest.reads]
         return Task(step.launch, places, [self._cell(n) for n in step.nest.numbers])

@@ -20,10 +20,10 @@ from .effects import Lost, Raised, perform
 from .update import infer_update, update, update_entries
 from .value import Value
 
-HELD = 8                      # how often a byte of an input that only the trace holds counts: results may never be
-LATER = 1 << 60               # the last reader of what an instruction that failed reads
-notes: list = []              # functions of (Failure, what was looked at) that give words to add to an error
-tell_recorded = None          # `observers.recorded`, a load nearer: it is looked at in every call that is recorded
+HELD_INPUT_WEIGHT = 8             # weight of an input byte that only the trace keeps alive: results may never be
+AFTER_ALL_INSTRUCTIONS = 1 << 60  # the last reader of what an instruction that failed reads
+notes: list = []                  # functions of (Failure, what was looked at) that give words to add to an error
+tell_recorded = None              # `observers.recorded`, a load nearer: it is looked at in every call that is recorded
 _traces = WeakBag()
 _registry = new_lock()
 
@@ -185,7 +185,7 @@ class Trace:
             self.values.append(value)
             self.last.append(0)
             self.held += value.spec.nbytes
-            if 2 * HELD * self.held >= settings.trace_bytes:
+            if 2 * HELD_INPUT_WEIGHT * self.held >= settings.trace_bytes:
                 self._weigh()
         return slot
 
@@ -200,7 +200,7 @@ class Trace:
         held = counts(self.values)
         for value, slot in self.slots.items():
             if held[slot] <= INPUT:
-                self.bytes += HELD * value.spec.nbytes
+                self.bytes += HELD_INPUT_WEIGHT * value.spec.nbytes
 
     def _append_beside(self, entry, inputs, params, site):
         """Record in another trace: a signal handler or a finaliser came in the middle of a run or an append of ours."""
@@ -342,9 +342,9 @@ class Trace:
                 if outs is None:                  # it stays, and so does what it reads
                     left.append(self.code[done])
                     for slot in range(first, first + len(entry.outs)):
-                        last[slot], self.failures[slot] = LATER, failure
+                        last[slot], self.failures[slot] = AFTER_ALL_INSTRUCTIONS, failure
                     for slot in slots:
-                        last[slot] = LATER
+                        last[slot] = AFTER_ALL_INSTRUCTIONS
                     outs = ()
                 failure = None
                 array = value = None              # hold nothing: whether a buffer is free is asked by counting

@@ -5,9 +5,7 @@ recording needs no analysis of aliases. Two storages may hold one Value: copying
 
 Note [Exported storages]: once NumPy (or DLPack) holds the memory, Values of that storage are no longer immutable.
 Every operation that reads or writes it runs at the call and writes in place, so that both sides see the same
-bytes at the same moment. It ends when the last outside array is gone, and the last tensor that was asked for its
-address: whoever only compares addresses asks a tensor of the moment (`state_dict()[name].data_ptr()`), and what is
-exported cannot be fused.
+bytes at the same moment. It ends when the last outside array is gone.
 
 Note [Writes through .data]: `x.data` looks at the memory of `x` and counts its own writes, so that `x._version` stays,
 as in PyTorch; programs write parameters that way on purpose. A gradient must not be computed with what was overwritten,
@@ -124,12 +122,6 @@ OVERLAP_WORK = 1_000_000      # steps that are spent on finding a common cell be
 HIDDEN_STRETCHES = 1000       # how many a storage remembers; what was kept before them counts as overwritten
 
 
-class Pin:
-    """Held by the tensors that were asked for the address of one storage: as long as it lives, the memory stays."""
-
-    __slots__ = ("__weakref__",)
-
-
 class Storage:
     """A mutable cell: the current Value, and a version that every in-place write raises and all views share."""
 
@@ -144,7 +136,7 @@ class Storage:
     hidden_writes = None      # where they were: a list of HiddenWrites
     _keeper = None            # the outside array whose memory this is
     _export = None            # weak reference to what our own exports stand on
-    _pin = None               # weak reference to what the tensors hold that were asked for their address
+    _pinned = False           # somebody knows the address
 
     @staticmethod
     def of(value, nbytes, device):
@@ -184,14 +176,9 @@ class Storage:
         return count == self.version - since
 
     def pin(self):
-        """Keep the memory where it is, while what this gives is held: the address was asked for."""
+        """Keep the memory where it is from now on: its address was asked for."""
         self._own_memory()
-        pin = self._pin() if self._pin is not None else None
-        if pin is None:
-            pin = Pin()
-            self._pin = weakref.ref(pin)
-        self.exported = True
-        return pin
+        self.exported = self._pinned = True
 
     def adopt(self, array):
         """Mark the memory as belonging to `array`, which others may hold too."""
@@ -229,9 +216,9 @@ class Storage:
 
     def still_exported(self):
         """Whether somebody outside still holds the memory; forgets it when not."""
-        if self._pin is not None and self._pin() is not None or self.has_outside_arrays():
+        if self._pinned or self.has_outside_arrays():
             return True
-        self.exported, self._keeper, self._export, self._pin = False, None, None, None
+        self.exported, self._keeper, self._export = False, None, None
         return False
 
     def has_outside_arrays(self):

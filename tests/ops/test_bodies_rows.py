@@ -82,7 +82,7 @@ def run_body(entry, arrays, params):
     op, known = entry.op, {}
 
     def leaf(array, dtype):
-        node = lower.Node("input", dtype, array.shape)
+        node = lower.TraceNode("input", dtype, array.shape)
         known[node] = Numbers(array, dtype)
         return node
     casts = entry.casts or [a.dtype for a in arrays]

@@ -212,3 +212,9 @@ def test_a_tensor_in_a_tuple_is_the_number_it_holds_now():
     assert x.sum((dim,)).tolist() == [3, 3]
     with pytest.raises(TypeError, match=r"argument 'dim' \(position 2\) must be int, not Tensor: it is float32"):
         x.sum((torch.tensor(1.0),))
+
+
+@pytest.mark.parametrize("function", [infer.find, calling.call, calling.record_one], ids=lambda f: f.__name__)
+def test_no_variable_of_what_every_call_runs_is_in_a_cell(function):
+    """A comprehension that reads one puts it there, and each look at it then costs more: 0.15 µs a call in `find`."""
+    assert not function.__code__.co_cellvars

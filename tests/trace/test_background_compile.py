@@ -23,8 +23,8 @@ from tests.patience import NEVER, PATIENCE
 def background(monkeypatch):
     plan.forget()
     plan._sightings.clear()
-    monkeypatch.setattr(native, "LONG_TEXT", 0)
-    monkeypatch.setattr(native, "BYTES_PER_CHARACTER", 1 << 40)
+    monkeypatch.setattr(native, "LONG_TEXT_CHARACTERS", 0)
+    monkeypatch.setattr(native, "RESULT_BYTES_PER_CHARACTER", 1 << 40)
     with torch.config.using(executor="auto", object_dir=""):
         yield
     plan.forget()
@@ -181,9 +181,9 @@ def test_python_ends_without_waiting_for_it():
     program = """
 import time, flambeau as torch
 from flambeau.backends import compile_thread
-undisturbed.undisturbed(int)
+compile_thread.undisturbed(int)
 for _ in range(30_000):
-    undisturbed.beforehand(time.sleep, 0.1)
+    compile_thread.beforehand(time.sleep, 0.1)
 x = torch.ones(3) + 1
 print(x.tolist())
 """

@@ -230,6 +230,24 @@ def test_on_another_device():
     assert y.tolist() == [2] * 3 and LOG == [("a", 6), ("b", 3), ("cpu", 2)]
 
 
+@pytest.mark.pinned
+def test_across_devices(executor):
+    class fetch(Op):
+        """`input` on the CPU, times `factor`, which may be there already."""
+        effect = pointwise = True
+        def infer(args): return args[0].on(args[1].device), None, None
+        def ref(xp, input, factor):
+            LOG.append(("fetch", float(input.sum())))
+            return input * factor
+    for _ in range(3):
+        x, factor = torch.ones(3).to("toy"), torch.tensor(2.0) * 1.5
+        y = fetch(x * 2, factor)
+        note(x, "after")
+        assert str(y.device) == "cpu" and (y + 1).tolist() == [7] * 3
+        assert LOG == [("fetch", 6), ("after", 3)]
+        LOG.clear()
+
+
 def test_nothing_happens_on_the_meta_device():
     assert note(torch.ones(3, device="meta"), "a").shape == (3,)
     torch.cpu.synchronize()

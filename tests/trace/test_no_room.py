@@ -105,14 +105,14 @@ def test_who_asked_for_the_same_digits_is_refused_instead(no_room):
 def test_idle_memory_is_given_back_before_the_reference_is_asked(monkeypatch):
     x = torch.linspace(-1, 1, 40)
     expected = x.tanh().numpy().copy()
-    real, left = interpret.Program.run, [1]
+    real, left = interpret.BodyProgram.run, [1]
 
     def run(self, arrays, params):
         if left[0]:
             left[0] -= 1
             raise MemoryError
         return real(self, arrays, params)
-    monkeypatch.setattr(interpret.Program, "run", run)
+    monkeypatch.setattr(interpret.BodyProgram, "run", run)
     monkeypatch.setattr(plan, "attempt", lambda trace: False)
     monkeypatch.setattr(reference, "execute", lambda entry, *args: pytest.fail("the reference"))
     memory.block(5 << 20)                                         # idle at once
@@ -124,7 +124,7 @@ def test_more_than_there_could_ever_be_is_not_asked_of_numpy(monkeypatch):
     one = torch.ones(1)
     torch.cpu.synchronize()
     with monkeypatch.context() as patch:
-        patch.setattr(interpret.Program, "run", lambda *args: pytest.fail("begun"))
+        patch.setattr(interpret.BodyProgram, "run", lambda *args: pytest.fail("begun"))
         patch.setattr(settings, "trace_bytes", 1 << 60)
         y = one.expand(1 << 40) + 1
         with pytest.raises(MemoryError, match="allocate 4398046511104 bytes"):

@@ -177,29 +177,6 @@ def test_an_address_once_asked_for_holds():
     assert x.tolist() == [5, 1, 2, 1, 1, 1, 1, 1]
 
 
-def test_an_address_holds_as_long_as_the_tensor_that_was_asked():
-    model = torch.nn.Linear(3, 2)
-    asked = {name: held.data_ptr() for name, held in model.state_dict().items()}
-    assert asked["weight"] == model.weight.detach()[0].data_ptr() != asked["bias"]
-    cell = model.weight._storage
-    assert not cell.still_exported() and not cell.exported           # nobody is left who was asked
-    out = model(torch.ones(1, 3))
-    assert out._storage.value.trace is not None                      # and what reads it is recorded as before
-    view = model.weight.detach()
-    address = view.data_ptr()
-    assert cell.still_exported() and model(torch.ones(1, 3))._storage.value.trace is None
-    with torch.no_grad():
-        model.weight.mul_(2)
-    assert view.data_ptr() == address and view.tolist() == model.weight.tolist()
-    other = model.weight.detach()
-    assert other.data_ptr() == address
-    del view
-    assert cell.still_exported()                                     # another one was asked too
-    del other
-    assert not cell.still_exported()
-
-
-
 def test_a_storage_alone():
     value = value_of(np.arange(4, dtype=np.uint8))
     storage = Storage.of(value, 4, value.spec.device)

@@ -16,11 +16,11 @@ from flambeau.backends import register
 from flambeau.base import dtypes, observers, special_functions
 from flambeau.loops.ir import FUNCTION_WORDS, Launch, verify
 from flambeau.trace import interpret
-from flambeau.trace.lower import TYPE
+from flambeau.trace.lower import LOOP_TYPE
 
 from . import ToyBackend
 
-DTYPES = {name: dtype for dtype, name in TYPE.items()}
+DTYPES = {name: dtype for dtype, name in LOOP_TYPE.items()}
 
 
 class AbacusBackend(ToyBackend):
@@ -76,7 +76,7 @@ class AbacusBackend(ToyBackend):
     def library(self, name, dtype, args, outs, params):
         if name != "gemm" or dtype not in (dtypes.float32, dtypes.float64):
             return None
-        return [Product(TYPE[dtype], (*args, *outs))]
+        return [Product(LOOP_TYPE[dtype], (*args, *outs))]
 
     def forget(self):
         self.texts.clear()
@@ -258,9 +258,9 @@ class Run:
         if e.op in FUNCTION_WORDS:
             return np.asarray(function(e.op)(*args)).astype(dtype.np)
         kind = DTYPES[e.args[0].type]
-        table = interpret.TRUTHS if kind is dtypes.bool else interpret.FLOATS if kind.is_floating_point else \
-            interpret.INTS
-        return np.asarray((table.get(e.op) or interpret.WORDS[e.op])(*args))
+        table = interpret.BOOL_WORDS if kind is dtypes.bool else interpret.FLOAT_WORDS if kind.is_floating_point else \
+            interpret.INT_WORDS
+        return np.asarray((table.get(e.op) or interpret.NUMPY_WORDS[e.op])(*args))
 
 
 def function(name):
