@@ -57,7 +57,7 @@ class Trace:
     """
 
     __slots__ = ("code", "values", "last", "slots", "bytes", "held", "lock", "owner", "busy", "sealed", "site",
-                 "special", "failures", "aside", "asides", "quiet", "ran", "begun", "__weakref__")
+                 "special", "failures", "aside", "asides", "quiet", "ran", "begun", "unsettled", "__weakref__")
     reader = None             # reader(op, names, args): how a check reads data, where it will have to be repeated
 
     def __init__(self):
@@ -83,6 +83,7 @@ class Trace:
         self.bytes = 0        # what the results would allocate
         self.held = 0         # the bytes of the inputs since they were last weighed
         self.begun = None     # index of an effect that the run now going on has begun → whether it has happened
+        self.unsettled = None # of a run that was ended: (what could not be computed, how many instructions are done)
 
     def append(self, entry, inputs, params, site):
         """Record one instruction of line `site` over the tensors `inputs`; gives the pending Value of its result, or
@@ -274,6 +275,8 @@ class Trace:
     def _run_sealed(self):
         if self.asides:
             self.asides = [aside for aside in self.asides if aside._still_wanted()]
+        if self.begun or self.unsettled is not None:      # an interrupt came when the last run was about to do it
+            self._settle()
         if not self.code:
             return
         self.ran = None
@@ -287,82 +290,90 @@ class Trace:
                     self._settle()
             if not self.code:
                 return
+        # Around a call: Python 3.13 leaves some jumps of a loop out of the `try` that it stands in.
+        try:
+            self._run_each()
+        except BaseException:                         # an interrupt, or an effect that could not happen
+            self.slots = {}                           # what has run may have dropped what it read
+            self._settle()
+            raise
+
+    def _run_each(self):
+        """Run the instructions one by one, and note in `unsettled` how far it has come."""
         values, last = self.values, self.last
         wanted = self.wanted()
         done, left, observed = 0, [], observers.during_runs and observers.gathering()
-        try:
-            for instruction in self.code:
-                entry, slots, offsets, params, first, site = instruction
-                if wanted[done]:
-                    op = entry.op
-                    failure = self._failed(slots) if left else None
-                    start = observers.begin(site) if observed and failure is None else 0
-                    try:
-                        if failure is not None:
-                            outs = None
-                            if op.effect:
-                                self._cannot_happen(done, failure)
-                        elif op is update:
-                            outs = [self._update(entry, slots, offsets, done)]
+        self.unsettled = (left, done)
+        for instruction in self.code:
+            entry, slots, offsets, params, first, site = instruction
+            if wanted[done]:
+                op = entry.op
+                failure = self._failed(slots) if left else None
+                start = observers.begin(site) if observed and failure is None else 0
+                try:
+                    if failure is not None:
+                        outs = None
+                        if op.effect:
+                            self._cannot_happen(done, failure)
+                    elif op is update:
+                        outs = [self._update(entry, slots, offsets, done)]
+                    else:
+                        arrays = []
+                        for slot, kind, offset in zip(slots, entry.kinds, offsets):
+                            value = values[slot]
+                            whole = value.spec is kind and not offset
+                            arrays.append(value.array if whole else value.look(kind, offset))
+                        if op.effect:
+                            outs = perform(self, done, arrays)
                         else:
-                            arrays = []
-                            for slot, kind, offset in zip(slots, entry.kinds, offsets):
-                                value = values[slot]
-                                whole = value.spec is kind and not offset
-                                arrays.append(value.array if whole else value.look(kind, offset))
-                            if op.effect:
-                                outs = perform(self, done, arrays)
-                            else:
-                                own = op.overwrites and entry.kinds[0] is values[slots[0]].spec and not offsets[0] \
-                                    and self._free(slots, done)
-                                outs = execute(entry, arrays, params, own)
-                            del arrays
-                    except Exception as error:
-                        failure = Failure(error, entry, site)
-                        outs = arrays = None
-                    except Raised:
-                        if start:
-                            observers.tell_ran(None, (instruction,), start, failed=True)
-                        raise
+                            own = op.overwrites and entry.kinds[0] is values[slots[0]].spec and not offsets[0] \
+                                and self._free(slots, done)
+                            outs = execute(entry, arrays, params, own)
+                        del arrays
+                except Exception as error:
+                    failure = Failure(error, entry, site)
+                    outs = arrays = None
+                except Raised:
                     if start:
-                        observers.tell_ran(None, (instruction,), start, failed=outs is None)
-                    if outs is None:                  # it stays, and so does what it reads
-                        left.append(self.code[done])
-                        for slot in range(first, first + len(entry.outs)):
-                            last[slot], self.failures[slot] = AFTER_ALL_INSTRUCTIONS, failure
-                        for slot in slots:
-                            last[slot] = AFTER_ALL_INSTRUCTIONS
-                        outs = ()
-                    failure = None
-                    array = value = None              # hold nothing: whether a buffer is free is asked by counting
-                    slot = first
-                    for array in outs:
-                        value = values[slot]
-                        value.array = array
-                        value._memory = None
-                        value.trace = None
-                        slot += 1
-                    del outs, array, value
-                # From here on the instruction counts as run, even if an interrupt comes before the next.
-                index, done = done, done + 1
-                for slot in slots:
-                    if last[slot] == index:
-                        values[slot] = None
-                for slot in range(first, first + len(entry.outs)) if entry.many else (first,):
-                    if last[slot] == index:
-                        values[slot] = None
-            values = None                             # an error keeps its frames, and this one what stands in it
-            if not left:
-                self.clear()
-            elif self.aside or any(isinstance(failure.error, MemoryError) for failure in self.failures.values()):
-                self._keep(left)                      # what is too large may be fused into less, and never be made
-            else:
-                self._set_aside(left)
-                left = []                             # they are there now
-                self.clear()
-        except BaseException:                         # an interrupt, or an effect that could not happen
-            self._settle(left, done)
-            raise
+                        observers.tell_ran(None, (instruction,), start, failed=True)
+                    raise
+                if start:
+                    observers.tell_ran(None, (instruction,), start, failed=outs is None)
+                if outs is None:                  # it stays, and so does what it reads
+                    left.append(self.code[done])
+                    for slot in range(first, first + len(entry.outs)):
+                        last[slot], self.failures[slot] = AFTER_ALL_INSTRUCTIONS, failure
+                    for slot in slots:
+                        last[slot] = AFTER_ALL_INSTRUCTIONS
+                    outs = ()
+                failure = None
+                array = value = None              # hold nothing: whether a buffer is free is asked by counting
+                slot = first
+                for array in outs:
+                    value = values[slot]
+                    value.array = array
+                    value._memory = None
+                    value.trace = None
+                    slot += 1
+                del outs, array, value
+            # From here on the instruction counts as run, even if an interrupt comes before the next.
+            index, done = done, done + 1
+            self.unsettled = (left, done)
+            for slot in slots:
+                if last[slot] == index:
+                    values[slot] = None
+            for slot in range(first, first + len(entry.outs)) if entry.many else (first,):
+                if last[slot] == index:
+                    values[slot] = None
+        values = None                             # an error keeps its frames, and this one what stands in it
+        if not left:
+            self.clear()
+        elif self.aside or any(isinstance(failure.error, MemoryError) for failure in self.failures.values()):
+            self._keep(left)                      # what is too large may be fused into less, and never be made
+        else:
+            self._set_aside(left)
+            self.unsettled = ([], done)               # they are there now
+            self.clear()
 
     def _failed(self, slots):
         """Why one of the `slots` could not be computed in this run; None if they all were."""
@@ -377,9 +388,10 @@ class Trace:
                 return
         raise Raised(failure.error, failure.entry, failure.site)
 
-    def _settle(self, left=(), start=0):
-        """Leave `left` and what comes from `start` on, but for effects that have happened, and set aside what is lost
-        with an effect that has not."""
+    def _settle(self):
+        """Leave what a run that was ended has not done, but for effects that have happened, and set aside what is lost
+        with an effect that has not. An interrupt may end this too; whoever runs the trace next does it then."""
+        left, start = self.unsettled or ((), 0)
         begun = self.begun or {}
         self._keep([*left, *[one for index, one in enumerate(self.code) if index >= start and not begun.get(index)]])
         lost, failed, rest = set(), [], []
@@ -400,21 +412,21 @@ class Trace:
         if not code:
             self.clear()
             return
-        values, made, self.begun = self.values, set(), None
-        self.code, self.last = code, [-1] * len(values)
+        made, reads = set(), [-1] * len(self.values)
         for index, (entry, slots, _, _, first, _) in enumerate(code):
             outs = range(first, first + len(entry.outs))
             made.update(outs)
             for slot in (*slots, *outs):
-                self.last[slot] = index
-        for slot, last in enumerate(self.last):
-            if last < 0:
-                values[slot] = None
+                reads[slot] = index
+        values = [None if last < 0 else value for value, last in zip(self.values, reads, strict=True)]
         # What ran before is an input now. In the order of the slots, which a plan is found by. (What did not run,
         # since nobody wants it, may be read by others that nobody wants either.)
-        self.slots = {values[s]: s for s, last in enumerate(self.last)
-                      if last >= 0 and s not in made and values[s].trace is None}
-        self.bytes = sum(entry.nbytes for entry, *_ in code)
+        inputs = {values[s]: s for s, last in enumerate(reads)
+                  if last >= 0 and s not in made and values[s].trace is None}
+        nbytes = sum(entry.nbytes for entry, *_ in code)
+        # Python looks for signals at calls and loops: an interrupt finds all of this done, or nothing.
+        self.code, self.last, self.slots, self.bytes, self.begun, self.unsettled, self.values[:] = \
+            code, reads, inputs, nbytes, None, None, values
 
     def _set_aside(self, code):
         """Move the instructions `code`, which have failed or read what has, to a trace of their own.
