@@ -86,7 +86,9 @@ def test_a_step_is_compiled_quickly_and_then_well(process, monkeypatch):
     levels, compile = [], cpu.HostLLVM.compile
 
     def noted(host, texts):
-        levels.append([one.startswith(cpu.QUICK_MARK) for one in texts])
+        ours = [one for one in texts if "counting" in one]          # what tests before this one left may come too
+        if ours:
+            levels.append([one.startswith(cpu.QUICK_MARK) for one in ours])
         return compile(host, texts)
 
     monkeypatch.setattr(cpu.HostLLVM, "compile", noted)
