@@ -209,6 +209,8 @@ class Op(metaclass=Kind):
     real_out = False          # whether a complex `out=` is refused
     out_no_overlap = False    # whether `out=` must not overlap an argument in memory
     out_error = RuntimeError  # how an `out=` is refused whose dtype cannot hold the result
+    out_each = False          # whether `out=` is a list of tensors, one for each result: "resized" and of its dtype, or
+                              # "copied" into, whatever their shapes and dtypes
     operands = ()
     node = None
     called = None             # the public name that errors say, where the declaration is a private part of it

@@ -124,11 +124,14 @@ class view_as_complex_copy(Copy):
 class Copies(Composite):
     """Several views that are copied."""
 
-    forms = "function"
+    forms = "function out"
+    out_each = "resized"
 
 
 class split_copy(Copies):
     """Copies of the parts of `input` along `dim`, each of `split_size`; the last may be smaller."""
+
+    out_each = "copied"
 
     def of(input, split_size, dim=0):
         if not hasattr(split_size, "__index__"):

@@ -389,6 +389,8 @@ def into(op, args, kwargs, out):
         if not isinstance(o, Tensor):
             raise TypeError(f"{op.__name__}(): argument 'out' must be Tensor, not {type(o).__name__}")
     refuse_derivatives(op.__name__, (*tensors_in(args), *outs))
+    if op.out_each:
+        return _copy_into_each(op, args, kwargs, outs)
     for o in outs:
         before_write(o, f"{op.__name__}(out=)")
         if op.out_no_overlap and any(_overlap(o, t) for t in tensors_in(args)):
@@ -442,6 +444,29 @@ def into(op, args, kwargs, out):
     if not isinstance(made, (tuple, list)):
         return out
     return named(op, outs)
+
+
+def _copy_into_each(op, args, kwargs, outs):
+    """Write each result into the tensor of the list `outs` in its place; nothing is written where one is refused."""
+    made = call_as_is(op, args, kwargs)
+    if len(made) != len(outs):
+        raise RuntimeError(f"{op.__name__}() expected an out= argument of size {len(made)}, got size {len(outs)}")
+    for o, r in zip(outs, made, strict=True):
+        before_write(o, f"{op.__name__}(out=)")
+        shape, given = o._spec.shape, r._spec.shape
+        if op.out_each == "resized":
+            if o._spec.dtype is not r._spec.dtype:
+                raise RuntimeError(f"Expected out tensor to have dtype {r._spec.dtype}, but got {o._spec.dtype} instead"
+                                   + said(o))
+        elif len(shape) < len(given) or any(a not in (1, b) for a, b in zip(given[::-1], shape[::-1], strict=False)):
+            raise RuntimeError(f"output with shape {list(shape)} doesn't match the broadcast shape {list(given)}"
+                               + said(o))
+    for o, r in zip(outs, made, strict=True):
+        if op.out_each == "resized" and o._spec.shape != r._spec.shape:
+            if o._spec.numel:
+                warn_of_resize(o._spec.shape, r._spec.shape)
+            door.resize(o, r._spec.shape, r._spec.strides)
+        o.copy_(r)
 
 
 def warn_of_resize(old, new):

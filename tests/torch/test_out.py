@@ -9,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import flambeau
 from tests.torch.checks import COMPARE, VALUES, copy, everything, flat, garbage, samples, tensors
 from tests.torch.harness import (
     Mismatch,
@@ -99,3 +100,21 @@ def test_resized(name):
                     assert ours._version == 1 or name in SEVERAL_WRITES
                     if name not in LAPACK_LAYOUTS:
                         assert_same_spec(ours, out, True)
+
+
+COPIES = [("split_copy", (2,)), ("split_with_sizes_copy", ([2, 2],)), ("unbind_copy", ())]
+
+
+@pytest.mark.parametrize("name, args", COPIES)
+def test_each_of_a_list(name, args):
+    """The copies of several views are written into a list of tensors, and None is given back."""
+    shape, count = ((2, 4), 2) if args else ((4,), 4)
+    for size, dtype, number in ((shape, "float32", count), (shape, "int64", count), ((0,), "float32", count),
+                                ((3, *shape), "float32", count), (shape, "float32", 1), (shape, "float32", count + 1)):
+        found = []
+        for lib in (flambeau, torch):
+            outs = [lib.zeros(size, dtype=getattr(lib, dtype)) for _ in range(number)]
+            given = lib.arange(16.0).reshape(4, 4)
+            got = attempt(getattr(lib, name), given, *args, out=outs)
+            found.append((type(got.error).__name__ if isinstance(got, Raised) else got, [o.tolist() for o in outs]))
+        assert found[0] == found[1], (size, dtype, number)
