@@ -356,16 +356,16 @@ def _as_tuple(x):
 class _EdgeAsTensor:
     """A gradient edge, looked at as the tensor that it stands for."""
 
-    _base = _cut = site = None
+    _base = _cut = _site = None
     _requires_grad = False
 
     def __init__(self, edge):
         self._node, self._nr = edge.node, edge.output_nr
-        self.spec = self._node.variable._spec if isinstance(self._node, AccumulateGrad) else self._node.outs[self._nr]
-        self.shape, self.dtype = Size(self.spec.shape), self.spec.dtype
+        self._spec = self._node.variable._spec if isinstance(self._node, AccumulateGrad) else self._node.outs[self._nr]
+        self.shape, self.dtype = Size(self._spec.shape), self._spec.dtype
 
     def numel(self):
-        return self.spec.numel
+        return self._spec.numel
 
     def retain_grad(self):
         pass
