@@ -410,40 +410,46 @@ def into(op, args, kwargs, out):
                            f"{outs[0]._spec.dtype} instead" + said(outs[0]))
     before, modes.grad = modes.grad, False
     try:
-        made = call_as_is(op, args, kwargs)
-        results = made if isinstance(made, (tuple, list)) else (made,)
-        if isinstance(out, (tuple, list)) and not hasattr(made, "_fields"):
-            raise TypeError(f"{op.__name__}(): argument 'out' must be Tensor, not {type(out).__name__}")
-        if len(results) != len(outs):
-            raise TypeError(f"{op.__name__}(): out takes {len(results)} tensors, got {len(outs)}")
-        if kwargs.get("as_tuple"):
-            raise RuntimeError(f"{op.__name__} does not support the out kwarg when as_tuple is True")
-        for o, r in zip(outs, results, strict=True):
-            if op.real_out and o._spec.dtype.is_complex:
-                raise RuntimeError(f"{op.__name__.removeprefix('_fft_')} expects a floating point output tensor, but "
-                                   f"got {o._spec.dtype.cname}" + said(o))
-            if r._spec.dtype is not o._spec.dtype and _strict_out(op, args, outs):
-                raise RuntimeError(f"Found dtype {o._spec.dtype.cname} but expected {r._spec.dtype.cname} for "
-                                   "out" + said(o))
-            if not dtypes.can_cast(r._spec.dtype, o._spec.dtype):
-                raise op.out_error(f"result type {r._spec.dtype.cname} can't be cast to the desired output type "
-                                   f"{o._spec.dtype.cname}" + said(o))
-            if r._spec.device is not o._spec.device:
-                raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, "
-                                   f"{r._spec.device} and {o._spec.device}! (argument out)")
-        # Memory that the outside holds may refuse to grow: it is asked first, while nothing has changed.
-        for o, r in sorted(zip(outs, results, strict=True), key=lambda pair: not pair[0]._storage.exported):
-            if o._spec.shape != r._spec.shape:
-                if o._spec.numel:
-                    warn_of_resize(o._spec.shape, r._spec.shape)
-                door.resize(o, r._spec.shape, r._spec.strides)     # the write that follows is counted, and this is not
-        for o, r in zip(outs, results, strict=True):
-            assign(o, r, f"{op.__name__}(out=)", check_cast=False)
+        made = _write_results(op, args, kwargs, out, outs)       # behind a call: see run_backward in autograd/engine.py
     finally:
         modes.grad = before
     if not isinstance(made, (tuple, list)):
         return out
     return named(op, outs)
+
+
+def _write_results(op, args, kwargs, out, outs):
+    """Compute, and write the results into `outs`, which are resized where they are empty; gives what was computed."""
+    made = call_as_is(op, args, kwargs)
+    results = made if isinstance(made, (tuple, list)) else (made,)
+    if isinstance(out, (tuple, list)) and not hasattr(made, "_fields"):
+        raise TypeError(f"{op.__name__}(): argument 'out' must be Tensor, not {type(out).__name__}")
+    if len(results) != len(outs):
+        raise TypeError(f"{op.__name__}(): out takes {len(results)} tensors, got {len(outs)}")
+    if kwargs.get("as_tuple"):
+        raise RuntimeError(f"{op.__name__} does not support the out kwarg when as_tuple is True")
+    for o, r in zip(outs, results, strict=True):
+        if op.real_out and o._spec.dtype.is_complex:
+            raise RuntimeError(f"{op.__name__.removeprefix('_fft_')} expects a floating point output tensor, but "
+                               f"got {o._spec.dtype.cname}" + said(o))
+        if r._spec.dtype is not o._spec.dtype and _strict_out(op, args, outs):
+            raise RuntimeError(f"Found dtype {o._spec.dtype.cname} but expected {r._spec.dtype.cname} for "
+                               "out" + said(o))
+        if not dtypes.can_cast(r._spec.dtype, o._spec.dtype):
+            raise op.out_error(f"result type {r._spec.dtype.cname} can't be cast to the desired output type "
+                               f"{o._spec.dtype.cname}" + said(o))
+        if r._spec.device is not o._spec.device:
+            raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, "
+                               f"{r._spec.device} and {o._spec.device}! (argument out)")
+    # Memory that the outside holds may refuse to grow: it is asked first, while nothing has changed.
+    for o, r in sorted(zip(outs, results, strict=True), key=lambda pair: not pair[0]._storage.exported):
+        if o._spec.shape != r._spec.shape:
+            if o._spec.numel:
+                warn_of_resize(o._spec.shape, r._spec.shape)
+            door.resize(o, r._spec.shape, r._spec.strides)     # the write that follows is counted, and this is not
+    for o, r in zip(outs, results, strict=True):
+        assign(o, r, f"{op.__name__}(out=)", check_cast=False)
+    return made
 
 
 def _copy_into_each(op, args, kwargs, outs):

@@ -4,6 +4,7 @@ Each thread writes its own trace. An instruction names its inputs by slot; the t
 thing that holds them, so what nobody else holds is known when the trace runs and need not be computed.
 """
 import contextvars
+import itertools
 import threading
 import time
 
@@ -256,8 +257,7 @@ class Trace:
             slot = asked.slot if asked is not None and asked.trace is self else None
             self.sealed = True                    # see Note [Whose turn]
             try:
-                while self.busy:
-                    time.sleep(0)
+                self._wait()                      # behind a call: see run_backward in autograd/engine.py
                 self.quiet.run(self._run_sealed)
             except Raised as stop:
                 raised = Failure(stop.error, stop.entry, stop.site)
@@ -469,8 +469,13 @@ class Trace:
         with self.lock:
             wanted = self.wanted()
             if not all(wanted):
-                self._keep([one for one, want in zip(self.code, wanted, strict=True) if want])
+                self._keep(list(itertools.compress(self.code, wanted)))
             return bool(self.code)
+
+    def _wait(self):
+        """Wait until the owner is not in the middle of an append."""
+        while self.busy:
+            time.sleep(0)
 
     def _free(self, slots, index):
         """Whether nobody but instruction `index` reads its first input, now or later: its buffer may be written."""
