@@ -77,18 +77,25 @@ def download_url_to_file(url, dst, hash_prefix=None, progress=True):
     dst = os.path.expanduser(dst)
     digest = hashlib.sha256()
     with urlopen(Request(url, headers={"User-Agent": "flambeau.hub"})) as source:
-        size, read = source.headers.get("Content-Length"), 0
+        size = source.headers.get("Content-Length")
         with replacing(dst) as part:
-            while block := source.read(DOWNLOAD_CHUNK_BYTES):
-                part.write(block)
-                digest.update(block)
-                read += len(block)
-                if progress:
-                    _show(read, size)
+            read = _copy(source, part, digest, size, progress)
             if size is not None and read != int(size):
                 raise RuntimeError(f"the download of {url} ended after {read} of {size} bytes; try again")
             if hash_prefix is not None and not digest.hexdigest().startswith(hash_prefix):
                 raise RuntimeError(f'invalid hash value (expected "{hash_prefix}", got "{digest.hexdigest()}"): {url}')
+
+
+def _copy(source, part, digest, size, progress):
+    """Write all of `source` into the file `part`; how many bytes there were."""
+    read = 0
+    while block := source.read(DOWNLOAD_CHUNK_BYTES):
+        part.write(block)
+        digest.update(block)
+        read += len(block)
+        if progress:
+            _show(read, size)
+    return read
 
 
 def _show(read, size):

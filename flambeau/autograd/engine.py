@@ -60,7 +60,7 @@ def run_backward(roots, grads, retain_graph, create_graph, wanted=None, accumula
         modes.autocast = None                            # a gradient is of the dtype that its operation ran in
         if (tell := observers.backward_began) is not None:
             tell(this_pass)
-        # Behind a call: Python 3.13 leaves jumps of a loop out of the `try` around it, where an interrupt passes it.
+        # Behind a call: see "Loops and interrupts" in CONTRIBUTING.md.
         _run_nodes(ready, readers, buffers, reached, useful, capture, captured, careful, retain_graph, create_graph,
                    site)
     finally:

@@ -193,25 +193,29 @@ def propagate(op, entry, args, inputs, outs):
         modes.copies_inference = True
         node = _node(op, entry, args, inputs, outs, live)
         modes.grad = True
-        real = [nr for nr, o in enumerate(outs) if o._spec.dtype.category >= 2 and nr not in op.nondiff]
-        probes = [o.new_zeros(o.shape).requires_grad_() if nr in real else None for nr, o in enumerate(outs)]
-        with standing_in():
-            made = node.backward(tuple(probes))
-        pairs = [(match_spec(g, kind), tangents[i].to(kind.dtype)) for g, kind, i in
-                 zip(made, node.kinds, node.recipe.inputs, strict=True) if g is not None and requires(g)]
-        wanted = [probes[nr] for nr in real]
-        if pairs:
-            got = grad([g for g, _ in pairs], wanted, [t for _, t in pairs], create_graph=before,
-                       allow_unused=True)
-        else:
-            got = [None] * len(wanted)
-        for nr, t in zip(real, got, strict=True):
-            modes.grad = before
-            t = outs[nr].new_zeros(outs[nr].shape) if t is None else t
-            outs[nr]._tangent = (level, _laid_out_like(t, outs[nr]._spec))
-            _keep_tangent(outs[nr])
+        _push(node, op, tangents, outs, level, before)
     finally:
         modes.grad, modes.level, modes.copies_inference = before, level, copies
+
+
+def _push(node, op, tangents, outs, level, tracked):
+    """Take the `tangents` of a node's inputs to those of its results `outs`; `tracked`: with a history of their own."""
+    real = [nr for nr, o in enumerate(outs) if o._spec.dtype.category >= 2 and nr not in op.nondiff]
+    probes = [o.new_zeros(o.shape).requires_grad_() if nr in real else None for nr, o in enumerate(outs)]
+    with standing_in():
+        made = node.backward(tuple(probes))
+    pairs = [(match_spec(g, kind), tangents[i].to(kind.dtype)) for g, kind, i in
+             zip(made, node.kinds, node.recipe.inputs, strict=True) if g is not None and requires(g)]
+    wanted = [probes[nr] for nr in real]
+    if pairs:
+        got = grad([g for g, _ in pairs], wanted, [t for _, t in pairs], create_graph=tracked, allow_unused=True)
+    else:
+        got = [None] * len(wanted)
+    for nr, t in zip(real, got, strict=True):
+        modes.grad = tracked
+        t = outs[nr].new_zeros(outs[nr].shape) if t is None else t
+        outs[nr]._tangent = (level, _laid_out_like(t, outs[nr]._spec))
+        _keep_tangent(outs[nr])
 
 
 def _keep_tangent(out):

@@ -52,8 +52,8 @@ def gradgradcheck(func, inputs, grad_outputs=None, *, eps=1e-6, atol=1e-5, rtol=
     def first(*args):
         given, gs = args[:len(inputs)], args[len(inputs):]
         with enable_grad():
-            outs = [o for o in _outputs(func, given) if _real_or_complex(o)]
-            live = [(o, g) for o, g in zip(outs, gs, strict=True) if o.requires_grad]
+            outs = filter(_real_or_complex, _outputs(func, given))
+            live = list(filter(lambda pair: pair[0].requires_grad, zip(outs, gs, strict=True)))
             got = grad([o for o, _ in live], [given[i] for i in watched], [g for _, g in live], create_graph=True,
                        allow_unused=True)
         return tuple(g for g in got if g is not None)

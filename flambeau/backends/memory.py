@@ -310,9 +310,8 @@ def empty_cache():
     with _lock:
         before = reserved()
         _trim(0)
-        for size_class in list(_size_classes.values()):
-            if size_class.size <= MAX_SMALL_BYTES:
-                _drop_slabs(size_class)
+        for size_class in filter(lambda one: one.size <= MAX_SMALL_BYTES, list(_size_classes.values())):
+            _drop_slabs(size_class)
         return before - reserved()
 
 
@@ -357,20 +356,25 @@ def _drop_slabs(size_class):
     try:
         with contextlib.suppress(IndexError):         # until there are no more
             idle.extend(starmap(size_class.free.pop, repeat(())))
-        idle.reverse()
-        starts = sorted(start for start, slab in _slabs.copy().items() if slab[1] is size_class)
-        slab_of = [starts[bisect_right(starts, _addressof(dead)) - 1] for dead in idle]
-        found = Counter(slab_of)
-        whole = {start for start in starts if found[start] == _slabs[start][2]}
-        idle = [dead for dead, start in zip(idle, slab_of, strict=True) if start not in whole]
-        for start in whole:
-            size_class.blocks -= _slabs[start][2]
-            size_class.idle -= _slabs[start][2]
-            _counts.reserved -= size_class.size * _slabs[start][2]
-            del _slabs[start]
+        _unmap_whole(size_class, idle)
     finally:                                          # an interrupt, or not
         size_class.noticed = 0
         size_class.free.extend(idle)
+
+
+def _unmap_whole(size_class, idle):
+    """Unmap the slabs all of whose blocks are in `idle`, and take these out of it."""
+    idle.reverse()
+    starts = sorted(start for start, slab in _slabs.copy().items() if slab[1] is size_class)
+    slab_of = [starts[bisect_right(starts, _addressof(dead)) - 1] for dead in idle]
+    found = Counter(slab_of)
+    whole = {start for start in starts if found[start] == _slabs[start][2]}
+    idle[:] = [dead for dead, start in zip(idle, slab_of, strict=True) if start not in whole]
+    for start in whole:
+        size_class.blocks -= _slabs[start][2]
+        size_class.idle -= _slabs[start][2]
+        _counts.reserved -= size_class.size * _slabs[start][2]
+        del _slabs[start]
 
 
 def _cap():

@@ -210,22 +210,27 @@ class MersenneTwister:
             if n < 16 or not contiguous:
                 flat[:] = rounded(self._normal64(n) * std + mean, dtype)
                 return out
-            source = self._unit64 if dtype == FLOAT64 else self._unit32
-            whole = n - n % 16
-            for start in range(0, whole, CHUNK_SAMPLES):
-                part = flat[start:min(start + CHUNK_SAMPLES, whole)]
-                last = whole < n and start + CHUNK_SAMPLES >= whole
-                # A short tail is covered by drawing the last 16 again. What it needed itself PyTorch had drawn already,
-                # in all but the 16-bit floats.
-                skipped = n - whole if last and dtype.itemsize > 2 else 0
-                units = source(part.size + skipped + 16 * last)
-                if last:
-                    units = np.concatenate([units[:part.size], units[-16:]])
-                drawn = rounded(box_muller(units, mean, std), dtype)
-                part[:] = drawn[:part.size]
-                if last:
-                    flat[-16:] = drawn[part.size:]
+            self._fill_normal(flat, dtype, mean, std)
         return out
+
+    def _fill_normal(self, flat, dtype, mean, std):
+        """Fill `flat`, which has 16 elements or more, with normal samples in PyTorch's order."""
+        source = self._unit64 if dtype == FLOAT64 else self._unit32
+        n = flat.size
+        whole = n - n % 16
+        for start in range(0, whole, CHUNK_SAMPLES):
+            part = flat[start:min(start + CHUNK_SAMPLES, whole)]
+            last = whole < n and start + CHUNK_SAMPLES >= whole
+            # A short tail is covered by drawing the last 16 again. What it needed itself PyTorch had drawn already, in
+            # all but the 16-bit floats.
+            skipped = n - whole if last and dtype.itemsize > 2 else 0
+            units = source(part.size + skipped + 16 * last)
+            if last:
+                units = np.concatenate([units[:part.size], units[-16:]])
+            drawn = rounded(box_muller(units, mean, std), dtype)
+            part[:] = drawn[:part.size]
+            if last:
+                flat[-16:] = drawn[part.size:]
 
     def _normal64(self, n):
         """`n` standard normal samples, two from each pair of units; an odd one is kept for the next call."""

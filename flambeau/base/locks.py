@@ -65,16 +65,20 @@ def _before():
 
 
 def _take_all():
-    until = time.monotonic() + SECONDS_FOR_ALL_LOCKS
     try:
-        while not all(_take(held) for held in _finish):
-            _give_back()
-            if time.monotonic() > until:
-                return
-            time.sleep(SECONDS_PER_LOCK / 10)
+        _try_to_take_all()
     except BaseException:                           # an interrupt
         _give_back()
         raise
+
+
+def _try_to_take_all():
+    until = time.monotonic() + SECONDS_FOR_ALL_LOCKS
+    while not all(_take(held) for held in _finish):
+        _give_back()
+        if time.monotonic() > until:
+            return
+        time.sleep(SECONDS_PER_LOCK / 10)
 
 
 def _take(held):

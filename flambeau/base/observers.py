@@ -142,17 +142,22 @@ def _remove(held):
 
 
 def _change(change, held):
-    global during_runs
     with _lock:
         change(held)
-        for kind in KINDS:
-            asked = [partial(_only_in, thread, getattr(observer, kind)) if thread is not None else
-                     getattr(observer, kind) for observer, thread in _observers
-                     if getattr(type(observer), kind) is not getattr(Observer, kind)]
-            globals()[kind] = partial(_tell_later if kind in DURING_RUNS else _tell, tuple(asked)) if asked else None
-        during_runs = any(globals()[kind] is not None for kind in DURING_RUNS)
-        for function in on_change:
-            function()
+        _publish()
+
+
+def _publish():
+    """Set the name of each kind of event to what tells those who ask for it."""
+    global during_runs
+    for kind in KINDS:
+        asked = [partial(_only_in, thread, getattr(observer, kind)) if thread is not None else
+                 getattr(observer, kind) for observer, thread in _observers
+                 if getattr(type(observer), kind) is not getattr(Observer, kind)]
+        globals()[kind] = partial(_tell_later if kind in DURING_RUNS else _tell, tuple(asked)) if asked else None
+    during_runs = any(globals()[kind] is not None for kind in DURING_RUNS)
+    for function in on_change:
+        function()
 
 
 def _only_in(thread, method, *event):

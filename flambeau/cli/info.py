@@ -48,9 +48,8 @@ def _processor():
     """The processor's name as the system gives it."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
+            lines = file.readlines()
     except OSError:                                           # another system
-        pass
-    return platform.processor() or platform.machine()
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

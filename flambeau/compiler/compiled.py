@@ -91,7 +91,7 @@ class Compiled:
 
     def _to_front(self, found):
         with self._lock:
-            self.recordings = [found, *[r for r in self.recordings if r is not found]]
+            self.recordings = [found, *filter(lambda other: other is not found, self.recordings)]
 
     def _call(self, args, kwargs, misses):
         fn = self._compiles

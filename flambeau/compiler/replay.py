@@ -160,8 +160,7 @@ class BoundPlan:
             return self._run_step_by_step(values, numbers, made, happened)
         try:
             for value in values:
-                if value.trace is not None:
-                    value.ready()
+                value.trace is None or value.ready()         # no `if`: see "Loops and interrupts" in CONTRIBUTING.md
             value = None
             if self.free and not may_donate([values[at] for at in self.free]):
                 return False

@@ -54,15 +54,19 @@ class VonMises(Distribution):
         """Rejection from a wrapped Cauchy distribution (Best and Fisher, 1979), until all positions have a sample."""
         shape = self._extended_shape(sample_shape)
         with no_grad():
-            loc, kappa, r = (t.double().expand(shape) for t in (self.loc, self.concentration, self._proposal_r))
-            x = zeros(shape, dtype=dtypes.float64, device=loc.device)
-            done = zeros(shape, dtype=dtypes.bool, device=loc.device)
-            while not done.all():
-                u1, u2, u3 = rand(Size((3,)) + shape, dtype=dtypes.float64, device=loc.device).unbind()
-                z = (math.pi * u1).cos()
-                f = (1 + r * z) / (r + z)
-                c = kappa * (r - f)
-                accept = (c * (2 - c) - u2 > 0) | ((c / u2).log() + 1 - c >= 0)
-                x = where(accept, (u3 - 0.5).sign() * f.acos(), x)
-                done = done | accept
-            return ((x + math.pi + loc) % (2 * math.pi) - math.pi).to(self.loc.dtype)
+            return self._accepted(shape)
+
+    def _accepted(self, shape):
+        """Samples of that shape."""
+        loc, kappa, r = (t.double().expand(shape) for t in (self.loc, self.concentration, self._proposal_r))
+        x = zeros(shape, dtype=dtypes.float64, device=loc.device)
+        done = zeros(shape, dtype=dtypes.bool, device=loc.device)
+        while not done.all():
+            u1, u2, u3 = rand(Size((3,)) + shape, dtype=dtypes.float64, device=loc.device).unbind()
+            z = (math.pi * u1).cos()
+            f = (1 + r * z) / (r + z)
+            c = kappa * (r - f)
+            accept = (c * (2 - c) - u2 > 0) | ((c / u2).log() + 1 - c >= 0)
+            x = where(accept, (u3 - 0.5).sign() * f.acos(), x)
+            done = done | accept
+        return ((x + math.pi + loc) % (2 * math.pi) - math.pi).to(self.loc.dtype)

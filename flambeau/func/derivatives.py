@@ -216,7 +216,7 @@ class Pushed:
         with enable_grad():
             self.made, self.aux = split_aux(call(inside.tree) if call else func(*inside.tree), has_aux, who)
             self.outs, self.spec = only_tensors(self.made, who)
-            self.live = [out for out in self.outs if requires(out)]
+            self.live = list(filter(requires, self.outs))
             self.probes = [inside.leaf(zeros_like(out)) for out in self.live]
             with standing_in():
                 self.back = inside.gradients(self.live, self.probes, keep=True, create=True)

@@ -118,9 +118,9 @@ def _position(generator):
 
 def _on_nothing(func, flat, dims, spec, kwargs):
     """What the function gives for a slice of zeros: there is no slice, but results have the shapes of one."""
+    args = [t if dim is None else t.new_zeros([n for d, n in enumerate(t.shape) if d != dim % t.dim()])
+            for t, dim in zip(flat, dims, strict=True)]
     with no_grad():
-        args = [t if dim is None else t.new_zeros([n for d, n in enumerate(t.shape) if d != dim % t.dim()])
-                for t, dim in zip(flat, dims, strict=True)]
         return func(*tree_unflatten(args, spec), **kwargs)
 
 

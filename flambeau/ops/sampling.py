@@ -85,7 +85,7 @@ class _must_hold(Op):
 
     def verify(values, regions):
         with np.errstate(all="ignore"):
-            for value, region in zip(values, regions):
-                if not region.check(value).all():
-                    raise Outside(f"Expected the parameters and values of a distribution to satisfy their constraints, "
-                                  f"but one does not lie in {region!r}")
+            inside = [bool(region.check(value).all()) for value, region in zip(values, regions)]
+        if not all(inside):
+            raise Outside("Expected the parameters and values of a distribution to satisfy their constraints, but one "
+                          f"does not lie in {regions[inside.index(False)]!r}")

@@ -46,13 +46,16 @@ class ByRule(Optimizer):
         trace = current()
         outer, trace.site = trace.site, trace.site or here()         # all of it belongs to the line that called
         try:
-            for number, group in enumerate(self.param_groups):
-                live = [p for p in group["params"] if p.grad is not None]
-                if live:
-                    self._step_group(number, group, live)
+            self._step_groups()
         finally:
             trace.site = outer
         return loss
+
+    def _step_groups(self):
+        for number, group in enumerate(self.param_groups):
+            live = [p for p in group["params"] if p.grad is not None]
+            if live:
+                self._step_group(number, group, live)
 
     def _step_group(self, number, group, live):
         cls = self.__class__

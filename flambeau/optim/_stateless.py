@@ -47,7 +47,11 @@ def swap_in_optimizer_params_and_state(optimizer, swapin_parameters, swapin_opti
     finally:
         optimizer.__dict__.update(own)
         with no_grad():                                  # the counts of steps were put into tensors of our own
-            for number, part in state.items():
-                step = held[number].get("step")
-                if "step" in part and step is not part["step"]:
-                    part["step"].copy_(step)
+            _put_counts_back(state, held)
+
+
+def _put_counts_back(state, held):
+    for number, part in state.items():
+        step = held[number].get("step")
+        if "step" in part and step is not part["step"]:
+            part["step"].copy_(step)

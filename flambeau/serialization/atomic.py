@@ -109,11 +109,10 @@ def mode_of_new_files(beginning):
 
 def remove_leftovers(folder, beginning):
     """Remove what killed processes have left of earlier saves; see Note [Leftovers]."""
-    start, found = os.path.basename(beginning), []
-    with contextlib.suppress(PermissionError), os.scandir(folder) as entries:     # one may write there and not look
-        found = [entry.path for entry in entries
-                 if entry.name.startswith(start) and entry.name.endswith(PARTIAL_SUFFIX)]
-    for path in found:
+    start, names = os.path.basename(beginning), []
+    with contextlib.suppress(PermissionError):                      # one may write there and not look
+        names = os.listdir(folder)
+    for path in [os.path.join(folder, n) for n in names if n.startswith(start) and n.endswith(PARTIAL_SUFFIX)]:
         # Locked, just renamed, another user's, or on a file system that cannot tell: it stays.
         with contextlib.suppress(OSError):
             if fcntl is None:

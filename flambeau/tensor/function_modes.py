@@ -68,10 +68,15 @@ def _count(change):
                 table.clear()
             _exchange()
         elif not overrides.modes_active:
-            while _bodies:
-                function, body = _bodies.pop()
-                function.__code__ = body
+            _put_back()
             overrides.count_region(-1)
+
+
+def _put_back():
+    """Give functions the bodies that they had."""
+    while _bodies:
+        function, body = _bodies.pop()
+        function.__code__ = body
 
 
 def ask(func, plain, args, kwargs):

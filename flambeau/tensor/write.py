@@ -410,7 +410,7 @@ def into(op, args, kwargs, out):
                            f"{outs[0]._spec.dtype} instead" + said(outs[0]))
     before, modes.grad = modes.grad, False
     try:
-        made = _write_results(op, args, kwargs, out, outs)       # behind a call: see run_backward in autograd/engine.py
+        made = _write_results(op, args, kwargs, out, outs)       # a loop: behind a call
     finally:
         modes.grad = before
     if not isinstance(made, (tuple, list)):

@@ -43,11 +43,11 @@ def _get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=No
 
 def _clip_grads_with_norm_(parameters, max_norm, total_norm, foreach=None):
     """Scale the gradients of `parameters`, whose norm is `total_norm`, down to `max_norm` in place."""
+    grads = [p.grad for p in listed(parameters) if p.grad is not None]
     with no_grad():
         factor = (float(max_norm) / (total_norm + 1e-6)).clamp(max=1.0)
-        for p in listed(parameters):
-            if p.grad is not None:
-                p.grad.mul_(factor)
+        for grad in grads:
+            grad.mul_(factor)
 
 
 def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None):
@@ -76,7 +76,7 @@ def clip_grad_norm(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False
 def clip_grad_value_(parameters, clip_value, foreach=None):
     """Hold each element of the gradients between -`clip_value` and `clip_value`, in place."""
     clip_value = float(clip_value)
+    grads = [p.grad for p in listed(parameters) if p.grad is not None]
     with no_grad():
-        for p in listed(parameters):
-            if p.grad is not None:
-                p.grad.clamp_(min=-clip_value, max=clip_value)
+        for grad in grads:
+            grad.clamp_(min=-clip_value, max=clip_value)

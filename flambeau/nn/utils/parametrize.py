@@ -56,14 +56,8 @@ class ParametrizationList(ModuleList):
             raise ValueError("ParametrizationList requires one or more modules.")
         super().__init__(modules)
         self.unsafe = unsafe
-        new = original
         with no_grad():
-            for module in reversed(list(self)):
-                if hasattr(module, "right_inverse"):
-                    try:
-                        new = module.right_inverse(new)
-                    except NotImplementedError:             # it says itself that it has none: taken as the identity
-                        pass
+            new = self._inverted(original)
         if not isinstance(new, (Tensor, list, tuple)):
             raise ValueError("'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...). Got "
                              f"{type(new).__name__}")
@@ -94,6 +88,16 @@ class ParametrizationList(ModuleList):
                 need_same(f"Registering a parametrization may not change the {what} of the tensor, unless `unsafe` "
                           "flag is enabled.", f"unparametrized {what}", getattr(original, what),
                           f"parametrized {what}", getattr(made, what))
+
+    def _inverted(self, original):
+        """What the parametrizations make `original` of."""
+        for module in reversed(list(self)):
+            if hasattr(module, "right_inverse"):
+                try:
+                    original = module.right_inverse(original)
+                except NotImplementedError:             # it says itself that it has none: taken as the identity
+                    pass
+        return original
 
     def right_inverse(self, value):
         """Give the tensor the value `value`, by running the parametrizations backwards."""

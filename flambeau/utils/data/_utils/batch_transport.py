@@ -80,14 +80,18 @@ def in_shared_file(buffers, sizes):
     try:
         places, total = buffer_places(sizes)
         os.ftruncate(file, total)
-        for buffer, place in zip(buffers, places):
-            while buffer.nbytes:
-                done = os.pwrite(file, buffer, place)
-                buffer, place = buffer[done:], place + done
+        _write_all(file, buffers, places)
     except BaseException:
         os.close(file)
         raise
     return file
+
+
+def _write_all(file, buffers, places):
+    for buffer, place in zip(buffers, places):
+        while buffer.nbytes:
+            done = os.pwrite(file, buffer, place)
+            buffer, place = buffer[done:], place + done
 
 
 def buffer_places(sizes):
