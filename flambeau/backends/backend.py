@@ -279,13 +279,13 @@ def register(kind, make, current=None):
 
 
 def _open_cuda(index):
-    from . import cuda            # and with it CuPy, which programs on the CPU never need
-    return cuda.open(index)
+    from .cuda import open_device  # and with it CuPy, which programs on the CPU never need
+    return open_device(index)
 
 
 def _current_cuda():
-    from . import cuda
-    return cuda.current_index()
+    from .cuda import current_index
+    return current_index()
 
 
 CPU.backend = CPUBackend()
