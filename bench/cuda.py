@@ -3,9 +3,9 @@
     python bench/cuda.py [--rows REGEX] [--compile] [--seconds 1] [--json FILE] [--markdown FILE]
 
 The ratio is PyTorch eager's time over ours. Both libraries run in one process, each on memory of its own, from the same
-numbers, and results are compared before anything is timed. A call hands its work to the GPU and does not wait; contenders
-take turns in bursts of calls, each burst ends with a wait for the GPU, and the median burst counts. `--compile` lets
-torch.compile take part, which takes tens of seconds per row, and minutes for the models.
+numbers, and results are compared before anything is timed. A call hands its work to the GPU and does not wait;
+contenders take turns in bursts of calls, each burst ends with a wait for the GPU, and the median burst counts.
+`--compile` lets torch.compile take part, which takes tens of seconds per row, and minutes for the models.
 
 Rows run in processes that are replaced when one breaks: a row that fails, crashes or takes longer than `--limit` says
 so in one line, and the next one starts on a GPU in order. `--tiny` is for trying this file where there is no GPU: small
@@ -32,7 +32,7 @@ import nets
 from side import COMPILED, EAGER, INDUCTOR, OURS, clock, paint
 
 HERE = Path(__file__).resolve().parent
-sys.path[0] = str(HERE.parent)        # this checkout; and NVIDIA's own package is called cuda too, which this file is not
+sys.path[0] = str(HERE.parent)        # this checkout, and not this folder: NVIDIA's own package is called cuda too
 
 ROUNDS = 7
 WARM_CALLS = 4
@@ -165,7 +165,8 @@ work("causal attention, bf16 8x16x4096x128, forward", 1, queries, attend, eager=
 work("causal attention, bf16 8x16x4096x128, forward+backward", 1, queries, attend, leaves=3, eager=4019, tolerance=3e-2)
 
 work("3x3 convolution, bf16 64x128x56^2", 1,
-     lambda n, draw: [draw(n(64), n(128), n(56), n(56), dtype="bfloat16"), draw(n(128), n(128), 3, 3, dtype="bfloat16")],
+     lambda n, draw: [draw(n(64), n(128), n(56), n(56), dtype="bfloat16"),
+                      draw(n(128), n(128), 3, 3, dtype="bfloat16")],
      lambda m, x, w: m.nn.functional.conv2d(x, w, padding=1), eager=265, tolerance=2e-2)
 
 
@@ -606,8 +607,8 @@ class Table:
                 f"short by {100 * (1 - ratio / least):.0f}%"
             if row.eager and not self.tiny and not 0.8 < theirs * 1e6 / row.eager < 1.25:
                 verdict += f"; PyTorch took {row.eager:g} µs when the target was set"
-            self.add(row.name + note, clock(ours), clock(theirs), clock(inductor), f"{ratio:.2f}", f"{least:g}", verdict,
-                     good)
+            self.add(row.name + note, clock(ours), clock(theirs), clock(inductor), f"{ratio:.2f}", f"{least:g}",
+                     verdict, good)
         if row.memory and found.get("peak"):
             self.memory(row, found["peak"])
 
@@ -635,7 +636,8 @@ class Table:
 
     def markdown(self):
         """The lines as a table of a page."""
-        rows = ["| work | ours | PyTorch | torch.compile | ratio | at least | |", "| --- | --- | --- | --- | --- | --- | --- |"]
+        rows = ["| work | ours | PyTorch | torch.compile | ratio | at least | |",
+                "| --- | --- | --- | --- | --- | --- | --- |"]
         for line in self.lines:
             verdict = line["verdict"].replace("|", "\\|")
             rows.append(f"| {line['work']} | {line['ours']} | {line['PyTorch']} | {line['torch.compile']} | "

@@ -1,4 +1,4 @@
-"""Image nets: three with long traces and many shapes, for what their first calls cost (cold.py), and ResNet-18 (cuda.py).
+"""Image nets: three with long traces and many shapes, for what their first calls cost (cold.py), and ResNet-18.
 
 Each is a function of the library `m`, flambeau or torch, and gives an `m.nn.Module` from images to 1,000 logits.
 """
@@ -161,7 +161,7 @@ def branches(m):
 
 
 def residual(m, layers=(2, 2, 2, 2), width=64, classes=1000):
-    """ResNet-18: two convolutions, and their input added, eight times; half as high and twice as wide in four stages."""
+    """ResNet-18: eight times two convolutions with their input added, in four stages, each half as high."""
     nn = m.nn
 
     class Block(nn.Module):
