@@ -265,16 +265,29 @@ def _moved(array, spec, device):
     return device.backend.copy_from(spec.device.backend, array, spec.on(device))
 
 
-def register(kind, make):
+def register(kind, make, current=None):
     """Let `torch.device(kind)` name the devices that `make(index)` gives a Backend for; it raises for one that is not
-    there."""
+    there. `current` gives the index of the one that is meant where none is named; else that is the first."""
     def opened(device):
+        if device.index is None:
+            device = specs.device(kind, 0 if current is None else current())
         if device.backend is None:
-            device.backend = backend = make(device.index)
-            backend.device = device
+            backend = make(device.index)
+            device.backend, backend.device = backend, device
         return device
     specs.openers[kind] = opened
 
 
+def _open_cuda(index):
+    from . import cuda            # and with it CuPy, which programs on the CPU never need
+    return cuda.open(index)
+
+
+def _current_cuda():
+    from . import cuda
+    return cuda.current_index()
+
+
 CPU.backend = CPUBackend()
 CPU.backend.device = CPU
+register("cuda", _open_cuda, _current_cuda)

@@ -1,0 +1,255 @@
+"""The one door to NVIDIA's software: devices, memory, copies, modules, streams, events and graphs.
+
+`Driver` says what the CUDA backend asks of it. `CuPyDriver` does it with CuPy, which nobody else imports, and which is
+imported here when the first device is asked for. The tests have another one, over NumPy, which simulates devices;
+`use()` puts it in CuPy's place.
+
+Note [Streams]: CUDA does what it was handed on one stream in order, and later than the call. Everything of ours goes to
+the device's current stream, so nothing there has to wait for anything else. Memory that is given back may be given out
+again at once on the stream that it was allocated on: who reads or writes it there comes later. Who uses memory on
+another stream keeps it alive until that stream is through (`torch.Tensor.record_stream`).
+"""
+import threading
+from typing import Any, NamedTuple
+
+LARGEST_STATIC_SHARED_BYTES = 48 << 10           # beyond these a function has to be told that it may have more
+
+
+class Properties(NamedTuple):
+    """What is known of a device."""
+
+    name: str
+    major: int
+    minor: int
+    total_memory: int
+    multi_processor_count: int
+    max_threads_per_multi_processor: int
+    max_threads_per_block: int
+    max_shared_memory_per_block: int             # that a function may ask for
+    shared_memory_per_multiprocessor: int
+    registers_per_multiprocessor: int
+    l2_cache_size: int
+    warp_size: int
+    clock_rate: int                              # kHz
+    memory_clock_rate: int                       # kHz
+    memory_bus_width: int                        # bits
+    uuid: str
+    pci_bus_id: str                              # "0000:3b:00.0"
+    is_integrated: bool = False
+    is_multi_gpu_board: bool = False
+
+    @property
+    def architecture(self):
+        """What NVRTC compiles for: "sm_90"."""
+        return f"sm_{self.major}{self.minor}"
+
+
+class PoolStatistics(NamedTuple):
+    """Bytes of the memory that the pool gave out, and of all that it has from the device."""
+
+    used_bytes: int
+    reserved_bytes: int
+
+
+class DeviceError(RuntimeError):
+    """The device, or its driver, refused or failed. `code` is CUDA's number for it, `name` its name."""
+
+    def __init__(self, said, code=None, name=None):
+        super().__init__(said)
+        self.code, self.name = code, name
+
+
+class Driver:
+    """What a device's software can do. `index` is a device's number; `stream` a Stream, None for the current one.
+
+    Nothing here waits, unless it says so. Errors are DeviceErrors; memory that cannot be had is a MemoryError.
+    """
+
+    xp: Any = None                # the array module with which the reference executor computes
+    on_allocation: Any = None     # a function(index, nbytes) that is called after every allocation, those of xp too
+
+    # --- devices
+
+    def device_count(self) -> int:
+        """How many devices there are."""
+        raise NotImplementedError
+
+    def properties(self, index) -> Properties:
+        """What is known of a device."""
+        raise NotImplementedError
+
+    def versions(self) -> dict:
+        """{"driver": "13.0", "runtime": "13.0", "nvrtc": "13.0", "cupy": "14.2.0", "cudnn": None or "9.14"}"""
+        raise NotImplementedError
+
+    def current_device(self) -> int:
+        """The index of this thread's current device."""
+        raise NotImplementedError
+
+    def set_device(self, index):
+        """Make a device this thread's current one."""
+        raise NotImplementedError
+
+    def on(self, index):
+        """A context in which a device is this thread's current one; calls of xp, and launches, need that."""
+        raise NotImplementedError
+
+    def can_access_peer(self, index, peer) -> bool:
+        """Whether a device reads another's memory directly."""
+        raise NotImplementedError
+
+    def synchronize(self, index):
+        """Wait until all that the device was handed is done, on every stream."""
+        raise NotImplementedError
+
+    # --- memory
+
+    def allocate(self, index, nbytes, stream=None):
+        """Memory with an `address` and `nbytes`, which goes back to the pool when it is collected; see Note [Streams].
+        MemoryError where there is none, also after the pool gave back what lay idle."""
+        raise NotImplementedError
+
+    def array(self, memory, shape, dtype, strides=None, offset=0):
+        """An array of xp over `memory` (what `allocate` gave, or an array of xp), which it keeps alive; strides and the
+        offset of its start are in bytes, and None is contiguous."""
+        raise NotImplementedError
+
+    def array_at(self, index, address, nbytes, shape, dtype, strides=None, owner=None):
+        """An array of xp over memory of somebody else's, `owner`, which it keeps alive."""
+        raise NotImplementedError
+
+    def address(self, array) -> int:
+        """Where an array of xp starts."""
+        raise NotImplementedError
+
+    def pool(self, index) -> PoolStatistics:
+        """What the pool holds of a device's memory."""
+        raise NotImplementedError
+
+    def trim(self, index):
+        """Give back to the device what lies idle in the pool."""
+        raise NotImplementedError
+
+    def memory_info(self, index):
+        """(bytes free, bytes in all) of the device, whoever uses them."""
+        raise NotImplementedError
+
+    def pinned(self, nbytes):
+        """A NumPy array of bytes in page-locked memory."""
+        raise NotImplementedError
+
+    # --- copies
+
+    def copy(self, target_index, target_address, source_index, source_address, nbytes, stream=None):
+        """Copy bytes of one device to another, or to the same, on a stream of the target."""
+        raise NotImplementedError
+
+    def upload(self, index, address, host_address, nbytes, stream=None, blocking=True):
+        """Copy bytes of the CPU to a device. `blocking`: they have been read when it returns; else that is so when the
+        stream is through, and the copy runs beside the CPU where they lie in page-locked memory."""
+        raise NotImplementedError
+
+    def download(self, index, address, host_address, nbytes, stream=None, blocking=True):
+        """Copy bytes of a device to the CPU. `blocking`: they are there when it returns, else when the stream is
+        through."""
+        raise NotImplementedError
+
+    # --- code
+
+    def compile(self, source, architecture, options=()) -> bytes:
+        """The image of CUDA C++ for an architecture, "sm_90"; backend.NotCompiled where the compiler refuses it. Needs
+        no device."""
+        from . import nvrtc
+        return nvrtc.compile(source, architecture, options)
+
+    def load(self, index, image):
+        """A module of an image, on a device; it stays there."""
+        raise NotImplementedError
+
+    def function(self, module, name, shared_bytes=0) -> int:
+        """The handle of a module's kernel, which may be launched with so many bytes of shared memory."""
+        raise NotImplementedError
+
+    def launcher(self) -> int:
+        """The address of a C function with the signature of cuLaunchKernel: (function, grid x, y, z, block x, y, z,
+        shared bytes, stream, kernelParams, extra) → 0 or an error's number, which `check` tells in words."""
+        raise NotImplementedError
+
+    def check(self, code, what):
+        """Raise the DeviceError of a number that the launcher gave, 0 for none; `what` was being done."""
+        raise NotImplementedError
+
+    # --- streams and events
+
+    def stream(self, index, priority=0, non_blocking=True):
+        """A new Stream of a device: `handle`, `index`, `wait(event)`, `synchronize()`, `query()` (whether it is
+        through), `is_capturing()`."""
+        raise NotImplementedError
+
+    def external_stream(self, index, handle):
+        """A Stream of somebody else's."""
+        raise NotImplementedError
+
+    def default_stream(self, index):
+        """The Stream that is current where nobody chose another."""
+        raise NotImplementedError
+
+    def current_stream(self, index):
+        """The Stream that this thread's work for a device goes to."""
+        raise NotImplementedError
+
+    def use_stream(self, index, stream):
+        """Make a Stream the current one of its device, in this thread."""
+        raise NotImplementedError
+
+    def event(self, timing=False, blocking=False, interprocess=False):
+        """A new Event: `record(stream)`, `query()` (whether it is done), `synchronize()`, `elapsed(other)` in
+        milliseconds from this one to the other, `handle`."""
+        raise NotImplementedError
+
+    # --- graphs
+
+    def begin_capture(self, stream, mode="relaxed"):
+        """Note what is handed to the stream from now on, instead of doing it; the default stream cannot be captured."""
+        raise NotImplementedError
+
+    def end_capture(self, stream):
+        """The Graph of what was noted: `launch(stream)`, `nodes()` (its kernels, in order), `update_parameters(node,
+        buffer)` (the bytes of a kernel's Params for the next launch)."""
+        raise NotImplementedError
+
+
+_driver: Any = None
+_making = threading.Lock()
+
+
+def current():
+    """The process's driver, made at first use; raises chain.Broken, which says what is missing, where there is none."""
+    global _driver
+    if _driver is None:
+        try:
+            from .chain import check
+        except ImportError:                      # until it is there
+            raise AssertionError("Torch not compiled with CUDA enabled: this Flambeau has no CUDA device; check "
+                                 "torch.cuda.is_available() first, or use device='cpu'") from None
+        with _making:
+            if _driver is None:
+                check()
+                _driver = CuPyDriver()
+    return _driver
+
+
+def is_made():
+    """Whether there is a driver already: somebody has asked for a device."""
+    return _driver is not None
+
+
+def use(driver):
+    """Make `driver` the process's; gives the one before, or None. For tests that simulate devices."""
+    global _driver
+    before, _driver = _driver, driver
+    return before
+
+
+class CuPyDriver(Driver):
+    """NVIDIA's software by way of CuPy."""
