@@ -1,7 +1,15 @@
 """`torch.cuda.CUDAGraph` and its kin, which need CUDA. `flambeau.compile` replays a recorded step without Python."""
-from .streams import NeedsCuda
 
 __all__ = ["CUDAGraph", "graph", "graph_pool_handle", "is_current_stream_capturing", "make_graphed_callables"]
+
+
+class NeedsCuda:
+    """A class of PyTorch's whose objects need a CUDA device: making one is refused."""
+
+    def __new__(cls, *args, **kwargs):
+        name = next(kind.__name__ for kind in cls.__mro__ if kind.__module__.startswith(__package__))
+        raise RuntimeError(f"torch.cuda.{name} requires CUDA support, and this Flambeau has no CUDA device. Ask "
+                           "torch.cuda.is_available() first, or use the CPU.")
 
 
 class CUDAGraph(NeedsCuda):
