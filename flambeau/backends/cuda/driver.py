@@ -213,9 +213,19 @@ class Driver:
         """Note what is handed to the stream from now on, instead of doing it; the default stream cannot be captured."""
         raise NotImplementedError
 
+    def captured_node(self, stream):
+        """What was noted last on a stream that is being captured, for `update_parameters` of its Graph."""
+        raise NotImplementedError
+
     def end_capture(self, stream):
-        """The Graph of what was noted: `launch(stream)`, `nodes()` (its kernels, in order), `update_parameters(node,
-        buffer)` (the bytes of a kernel's Params for the next launch)."""
+        """The Graph of what was noted: `handle`, `launch(stream)`, `nodes()` (its kernels, in order),
+        `update_parameters(node, buffer)` (the bytes of a kernel's Params for the next launch). DeviceError where
+        something could not be noted; the stream is not captured any more, either way."""
+        raise NotImplementedError
+
+    def graph_launcher(self) -> int:
+        """The address of a C function with the signature of cuGraphLaunch: (a Graph's handle, a Stream's handle) → 0 or
+        an error's number, which `check` tells in words."""
         raise NotImplementedError
 
 
