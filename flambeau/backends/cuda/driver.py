@@ -278,7 +278,7 @@ class CuPyDriver(Driver):
         from .arrays import ArrayModule
         self.cupy, self._runtime, self._functions = cupy, runtime, functions
         self.xp = ArrayModule(cupy)
-        self.errors = (runtime.CUDARuntimeError, functions.CUDADriverError)    # those of CuPy that `told` tells in words
+        self.errors = runtime.CUDARuntimeError, functions.CUDADriverError        # those that `told` tells in words
         self._count = runtime.getDeviceCount()
         self._local = threading.local()
         self._staging = Staging(self)
@@ -327,7 +327,7 @@ class CuPyDriver(Driver):
         if before == index and getattr(self._local, "has_context", False):
             return STAY
         self._local.has_context = True
-        self._runtime.setDevice(index)           # even if it is current: libcuda's calls want its context in this thread
+        self._runtime.setDevice(index)           # even if it is current: libcuda wants its context in this thread
         return STAY if before == index else GoBack(self._runtime, before)
 
     def can_access_peer(self, index, peer):
@@ -416,7 +416,8 @@ class CuPyDriver(Driver):
                 if blocking and nbytes <= STAGED_BYTES and not self._runtime.streamIsCapturing(stream.handle):
                     self._staging.upload(address, host_address, nbytes, stream)
                     return
-                self._runtime.memcpyAsync(address, host_address, nbytes, self._runtime.memcpyHostToDevice, stream.handle)
+                self._runtime.memcpyAsync(address, host_address, nbytes, self._runtime.memcpyHostToDevice,
+                                          stream.handle)
                 if blocking:
                     self._runtime.streamSynchronize(stream.handle)
         except self.errors as error:
@@ -426,7 +427,8 @@ class CuPyDriver(Driver):
         stream = stream or self.current_stream(index)
         try:
             with self.on(index):
-                self._runtime.memcpyAsync(host_address, address, nbytes, self._runtime.memcpyDeviceToHost, stream.handle)
+                self._runtime.memcpyAsync(host_address, address, nbytes, self._runtime.memcpyDeviceToHost,
+                                          stream.handle)
                 if blocking:
                     self._runtime.streamSynchronize(stream.handle)
         except self.errors as error:
@@ -715,6 +717,6 @@ def _device_error(code, said, what=""):
     while_ = f" while {what}" if what else ""
     words = f"CUDA error: {text or said} ({name}, {code}){while_}."
     if code in LASTING_ERRORS:
-        words += (" A kernel that was launched earlier did this, and no GPU can be used by this process any more: start "
+        words += (" A kernel that was launched earlier did this, and this process can use no GPU any more: start "
                   "it again, with CUDA_LAUNCH_BLOCKING=1 to be told at the line that launches it.")
     return DeviceError(words, code, name)
