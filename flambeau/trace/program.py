@@ -67,27 +67,18 @@ class Kernels:
 
 
 class NativeStretch:
-    """The `steps` that one call runs, as a `program` of their device."""
+    """The `steps` that one call runs, as a `program` of their device; `bound` and `lasts` are the program's."""
 
-    __slots__ = ("steps", "program")
+    __slots__ = ("steps", "program", "bound", "lasts")
 
     def __init__(self, steps, program):
-        self.steps, self.program = steps, program
+        self.steps, self.program, self.bound, self.lasts = steps, program, program.bound, program.lasts
 
     def run(self, table, cells, observed):
         """Run over a list of addresses and the numbers in `cells`; gives the times of steps if `observed`."""
         times = self.times() if observed else None
         self.program.run(table, cells, times)
         return times
-
-    @property
-    def lasts(self):
-        """See `Backend.program`."""
-        return self.program.lasts
-
-    def bound(self, table, cells, times=None):
-        """See `Backend.program`."""
-        return self.program.bound(table, cells, times)
 
     def explain(self, error, code):
         """Say in a DeviceFailed which of the steps it was, for instructions of `code`."""
