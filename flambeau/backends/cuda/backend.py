@@ -53,9 +53,9 @@ class CUDABackend(Backend):
         from .schedule import schedule
         return schedule(launch, self.properties)
 
-    def compile(self, launches):
+    def compile(self, launches, calls=()):
         from .code import Compilation
-        return Compilation(self, launches)
+        return Compilation(self, launches, calls)
 
     def program(self, tasks):
         from .program import Program

@@ -227,9 +227,19 @@ class Driver:
         """Note what is handed to the stream from now on, instead of doing it; the default stream cannot be captured."""
         raise NotImplementedError
 
+    def captured_node(self, stream):
+        """What was noted last on a stream that is being captured, for `update_parameters` of its Graph."""
+        raise NotImplementedError
+
     def end_capture(self, stream):
-        """The Graph of what was noted: `launch(stream)`, `nodes()` (its kernels, in order), `update_parameters(node,
-        buffer)` (the bytes of a kernel's Params for the next launch)."""
+        """The Graph of what was noted: `handle`, `launch(stream)`, `nodes()` (its kernels, in order),
+        `update_parameters(node, buffer)` (the bytes of a kernel's Params for the next launch). DeviceError where
+        something could not be noted; the stream is not captured any more, either way."""
+        raise NotImplementedError
+
+    def graph_launcher(self) -> int:
+        """The address of a C function with the signature of cuGraphLaunch: (a Graph's handle, a Stream's handle) → 0 or
+        an error's number, which `check` tells in words."""
         raise NotImplementedError
 
 
@@ -278,7 +288,7 @@ class CuPyDriver(Driver):
         from .arrays import ArrayModule
         self.cupy, self._runtime, self._functions = cupy, runtime, functions
         self.xp = ArrayModule(cupy)
-        self.errors = (runtime.CUDARuntimeError, functions.CUDADriverError)    # those of CuPy that `told` tells in words
+        self.errors = runtime.CUDARuntimeError, functions.CUDADriverError        # those that `told` tells in words
         self._count = runtime.getDeviceCount()
         self._local = threading.local()
         self._staging = Staging(self)
@@ -327,7 +337,7 @@ class CuPyDriver(Driver):
         if before == index and getattr(self._local, "has_context", False):
             return STAY
         self._local.has_context = True
-        self._runtime.setDevice(index)           # even if it is current: libcuda's calls want its context in this thread
+        self._runtime.setDevice(index)           # even if it is current: libcuda wants its context in this thread
         return STAY if before == index else GoBack(self._runtime, before)
 
     def can_access_peer(self, index, peer):
@@ -416,7 +426,8 @@ class CuPyDriver(Driver):
                 if blocking and nbytes <= STAGED_BYTES and not self._runtime.streamIsCapturing(stream.handle):
                     self._staging.upload(address, host_address, nbytes, stream)
                     return
-                self._runtime.memcpyAsync(address, host_address, nbytes, self._runtime.memcpyHostToDevice, stream.handle)
+                self._runtime.memcpyAsync(address, host_address, nbytes, self._runtime.memcpyHostToDevice,
+                                          stream.handle)
                 if blocking:
                     self._runtime.streamSynchronize(stream.handle)
         except self.errors as error:
@@ -426,7 +437,8 @@ class CuPyDriver(Driver):
         stream = stream or self.current_stream(index)
         try:
             with self.on(index):
-                self._runtime.memcpyAsync(host_address, address, nbytes, self._runtime.memcpyDeviceToHost, stream.handle)
+                self._runtime.memcpyAsync(host_address, address, nbytes, self._runtime.memcpyDeviceToHost,
+                                          stream.handle)
                 if blocking:
                     self._runtime.streamSynchronize(stream.handle)
         except self.errors as error:
@@ -715,6 +727,6 @@ def _device_error(code, said, what=""):
     while_ = f" while {what}" if what else ""
     words = f"CUDA error: {text or said} ({name}, {code}){while_}."
     if code in LASTING_ERRORS:
-        words += (" A kernel that was launched earlier did this, and no GPU can be used by this process any more: start "
+        words += (" A kernel that was launched earlier did this, and this process can use no GPU any more: start "
                   "it again, with CUDA_LAUNCH_BLOCKING=1 to be told at the line that launches it.")
     return DeviceError(words, code, name)
