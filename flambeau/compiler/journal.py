@@ -32,8 +32,9 @@ from ..tensor.tensor import Tensor
 PLAIN_TYPES = (type(None), bool, int, float, complex, str, bytes)
 IDENTITY_TYPES = (Dtype, Spec, Layout, MemoryFormat, RandomStream, Generator, enum.Enum, Op, type(...),
                   type(NotImplemented), range, slice, types.BuiltinFunctionType, types.MethodDescriptorType,
-                  types.WrapperDescriptorType, types.MethodWrapperType, types.GetSetDescriptorType, types.MemberDescriptorType, types.CodeType,
-                  types.GenericAlias, types.UnionType, re.Pattern, np.dtype, np.ufunc, weakref.ref)
+                  types.WrapperDescriptorType, types.MethodWrapperType, types.GetSetDescriptorType,
+                  types.MemberDescriptorType, types.CodeType, types.GenericAlias, types.UnionType, re.Pattern, np.dtype,
+                  np.ufunc, weakref.ref)
 EQUALITY_TYPES = (Device, np.generic)
 FUNCTION_TYPES = (types.FunctionType, types.MethodType)
 SEQUENCE_TYPES = (list, tuple, deque)
