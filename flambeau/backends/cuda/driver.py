@@ -81,8 +81,14 @@ class Driver:
     Nothing here waits, unless it says so. Errors are DeviceErrors; memory that cannot be had is a MemoryError.
     """
 
-    xp: Any = None                # the array module with which the reference executor computes
+    xp: Any = None                # CuPy, or what stands for it: see arrays.py
     on_allocation: Any = None     # a function(index, nbytes) that is called after every allocation, those of xp too
+    errors: tuple = ()            # exceptions of xp by which a device fails; `told` gives them as DeviceErrors
+    refusals: tuple = ()          # exceptions of xp by which it says that it cannot do something
+
+    def told(self, error, what=""):
+        """The DeviceError for one of `errors`, raised while `what` was being done."""
+        raise NotImplementedError
 
     # --- devices
 
@@ -308,10 +314,10 @@ class CuPyDriver(Driver):
         import cupy
         from cupy_backends.cuda.api import driver as functions, runtime
 
-        from .arrays import ArrayModule
-        self.cupy, self._runtime, self._functions = cupy, runtime, functions
-        self.xp = ArrayModule(cupy)
+        self.xp = self.cupy = cupy
+        self._runtime, self._functions = runtime, functions
         self.errors = runtime.CUDARuntimeError, functions.CUDADriverError        # those that `told` tells in words
+        self.refusals = (TypeError, NotImplementedError, AttributeError, cupy.cuda.compiler.CompileException)
         self._count = runtime.getDeviceCount()
         self._local = threading.local()
         self._staging = Staging(self)
@@ -323,7 +329,6 @@ class CuPyDriver(Driver):
             self._give = cupy.cuda.get_allocator()
 
     def told(self, error, what=""):
-        """CuPy's error in our words."""
         return _device_error(error.status, str(error), what)
 
     # --- devices
@@ -543,6 +548,16 @@ class CuPyDriver(Driver):
         except self.errors as error:
             raise self.told(error, "beginning to capture a stream") from None
 
+    def captured_node(self, stream):
+        status, nodes, count = ctypes.c_int(), ctypes.POINTER(ctypes.c_void_p)(), ctypes.c_size_t()
+        self.check(_libcuda().cuStreamGetCaptureInfo_v2(
+            ctypes.c_void_p(stream.handle), ctypes.byref(status), None, None, ctypes.byref(nodes),
+            ctypes.byref(count)), "asking what a stream captured last")
+        return nodes[count.value - 1] if count.value else None
+
+    def graph_launcher(self):
+        return ctypes.cast(_libcuda().cuGraphLaunch, ctypes.c_void_p).value
+
     def end_capture(self, stream):
         try:
             graph = self._runtime.streamEndCapture(stream.handle)
@@ -674,13 +689,13 @@ class CuPyGraph:
     """See Driver.end_capture."""
 
     def __init__(self, driver, graph, executable):
-        self.driver, self.graph, self.executable = driver, graph, executable
+        self.driver, self.graph, self.handle = driver, graph, executable
         self._nodes = None
         weakref.finalize(self, _destroy, driver._runtime, graph, executable).atexit = False
 
     def launch(self, stream=None):
         try:
-            self.driver._runtime.graphLaunch(self.executable, stream.handle)
+            self.driver._runtime.graphLaunch(self.handle, stream.handle)
         except self.driver.errors as error:
             raise self.driver.told(error, "launching a graph") from None
 
@@ -703,7 +718,7 @@ class CuPyGraph:
         self._call("cuGraphKernelNodeGetParams_v2", ctypes.c_void_p(node), ctypes.byref(known))
         held = ctypes.create_string_buffer(bytes(buffer), len(buffer))
         known.kernelParams, known.extra = (ctypes.c_void_p * 1)(ctypes.addressof(held)), None
-        self._call("cuGraphExecKernelNodeSetParams_v2", ctypes.c_void_p(self.executable), ctypes.c_void_p(node),
+        self._call("cuGraphExecKernelNodeSetParams_v2", ctypes.c_void_p(self.handle), ctypes.c_void_p(node),
                    ctypes.byref(known))
 
     def _call(self, name, *args):
