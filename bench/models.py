@@ -114,6 +114,15 @@ def gpt(layers=4, width=128, heads=4, tokens=128, batch=8, vocabulary=1000):
     return Model(name, parameters, batch, partial(_gpt_module, layers, width, heads, tokens, vocabulary), decay=0.01)
 
 
+def gpt2_small(m, tokens=1024, layers=12, width=768, heads=12, vocabulary=50257):
+    """GPT-2's smallest, of 124 million parameters: tokens (batch, `tokens`) → logits, one row for each token."""
+    net = _gpt_module(layers, width, heads, tokens, vocabulary, m)
+    for table in (net.wte, net.wpe):
+        m.nn.init.normal_(table.weight, std=0.02)
+    net.head.weight = net.wte.weight              # one matrix for the way in and the way out
+    return net
+
+
 def _gpt_module(layers, width, heads, tokens, vocabulary, m):
     nn, F = m.nn, m.nn.functional
 
@@ -139,7 +148,7 @@ def _gpt_module(layers, width, heads, tokens, vocabulary, m):
             self.ln_f, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
 
         def forward(self, idx):
-            x = self.wte(idx) + self.wpe(m.arange(idx.shape[1]))
+            x = self.wte(idx) + self.wpe(m.arange(idx.shape[1], device=idx.device))
             return self.head(self.ln_f(self.blocks(x))).flatten(0, 1)
     return GPT()
 

@@ -1,4 +1,4 @@
-"""Image nets with long traces and many shapes, for what their first calls cost (see cold.py).
+"""Image nets: three with long traces and many shapes, for what their first calls cost (cold.py), and ResNet-18.
 
 Each is a function of the library `m`, flambeau or torch, and gives an `m.nn.Module` from images to 1,000 logits.
 """
@@ -158,6 +158,33 @@ def branches(m):
             layers.append(Branches(width, *sizes))
             width = sum(sizes)
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 1000))
+
+
+def residual(m, layers=(2, 2, 2, 2), width=64, classes=1000):
+    """ResNet-18: eight times two convolutions with their input added, in four stages, each half as high."""
+    nn = m.nn
+
+    class Block(nn.Module):
+        def __init__(self, wide_in, wide_out, stride):
+            super().__init__()
+            self.conv1 = nn.Conv2d(wide_in, wide_out, 3, stride, 1, bias=False)
+            self.conv2 = nn.Conv2d(wide_out, wide_out, 3, 1, 1, bias=False)
+            self.norm1, self.norm2 = nn.BatchNorm2d(wide_out), nn.BatchNorm2d(wide_out)
+            self.shortcut = nn.Identity() if stride == 1 and wide_in == wide_out else nn.Sequential(
+                nn.Conv2d(wide_in, wide_out, 1, stride, bias=False), nn.BatchNorm2d(wide_out))
+
+        def forward(self, x):
+            out = m.relu(self.norm1(self.conv1(x)))
+            return m.relu(self.norm2(self.conv2(out)) + self.shortcut(x))
+
+    parts = [nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+    wide_in = width
+    for stage, count in enumerate(layers):
+        wide_out = width * 2 ** stage
+        for i in range(count):
+            parts.append(Block(wide_in, wide_out, 2 if stage and not i else 1))
+            wide_in = wide_out
+    return nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(wide_in, classes))
 
 
 NETS = {"dense": dense, "windows": windows, "branches": branches}

@@ -213,8 +213,9 @@ def limits(count, most=700):
         early = n % 2 == 1
         share = n // 2 + 1
         megabytes = round(most * share / ((count + 1) // 2) if early else 2 * (most / 4) ** (n / max(count - 1, 1)))
-        # By itself: with native code pinned, a process without room for the compiler is right to refuse.
-        environment = {**os.environ, "FLAMBEAU_CACHE_DIR": "", "FLAMBEAU_EXECUTOR": "auto"}
+        # By itself: with native code pinned, a process without room for the compiler is right to refuse. Two threads,
+        # since OpenBLAS takes memory for each: on 16 cores it would not begin with what is plenty on two.
+        environment = {**os.environ, "FLAMBEAU_CACHE_DIR": "", "FLAMBEAU_EXECUTOR": "auto", "OMP_NUM_THREADS": "2"}
         begun = time.monotonic()
         try:
             done = subprocess.run([sys.executable, "-c", LIMITED, str(megabytes), "early" if early else "late"],

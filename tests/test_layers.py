@@ -44,6 +44,7 @@ EXTRA = {
 NAMESPACES = ("", "cli", "__main__", "private", "safetensors")      # these gather everything
 # Imports inside a function that close a cycle on purpose, and why.
 CLOSING = {
+    ("backends.backend", "backends.cuda"): "what loads CuPy, and a program on the CPU never needs it",
     ("backends.backend", "backends.native"): "what compiles loads LLVM, and a program on the reference never needs it",
     ("fx.graph_module", "fx._symbolic_trace"): "pickles name the function of this module that traces once more",
     ("_ops", "_library.aten"): "PyTorch's operators by name are looked up when somebody asks for the first",

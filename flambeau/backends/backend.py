@@ -39,6 +39,28 @@ class NotCompiled(RuntimeError):
         super().__init__("\n".join(dict.fromkeys(failed.values())))
 
 
+class Unschedulable(Exception):
+    """A kernel that the device has no code for, raised by `Backend.schedule`; its operations go to the reference."""
+
+
+class Reductions(NamedTuple):
+    """What a device wants of the order of its reductions (see Note [One order] in trace/order.py, which reads this).
+
+    It follows from the operation alone, so these are numbers, the same for all devices of a kind.
+    """
+
+    max_short: int = 32                # a reduction no longer than this goes down columns where there are many of them
+    many_columns: int = 64
+    lane_multiple: int = 64            # a whole number of rounds of the lanes, on any device of the kind
+    min_row_elements: int = 512        # of a row at the end of which the lanes may as well begin anew
+    block_elements: int = 1 << 16      # of a block of a reduction that is cut, about
+    max_row_blocks: int = 256          # along rows
+    max_cut_rows: int = 15             # with more results than this there is work for all without cutting
+    max_column_blocks: int = 64        # down columns
+    max_cut_columns: int = 1024
+    max_column_parts: int = 1 << 16    # of all columns together
+
+
 class Task(NamedTuple):
     """A step of a device's program: a Launch, or a call that its `library` gave.
 
@@ -56,14 +78,16 @@ class Backend:
 
     `compiles` says that plans make kernels for it; otherwise its operations are steps of the reference executor. The
     methods under "kernels" are then needed, and `address`. `vector_bytes` is part of the order of a reduction along
-    rows: its lanes fill a number of vectors of so many bytes (see Note [One order] in trace/order.py). `interprets`
-    says that bodies can be run over its arrays with NumPy and give the same bits (trace/interpret.py); otherwise traces
-    are planned when they are first seen, and their kernels waited for.
+    rows: its lanes fill a number of vectors of so many bytes (see Note [One order] in trace/order.py), and `reductions`
+    are the numbers that decide the rest of it. `interprets` says that bodies can be run over its arrays with NumPy and
+    give the same bits (trace/interpret.py); otherwise traces are planned when they are first seen, and their kernels
+    waited for.
     """
 
     xp = np
     compiles = interprets = False
     vector_bytes = 16
+    reductions = Reductions()
 
     def __init__(self, index=0):
         self.index = index
@@ -135,7 +159,8 @@ class Backend:
     def schedule(self, launch):
         """How a Launch is run: anything with `words(printer)`, what decides its code, and `turned`.
 
-        `turned` is {access: dimensions}, for operands that should be copied first so that they lie along those.
+        `turned` is {access: dimensions}, for operands that should be copied first so that they lie along those. Raises
+        Unschedulable where there is no code for such a kernel.
         """
         raise NotImplementedError(f"{type(self).__name__} does not compile")
 
@@ -265,16 +290,29 @@ def _moved(array, spec, device):
     return device.backend.copy_from(spec.device.backend, array, spec.on(device))
 
 
-def register(kind, make):
+def register(kind, make, current=None):
     """Let `torch.device(kind)` name the devices that `make(index)` gives a Backend for; it raises for one that is not
-    there."""
+    there. `current` gives the index of the one that is meant where none is named; else that is the first."""
     def opened(device):
+        if device.index is None:
+            device = specs.device(kind, 0 if current is None else current())
         if device.backend is None:
-            device.backend = backend = make(device.index)
-            backend.device = device
+            backend = make(device.index)
+            device.backend, backend.device = backend, device
         return device
     specs.openers[kind] = opened
 
 
+def _open_cuda(index):
+    from .cuda import open_device  # and with it CuPy, which programs on the CPU never need
+    return open_device(index)
+
+
+def _current_cuda():
+    from .cuda import current_index
+    return current_index()
+
+
 CPU.backend = CPUBackend()
 CPU.backend.device = CPU
+register("cuda", _open_cuda, _current_cuda)

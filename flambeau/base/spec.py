@@ -13,7 +13,7 @@ from .errors import need
 from .ownership import is_unused
 
 DEVICE_TYPES = ("cpu", "cuda", "mps", "meta")
-openers: dict = {}            # type → a function that gives a device of it, with an index, its backend
+openers: dict = {}            # type → a function that gives such a device its backend, and one without index an index
 
 
 def _device_hint(name):
@@ -126,10 +126,7 @@ def place(where):
                                                                "device, 'cpu'")
         return CPU if found.type == "cpu" else META
     if found.type in openers:
-        return openers[found.type](found if found.index is not None else device(found.type, 0))
-    if found.type == "cuda":
-        raise AssertionError("Torch not compiled with CUDA enabled: this Flambeau has no CUDA device; check "
-                             "torch.cuda.is_available() first, or use device='cpu'")
+        return openers[found.type](found)
     raise RuntimeError(f"The {found.type} backend is not available here; use device='cpu'")
 
 

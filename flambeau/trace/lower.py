@@ -236,8 +236,7 @@ class Words:
         shape = tuple(n if d == dim % len(shape) else 1 for d, n in enumerate(shape))
         return TraceNode("index", dtypes.int64, shape, (), dim % len(shape))
 
-    @staticmethod
-    def _reduce(kind, x, dims, keepdim=True, dtype=None):
+    def _reduce(self, kind, x, dims, keepdim=True, dtype=None):
         if not isinstance(dims, (tuple, list)):
             dims = (dims,)
         dims = tuple(sorted({d % x.ndim for d in dims})) if x.ndim else ()
@@ -246,7 +245,7 @@ class Words:
             out = Words.expand(const(0, dtype), shape) if kind.startswith("arg") else x
             return out if keepdim else Words.reshape(out, tuple(n for d, n in enumerate(shape) if d not in dims))
         out = TraceNode("reduce", dtype or x.dtype, shape, (x,), (kind, dims))
-        out.order = order_of(x.shape, dims, lies(x), not kind.startswith("arg"))
+        out.order = order_of(x.shape, dims, lies(x), self._backend.reductions, not kind.startswith("arg"))
         if not keepdim:
             out = Words.reshape(out, tuple(n for d, n in enumerate(shape) if d not in dims))
         return out

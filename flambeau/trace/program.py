@@ -64,22 +64,18 @@ class Kernels:
 
 
 class NativeStretch:
-    """The `steps` that one call runs, as a `program` of their device."""
+    """The `steps` that one call runs, as a `program` of their device; `bound` is the program's."""
 
-    __slots__ = ("steps", "program")
+    __slots__ = ("steps", "program", "bound")
 
     def __init__(self, steps, program):
-        self.steps, self.program = steps, program
+        self.steps, self.program, self.bound = steps, program, program.bound
 
     def run(self, table, cells, observed):
         """Run over a list of addresses and the numbers in `cells`; gives the times of steps if `observed`."""
         times = self.times() if observed else None
         self.program.run(table, cells, times)
         return times
-
-    def bound(self, table, cells, times=None):
-        """See `Backend.program`."""
-        return self.program.bound(table, cells, times)
 
     def times(self):
         """Room for the time of its beginning and those at the ends of its steps."""

@@ -257,7 +257,8 @@ class Trace:
             slot = asked.slot if asked is not None and asked.trace is self else None
             self.sealed = True                    # see Note [Whose turn]
             try:
-                self._wait()
+                if self.busy:
+                    self._wait()
                 self.quiet.run(self._run_sealed)
             except Raised as stop:
                 raised = Failure(stop.error, stop.entry, stop.site)

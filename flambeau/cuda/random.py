@@ -1,0 +1,1 @@
+"""`torch.cuda.random`: the generators of CUDA devices, one each."""
