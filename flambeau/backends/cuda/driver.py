@@ -19,7 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...base.locks import in_child, new_lock
 from .. import host
+from . import chain
 
 STATIC_SHARED_BYTES = 48 << 10                   # beyond these a function has to be told that it may have more
 STAGED_BYTES, STAGING_BYTES = 64 << 10, 1 << 20  # copies to a device of up to so many go through page-locked memory
@@ -234,28 +236,49 @@ class Driver:
 
 
 _driver: Any = None
-_making = threading.Lock()
+_making = new_lock()
 
 
 def current():
     """The process's driver, made at first use; raises chain.Broken, which says what is missing, where there is none."""
     global _driver
     if _driver is None:
-        try:
-            from .chain import check
-        except ImportError:                      # until it is there
-            raise AssertionError("Torch not compiled with CUDA enabled: this Flambeau has no CUDA device; check "
-                                 "torch.cuda.is_available() first, or use device='cpu'") from None
         with _making:
             if _driver is None:
-                check()
-                _driver = CuPyDriver()
+                chain.check()
+                try:
+                    made = CuPyDriver()
+                except Exception as error:       # CuPy cannot be imported, or a device does not start
+                    raise chain.failed(error) from error
+                _driver = made
     return _driver
 
 
 def is_made():
     """Whether there is a driver already: somebody has asked for a device."""
     return _driver is not None
+
+
+def is_forked():
+    """Whether this process was forked from one that had a driver, so that CUDA cannot be used in it."""
+    return isinstance(_driver, Forked)
+
+
+class Forked(Driver):
+    """What a driver is in a forked child: CUDA does not go on there, and whoever needs it is told."""
+
+    def __getattribute__(self, name):
+        if name.startswith("__"):
+            return super().__getattribute__(name)
+        raise RuntimeError("Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must "
+                           "use the 'spawn' start method: torch.multiprocessing.set_start_method('spawn'); or use CUDA "
+                           "in the processes alone, and not before they are forked")
+
+
+@in_child
+def _after_fork():
+    if _driver is not None:
+        _driver.__class__ = Forked               # for all who hold it: backends, programs, streams
 
 
 def use(driver):
