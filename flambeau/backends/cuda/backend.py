@@ -17,6 +17,7 @@ from .. import host, reference
 from ..backend import Backend
 from . import driver
 from .arrays import ArrayModule, held_as
+from .memory import account
 
 
 class CUDABackend(Backend):
@@ -37,6 +38,7 @@ class CUDABackend(Backend):
     def __init__(self, index=0):
         super().__init__(index)
         self.driver = driver.current()
+        self.account = account(self.driver, index)
         self.xp = ArrayModule(self.driver.xp)
 
     @cached_property
@@ -50,11 +52,11 @@ class CUDABackend(Backend):
         return self.blank(spec)[0]
 
     def blank(self, spec):
-        memory = self.driver.allocate(self.index, spec.nbytes)
+        memory = self.account.allocate(spec.nbytes, spec)
         return self.driver.array(memory, spec.shape, held_as(spec.dtype), spec.np_strides), memory.address
 
     def block(self, nbytes):
-        return self.driver.allocate(self.index, nbytes)
+        return self.account.allocate(nbytes)
 
     def look(self, memory, spec, offset):
         if spec.numel == 0:
@@ -179,6 +181,12 @@ class CUDABackend(Backend):
 
     def synchronize(self):
         self.driver.synchronize(self.index)
+
+    def statistics(self):
+        return self.account.stats()
+
+    def no_room(self, nbytes, spec=None, said=""):
+        return self.account.failure(nbytes, spec, said)
 
 
 def _laid_on_host(array, spec):
