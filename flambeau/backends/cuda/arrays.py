@@ -29,7 +29,7 @@ class ArrayModule:
         self._module = module
         self.linalg = Checked(module, module.linalg)
         self.maximum, self.minimum, self.add, self.multiply, self.logaddexp = [
-            Fold(self, getattr(module, name)) for name in ("maximum", "minimum", "add", "multiply", "logaddexp")]
+            PairwiseFold(self, getattr(module, name)) for name in ("maximum", "minimum", "add", "multiply", "logaddexp")]
 
     def __getattr__(self, name):
         found = getattr(self._module, name)
@@ -111,7 +111,7 @@ class Checked:
         return call
 
 
-class Fold:
+class PairwiseFold:
     """An associative function of two arrays, with NumPy's methods; see Note [Folds over elements]."""
 
     def __init__(self, xp, function):
@@ -140,7 +140,7 @@ class Fold:
         return out if keepdims else out.squeeze(axis)
 
     def at(self, array, where, values):
-        """Fold `values` into the elements of `array` at positions `where`, of which some may be the same."""
+        """PairwiseFold `values` into the elements of `array` at positions `where`, of which some may be the same."""
         xp, where = self.xp, where if isinstance(where, tuple) else (where,)
         where = xp.broadcast_arrays(*where)
         values = xp.broadcast_to(values, where[0].shape + array.shape[len(where):])
