@@ -1,5 +1,4 @@
 """What reparametrised weights are made of: lengths apart from directions, and products of reflections."""
-import numpy as np
 
 from ..base.errors import need
 from ..base.op import Composite, Op, refuse
