@@ -40,6 +40,15 @@ class NotCompiled(RuntimeError):
         super().__init__("\n".join(dict.fromkeys(failed.values())))
 
 
+class DeviceFailed(RuntimeError):
+    """A device refused a step of a program, or fails since an earlier one: nothing that the program would have made can
+    be had. `task` is the number of the step among the program's, None where nobody can tell."""
+
+    def __init__(self, said, task=None):
+        super().__init__(said)
+        self.task = task
+
+
 class Unschedulable(Exception):
     """A kernel that the device has no code for, raised by `Backend.schedule`; its operations go to the reference."""
 
@@ -177,8 +186,8 @@ class Backend:
         """
         raise NotImplementedError(f"{type(self).__name__} does not compile")
 
-    def compile(self, launches):
-        """Code for launches, to be made: `prepare(nbytes)` has that done in the background, where it takes longer than
+    def compile(self, launches, calls=()):
+        """Code for launches, and for calls that `library` gave, to be made: `prepare(nbytes)` has that done in the background, where it takes longer than
         to make so many bytes of results by other means, and says whether it will be; `is_ready()` whether it is; and
         `finish()` waits for it, and raises NotCompiled where there is none."""
         raise NotImplementedError(f"{type(self).__name__} does not compile")
@@ -186,8 +195,10 @@ class Backend:
     def program(self, tasks):
         """Tasks in a row, compiled before: something with `run(table, cells, times)`, a list of addresses and an array
         of numbers of eight bytes, and `bound(table, cells, times)`, over arrays of both that outlive it: a function of
-        no arguments that does the same whenever it is called, and that no interrupt can stop in the middle. `times` is
-        None, or an array for what `observers.clock` says at the beginning and after each task."""
+        no arguments that does the same, and that no interrupt can stop in the middle; or one that has `resume`, to be
+        called when it was interrupted, which does the rest. It does so whenever it is called, if the program `lasts`;
+        else it is for one call, and over what stands in the arrays when it is made. `times` is None, or an array for
+        what `observers.clock` says at the beginning and after each task. DeviceFailed where the device refuses."""
         raise NotImplementedError(f"{type(self).__name__} does not compile")
 
     def code(self, work):
@@ -213,6 +224,10 @@ class Backend:
         """Compile everything anew, if it is asked for again."""
 
     # --- the device -------------------------------------------------------------------------------------------------
+
+    def new_stream(self):
+        """A RandomStream that draws in memory of this device (backends/random.py); None: its numbers are the CPU's."""
+        return None
 
     def synchronize(self):
         """Wait until everything that was handed to the device is done."""
@@ -252,7 +267,7 @@ class CPUBackend(Backend):
     def schedule(self, launch):
         return self._native.schedule(launch)
 
-    def compile(self, launches):
+    def compile(self, launches, calls=()):            # the library has compiled its own
         return self._native.Compilation(launches)
 
     def program(self, tasks):
