@@ -520,6 +520,16 @@ class CuPyDriver(Driver):
         except self.errors as error:
             raise self.told(error, "beginning to capture a stream") from None
 
+    def captured_node(self, stream):
+        status, nodes, count = ctypes.c_int(), ctypes.POINTER(ctypes.c_void_p)(), ctypes.c_size_t()
+        self.check(_libcuda().cuStreamGetCaptureInfo_v2(ctypes.c_void_p(stream.handle), ctypes.byref(status), None,
+                                                        None, ctypes.byref(nodes), ctypes.byref(count)),
+                   "asking what a stream captured last")
+        return nodes[count.value - 1]
+
+    def graph_launcher(self):
+        return ctypes.cast(_libcuda().cuGraphLaunch, ctypes.c_void_p).value
+
     def end_capture(self, stream):
         try:
             graph = self._runtime.streamEndCapture(stream.handle)
@@ -652,6 +662,7 @@ class CuPyGraph:
 
     def __init__(self, driver, graph, executable):
         self.driver, self.graph, self.executable = driver, graph, executable
+        self.handle = executable
         self._nodes = None
         weakref.finalize(self, _destroy, driver._runtime, graph, executable).atexit = False
 

@@ -42,7 +42,7 @@ class Sighting:
 
 
 class Graphs:
-    """What a Program remembers of its runs, by the thread and the table of addresses."""
+    """What a GPUProgram remembers of its runs, by the thread and the table of addresses."""
 
     def __init__(self, program):
         self._program, self._seen = program, {}
@@ -116,7 +116,7 @@ class Captured:
 
 def captured(program, table, cells, readers):
     """`program` over a table as a Captured; DeviceFailed where something of it cannot be captured."""
-    driver, native = program.driver, program.launcher
+    driver = program.driver
     with _capturing, driver.on(program.index):
         stream, nodes = _stream(driver, program.index), []
         driver.begin_capture(stream)
@@ -138,7 +138,7 @@ def _hand_over(program, table, cells, readers, stream, nodes):
     driver, native = program.driver, program.launcher
     for piece in program.single:
         try:
-            if piece.task in program.hosts:
+            if not piece.is_launch:
                 piece.run(table, stream.handle)
                 continue
             native.run(native.address, piece.start, 1, table.buffer_info()[0], cells.buffer_info()[0], stream.handle)
