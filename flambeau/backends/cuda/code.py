@@ -24,8 +24,8 @@ from ..backend import NotCompiled
 from ..object_cache import REFERENCE_PREFIX, ObjectCache, referred, warnings
 from .calls import LaunchCall
 
-NVRTC_PIPELINE_VERSION = 1               # part of every image's key: raise it when the way of compiling below changes
-NVRTC_OPTIONS = ("--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false")     # an operation is what IEEE says
+NVRTC_PIPELINE_VERSION = 1         # part of every image's key: raise it when the way of compiling below changes
+NVRTC_OPTIONS = ("--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false")     # arithmetic as IEEE has it
 FIRST_WITH_MINIMAL = 13            # version of NVRTC from which on `--minimal` is known
 KERNEL_NAME = "kernel_"            # what a rendered kernel is called before its text is known
 
