@@ -12,6 +12,7 @@ A device that `compiles` is given kernels of the loop language (loops/ir.py), wh
 (`schedule`), makes code of them (`compile`), may have a library of functions of its own (`library`), and makes programs
 of both (`program`), which run over a table of addresses. What an address is, is its own affair.
 """
+import contextlib
 from functools import cached_property
 from typing import NamedTuple
 
@@ -134,6 +135,18 @@ class Backend:
         """Where the array starts in memory."""
         raise NotImplementedError(f"{type(self).__name__} does not say where its memory is")
 
+    def active(self):
+        """A context in which its arrays can be computed with; the methods here enter it by themselves."""
+        return contextlib.nullcontext()
+
+    def copied(self, array):
+        """The same contents, laid out alike, in memory of their own."""
+        return array.copy(order="K")
+
+    def put(self, target, source):
+        """Write the contents of the array `source`, or a number, into `target`, both of this device."""
+        target[...] = source
+
     def may_write(self, array):
         """Whether the memory of `array` may be written to at all."""
         return True
@@ -145,7 +158,7 @@ class Backend:
     # --- movement ---------------------------------------------------------------------------------------------------
 
     def to_host(self, array):
-        """The contents as a NumPy array, to be read."""
+        """The contents as a NumPy array, to be read; what the device's arrays have no dtype for, as bytes."""
         raise NotImplementedError(f"{type(self).__name__} does not bring its memory to the CPU")
 
     def from_host(self, array, spec):
@@ -154,7 +167,7 @@ class Backend:
 
     def copy_from(self, origin, array, spec):
         """The contents of an array of another Backend, in memory of this one laid out as `spec`: by way of the CPU."""
-        return self.from_host(origin.to_host(array), spec)
+        return self.from_host(host.as_dtype(origin.to_host(array), spec.dtype.np), spec)
 
     # --- work -------------------------------------------------------------------------------------------------------
 

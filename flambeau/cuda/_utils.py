@@ -4,7 +4,7 @@ from ..base.spec import device as device_type
 
 
 def _get_device_index(device, optional=False, allow_cpu=False):
-    """The index of a device that is given as an index, a name or a `torch.device`; -1 of the CPU, where that is allowed.
+    """The index of a device that is given as an index, a name or a `torch.device`; -1 of the CPU, where it may be that.
 
     Where `optional`, None and a device without an index mean the current one.
     """

@@ -114,8 +114,9 @@ class Stream:
         self._held.synchronize()
 
     def __enter__(self):
-        before = driver.current()
-        self._outer = [*getattr(self, "_outer", ()), (before.current_device(), before.current_stream(self.device_index))]
+        software = driver.current()
+        before = software.current_device(), software.current_stream(self.device_index)
+        self._outer = [*getattr(self, "_outer", ()), before]
         use(self._held)
         return self
 

@@ -179,7 +179,7 @@ def _driver_found():
                      "on a machine that has one, install NVIDIA's driver and run pip install "
                      f"'flambeau[cuda{MAJORS[0]}]'")
     if known < MAJORS[-1] * 1000:
-        raise Broken("driver", f"it knows CUDA {_dotted(known)}, and {MAJORS[-1]}.0 is the oldest that Flambeau runs on",
+        raise Broken("driver", f"it knows CUDA {_dotted(known)}, and the oldest that Flambeau runs on is {MAJORS[-1]}",
                      f"install NVIDIA's driver {FIRST_DRIVER[MAJORS[0]]} or later (nvidia-smi shows which one is here)",
                      f"The NVIDIA driver on your system is too old (found version {known})")
 
@@ -205,6 +205,7 @@ def library():
     except ValueError:                            # somebody put a module without a spec in its place
         return None
     from importlib import metadata                # a tenth of what `import flambeau` costs, and for this alone
+
     found = []
     for package in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -229,16 +230,16 @@ def _library_found():
         raise Broken("library", f"{found.package} {found.version} was built for CUDA {found.major}, and Flambeau needs "
                      f"{MAJORS[-1]} or {MAJORS[0]}", mend)
     if found.major is not None and found.major * 1000 > known:
-        raise Broken("driver", f"it knows CUDA {_dotted(known)}, and {found.package} {found.version} was built for CUDA "
-                     f"{found.major}", f"{mend}, or install NVIDIA's driver {FIRST_DRIVER.get(found.major, '')} or "
+        raise Broken("driver", f"it knows CUDA {_dotted(known)}, and {found.package} {found.version} was built for "
+                     f"CUDA {found.major}", f"{mend}, or install NVIDIA's driver {FIRST_DRIVER.get(found.major, '')} or "
                      "later", f"The NVIDIA driver on your system is too old (found version {known})")
 
 
 def _runtime_found():
     if not nvrtc.is_there():
         major = library().major or _fitting(driver_version())
-        raise Broken("runtime", "NVRTC, which compiles kernels, is not found among NVIDIA's packages, in CUDA_PATH or in "
-                     "the system", f"run pip install 'flambeau[cuda{major}]'")
+        raise Broken("runtime", "NVRTC, which compiles kernels, is not found among NVIDIA's packages, in CUDA_PATH or "
+                     "in the system", f"run pip install 'flambeau[cuda{major}]'")
 
 
 # --- the devices -----------------------------------------------------------------------------------------------------
@@ -293,7 +294,7 @@ def _hidden_on_purpose():
 
 @functools.cache
 def gpu_found():
-    """What shows that there is an NVIDIA GPU in this machine, whether or not it can be used; None where nothing does."""
+    """What shows that there is an NVIDIA GPU in this machine, be it of use or not; None where nothing does."""
     for pattern in ("/dev/nvidia[0-9]*", "/proc/driver/nvidia/gpus/*"):
         if seen := sorted(glob.glob(pattern)):
             return seen[0]

@@ -19,7 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...base.locks import in_child, new_lock
 from .. import host
+from . import chain
 
 STATIC_SHARED_BYTES = 48 << 10                   # beyond these a function has to be told that it may have more
 STAGED_BYTES, STAGING_BYTES = 64 << 10, 1 << 20  # copies to a device of up to so many go through page-locked memory
@@ -79,8 +81,14 @@ class Driver:
     Nothing here waits, unless it says so. Errors are DeviceErrors; memory that cannot be had is a MemoryError.
     """
 
-    xp: Any = None                # the array module with which the reference executor computes
+    xp: Any = None                # CuPy, or what stands for it: see arrays.py
     on_allocation: Any = None     # a function(index, nbytes) that is called after every allocation, those of xp too
+    errors: tuple = ()            # exceptions of xp by which a device fails; `told` gives them as DeviceErrors
+    refusals: tuple = ()          # exceptions of xp by which it says that it cannot do something
+
+    def told(self, error, what=""):
+        """The DeviceError for one of `errors`, raised while `what` was being done."""
+        raise NotImplementedError
 
     # --- devices
 
@@ -244,28 +252,49 @@ class Driver:
 
 
 _driver: Any = None
-_making = threading.Lock()
+_making = new_lock()
 
 
 def current():
     """The process's driver, made at first use; raises chain.Broken, which says what is missing, where there is none."""
     global _driver
     if _driver is None:
-        try:
-            from .chain import check
-        except ImportError:                      # until it is there
-            raise AssertionError("Torch not compiled with CUDA enabled: this Flambeau has no CUDA device; check "
-                                 "torch.cuda.is_available() first, or use device='cpu'") from None
         with _making:
             if _driver is None:
-                check()
-                _driver = CuPyDriver()
+                chain.check()
+                try:
+                    made = CuPyDriver()
+                except Exception as error:       # CuPy cannot be imported, or a device does not start
+                    raise chain.failed(error) from error
+                _driver = made
     return _driver
 
 
 def is_made():
     """Whether there is a driver already: somebody has asked for a device."""
     return _driver is not None
+
+
+def is_forked():
+    """Whether this process was forked from one that had a driver, so that CUDA cannot be used in it."""
+    return isinstance(_driver, Forked)
+
+
+class Forked(Driver):
+    """What a driver is in a forked child: CUDA does not go on there, and whoever needs it is told."""
+
+    def __getattribute__(self, name):
+        if name.startswith("__"):
+            return super().__getattribute__(name)
+        raise RuntimeError("Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must "
+                           "use the 'spawn' start method: torch.multiprocessing.set_start_method('spawn'); or use CUDA "
+                           "in the processes alone, and not before they are forked")
+
+
+@in_child
+def _after_fork():
+    if _driver is not None:
+        _driver.__class__ = Forked               # for all who hold it: backends, programs, streams
 
 
 def use(driver):
@@ -285,10 +314,10 @@ class CuPyDriver(Driver):
         import cupy
         from cupy_backends.cuda.api import driver as functions, runtime
 
-        from .arrays import ArrayModule
-        self.cupy, self._runtime, self._functions = cupy, runtime, functions
-        self.xp = ArrayModule(cupy)
+        self.xp = self.cupy = cupy
+        self._runtime, self._functions = runtime, functions
         self.errors = runtime.CUDARuntimeError, functions.CUDADriverError        # those that `told` tells in words
+        self.refusals = (TypeError, NotImplementedError, AttributeError, cupy.cuda.compiler.CompileException)
         self._count = runtime.getDeviceCount()
         self._local = threading.local()
         self._staging = Staging(self)
@@ -300,7 +329,6 @@ class CuPyDriver(Driver):
             self._give = cupy.cuda.get_allocator()
 
     def told(self, error, what=""):
-        """CuPy's error in our words."""
         return _device_error(error.status, str(error), what)
 
     # --- devices
@@ -522,10 +550,10 @@ class CuPyDriver(Driver):
 
     def captured_node(self, stream):
         status, nodes, count = ctypes.c_int(), ctypes.POINTER(ctypes.c_void_p)(), ctypes.c_size_t()
-        self.check(_libcuda().cuStreamGetCaptureInfo_v2(ctypes.c_void_p(stream.handle), ctypes.byref(status), None,
-                                                        None, ctypes.byref(nodes), ctypes.byref(count)),
-                   "asking what a stream captured last")
-        return nodes[count.value - 1]
+        self.check(_libcuda().cuStreamGetCaptureInfo_v2(
+            ctypes.c_void_p(stream.handle), ctypes.byref(status), None, None, ctypes.byref(nodes),
+            ctypes.byref(count)), "asking what a stream captured last")
+        return nodes[count.value - 1] if count.value else None
 
     def graph_launcher(self):
         return ctypes.cast(_libcuda().cuGraphLaunch, ctypes.c_void_p).value
@@ -661,14 +689,13 @@ class CuPyGraph:
     """See Driver.end_capture."""
 
     def __init__(self, driver, graph, executable):
-        self.driver, self.graph, self.executable = driver, graph, executable
-        self.handle = executable
+        self.driver, self.graph, self.handle = driver, graph, executable
         self._nodes = None
         weakref.finalize(self, _destroy, driver._runtime, graph, executable).atexit = False
 
     def launch(self, stream=None):
         try:
-            self.driver._runtime.graphLaunch(self.executable, stream.handle)
+            self.driver._runtime.graphLaunch(self.handle, stream.handle)
         except self.driver.errors as error:
             raise self.driver.told(error, "launching a graph") from None
 
@@ -691,7 +718,7 @@ class CuPyGraph:
         self._call("cuGraphKernelNodeGetParams_v2", ctypes.c_void_p(node), ctypes.byref(known))
         held = ctypes.create_string_buffer(bytes(buffer), len(buffer))
         known.kernelParams, known.extra = (ctypes.c_void_p * 1)(ctypes.addressof(held)), None
-        self._call("cuGraphExecKernelNodeSetParams_v2", ctypes.c_void_p(self.executable), ctypes.c_void_p(node),
+        self._call("cuGraphExecKernelNodeSetParams_v2", ctypes.c_void_p(self.handle), ctypes.c_void_p(node),
                    ctypes.byref(known))
 
     def _call(self, name, *args):
