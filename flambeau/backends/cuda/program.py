@@ -66,7 +66,8 @@ class GPUProgram:
                 self.words.add(kernels.of_launch(work), plan.grid(work), plan.block, plan.shared_bytes, places,
                                plan.ints(work), numbers)
             elif isinstance(work, LaunchCall):
-                self.words.add(kernels.of_call(work), work.grid, work.block, work.shared_bytes, places, work.ints, ())
+                self.words.add(kernels.of_call(work), work.grid, work.block, work.shared_bytes, places, work.ints,
+                               numbers)
             else:
                 rows.append(HostPiece(work.fn, places, number))
                 continue

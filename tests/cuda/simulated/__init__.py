@@ -265,6 +265,12 @@ class SimulatedDriver(driver.Driver):
     def begin_capture(self, stream, mode="relaxed"):
         self.check(self.runtime.simulated_begin_capture(stream.index, stream.handle), "begin_capture")
 
+    def captured_node(self, stream):
+        return self.runtime.simulated_captured_node(stream.index, stream.handle)
+
+    def graph_launcher(self):
+        return ctypes.cast(self.runtime.simulated_graph_launch, ctypes.c_void_p).value
+
     def end_capture(self, stream):
         handle = self.runtime.simulated_end_capture(stream.index, stream.handle)
         if not handle:

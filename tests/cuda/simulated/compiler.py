@@ -61,6 +61,7 @@ def runtime():
             "event_time": (ctypes.c_double, word), "event_device": (number, word), "wait": (None, number, word, word),
             "begin_capture": (number, number, word), "end_capture": (word, number, word),
             "is_capturing": (number, number, word), "launch_graph": (None, word, number, word),
+            "graph_launch": (number, word, word), "captured_node": (number, number, word),
             "graph_size": (number, word), "graph_kind": (number, word, number),
             "update": (number, word, number, text, size), "close_graph": (None, word),
             "mode": (None, number, word, number), "launches": (word,), "reset": (number, number)}.items():

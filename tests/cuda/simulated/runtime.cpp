@@ -325,7 +325,7 @@ struct Work {
     Event *event = nullptr;
 };
 
-struct Graph { std::vector<Work> works; };
+struct Graph { std::vector<Work> works; int device = 0; };
 
 struct Stream {
     int device;
@@ -856,6 +856,7 @@ int simulated_begin_capture(int device, u64 handle) {
     Stream *stream = stream_of(device, handle);
     if (stream->capture) return refuse(ILLEGAL_STATE, "the stream is being captured already");
     stream->capture = new Graph();
+    stream->capture->device = device;
     return SUCCESS;
 }
 
@@ -871,6 +872,20 @@ int simulated_is_capturing(int device, u64 handle) { LOCKED; return stream_of(de
 void simulated_launch_graph(u64 graph, int device, u64 handle) {
     LOCKED;
     for (const Work &work : ((Graph *)graph)->works) issue(stream_of(device, handle), Work(work));
+}
+
+// As cuGraphLaunch is called: the handle of a default stream does not tell its device, but the graph does.
+int simulated_graph_launch(u64 graph, u64 handle) {
+    LOCKED;
+    Graph *one = (Graph *)graph;
+    for (const Work &work : one->works) issue(stream_of(one->device, handle), Work(work));
+    return SUCCESS;
+}
+
+// The number of the last node of a capture.
+int simulated_captured_node(int device, u64 handle) {
+    LOCKED;
+    return (int)stream_of(device, handle)->capture->works.size() - 1;
 }
 
 int simulated_graph_size(u64 graph) { LOCKED; return ((Graph *)graph)->works.size(); }
