@@ -225,6 +225,10 @@ class Backend:
 
     # --- the device -------------------------------------------------------------------------------------------------
 
+    def new_stream(self):
+        """A RandomStream that draws in memory of this device (backends/random.py); None: its numbers are the CPU's."""
+        return None
+
     def synchronize(self):
         """Wait until everything that was handed to the device is done."""
 

@@ -22,7 +22,7 @@ from math import ceil
 from typing import NamedTuple
 
 from ..backends.backend import DeviceFailed, NoCompiler, NotCompiled
-from ..base import observers, settings
+from ..base import dtypes, observers, settings
 from ..base.locks import new_lock
 from ..base.ownership import INPUT, RESULT, counts, owns_memory
 from ..base.spec import CPU, spec as make_spec
@@ -340,8 +340,12 @@ class Cutter:
             made = [TraceNode("copy", p.dtype, p.shape, ()) for p in parts]
             for copy in made:
                 copy.group = group
+        scratch = max(getattr(call, "scratch", 0) for call in calls)
+        if scratch:                               # working memory for all of them, behind the results
+            room = TraceNode("copy", dtypes.uint8, (scratch,), ())
+            room.group = group
         for call in calls:
-            self._add(LibraryStep(group, call, args, made))
+            self._add(LibraryStep(group, call, args, [*made, room] if scratch else made))
         for copy, part in zip(made if moved else (), parts, strict=moved):
             self._add(KernelStep(group, _copy(copy, part, part.layout, 0, group.device)))
 

@@ -17,6 +17,7 @@ import ctypes
 import hashlib
 import threading
 import weakref
+from math import prod
 
 import numpy as np
 
@@ -318,10 +319,10 @@ class Borrowed:
 
 def _array_over(memory, shape, dtype, strides, offset):
     """A NumPy array over a device's memory, which must hold all of it."""
-    if strides is None:
-        strides = np.empty((0, *shape) if 0 in shape else (0,) + shape, dtype).strides[1:]
     if 0 in shape:
         return np.ndarray(shape, dtype)
+    if strides is None:
+        strides = [prod(shape[d + 1:]) * dtype.itemsize for d in range(len(shape))]
     reach = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
     first, last = offset + sum(r for r in reach if r < 0), offset + sum(r for r in reach if r > 0) + dtype.itemsize
     if first < 0 or last > memory.nbytes:
