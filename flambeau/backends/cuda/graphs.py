@@ -25,6 +25,7 @@ from ..backend import DeviceFailed
 MIN_TASKS = 4                      # that a program has before a graph is thought of: a graph costs as much as two
 TABLES_REMEMBERED = 8              # of a program
 SIGHTINGS_BEFORE_CAPTURE = 2       # of a table, beyond which it is captured
+MOST_SIGHTINGS = 64                # after which it is captured at the latest
 LAUNCHES_WORTH_CAPTURE = 16        # of a graph: forgotten after fewer, it was not worth it
 
 captures_open = 0                  # how many captures of the user's are going on
@@ -81,7 +82,7 @@ class Graphs:
         with contextlib.suppress(StopIteration, RuntimeError):    # another thread was quicker
             gone = self._seen.pop(next(iter(self._seen)), None)
             if gone.__class__ is Captured and gone.launches < LAUNCHES_WORTH_CAPTURE:
-                self._patience *= 2
+                self._patience = min(2 * self._patience, MOST_SIGHTINGS)
 
 
 class Captured:
