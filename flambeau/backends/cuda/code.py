@@ -74,12 +74,17 @@ class GPUCompilation:
     def __init__(self, backend, launches, calls=()):
         self.kernels, self.launches = kernels_of(backend), launches
         self.names, self.missing = {}, {}         # text of a launch → name; name → source of those that are not there
+        self.failed = {}                          # text of a launch → why it has no source
         for launch in launches:
             launch.text = text = str(launch)
             if text not in self.kernels.texts and text not in self.names:
                 verify(launch.kernel)
-                name, source = rendered(launch)
-                self.names[text], self.missing[name] = name, source
+                try:
+                    name, source = rendered(launch)
+                except NotImplementedError as error:
+                    self.names[text], self.failed[text] = text, str(error)
+                else:
+                    self.names[text], self.missing[name] = name, source
         for call in calls:
             if isinstance(call, LaunchCall):
                 name, source = self.kernels.known_call(call)
@@ -95,7 +100,7 @@ class GPUCompilation:
 
     def finish(self):
         """Have all of them on the device; NotCompiled where that fails for some."""
-        failed = self.kernels.place(self.missing)
+        failed = {**self.failed, **self.kernels.place(self.missing)}
         for text, name in self.names.items():
             self.kernels.texts[text] = None if name in failed else name
         refused = [launch for launch in self.launches if self.kernels.texts[launch.text] is None]
