@@ -307,7 +307,7 @@ void run_block() {
 struct Stream;
 struct Graph;
 
-enum Kind { LAUNCH, COPY, WAIT, RECORD, FREE };
+enum Kind { LAUNCH, COPY, WAIT, RECORD, FREE, CALL };
 
 struct Event { Stream *stream = nullptr; u64 ticket = 0; bool reached = true; double time = 0; Graph *graph = nullptr; };
 
@@ -323,9 +323,10 @@ struct Work {
     Stream *stream = nullptr;                        // to wait for, up to a ticket
     u64 ticket = 0;
     Event *event = nullptr;
+    void (*call)(u64) = nullptr;                     // of a library of NVIDIA's, which Python stands for; with `ticket`
 };
 
-struct Graph { std::vector<Work> works; int device = 0; };
+struct Graph { int device; std::vector<Work> works; };
 
 struct Stream {
     int device;
@@ -433,6 +434,7 @@ void perform(Work &work, Stream *on) {
         }
         break;
     case FREE: release(work.target); break;
+    case CALL: if (!errors[on->device].code) work.call(work.ticket); break;
     }
 }
 
@@ -772,6 +774,14 @@ int simulated_copy(int target_device, u64 target, int source_device, u64 source,
     return SUCCESS;
 }
 
+void simulated_call(void (*call)(u64), u64 ticket, int device, u64 stream) {
+    LOCKED;
+    Work work{CALL};
+    work.call = call;
+    work.ticket = ticket;
+    issue(stream_of(device, stream), std::move(work));
+}
+
 u64 simulated_stream(int device, int non_blocking) {
     LOCKED;
     Stream *made = new Stream{device, (bool)non_blocking};
@@ -856,8 +866,7 @@ int simulated_begin_capture(int device, u64 handle) {
     if (!handle) return refuse(CAPTURE_UNSUPPORTED, "the default stream cannot be captured");
     Stream *stream = stream_of(device, handle);
     if (stream->capture) return refuse(ILLEGAL_STATE, "the stream is being captured already");
-    stream->capture = new Graph();
-    stream->capture->device = device;
+    stream->capture = new Graph{device, {}};
     return SUCCESS;
 }
 
@@ -870,23 +879,18 @@ u64 simulated_end_capture(int device, u64 handle) {
 
 int simulated_is_capturing(int device, u64 handle) { LOCKED; return stream_of(device, handle)->capture != nullptr; }
 
-void simulated_launch_graph(u64 graph, int device, u64 handle) {
+// As cuGraphLaunch.
+int simulated_launch_graph(void *graph, void *stream) {
     LOCKED;
-    for (const Work &work : ((Graph *)graph)->works) issue(stream_of(device, handle), Work(work));
-}
-
-// As cuGraphLaunch is called: the handle of a default stream does not tell its device, but the graph does.
-int simulated_graph_launch(u64 graph, u64 handle) {
-    LOCKED;
-    Graph *one = (Graph *)graph;
-    for (const Work &work : one->works) issue(stream_of(one->device, handle), Work(work));
+    Graph *launched = (Graph *)graph;
+    for (const Work &work : launched->works) issue(stream_of(launched->device, (u64)stream), Work(work));
     return SUCCESS;
 }
 
-// The number of the last node of a capture.
-int simulated_captured_node(int device, u64 handle) {
+int simulated_captured(int device, u64 handle) {     // the number of the node that was noted last, or -1
     LOCKED;
-    return (int)stream_of(device, handle)->capture->works.size() - 1;
+    Graph *graph = stream_of(device, handle)->capture;
+    return graph ? (int)graph->works.size() - 1 : -1;
 }
 
 int simulated_graph_size(u64 graph) { LOCKED; return ((Graph *)graph)->works.size(); }
