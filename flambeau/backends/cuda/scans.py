@@ -129,9 +129,7 @@ __device__ __forceinline__ State along_warp(State s) {             // joined wit
 }
 
 // What comes before each thread's states in its block, of GROUPS that each lie thread by thread; `whole`: all joined.
-__device__ __forceinline__ void along_block(State *states, State &whole) {
-    __shared__ double held[2 * 33];
-    State *sums = (State *)held;
+__device__ __forceinline__ void along_block(State *states, State &whole, State *sums) {
     int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
     for (int g = 0; g < GROUPS; g++) {
         State s = along_warp(states[g]);
@@ -162,7 +160,7 @@ __device__ __forceinline__ void load(const Params &p, long long at, long long en
 
 // The states of the elements from `start` of a row on, after `carry`; written where `writes`. Gives the last.
 __device__ __forceinline__ State piece(const Params &p, long long row, long long start, long long end, State carry,
-                                       bool aligned, bool writes) {
+                                       bool aligned, bool writes, State *sums) {
     __align__(16) E x[GROUPS][VECTOR];
     State before[GROUPS], whole;
     for (int g = 0; g < GROUPS; g++) load(p, row + start + (g * THREADS + threadIdx.x) * VECTOR, row + end, aligned, x[g]);
@@ -172,7 +170,7 @@ __device__ __forceinline__ State piece(const Params &p, long long row, long long
         for (int v = 0; v < VECTOR; v++)
             if (at + v < end) before[g] = join(before[g], of(x[g][v], factor_at(p, row + at + v), at + v));
     }
-    along_block(before, whole);
+    along_block(before, whole, sums);
     if (writes)
         for (int g = 0; g < GROUPS; g++) {
             long long at = start + (g * THREADS + threadIdx.x) * VECTOR;
@@ -190,12 +188,14 @@ __device__ __forceinline__ State piece(const Params &p, long long row, long long
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) scan_rows(const Params p) {
+    __shared__ double held[2 * 33];
+    State *sums = (State *)held;
     long long row = blockIdx.x / p.parts, part = blockIdx.x % p.parts;
     long long start = part * p.each, end = start + p.each < p.count ? start + p.each : p.count;
     bool aligned = ALIGNED && p.count % VECTOR == 0 && ((p.x | p.out) & 15) == 0;
     State carry = nothing();
     BEFORE
-    for (; start < end; start += PIECE) carry = piece(p, row * p.count, start, end, carry, aligned, true);
+    for (; start < end; start += PIECE) carry = piece(p, row * p.count, start, end, carry, aligned, true, sums);
 }
 """
 
@@ -203,15 +203,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) scan_rows(const Params p) 
 _BEFORE = """State states[GROUPS];
     for (int g = 0; g < GROUPS; g++) states[g] = nothing();
     if (threadIdx.x < part) states[0] = ((const State *)p.scratch)[row * p.parts + threadIdx.x];
-    along_block(states, carry);"""
+    along_block(states, carry, sums);"""
 
 _PARTS = """
 extern "C" __global__ void __launch_bounds__(THREADS) fold_parts(const Params p) {
+    __shared__ double held[2 * 33];
+    State *sums = (State *)held;
     long long row = blockIdx.x / p.parts, part = blockIdx.x % p.parts;
     long long start = part * p.each, end = start + p.each < p.count ? start + p.each : p.count;
     bool aligned = p.count % VECTOR == 0 && (p.x & 15) == 0;
     State carry = nothing();
-    for (; start < end; start += PIECE) carry = piece(p, row * p.count, start, end, carry, aligned, false);
+    for (; start < end; start += PIECE) carry = piece(p, row * p.count, start, end, carry, aligned, false, sums);
     if (threadIdx.x == 0) ((State *)p.scratch)[row * p.parts + part] = carry;
 }
 """
