@@ -12,6 +12,7 @@ A device that `compiles` is given kernels of the loop language (loops/ir.py), wh
 (`schedule`), makes code of them (`compile`), may have a library of functions of its own (`library`), and makes programs
 of both (`program`), which run over a table of addresses. What an address is, is its own affair.
 """
+import contextlib
 from functools import cached_property
 from typing import NamedTuple
 
@@ -37,6 +38,15 @@ class NotCompiled(RuntimeError):
     def __init__(self, failed):
         self.failed = failed
         super().__init__("\n".join(dict.fromkeys(failed.values())))
+
+
+class DeviceFailed(RuntimeError):
+    """A device refused a step of a program, or fails since an earlier one: nothing that the program would have made can
+    be had. `task` is the number of the step among the program's, None where nobody can tell."""
+
+    def __init__(self, said, task=None):
+        super().__init__(said)
+        self.task = task
 
 
 class Unschedulable(Exception):
@@ -125,6 +135,18 @@ class Backend:
         """Where the array starts in memory."""
         raise NotImplementedError(f"{type(self).__name__} does not say where its memory is")
 
+    def active(self):
+        """A context in which its arrays can be computed with; the methods here enter it by themselves."""
+        return contextlib.nullcontext()
+
+    def copied(self, array):
+        """The same contents, laid out alike, in memory of their own."""
+        return array.copy(order="K")
+
+    def put(self, target, source):
+        """Write the contents of the array `source`, or a number, into `target`, both of this device."""
+        target[...] = source
+
     def may_write(self, array):
         """Whether the memory of `array` may be written to at all."""
         return True
@@ -136,7 +158,7 @@ class Backend:
     # --- movement ---------------------------------------------------------------------------------------------------
 
     def to_host(self, array):
-        """The contents as a NumPy array, to be read."""
+        """The contents as a NumPy array, to be read; what the device's arrays have no dtype for, as bytes."""
         raise NotImplementedError(f"{type(self).__name__} does not bring its memory to the CPU")
 
     def from_host(self, array, spec):
@@ -145,7 +167,7 @@ class Backend:
 
     def copy_from(self, origin, array, spec):
         """The contents of an array of another Backend, in memory of this one laid out as `spec`: by way of the CPU."""
-        return self.from_host(origin.to_host(array), spec)
+        return self.from_host(host.as_dtype(origin.to_host(array), spec.dtype.np), spec)
 
     # --- work -------------------------------------------------------------------------------------------------------
 
@@ -164,8 +186,8 @@ class Backend:
         """
         raise NotImplementedError(f"{type(self).__name__} does not compile")
 
-    def compile(self, launches):
-        """Code for launches, to be made: `prepare(nbytes)` has that done in the background, where it takes longer than
+    def compile(self, launches, calls=()):
+        """Code for launches, and for calls that `library` gave, to be made: `prepare(nbytes)` has that done in the background, where it takes longer than
         to make so many bytes of results by other means, and says whether it will be; `is_ready()` whether it is; and
         `finish()` waits for it, and raises NotCompiled where there is none."""
         raise NotImplementedError(f"{type(self).__name__} does not compile")
@@ -173,8 +195,10 @@ class Backend:
     def program(self, tasks):
         """Tasks in a row, compiled before: something with `run(table, cells, times)`, a list of addresses and an array
         of numbers of eight bytes, and `bound(table, cells, times)`, over arrays of both that outlive it: a function of
-        no arguments that does the same whenever it is called, and that no interrupt can stop in the middle. `times` is
-        None, or an array for what `observers.clock` says at the beginning and after each task."""
+        no arguments that does the same, and that no interrupt can stop in the middle; or one that has `resume`, to be
+        called when it was interrupted, which does the rest. It does so whenever it is called, if the program `lasts`;
+        else it is for one call, and over what stands in the arrays when it is made. `times` is None, or an array for
+        what `observers.clock` says at the beginning and after each task. DeviceFailed where the device refuses."""
         raise NotImplementedError(f"{type(self).__name__} does not compile")
 
     def code(self, work):
@@ -200,6 +224,10 @@ class Backend:
         """Compile everything anew, if it is asked for again."""
 
     # --- the device -------------------------------------------------------------------------------------------------
+
+    def new_stream(self):
+        """A RandomStream that draws in memory of this device (backends/random.py); None: its numbers are the CPU's."""
+        return None
 
     def synchronize(self):
         """Wait until everything that was handed to the device is done."""
@@ -239,7 +267,7 @@ class CPUBackend(Backend):
     def schedule(self, launch):
         return self._native.schedule(launch)
 
-    def compile(self, launches):
+    def compile(self, launches, calls=()):            # the library has compiled its own
         return self._native.Compilation(launches)
 
     def program(self, tasks):

@@ -21,7 +21,7 @@ from functools import partial
 from math import ceil
 from typing import NamedTuple
 
-from ..backends.backend import NoCompiler, NotCompiled
+from ..backends.backend import DeviceFailed, NoCompiler, NotCompiled
 from ..base import dtypes, observers, settings
 from ..base.locks import new_lock
 from ..base.ownership import INPUT, RESULT, counts, owns_memory
@@ -79,6 +79,8 @@ def attempt(trace):
         plan.program.run(values, code, finish, partial(perform, trace) if plan.program.has_effects else None)
     except (Failed, MemoryError):
         return False
+    except DeviceFailed:                                     # whoever looks is told, now and every time
+        raise
     except Exception as error:
         say_mistake(error, f"a trace of {len(code)} instructions, from {code[0][0].op.__name__} on,")
         _plans[key] = False

@@ -494,9 +494,9 @@ class Trace:
         memory, backend = old.memory, view.device.backend
         # An interrupt may make us write a second time, so a source that the write changes must not be written over.
         if not free or (source is old and backend.overlap(backend.look(memory, view, offsets[0]), incoming)):
-            memory = memory.copy()
+            memory = backend.copied(memory)
         if view.numel:
-            backend.look(memory, view, offsets[0])[...] = incoming
+            backend.put(backend.look(memory, view, offsets[0]), incoming)
         return memory
 
     def __str__(self):

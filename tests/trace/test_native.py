@@ -362,7 +362,7 @@ def together(*jobs):
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(60)
+        worker.join(PATIENCE)
     assert not any(worker.is_alive() for worker in workers), "a thread hangs"
     if failures:
         raise failures[0]

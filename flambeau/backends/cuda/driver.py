@@ -81,8 +81,14 @@ class Driver:
     Nothing here waits, unless it says so. Errors are DeviceErrors; memory that cannot be had is a MemoryError.
     """
 
-    xp: Any = None                # the array module with which the reference executor computes
+    xp: Any = None                # CuPy, or what stands for it: see arrays.py
     on_allocation: Any = None     # a function(index, nbytes) that is called after every allocation, those of xp too
+    errors: tuple = ()            # exceptions of xp by which a device fails; `told` gives them as DeviceErrors
+    refusals: tuple = ()          # exceptions of xp by which it says that it cannot do something
+
+    def told(self, error, what=""):
+        """The DeviceError for one of `errors`, raised while `what` was being done."""
+        raise NotImplementedError
 
     # --- devices
 
@@ -229,9 +235,19 @@ class Driver:
         """Note what is handed to the stream from now on, instead of doing it; the default stream cannot be captured."""
         raise NotImplementedError
 
+    def captured_node(self, stream):
+        """What was noted last on a stream that is being captured, for `update_parameters` of its Graph."""
+        raise NotImplementedError
+
     def end_capture(self, stream):
-        """The Graph of what was noted: `launch(stream)`, `nodes()` (its kernels, in order), `update_parameters(node,
-        buffer)` (the bytes of a kernel's Params for the next launch)."""
+        """The Graph of what was noted: `handle`, `launch(stream)`, `nodes()` (its kernels, in order),
+        `update_parameters(node, buffer)` (the bytes of a kernel's Params for the next launch). DeviceError where
+        something could not be noted; the stream is not captured any more, either way."""
+        raise NotImplementedError
+
+    def graph_launcher(self) -> int:
+        """The address of a C function with the signature of cuGraphLaunch: (a Graph's handle, a Stream's handle) → 0 or
+        an error's number, which `check` tells in words."""
         raise NotImplementedError
 
 
@@ -298,10 +314,10 @@ class CuPyDriver(Driver):
         import cupy
         from cupy_backends.cuda.api import driver as functions, runtime
 
-        from .arrays import ArrayModule
-        self.cupy, self._runtime, self._functions = cupy, runtime, functions
-        self.xp = ArrayModule(cupy)
-        self.errors = (runtime.CUDARuntimeError, functions.CUDADriverError)    # those of CuPy that `told` tells in words
+        self.xp = self.cupy = cupy
+        self._runtime, self._functions = runtime, functions
+        self.errors = runtime.CUDARuntimeError, functions.CUDADriverError        # those that `told` tells in words
+        self.refusals = (TypeError, NotImplementedError, AttributeError, cupy.cuda.compiler.CompileException)
         self._count = runtime.getDeviceCount()
         self._local = threading.local()
         self._staging = Staging(self)
@@ -313,7 +329,6 @@ class CuPyDriver(Driver):
             self._give = cupy.cuda.get_allocator()
 
     def told(self, error, what=""):
-        """CuPy's error in our words."""
         return _device_error(error.status, str(error), what)
 
     # --- devices
@@ -350,7 +365,7 @@ class CuPyDriver(Driver):
         if before == index and getattr(self._local, "has_context", False):
             return STAY
         self._local.has_context = True
-        self._runtime.setDevice(index)           # even if it is current: libcuda's calls want its context in this thread
+        self._runtime.setDevice(index)           # even if it is current: libcuda wants its context in this thread
         return STAY if before == index else GoBack(self._runtime, before)
 
     def can_access_peer(self, index, peer):
@@ -439,7 +454,8 @@ class CuPyDriver(Driver):
                 if blocking and nbytes <= STAGED_BYTES and not self._runtime.streamIsCapturing(stream.handle):
                     self._staging.upload(address, host_address, nbytes, stream)
                     return
-                self._runtime.memcpyAsync(address, host_address, nbytes, self._runtime.memcpyHostToDevice, stream.handle)
+                self._runtime.memcpyAsync(address, host_address, nbytes, self._runtime.memcpyHostToDevice,
+                                          stream.handle)
                 if blocking:
                     self._runtime.streamSynchronize(stream.handle)
         except self.errors as error:
@@ -449,7 +465,8 @@ class CuPyDriver(Driver):
         stream = stream or self.current_stream(index)
         try:
             with self.on(index):
-                self._runtime.memcpyAsync(host_address, address, nbytes, self._runtime.memcpyDeviceToHost, stream.handle)
+                self._runtime.memcpyAsync(host_address, address, nbytes, self._runtime.memcpyDeviceToHost,
+                                          stream.handle)
                 if blocking:
                     self._runtime.streamSynchronize(stream.handle)
         except self.errors as error:
@@ -530,6 +547,16 @@ class CuPyDriver(Driver):
             self._runtime.streamBeginCapture(stream.handle, modes[mode])
         except self.errors as error:
             raise self.told(error, "beginning to capture a stream") from None
+
+    def captured_node(self, stream):
+        status, nodes, count = ctypes.c_int(), ctypes.POINTER(ctypes.c_void_p)(), ctypes.c_size_t()
+        self.check(_libcuda().cuStreamGetCaptureInfo_v2(
+            ctypes.c_void_p(stream.handle), ctypes.byref(status), None, None, ctypes.byref(nodes),
+            ctypes.byref(count)), "asking what a stream captured last")
+        return nodes[count.value - 1] if count.value else None
+
+    def graph_launcher(self):
+        return ctypes.cast(_libcuda().cuGraphLaunch, ctypes.c_void_p).value
 
     def end_capture(self, stream):
         try:
@@ -662,13 +689,13 @@ class CuPyGraph:
     """See Driver.end_capture."""
 
     def __init__(self, driver, graph, executable):
-        self.driver, self.graph, self.executable = driver, graph, executable
+        self.driver, self.graph, self.handle = driver, graph, executable
         self._nodes = None
         weakref.finalize(self, _destroy, driver._runtime, graph, executable).atexit = False
 
     def launch(self, stream=None):
         try:
-            self.driver._runtime.graphLaunch(self.executable, stream.handle)
+            self.driver._runtime.graphLaunch(self.handle, stream.handle)
         except self.driver.errors as error:
             raise self.driver.told(error, "launching a graph") from None
 
@@ -691,7 +718,7 @@ class CuPyGraph:
         self._call("cuGraphKernelNodeGetParams_v2", ctypes.c_void_p(node), ctypes.byref(known))
         held = ctypes.create_string_buffer(bytes(buffer), len(buffer))
         known.kernelParams, known.extra = (ctypes.c_void_p * 1)(ctypes.addressof(held)), None
-        self._call("cuGraphExecKernelNodeSetParams_v2", ctypes.c_void_p(self.executable), ctypes.c_void_p(node),
+        self._call("cuGraphExecKernelNodeSetParams_v2", ctypes.c_void_p(self.handle), ctypes.c_void_p(node),
                    ctypes.byref(known))
 
     def _call(self, name, *args):
@@ -738,6 +765,6 @@ def _device_error(code, said, what=""):
     while_ = f" while {what}" if what else ""
     words = f"CUDA error: {text or said} ({name}, {code}){while_}."
     if code in LASTING_ERRORS:
-        words += (" A kernel that was launched earlier did this, and no GPU can be used by this process any more: start "
+        words += (" A kernel that was launched earlier did this, and this process can use no GPU any more: start "
                   "it again, with CUDA_LAUNCH_BLOCKING=1 to be told at the line that launches it.")
     return DeviceError(words, code, name)
