@@ -14,14 +14,19 @@ device's memory is taken for another's or for the CPU's.
 """
 import contextlib
 import ctypes
+import gc
 import hashlib
 import threading
 import weakref
+from math import prod
 
 import numpy as np
 
-from flambeau.backends.cuda import driver
+from flambeau.backends.cuda import driver, library, vendor
+from flambeau.base import spec as specs
+from flambeau.trace import plan
 
+from ..fake_blas import FakeBLAS
 from . import compiler
 from .arrays import Module, ndarray
 
@@ -38,6 +43,8 @@ class SimulatedDriver(driver.Driver):
     """Some devices; see the top of this file."""
 
     simulated = True
+    errors = (driver.DeviceError,)
+    refusals = (TypeError, NotImplementedError, AttributeError)
 
     def __init__(self, devices=2, limit=TOTAL_BYTES, delayed=False, order=0, races=False):
         self.runtime = compiler.runtime()
@@ -51,10 +58,15 @@ class SimulatedDriver(driver.Driver):
         self._idle: list = [{} for _ in range(devices)]      # (bytes, stream) → how many blocks lie idle in the pool
         self._defaults = [Stream(self, index, 0) for index in range(devices)]
         self._modules: list = []
+        self._calls: dict = {}                               # ticket → what stands for a call of NVIDIA's libraries
+        self._call_back = ctypes.CFUNCTYPE(None, ctypes.c_uint64)(lambda ticket: self._calls[ticket]())
 
     @property
     def xp(self):
         return self.cupy
+
+    def told(self, error, what=""):
+        return error
 
     # --- devices
 
@@ -235,6 +247,12 @@ class SimulatedDriver(driver.Driver):
             name = ERROR_NAMES.get(code, f"error {code}")
             raise driver.DeviceError(f"CUDA error: {name}: {what}: {said}", code, name)
 
+    def enqueue(self, index, handle, function):
+        """Have a function called when a stream comes to it, once for every time: a graph may hold it."""
+        ticket = len(self._calls) + 1
+        self._calls[ticket] = function
+        self.runtime.simulated_call(ctypes.cast(self._call_back, ctypes.c_void_p).value, ticket, index, handle)
+
     # --- streams, events and graphs
 
     def stream(self, index, priority=0, non_blocking=True):
@@ -264,6 +282,13 @@ class SimulatedDriver(driver.Driver):
 
     def begin_capture(self, stream, mode="relaxed"):
         self.check(self.runtime.simulated_begin_capture(stream.index, stream.handle), "begin_capture")
+
+    def captured_node(self, stream):
+        node = self.runtime.simulated_captured(stream.index, stream.handle)
+        return None if node < 0 else node
+
+    def graph_launcher(self):
+        return ctypes.cast(self.runtime.simulated_launch_graph, ctypes.c_void_p).value
 
     def end_capture(self, stream):
         handle = self.runtime.simulated_end_capture(stream.index, stream.handle)
@@ -312,10 +337,10 @@ class Borrowed:
 
 def _array_over(memory, shape, dtype, strides, offset):
     """A NumPy array over a device's memory, which must hold all of it."""
-    if strides is None:
-        strides = np.empty((0, *shape) if 0 in shape else (0,) + shape, dtype).strides[1:]
     if 0 in shape:
         return np.ndarray(shape, dtype)
+    if strides is None:
+        strides = [prod(shape[d + 1:]) * dtype.itemsize for d in range(len(shape))]
     reach = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
     first, last = offset + sum(r for r in reach if r < 0), offset + sum(r for r in reach if r > 0) + dtype.itemsize
     if first < 0 or last > memory.nbytes:
@@ -385,7 +410,7 @@ class Graph:
 
     def launch(self, stream=None):
         stream = stream or self.driver.current_stream(self.driver.current_device())
-        self.driver.runtime.simulated_launch_graph(self.handle, stream.index, stream.handle)
+        self.driver.runtime.simulated_launch_graph(self.handle, stream.handle)
 
     def nodes(self):
         count = self.driver.runtime.simulated_graph_size(self.handle)
@@ -395,3 +420,45 @@ class Graph:
         buffer = bytes(buffer)
         self.driver.check(self.driver.runtime.simulated_update(self.handle, node, buffer, len(buffer)),
                           "update_parameters")
+
+
+class SimulatedBLAS(FakeBLAS):
+    """cuBLAS, whose products come when their stream does."""
+
+    def __init__(self, driver):
+        super().__init__()
+        self.driver, self.stream = driver, 0
+
+    def cublasSetStream_v2(self, handle, stream):
+        self.stream = stream or 0
+        return super().cublasSetStream_v2(handle, stream)
+
+    def cublasGemmStridedBatchedEx_64(self, *given):
+        product = super().cublasGemmStridedBatchedEx_64
+        self.driver.enqueue(self.driver.current_device(), self.stream, lambda: product(*given))
+        return 0
+
+
+@contextlib.contextmanager
+def simulating(**options):
+    """Have "cuda" mean simulated devices, with the options of SimulatedDriver; gives the driver."""
+    made = SimulatedDriver(**options)
+    before = driver.use(made)
+    _begin_anew()
+    try:
+        with vendor.substitute("cublas", SimulatedBLAS(made)):
+            yield made
+    finally:
+        gc.collect()                                         # tensors of a test that failed, in its traceback
+        _begin_anew()
+        driver.use(before)
+        made.close()
+
+
+def _begin_anew():
+    """Forget what belongs to the devices of another driver."""
+    plan.forget()
+    library.forget()
+    for known in list(specs.device._known.values()):
+        if known.type == "cuda":
+            known.backend = None

@@ -30,7 +30,7 @@ COMPARISONS = "lt le gt ge eq ne".split()
 class ndarray:
     """Memory of a device, seen as an array. `host` is a NumPy array over it, for the simulation alone."""
 
-    __slots__ = ("host", "memory", "module", "__weakref__")
+    __slots__ = ("host", "memory", "module", "base", "__weakref__")
     __hash__ = None
 
     def __new__(cls, *given, **named):
@@ -40,6 +40,12 @@ class ndarray:
     def index(self):
         """The device's number."""
         return self.memory.index
+
+    @property
+    def flags(self):
+        found = self.host.flags
+        return SimpleNamespace(c_contiguous=found.c_contiguous, f_contiguous=found.f_contiguous, forc=found.forc,
+                               fnc=found.fnc, owndata=self.base is None)
 
     @property
     def device(self):
@@ -145,7 +151,7 @@ def _in_place(function):
     return method
 
 
-for name in ("shape", "strides", "dtype", "ndim", "size", "itemsize", "nbytes", "flags"):
+for name in ("shape", "strides", "dtype", "ndim", "size", "itemsize", "nbytes"):
     setattr(ndarray, name, _delegated(name))
 for name in ("T", "real", "imag", "mT"):
     setattr(ndarray, name, _view(name))
@@ -247,7 +253,7 @@ class Module:
         for array in arrays:                                 # a view of one of them
             memory = array.memory
             if made.size and memory.address <= start < memory.address + memory.nbytes:
-                return self.over(made, memory)
+                return self.over(made, memory, array if array.base is None else array.base)
         index = self._driver.current_device()
         memory = self._driver.allocate(index, made.nbytes)
         order = sorted(range(made.ndim), key=lambda d: -abs(made.strides[d]))
@@ -256,10 +262,10 @@ class Module:
         fresh[...] = made
         return self.over(fresh, memory)
 
-    def over(self, host, memory):
-        """The array that a NumPy array over `memory` stands for."""
+    def over(self, host, memory, base=None):
+        """The array that a NumPy array over `memory` stands for; of which array it is a view."""
         made = object.__new__(ndarray)
-        made.host, made.memory, made.module = host, memory, self._root()
+        made.host, made.memory, made.module, made.base = host, memory, self._root(), base
         return made
 
     def _root(self):

@@ -193,8 +193,8 @@ inline int clock() { return 0; }
 
 #define NAN_VALUE __builtin_nanf("")
 extern "C" {
-#define ONE(f) double f(double); float f##f(float);
-#define TWO(f) double f(double, double); float f##f(float, float);
+#define ONE(name) double name(double); float name##f(float);
+#define TWO(name) double name(double, double); float name##f(float, float);
 ONE(exp) ONE(exp2) ONE(exp10) ONE(expm1) ONE(log) ONE(log2) ONE(log10) ONE(log1p) ONE(logb) ONE(sin) ONE(cos) ONE(tan) ONE(asin)
 ONE(acos) ONE(atan) ONE(sinh) ONE(cosh) ONE(tanh) ONE(asinh) ONE(acosh) ONE(atanh) ONE(erf) ONE(erfc) ONE(lgamma)
 ONE(tgamma) ONE(sqrt) ONE(cbrt) ONE(floor) ONE(ceil) ONE(trunc) ONE(rint) ONE(nearbyint) ONE(round) ONE(fabs) ONE(j0) ONE(j1)
@@ -210,8 +210,8 @@ void sincos(double, double *, double *); void sincosf(float, float *, float *);
 #undef ONE
 #undef TWO
 }
-#define ONE(f) inline float f(float x) { return f##f(x); }
-#define TWO(f) inline float f(float x, float y) { return f##f(x, y); }
+#define ONE(name) inline float name(float x) { return name##f(x); }
+#define TWO(name) inline float name(float x, float y) { return name##f(x, y); }
 ONE(exp) ONE(exp2) ONE(expm1) ONE(log) ONE(log2) ONE(log10) ONE(log1p) ONE(sin) ONE(cos) ONE(tan) ONE(asin) ONE(acos) ONE(atan)
 ONE(sinh) ONE(cosh) ONE(tanh) ONE(asinh) ONE(acosh) ONE(atanh) ONE(erf) ONE(erfc) ONE(lgamma) ONE(tgamma) ONE(sqrt) ONE(cbrt)
 ONE(floor) ONE(ceil) ONE(trunc) ONE(rint) ONE(nearbyint) ONE(round) ONE(fabs)

@@ -121,7 +121,7 @@ std::string trouble_at(int device, u64 address, size_t nbytes) {
 
 void check_guards(u64 address, const Allocation &gone) {
     for (size_t i = 0; i < GUARD_BYTES; i++) {
-        if ((unsigned char)gone.raw[i] != GUARD) {
+        if (((unsigned char *)address)[i - GUARD_BYTES] != GUARD) {
             fail(gone.device, ILLEGAL_ADDRESS, words("something wrote %zu bytes before the start of an allocation of %zu "
                  "bytes of device %d", GUARD_BYTES - i, gone.nbytes, gone.device));
             return;
@@ -174,7 +174,7 @@ struct Function {
 
 const size_t STACK_BYTES = 128 << 10;
 const unsigned MOST_THREADS = 1024;
-const u64 MOST_ACCESSES = 4ull << 30;                // of one thread; more is taken for a loop without end
+const u64 MOST_ACCESSES = 1ull << 24;                // of one thread; more is taken for a loop without end
 
 std::vector<Fiber *> fibers;
 char *stacks, *stacks_end;
@@ -307,7 +307,7 @@ void run_block() {
 struct Stream;
 struct Graph;
 
-enum Kind { LAUNCH, COPY, WAIT, RECORD, FREE };
+enum Kind { LAUNCH, COPY, WAIT, RECORD, FREE, CALL };
 
 struct Event { Stream *stream = nullptr; u64 ticket = 0; bool reached = true; double time = 0; Graph *graph = nullptr; };
 
@@ -323,9 +323,10 @@ struct Work {
     Stream *stream = nullptr;                        // to wait for, up to a ticket
     u64 ticket = 0;
     Event *event = nullptr;
+    void (*call)(u64) = nullptr;                     // of a library of NVIDIA's, which Python stands for; with `ticket`
 };
 
-struct Graph { std::vector<Work> works; };
+struct Graph { int device; std::vector<Work> works; };
 
 struct Stream {
     int device;
@@ -433,6 +434,7 @@ void perform(Work &work, Stream *on) {
         }
         break;
     case FREE: release(work.target); break;
+    case CALL: if (!errors[on->device].code) work.call(work.ticket); break;
     }
 }
 
@@ -500,6 +502,7 @@ void check_access(u64 address, size_t nbytes, bool writes) {
             if (++accesses < MOST_ACCESSES) return;
             abort_kernel(LAUNCH_FAILED, where(running) + " runs for ever");
         }
+    if (!function) return;                           // the driver calls a function of a module
     auto within = [&](const void *start, const void *end) { return Range{(u64)start, (u64)end}.holds(address, nbytes); };
     if (within(&simulated_at, &simulated_at + 1) || within(stacks, stacks_end)) return;
     if (within(simulated_shared, simulated_shared + sizeof simulated_shared)) return;
@@ -771,6 +774,14 @@ int simulated_copy(int target_device, u64 target, int source_device, u64 source,
     return SUCCESS;
 }
 
+void simulated_call(void (*call)(u64), u64 ticket, int device, u64 stream) {
+    LOCKED;
+    Work work{CALL};
+    work.call = call;
+    work.ticket = ticket;
+    issue(stream_of(device, stream), std::move(work));
+}
+
 u64 simulated_stream(int device, int non_blocking) {
     LOCKED;
     Stream *made = new Stream{device, (bool)non_blocking};
@@ -855,7 +866,7 @@ int simulated_begin_capture(int device, u64 handle) {
     if (!handle) return refuse(CAPTURE_UNSUPPORTED, "the default stream cannot be captured");
     Stream *stream = stream_of(device, handle);
     if (stream->capture) return refuse(ILLEGAL_STATE, "the stream is being captured already");
-    stream->capture = new Graph();
+    stream->capture = new Graph{device, {}};
     return SUCCESS;
 }
 
@@ -868,9 +879,18 @@ u64 simulated_end_capture(int device, u64 handle) {
 
 int simulated_is_capturing(int device, u64 handle) { LOCKED; return stream_of(device, handle)->capture != nullptr; }
 
-void simulated_launch_graph(u64 graph, int device, u64 handle) {
+// As cuGraphLaunch.
+int simulated_launch_graph(void *graph, void *stream) {
     LOCKED;
-    for (const Work &work : ((Graph *)graph)->works) issue(stream_of(device, handle), Work(work));
+    Graph *launched = (Graph *)graph;
+    for (const Work &work : launched->works) issue(stream_of(launched->device, (u64)stream), Work(work));
+    return SUCCESS;
+}
+
+int simulated_captured(int device, u64 handle) {     // the number of the node that was noted last, or -1
+    LOCKED;
+    Graph *graph = stream_of(device, handle)->capture;
+    return graph ? (int)graph->works.size() - 1 : -1;
 }
 
 int simulated_graph_size(u64 graph) { LOCKED; return ((Graph *)graph)->works.size(); }
