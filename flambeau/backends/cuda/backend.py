@@ -24,6 +24,16 @@ class CUDABackend(Backend):
 
     compiles = True
 
+    @property
+    def vector_bytes(self):
+        from .schedule import LANE_BYTES
+        return LANE_BYTES
+
+    @property
+    def reductions(self):
+        from .schedule import REDUCTIONS
+        return REDUCTIONS
+
     def __init__(self, index=0):
         super().__init__(index)
         self.driver = driver.current()
