@@ -149,12 +149,12 @@ class CUDABackend(Backend):
         return schedule(launch, self.properties)
 
     def compile(self, launches, calls=()):
-        from .code import Compilation
-        return Compilation(self, launches, calls)
+        from .code import GPUCompilation
+        return GPUCompilation(self, launches, calls)
 
     def program(self, tasks):
-        from .program import Program
-        return Program(self, tasks)
+        from .program import GPUProgram
+        return GPUProgram(self, tasks)
 
     def code(self, work):
         from .code import code
