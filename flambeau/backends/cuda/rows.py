@@ -39,6 +39,7 @@ def source(dtype, rows, across):
 
 
 _ADD_ROWS = """
+#undef WARPS
 #define WARPS (THREADS / 32)
 
 // Adds the rows of g that were noted to those of the result, in the order in which they were noted.

@@ -1,7 +1,7 @@
 """NVIDIA's own libraries as shared libraries: found where CuPy finds them, opened when they are first asked for.
 
-`load("cublas")` gives something with the library's C functions, or None where there is none. A driver that is not a GPU
-(the simulated one of the tests) has none of them, unless somebody gives a `substitute`: a class with the same functions.
+`load("cublas")` gives something with the library's C functions, or None where there is none. A driver that is not a GPU's
+(the simulated one of the tests) has none of them, unless somebody gives a `substitute`: a class with their functions.
 """
 import ctypes
 import ctypes.util
