@@ -172,7 +172,7 @@ class CUDABackend(Backend):
 
     def library(self, name, dtype, args, outs, params):
         from .library import ask
-        return ask(name, dtype, args, outs, params)
+        return ask(name, dtype, args, outs, params, self.index)
 
     def processor(self):
         return f"{self.properties.name} ({self.properties.architecture})"
