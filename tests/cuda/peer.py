@@ -89,7 +89,7 @@ def home(x):
 
 
 def mapped(x, change):
-    """Nested containers with `change` applied to every tensor, and devices and generators replaced by ours to compare."""
+    """Nested containers with `change` applied to every tensor; devices and generators are those to be compared."""
     if is_tensor(x):
         return change(x)
     if isinstance(x, (torch.Size, flambeau.Size)):

@@ -1,4 +1,4 @@
-"""On the GPU, beside PyTorch on the same GPU: modules, optimizers, scalers, loss curves, compiled steps, random programs.
+"""On the GPU, beside PyTorch on the same GPU: modules, optimizers, scalers, loss curves, compiled steps, programs.
 
 The tables are PyTorch's own (`module_db`, `optim_db`), the models those of bench/models.py, the programs those of
 tests/trace/programs.py. What draws random numbers in a forward is switched off here; tests of its own hold the streams.
