@@ -57,7 +57,6 @@ from . import (
     compiler,
     config,
     cpu,
-    cuda,
     linalg,
     mps,
     overrides,
@@ -71,12 +70,12 @@ from . import (
 from .compiler import compile
 
 if TYPE_CHECKING:
-    from . import amp, distributions, func, nn, optim, serialization
+    from . import amp, cuda, distributions, func, nn, optim, serialization
 
 # What a program may never ask for is imported when it asks: a module, or a name out of one.
 _IMPORTED_WHEN_ASKED = {
-    "amp": "amp", "distributions": "distributions", "func": "func", "hub": "hub", "nn": "nn", "optim": "optim",
-    "safetensors": "safetensors", "serialization": "serialization",
+    "amp": "amp", "cuda": "cuda", "distributions": "distributions", "func": "func", "hub": "hub", "nn": "nn",
+    "optim": "optim", "safetensors": "safetensors", "serialization": "serialization",
     "autocast": "amp:autocast", "GradScaler": "amp:GradScaler",
     "save": "serialization:save", "load": "serialization:load",
     "vmap": "func:vmap",

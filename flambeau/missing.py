@@ -25,7 +25,6 @@ MISSING_MODULES = {
     "torch.ao": _QUANTISE,
     "torch.autograd.profiler_legacy": "use cProfile",
     "torch.autograd.profiler_util": "use cProfile",
-    "torch.cuda.graphs": "flambeau.compile replays a recorded step without Python",
     "torch.cuda.jiterator": "operations fuse by themselves",
     "torch.cuda.sparse": "use dense tensors",
     "torch.distributed": "there is one process; leave it out where torch.distributed.is_available() is False",
@@ -60,6 +59,11 @@ MISSING_MODULES = {
 # Single names, where there is something to say about them.
 MISSING_NAMES = {
     "torch.PyTorchFileReader": "use torch.load(path, mmap=True)",
+    "torch.cuda.CUDAPluggableAllocator": "memory comes from CuPy's pool",
+    "torch.cuda.MemPool": "memory comes from CuPy's pool",
+    "torch.cuda.change_current_allocator": "memory comes from CuPy's pool",
+    "torch.cuda.current_blas_handle": "cupy.cuda.get_cublas_handle() has one",
+    "torch.cuda.current_solver_handle": "cupy.cuda.get_cusolver_handle() has one",
     "torch.sparse_csr_tensor": "use dense tensors",
     "torch.quantize_per_tensor": _QUANTISE,
 }

@@ -61,4 +61,4 @@ def test_no_loop_jumps_outside_of_its_try():
     found = set()
     for path in sorted(PACKAGE.rglob("*.py")):
         found |= jumps_outside(path.read_text(encoding="utf-8"), path.relative_to(PACKAGE).as_posix())
-    assert found == OTHER_THREADS, "put the loop into a function of its own, and call that in the try"
+    assert found <= OTHER_THREADS, "put the loop into a function of its own, and call that in the try"

@@ -216,8 +216,7 @@ class Function(metaclass=FunctionMeta):
                         outs[nr]._nr = nr
         try:
             if tracked:
-                ctx.kept = tuple(_keep(ctx, t, out, outs) for t in ctx.to_save)
-                ctx.had_kept = any(k is not None for k in ctx.kept)
+                _keep_all(ctx, out, outs)
                 ctx._tell_made()
             if tangents is not None:
                 if ctx.materialize:
@@ -275,6 +274,13 @@ def _result(ctx, out, nr, inputs, tracked):
     else:
         out._node, out._nr, out._requires_grad = ctx, nr, False
     return out
+
+
+def _keep_all(ctx, out, outs):
+    """Keep what the forward asked to save. By itself: Python 3.14 writes `any` as a loop, and see "Loops and
+    interrupts" in CONTRIBUTING.md."""
+    ctx.kept = tuple(_keep(ctx, t, out, outs) for t in ctx.to_save)
+    ctx.had_kept = any(k is not None for k in ctx.kept)
 
 
 def _keep(ctx, tensor, out, outs):

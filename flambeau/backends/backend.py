@@ -12,6 +12,7 @@ A device that `compiles` is given kernels of the loop language (loops/ir.py), wh
 (`schedule`), makes code of them (`compile`), may have a library of functions of its own (`library`), and makes programs
 of both (`program`), which run over a table of addresses. What an address is, is its own affair.
 """
+import contextlib
 from functools import cached_property
 from typing import NamedTuple
 
@@ -39,6 +40,37 @@ class NotCompiled(RuntimeError):
         super().__init__("\n".join(dict.fromkeys(failed.values())))
 
 
+class DeviceFailed(RuntimeError):
+    """A device refused a step of a program, or fails since an earlier one: nothing that the program would have made can
+    be had. `task` is the number of the step among the program's, None where nobody can tell."""
+
+    def __init__(self, said, task=None):
+        super().__init__(said)
+        self.task = task
+
+
+class Unschedulable(Exception):
+    """A kernel that the device has no code for, raised by `Backend.schedule`; its operations go to the reference."""
+
+
+class Reductions(NamedTuple):
+    """What a device wants of the order of its reductions (see Note [One order] in trace/order.py, which reads this).
+
+    It follows from the operation alone, so these are numbers, the same for all devices of a kind.
+    """
+
+    max_short: int = 32                # a reduction no longer than this goes down columns where there are many of them
+    many_columns: int = 64
+    lane_multiple: int = 64            # a whole number of rounds of the lanes, on any device of the kind
+    min_row_elements: int = 512        # of a row at the end of which the lanes may as well begin anew
+    block_elements: int = 1 << 16      # of a block of a reduction that is cut, about
+    max_row_blocks: int = 256          # along rows
+    max_cut_rows: int = 15             # with more results than this there is work for all without cutting
+    max_column_blocks: int = 64        # down columns
+    max_cut_columns: int = 1024
+    max_column_parts: int = 1 << 16    # of all columns together
+
+
 class Task(NamedTuple):
     """A step of a device's program: a Launch, or a call that its `library` gave.
 
@@ -56,14 +88,16 @@ class Backend:
 
     `compiles` says that plans make kernels for it; otherwise its operations are steps of the reference executor. The
     methods under "kernels" are then needed, and `address`. `vector_bytes` is part of the order of a reduction along
-    rows: its lanes fill a number of vectors of so many bytes (see Note [One order] in trace/order.py). `interprets`
-    says that bodies can be run over its arrays with NumPy and give the same bits (trace/interpret.py); otherwise traces
-    are planned when they are first seen, and their kernels waited for.
+    rows: its lanes fill a number of vectors of so many bytes (see Note [One order] in trace/order.py), and `reductions`
+    are the numbers that decide the rest of it. `interprets` says that bodies can be run over its arrays with NumPy and
+    give the same bits (trace/interpret.py); otherwise traces are planned when they are first seen, and their kernels
+    waited for.
     """
 
     xp = np
     compiles = interprets = False
     vector_bytes = 16
+    reductions = Reductions()
 
     def __init__(self, index=0):
         self.index = index
@@ -101,6 +135,18 @@ class Backend:
         """Where the array starts in memory."""
         raise NotImplementedError(f"{type(self).__name__} does not say where its memory is")
 
+    def active(self):
+        """A context in which its arrays can be computed with; the methods here enter it by themselves."""
+        return contextlib.nullcontext()
+
+    def copied(self, array):
+        """The same contents, laid out alike, in memory of their own."""
+        return array.copy(order="K")
+
+    def put(self, target, source):
+        """Write the contents of the array `source`, or a number, into `target`, both of this device."""
+        target[...] = source
+
     def may_write(self, array):
         """Whether the memory of `array` may be written to at all."""
         return True
@@ -112,7 +158,7 @@ class Backend:
     # --- movement ---------------------------------------------------------------------------------------------------
 
     def to_host(self, array):
-        """The contents as a NumPy array, to be read."""
+        """The contents as a NumPy array, to be read; what the device's arrays have no dtype for, as bytes."""
         raise NotImplementedError(f"{type(self).__name__} does not bring its memory to the CPU")
 
     def from_host(self, array, spec):
@@ -121,7 +167,7 @@ class Backend:
 
     def copy_from(self, origin, array, spec):
         """The contents of an array of another Backend, in memory of this one laid out as `spec`: by way of the CPU."""
-        return self.from_host(origin.to_host(array), spec)
+        return self.from_host(host.as_dtype(origin.to_host(array), spec.dtype.np), spec)
 
     # --- work -------------------------------------------------------------------------------------------------------
 
@@ -135,12 +181,13 @@ class Backend:
     def schedule(self, launch):
         """How a Launch is run: anything with `words(printer)`, what decides its code, and `turned`.
 
-        `turned` is {access: dimensions}, for operands that should be copied first so that they lie along those.
+        `turned` is {access: dimensions}, for operands that should be copied first so that they lie along those. Raises
+        Unschedulable where there is no code for such a kernel.
         """
         raise NotImplementedError(f"{type(self).__name__} does not compile")
 
-    def compile(self, launches):
-        """Code for launches, to be made: `prepare(nbytes)` has that done in the background, where it takes longer than
+    def compile(self, launches, calls=()):
+        """Code for launches, and for calls that `library` gave, to be made: `prepare(nbytes)` has that done in the background, where it takes longer than
         to make so many bytes of results by other means, and says whether it will be; `is_ready()` whether it is; and
         `finish()` waits for it, and raises NotCompiled where there is none."""
         raise NotImplementedError(f"{type(self).__name__} does not compile")
@@ -148,8 +195,10 @@ class Backend:
     def program(self, tasks):
         """Tasks in a row, compiled before: something with `run(table, cells, times)`, a list of addresses and an array
         of numbers of eight bytes, and `bound(table, cells, times)`, over arrays of both that outlive it: a function of
-        no arguments that does the same whenever it is called, and that no interrupt can stop in the middle. `times` is
-        None, or an array for what `observers.clock` says at the beginning and after each task."""
+        no arguments that does the same, and that no interrupt can stop in the middle; or one that has `resume`, to be
+        called when it was interrupted, which does the rest. It does so whenever it is called, if the program `lasts`;
+        else it is for one call, and over what stands in the arrays when it is made. `times` is None, or an array for
+        what `observers.clock` says at the beginning and after each task. DeviceFailed where the device refuses."""
         raise NotImplementedError(f"{type(self).__name__} does not compile")
 
     def code(self, work):
@@ -175,6 +224,10 @@ class Backend:
         """Compile everything anew, if it is asked for again."""
 
     # --- the device -------------------------------------------------------------------------------------------------
+
+    def new_stream(self):
+        """A RandomStream that draws in memory of this device (backends/random.py); None: its numbers are the CPU's."""
+        return None
 
     def synchronize(self):
         """Wait until everything that was handed to the device is done."""
@@ -214,7 +267,7 @@ class CPUBackend(Backend):
     def schedule(self, launch):
         return self._native.schedule(launch)
 
-    def compile(self, launches):
+    def compile(self, launches, calls=()):            # the library has compiled its own
         return self._native.Compilation(launches)
 
     def program(self, tasks):
@@ -279,13 +332,13 @@ def register(kind, make, current=None):
 
 
 def _open_cuda(index):
-    from . import cuda            # and with it CuPy, which programs on the CPU never need
-    return cuda.open(index)
+    from .cuda import open_device  # and with it CuPy, which programs on the CPU never need
+    return open_device(index)
 
 
 def _current_cuda():
-    from . import cuda
-    return cuda.current_index()
+    from .cuda import current_index
+    return current_index()
 
 
 CPU.backend = CPUBackend()

@@ -22,6 +22,7 @@ them: the step itself, the innermost kernels (which convolutions call too), and 
 import math
 from collections import namedtuple
 
+from ..base.shapes import merged_dims
 from .kernels import COPY, DIRECT, GATHER, LLVM_ELEMENT, STEP_FIELDS, TURN, compiled_kernels
 from .threads import get_num_threads
 
@@ -83,16 +84,8 @@ def gemm(M, N, K, dtype, a, b, c, batch=()):
 
 
 def merge(batch, strides):
-    """The batch's sizes as three, with the strides of the operands along them; None where it takes more.
-
-    Dimensions of one go, and two that every operand goes through evenly become one."""
-    dims = [(n, *by) for n, *by in zip(batch, *strides, strict=True) if n != 1]
-    kept = []
-    for n, *by in dims:
-        if kept and all(outer == inner * n for outer, inner in zip(kept[-1][1:], by, strict=True)):
-            kept[-1] = (kept[-1][0] * n, *by)
-        else:
-            kept.append((n, *by))
+    """The batch's sizes as three, with the strides of the operands along them; None where it takes more."""
+    kept = merged_dims(batch, strides)
     if len(kept) > 3:
         return None
     kept = [(1, *[0] * len(strides))] * (3 - len(kept)) + kept

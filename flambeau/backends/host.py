@@ -23,6 +23,11 @@ def array_over(buffer, dtype=np.uint8, count=-1, offset=0):
     return np.frombuffer(buffer, dtype, count, offset)
 
 
+def as_dtype(array, dtype):
+    """`array`, whose elements may have come as bytes from a device that does not know their dtype, as that."""
+    return array.view(dtype) if array.dtype == np.uint8 and dtype.itemsize == 1 else array
+
+
 def span(array):
     """The one-dimensional array from the first element of `array` to its last, gaps included; no step is negative."""
     reach = 1 + sum((n - 1) * step for n, step in zip(array.shape, array.strides, strict=True)) // array.itemsize

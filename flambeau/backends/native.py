@@ -103,6 +103,7 @@ class Stretch:
     """Native steps that one call of the runner goes through: `words` says what they are."""
 
     __slots__ = ("words", "steps", "_start")
+    lasts = True
 
     def __init__(self, tasks):
         self.words, self.steps = array("q"), len(tasks)

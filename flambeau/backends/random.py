@@ -23,6 +23,8 @@ from contextlib import contextmanager
 import numpy as np
 
 from ..base.locks import new_lock
+from ..base.spec import CPU
+from .binomial import binomial_one
 
 DEFAULT_SEED = 67280421310721
 CHUNK_SAMPLES = 1 << 16             # samples made at a time: the words and the temporaries stay in cache
@@ -40,14 +42,14 @@ STATE_DTYPE = np.dtype([("seed", "u8"), ("left", "i4"), ("seeded", "i4"), ("next
                         ("padding", "i4"), ("spare32", "f4"), ("has_spare32", "?")], align=True)
 
 
-class MersenneTwister:
-    """A stream of random numbers; the same seed gives the same numbers as `torch.Generator`."""
+class RandomStream:
+    """A stream of random numbers that starts from a seed. How numbers follow from it is a device's affair.
 
-    def __init__(self):
-        self._lock = new_lock(finish=True)       # NumPy has a lock of its own, which no child could renew
-        self.manual_seed(DEFAULT_SEED)
+    Methods named after distributions draw: each gives a one-dimensional array of `device`'s. A device that has no
+    stream of its own (Backend.new_stream) gets the CPU's numbers.
+    """
 
-    # ------------------------------------------------------------------ seed and state
+    device = CPU
 
     def manual_seed(self, seed):
         """Start over from `seed`, an integer in [-2**63, 2**64); a negative one counts from 2**64."""
@@ -56,10 +58,7 @@ class MersenneTwister:
         seed = operator.index(seed)
         if not -2**63 <= seed < 2**64:
             raise ValueError(f"Overflow when unpacking long long: the seed {seed} is outside [-2**63, 2**64)")
-        with self._lock:
-            self._seed = seed % 2**64
-            self._twister = None            # until the first word; numpy.random takes 15 ms to import
-            self._spare = self._spare32 = None
+        self._start(seed % 2**64)
         return self
 
     def seed(self):
@@ -68,10 +67,58 @@ class MersenneTwister:
         self.manual_seed(seed)
         return seed
 
+    def get_state(self):
+        """Where it stands, as PyTorch's bytes for it: an array of NumPy's, uint8."""
+        return self._state()
+
+    def set_state(self, state):
+        """Continue from a state that `get_state` gave, here or in PyTorch."""
+        state = np.asarray(state)
+        if state.dtype != np.uint8:
+            raise TypeError(f"RNG state must be a torch.ByteTensor, got {state.dtype}")
+        self._continue(state)
+
+    def on(self, device):
+        """This stream, for a tensor on `device`."""
+        return self
+
+    def clone_state(self):
+        """Another stream that will draw the same numbers as this one."""
+        twin = self.new()
+        twin.set_state(self.get_state())
+        return twin
+
+    # What each kind says for itself:
+    #     new()                          another stream of this kind
+    #     initial_seed(), _start(seed)   the seed that it started from; start over
+    #     position()                     something that is different after every draw
+    #     _state(), _continue(state)     behind `get_state` and `set_state`
+
+
+class MersenneTwister(RandomStream):
+    """The CPU's stream; the same seed gives the same numbers as `torch.Generator`."""
+
+    def __init__(self):
+        self._lock = new_lock(finish=True)       # NumPy has a lock of its own, which no child could renew
+        self._start(DEFAULT_SEED)
+
+    # ------------------------------------------------------------------ seed and state
+
+    def _start(self, seed):
+        with self._lock:
+            self._seed = seed
+            self._twister = None            # until the first word; numpy.random takes 15 ms to import
+            self._spare = self._spare32 = None
+
     def initial_seed(self):
         return self._seed
 
-    def get_state(self):
+    def position(self):
+        """What is different after every draw."""
+        now = self._twister and self._twister.state["state"]
+        return now and (now["pos"], now["key"].tobytes()), self._spare, self._spare32
+
+    def _state(self):
         """The state as torch.get_rng_state() lays it out: uint8[5056]."""
         state = np.zeros(1, STATE_DTYPE)[0]
         with self._lock:
@@ -85,11 +132,7 @@ class MersenneTwister:
             state["spare32"], state["has_spare32"] = self._spare32 or 0, self._spare32 is not None
         return np.frombuffer(state.tobytes(), np.uint8).copy()
 
-    def set_state(self, state):
-        """Continue from a state that `get_state` or torch.get_rng_state() gave."""
-        state = np.asarray(state)
-        if state.dtype != np.uint8:
-            raise TypeError(f"RNG state must be a torch.ByteTensor, got {state.dtype}")
+    def _continue(self, state):
         need(state.size == STATE_DTYPE.itemsize, f"Expected a CPUGeneratorImplState of size {STATE_DTYPE.itemsize} but "
                                            f"found the input RNG state size to be {state.size}")
         state = np.frombuffer(state.tobytes(), STATE_DTYPE)[0]
@@ -103,11 +146,9 @@ class MersenneTwister:
             self._spare = float(state["spare"]) if state["has_spare"] else None
             self._spare32 = float(state["spare32"]) if state["has_spare32"] else None
 
-    def clone_state(self):
-        """Another generator that will draw the same numbers as this one."""
-        twin = MersenneTwister()
-        twin.set_state(self.get_state())
-        return twin
+    def new(self):
+        """Another stream of this kind."""
+        return MersenneTwister()
 
     def __getstate__(self):
         return {"state": self.get_state()}
@@ -364,6 +405,19 @@ class MersenneTwister:
         out = np.maximum(np.array(out, FLOAT64).astype(alpha.dtype), np.finfo(alpha.dtype).tiny)
         return out.reshape(alpha.shape)
 
+    def binomial(self, count, prob):
+        """A number of successes for each pair of a number of trials and a probability."""
+        with self._units() as unit:
+            drawn = [binomial_one(n, p, unit) for n, p in zip(count.reshape(-1).tolist(), prob.reshape(-1).tolist())]
+        return np.array(drawn, count.dtype).reshape(count.shape)
+
+    def dirichlet(self, alpha, size):
+        """A point of the simplex for each `size` concentrations in a row."""
+        # PyTorch draws the gamma numbers in float64 and divides there
+        gammas = self.standard_gamma(alpha.astype(FLOAT64)).reshape(-1, size)
+        parts = gammas / gammas.sum(-1, keepdims=True)
+        return np.maximum(parts, np.finfo(alpha.dtype).tiny).astype(alpha.dtype).reshape(-1)
+
     def multinomial(self, weights, num_samples, replacement=False):
         """`num_samples` indices for each row of `weights`, drawn in proportion to the weights."""
         wrong = "invalid multinomial distribution "
@@ -572,4 +626,55 @@ def gamma_one(d, unit, normal):
             return v
 
 
-default_generator = MersenneTwister()
+# ---------------------------------------------------------------------- the streams that are drawn from by default
+
+_default = {CPU: MersenneTwister()}       # device → its stream; one is made when a device first draws
+_seed_of_devices = None                   # what `seed_all` said: a stream that is made later starts from it
+_adding = new_lock()
+
+
+def stream_of(device):
+    """The stream that tensors on `device` are drawn from where nobody names another."""
+    found = _default.get(device)
+    if found is None and device.backend is not None:
+        made = device.backend.new_stream()
+        with _adding:
+            if made is not None and device not in _default:
+                made.seed() if _seed_of_devices is None else made.manual_seed(_seed_of_devices)
+            found = _default.setdefault(device, made or _default[CPU])
+    return found or _default[CPU]
+
+
+def default_streams():
+    """Every stream that is drawn from by default so far, the CPU's first."""
+    return list(dict.fromkeys(_default.values()))
+
+
+def seed_all(seed):
+    """Start the streams of all devices over from `seed`, those too that have not been asked for yet."""
+    global _seed_of_devices
+    for one in default_streams():
+        one.manual_seed(seed)
+    _seed_of_devices = seed
+
+
+def seed_devices(seed):
+    """Start the streams of all devices but the CPU over from `seed`, those too that have not been asked for yet."""
+    global _seed_of_devices
+    for one in default_streams()[1:]:
+        one.manual_seed(seed)
+    _seed_of_devices = seed
+
+
+class Positions:
+    """Where the default streams stand now; `restore()` takes all of them back there."""
+
+    def __init__(self):
+        self.states = {one: one.get_state() for one in default_streams()}
+
+    def restore(self):
+        for one in default_streams():
+            if one in self.states:
+                one.set_state(self.states[one])
+            else:                                         # made since then: at its beginning
+                one.manual_seed(one.initial_seed())

@@ -24,10 +24,11 @@ _blas = False                 # whether it has its buffer
 def execute(entry, arrays, params, own=False, xp=np):
     """The result arrays of one instruction, laid out as their specs say. `own`: the first array may be overwritten."""
     op = entry.op
-    if entry.nbytes > CHECKED_RESULT_BYTES and not own and not memory.make_room(entry.nbytes):
-        raise memory.failure(entry.nbytes)
-    if not _blas and op.__module__.rpartition(".")[2] in BLAS_MODULES:
-        _ready_blas()
+    if xp is np:
+        if entry.nbytes > CHECKED_RESULT_BYTES and not own and not memory.make_room(entry.nbytes):
+            raise memory.failure(entry.nbytes)
+        if not _blas and op.__module__.rpartition(".")[2] in BLAS_MODULES:
+            _ready_blas()
     given, may = arrays, own
     try:
         if entry.rounded is not None:
@@ -57,7 +58,8 @@ def execute(entry, arrays, params, own=False, xp=np):
             return [fit(out, entry.outs[0], arrays, xp)]
         return [fit(o, s, arrays, xp) for o, s in zip(out, entry.outs, strict=True)]
     except MemoryError:
-        if may or op.effect or not memory.empty_cache():   # what was overwritten, or has happened, is not tried again
+        # what was overwritten, or has happened, is not tried again; another device's allocator has tried all it can
+        if may or op.effect or xp is not np or not memory.empty_cache():
             raise
     return execute(entry, given, params, xp=xp)
 

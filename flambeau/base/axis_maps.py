@@ -117,7 +117,7 @@ def maximum(xp, x, label, axis, taps):
     first = taps.index[np.argmax(taps.weight != 0, 0), np.arange(size)]
     best = read(xp, x, axis, evenly(first)).copy()
     chosen = xp.broadcast_to(read(xp, label, axis, evenly(first)), best.shape).copy()
-    nans = x.dtype.kind not in "iub" and bool(xp.isnan(x.max(initial=0)))
+    nans = x.dtype.kind not in "iub" and bool(xp.isnan(xp.max(x, initial=0)))
     done = taps.steps[:1] if taps.steps and everything(taps.steps[0][0], size) else []      # what `best` started from
     for outputs, inputs, _ in taps.steps[len(done):]:
         part, where = read(xp, x, axis, inputs), at(axis, outputs)

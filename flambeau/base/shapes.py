@@ -281,3 +281,19 @@ def preserved_strides(shape, strides):
     if is_dense(shape, strides):
         return tuple(strides)
     return elementwise_strides(tuple(shape), [(tuple(shape), tuple(strides))])
+
+
+def merged_dims(sizes, strides):
+    """Dimensions that several operands go through, each by its own `strides`, as few: [(size, a stride of each), …].
+
+    Those of one go, and two that every operand goes through evenly become one.
+    """
+    kept: list = []
+    for n, *by in zip(sizes, *strides, strict=True):
+        if n == 1:
+            continue
+        if kept and all(outer == inner * n for outer, inner in zip(kept[-1][1:], by, strict=True)):
+            kept[-1] = (kept[-1][0] * n, *by)
+        else:
+            kept.append((n, *by))
+    return kept

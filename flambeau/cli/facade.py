@@ -31,8 +31,6 @@ ELSEWHERE = {
     "torch.nn.quantized": "flambeau.ao.nn.quantized",
     "torch.profiler.profiler": "flambeau.profiler",
     "torch.quantization": "flambeau.ao.quantization",
-    "torch.cuda.memory": "flambeau.cuda",
-    "torch.cuda.random": "flambeau.cuda",
     "torch": "flambeau",
     "functorch": "flambeau.private.functorch",
 }

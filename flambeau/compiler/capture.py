@@ -386,9 +386,10 @@ def evaluate(code, held, wanted):
             sources = [made[s] if s in made else held[s] for s in slots]
             arrays = [v.look(kind, offset) for v, kind, offset in zip(sources, entry.kinds, offsets, strict=False)]
             if entry.op is update:
-                memory = sources[0].memory.copy()
+                backend = entry.kinds[0].device.backend
+                memory = backend.copied(sources[0].memory)
                 if entry.kinds[0].numel:
-                    entry.kinds[0].device.backend.look(memory, entry.kinds[0], offsets[0])[...] = arrays[1]
+                    backend.put(backend.look(memory, entry.kinds[0], offsets[0]), arrays[1])
                 outs = [memory]
             else:
                 outs = execute(entry, arrays, params)

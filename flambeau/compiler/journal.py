@@ -21,18 +21,20 @@ from collections import OrderedDict, defaultdict, deque
 
 import numpy as np
 
-from ..backends.random import MersenneTwister
+from ..backends.random import RandomStream
 from ..base.dtypes import dtype as Dtype
 from ..base.layout import layout as Layout, memory_format as MemoryFormat
 from ..base.op import Op
 from ..base.spec import Spec, device as Device
+from ..tensor.random import Generator
 from ..tensor.tensor import Tensor
 
 PLAIN_TYPES = (type(None), bool, int, float, complex, str, bytes)
-IDENTITY_TYPES = (Dtype, Spec, Layout, MemoryFormat, MersenneTwister, enum.Enum, Op, type(...), type(NotImplemented),
-                  range, slice, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
-                  types.MethodWrapperType, types.GetSetDescriptorType, types.MemberDescriptorType, types.CodeType,
-                  types.GenericAlias, types.UnionType, re.Pattern, np.dtype, np.ufunc, weakref.ref)
+IDENTITY_TYPES = (Dtype, Spec, Layout, MemoryFormat, RandomStream, Generator, enum.Enum, Op, type(...),
+                  type(NotImplemented), range, slice, types.BuiltinFunctionType, types.MethodDescriptorType,
+                  types.WrapperDescriptorType, types.MethodWrapperType, types.GetSetDescriptorType,
+                  types.MemberDescriptorType, types.CodeType, types.GenericAlias, types.UnionType, re.Pattern, np.dtype,
+                  np.ufunc, weakref.ref)
 EQUALITY_TYPES = (Device, np.generic)
 FUNCTION_TYPES = (types.FunctionType, types.MethodType)
 SEQUENCE_TYPES = (list, tuple, deque)

@@ -8,6 +8,7 @@ raises, the call ends there: those before it have happened, and those after it d
 """
 from array import array
 
+from ..backends.backend import DeviceFailed
 from ..base import observers, settings
 from ..base.locks import new_lock
 from ..base.ownership import may_donate, may_recycle_grad
@@ -151,12 +152,15 @@ class BoundPlan:
         self.table = array("q", bytes(8 * program.table_size))
         self.scalars = program.scalars([runner.code[i][3][n] for i, n, _ in program.numbers])
         self.cells = memoryview(self.scalars).cast("B").cast("d")
-        self.call = program.native.bound(self.table, self.scalars) if program.native is not None else None
+        self.native = program.native
+        self.call = None              # where it serves for every replay
+        if self.native is not None and self.native.lasts:
+            self.call = self.native.bound(self.table, self.scalars)
         self.lock = new_lock()
 
     def run(self, values, numbers, made, happened):
         """Run, unless somebody else holds what would be donated; whether it did."""
-        if self.call is None or self.lock._is_owned() or not self.lock.acquire(blocking=False):    # it is in use
+        if self.native is None or self.lock._is_owned() or not self.lock.acquire(blocking=False):    # it is in use
             return self._run_step_by_step(values, numbers, made, happened)
         try:
             for value in values:
@@ -197,15 +201,22 @@ class BoundPlan:
                 self.cells[k] = cell(numbers[at], dtype)
             for k, at, dtype in self.others:
                 self.scalars[k] = cell(numbers[at], dtype)
-            run, times = self.call, None
-            if sites is not None:
-                native = self.program.native
-                times = native.times()
-                run = native.bound(table, self.scalars, times)
-            made[-1] = True                       # no interrupt comes between this and the end of the call
-            run()
+            times = self.native.times() if sites is not None else None
+            run = self.call if times is None else None
+            if run is None:
+                run = self.native.bound(table, self.scalars, times)
+            try:
+                made[-1] = True                   # no interrupt comes between this and the end of the call
+                run()
+            except DeviceFailed as error:
+                self.native.explain(error, self.runner.code)
+                raise
+            except BaseException:
+                if made[-1] and hasattr(run, "resume"):
+                    run.resume()
+                raise
             if times is not None:
-                native.tell(times, self.runner.code)
+                self.native.tell(times, self.runner.code)
             return True
         finally:
             self.lock.release()

@@ -14,7 +14,7 @@ from types import ModuleType
 
 import numpy as np
 
-from ..backends.random import MersenneTwister
+from ..backends.random import RandomStream
 from ..base import observers
 from ..base.errors import PACKAGE, line_of
 from ..base.op import known
@@ -39,7 +39,7 @@ EFFECT_MODULES = frozenset("logging random secrets asyncio subprocess socket thr
 EFFECT_BUILTINS = frozenset("print input open breakpoint exit quit __import__".split())
 HARMLESS_FUNCTIONS = frozenset("fspath get_ident RLock allocate_lock _getframe".split())
 # The state of a generator is read or set: a replay only draws.
-SEEDING_CODE = {id(getattr(kind, name).__code__): None for kind in (MersenneTwister, random.Generator)
+SEEDING_CODE = {id(getattr(kind, name).__code__): None for kind in (RandomStream, random.Generator)
                 for name in ("manual_seed", "seed", "set_state", "get_state")}
 _trusted: dict = {}           # file name → whether its functions are taken to read nothing but their arguments
 

@@ -91,15 +91,14 @@ def _size_of(flat, dims):
 def _run(calls, randomness, whole):
     """What the calls give, one after the other. `whole`: the arguments that have no slices."""
     made: list = []
-    generator = streams.default_generator
-    start = generator.get_state() if randomness == "same" else None
-    before = _position(generator)
+    start = streams.Positions() if randomness == "same" else None
+    before = _positions()
     versions = [t._storage.version for t in whole]
     for call in calls:
         if made and randomness == "same":
-            generator.set_state(start)
+            start.restore()
         made.append(call())
-        if randomness == "error" and len(made) == 1 and before != _position(generator):
+        if randomness == "error" and len(made) == 1 and before != _positions():
             raise RuntimeError("vmap: called random operation while in randomness error mode. Please either use the "
                                "'same' or 'different' randomness flags on vmap or perform the randomness operation out "
                                "of vmap")
@@ -109,11 +108,9 @@ def _run(calls, randomness, whole):
     return made
 
 
-def _position(generator):
-    """What is different after every draw."""
-    stream = generator._twister
-    now = stream and stream.state["state"]
-    return now and (now["pos"], now["key"].tobytes()), generator._spare, generator._spare32
+def _positions():
+    """What is different after every draw, on whichever device."""
+    return [one.position() for one in streams.default_streams()]
 
 
 def _on_nothing(func, flat, dims, spec, kwargs):

@@ -80,7 +80,7 @@ def distance(xp, difference, p):
     if p == 0:
         return (size != 0).sum(-1).astype(size.dtype)
     if p == float("inf"):
-        return size.max(-1, initial=0)
+        return xp.max(size, -1, initial=0)
     return xp.sqrt((size * size).sum(-1)) if p == 2 else size.sum(-1) if p == 1 else (size ** p).sum(-1) ** (1 / p)
 
 

@@ -188,7 +188,7 @@ class _searchsorted(Op):
     def ref(xp, sorted_sequence, input, out_int32, right):
         common = dtypes.promote_types(*[dtypes.from_numpy(a.dtype) for a in (sorted_sequence, input)]).compute
         rows, values = sorted_sequence.astype(common, copy=False), input.astype(common, copy=False)
-        if rows.ndim == 1 and (not rows.size or not np.isnan(rows).any()):
+        if rows.ndim == 1 and (not rows.size or not xp.isnan(rows).any()):
             return xp.searchsorted(rows, values, "right" if right else "left")
         return bisect(xp, rows, values, right)
 

@@ -1,7 +1,6 @@
 """What changes or shows the tensor object itself: the transposing properties, and the in-place forms that give
 a tensor another geometry (`t_`, `squeeze_`) or other memory (`resize_`, `set_`) instead of other contents."""
 
-import numpy as np
 
 from ..autograd.function import RefusingNode
 from ..autograd.modes import modes
@@ -147,10 +146,7 @@ def _reserve(storage, nbytes):
         raise RuntimeError("Trying to resize storage that is not resizable: its memory is shared with a NumPy array "
                            "(or its address is known). clone() the tensor first.")
     if storage.value is not None:
-        memory = storage.device.backend.xp.empty(nbytes, np.uint8)
-        if storage.nbytes:
-            memory[:storage.nbytes] = storage.value.ready().memory
-        storage.value = Value.of_bytes(memory, storage.device)
+        storage.value = storage.value.ready().with_length(nbytes)
     storage.nbytes = nbytes
 
 

@@ -153,7 +153,7 @@ def rebuild_cell(memory, nbytes, device):
 
 
 def reduce_cell(cell):
-    memory = None if cell.value is None else cell.value.ready().memory
+    memory = None if cell.value is None else cell.value.ready().bytes_on_host()
     return rebuild_cell, (memory, cell.nbytes, cell.device)
 
 
@@ -200,7 +200,7 @@ def deep(self, memo):
     if cell is None:
         old, value = self._storage, None
         if old.value is not None:
-            value = Value.of_bytes(old.value.ready().memory.copy(), old.device)
+            value = old.value.ready().copy_of_bytes()
         cell = Storage.of(value, old.nbytes, old.device)
         memo[id(old)] = cell
         memo.setdefault(id(memo), []).append(old)          # as copy does: what is known by its id must stay alive

@@ -1,7 +1,8 @@
 """Random tensors: PyTorch's numbers for PyTorch's seeds.
 
-The numbers come from a generator (backends/random.py), at the call. A tensor that is not contiguous is filled in the
-order of its memory, the dimension with the largest stride outermost, as PyTorch's iterator walks it.
+The numbers come from a generator (backends/random.py), at the call; a device that has a stream of its own draws them in
+its own memory, and nobody waits for it. A tensor that is not contiguous is filled in the order of its memory, the
+dimension with the largest stride outermost, as PyTorch's iterator walks it.
 """
 import functools
 from contextlib import contextmanager
@@ -15,10 +16,9 @@ from ..backends.memory import explained as out_of_memory
 from ..base import dtypes, limited_dtypes, observers, shapes
 from ..base.arguments import C_NAMES, asked, fitting, like, number, options, shape_of
 from ..base.errors import argument_error, here, need
-from ..base.spec import CPU, META, device as Device, spec
-from ..trace.value import Storage
+from ..base.spec import CPU, META, place, spec
+from ..trace.value import Storage, Value
 from . import attributes
-from .binomial import binomials
 from .create import from_array
 from .forms import declared
 from .overrides import handle_torch_function, has_torch_function
@@ -34,7 +34,7 @@ PUBLIC = ("Generator", "default_generator", "manual_seed", "seed", "initial_seed
 # --- generators --------------------------------------------------
 
 
-class Generator(streams.MersenneTwister):
+class Generator:
     """A stream of random numbers with a seed and a state of its own; the same numbers as `torch.Generator`.
 
     >>> g = torch.Generator().manual_seed(0)
@@ -42,50 +42,96 @@ class Generator(streams.MersenneTwister):
     tensor([4, 9, 3])
     """
 
-    device = CPU
-
     def __init__(self, device="cpu"):
-        where = Device(device)
-        if where.type != "cpu":
-            raise RuntimeError(f"Cannot get a generator for device '{where}': there is only the CPU here")
-        super().__init__()
+        where = place(device)
+        self._stream = streams.MersenneTwister() if where is CPU else where.backend and where.backend.new_stream()
+        if self._stream is None:
+            raise RuntimeError(f"Cannot get a generator for device '{where}': its numbers are drawn on the CPU. Make a "
+                               "torch.Generator() without a device")
+        self._stream.manual_seed(streams.DEFAULT_SEED)
+
+    @classmethod
+    def over(cls, source):
+        """The generator of a RandomStream that is there."""
+        made = cls.__new__(cls)
+        made._stream = source
+        return made
+
+    @property
+    def device(self):
+        return self._stream.device
+
+    def manual_seed(self, seed):
+        """Start over from `seed`, an integer in [-2**63, 2**64); a negative one counts from 2**64."""
+        self._stream.manual_seed(seed)
+        return self
+
+    def seed(self):
+        """Start over from a seed that the operating system picks, and return it."""
+        return self._stream.seed()
+
+    def initial_seed(self):
+        """The seed that it started from."""
+        return self._stream.initial_seed()
 
     def get_state(self):
-        """The state as a tensor of bytes, laid out as PyTorch's."""
-        return from_array(super().get_state())
+        """The state as a tensor of bytes on the CPU, laid out as PyTorch's."""
+        return from_array(self._stream.get_state())
 
     def set_state(self, new_state):
         """Continue from a state that `get_state` gave, here or in PyTorch."""
         if not isinstance(new_state, Tensor) or new_state.dtype is not dtypes.uint8:
             raise TypeError("RNG state must be a torch.ByteTensor, got "
                             + (repr(new_state.dtype) if isinstance(new_state, Tensor) else type(new_state).__name__))
-        super().set_state(array_of(new_state))
+        self._stream.set_state(array_of(new_state))
         return self
+
+    def get_offset(self):
+        """How many words a thread of the device has drawn since the seed; of a CUDA generator."""
+        return self._with_offset().get_offset()
+
+    def set_offset(self, offset):
+        """Continue as after `offset` words, a multiple of 4; of a CUDA generator."""
+        self._with_offset().set_offset(offset)
+        return self
+
+    def _with_offset(self):
+        need(hasattr(self._stream, "get_offset"), f"{self.device.type.upper()} Generator does not use offset")
+        return self._stream
 
     def clone_state(self):
         """Another generator that will draw the same numbers as this one."""
-        twin = Generator()
-        twin.set_state(self.get_state())
-        return twin
+        return Generator.over(self._stream.clone_state())
+
+    def __getstate__(self):
+        return {"state": self._stream.get_state(), "device": str(self.device)}
+
+    def __setstate__(self, kept):
+        self.__init__(kept.get("device", "cpu"))
+        self._stream.set_state(kept["state"])
 
 
-default_generator = streams.default_generator = Generator()
+default_generator = Generator.over(streams.stream_of(CPU))
 
 
 def manual_seed(seed):
-    """Start the default generator over from `seed`.
+    """Start the default generators of all devices over from `seed`, and give the CPU's.
 
     >>> first = torch.manual_seed(1), torch.rand(2)
     >>> second = torch.manual_seed(1), torch.rand(2)
     >>> torch.equal(first[1], second[1])
     True
     """
-    return default_generator.manual_seed(int(seed))
+    default_generator.manual_seed(int(seed))
+    streams.seed_devices(int(seed))
+    return default_generator
 
 
 def seed():
-    """Start the default generator over from a seed that the operating system picks, and return it."""
-    return default_generator.seed()
+    """Start the default generators over from a seed that the operating system picks, and return it."""
+    made = default_generator.seed()
+    streams.seed_devices(made)
+    return made
 
 
 def initial_seed():
@@ -105,22 +151,26 @@ def set_rng_state(new_state):
 
 @contextmanager
 def fork_rng(devices=None, enabled=True, _caller="fork_rng", _devices_kw="devices", device_type="cuda"):
-    """Inside, draws leave the default generator's state as it is outside."""
-    before = get_rng_state() if enabled else None
+    """Inside, draws leave the states of the default generators as they are outside, those of all devices."""
+    before = streams.Positions() if enabled else None
     try:
         yield
     finally:
         if enabled:
-            set_rng_state(before)
+            before.restore()
 
 
-def stream(generator):
-    """The generator to draw from."""
+def stream(generator, device=CPU):
+    """The RandomStream to draw from for a tensor on `device`."""
+    own = streams.stream_of(device)
     if generator is None:
-        return default_generator
-    if not isinstance(generator, streams.MersenneTwister):
+        return own
+    if not isinstance(generator, Generator):
         raise argument_error(f"argument 'generator' must be torch.Generator, not {type(generator).__name__}")
-    return generator
+    source = generator._stream
+    need(type(source) is type(own) or device is META, f"Expected a '{device.type}' device type for generator but found "
+         f"'{source.device.type}'")
+    return source.on(device)
 
 
 # --- how a draw becomes a tensor --------------------------------------------------
@@ -154,30 +204,69 @@ def in_order(array, shape, strides):
     return flat
 
 
+class Draw:
+    """What is drawn: `make(count)` gives so many numbers, an array of the device of `source`, a RandomStream."""
+
+    __slots__ = ("source", "make")
+
+    def __init__(self, source, make):
+        self.source, self.make = source, make
+
+
+def ordered(source, tensor, kind):
+    """The elements of `tensor`, broadcast to the shape of `kind`, in the order in which a tensor of that spec is
+    filled: an array of the device that `source` draws on."""
+    if source.device is CPU:
+        return in_order(array_of(tensor), kind.shape, order_of(kind))
+    strides, before, modes.grad = order_of(kind), modes.grad, False
+    try:
+        outermost_first = sorted(range(kind.ndim), key=lambda d: -strides[d])
+        flat = tensor.expand(kind.shape).permute(outermost_first).contiguous().view(-1)
+    finally:
+        modes.grad = before
+    return flat._storage.value.ready().look(flat._spec, flat._offset)
+
+
 def fresh(draw, kind, requires_grad=False):
-    """A new tensor of spec `kind`, filled by `draw(count)`."""
+    """A new tensor of spec `kind`, filled by `draw`."""
     if kind.dtype.family == "float8":
         limited_dtypes.refuse("random", kind.dtype)
     if kind.device is META:
         return asked(wrap(Storage.of(None, kind.nbytes, META), kind), requires_grad)
-    out = from_array(filled(draw, kind), requires_grad, kind.device)
+    kind = spec(kind.dtype, kind.shape, order_of(kind), kind.device)
+    out = from_array_of(kind, filled(draw, kind), requires_grad)
     if (tell := observers.drew) is not None:
         tell(draw, kind, out._storage.value)
     return out
 
 
 def filled(draw, kind):
-    """The array of spec `kind` that `draw(count)` gives the contents of."""
+    """The array of the dense spec `kind`, on its device, that `draw` gives the contents of."""
     try:
-        drawn = draw(kind.numel)
+        drawn = draw.make(kind.numel)
+        if draw.source.device is not CPU:
+            backend = kind.device.backend
+            return backend.look(backend.bytes_of(drawn), kind, 0)
+        made = drawn.reshape(kind.shape) if kind.contiguous else laid(drawn, kind.shape, kind.strides)
+        return made if kind.device is CPU else kind.device.backend.from_host(made, kind)
     except MemoryError as error:
         error.spec, error.site = kind, here()
         raise out_of_memory(error) from None
-    return drawn.reshape(kind.shape) if kind.contiguous else laid(drawn, kind.shape, order_of(kind))
+
+
+def from_array_of(kind, array, requires_grad):
+    """A tensor of the dense spec `kind` that takes over an array of its device nobody else holds."""
+    out = wrap(Storage.of(Value.of(array, kind), kind.nbytes, kind.device), kind)
+    if (tell := observers.made) is not None:
+        tell(out._storage.value)
+    out._site = here()
+    if modes.inference:
+        out._storage.inference = True
+    return asked(out, requires_grad)
 
 
 def fill(self, draw, what, name):
-    """Replace the contents of `self` by `draw(count)`; `name` is the operation whose gradient is zero."""
+    """Replace the contents of `self` by what `draw` gives; `name` is the operation whose gradient is zero."""
     before_write(self, what)
     kind = self._spec
     made = fresh(draw, spec(kind.dtype, kind.shape, order_of(kind), kind.device))
@@ -238,7 +327,8 @@ def spoken(given, named, **defaults):
     return [values.get(name, default) for name, default in defaults.items()]
 
 
-def uniform(dtype, low, high, generator):
+def uniform(kind, low, high, generator):
+    dtype = kind.dtype
     need(dtype.category >= 2, f"\"check_uniform_bounds\" not implemented for '{dtype.cname}'", NotImplementedError)
     if (low, high) != (0.0, 1.0):
         top = dtypes.finfo(dtype).max
@@ -247,21 +337,23 @@ def uniform(dtype, low, high, generator):
         need(low <= high, f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}")
         need(high - low <= top, f"uniform_ expects to-from <= std::numeric_limits<{dtype.cname}>::max(), but found "
                                 f"to={high} and from={low} which result in to-from to exceed the limit")
-    source = stream(generator)
-    return lambda n: source.uniform(n, dtype.np, low, high)
+    source = stream(generator, kind.device)
+    return Draw(source, lambda n: source.uniform(n, dtype.np, low, high))
 
 
-def gaussian(dtype, mean, std, contiguous, generator):
+def gaussian(kind, mean, std, contiguous, generator):
+    dtype = kind.dtype
     need(std >= 0, f"normal expects std >= 0.0, but found std {std}")
     need(dtype.category >= 2, f"\"normal_kernel_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
-    source = stream(generator)
-    return lambda n: source.normal(n, dtype.np, mean, std, contiguous)
+    source = stream(generator, kind.device)
+    return Draw(source, lambda n: source.normal(n, dtype.np, mean, std, contiguous))
 
 
-def integers(dtype, low, high, generator):
+def integers(kind, low, high, generator):
+    dtype = kind.dtype
     check_integers(low, high, dtype)
-    source = stream(generator)
-    return lambda n: source.integers(low, high, n, dtype.np)
+    source = stream(generator, kind.device)
+    return Draw(source, lambda n: source.integers(low, high, n, dtype.np))
 
 
 def check_integers(low, high, dtype):
@@ -288,17 +380,12 @@ def at_odds(p, kind, source):
     """A draw of zeros and ones for each probability in the tensor `p`, broadcast to the spec `kind`."""
     need(p._spec.dtype.category == 2, f"\"bernoulli_tensor_cpu_p_\" not implemented for '{p._spec.dtype.cname}'",
          NotImplementedError)
-    if p._spec.shape != kind.shape:
-        with_grad, modes.grad = modes.grad, False
-        try:
-            p = p.expand(kind.shape)
-        finally:
-            modes.grad = with_grad
-    return lambda n: source.bernoulli(in_order(array_of(p), kind.shape, order_of(kind)), n, kind.dtype.np)
+    shapes.broadcast(p._spec.shape, kind.shape)
+    return Draw(source, lambda n: source.bernoulli(ordered(source, p, kind), n, kind.dtype.np))
 
 
 def coins(p, kind, generator):
-    dtype, source = kind.dtype, stream(generator)
+    dtype, source = kind.dtype, stream(generator, kind.device)
     limited_dtypes.refuse_random("bernoulli", dtype)
     need(not dtype.is_complex or not kind.numel, f"\"bernoulli_tensor_cpu_self_\" not implemented for '{dtype.cname}'",
          NotImplementedError)
@@ -306,7 +393,7 @@ def coins(p, kind, generator):
         return at_odds(p, kind, source)
     p = number(p, "p")
     need(0 <= p <= 1, f"bernoulli_ expects p to be in [0, 1], but got p={p}")
-    return lambda n: source.bernoulli(p, n, dtype.np)
+    return Draw(source, lambda n: source.bernoulli(p, n, dtype.np))
 
 
 # --- in place --------------------------------------------------
@@ -316,13 +403,13 @@ def coins(p, kind, generator):
 def uniform_(self, *args, generator=None, **named):
     """Fill with numbers uniform over [from, to)."""
     low, high = (number(n, "from") for n in spoken(args, named, **{"from": 0.0, "to": 1.0}))
-    return fill(self, uniform(self._spec.dtype, low, high, generator), "uniform_", "_uniform")
+    return fill(self, uniform(self._spec, low, high, generator), "uniform_", "_uniform")
 
 
 @overridable
 def normal_(self, mean=0, std=1, *, generator=None):
     """Fill with normal numbers around `mean` with standard deviation `std`."""
-    draw = gaussian(self._spec.dtype, number(mean, "mean"), number(std, "std"), self._spec.contiguous, generator)
+    draw = gaussian(self._spec, number(mean, "mean"), number(std, "std"), self._spec.contiguous, generator)
     return fill(self, draw, "normal_", "_normal")
 
 
@@ -332,12 +419,12 @@ def random_(self, *args, generator=None, **named):
     low, high = spoken(args, named, **{"from": None, "to": None})
     if high is None and len(args) == 1 and "to" not in named:
         low, high = 0, low                                 # random_(to)
-    dtype, source = self._spec.dtype, stream(generator)
+    dtype, source = self._spec.dtype, stream(generator, self._spec.device)
     if not args and not named:
         limited_dtypes.refuse_random("random_kernel", dtype)
         need(not dtype.is_complex, "random_ handles only integral, floating-point and boolean types")
-        return fill(self, lambda n: source.random_(n, dtype.np), "random_", "_random")
-    draw = integers(dtype, int(low or 0), None if high is None else int(high), generator)
+        return fill(self, Draw(source, lambda n: source.random_(n, dtype.np)), "random_", "_random")
+    draw = integers(self._spec, int(low or 0), None if high is None else int(high), generator)
     return fill(self, draw, "random_", "_random")
 
 
@@ -351,43 +438,44 @@ def bernoulli_(self, p=0.5, *, generator=None):
 @overridable
 def exponential_(self, lambd=1, *, generator=None):
     """Fill with exponential numbers of rate `lambd`."""
-    lambd, dtype, source = number(lambd, "lambd"), self._spec.dtype, stream(generator)
+    lambd, dtype, source = number(lambd, "lambd"), self._spec.dtype, stream(generator, self._spec.device)
     need(dtype.category >= 2, "Exponential distribution is a continuous probability distribution. dtype must be a "
                               f"floating point but you specified {dtype.cname}")
     need(lambd > 0, f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
     need(dtype.category == 2, f"\"exponential_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
-    return fill(self, lambda n: source.exponential(n, dtype.np, lambd), "exponential_", "_exponential")
+    return fill(self, Draw(source, lambda n: source.exponential(n, dtype.np, lambd)), "exponential_", "_exponential")
 
 
 @overridable
 def geometric_(self, p, *, generator=None):
     """Fill with the number of trials up to the first success of probability `p`."""
-    p, dtype, source = number(p, "p"), self._spec.dtype, stream(generator)
+    p, dtype, source = number(p, "p"), self._spec.dtype, stream(generator, self._spec.device)
     need(0 < p < 1, f"geometric_ expects p to be in (0, 1), but got p={p}")
     limited_dtypes.refuse_random("geometric", dtype)
     need(dtype.category in (1, 2), f"\"geometric_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
-    return fill(self, lambda n: source.geometric(n, dtype.np, p), "geometric_", "_geometric")
+    return fill(self, Draw(source, lambda n: source.geometric(n, dtype.np, p)), "geometric_", "_geometric")
 
 
 @overridable
 def cauchy_(self, median=0, sigma=1, *, generator=None):
     """Fill with Cauchy numbers around `median` with scale `sigma`."""
     median, sigma = number(median, "median"), number(sigma, "sigma")
-    dtype, source = self._spec.dtype, stream(generator)
+    dtype, source = self._spec.dtype, stream(generator, self._spec.device)
     need(sigma > 0, f"cauchy_ expects sigma > 0.0, but found sigma={sigma}")
     need(dtype.category >= 2, "Cauchy distribution is a continuous probability distribution. dtype must be a floating "
                               f"point but you specified {dtype.name}")
     need(dtype.category == 2, f"\"cauchy_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
-    return fill(self, lambda n: source.cauchy(n, dtype.np, median, sigma), "cauchy_", "_cauchy")
+    return fill(self, Draw(source, lambda n: source.cauchy(n, dtype.np, median, sigma)), "cauchy_", "_cauchy")
 
 
 @overridable
 def log_normal_(self, mean=1, std=2, *, generator=None):
     """Fill with numbers whose logarithms are normal around `mean` with standard deviation `std`."""
-    mean, std, dtype, source = number(mean, "mean"), number(std, "std"), self._spec.dtype, stream(generator)
+    mean, std, dtype = number(mean, "mean"), number(std, "std"), self._spec.dtype
+    source = stream(generator, self._spec.device)
     need(std > 0, f"log_normal_ expects std > 0.0, but found std={std}")
     need(dtype.category == 2, f"\"log_normal_cpu\" not implemented for '{dtype.cname}'", NotImplementedError)
-    return fill(self, lambda n: source.log_normal(n, dtype.np, mean, std), "log_normal_", "_log_normal")
+    return fill(self, Draw(source, lambda n: source.log_normal(n, dtype.np, mean, std)), "log_normal_", "_log_normal")
 
 
 IN_PLACE_METHODS = (uniform_, normal_, random_, bernoulli_, exponential_, geometric_, cauchy_, log_normal_)
@@ -404,7 +492,7 @@ def rand(*sizes, size=None, generator=None, out=None, dtype=None, layout=None, d
     torch.Size([2, 3])
     """
     kind = new(shape_of(sizes, size), dtype, layout, device, pin_memory, out)
-    return made(out, kind, uniform(kind.dtype, 0.0, 1.0, generator), requires_grad, "_uniform")
+    return made(out, kind, uniform(kind, 0.0, 1.0, generator), requires_grad, "_uniform")
 
 
 def randn(*sizes, size=None, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False,
@@ -450,7 +538,7 @@ def randint(*args, low=None, high=None, size=None, generator=None, out=None, dty
     if rest or not isinstance(size, (tuple, list)):
         raise argument_error("argument 'size' must be tuple of ints, not " + type(rest[0] if rest else size).__name__)
     kind = new(shape_of((size,)), dtype, layout, device, pin_memory, out, dtypes.int64)
-    return made(out, kind, integers(kind.dtype, low, high, generator), requires_grad, "_random")
+    return made(out, kind, integers(kind, low, high, generator), requires_grad, "_random")
 
 
 def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False,
@@ -461,7 +549,7 @@ def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=Non
     tensor([0, 1, 2, 3])
     """
     kind = new(shape_of((n,)), dtype, layout, device, pin_memory, out, dtypes.int64)
-    count, dtype, source = kind.numel, kind.dtype, stream(generator)
+    count, dtype, source = kind.numel, kind.dtype, stream(generator, kind.device)
     limited_dtypes.refuse_random("randperm", dtype)
     need(dtype.category in (1, 2), f"\"randperm\" not implemented for '{dtype.cname}'", NotImplementedError)
     if dtype.category == 2:
@@ -469,7 +557,7 @@ def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=Non
         need(count <= most, f"n cannot be greater than {most} for {dtype.cname} type, got {count}")
     else:
         fitting(count, dtype)
-    return made(out, kind, lambda n: source.permutation(n, dtype.np), requires_grad, "_random")
+    return made(out, kind, Draw(source, lambda n: source.permutation(n, dtype.np)), requires_grad, "_random")
 
 
 @overridable
@@ -481,7 +569,7 @@ def rand_like(input, *, generator=None, dtype=None, layout=None, device=None, re
     torch.Size([2, 3])
     """
     kind = like(input, dtype, device, layout, memory_format, pin_memory)
-    return fresh(uniform(kind.dtype, 0.0, 1.0, generator), kind, requires_grad)
+    return fresh(uniform(kind, 0.0, 1.0, generator), kind, requires_grad)
 
 
 @overridable
@@ -493,7 +581,7 @@ def randn_like(input, *, generator=None, dtype=None, layout=None, device=None, r
     torch.Size([2, 3])
     """
     kind = like(input, dtype, device, layout, memory_format, pin_memory)
-    return fresh(gaussian(kind.dtype, 0.0, 1.0, kind.contiguous, generator), kind, requires_grad)
+    return fresh(gaussian(kind, 0.0, 1.0, kind.contiguous, generator), kind, requires_grad)
 
 
 @overridable
@@ -508,7 +596,7 @@ def randint_like(input, *args, low=None, high=None, generator=None, dtype=None, 
     if rest:
         raise TypeError(f"takes input, low and high by position, got {len(args) + 1} arguments")
     kind = like(input, dtype, device, layout, memory_format, pin_memory)
-    return fresh(integers(kind.dtype, low, high, generator), kind, requires_grad)
+    return fresh(integers(kind, low, high, generator), kind, requires_grad)
 
 
 @overridable
@@ -526,7 +614,7 @@ def normal(mean=None, std=None, size=None, *, generator=None, out=None, dtype=No
         kind = new(shape_of((size,)), dtype, layout, device, pin_memory, out)
         mean, std = number(0.0 if mean is None else mean, "mean"), number(1.0 if std is None else std, "std")
         contiguous = out is None or (out._spec.contiguous if out._spec.shape == kind.shape else True)
-        return made(out, kind, gaussian(kind.dtype, mean, std, contiguous, generator), requires_grad, "_normal")
+        return made(out, kind, gaussian(kind, mean, std, contiguous, generator), requires_grad, "_normal")
     if isinstance(std, Tensor):
         need(not std.is_complex(), "normal expects standard deviation to be non-complex")
         if std._spec.device is not META and std._spec.numel:
@@ -538,7 +626,7 @@ def normal(mean=None, std=None, size=None, *, generator=None, out=None, dtype=No
     before, modes.grad = modes.grad, False
     try:
         if out is None:
-            drawn = fresh(lambda n: np.empty(n, kind.dtype.np), kind)
+            drawn = declared["empty"](kind.shape, dtype=kind.dtype, device=kind.device)
         else:                                              # PyTorch does not resize for a number and a tensor
             if len(tensors) == 2 and out._spec.numel and out._spec.shape != kind.shape:
                 warn_of_resize(out._spec.shape, kind.shape)
@@ -577,10 +665,10 @@ def poisson(input, generator=None):
     >>> torch.poisson(torch.zeros(3))
     tensor([0., 0., 0.])
     """
-    kind, source = input._spec, stream(generator)
+    kind, source = input._spec, stream(generator, input._spec.device)
     need(kind.dtype.category == 2, f"\"poisson_cpu\" not implemented for '{kind.dtype.cname}'", NotImplementedError)
-    drawn = fresh(lambda n: source.poisson(np.ascontiguousarray(array_of(input)).reshape(-1)),
-                  spec(kind.dtype, kind.shape, None, kind.device))
+    kind = spec(kind.dtype, kind.shape, None, kind.device)
+    drawn = fresh(Draw(source, lambda n: source.poisson(ordered(source, input, kind))), kind)
     return declared["_poisson"](input, drawn) if modes.grad and requires(input) else drawn
 
 
@@ -591,37 +679,29 @@ def binomial(count, prob, generator=None):
     >>> torch.binomial(torch.tensor([3.0]), torch.tensor([1.0]))
     tensor([3.])
     """
-    kind, source = count._spec, stream(generator)
+    kind, source = count._spec, stream(generator, count._spec.device)
     need(kind.dtype.category == 2, f"binomial only supports floating-point dtypes for count, got: {kind.dtype.cname}",
          ValueError)
     need(prob._spec.dtype is kind.dtype,
          f"Found dtype {prob._spec.dtype.cname} for prob but expected {kind.dtype.cname}")
     need(kind.dtype.itemsize > 2, f"\"binomial_cpu\" not implemented for '{kind.dtype.cname}'", NotImplementedError)
     kind = spec(kind.dtype, shapes.broadcast(kind.shape, prob._spec.shape), None, kind.device)
-    return fresh(lambda n: binomials(source, *[in_order(array_of(t), kind.shape, kind.strides) for t in (count, prob)]),
-                 kind)
+    return fresh(Draw(source, lambda n: source.binomial(*[ordered(source, t, kind) for t in (count, prob)])), kind)
 
 
 @overridable
 def _standard_gamma(input, generator=None):
     """A gamma number of scale 1 for each shape parameter in `input`; it has a gradient."""
-    kind, source = real_parameter(input, "gamma_cpu"), stream(generator)
-    drawn = fresh(lambda n: source.standard_gamma(np.ascontiguousarray(array_of(input)).reshape(-1)), kind)
+    kind, source = real_parameter(input, "gamma_cpu"), stream(generator, input._spec.device)
+    drawn = fresh(Draw(source, lambda n: source.standard_gamma(ordered(source, input, kind))), kind)
     return declared["_standard_gamma"](input, drawn) if modes.grad and requires(input) else drawn
 
 
 @overridable
 def _sample_dirichlet(input, generator=None):
     """A point of the simplex for each row of concentrations in `input`; it has a gradient."""
-    kind, source = real_parameter(input, "dirichlet"), stream(generator)
-
-    def draw(n):
-        # PyTorch draws the gamma numbers in float64 and divides there
-        gammas = source.standard_gamma(np.ascontiguousarray(array_of(input)).astype(np.float64))
-        parts = gammas / gammas.sum(-1, keepdims=True)
-        return np.maximum(parts, np.finfo(kind.dtype.np).tiny).astype(kind.dtype.np).reshape(-1)
-
-    drawn = fresh(draw, kind)
+    kind, source = real_parameter(input, "dirichlet"), stream(generator, input._spec.device)
+    drawn = fresh(Draw(source, lambda n: source.dirichlet(ordered(source, input, kind), kind.shape[-1])), kind)
     return declared["_sample_dirichlet"](input, drawn) if modes.grad and requires(input) else drawn
 
 
@@ -640,7 +720,7 @@ def multinomial(input, num_samples, replacement=False, *, generator=None, out=No
     >>> torch.multinomial(torch.tensor([0.0, 1.0, 0.0]), 1)
     tensor([1])
     """
-    kind, source = input._spec, stream(generator)
+    kind, source = input._spec, stream(generator, input._spec.device)
     limited_dtypes.refuse_random("multinomial", kind.dtype)
     if isinstance(num_samples, float) or not hasattr(num_samples, "__index__"):
         raise argument_error(f"argument 'num_samples' (position 2) must be int, not {type(num_samples).__name__}")
@@ -652,7 +732,9 @@ def multinomial(input, num_samples, replacement=False, *, generator=None, out=No
     need(replacement or n <= kind.shape[-1], "cannot sample n_sample > prob_dist.size(-1) samples without replacement: "
                                              f"{n} of {kind.shape[-1]}")
     picked = spec(dtypes.int64, (*kind.shape[:-1], n), None, kind.device)
-    drawn = fresh(lambda _: source.multinomial(array_of(input), n, replacement).reshape(-1), picked)
+    whole = spec(kind.dtype, kind.shape, None, kind.device)
+    drawn = fresh(Draw(source, lambda _: source.multinomial(ordered(source, input, whole).reshape(kind.shape), n,
+                                                            replacement).reshape(-1)), picked)
     if out is None:
         return drawn
     if out.dtype is not dtypes.int64:

@@ -1,4 +1,5 @@
 """What calls give back: several results as the tuples that PyTorch has, and the contents of a tensor as an array."""
+from ..backends import host
 from ..base.spec import CPU, META
 from .messages import said
 
@@ -37,4 +38,6 @@ def array_of(tensor):
     if tensor._spec.device is META:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!" + said(tensor))
     found = tensor._storage.value.ready().look(tensor._spec, tensor._offset)
-    return found if tensor._spec.device is CPU else tensor._spec.device.backend.to_host(found)
+    if tensor._spec.device is CPU:
+        return found
+    return host.as_dtype(tensor._spec.device.backend.to_host(found), tensor._spec.dtype.np)

@@ -388,10 +388,7 @@ def resize(cell, nbytes):
         if cell.exported and cell.still_exported():
             raise RuntimeError("cannot resize a storage whose memory NumPy (or another library) holds, or whose "
                                "address was asked for; clone() the tensor first")
-        old = cell.value.ready().memory
-        fresh = cell.device.backend.xp.zeros(nbytes, np.uint8)
-        fresh[:min(nbytes, old.size)] = old[:nbytes]
-        cell.value = Value.of_bytes(fresh, cell.device)
+        cell.value = cell.value.ready().with_length(nbytes, zeros=True)
     cell.nbytes = nbytes
     cell.version += 1
 

@@ -13,14 +13,14 @@ from ..base.errors import here, line_of, name_of, user_frame, warn
 from ..base.op import door, known
 from ..base.spec import META, place, spec
 from ..trace.record import _local, current, write_part
-from ..trace.value import Storage, Value
+from ..trace.value import Storage
 from . import overrides
 from .call import call_as_is, overridden
 from .composite import tensors_in
 from .infer import check_fits, find, prepared
 from .messages import explained, said
 from .overrides import has_override, overrides_off
-from .results import array_of, named
+from .results import named
 from .tensor import Tensor, wrap
 
 
@@ -151,7 +151,7 @@ def _as_it_was(self):
         edge = (SharedCells(self._base, self), 0)
     value = storage.value
     if storage.exported and storage.still_exported():     # written in place: see Note [Exported storages] in value.py
-        value = Value.of_bytes(value.ready().memory.copy(), storage.device)
+        value = value.ready().copy_of_bytes()
     twin = wrap(Storage.of(value, storage.nbytes, storage.device), self._spec, self._offset)
     twin._site, twin._cut = self._site, self._cut
     if modes.level >= 0:
@@ -334,14 +334,14 @@ def put(self, result, what):
     if storage.exported and storage.still_exported():
         current().run()
         value = storage.value.ready()
-        incoming = array_of(result)
-        target = value.look(kind, self._offset)
-        if source is storage or kind.device.backend.overlap(target, incoming):
-            incoming = incoming.copy()
+        backend = kind.device.backend
+        incoming, target = source.value.ready().look(result._spec, result._offset), value.look(kind, self._offset)
+        if source is storage or backend.overlap(target, incoming):
+            incoming = backend.copied(incoming)
         if not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
-            _write_changed(target, incoming)
+            _write_changed(backend, target, incoming)
         else:
-            target[...] = incoming
+            backend.put(target, incoming)
         return
     whole = kind.dense and self._offset == 0 and kind.nbytes == storage.nbytes
     if whole and result._spec is kind and result._offset == 0 and source.nbytes == kind.nbytes and not source.exported:
@@ -350,20 +350,20 @@ def put(self, result, what):
     flat = spec(dtypes.uint8, (storage.nbytes,), device=storage.device)
     if not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
         incoming = result._storage.value.ready().look(result._spec, result._offset)
-        memory = storage.value.ready().memory.copy()
-        _write_changed(kind.device.backend.look(memory, kind, self._offset), incoming)
-        storage.value = Value.of(memory, flat)
+        storage.value = storage.value.ready().copy_of_bytes()
+        _write_changed(kind.device.backend, storage.value.look(kind, self._offset), incoming)
         return
     storage.value = write_part(self, flat, result, site)
     if source.exported and source.still_exported():
         current().run()
 
 
-def _write_changed(target, incoming):
+def _write_changed(backend, target, incoming):
     """Write to elements that share memory: only what differs, since an unchanged element written later would undo a
     changed one in the same cell."""
-    changed = ~((target == incoming) | ((target != target) & (incoming != incoming)))
-    target[changed] = incoming[changed]
+    with backend.active():
+        changed = ~((target == incoming) | ((target != target) & (incoming != incoming)))
+        target[changed] = incoming[changed]
 
 
 def refuse_derivatives(name, tensors):

@@ -480,7 +480,8 @@ class Fuser:
             last = TraceNode("reduce", node.dtype, (*node.shape, 1), (part,), (kind, (node.ndim,)))
             seen = TraceNode("reshape", node.dtype, node.shape, (last,))
             part.number, last.number = node.number - 0.4, node.number - 0.2     # before all that reads the node
-            last.order = order_of(part.shape, (node.ndim,), contiguous_strides(part.shape))
+            last.order = order_of(part.shape, (node.ndim,), contiguous_strides(part.shape),
+                                  group.device.backend.reductions)
             node.op, node.args, node.attr = "copy", (seen,), None
             group.reduced, group.walk = {d for at in dims for d in axes[at]}, walk_of(node.order, axes)
             group.cut, group.closed = blocks, True

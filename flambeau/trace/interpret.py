@@ -369,8 +369,8 @@ def _in_order(kind, order, given, shape, dtype, backend):
     if not order.blocks:
         return whole
     parts = (*shape, order.blocks)
-    last = _in_order(kind, order_of(parts, (len(shape),), contiguous_strides(parts)), parts, shape, dtype,
-                     backend)
+    last = _in_order(kind, order_of(parts, (len(shape),), contiguous_strides(parts), backend.reductions), parts, shape,
+                     dtype, backend)
 
     def by_blocks(x):
         rows = (x if turn is None else np.transpose(x, turn)).reshape(count, long)

@@ -156,18 +156,25 @@ def _number_last(a, b):
 
 
 class Words:
-    """`k`: the words that a body is written in; see docs/native.md. `_backend` is that of the device it is for."""
+    """`k`: the words that a body is written in; see docs/native.md. `_backend` is that of the device it is for.
 
-    __slots__ = ("_backend",)
+    `_half` is the 16-bit dtype that the operation's results are rounded to, or None.
+    """
 
-    def __init__(self, backend):
-        self._backend = backend
+    __slots__ = ("_backend", "_half")
+
+    def __init__(self, backend, half=None):
+        self._backend, self._half = backend, half
 
     const = staticmethod(const)
 
     @staticmethod
     def cast(x, dtype):
-        return x if x.dtype is dtype else TraceNode("cast", dtype, x.shape, (x,))
+        if x.dtype is dtype:
+            return x
+        if x.op == "cast" and dtype in HALVES and x.args[0].dtype is dtype and x.args[0].op in ("gemm", "output"):
+            return x.args[0]                   # what a library gave in 16 bits, widened and narrowed: see `_halves`
+        return TraceNode("cast", dtype, x.shape, (x,))
 
     @staticmethod
     def where(c, a, b):
@@ -229,8 +236,7 @@ class Words:
         shape = tuple(n if d == dim % len(shape) else 1 for d, n in enumerate(shape))
         return TraceNode("index", dtypes.int64, shape, (), dim % len(shape))
 
-    @staticmethod
-    def _reduce(kind, x, dims, keepdim=True, dtype=None):
+    def _reduce(self, kind, x, dims, keepdim=True, dtype=None):
         if not isinstance(dims, (tuple, list)):
             dims = (dims,)
         dims = tuple(sorted({d % x.ndim for d in dims})) if x.ndim else ()
@@ -239,7 +245,7 @@ class Words:
             out = Words.expand(const(0, dtype), shape) if kind.startswith("arg") else x
             return out if keepdim else Words.reshape(out, tuple(n for d, n in enumerate(shape) if d not in dims))
         out = TraceNode("reduce", dtype or x.dtype, shape, (x,), (kind, dims))
-        out.order = order_of(x.shape, dims, lies(x), not kind.startswith("arg"))
+        out.order = order_of(x.shape, dims, lies(x), self._backend.reductions, not kind.startswith("arg"))
         if not keepdim:
             out = Words.reshape(out, tuple(n for d, n in enumerate(shape) if d not in dims))
         return out
@@ -288,21 +294,66 @@ class Words:
 
         Arguments and results stand in memory; see `Backend.library`.
         """
-        laid = [(tuple(x.shape), contiguous_strides(x.shape)) for x in args]
+        halves = self._half and _halves(args, self._half)
+        if halves:
+            narrow = [(self._half if kind is dtypes.float32 else kind, shape) for kind, shape in outs]
+            made = self._call(name, halves, narrow, params)
+            if made is not None:
+                return tuple([self.cast(node, kind) for node, (kind, _) in zip(made, outs, strict=True)])
+        return self._call(name, args, outs, params)
+
+    def _call(self, name, args, outs, params):
         made = [(tuple(shape), contiguous_strides(shape)) for _, shape in outs]
-        if self._backend.library(name, args[0].dtype, laid, made, params) is None:
+        if self._backend.library(name, args[0].dtype, _contiguous(args), made, params) is None:
             return None
         whole = TraceNode("library", args[0].dtype, (), tuple(args), (name, params))
         parts = tuple(TraceNode("output", dtype, tuple(shape), (whole,), i) for i, (dtype, shape) in enumerate(outs))
         whole.attr = (name, params, parts)
         return parts
 
-    @staticmethod
-    def matmul(a, b):
+    def matmul(self, a, b):
         """Products of matrices, with any number of equal leading dimensions; a library's work."""
         if a.dtype not in (dtypes.float32, dtypes.float64):
             raise TypeError(f"matmul of {a.dtype} in a body: cast it, or return NotImplemented")
-        return TraceNode("gemm", a.dtype, (*broadcast(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), (a, b))
+        shape = (*broadcast(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
+        halves = self._half and _halves((a, b), self._half)
+        if halves and self._backend.library("gemm", halves[0].dtype, _contiguous(halves),
+                                                        [(shape, contiguous_strides(shape))], ()) is not None:
+            return self.cast(TraceNode("gemm", halves[0].dtype, shape, halves), a.dtype)
+        return TraceNode("gemm", a.dtype, shape, (a, b))
+
+
+def _contiguous(nodes):
+    """(shape, strides) of nodes, as if they lay one element after the other."""
+    return [(tuple(x.shape), contiguous_strides(x.shape)) for x in nodes]
+
+
+def _halves(args, half):
+    """What a library function is given, with floats of the dtype `half` as they stand in memory; None where others are
+    among them, or none.
+
+    Bodies are given such operands widened. A library that takes them as they are, adds up in float32 and rounds its
+    result saves the copies; its result is widened again for what the body makes of it.
+    """
+    found = [_narrow(x) if x.dtype is dtypes.float32 else x for x in args]
+    if any(x is None or x.dtype in HALVES and x.dtype is not half for x in found) \
+            or all(x is wide for x, wide in zip(found, args, strict=True)):
+        return None
+    return tuple(found)
+
+
+def _narrow(x):
+    """An operand of the body, seen in whatever shape, before it was widened from 16 bits; None for other nodes."""
+    chain = []
+    while x.op in ("reshape", "expand", "permute"):
+        chain.append(x)
+        x = x.args[0]
+    if x.op != "cast" or x.args[0].dtype not in HALVES or x.stored is not None:     # or float32 is what was asked for
+        return None
+    x = x.args[0]
+    for one in reversed(chain):
+        x = TraceNode(one.op, x.dtype, one.shape, (x,), one.attr)
+    return x
 
 
 for _name in FUNCTION_WORDS - {"pow", "atan2"}:
@@ -449,7 +500,8 @@ class TraceGraph:
             elif slot.__class__ is tuple:
                 argv[at] = [None if s is None else given[s] for s in slot]
         n = op.n_positional
-        return body(Words(entry.device.backend), *argv[:n], **dict(zip(op.kwonly, argv[n:], strict=True)))
+        half = entry.outs[0].dtype if entry.outs[0].dtype in HALVES else None
+        return body(Words(entry.device.backend, half), *argv[:n], **dict(zip(op.kwonly, argv[n:], strict=True)))
 
     def _number(self, index, number, at, entry, given):
         """A runtime number as a leaf, in the dtype that the operation computes in."""

@@ -3,6 +3,7 @@
 What a kernel looks like depends on the structure only (which strides are 0 or 1, what is reduced); sizes and strides
 themselves go with each use of it, its Launch. How it is gone through is the device's to decide.
 """
+from ..backends.backend import Unschedulable
 from ..base.spec import spec as make_spec
 from ..loops.ir import Access, Expr, Kernel, Launch, Pass, steps_of
 from .fuse import REDUCING_KINDS, axes_of, memory, root
@@ -34,7 +35,10 @@ class Nest:
         self._expressions()
         self._order()
         self._write()
-        self.launch.schedule = group.device.backend.schedule(self.launch)
+        try:
+            self.launch.schedule = group.device.backend.schedule(self.launch)
+        except Unschedulable as why:
+            raise Unfusable(str(why), group=group.nodes) from why
         self._turn()
 
     # --- expressions ------------------------------------------------------------------------------------------------

@@ -22,28 +22,23 @@ from math import prod
 
 from ..base.shapes import contiguous_strides
 
-MAX_SHORT_REDUCTION = 32            # a reduction no longer than this goes down columns where there are many of them
-MANY_COLUMNS = 64
-REDUCTION_BLOCK_ELEMENTS = 1 << 16  # of a block, about
-LANE_MULTIPLE = 64                  # a whole number of rounds of the lanes, on any machine
-MIN_ROW_ELEMENTS = 512              # of a row at the end of which the lanes may as well begin anew
-
 # dims: the reduced dimensions in the order they are walked, outermost first; `first` of them make up the first run, and
 # `inner` the last one, along which the lanes go. vectors: how many vectors of the device the lanes fill. blocks: how
-# many, of `block` positions of the first run each; 0 for none.
-Order = namedtuple("Order", "along_rows vectors dims first inner blocks block")
+# many, of `block` positions of the first run each; 0 for none. lane_multiple: see `Reductions` in backends/backend.py.
+Order = namedtuple("Order", "along_rows vectors dims first inner blocks block lane_multiple")
 
 
 @lru_cache(4096)
-def order_of(shape, dims, strides, may_cut=True):
-    """The Order of a reduction over `dims` of an operand that lies in memory as `strides` say."""
+def order_of(shape, dims, strides, reductions, may_cut=True):
+    """The Order of a reduction over `dims` of an operand that lies in memory as `strides` say, on a device with these
+    `reductions`."""
     moving = [d for d, n in enumerate(shape) if n != 1]
     over = sorted((d for d in moving if d in dims), key=lambda d: -strides[d])
     long = prod(shape[d] for d in over)
     few = prod(shape[d] for d in moving if d not in dims)
     beside = [d for d in over if strides[d] == 1]
     along_rows = bool(beside) or not any(strides[d] == 1 for d in moving)
-    if long <= MAX_SHORT_REDUCTION and few >= MANY_COLUMNS:
+    if long <= reductions.max_short and few >= reductions.many_columns:
         along_rows = False
     if along_rows and beside:
         over.remove(beside[-1])
@@ -56,35 +51,38 @@ def order_of(shape, dims, strides, may_cut=True):
             runs.append([d])
     size = prod(shape[d] for d in runs[-1])
     vectors = 1 if size <= 16 else 2 if size <= 32 else 4
-    blocks = _blocks(long, few, along_rows) if may_cut else 0
+    blocks = _blocks(long, few, along_rows, reductions) if may_cut else 0
     if along_rows:
-        runs = _rows(runs, shape, blocks)
+        runs = _rows(runs, shape, blocks, reductions.min_row_elements)
     block = 0
     if blocks:
-        unit = LANE_MULTIPLE if len(runs) == 1 else 1
+        unit = reductions.lane_multiple if len(runs) == 1 else 1
         block = -(-prod(shape[d] for d in runs[0]) // (blocks * unit)) * unit
-    return Order(along_rows, vectors, tuple(over), len(runs[0]), len(runs[-1]), blocks, block)
+    return Order(along_rows, vectors, tuple(over), len(runs[0]), len(runs[-1]), blocks, block,
+                 reductions.lane_multiple)
 
 
-def _blocks(long, few, along_rows):
+def _blocks(long, few, along_rows, reductions):
     """Into how many blocks a reduction is cut, so that all threads have work; 0 for not at all."""
-    block = REDUCTION_BLOCK_ELEMENTS
+    block = reductions.block_elements
     if along_rows:
-        return min(-(-long // block), 256) if few < 16 and long >= 2 * block else 0
-    return min(-(-long * few // block), 64) if few <= 1024 and long * few >= 4 * block and long >= 256 else 0
+        return min(-(-long // block), reductions.max_row_blocks) \
+            if few <= reductions.max_cut_rows and long >= 2 * block else 0
+    return min(-(-long * few // block), reductions.max_column_blocks, reductions.max_column_parts // few) \
+        if few <= reductions.max_cut_columns and long * few >= 4 * block and long >= 256 else 0
 
 
-def _rows(runs, shape, blocks):
+def _rows(runs, shape, blocks, long_row):
     """The runs, the last one parted where its inner dimensions make up a long row.
 
     It costs next to nothing to begin anew there, and what is broadcast along or across the rows can follow.
     """
     *others, last = runs
     at, size = len(last), 1
-    while at > 1 and size < MIN_ROW_ELEMENTS:
+    while at > 1 and size < long_row:
         at -= 1
         size *= shape[last[at]]
-    if size < MIN_ROW_ELEMENTS or not others and blocks > prod(shape[d] for d in last[:at]):
+    if size < long_row or not others and blocks > prod(shape[d] for d in last[:at]):
         return runs
     return [*others, last[:at], last[at:]]
 
@@ -104,7 +102,7 @@ def dense(shape, strides):
 # --- in the loops of a group ------------------------------------------------------------------------------------------
 
 
-class Walk(namedtuple("Walk", "along_rows vectors dims first inner blocks block")):
+class Walk(namedtuple("Walk", "along_rows vectors dims first inner blocks block lane_multiple")):
     """An Order in the dimensions of a group: `first` and `inner` are dimensions too."""
 
     __slots__ = ()
@@ -143,7 +141,7 @@ class Walk(namedtuple("Walk", "along_rows vectors dims first inner blocks block"
     def follows(self, sizes, pieces):
         """Whether loops over `pieces`, one inside the other, go through the elements in this order."""
         if self.along_rows and not set(self.inner) <= set(pieces[-1]) \
-                and prod(sizes[d] for d in pieces[-1]) % LANE_MULTIPLE:
+                and prod(sizes[d] for d in pieces[-1]) % self.lane_multiple:
             return False
         return not self.blocks or self.first_block(sizes, pieces) is not None
 
@@ -157,4 +155,5 @@ def walk_of(order, axes):
 
     return Walk(order.along_rows, order.along_rows and order.vectors, flat(dims),
                 flat(dims[:order.first]) if order.blocks else (),
-                flat(dims[len(dims) - order.inner:]) if order.along_rows else (), order.blocks, order.block)
+                flat(dims[len(dims) - order.inner:]) if order.along_rows else (), order.blocks, order.block,
+                order.lane_multiple)

@@ -21,8 +21,8 @@ from functools import partial
 from math import ceil
 from typing import NamedTuple
 
-from ..backends.backend import NoCompiler, NotCompiled
-from ..base import observers, settings
+from ..backends.backend import DeviceFailed, NoCompiler, NotCompiled
+from ..base import dtypes, observers, settings
 from ..base.locks import new_lock
 from ..base.ownership import INPUT, RESULT, counts, owns_memory
 from ..base.spec import CPU, spec as make_spec
@@ -79,6 +79,8 @@ def attempt(trace):
         plan.program.run(values, code, finish, partial(perform, trace) if plan.program.has_effects else None)
     except (Failed, MemoryError):
         return False
+    except DeviceFailed:                                     # whoever looks is told, now and every time
+        raise
     except Exception as error:
         say_mistake(error, f"a trace of {len(code)} instructions, from {code[0][0].op.__name__} on,")
         _plans[key] = False
@@ -338,8 +340,12 @@ class Cutter:
             made = [TraceNode("copy", p.dtype, p.shape, ()) for p in parts]
             for copy in made:
                 copy.group = group
+        scratch = max(getattr(call, "scratch", 0) for call in calls)
+        if scratch:                               # working memory for all of them, behind the results
+            room = TraceNode("copy", dtypes.uint8, (scratch,), ())
+            room.group = group
         for call in calls:
-            self._add(LibraryStep(group, call, args, made))
+            self._add(LibraryStep(group, call, args, [*made, room] if scratch else made))
         for copy, part in zip(made if moved else (), parts, strict=moved):
             self._add(KernelStep(group, _copy(copy, part, part.layout, 0, group.device)))
 

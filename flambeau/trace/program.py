@@ -9,8 +9,9 @@ import struct
 from array import array
 from itertools import groupby
 
-from ..backends.backend import NotCompiled, Task
+from ..backends.backend import DeviceFailed, NotCompiled, Task
 from ..base import observers
+from ..base.errors import line_of
 from ..base.spec import spec as make_spec
 from ..loops.ir import BYTES_OF_TYPE
 from .buffers import last_to_fail
@@ -29,14 +30,16 @@ class Kernels:
     """The kernels of a plan's steps, and the code that their devices make of them."""
 
     def __init__(self, steps, buffers):
-        self.steps, launches = [step for step in steps if isinstance(step, KernelStep)], {}
+        self.steps, wanted = [step for step in steps if isinstance(step, KernelStep)], {}
         for step in steps:
             if step.native:                       # a device that has calls of its library alone is told as well
-                some = launches.setdefault(step.device.backend, [])
+                launches, calls = wanted.setdefault(step.device.backend, ([], []))
                 if isinstance(step, KernelStep):
                     step.tell_fresh(buffers)
-                    some.append(step.launch)
-        self._made = {backend: backend.compile(some) for backend, some in launches.items()}
+                    launches.append(step.launch)
+                elif isinstance(step, LibraryStep):
+                    calls.append(step.call)
+        self._made = {backend: backend.compile(*both) for backend, both in wanted.items()}
 
     def prepare(self, nbytes):
         """Have them compiled in the background, where that takes longer than to make `nbytes` of results without."""
@@ -64,12 +67,12 @@ class Kernels:
 
 
 class NativeStretch:
-    """The `steps` that one call runs, as a `program` of their device."""
+    """The `steps` that one call runs, as a `program` of their device; `bound` and `lasts` are the program's."""
 
-    __slots__ = ("steps", "program")
+    __slots__ = ("steps", "program", "bound", "lasts")
 
     def __init__(self, steps, program):
-        self.steps, self.program = steps, program
+        self.steps, self.program, self.bound, self.lasts = steps, program, program.bound, program.lasts
 
     def run(self, table, cells, observed):
         """Run over a list of addresses and the numbers in `cells`; gives the times of steps if `observed`."""
@@ -77,9 +80,13 @@ class NativeStretch:
         self.program.run(table, cells, times)
         return times
 
-    def bound(self, table, cells, times=None):
-        """See `Backend.program`."""
-        return self.program.bound(table, cells, times)
+    def explain(self, error, code):
+        """Say in a DeviceFailed which of the steps it was, for instructions of `code`."""
+        if error.task is None:
+            return
+        step = self.steps[error.task]
+        lines = dict.fromkeys(map(line_of, (code[i][5] for i in step.instructions)))
+        error.add_note(f"in {', '.join(step.words)}, of {', '.join(lines) or 'no line of yours'}")
 
     def times(self):
         """Room for the time of its beginning and those at the ends of its steps."""
@@ -203,9 +210,7 @@ class Program:
                 *stretches, last = stretches
             for stretch in stretches:
                 if isinstance(stretch, NativeStretch):
-                    times = stretch.run(table, scalars, sites is not None)
-                    if times is not None:
-                        stretch.tell(times, code)
+                    self._run_stretch(stretch, table, scalars, code, sites is not None)
                 elif isinstance(stretch, TransferCall):
                     self._transfer(stretch, table, values, code, blocks, held, arrays)
                 else:
@@ -221,12 +226,28 @@ class Program:
             if run is not None:
                 run()
             finish(made)
+        except DeviceFailed as error:
+            last.explain(error, code)
+            raise
         except BaseException:                     # an interrupt while the results were handed out: once more
             if started:
+                if hasattr(run, "resume"):        # or in the middle of a program that can be gone on with
+                    run.resume()
                 finish(made)
             raise
         if times is not None:
             last.tell(times, code)
+
+    @staticmethod
+    def _run_stretch(stretch, table, scalars, code, observed):
+        """Run a stretch that is not the last."""
+        try:
+            times = stretch.run(table, scalars, observed)
+        except DeviceFailed as error:
+            stretch.explain(error, code)
+            raise
+        if times is not None:
+            stretch.tell(times, code)
 
     def sites(self, code):
         """For observers: the site of each slot that instructions of `code` make, and under None all those whose steps

@@ -257,7 +257,8 @@ class Trace:
             slot = asked.slot if asked is not None and asked.trace is self else None
             self.sealed = True                    # see Note [Whose turn]
             try:
-                self._wait()
+                if self.busy:
+                    self._wait()
                 self.quiet.run(self._run_sealed)
             except Raised as stop:
                 raised = Failure(stop.error, stop.entry, stop.site)
@@ -493,9 +494,9 @@ class Trace:
         memory, backend = old.memory, view.device.backend
         # An interrupt may make us write a second time, so a source that the write changes must not be written over.
         if not free or (source is old and backend.overlap(backend.look(memory, view, offsets[0]), incoming)):
-            memory = memory.copy()
+            memory = backend.copied(memory)
         if view.numel:
-            backend.look(memory, view, offsets[0])[...] = incoming
+            backend.put(backend.look(memory, view, offsets[0]), incoming)
         return memory
 
     def __str__(self):

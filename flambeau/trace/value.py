@@ -74,6 +74,21 @@ class Value:
         """The bytes behind the array where NumPy can read them: its own memory, or a copy from another device."""
         return self.spec.device.backend.to_host(self.memory)
 
+    def copy_of_bytes(self):
+        """A ready Value over a copy of the bytes behind the array."""
+        device = self.spec.device
+        return Value.of_bytes(device.backend.copied(self.memory), device)
+
+    def with_length(self, nbytes, zeros=False):
+        """A ready Value over a copy of `nbytes` of the bytes behind the array; where there are fewer, zeros follow, or
+        whatever is there."""
+        device, kept = self.spec.device, min(nbytes, self.memory.size)
+        backend, made = device.backend, device.backend.allocate(make_spec(dtypes.uint8, (nbytes,), None, device))
+        backend.put(made[:kept], self.memory[:kept])
+        if zeros:
+            backend.put(made[kept:], 0)
+        return Value.of_bytes(made, device)
+
     def may_be_written(self):
         """Whether the memory may be written to at all."""
         return self.spec.device.backend.may_write(self.array)
@@ -210,8 +225,7 @@ class Storage:
         """The bytes of this storage, parted from other storages that may hold the same Value."""
         self.value.ready()
         if not self.exported and shares_value(self):
-            memory = self.value.memory.copy()
-            self.value = Value.of_bytes(memory, self.device)
+            self.value = self.value.copy_of_bytes()
         return self.value.memory
 
     def still_exported(self):

@@ -14,7 +14,7 @@ from ..autograd.function import Function
 from ..autograd.graph import saved_tensors_hooks
 from ..autograd.modes import enable_grad, modes, no_grad
 from ..autograd.node import Kept, keep
-from ..backends.random import default_generator
+from ..backends.random import Positions
 from ..base.errors import Ended, here, line_of, warn
 from ..tensor.autocast import resumed
 from ..tensor.tensor import Tensor
@@ -34,12 +34,12 @@ def _drawing(rng):
     if rng is None:
         yield
         return
-    after = default_generator.get_state()
-    default_generator.set_state(rng)
+    after = Positions()
+    rng.restore()
     try:
         yield
     finally:
-        default_generator.set_state(after)
+        after.restore()
 
 
 class _Place:
@@ -178,7 +178,7 @@ def checkpoint(function, *args, use_reentrant=None, context_fn=noop_context_fn, 
         warn("torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. Flambeau uses "
              "use_reentrant=False where it is not given.")
         use_reentrant = False
-    rng = default_generator.get_state() if preserve_rng_state else None
+    rng = Positions() if preserve_rng_state else None
     if use_reentrant:
         if kwargs:
             raise ValueError(f"Unexpected keyword arguments: {','.join(kwargs)}; use_reentrant=True takes positional "

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import flambeau as torch
+from tests.patience import PATIENCE
 
 
 def leaf(*data, dtype=torch.float64):
@@ -292,7 +293,7 @@ def test_backward_from_several_threads_adds_exactly():
         for t in threads:
             t.start()
         for t in threads:
-            t.join(60)
+            t.join(PATIENCE)
     finally:
         sys.setswitchinterval(before)
     assert not failures and not any(t.is_alive() for t in threads)
@@ -308,7 +309,7 @@ def test_one_graph_walked_by_several_threads():
     for t in threads:
         t.start()
     for t in threads:
-        t.join(60)
+        t.join(PATIENCE)
     assert got == pytest.approx([4 * np.exp(4)] * 4)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 import flambeau as torch
 from flambeau.backends.random import multiply_add
+from tests.patience import PATIENCE
 
 
 def words(seed, n):
@@ -125,7 +126,7 @@ def test_drawing_from_several_threads_loses_nothing():
     for t in threads:
         t.start()
     for t in threads:
-        t.join(60)
+        t.join(PATIENCE)
     assert sorted(v for part in got for v in part) == sorted(((words(6, 4000) & 0xFFFFFF) / 2**24).tolist())
 
 

@@ -59,7 +59,8 @@ def test_every_lock_is_free_in_a_child():
     compiled, future = torch.compile(lambda x: x * 2 + 1), torch.futures.Future()
     assert compiled(torch.ones(2)).tolist() == [3.0, 3.0]
     known = [engine._accumulate_lock, overrides._counting, memory._lock, threads._lock, record._registry,
-             record.current().lock, torch.default_generator._lock, future._lock._lock, random.MersenneTwister()._lock]
+             record.current().lock, torch.default_generator._stream._lock, future._lock._lock,
+             random.MersenneTwister()._lock]
     assert {*map(id, known[:-1])} <= {*map(id, locks._locks)}
     held, done = threading.Event(), threading.Event()
     every = [lock for lock in locks._locks if lock is not compile_thread.lock]   # held over a fork, whoever wants it

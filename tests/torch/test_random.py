@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 import ml_dtypes
 
 from flambeau.backends import random as fr
+from flambeau.base.spec import CPU
 from tests.torch.machines import IS_X86
 
 SIZES = [0, 1, 2, 15, 16, 17, 31, 32, 33, 100, 1000, 100003]
@@ -93,7 +94,7 @@ def test_unseeded():
     assert fr.MersenneTwister().initial_seed() == torch.Generator().initial_seed() == fr.DEFAULT_SEED
     g = fr.MersenneTwister()
     seeds = {g.seed() for _ in range(4)}
-    assert len(seeds) == 4 and g.initial_seed() in seeds and fr.default_generator is not g
+    assert len(seeds) == 4 and g.initial_seed() in seeds and fr.stream_of(CPU) is not g
 
 
 @pytest.mark.parametrize("drawn", [0, 1, 623, 624, 625, 1247, 1248, 3000])

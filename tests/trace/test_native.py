@@ -16,7 +16,7 @@ import flambeau as torch
 from flambeau.backends import cpu, memory, native as machine_code, schedule, threads
 from flambeau.base import settings
 from flambeau.base.spec import CPU
-from flambeau.trace import lower, order, plan as planning, record
+from flambeau.trace import plan as planning, record
 from flambeau.trace.record import current
 from tests.patience import PATIENCE
 
@@ -207,10 +207,9 @@ def test_results_do_not_depend_on_the_number_of_threads(shape):
 def test_sums_are_right_however_they_are_cut(monkeypatch):
     """Blocks, tails and empty blocks: every size from nothing to some blocks of a reduction cut very small."""
     for module, name, value in ((schedule, "MAP_TILE_ELEMENTS", 64), (schedule, "TILE_LANES", 32),
-                                (order, "REDUCTION_BLOCK_ELEMENTS", 128),
+                                (CPU.backend, "reductions", CPU.backend.reductions._replace(block_elements=128)),
                                 (machine_code, "PIECE_NANOSECONDS", 1)):
         monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(lower, "order_of", order.order_of.__wrapped__)             # nothing remembered of longer blocks
     monkeypatch.setattr(planning, "_plans", {})
     for n in (*range(40), 127, 128, 255, 256, 257, 300, 511, 512, 640, 1000, 1025, 5000):
         x = torch.arange(float(n))
@@ -363,7 +362,7 @@ def together(*jobs):
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(60)
+        worker.join(PATIENCE)
     assert not any(worker.is_alive() for worker in workers), "a thread hangs"
     if failures:
         raise failures[0]

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings as tuned
 import flambeau
 from flambeau.backends import native, schedule, threads
 from flambeau.base import settings
-from flambeau.trace import lower, order, plan
+from flambeau.base.spec import CPU
+from flambeau.trace import plan
 from flambeau.trace.record import current
 
 from .programs import differ, leaves, run, scale_of, steps
@@ -26,11 +27,11 @@ def small_tiles():
     """Tiles so small that little data makes many, and work so little that threads share it."""
     patch = pytest.MonkeyPatch()
     for module, name, value in ((schedule, "MAP_TILE_ELEMENTS", 64), (schedule, "TILE_LANES", 32),
-                                (schedule, "TRANSPOSED_TILE", (4, 8)), (order, "REDUCTION_BLOCK_ELEMENTS", 256),
+                                (schedule, "TRANSPOSED_TILE", (4, 8)),
+                                (CPU.backend, "reductions", CPU.backend.reductions._replace(block_elements=256)),
                                 (native, "PIECE_NANOSECONDS", 1)):
         assert hasattr(module, name)
         patch.setattr(module, name, value)
-    patch.setattr(lower, "order_of", order.order_of.__wrapped__)               # nothing remembered of longer blocks
     before = threads.get_num_threads()
     plan._plans.clear()
     yield

@@ -11,6 +11,7 @@ from flambeau.base import settings
 from flambeau.tensor.forms import declared
 from flambeau.trace import interpret, plan, record
 from flambeau.trace.record import current
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.pinned
 
@@ -483,7 +484,7 @@ def together(*jobs):
     for t in threads:
         t.start()
     for t in threads:
-        t.join(60)
+        t.join(PATIENCE)
     assert not any(t.is_alive() for t in threads), "a thread hangs"
     if failures:
         raise failures[0]

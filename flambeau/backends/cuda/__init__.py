@@ -1,6 +1,6 @@
 """NVIDIA GPUs as one backend: memory, copies, streams and the reference executor by CuPy, kernels by NVRTC.
 
-Nothing here is imported before somebody asks for a device "cuda". `open` is what makes the Backend of one; it raises
+Nothing here is imported before somebody asks for a device "cuda". `open_device` makes the Backend of one; it raises
 chain.Broken, which says what is missing and how to get it, where there is none.
 
 The folder has the name of `torch.backends.cuda`, the switches of PyTorch's CUDA libraries (library_switches.py), so it
@@ -11,7 +11,7 @@ from typing import Any
 from . import driver
 
 
-def open(index):
+def open_device(index):
     """The Backend of the device "cuda:index"."""
     from .backend import CUDABackend
     count = driver.current().device_count()

@@ -9,10 +9,26 @@ the device's current stream, so nothing there has to wait for anything else. Mem
 again at once on the stream that it was allocated on: who reads or writes it there comes later. Who uses memory on
 another stream keeps it alive until that stream is through (`torch.Tensor.record_stream`).
 """
+import contextlib
+import ctypes
+import functools
+import os
 import threading
+import weakref
 from typing import Any, NamedTuple
 
-LARGEST_STATIC_SHARED_BYTES = 48 << 10           # beyond these a function has to be told that it may have more
+import numpy as np
+
+from ...base.locks import in_child, new_lock
+from .. import host
+from . import chain
+
+STATIC_SHARED_BYTES = 48 << 10                   # beyond these a function has to be told that it may have more
+STAGED_BYTES, STAGING_BYTES = 64 << 10, 1 << 20  # copies to a device of up to so many go through page-locked memory
+MAX_DYNAMIC_SHARED_SIZE = 8                      # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+KERNEL_NODE = 0                                  # CU_GRAPH_NODE_TYPE_KERNEL
+NOT_READY = 600                                  # cudaErrorNotReady
+LASTING_ERRORS = frozenset((700, 702, 710, 714, 715, 716, 717, 718, 719))    # after which a process can do no more
 
 
 class Properties(NamedTuple):
@@ -65,8 +81,14 @@ class Driver:
     Nothing here waits, unless it says so. Errors are DeviceErrors; memory that cannot be had is a MemoryError.
     """
 
-    xp: Any = None                # the array module with which the reference executor computes
+    xp: Any = None                # CuPy, or what stands for it: see arrays.py
     on_allocation: Any = None     # a function(index, nbytes) that is called after every allocation, those of xp too
+    errors: tuple = ()            # exceptions of xp by which a device fails; `told` gives them as DeviceErrors
+    refusals: tuple = ()          # exceptions of xp by which it says that it cannot do something
+
+    def told(self, error, what=""):
+        """The DeviceError for one of `errors`, raised while `what` was being done."""
+        raise NotImplementedError
 
     # --- devices
 
@@ -213,35 +235,66 @@ class Driver:
         """Note what is handed to the stream from now on, instead of doing it; the default stream cannot be captured."""
         raise NotImplementedError
 
+    def captured_node(self, stream):
+        """What was noted last on a stream that is being captured, for `update_parameters` of its Graph."""
+        raise NotImplementedError
+
     def end_capture(self, stream):
-        """The Graph of what was noted: `launch(stream)`, `nodes()` (its kernels, in order), `update_parameters(node,
-        buffer)` (the bytes of a kernel's Params for the next launch)."""
+        """The Graph of what was noted: `handle`, `launch(stream)`, `nodes()` (its kernels, in order),
+        `update_parameters(node, buffer)` (the bytes of a kernel's Params for the next launch). DeviceError where
+        something could not be noted; the stream is not captured any more, either way."""
+        raise NotImplementedError
+
+    def graph_launcher(self) -> int:
+        """The address of a C function with the signature of cuGraphLaunch: (a Graph's handle, a Stream's handle) → 0 or
+        an error's number, which `check` tells in words."""
         raise NotImplementedError
 
 
 _driver: Any = None
-_making = threading.Lock()
+_making = new_lock()
 
 
 def current():
     """The process's driver, made at first use; raises chain.Broken, which says what is missing, where there is none."""
     global _driver
     if _driver is None:
-        try:
-            from .chain import check
-        except ImportError:                      # until it is there
-            raise AssertionError("Torch not compiled with CUDA enabled: this Flambeau has no CUDA device; check "
-                                 "torch.cuda.is_available() first, or use device='cpu'") from None
         with _making:
             if _driver is None:
-                check()
-                _driver = CuPyDriver()
+                chain.check()
+                try:
+                    made = CuPyDriver()
+                except Exception as error:       # CuPy cannot be imported, or a device does not start
+                    raise chain.failed(error) from error
+                _driver = made
     return _driver
 
 
 def is_made():
     """Whether there is a driver already: somebody has asked for a device."""
     return _driver is not None
+
+
+def is_forked():
+    """Whether this process was forked from one that had a driver, so that CUDA cannot be used in it."""
+    return isinstance(_driver, Forked)
+
+
+class Forked(Driver):
+    """What a driver is in a forked child: CUDA does not go on there, and whoever needs it is told."""
+
+    def __getattribute__(self, name):
+        if name.startswith("__"):
+            return super().__getattribute__(name)
+        raise RuntimeError("Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must "
+                           "use the 'spawn' start method: torch.multiprocessing.set_start_method('spawn'); or use CUDA "
+                           "in the processes alone, and not before they are forked")
+
+
+@in_child
+def _after_fork():
+    if _driver is not None:
+        _driver.__class__ = Forked               # for all who hold it: backends, programs, streams
 
 
 def use(driver):
@@ -251,5 +304,467 @@ def use(driver):
     return before
 
 
+# --- by way of CuPy ---------------------------------------------------------------------------------------------------
+
+
 class CuPyDriver(Driver):
-    """NVIDIA's software by way of CuPy."""
+    """NVIDIA's software by way of CuPy, and of libcuda through ctypes for the little that CuPy does not show."""
+
+    def __init__(self):
+        import cupy
+        from cupy_backends.cuda.api import driver as functions, runtime
+
+        self.xp = self.cupy = cupy
+        self._runtime, self._functions = runtime, functions
+        self.errors = runtime.CUDARuntimeError, functions.CUDADriverError        # those that `told` tells in words
+        self.refusals = (TypeError, NotImplementedError, AttributeError, cupy.cuda.compiler.CompileException)
+        self._count = runtime.getDeviceCount()
+        self._local = threading.local()
+        self._staging = Staging(self)
+        self._pool = cupy.get_default_memory_pool()
+        self._give = self._pool.malloc
+        if cupy.cuda.get_allocator() == self._give:           # else somebody chose another, before us
+            cupy.cuda.set_allocator(self._malloc)
+        else:
+            self._give = cupy.cuda.get_allocator()
+
+    def told(self, error, what=""):
+        return _device_error(error.status, str(error), what)
+
+    # --- devices
+
+    def device_count(self):
+        return self._count
+
+    def properties(self, index):
+        known = self._runtime.getDeviceProperties(index)
+        uuid = bytes(known["uuid"])[:16].hex()
+        return Properties(
+            known["name"].decode(), known["major"], known["minor"], known["totalGlobalMem"],
+            known["multiProcessorCount"], known["maxThreadsPerMultiProcessor"], known["maxThreadsPerBlock"],
+            known["sharedMemPerBlockOptin"], known["sharedMemPerMultiprocessor"], known["regsPerMultiprocessor"],
+            known["l2CacheSize"], known["warpSize"], known["clockRate"], known["memoryClockRate"],
+            known["memoryBusWidth"], "-".join((uuid[:8], uuid[8:12], uuid[12:16], uuid[16:20], uuid[20:])),
+            self._runtime.deviceGetPCIBusId(index), bool(known["integrated"]), bool(known["isMultiGpuBoard"]))
+
+    def versions(self):
+        from . import nvrtc
+        known = {"driver": self._runtime.driverGetVersion(), "runtime": self._runtime.runtimeGetVersion()}
+        return {**{name: f"{number // 1000}.{number % 1000 // 10}" for name, number in known.items()},
+                "nvrtc": "{}.{}".format(*nvrtc.version()), "cupy": self.cupy.__version__, "cudnn": _cudnn_version()}
+
+    def current_device(self):
+        return self._runtime.getDevice()
+
+    def set_device(self, index):
+        self._runtime.setDevice(index)
+        self._local.has_context = True
+
+    def on(self, index):
+        before = self._runtime.getDevice()
+        if before == index and getattr(self._local, "has_context", False):
+            return STAY
+        self._local.has_context = True
+        self._runtime.setDevice(index)           # even if it is current: libcuda wants its context in this thread
+        return STAY if before == index else GoBack(self._runtime, before)
+
+    def can_access_peer(self, index, peer):
+        return bool(self._runtime.deviceCanAccessPeer(index, peer))
+
+    def synchronize(self, index):
+        try:
+            with self.on(index):
+                self._runtime.deviceSynchronize()
+        except self.errors as error:
+            raise self.told(error) from None
+
+    # --- memory
+
+    def _malloc(self, nbytes):
+        """The allocator of CuPy's own arrays, too, so that whoever counts sees what a reference takes on the way."""
+        made = self._give(nbytes)
+        if self.on_allocation is not None:
+            self.on_allocation(made.device_id, nbytes)
+        return made
+
+    def allocate(self, index, nbytes, stream=None):
+        try:
+            with self.on(index):
+                if stream is None:
+                    return DeviceMemory(self._malloc(nbytes), nbytes)
+                with self._current(index, stream):
+                    return DeviceMemory(self._malloc(nbytes), nbytes)
+        except self.errors as error:
+            raise self.told(error, f"allocating {nbytes} bytes") from None
+
+    def array(self, memory, shape, dtype, strides=None, offset=0):
+        pointer = memory.pointer if memory.__class__ is DeviceMemory else memory.data
+        return self.cupy.ndarray(shape, dtype, pointer + offset if offset else pointer, strides)
+
+    def array_at(self, index, address, nbytes, shape, dtype, strides=None, owner=None):
+        memory = self.cupy.cuda.UnownedMemory(address, nbytes, owner, index)
+        return self.cupy.ndarray(shape, dtype, self.cupy.cuda.MemoryPointer(memory, 0), strides)
+
+    def address(self, array):
+        return array.data.ptr
+
+    def pool(self, index):
+        with self.on(index):
+            return PoolStatistics(self._pool.used_bytes(), self._pool.total_bytes())
+
+    def trim(self, index):
+        with self.on(index):
+            self._pool.free_all_blocks()
+
+    def memory_info(self, index):
+        with self.on(index):
+            return self._runtime.memGetInfo()
+
+    def pinned(self, nbytes):
+        if not nbytes:
+            return np.empty(0, np.uint8)
+        return np.frombuffer(self.cupy.cuda.alloc_pinned_memory(nbytes), np.uint8, nbytes)
+
+    # --- copies
+
+    def copy(self, target_index, target_address, source_index, source_address, nbytes, stream=None):
+        stream = stream or self.current_stream(target_index)
+        try:
+            if target_index == source_index:
+                self._runtime.memcpyAsync(target_address, source_address, nbytes, self._runtime.memcpyDeviceToDevice,
+                                          stream.handle)
+                return
+            source_stream, written, read = self.current_stream(source_index), self.event(), self.event()
+            with self.on(source_index):
+                written.record(source_stream)
+            with self.on(target_index):
+                stream.wait(written)
+                self._runtime.memcpyPeerAsync(target_address, target_index, source_address, source_index, nbytes,
+                                              stream.handle)
+                read.record(stream)
+            with self.on(source_index):
+                source_stream.wait(read)         # else its memory might be given out again and written to before
+        except self.errors as error:
+            raise self.told(error, f"copying from cuda:{source_index} to cuda:{target_index}") from None
+
+    def upload(self, index, address, host_address, nbytes, stream=None, blocking=True):
+        stream = stream or self.current_stream(index)
+        try:
+            with self.on(index):
+                if blocking and nbytes <= STAGED_BYTES and not self._runtime.streamIsCapturing(stream.handle):
+                    self._staging.upload(address, host_address, nbytes, stream)
+                    return
+                self._runtime.memcpyAsync(address, host_address, nbytes, self._runtime.memcpyHostToDevice,
+                                          stream.handle)
+                if blocking:
+                    self._runtime.streamSynchronize(stream.handle)
+        except self.errors as error:
+            raise self.told(error, f"copying to cuda:{index}") from None
+
+    def download(self, index, address, host_address, nbytes, stream=None, blocking=True):
+        stream = stream or self.current_stream(index)
+        try:
+            with self.on(index):
+                self._runtime.memcpyAsync(host_address, address, nbytes, self._runtime.memcpyDeviceToHost,
+                                          stream.handle)
+                if blocking:
+                    self._runtime.streamSynchronize(stream.handle)
+        except self.errors as error:
+            raise self.told(error, f"copying from cuda:{index}") from None
+
+    # --- code
+
+    def load(self, index, image):
+        try:
+            with self.on(index):
+                return self._functions.moduleLoadData(image)
+        except self.errors as error:
+            raise self.told(error, "loading a kernel") from None
+
+    def function(self, module, name, shared_bytes=0):
+        try:
+            found = self._functions.moduleGetFunction(module, name)
+            if shared_bytes > STATIC_SHARED_BYTES:
+                self._functions.funcSetAttribute(found, MAX_DYNAMIC_SHARED_SIZE, shared_bytes)
+        except self.errors as error:
+            raise self.told(error, f"looking for the kernel {name}, with {shared_bytes} bytes of shared memory") \
+                from None
+        return found
+
+    def launcher(self):
+        return ctypes.cast(_libcuda().cuLaunchKernel, ctypes.c_void_p).value
+
+    def check(self, code, what=""):
+        if code:
+            name, text = ctypes.c_char_p(), ctypes.c_char_p()
+            _libcuda().cuGetErrorName(code, ctypes.byref(name))
+            _libcuda().cuGetErrorString(code, ctypes.byref(text))
+            said = ": ".join((found.value or b"unknown").decode() for found in (name, text))
+            raise _device_error(code, said, what)
+
+    # --- streams and events
+
+    def stream(self, index, priority=0, non_blocking=True):
+        with self.on(index):
+            return CuPyStream(self, index, self.cupy.cuda.Stream(non_blocking=non_blocking, priority=priority))
+
+    def external_stream(self, index, handle):
+        return CuPyStream(self, index, self.cupy.cuda.ExternalStream(handle, index))
+
+    def default_stream(self, index):
+        return CuPyStream(self, index, self.cupy.cuda.Stream.null)
+
+    def current_stream(self, index):
+        native = self.cupy.cuda.get_current_stream(index)
+        streams = self._local.__dict__.setdefault("streams", {})
+        found = streams.get(index)
+        if found is None or found.native is not native:
+            found = streams[index] = CuPyStream(self, index, native)
+        return found
+
+    def use_stream(self, index, stream):
+        with self.on(index):
+            stream.native.use()
+
+    @contextlib.contextmanager
+    def _current(self, index, stream):
+        before = self.cupy.cuda.get_current_stream(index)
+        stream.native.use()
+        try:
+            yield
+        finally:
+            before.use()
+
+    def event(self, timing=False, blocking=False, interprocess=False):
+        return CuPyEvent(self, self.cupy.cuda.Event(blocking, not timing, interprocess))
+
+    # --- graphs
+
+    def begin_capture(self, stream, mode="relaxed"):
+        modes = {"relaxed": self._runtime.streamCaptureModeRelaxed, "global": self._runtime.streamCaptureModeGlobal,
+                 "thread_local": self._runtime.streamCaptureModeThreadLocal}
+        try:
+            self._runtime.streamBeginCapture(stream.handle, modes[mode])
+        except self.errors as error:
+            raise self.told(error, "beginning to capture a stream") from None
+
+    def captured_node(self, stream):
+        status, nodes, count = ctypes.c_int(), ctypes.POINTER(ctypes.c_void_p)(), ctypes.c_size_t()
+        self.check(_libcuda().cuStreamGetCaptureInfo_v2(
+            ctypes.c_void_p(stream.handle), ctypes.byref(status), None, None, ctypes.byref(nodes),
+            ctypes.byref(count)), "asking what a stream captured last")
+        return nodes[count.value - 1] if count.value else None
+
+    def graph_launcher(self):
+        return ctypes.cast(_libcuda().cuGraphLaunch, ctypes.c_void_p).value
+
+    def end_capture(self, stream):
+        try:
+            graph = self._runtime.streamEndCapture(stream.handle)
+            return CuPyGraph(self, graph, self._runtime.graphInstantiate(graph))
+        except self.errors as error:
+            raise self.told(error, "making a graph of what a stream captured") from None
+
+
+class GoBack:
+    """A context that makes another device current again when it ends."""
+
+    __slots__ = ("runtime", "index")
+
+    def __init__(self, runtime, index):
+        self.runtime, self.index = runtime, index
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.runtime.setDevice(self.index)
+
+
+STAY = contextlib.nullcontext()
+
+
+class DeviceMemory:
+    """Memory of CuPy's pool, which goes back there when nobody holds `pointer` any more."""
+
+    __slots__ = ("pointer", "nbytes", "address")
+
+    def __init__(self, pointer, nbytes):
+        self.pointer, self.nbytes, self.address = pointer, nbytes, pointer.ptr
+
+
+class Staging:
+    """Page-locked memory through which few bytes go to a device without anybody's waiting.
+
+    It is filled from front to back. When it is full, the streams that read from it are waited for.
+    """
+
+    def __init__(self, driver):
+        self.driver, self.memory, self.end, self.streams, self.lock = driver, None, 0, {}, threading.Lock()
+
+    def upload(self, address, host_address, nbytes, stream):
+        """Copy bytes of the CPU to the current device; they have been read when it returns."""
+        if not nbytes:
+            return
+        runtime = self.driver._runtime
+        with self.lock:
+            if self.memory is None:
+                self.memory = self.driver.pinned(STAGING_BYTES)
+                self.start = host.address(self.memory)
+            if self.end + nbytes > STAGING_BYTES:
+                for one in self.streams.values():
+                    one.synchronize()
+                self.end, self.streams = 0, {}
+            ctypes.memmove(self.start + self.end, host_address, nbytes)
+            runtime.memcpyAsync(address, self.start + self.end, nbytes, runtime.memcpyHostToDevice, stream.handle)
+            self.streams[stream.index, stream.handle] = stream
+            self.end += -(-nbytes // 16) * 16
+
+
+class CuPyStream:
+    """See Driver.stream."""
+
+    __slots__ = ("driver", "index", "native", "handle")
+
+    def __init__(self, driver, index, native):
+        self.driver, self.index, self.native, self.handle = driver, index, native, native.ptr
+
+    def __eq__(self, other):
+        return isinstance(other, CuPyStream) and (self.index, self.handle) == (other.index, other.handle)
+
+    def __hash__(self):
+        return hash((self.index, self.handle))
+
+    def wait(self, event):
+        self.driver._runtime.streamWaitEvent(self.handle, event.handle)
+
+    def synchronize(self):
+        try:
+            with self.driver.on(self.index):
+                self.driver._runtime.streamSynchronize(self.handle)
+        except self.driver.errors as error:
+            raise self.driver.told(error) from None
+
+    def query(self):
+        with self.driver.on(self.index):
+            return _is_done(self.driver, self.driver._runtime.streamQuery(self.handle))
+
+    def is_capturing(self):
+        return self.driver._runtime.streamIsCapturing(self.handle)
+
+    @property
+    def priority(self):
+        return self.native.priority
+
+
+class CuPyEvent:
+    """See Driver.event."""
+
+    __slots__ = ("driver", "native", "handle")
+
+    def __init__(self, driver, native):
+        self.driver, self.native, self.handle = driver, native, native.ptr
+
+    def record(self, stream):
+        with self.driver.on(stream.index):
+            self.driver._runtime.eventRecord(self.handle, stream.handle)
+
+    def query(self):
+        return _is_done(self.driver, self.driver._runtime.eventQuery(self.handle))
+
+    def synchronize(self):
+        try:
+            self.driver._runtime.eventSynchronize(self.handle)
+        except self.driver.errors as error:
+            raise self.driver.told(error) from None
+
+    def elapsed(self, other):
+        try:
+            return self.driver._runtime.eventElapsedTime(self.handle, other.handle)
+        except self.driver.errors as error:
+            raise self.driver.told(error, "asking for the time between two events") from None
+
+
+class CuPyGraph:
+    """See Driver.end_capture."""
+
+    def __init__(self, driver, graph, executable):
+        self.driver, self.graph, self.handle = driver, graph, executable
+        self._nodes = None
+        weakref.finalize(self, _destroy, driver._runtime, graph, executable).atexit = False
+
+    def launch(self, stream=None):
+        try:
+            self.driver._runtime.graphLaunch(self.handle, stream.handle)
+        except self.driver.errors as error:
+            raise self.driver.told(error, "launching a graph") from None
+
+    def nodes(self):
+        if self._nodes is None:
+            count = ctypes.c_size_t()
+            self._call("cuGraphGetNodes", ctypes.c_void_p(self.graph), None, ctypes.byref(count))
+            found = (ctypes.c_void_p * count.value)()
+            self._call("cuGraphGetNodes", ctypes.c_void_p(self.graph), found, ctypes.byref(count))
+            self._nodes = [node for node in found if self._kind(node) == KERNEL_NODE]
+        return self._nodes
+
+    def _kind(self, node):
+        kind = ctypes.c_int()
+        self._call("cuGraphNodeGetType", ctypes.c_void_p(node), ctypes.byref(kind))
+        return kind.value
+
+    def update_parameters(self, node, buffer):
+        known = KernelNodeParameters()
+        self._call("cuGraphKernelNodeGetParams_v2", ctypes.c_void_p(node), ctypes.byref(known))
+        held = ctypes.create_string_buffer(bytes(buffer), len(buffer))
+        known.kernelParams, known.extra = (ctypes.c_void_p * 1)(ctypes.addressof(held)), None
+        self._call("cuGraphExecKernelNodeSetParams_v2", ctypes.c_void_p(self.handle), ctypes.c_void_p(node),
+                   ctypes.byref(known))
+
+    def _call(self, name, *args):
+        self.driver.check(getattr(_libcuda(), name)(*args), f"calling {name}")
+
+
+def _destroy(runtime, graph, executable):
+    runtime.graphExecDestroy(executable)
+    runtime.graphDestroy(graph)
+
+
+class KernelNodeParameters(ctypes.Structure):
+    """CUDA_KERNEL_NODE_PARAMS_v2"""
+
+    _fields_ = [("func", ctypes.c_void_p), *((f"{what}Dim{axis}", ctypes.c_uint) for what in ("grid", "block")
+                                              for axis in "XYZ"),
+                ("sharedMemBytes", ctypes.c_uint), ("kernelParams", ctypes.POINTER(ctypes.c_void_p)),
+                ("extra", ctypes.POINTER(ctypes.c_void_p)), ("kern", ctypes.c_void_p), ("ctx", ctypes.c_void_p)]
+
+
+@functools.cache
+def _libcuda():
+    return ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
+
+
+def _cudnn_version():
+    """The version of cuDNN's library, "9.14", where one can be loaded."""
+    for name in ("libcudnn.so.9", "cudnn64_9.dll"):
+        with contextlib.suppress(OSError):
+            found = ctypes.CDLL(name).cudnnGetVersion()
+            return f"{found // 10000}.{found % 10000 // 100}"
+    return None
+
+
+def _is_done(driver, status):
+    if status in (0, NOT_READY):
+        return status == 0
+    raise driver.told(driver.errors[0](status))
+
+
+def _device_error(code, said, what=""):
+    """The DeviceError for CUDA's number of an error, with what CUDA says of it and what helps."""
+    name, _, text = said.partition(": ")
+    while_ = f" while {what}" if what else ""
+    words = f"CUDA error: {text or said} ({name}, {code}){while_}."
+    if code in LASTING_ERRORS:
+        words += (" A kernel that was launched earlier did this, and this process can use no GPU any more: start "
+                  "it again, with CUDA_LAUNCH_BLOCKING=1 to be told at the line that launches it.")
+    return DeviceError(words, code, name)

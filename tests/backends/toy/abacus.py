@@ -58,7 +58,7 @@ class AbacusBackend(ToyBackend):
     def schedule(self, launch):
         return InOneGo()
 
-    def compile(self, launches):
+    def compile(self, launches, calls=()):
         return Compilation(self, launches)
 
     def program(self, tasks):
@@ -133,6 +133,8 @@ class Product:
 
 class Program:
     """Launches and calls in a row."""
+
+    lasts = True
 
     def __init__(self, backend, tasks):
         self.backend, self.tasks = backend, tasks

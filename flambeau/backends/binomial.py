@@ -5,18 +5,9 @@ rejection BTRS.
 """
 import math
 
-import numpy as np
-
 # What Stirling's formula leaves out of log(k!), for k up to 9
 STIRLING_REST = [math.lgamma(k + 1) - ((k + 0.5) * math.log(k + 1) - (k + 1) + 0.5 * math.log(2 * math.pi))
                  for k in range(10)]
-
-
-def binomials(source, count, prob):
-    """A number of successes for each pair from two arrays of one dtype and shape."""
-    with source._units() as unit:
-        drawn = [binomial_one(n, p, unit) for n, p in zip(count.reshape(-1).tolist(), prob.reshape(-1).tolist())]
-    return np.array(drawn, count.dtype).reshape(count.shape)
 
 
 def binomial_one(n, p, unit):

@@ -1,0 +1,218 @@
+"""CuPy as the array module of the reference executor: its functions where they mean what NumPy's do, ours elsewhere.
+
+An operation's `ref` is written against NumPy's names (`xp`). CuPy has most of them. What it lacks, or does otherwise, and
+a `ref` uses, stands here; a test walks all of them and finds the next one (tests/cuda/test_arrays.py).
+
+Note [Folds over elements]: CuPy folds sums and products only, and adds at positions with atomic additions, whose order is
+another one in every run. Here every fold goes by halves (neighbours first, then pairs of those), so that its order
+follows from the shape alone. It reads the array once for each doubling; the library's kernels (scans.py, rows.py) are
+what programs run.
+"""
+import functools
+
+import numpy as np
+
+from ...base import dtypes
+
+
+def held_as(dtype):
+    """The NumPy dtype of arrays that hold elements of ours; see Note [Bytes for dtypes] in backend.py."""
+    return np.uint8 if dtype.family == "float8" else dtype.np
+
+
+class ArrayModule:
+    """The functions of `module`, CuPy or what stands for it, with NumPy's meaning."""
+
+    errstate = staticmethod(np.errstate)              # nothing warns on a GPU
+
+    def __init__(self, module):
+        self._module = module
+        self.linalg = Checked(module, module.linalg)
+        self.maximum, self.minimum, self.add, self.multiply, self.logaddexp = [
+            Fold(self, getattr(module, name)) for name in ("maximum", "minimum", "add", "multiply", "logaddexp")]
+
+    def __getattr__(self, name):
+        found = getattr(self._module, name)
+        setattr(self, name, found)                    # asked once
+        return found
+
+    def max(self, a, axis=None, out=None, keepdims=False, initial=None):
+        return self._extreme(self._module.max, self._module.maximum, a, axis, keepdims, initial)
+
+    def min(self, a, axis=None, out=None, keepdims=False, initial=None):
+        return self._extreme(self._module.min, self._module.minimum, a, axis, keepdims, initial)
+
+    def _extreme(self, reduce, pair, a, axis, keepdims, initial):
+        if initial is None:
+            return reduce(a, axis=axis, keepdims=keepdims)
+        if a.size:
+            return pair(reduce(a, axis=axis, keepdims=keepdims), initial)
+        return self._module.full(np.empty(a.shape, np.bool_).any(axis=axis, keepdims=keepdims).shape, initial, a.dtype)
+
+    def count_nonzero(self, a, axis=None, keepdims=False):
+        return (a != 0).sum(axis=axis, keepdims=keepdims)
+
+    def indices(self, dimensions, dtype=int, sparse=False):
+        if not sparse:
+            return self._module.indices(dimensions, dtype)
+        return tuple(self._module.arange(n, dtype=dtype).reshape([-1 if d == e else 1 for e in range(len(dimensions))])
+                     for d, n in enumerate(dimensions))
+
+    def lexsort(self, keys):
+        """By the last key first; each by a stable sort, so that keys may be of any dtype and any number."""
+        order = self._module.arange(keys.shape[1])
+        for key in keys:
+            order = order[self._module.argsort(key[order], kind="stable")]
+        return order
+
+    def sort(self, a, axis=-1, kind=None):
+        return self._as_numbers(self._module.sort, a, axis)
+
+    def argsort(self, a, axis=-1, kind=None):
+        return self._as_numbers(self._module.argsort, a, axis)
+
+    def partition(self, a, kth, axis=-1):
+        return self.sort(a, axis)                     # as CuPy does it: a whole sort
+
+    def argpartition(self, a, kth, axis=-1):
+        return self.argsort(a, axis)
+
+    def _as_numbers(self, function, a, axis):
+        """A sort, which CuPy has none of for arrays without elements or dimensions."""
+        if not a.ndim or not a.size:
+            return a.copy() if function is self._module.sort else self._module.zeros(a.shape, np.int64)
+        return function(a, axis=axis)
+
+
+class Checked:
+    """The functions of a part of CuPy, such as linalg, which raise LinAlgError where NumPy's do.
+
+    CuPy leaves that out unless it is asked, since to see an error is to wait.
+    """
+
+    def __init__(self, module, part):
+        self._module, self._part = module, part
+
+    def __getattr__(self, name):
+        found = getattr(self._part, name)
+        if callable(found) and not isinstance(found, type) and hasattr(self._module, "cuda"):
+            found = self._checked(found)
+        setattr(self, name, found)
+        return found
+
+    @staticmethod
+    def _checked(function):
+        import cupyx
+
+        @functools.wraps(function)
+        def call(*args, **named):
+            with cupyx.errstate(linalg="raise"):
+                return function(*args, **named)
+        return call
+
+
+class Fold:
+    """An associative function of two arrays, with NumPy's methods; see Note [Folds over elements]."""
+
+    def __init__(self, xp, function):
+        self.xp, self.function = xp, function
+
+    def __call__(self, *args, **named):
+        return self.function(*args, **named)
+
+    def accumulate(self, array, axis=0):
+        """What comes of the elements up to each, along `axis`."""
+        out, n, reach = self.xp.moveaxis(array, axis, 0).copy(), array.shape[axis], 1
+        while reach < n:
+            out[reach:] = self.function(out[:-reach], out[reach:]).copy()
+            reach *= 2
+        return self.xp.moveaxis(out, 0, axis)
+
+    def reduce(self, array, axis=0, keepdims=False):
+        """What comes of all elements along `axis`, which are some."""
+        out = self.xp.moveaxis(array, axis, 0)
+        while len(out) > 1:
+            half = len(out) // 2
+            rest = out[2 * half:]
+            out = self.function(out[:2 * half:2], out[1:2 * half:2])
+            out = self.xp.concatenate([out, rest]) if len(rest) else out
+        out = self.xp.moveaxis(out, 0, axis)
+        return out if keepdims else out.squeeze(axis)
+
+    def at(self, array, where, values):
+        """Fold `values` into the elements of `array` at positions `where`, of which some may be the same."""
+        xp, where = self.xp, where if isinstance(where, tuple) else (where,)
+        where = xp.broadcast_arrays(*where)
+        values = xp.broadcast_to(values, where[0].shape + array.shape[len(where):])
+        flat, rows = array.reshape(-1, *array.shape[len(where):]), 0
+        for index, n in zip(where, array.shape, strict=False):
+            rows = rows * n + xp.where(index < 0, index + n, index)
+        rows = rows.reshape(-1)
+        if not rows.size:
+            return
+        order = xp.argsort(rows)
+        rows, values = rows[order], values.reshape(-1, *values.shape[len(where[0].shape):])[order]
+        first, values = self._within(rows, values)
+        at = rows[first]
+        flat[at] = self.function(flat[at], values[first].astype(array.dtype, copy=False))
+        if not xp.may_share_memory(flat, array):                   # reshape had to copy
+            array[...] = flat.reshape(array.shape)
+
+    def _within(self, rows, values):
+        """(where in the sorted `rows` a new one begins, `values` with all of a row folded into its first)"""
+        xp, reach, n = self.xp, 1, len(rows)
+        first = xp.ones(n, np.bool_)
+        first[1:] = rows[1:] != rows[:-1]
+        wide = (-1, *[1] * (values.ndim - 1))
+        values = values.copy()
+        place = xp.arange(n) - self.xp.maximum.accumulate(xp.where(first, xp.arange(n), 0))     # of a value in its row
+        longest = int(place.max()) + 1
+        while reach < longest:
+            same = ((rows[:-reach] == rows[reach:]) & (place[:-reach] % (2 * reach) == 0)).reshape(wide)
+            values[:-reach] = xp.where(same, self.function(values[:-reach], values[reach:]), values[:-reach])
+            reach *= 2
+        return first, values
+
+
+# --- 8-bit floats ----------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def decoded(dtype):
+    """What the 256 bytes mean in a float8 dtype of ours: float32 numbers."""
+    return np.arange(256, dtype=np.uint8).view(dtype.np).astype(np.float32)
+
+
+@functools.cache
+def encoded(dtype):
+    """(float32 bounds in ascending order, the byte for numbers from each of them on) of a float8 dtype of ours.
+
+    Rounding is a step function, so a table of its steps is all that there is to it. The steps are found by halving, in
+    the order of float32's bits.
+    """
+    def order(bits):                                  # of float32's bits, as whole numbers that sort as the floats do
+        return np.where(bits < 0, np.int64(-2**31) - bits - 1, bits)
+
+    def floats(places):
+        return order(places).astype(np.int32).view(np.float32)
+
+    def rounded(places):
+        return dtypes.as_dtype(floats(places), dtype).view(np.uint8)
+
+    top = order(np.asarray(np.float32(np.inf)).view(np.int32).astype(np.int64))
+    bottom = order(np.asarray(np.float32(-np.inf)).view(np.int32).astype(np.int64))
+    starts, bytes_, place = [], [], int(bottom)
+    while place <= top:
+        here = rounded(np.array([place]))[0]
+        starts.append(floats(np.array([place]))[0])
+        bytes_.append(here)
+        low, high = place, int(top) + 1                # the last place of this step is at `low`, the next one at `high`
+        step = 1
+        while low + step <= top and rounded(np.array([low + step]))[0] == here:
+            low, step = low + step, step * 2
+        high = min(low + step, int(top) + 1)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if rounded(np.array([middle]))[0] == here else (low, middle)
+        place = high
+    return np.array(starts, np.float32), np.array(bytes_, np.uint8)

@@ -1,0 +1,278 @@
+"""From launches to kernels in a GPU's memory: rendered as CUDA C++, compiled by NVRTC, found again on the disk.
+
+A kernel is known by its text. What was compiled once is found in this process by that, and in later processes by the
+image in the cache folder (object_cache.py), whose key is the text, the architecture, the options and the compiler.
+
+Measured with NVRTC 13.4 for sm_90, milliseconds of processor time: an empty kernel 40, or 31 with `--minimal`, which is
+what it takes to begin; an elementwise kernel of two transcendental functions over vectors of four 20 more, a reduction
+of rows 35 more. Of those 55, C++ takes 11, its optimizer 20 and the assembler 23; optimizing less (`--Ofast-compile`)
+saves 8. Headers would cost hundreds, so kernels include none. Calls of NVRTC run side by side, and wait for nobody.
+So the missing kernels of a plan are dealt out to as many modules as there are processors, which are compiled at once:
+60 kernels on 16 processors are about 0.13 s, and on one of them 1.3 s.
+"""
+import hashlib
+import re
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+from ...base import settings
+from ...base.errors import warn
+from ...base.locks import new_lock
+from ...loops.ir import Launch, verify
+from .. import threads
+from ..backend import NotCompiled
+from ..object_cache import REFERENCE_PREFIX, ObjectCache, referred, warnings
+from .calls import LaunchCall
+
+PIPELINE_VERSION = 1               # part of every image's key: raise it when the way of compiling below changes
+OPTIONS = ("--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false")     # an operation is what IEEE says
+FIRST_WITH_MINIMAL = 13            # version of NVRTC from which on `--minimal` is known
+KERNEL_NAME = "kernel_"            # what a rendered kernel is called before its text is known
+
+compiled = 0                       # texts that NVRTC compiled in this process
+loaded = 0                         # texts whose image came from the disk
+
+_lock = new_lock()
+_kept: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()       # driver → {index of a device: Kernels}
+_disk = None                       # the ObjectCache in use
+
+
+def forget(backend):
+    """Compile everything for a device anew, if it is asked for again."""
+    with _lock:
+        _kept.get(backend.driver, {}).pop(backend.index, None)
+
+
+def rendered(launch):
+    """(name, CUDA C++) of a launch's kernel; the same for launches that differ in words alone."""
+    from ...loops.cuda import render
+    return named(render(launch.kernel, launch.schedule, KERNEL_NAME), KERNEL_NAME)
+
+
+def named(source, name):
+    """(a name that no other text has, `source` with its kernel `name` called so)."""
+    unique = f"{name.rstrip('_')}_{hashlib.sha256(source.encode()).hexdigest()[:16]}"
+    return unique, re.sub(rf"\b{name}\b", unique, source)
+
+
+def code(work):
+    """What the compiler is given for a Launch or a call of the library, or what is called."""
+    if isinstance(work, Launch):
+        return [rendered(work)[1]]
+    return [work.source if isinstance(work, LaunchCall) else work.says]
+
+
+def ptx(driver, architecture, text):
+    """The assembly language of NVIDIA's GPUs for `text`."""
+    image = driver.compile(text, architecture.replace("sm_", "compute_"), _options(driver))
+    return image.decode().rstrip("\0")
+
+
+class Compilation:
+    """The kernels of some launches, and of some calls of the library, on a device."""
+
+    def __init__(self, backend, launches, calls=()):
+        self.kernels, self.launches = kernels_of(backend), launches
+        self.names, self.missing = {}, {}         # text of a launch → name; name → source of those that are not there
+        for launch in launches:
+            launch.text = text = str(launch)
+            if text not in self.kernels.texts and text not in self.names:
+                verify(launch.kernel)
+                name, source = rendered(launch)
+                self.names[text], self.missing[name] = name, source
+        for call in calls:
+            if isinstance(call, LaunchCall):
+                name, source = self.kernels.known_call(call)
+                self.missing[name] = source
+
+    def prepare(self, nbytes):
+        """Nothing runs meanwhile: there is no other way to make the same bits on a GPU (see `Backend.interprets`)."""
+        return False
+
+    def is_ready(self):
+        """Whether what was prepared is compiled: nothing was."""
+        return True
+
+    def finish(self):
+        """Have all of them on the device; NotCompiled where that fails for some."""
+        failed = self.kernels.place(self.missing)
+        for text, name in self.names.items():
+            self.kernels.texts[text] = None if name in failed else name
+        refused = [launch for launch in self.launches if self.kernels.texts[launch.text] is None]
+        if failed or refused:
+            error = NotCompiled(failed or {"": "it could not be compiled before"})
+            error.launches = refused
+            raise error
+
+
+class Kernels:
+    """What is on a device: `texts` maps the text of a launch to the name of its kernel, None where it was refused."""
+
+    def __init__(self, driver, index):
+        self.driver, self.index = weakref.ref(driver), index
+        self.architecture = driver.properties(index).architecture
+        self.options = _options(driver)
+        self.kind = "\0".join((str(PIPELINE_VERSION), type(driver).__name__, str(driver.versions()["nvrtc"]),
+                               self.architecture, *self.options))
+        self.texts: dict = {}
+        self._calls: dict = {}                    # (source, name) of a call → (unique name, source under that)
+        self._modules: dict = {}                  # name of a kernel → the module that it is in
+        self._images: dict = {}                   # key of an image with several kernels → its module
+        self._functions: dict = {}                # name → (handle, bytes of shared memory that it may be launched with)
+        self._lock = new_lock()
+
+    def known_call(self, call):
+        """(name, source) of a call's kernel."""
+        found = self._calls.get((call.source, call.name))
+        if found is None:
+            found = self._calls[call.source, call.name] = named(call.source, call.name)
+        return found
+
+    def of_launch(self, launch):
+        """The handle of a launch's kernel."""
+        return self.function(self.texts[launch.text], launch.schedule.shared_bytes)
+
+    def of_call(self, call):
+        """The handle of a call's kernel; compiled now where nobody has asked for it before."""
+        name, source = self.known_call(call)
+        failed = self.place({name: source})
+        if failed:
+            raise NotCompiled(failed)
+        return self.function(name, call.shared_bytes)
+
+    def function(self, name, shared_bytes):
+        """The handle of a kernel that is on the device."""
+        handle, may_have = self._functions.get(name, (None, -1))
+        if shared_bytes > may_have:
+            handle = self.driver().function(self._modules[name], name, shared_bytes)
+            self._functions[name] = handle, shared_bytes
+        return handle
+
+    def place(self, sources):
+        """Put the kernels of {name: source} on the device; {name: why} of those that the compiler refuses."""
+        if all(name in self._modules for name in sources):
+            return {}
+        with self._lock:
+            missing = {name: source for name, source in sources.items()
+                       if name not in self._modules and not self._find(name, source)}
+            failed = self._compile(missing) if missing else {}
+        while warnings:
+            warn(warnings.pop(0))
+        return failed
+
+    def _compile(self, missing):
+        """Compile {name: source}, several at once, and load them; {name: why} of those that are refused."""
+        global compiled
+        batches = dealt_out(missing, min(threads.processors(), threads.quota()))
+        failed = {}
+        for batch, made in zip(batches, side_by_side(self._image, batches), strict=True):
+            if isinstance(made, NotCompiled) and len(batch) > 1:       # one by one, to find out which
+                for name, source in batch.items():
+                    alone = self._image({name: source})
+                    failed |= self._note({name: source}, alone)
+            else:
+                failed |= self._note(batch, made)
+        compiled += len(missing) - len(failed)
+        return failed
+
+    def _image(self, batch):
+        """The image of {name: source} as one module; the NotCompiled where it is refused."""
+        try:
+            return self.driver().compile(together(batch.values()), self.architecture, self.options)
+        except NotCompiled as error:
+            return error
+
+    def _note(self, batch, made):
+        """Load the image of {name: source} and keep it on the disk, or say why there is none."""
+        if isinstance(made, NotCompiled):
+            return dict.fromkeys(batch, str(made))
+        keys = {name: self.key(source) for name, source in batch.items()}
+        module = self.driver().load(self.index, made)
+        self._modules.update(dict.fromkeys(batch, module))
+        disk = _the_disk()
+        if len(batch) == 1:
+            disk.write(*keys.values(), made)
+            return {}
+        whole = hashlib.sha256("".join(keys.values()).encode()).hexdigest()
+        self._images[whole] = module
+        disk.write(whole, made)
+        for key in keys.values():
+            disk.write(key, REFERENCE_PREFIX + whole.encode())
+        return {}
+
+    def _find(self, name, source):
+        """Whether the image of a kernel is on the disk, or came from there with another's; then it is loaded."""
+        global loaded
+        disk, key = _the_disk(), self.key(source)
+        image = disk.read(key)
+        if image and image.startswith(REFERENCE_PREFIX):
+            key = referred(image)
+            image = disk.read(key) if key not in self._images else None
+        module = self._images.get(key)
+        if module is None:
+            if not image or image.startswith(REFERENCE_PREFIX):
+                return False
+            try:
+                module = self._images[key] = self.driver().load(self.index, image)
+            except RuntimeError as error:
+                disk.distrust(key, error)
+                return False
+        self._modules[name] = module
+        loaded += 1
+        return True
+
+    def key(self, source):
+        """Under which name the image of `source` is kept."""
+        return hashlib.sha256(f"{self.kind}\0{source}".encode()).hexdigest()
+
+
+def kernels_of(backend):
+    """The Kernels of a Backend's device."""
+    try:
+        return _kept[backend.driver][backend.index]
+    except KeyError:
+        with _lock:
+            of_driver = _kept.setdefault(backend.driver, {})
+            if backend.index not in of_driver:
+                of_driver[backend.index] = Kernels(backend.driver, backend.index)
+            return of_driver[backend.index]
+
+
+def dealt_out(sources, most):
+    """{name: source} as at most `most` such, of about the same length; the longest are dealt out first."""
+    batches: list = [{} for _ in range(min(most, len(sources)))]
+    lengths = [0] * len(batches)
+    for name in sorted(sources, key=lambda name: (-len(sources[name]), name)):
+        at = lengths.index(min(lengths))
+        batches[at][name] = sources[name]
+        lengths[at] += len(sources[name])
+    return batches
+
+
+def together(sources):
+    """Several texts as one: each in a namespace of its own, since they call their structures and helpers alike."""
+    first, *others = sources
+    if not others:
+        return first
+    return "\n".join(f"namespace part{number} {{\n{text}\n}}" for number, text in enumerate((first, *others)))
+
+
+def side_by_side(work, pieces):
+    """What `work` gives for each of the pieces, all of them at once: the compiler leaves the interpreter free."""
+    if len(pieces) == 1:
+        return [work(pieces[0])]
+    with ThreadPoolExecutor(len(pieces)) as pool:
+        return list(pool.map(work, pieces))
+
+
+def _options(driver):
+    version = str(driver.versions()["nvrtc"]).split(".")[0]
+    return (*OPTIONS, "--minimal") if version.isdigit() and int(version) >= FIRST_WITH_MINIMAL else OPTIONS
+
+
+def _the_disk():
+    """The folder of images, as the settings are now."""
+    global _disk
+    if _disk is None or (_disk.folder, _disk.most) != (settings.object_dir, settings.object_bytes):
+        _disk = ObjectCache(settings.object_dir, settings.object_bytes)
+    return _disk

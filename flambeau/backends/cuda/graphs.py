@@ -1,0 +1,159 @@
+"""Graphs: a program that comes back over the same addresses is captured once, and launched by one call from then on.
+
+A program remembers the last tables of addresses that it ran over. In a steady loop the pool gives out the same memory
+again, so a table comes back, alone or in turn with a few others. When it has come often enough, what the program would
+hand to its stream is captured on a stream of our own instead, and becomes a graph. Nothing is recaptured for numbers: a
+learning rate or the count of steps that is another one is put into the Params of the kernels that read it.
+
+Whether a graph is worth it is decided by counts alone, so that a program does the same in every run: it has several
+tasks, and of its launches at most half read numbers that change (putting one in takes about as long as a launch). A
+program whose tables do not come back after they were captured waits twice as long with the next one.
+
+What the nodes of a graph address is the run's own memory, which is alive while it runs. A graph belongs to the thread
+that captured it: between the numbers and the launch comes nobody else.
+
+While the user captures a stream (`torch.cuda.graph`), programs are handed to that as they are; see `Recording`.
+"""
+import contextlib
+import threading
+from array import array
+from functools import partial
+
+from ...base.locks import new_lock
+from ..backend import DeviceFailed
+
+MIN_TASKS = 4                      # that a program has before a graph is thought of: a graph costs as much as two
+TABLES_REMEMBERED = 8              # of a program
+SIGHTINGS_BEFORE_CAPTURE = 2       # of a table, beyond which it is captured
+LAUNCHES_WORTH_CAPTURE = 16        # of a graph: forgotten after fewer, it was not worth it
+
+captures_open = 0                  # how many captures of the user's are going on
+_streams: dict = {}                # index of a device → (driver, the stream on which we capture)
+_capturing = new_lock()
+
+
+class Sighting:
+    """A table that was run over before: how often, with which cells, and which launches have read other numbers."""
+
+    __slots__ = ("count", "cells", "moving")
+
+    def __init__(self, cells):
+        self.count, self.cells, self.moving = 0, cells, set()
+
+
+class Graphs:
+    """What a Program remembers of its runs, by the thread and the table of addresses."""
+
+    def __init__(self, program):
+        self._program, self._seen = program, {}
+        self._patience = SIGHTINGS_BEFORE_CAPTURE
+        self._readers = {launch: indices for launch in range(program.words.launches)
+                         if (indices := program.words.numbers(launch))}
+
+    def of(self, table, cells):
+        """The graph over `table`, with the numbers in `cells`; None where there is none, or none yet."""
+        key, seen = (threading.get_ident(), table.tobytes()), self._seen
+        found = seen.pop(key, None)
+        if found is None:
+            found = Sighting(cells[:])
+            if len(seen) >= TABLES_REMEMBERED:
+                self._forget()
+        seen[key] = found                                         # the last in line to be forgotten
+        if found.__class__ is Captured:
+            found.update(table, cells)
+            return found
+        found.count += 1
+        if found.cells != cells:
+            found.moving.update(launch for launch, indices in self._readers.items()
+                                if any(found.cells[i] != cells[i] for i in indices))
+            found.cells = cells[:]
+        if found.count <= self._patience or 2 * len(found.moving) > self._program.tasks:
+            return None
+        try:
+            made = seen[key] = captured(self._program, table, cells, self._readers)
+        except DeviceFailed:                                      # something in it cannot be captured
+            self._program.graphs = None
+            return None
+        return made
+
+    def _forget(self):
+        """Forget the table that was not seen for longest."""
+        with contextlib.suppress(StopIteration, RuntimeError):    # another thread was quicker
+            gone = self._seen.pop(next(iter(self._seen)), None)
+            if gone.__class__ is Captured and gone.launches < LAUNCHES_WORTH_CAPTURE:
+                self._patience *= 2
+
+
+class Captured:
+    """A program over one table, as a graph."""
+
+    __slots__ = ("graph", "launches", "_words", "_native", "_nodes", "_cells")
+
+    def __init__(self, program, graph, nodes, cells):
+        self.graph, self.launches = graph, 0
+        self._words, self._native = program.words, program.launcher
+        self._nodes, self._cells = nodes, cells[:]                # nodes: (launch, its node, the cells that it reads)
+
+    def update(self, table, cells):
+        """Have it run with the numbers in `cells` from now on."""
+        if cells == self._cells:
+            return
+        for launch, node, indices in self._nodes:
+            if any(cells[i] != self._cells[i] for i in indices):
+                params = array("q", bytes(8 * self._words.params_words(launch)))
+                self._native.params(self._words.address(launch), 1, table.buffer_info()[0], cells.buffer_info()[0],
+                                    params.buffer_info()[0])
+                self.graph.update_parameters(node, params.tobytes())
+        self._cells = cells[:]
+
+    def bound(self, stream):
+        """A function of no arguments that launches it; one call of C."""
+        self.launches += 1
+        launch = partial(self._native.run_graph, self.graph.handle, stream.handle)
+        launch.graph = self.graph                                 # which must outlive it
+        return launch
+
+
+def captured(program, table, cells, readers):
+    """`program` over a table as a Captured; DeviceFailed where something of it cannot be captured."""
+    driver, native = program.driver, program.launcher
+    with _capturing, driver.on(program.index):
+        stream, nodes = _stream(driver, program.index), []
+        driver.begin_capture(stream)
+        try:
+            _hand_over(program, table, cells, readers, stream, nodes)
+        except BaseException:
+            with contextlib.suppress(RuntimeError):               # it is told that it could not be captured
+                driver.end_capture(stream)
+            raise
+        try:
+            graph = driver.end_capture(stream)
+        except RuntimeError as error:
+            raise DeviceFailed(str(error)) from error
+    return Captured(program, graph, nodes, cells)
+
+
+def _hand_over(program, table, cells, readers, stream, nodes):
+    """Hand the tasks of a program to a stream that is being captured, and note the nodes of those that read numbers."""
+    driver, native = program.driver, program.launcher
+    for piece in program.single:
+        try:
+            if piece.task in program.hosts:
+                piece.run(table, stream.handle)
+                continue
+            native.run(native.address, piece.start, 1, table.buffer_info()[0], cells.buffer_info()[0], stream.handle)
+            if piece.first in readers:
+                nodes.append((piece.first, driver.captured_node(stream), readers[piece.first]))
+        except DeviceFailed:
+            raise
+        except Exception as error:
+            raise DeviceFailed(str(error), piece.task) from error
+
+
+def _stream(driver, index):
+    """The stream of a device on which we capture: the default one cannot be."""
+    known, stream = _streams.get(index, (None, None))
+    if known is not driver:
+        stream = driver.stream(index)
+        _streams[index] = driver, stream
+    return stream

@@ -1,0 +1,242 @@
+"""What is known of a GPU's memory: bytes in use and held by the pool, their peaks, and the words when there is no more.
+
+The pool is the driver's (CuPy's), and says at any time how much of it is in use, by going through its blocks. To do
+that at every allocation would cost more than the allocation; so an Account only adds up what was given out, which is
+never too little, and looks when the sum is about to be a peak. What the pool holds shrinks only when it is trimmed, so
+its peak is looked at then and when somebody asks.
+"""
+import os
+from typing import NamedTuple
+
+from ...base import observers
+from ...base.spec import device as device_type
+from ..memory import OutOfMemoryError, bytes_in_words
+
+ALLOC_CONF = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")       # the newer name wins, as in PyTorch
+
+
+# --- PYTORCH_CUDA_ALLOC_CONF -----------------------------------------------------------------------------------------
+
+
+class Configuration(NamedTuple):
+    """What `PYTORCH_CUDA_ALLOC_CONF` says, as far as it means something here.
+
+    `expandable_segments`, and `backend:cudaMallocAsync`: memory comes from CUDA's own pool, which maps pages as it
+    grows, so that freed blocks of other sizes are never in the way. `garbage_collection_threshold`: where the pool
+    holds more than this part of what the process may have, idle blocks are given back to the device.
+    `per_process_memory_fraction`: as `set_per_process_memory_fraction()`. `max_idle_bytes`, Flambeau's own: idle blocks
+    are given back where they are more than so many bytes in all.
+    """
+
+    expandable_segments: bool = False
+    garbage_collection_threshold: float = 0.0
+    per_process_memory_fraction: float = 1.0
+    max_idle_bytes: int | None = None
+
+
+# What PyTorch takes and Flambeau has no use for, and why.
+WITHOUT_EFFECT = {
+    "max_split_size_mb": "the pool cuts a block of any size, and joins its parts again when they are idle",
+    "roundup_power2_divisions": "sizes are rounded to 512 bytes",
+    "roundup_bypass_threshold_mb": "sizes are rounded to 512 bytes",
+    "pinned_use_cuda_host_register": "page-locked memory is allocated as such",
+    "pinned_num_register_threads": "page-locked memory is allocated as such",
+    "pinned_use_background_threads": "page-locked memory is allocated as such",
+    "pinned_reserve_segment_size_mb": "page-locked memory is allocated as such",
+    "release_lock_on_cudamalloc": "the interpreter is free while the device allocates",
+    "release_lock_on_hipmalloc": "there is no HIP here",
+    "graph_capture_record_stream_reuse": "memory of another stream is kept until that stream is through",
+}
+FLAGS = {"true": True, "false": False, "1": True, "0": False}
+
+
+def read_configuration(text):
+    """The Configuration that a text like `expandable_segments:True,garbage_collection_threshold:0.8` says."""
+    said: dict = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        name, colon, value = (word.strip() for word in pair.partition(":"))
+        if not colon or not value:
+            raise RuntimeError(f"Error parsing PYTORCH_CUDA_ALLOC_CONF={text!r}: {pair!r} is not a name:value")
+        if name == "expandable_segments":
+            _need(value.lower() in FLAGS, text, pair, "True or False")
+            said[name] = FLAGS[value.lower()]
+        elif name == "backend":
+            _need(value in ("native", "cudaMallocAsync"), text, pair, "native or cudaMallocAsync")
+            said["expandable_segments"] = said.get("expandable_segments", False) or value == "cudaMallocAsync"
+        elif name in ("garbage_collection_threshold", "per_process_memory_fraction"):
+            _need(_is_number(value) and 0 < float(value) <= 1, text, pair, "a number between 0 and 1")
+            said[name] = float(value)
+        elif name == "max_split_size_mb":
+            _need(value.isdecimal() and int(value) > 20, text, pair, "a whole number greater than 20")
+        elif name == "max_idle_bytes":
+            _need(value.isdecimal(), text, pair, "a whole number")
+            said[name] = int(value)
+        elif name not in WITHOUT_EFFECT:
+            known = [*Configuration._fields, "backend", *WITHOUT_EFFECT]
+            raise RuntimeError(f"Unrecognized key '{name}' in CUDA allocator config, PYTORCH_CUDA_ALLOC_CONF={text!r}; "
+                               f"the keys are {', '.join(known)}")
+    return Configuration(**said)
+
+
+def _need(condition, text, pair, want):
+    if not condition:
+        raise RuntimeError(f"Error parsing PYTORCH_CUDA_ALLOC_CONF={text!r}: {pair!r} must have {want}")
+
+
+def _is_number(text):
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def configuration():
+    """What the environment says."""
+    return read_configuration(next((os.environ[name] for name in ALLOC_CONF if os.environ.get(name)), ""))
+
+
+# --- counting --------------------------------------------------------------------------------------------------------
+
+
+class Account:
+    """What is known of the memory of one device, `index` of `driver`.
+
+    `running` is the bytes in use, or more: what came back since the pool was last asked is not taken off.
+    """
+
+    def __init__(self, driver, index):
+        self.driver, self.index = driver, index
+        self.configured = configuration()
+        self.fraction = self.configured.per_process_memory_fraction
+        self.running = self.peak = self.reserved_peak = 0
+        self.calls = self.bytes = self.calls_before = self.bytes_before = 0
+        self.retries = self.failures = 0
+
+    def allocated(self, nbytes):
+        """Somebody was given `nbytes`."""
+        self.calls += 1
+        self.bytes += nbytes
+        self.running += nbytes
+        if self.running > self.peak:
+            self._count()
+        if (tell := observers.allocated) is not None:
+            tell(observers.Allocation(nbytes, device_type("cuda", self.index)))
+
+    def _count(self):
+        """See how much is in use now, and whether too much lies idle."""
+        used, reserved = self.driver.pool(self.index)
+        self.running, self.peak = used, max(self.peak, used)
+        conf = self.configured
+        if conf.garbage_collection_threshold and reserved > conf.garbage_collection_threshold * self.limit() or \
+                conf.max_idle_bytes is not None and reserved - used > conf.max_idle_bytes:
+            self.trim()
+
+    def trim(self):
+        """Give back to the device what lies idle; how many bytes that were."""
+        before = self.driver.pool(self.index).reserved_bytes
+        self.reserved_peak = max(self.reserved_peak, before)
+        self.driver.trim(self.index)
+        return before - self.driver.pool(self.index).reserved_bytes
+
+    def limit(self):
+        """How many bytes this process may have."""
+        return int(self.driver.properties(self.index).total_memory * self.fraction)
+
+    def reset_peaks(self):
+        """Count the peaks from now on."""
+        used, self.reserved_peak = self.driver.pool(self.index)
+        self.running = self.peak = used
+
+    def reset_sums(self):
+        """Count what was given out from now on."""
+        self.calls_before, self.bytes_before = self.calls, self.bytes
+
+    def stats(self):
+        """The numbers, under the names of `torch.cuda.memory_stats()`."""
+        used, reserved = self.driver.pool(self.index)
+        self.peak, self.reserved_peak = max(self.peak, used), max(self.reserved_peak, reserved)
+        given = self.bytes - self.bytes_before
+        out = {"allocation.all.allocated": self.calls - self.calls_before, "num_alloc_retries": self.retries,
+               "num_ooms": self.failures, "max_split_size": -1}
+        for what in ("allocated_bytes", "active_bytes", "requested_bytes"):
+            out |= {f"{what}.all.current": used, f"{what}.all.peak": self.peak, f"{what}.all.allocated": given,
+                    f"{what}.all.freed": max(given - used, 0)}
+        out |= {"reserved_bytes.all.current": reserved, "reserved_bytes.all.peak": self.reserved_peak,
+                "inactive_split_bytes.all.current": reserved - used}
+        return dict(sorted(out.items()))
+
+    # --- no room
+
+    def failure(self, nbytes, spec=None):
+        """The error that says there is no room for `nbytes` bytes."""
+        self.failures += 1
+        used, reserved = self.driver.pool(self.index)
+        free, total = self.driver.memory_info(self.index)
+        idle = max(reserved - used, 0)
+        allowed = "" if self.fraction >= 1 else f" The process may have {self.fraction:.2%} of it " \
+            f"({bytes_in_words(self.limit())}), by set_per_process_memory_fraction()."
+        if nbytes is None:
+            asked = "Tried to allocate more than there is"
+        else:
+            asked = f"Tried to allocate {bytes_in_words(nbytes)}"
+        others = max(total - free - reserved, 0)
+        error = OutOfMemoryError(
+            f"CUDA out of memory. {asked}. GPU {self.index} has a total capacity of {bytes_in_words(total)} of which "
+            f"{bytes_in_words(free)} is free; tensors of this process use {bytes_in_words(used)}, its cache holds "
+            f"{bytes_in_words(idle)} idle, and {bytes_in_words(others)} are CUDA's own and other processes'.{allowed} "
+            + self._about_cache(nbytes, idle, free))
+        error.nbytes, error.spec, error.device = nbytes, spec, device_type("cuda", self.index)
+        return error
+
+    def _about_cache(self, nbytes, idle, free):
+        """Whether what lay idle would have sufficed."""
+        if nbytes is None or not idle and not self._given_back:
+            return "The cache was empty, so emptying it would not have helped."
+        gone = bytes_in_words(self._given_back)
+        if nbytes <= self._given_back + idle + free:
+            return (f"The cache was emptied first ({gone} given back): together with what is free that would have "
+                    "sufficed, but not in one piece. PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True avoids that.")
+        return f"The cache was emptied first ({gone} given back), and that was not enough."
+
+    _given_back = 0
+
+    def allocate(self, nbytes, spec=None, stream=None):
+        """`nbytes` of the driver's memory; what lies idle is given back, and it is tried again, before it fails."""
+        try:
+            if self.fraction < 1:
+                self._stay_below(nbytes)
+            return self.driver.allocate(self.index, nbytes, stream)
+        except MemoryError:
+            self.retries += 1
+            self._given_back = self.trim()
+        try:
+            if self.fraction < 1:
+                self._stay_below(nbytes)
+            return self.driver.allocate(self.index, nbytes, stream)
+        except MemoryError:
+            raise self.failure(nbytes, spec) from None
+
+    def _stay_below(self, nbytes):
+        """Refuse what would be more than the process may have."""
+        if self.driver.pool(self.index).used_bytes + nbytes > self.limit():
+            raise MemoryError
+
+
+_accounts: dict = {}            # index → the Account of the driver that is in use
+
+
+def account(driver, index):
+    """The Account of a device of `driver`, which counts from the first time it is asked for."""
+    found = _accounts.get(index)
+    if found is None or found.driver is not driver:
+        found = _accounts[index] = Account(driver, index)
+        driver.on_allocation = counted
+    return found
+
+
+def counted(index, nbytes):
+    """The driver gave out memory."""
+    found = _accounts.get(index)
+    if found is not None:
+        found.allocated(nbytes)

@@ -1,0 +1,223 @@
+"""Products of matrices on a GPU, through cuBLAS: float32, float64, and float16 and bfloat16 with sums in float32.
+
+cuBLAS knows matrices whose columns lie one after the other, with a distance between them (`ld`), as they are or
+transposed. A matrix of ours that lies row by row is the transpose of such a one, and so is a transposed view; others
+are copied by the plan first (`gemm` answers None). A result that lies row by row is made as the transpose it is:
+C' = B' A'. Batches that lie evenly, or are shared, are one call; others are one for each matrix of their outer
+dimensions, up to MAX_CALLS of them.
+
+Note [TF32]: as in PyTorch, float32 products are exact unless `torch.backends.cuda.matmul.allow_tf32` is set, or
+`set_float32_matmul_precision` is not "highest". It is looked up at every call.
+"""
+import ctypes
+from itertools import product
+from math import prod
+from typing import NamedTuple
+
+from ...base.shapes import merged_dims
+from .. import library_switches
+from . import vendor
+from .calls import HostCall
+
+WORKSPACE_BYTES = 32 << 20     # what PyTorch gives cuBLAS on Hopper; less elsewhere would do
+MAX_CALLS = 64                 # of cuBLAS for one product; with more, a copy is quicker
+
+# cuBLAS's and CUDA's numbers
+AS_IT_IS, TRANSPOSED = 0, 1
+CUDA_TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}
+COMPUTE_FLOAT, COMPUTE_DOUBLE, COMPUTE_TF32 = 68, 70, 77
+DEFAULT_MATH, NO_HALF_SUMS = 0, 16       # the second: no partial sums in 16 bits
+DEFAULT_ALGORITHM = -1
+
+_int, _long, _pointer = ctypes.c_int, ctypes.c_int64, ctypes.c_void_p
+_SIGNATURES = {
+    "cublasCreate_v2": [_pointer],
+    "cublasSetStream_v2": [_pointer, _pointer],
+    "cublasSetWorkspace_v2": [_pointer, _pointer, ctypes.c_size_t],
+    "cublasSetMathMode": [_pointer, _int],
+    "cublasGemmEx_64": [_pointer, _int, _int, _long, _long, _long, _pointer, _pointer, _int, _long, _pointer, _int,
+                        _long, _pointer, _pointer, _int, _long, _int, _int],
+    "cublasGemmStridedBatchedEx_64": [_pointer, _int, _int, _long, _long, _long, _pointer, _pointer, _int, _long, _long,
+                                      _pointer, _int, _long, _long, _pointer, _pointer, _int, _long, _long, _long,
+                                      _int, _int],
+}
+_single, _double = (ctypes.c_float * 2)(1, 0), (ctypes.c_double * 2)(1, 0)
+SCALARS = {COMPUTE_FLOAT: (ctypes.addressof(_single), ctypes.addressof(_single) + 4),           # one, zero
+           COMPUTE_DOUBLE: (ctypes.addressof(_double), ctypes.addressof(_double) + 8)}
+SCALARS[COMPUTE_TF32] = SCALARS[COMPUTE_FLOAT]
+
+_sessions: dict = {}           # (device, stream) → Session
+
+
+class Side(NamedTuple):
+    """A matrix as cuBLAS sees it: as it is or transposed, the distance of its columns, and that of a batch's."""
+
+    way: int
+    ld: int
+    step: int
+
+
+class Call(NamedTuple):
+    """A product as cuBLAS takes it: C (m × n) of A and B, `count` times; `turned`: the operands change places.
+
+    `outer` are the offsets in elements of A, B and C of every call.
+    """
+
+    turned: bool
+    m: int
+    n: int
+    k: int
+    a: Side
+    b: Side
+    c: Side
+    count: int
+    outer: tuple
+
+
+def gemm(dtype, a, b, c, index=0):
+    """[HostCall] for c = a @ b, all (shape, strides) with leading dimensions that broadcast; None where there is none.
+
+    The addresses are those of a, b and c."""
+    if dtype.name not in CUDA_TYPES:
+        return None
+    call = lay_out(a, b, c)
+    if call is None or blas() is None:
+        return None
+    return [HostCall(_bound(call, dtype, index), f"cublasGemm{'StridedBatched' * (call.count > 1)}Ex "
+                                                 f"{dtype.name} {call.m} x {call.n} x {call.k}")]
+
+
+def blas():
+    """cuBLAS; None where it is not there."""
+    library = vendor.load("cublas")
+    if library is not None and isinstance(library, ctypes.CDLL) and library.cublasCreate_v2.argtypes is None:
+        vendor.declare(library, _SIGNATURES)
+    return library
+
+
+# --- layout -----------------------------------------------------------------------------------------------------------
+
+
+def lay_out(a, b, c):
+    """The Call for operands and a result given as (shape, strides); None where cuBLAS cannot take them as they lie."""
+    (m, n), k, batch = c[0][-2:], a[0][-1], c[0][:-2]
+    if 0 in (m, n, k, *batch):
+        return None
+    dims = merged_dims(batch, [_batch_strides(laid, len(batch)) for laid in (a, b, c)]) or [(1, 0, 0, 0)]
+    *around, (count, *by) = dims                  # the innermost is cuBLAS's own
+    if prod([one[0] for one in around]) > MAX_CALLS:
+        return None
+    outer = tuple([tuple(sum(i * one[side] for i, one in zip(at, around, strict=True)) for side in (1, 2, 3))
+                   for at in product(*[range(one[0]) for one in around])])
+    (am, ak), (bk, bn), (cm, cn) = (laid[1][-2:] for laid in (a, b, c))
+    for turned in (True, False):
+        if turned:                                # the transposes of all three
+            sides = seen(n, k, bn, bk), seen(k, m, ak, am), seen(n, m, cn, cm)
+            steps = by[1], by[0], by[2]
+        else:
+            sides = seen(m, k, am, ak), seen(k, n, bk, bn), seen(m, n, cm, cn)
+            steps = by
+        result = sides[2]
+        if None not in sides and result[0] == AS_IT_IS:
+            rows, cols = (n, m) if turned else (m, n)
+            return Call(turned, rows, cols, k, *[Side(*side, step) for side, step in zip(sides, steps, strict=True)],
+                        count, outer)
+    return None
+
+
+def seen(rows, cols, down, right):
+    """(as it is or transposed, ld) of a matrix with these strides; None where it is neither."""
+    if (down == 1 or rows == 1) and (cols == 1 or right >= rows):
+        return AS_IT_IS, right if cols > 1 else rows
+    if (right == 1 or cols == 1) and (rows == 1 or down >= cols):
+        return TRANSPOSED, down if rows > 1 else cols
+    return None
+
+
+def _batch_strides(laid, rank):
+    shape, strides = laid
+    return [0] * (rank - len(shape) + 2) + [0 if n == 1 else s for n, s in zip(shape[:-2], strides[:-2], strict=True)]
+
+
+# --- calling ----------------------------------------------------------------------------------------------------------
+
+
+class Session:
+    """cuBLAS for one stream of a device: a handle, with a workspace of its own, so that results do not depend on what
+    other streams do."""
+
+    def __init__(self, library, index, stream):
+        handle = ctypes.c_void_p()
+        check(library.cublasCreate_v2(ctypes.addressof(handle)), "cublasCreate")
+        self.handle, self.library = handle.value, library
+        self.workspace = vendor.workspace(index, WORKSPACE_BYTES, stream)
+        check(library.cublasSetStream_v2(self.handle, stream), "cublasSetStream")
+        check(library.cublasSetWorkspace_v2(self.handle, self.workspace.address, WORKSPACE_BYTES), "cublasSetWorkspace")
+        self.math = DEFAULT_MATH
+
+    def use(self, math):
+        if math != self.math:
+            check(self.library.cublasSetMathMode(self.handle, math), "cublasSetMathMode")
+            self.math = math
+
+
+def session(index, stream):
+    """The Session of a device's stream."""
+    library = blas()
+    found = _sessions.get((index, stream))
+    if found is None or found.library is not library:
+        found = _sessions[index, stream] = Session(library, index, stream)
+    return found
+
+
+def forget():
+    """Let go of all handles and workspaces: the driver has changed."""
+    _sessions.clear()
+
+
+def compute_type(dtype):
+    """What cuBLAS adds up in; see Note [TF32]."""
+    if dtype.name == "float64":
+        return COMPUTE_DOUBLE
+    return COMPUTE_TF32 if dtype.name == "float32" and library_switches.cuda.matmul.allow_tf32 else COMPUTE_FLOAT
+
+
+def math_mode(dtype):
+    """Whether partial sums may be kept in 16 bits: PyTorch's switches, which allow it."""
+    matmul = library_switches.cuda.matmul
+    allowed = {"float16": matmul.allow_fp16_reduced_precision_reduction,
+               "bfloat16": matmul.allow_bf16_reduced_precision_reduction}.get(dtype.name, True)
+    return DEFAULT_MATH if allowed else NO_HALF_SUMS
+
+
+def check(status, name):
+    if status:
+        raise vendor.VendorError(f"{name} gave status {status}")
+
+
+def _bound(call, dtype, index):
+    """`fn(addresses, stream)` that has cuBLAS compute `call`."""
+    kind, size = CUDA_TYPES[dtype.name], dtype.itemsize
+    m, n, k, a, b, c = call.m, call.n, call.k, call.a, call.b, call.c
+    offsets = [tuple(o * size for o in one) for one in call.outer]
+    left, right = (1, 0) if call.turned else (0, 1)
+
+    def multiply(addresses, stream):
+        made = session(index, stream)
+        made.use(math_mode(dtype))
+        compute = compute_type(dtype)
+        one, zero = SCALARS[compute]
+        for at in offsets:
+            first, second = addresses[left] + at[left], addresses[right] + at[right]
+            result = addresses[2] + at[2]
+            if call.count == 1:
+                status = made.library.cublasGemmEx_64(
+                    made.handle, a.way, b.way, m, n, k, one, first, kind, a.ld, second, kind, b.ld, zero, result, kind,
+                    c.ld, compute, DEFAULT_ALGORITHM)
+            else:
+                status = made.library.cublasGemmStridedBatchedEx_64(
+                    made.handle, a.way, b.way, m, n, k, one, first, kind, a.ld, a.step, second, kind, b.ld, b.step,
+                    zero, result, kind, c.ld, c.step, call.count, compute, DEFAULT_ALGORITHM)
+            check(status, "cublasGemmEx")
+
+    return multiply

@@ -1,0 +1,397 @@
+"""SimulatedDriver: devices like NVIDIA's GPUs on a machine that has none, so that everything above the driver is tested.
+
+Memory is the processor's, out of bounds of which every access of a kernel is refused, and of which there is as much as
+`limit` says. Kernels are CUDA C++ compiled by g++ (compiler.py), whose threads are run in turns (runtime.cpp). Arrays are
+like CuPy's (arrays.py). What is checked beside: that barriers are met by all threads, that addresses are aligned, that no
+device's memory is taken for another's or for the CPU's.
+
+    SimulatedDriver(devices=2)            two of them
+    SimulatedDriver(limit=1 << 20)        with a megabyte each
+    SimulatedDriver(delayed=True)         work waits on its stream until somebody waits for it: what should have waited
+                                          reads what was there before
+    SimulatedDriver(order=1)              threads and blocks backwards; from 2 on, threads in an order drawn by that seed
+    SimulatedDriver(races=True)           each kernel is run forwards and backwards, which has to give the same bytes
+"""
+import contextlib
+import ctypes
+import hashlib
+import threading
+import weakref
+
+import numpy as np
+
+from flambeau.backends.cuda import driver
+
+from . import compiler
+from .arrays import Module, ndarray
+
+TOTAL_BYTES = 1 << 30              # of a device's memory, where nobody says otherwise
+BLOCK_BYTES = 512                  # what allocations are rounded up to
+ERROR_NAMES = {1: "invalid argument", 2: "out of memory", 400: "invalid resource handle", 401: "illegal state",
+               600: "device not ready", 700: "an illegal memory access was encountered",
+               701: "too many resources requested for launch", 716: "misaligned address",
+               719: "unspecified launch failure", 900: "operation not permitted when stream is capturing",
+               901: "operation failed due to a previous error during capture"}
+
+
+class SimulatedDriver(driver.Driver):
+    """Some devices; see the top of this file."""
+
+    simulated = True
+
+    def __init__(self, devices=2, limit=TOTAL_BYTES, delayed=False, order=0, races=False):
+        self.runtime = compiler.runtime()
+        self.devices, self.limit = devices, limit
+        self.runtime.simulated_mode(delayed, order, races)
+        self.delayed = delayed
+        self.cupy = Module(self)
+        self._here = threading.local()
+        self._lock = threading.RLock()
+        self._used = [0] * devices
+        self._idle: list = [{} for _ in range(devices)]      # (bytes, stream) → how many blocks lie idle in the pool
+        self._defaults = [Stream(self, index, 0) for index in range(devices)]
+        self._modules: list = []
+
+    @property
+    def xp(self):
+        return self.cupy
+
+    # --- devices
+
+    def device_count(self):
+        return self.devices
+
+    def properties(self, index):
+        self._check_index(index)
+        return driver.Properties(
+            name=f"Simulated GPU {index}", major=9, minor=0, total_memory=self.limit, multi_processor_count=4,
+            max_threads_per_multi_processor=2048, max_threads_per_block=1024, max_shared_memory_per_block=232448,
+            shared_memory_per_multiprocessor=233472, registers_per_multiprocessor=65536, l2_cache_size=1 << 20,
+            warp_size=32, clock_rate=1_000_000, memory_clock_rate=1_000_000, memory_bus_width=256,
+            uuid=f"00000000-0000-0000-0000-{index:012d}", pci_bus_id=f"0000:{index + 1:02x}:00.0")
+
+    def versions(self):
+        made = hashlib.sha256((compiler.header() + compiler.version() + repr(compiler.KERNEL_OPTIONS)).encode())
+        return {"driver": "13.0", "runtime": "13.0", "nvrtc": f"13.0.simulated.{made.hexdigest()[:12]}", "cupy": "14.2.0",
+                "cudnn": None}
+
+    def current_device(self):
+        return getattr(self._here, "index", 0)
+
+    def set_device(self, index):
+        self._check_index(index)
+        self._here.index = index
+
+    @contextlib.contextmanager
+    def on(self, index):
+        before = self.current_device()
+        self.set_device(index)
+        try:
+            yield
+        finally:
+            self._here.index = before
+
+    def can_access_peer(self, index, peer):
+        return False
+
+    def synchronize(self, index):
+        self._check_index(index)
+        self.check(self.runtime.simulated_finish_device(index), "synchronize")
+        self.raise_errors(index)
+
+    def raise_errors(self, index):
+        """Tell what a device's kernels did wrong, once."""
+        self.check(self.runtime.simulated_take_error(index), f"cuda:{index}")
+
+    def settle(self, index):
+        """Do what the current stream was handed."""
+        stream = self.current_stream(index)
+        if stream.is_capturing():
+            self.check(900, "a function of the array module, which the simulation cannot capture")
+        stream.synchronize(checks=False)
+
+    def _check_index(self, index):
+        if not 0 <= index < self.devices:
+            raise driver.DeviceError(f"CUDA error: invalid device ordinal: {index} of {self.devices}", 101)
+
+    # --- memory
+
+    def allocate(self, index, nbytes, stream=None):
+        self._check_index(index)
+        handle = (stream or self.current_stream(index)).handle
+        size = max(-(-nbytes // BLOCK_BYTES), 1) * BLOCK_BYTES
+        with self._lock:
+            idle = self._idle[index]
+            if idle.get((size, handle)):
+                idle[size, handle] -= 1
+            elif self.pool(index).reserved_bytes + size > self.limit:
+                self.trim(index)
+                if self.pool(index).reserved_bytes + size > self.limit:
+                    raise MemoryError(f"Out of memory allocating {size:,} bytes (allocated so far: {self._used[index]:,} "
+                                      f"bytes, limit set to: {self.limit:,} bytes).")
+            self._used[index] += size
+        made = Memory(self, index, nbytes, self.runtime.simulated_allocate(index, nbytes), size, handle)
+        if self.on_allocation is not None:
+            self.on_allocation(index, nbytes)
+        return made
+
+    def give_back(self, index, address, size, handle):
+        """Memory that nobody holds any more, to the pool."""
+        with self._lock:
+            self._used[index] -= size
+            idle = self._idle[index]
+            idle[size, handle] = idle.get((size, handle), 0) + 1
+        self.runtime.simulated_free(index, address, handle)
+
+    def array(self, memory, shape, dtype, strides=None, offset=0):
+        dtype = np.dtype(dtype)
+        self.cupy.check_dtype(dtype)
+        if isinstance(memory, ndarray):
+            offset += memory.data.ptr - memory.memory.address
+            memory = memory.memory
+        return self.cupy.over(memory.host_array(tuple(shape), dtype, strides, offset), memory)
+
+    def array_at(self, index, address, nbytes, shape, dtype, strides=None, owner=None):
+        if self.runtime.simulated_owner(address) != index:
+            raise driver.DeviceError(f"CUDA error: invalid argument: {address:#x} is no memory of cuda:{index}", 1)
+        return self.array(Borrowed(index, address, nbytes, owner), shape, dtype, strides)
+
+    def address(self, array):
+        return array.data.ptr
+
+    def pool(self, index):
+        with self._lock:
+            lying = sum(size * count for (size, _), count in self._idle[index].items())
+            return driver.PoolStatistics(self._used[index], self._used[index] + lying)
+
+    def trim(self, index):
+        with self._lock:
+            self._idle[index].clear()
+
+    def memory_info(self, index):
+        return self.limit - self.pool(index).reserved_bytes, self.limit
+
+    def pinned(self, nbytes):
+        made = np.full(max(nbytes, 1), 0xA5, np.uint8)
+        address = made.ctypes.data
+        self.runtime.simulated_pin(address, made.nbytes, 1)
+        weakref.finalize(made, self.runtime.simulated_pin, address, made.nbytes, 0)
+        return made[:nbytes]
+
+    # --- copies
+
+    def copy(self, target_index, target_address, source_index, source_address, nbytes, stream=None):
+        stream = stream or self.current_stream(target_index)
+        self.check(self.runtime.simulated_copy(target_index, target_address, source_index, source_address, nbytes,
+                                               stream.index, stream.handle, 0), "copy")
+
+    def upload(self, index, address, host_address, nbytes, stream=None, blocking=True):
+        self._copy(index, stream, blocking, index, address, -1, host_address, nbytes)
+
+    def download(self, index, address, host_address, nbytes, stream=None, blocking=True):
+        self._copy(index, stream, blocking, -1, host_address, index, address, nbytes)
+
+    def _copy(self, index, stream, blocking, *what):
+        stream = stream or self.current_stream(index)
+        self.check(self.runtime.simulated_copy(*what, index, stream.handle, blocking), "copy")
+        if blocking:
+            self.raise_errors(index)
+
+    # --- code
+
+    def compile(self, source, architecture, options=()):
+        return compiler.image(source, tuple(options))
+
+    def load(self, index, image):
+        self._check_index(index)
+        made = compiler.load(image)
+        made.index = index
+        self._modules.append(made)
+        return made
+
+    def function(self, module, name, shared_bytes=0):
+        try:
+            enter = getattr(module, f"simulated_enter_{name}")
+        except AttributeError:
+            raise driver.DeviceError(f"CUDA error: named symbol not found: {name}", 500) from None
+        size = getattr(module, f"simulated_nbytes_{name}")
+        size.restype = ctypes.c_size_t
+        shared = (ctypes.c_uint64 * 2)()
+        module.simulated_shared_range(shared)
+        static = shared[1] - shared[0]
+        if shared_bytes > 232448:
+            raise driver.DeviceError(f"CUDA error: invalid argument: {name} with {shared_bytes:,} bytes of shared memory, "
+                                     f"{static:,} beside", 1)
+        return self.runtime.simulated_function(ctypes.cast(enter, ctypes.c_void_p).value, size(), name.encode(),
+                                               module.index, shared_bytes, *shared,
+                                               getattr(module, f"simulated_threads_{name}")())
+
+    def launcher(self):
+        return ctypes.cast(self.runtime.simulated_launch, ctypes.c_void_p).value
+
+    def check(self, code, what):
+        if code:
+            said = self.runtime.simulated_refusal().decode(errors="replace")
+            name = ERROR_NAMES.get(code, f"error {code}")
+            raise driver.DeviceError(f"CUDA error: {name}: {what}: {said}", code, name)
+
+    # --- streams, events and graphs
+
+    def stream(self, index, priority=0, non_blocking=True):
+        self._check_index(index)
+        return Stream(self, index, self.runtime.simulated_stream(index, non_blocking), priority)
+
+    def external_stream(self, index, handle):
+        return Stream(self, index, handle, owned=False)
+
+    def default_stream(self, index):
+        return self._defaults[index]
+
+    def current_stream(self, index):
+        self._check_index(index)
+        return self._streams().get(index) or self._defaults[index]
+
+    def use_stream(self, index, stream):
+        self._streams()[index] = stream
+
+    def _streams(self):
+        if not hasattr(self._here, "streams"):
+            self._here.streams = {}
+        return self._here.streams
+
+    def event(self, timing=False, blocking=False, interprocess=False):
+        return Event(self, timing)
+
+    def begin_capture(self, stream, mode="relaxed"):
+        self.check(self.runtime.simulated_begin_capture(stream.index, stream.handle), "begin_capture")
+
+    def end_capture(self, stream):
+        handle = self.runtime.simulated_end_capture(stream.index, stream.handle)
+        if not handle:
+            self.check(401, "end_capture of a stream that is not being captured")
+        return Graph(self, handle)
+
+    # --- for tests
+
+    def close(self):
+        """Free all memory; what went wrong last, and told nobody, is raised."""
+        errors = [self.runtime.simulated_take_error(index) and self.runtime.simulated_refusal().decode()
+                  for index in range(self.devices)]
+        for index in range(self.devices):
+            self.runtime.simulated_finish_device(index)
+        self.runtime.simulated_mode(0, 0, 0)
+        if any(errors):
+            raise AssertionError("; ".join(filter(None, errors)))
+
+
+class Memory:
+    """Memory of a device, which goes back to the pool when nobody holds it."""
+
+    __slots__ = ("driver", "index", "nbytes", "address", "size", "handle", "__weakref__")
+
+    def __init__(self, driver, index, nbytes, address, size, handle):
+        self.driver, self.index, self.nbytes = driver, index, nbytes
+        self.address, self.size, self.handle = address, size, handle
+
+    def __del__(self):
+        self.driver.give_back(self.index, self.address, self.size, self.handle)
+
+    def host_array(self, shape, dtype, strides=None, offset=0):
+        return _array_over(self, shape, np.dtype(dtype), strides, offset)
+
+
+class Borrowed:
+    """Memory that somebody else frees."""
+
+    def __init__(self, index, address, nbytes, owner):
+        self.index, self.address, self.nbytes, self.owner = index, address, nbytes, owner
+
+    def host_array(self, shape, dtype, strides=None, offset=0):
+        return _array_over(self, shape, np.dtype(dtype), strides, offset)
+
+
+def _array_over(memory, shape, dtype, strides, offset):
+    """A NumPy array over a device's memory, which must hold all of it."""
+    if strides is None:
+        strides = np.empty((0, *shape) if 0 in shape else (0,) + shape, dtype).strides[1:]
+    if 0 in shape:
+        return np.ndarray(shape, dtype)
+    reach = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
+    first, last = offset + sum(r for r in reach if r < 0), offset + sum(r for r in reach if r > 0) + dtype.itemsize
+    if first < 0 or last > memory.nbytes:
+        raise ValueError(f"bytes {first} to {last} of {memory.nbytes}: {dtype}{list(shape)} by {list(strides)}")
+    raw = (ctypes.c_char * memory.nbytes).from_address(memory.address)
+    return np.ndarray(shape, dtype, raw, offset, strides)
+
+
+class Stream:
+    """Work in a row."""
+
+    def __init__(self, driver, index, handle, priority=0, owned=True):
+        self.driver, self.index, self.handle, self.priority = driver, index, handle, priority
+        if owned and handle:
+            weakref.finalize(self, driver.runtime.simulated_close_stream, handle)
+
+    def wait(self, event):
+        self.driver.runtime.simulated_wait(self.index, self.handle, event.handle)
+
+    def synchronize(self, checks=True):
+        self.driver.check(self.driver.runtime.simulated_finish_stream(self.index, self.handle), "synchronize")
+        if checks:
+            self.driver.raise_errors(self.index)
+
+    def query(self):
+        return bool(self.driver.runtime.simulated_stream_is_done(self.index, self.handle))
+
+    def is_capturing(self):
+        return bool(self.driver.runtime.simulated_is_capturing(self.index, self.handle))
+
+
+class Event:
+    """A point in a stream's work."""
+
+    def __init__(self, driver, timing):
+        self.driver, self.timing = driver, timing
+        self.handle = driver.runtime.simulated_event()
+
+    def record(self, stream=None):
+        stream = stream or self.driver.current_stream(self.driver.current_device())
+        self.driver.runtime.simulated_record(self.handle, stream.index, stream.handle)
+
+    def query(self):
+        return bool(self.driver.runtime.simulated_event_is_done(self.handle))
+
+    def synchronize(self):
+        self.driver.runtime.simulated_finish_event(self.handle)
+        index = self.driver.runtime.simulated_event_device(self.handle)
+        if index >= 0:
+            self.driver.raise_errors(index)
+
+    def elapsed(self, other):
+        if not (self.timing and other.timing):
+            raise driver.DeviceError("CUDA error: invalid resource handle: an event without timing", 400)
+        if not (self.query() and other.query()):
+            raise driver.DeviceError("CUDA error: device not ready: an event that is not reached", 600)
+        time = self.driver.runtime.simulated_event_time
+        return time(other.handle) - time(self.handle)
+
+
+class Graph:
+    """What was captured."""
+
+    def __init__(self, driver, handle):
+        self.driver, self.handle = driver, handle
+        weakref.finalize(self, driver.runtime.simulated_close_graph, handle)
+
+    def launch(self, stream=None):
+        stream = stream or self.driver.current_stream(self.driver.current_device())
+        self.driver.runtime.simulated_launch_graph(self.handle, stream.index, stream.handle)
+
+    def nodes(self):
+        count = self.driver.runtime.simulated_graph_size(self.handle)
+        return [node for node in range(count) if self.driver.runtime.simulated_graph_kind(self.handle, node) == 0]
+
+    def update_parameters(self, node, buffer):
+        buffer = bytes(buffer)
+        self.driver.check(self.driver.runtime.simulated_update(self.handle, node, buffer, len(buffer)),
+                          "update_parameters")
