@@ -35,7 +35,8 @@ def test_a_device_is_named_in_many_ways(simulated):
         assert cuda.get_device_name(where) == "Simulated GPU 1"
     assert torch.zeros(1, device="cuda").device == torch.zeros(1).cuda().device == torch.device("cuda:0")
     assert torch.cuda.FloatTensor([1, 2]).tolist() == [1, 2] and torch.cuda.LongTensor(3).device.index == 0
-    assert isinstance(torch.zeros(1, device="cuda"), cuda.FloatTensor) and not isinstance(torch.zeros(1), cuda.FloatTensor)
+    assert isinstance(torch.zeros(1, device="cuda"), cuda.FloatTensor)
+    assert not isinstance(torch.zeros(1), cuda.FloatTensor)
     assert torch.ones(1, device="cuda").type() == "torch.cuda.FloatTensor"
 
 
@@ -93,7 +94,7 @@ def test_tensors_of_several_devices_do_not_mix(simulated):
         with pytest.raises(RuntimeError, match="same device(?s:.*)cuda:0") as got:
             call()
         assert "left" in str(got.value) and ("right" in str(got.value) or "host" in str(got.value))
-    assert (left + torch.tensor(2.0)).tolist() == [3, 3, 3]                 # a single number of the CPU joins any device
+    assert (left + torch.tensor(2.0)).tolist() == [3, 3, 3]             # a number of the CPU joins any device
     left[1] = 5
     assert left.to("cuda:1").add(right).tolist() == [2, 6, 2]
     right.copy_(left)
@@ -121,7 +122,7 @@ def test_a_module_moves_with_its_optimizer(simulated):
 
 def test_streams(simulated):
     stream = cuda.Stream()
-    assert isinstance(stream, torch.Stream) and stream.device == torch.device("cuda:0") and stream != torch.Stream("cpu")
+    assert isinstance(stream, torch.Stream) and stream.device.index == 0 and stream != torch.Stream("cpu")
     assert cuda.current_stream() == cuda.default_stream() != stream and cuda.default_stream().stream_id == 0
     x = torch.arange(4.0, device="cuda")
     with cuda.stream(stream):
@@ -254,7 +255,8 @@ def test_memory_is_counted(simulated):
     assert cuda.memory_reserved() == cuda.memory_allocated()
     assert sum(one["total_size"] for one in cuda.memory_snapshot()) == cuda.memory_reserved()
     free, total = cuda.mem_get_info()
-    assert total == simulated.limit and free == total - cuda.memory_reserved() and cuda.device_memory_used() == total - free
+    assert total == simulated.limit and free == total - cuda.memory_reserved()
+    assert cuda.device_memory_used() == total - free
     cuda.reset_accumulated_memory_stats()
     assert cuda.memory_stats()["allocation.all.allocated"] == 0
     with pytest.warns(FutureWarning, match="memory_reserved"):
@@ -364,7 +366,7 @@ def test_idle_memory_is_given_back_as_configured(simulated, monkeypatch):
     account = memory.Account(simulated, 0)
     monkeypatch.setitem(memory._accounts, 0, account)
     held = [account.allocate(1 << 18) for _ in range(8)]
-    held.clear()
+    del held
     account.peak = 0                                                        # so that the next one is looked at
     kept = account.allocate(1 << 18)
     used, reserved = simulated.pool(0)

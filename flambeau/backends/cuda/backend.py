@@ -15,7 +15,6 @@ from ...base import dtypes
 from ...base.spec import spec as make_spec
 from .. import host, reference
 from ..backend import Backend
-from ..memory import OutOfMemoryError
 from . import driver, memory as device_memory
 from .arrays import ArrayModule, held_as
 
@@ -136,10 +135,6 @@ class CUDABackend(Backend):
         try:
             with self.active():
                 return reference.execute(entry, arrays, params, own, self.xp)
-        except OutOfMemoryError:
-            raise
-        except MemoryError:
-            raise self.memory.failure(entry.nbytes) from None
         except self.driver.errors as error:
             raise self.driver.told(error, f"running {entry.op.__name__}") from None
         except self.driver.refusals as error:

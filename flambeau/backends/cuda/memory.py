@@ -54,7 +54,7 @@ FLAGS = {"true": True, "false": False, "1": True, "0": False}
 def read_configuration(text):
     """The Configuration that a text like `expandable_segments:True,garbage_collection_threshold:0.8` says."""
     said: dict = {}
-    for pair in filter(None, (part.strip() for part in text.split(","))):
+    for pair in filter(None, (part.strip() for part in re.split(r",(?![^\[]*\])", text))):   # not inside of a list
         name, colon, value = (word.strip() for word in pair.partition(":"))
         if not colon or not value:
             raise RuntimeError(f"Error parsing PYTORCH_CUDA_ALLOC_CONF={text!r}: {pair!r} is not a name:value")
