@@ -135,7 +135,7 @@ def test_streams(simulated):
     assert other.priority == -1 and other.device_index == 1
     with stream, other:
         assert cuda.current_device() == 1 and cuda.current_stream() == other
-        assert torch.accelerator.current_stream() == other and cuda.current_stream(0) == stream
+        assert torch.accelerator.current_stream().stream_id == other.stream_id and cuda.current_stream(0) == stream
     assert cuda.current_device() == 0
     again = cuda.Stream(stream_id=stream.stream_id, device_index=0, device_type=1)
     external = cuda.ExternalStream(stream.cuda_stream)
@@ -305,7 +305,7 @@ def test_out_of_memory_says_what_it_is_for_and_changes_nothing():
         cuda.synchronize()
         before, bits = cuda.memory_allocated(), kept.tolist()[:5]
         with pytest.raises(torch.OutOfMemoryError) as got:
-            (waiting.view(-1, 1) + torch.ones(64, device="cuda")).cpu()
+            (waiting.view(-1, 1) + torch.ones(64, device="cuda")).data_ptr()
         text = str(got.value)
         assert text.startswith("CUDA out of memory. Tried to allocate 256 MiB. GPU 0 has a total capacity of 48 MiB")
         assert "would not have sufficed" in text and isinstance(got.value, (MemoryError, RuntimeError))
@@ -317,6 +317,7 @@ def test_out_of_memory_says_what_it_is_for_and_changes_nothing():
         assert sizes[:2] == ["4", "4"]
         del got
         gc.collect()
+        cuda.synchronize()
         assert cuda.memory_allocated() == before and kept.tolist()[:5] == bits
         waiting.sum().backward()                                            # and everything goes on
         assert kept.grad.shape == kept.shape and cuda.memory_stats()["num_ooms"] >= 1
@@ -363,8 +364,8 @@ def test_configuration_that_is_refused(text, words):
 
 def test_idle_memory_is_given_back_as_configured(simulated, monkeypatch):
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_idle_bytes:1000000")
-    account = memory.Account(simulated, 0)
-    monkeypatch.setitem(memory._accounts, 0, account)
+    memory._accounts.clear()
+    account = memory.account(simulated, 0)
     held = [account.allocate(1 << 18) for _ in range(8)]
     del held
     account.peak = 0                                                        # so that the next one is looked at
@@ -393,6 +394,16 @@ def test_seeds_and_states(simulated):
 # --- processes -------------------------------------------------------------------------------------------------------
 
 
+def said_by(call):
+    """The first sentence of the RuntimeError that `call()` raises."""
+    try:
+        return f"nothing, but gave {call()!r}"
+    except RuntimeError as error:
+        return str(error).partition(".")[0]
+    except BaseException as error:
+        return repr(error)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 def test_a_forked_child_is_told(simulated):
@@ -401,19 +412,16 @@ def test_a_forked_child_is_told(simulated):
     read, write = os.pipe()
     child = os.fork()
     if not child:
-        said = []
-        for call in (lambda: torch.zeros(1, device="cuda"), lambda: (x + 1).tolist(), lambda: cuda.current_device(),
-                     lambda: cuda.Stream()):
-            try:
-                call()
-                said.append("nothing")
-            except RuntimeError as error:
-                said.append(str(error).partition(".")[0])
-        os.write(write, "|".join([*said, str(cuda.is_initialized()), str(cuda._is_in_bad_fork())]).encode())
-        os._exit(0)
+        try:
+            os.write(write, "|".join([*map(said_by, (
+                lambda: torch.zeros(1, device="cuda"), lambda: (x + 1).tolist(), lambda: cuda.current_device(),
+                lambda: cuda.Stream())), str(cuda.is_initialized()), str(cuda._is_in_bad_fork())]).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with open(read) as pipe:
+        said = pipe.read().split("|")
     os.waitpid(child, 0)
-    said = os.read(read, 10_000).decode().split("|")
-    os.close(read), os.close(write)
     assert said == ["Cannot re-initialize CUDA in forked subprocess"] * 4 + ["False", "True"]
     assert not driver.is_forked() and x.tolist() == [1, 1]
 

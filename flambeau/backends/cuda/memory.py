@@ -121,6 +121,8 @@ class Account:
         self.running += nbytes
         if self.running > self.peak:
             self._count()
+        if self.fraction < 1 and self.driver.pool(self.index).used_bytes > self.limit():
+            raise MemoryError(f"Out of memory allocating {nbytes:,} bytes")      # and with it the memory goes back
         if (tell := observers.allocated) is not None:
             tell(observers.Allocation(nbytes, device_type("cuda", self.index)))
 
@@ -203,23 +205,14 @@ class Account:
     def allocate(self, nbytes, spec=None, stream=None):
         """`nbytes` of the driver's memory; what lies idle is given back, and it is tried again, before it fails."""
         try:
-            if self.fraction < 1:
-                self._stay_below(nbytes)
             return self.driver.allocate(self.index, nbytes, stream)
         except MemoryError:
             self.retries += 1
             self.trim()
         try:
-            if self.fraction < 1:
-                self._stay_below(nbytes)
             return self.driver.allocate(self.index, nbytes, stream)
         except MemoryError:
             raise self.failure(nbytes, spec) from None
-
-    def _stay_below(self, nbytes):
-        """Refuse what would be more than the process may have."""
-        if self.driver.pool(self.index).used_bytes + nbytes > self.limit():
-            raise MemoryError
 
 
 _accounts: dict = {}            # index → the Account of the driver that is in use
