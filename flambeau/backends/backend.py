@@ -187,9 +187,9 @@ class Backend:
         raise NotImplementedError(f"{type(self).__name__} does not compile")
 
     def compile(self, launches, calls=()):
-        """Code for launches, and for calls that `library` gave, to be made: `prepare(nbytes)` has that done in the background, where it takes longer than
-        to make so many bytes of results by other means, and says whether it will be; `is_ready()` whether it is; and
-        `finish()` waits for it, and raises NotCompiled where there is none."""
+        """Code for launches, and for calls that `library` gave, to be made: `prepare(nbytes)` has that done in the
+        background, where it takes longer than to make so many bytes of results by other means, and says whether it will
+        be; `is_ready()` whether it is; and `finish()` waits for it, and raises NotCompiled where there is none."""
         raise NotImplementedError(f"{type(self).__name__} does not compile")
 
     def program(self, tasks):
@@ -341,6 +341,17 @@ def _current_cuda():
     return current_index()
 
 
+def _accelerator(number):
+    """The type of the device that a bare number means."""
+    from . import cuda
+    found = cuda.driver.absence()
+    if found is not None:
+        raise RuntimeError(f"Cannot access accelerator device when none is available: device({number}) means one. "
+                           f"{found}")
+    return "cuda"
+
+
 CPU.backend = CPUBackend()
 CPU.backend.device = CPU
 register("cuda", _open_cuda, _current_cuda)
+specs.accelerator = _accelerator
