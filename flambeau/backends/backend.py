@@ -236,6 +236,10 @@ class Backend:
         """What is known of its memory, by name."""
         return {}
 
+    def no_room(self, nbytes, spec=None, said=""):
+        """The OutOfMemoryError that says there is no room for `nbytes`, or what an array module has `said` of it."""
+        return memory.failure(nbytes, spec, said)
+
 
 class CPUBackend(Backend):
     """The processor, with NumPy's arrays, and kernels compiled by LLVM."""

@@ -229,6 +229,9 @@ class CUDABackend(Backend):
     def statistics(self):
         return self.memory.stats()
 
+    def no_room(self, nbytes, spec=None, said=""):
+        return self.memory.failure(nbytes, spec, said)
+
 
 # Operations that put elements elsewhere and look at none, which the table in base/limited_dtypes.py lets 8-bit floats
 # have.
