@@ -102,6 +102,7 @@ class Backend:
     def __init__(self, index=0):
         self.index = index
         self.device = None        # set when it is registered
+        self.stream = None        # the RandomStream that it draws from by default, once it did: random.stream_of
 
     # --- memory -----------------------------------------------------------------------------------------------------
 

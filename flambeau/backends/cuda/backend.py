@@ -223,6 +223,10 @@ class CUDABackend(Backend):
 
     # --- the device -------------------------------------------------------------------------------------------------
 
+    def new_stream(self):
+        from .random import Philox
+        return Philox(self)
+
     def synchronize(self):
         self.driver.synchronize(self.index)
 
