@@ -341,6 +341,17 @@ def _current_cuda():
     return current_index()
 
 
+def _accelerator(number):
+    """The type of the device that a bare number means."""
+    from . import cuda
+    found = cuda.driver.absence()
+    if found is not None:
+        raise RuntimeError(f"Cannot access accelerator device when none is available: device({number}) means one. "
+                           f"{found}")
+    return "cuda"
+
+
 CPU.backend = CPUBackend()
 CPU.backend.device = CPU
 register("cuda", _open_cuda, _current_cuda)
+specs.accelerator = _accelerator

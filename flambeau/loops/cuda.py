@@ -1087,7 +1087,8 @@ class _Rows(_Writer):
             mine = []
             for part, part_type in enumerate((type, "i64")[:len(lanes[0])]):
                 kind = _memory_type(part_type)
-                room = self._put(f"{kind} *const", f"({kind} *)((char *)room + {at})")
+                room = self._new("r")
+                self._line(f"{kind} *const {room} = ({kind} *)((char *)room + {at});")
                 at += -(-group * self.width * BYTES_OF_TYPE[part_type] // 8) * 8
                 for v, acc in enumerate(lanes):
                     self._line(f"{room}[{v * group} + {self.thread}] = {acc[part]};")

@@ -1,10 +1,10 @@
 """CuPy as the array module of the reference executor: its functions where they mean what NumPy's do, ours elsewhere.
 
-An operation's `ref` is written against NumPy's names (`xp`). CuPy has most of them. What it lacks, or does otherwise, and
-a `ref` uses, stands here; a test walks all of them and finds the next one (tests/cuda/test_arrays.py).
+An operation's `ref` is written against NumPy's names (`xp`). CuPy has most of them. What it lacks, or does otherwise,
+and a `ref` uses, stands here; a test walks all of them and finds the next one (tests/cuda/test_arrays.py).
 
-Note [Folds over elements]: CuPy folds sums and products only, and adds at positions with atomic additions, whose order is
-another one in every run. Here every fold goes by halves (neighbours first, then pairs of those), so that its order
+Note [Folds over elements]: CuPy folds sums and products only, and adds at positions with atomic additions, whose order
+is another one in every run. Here every fold goes by halves (neighbours first, then pairs of those), so that its order
 follows from the shape alone. It reads the array once for each doubling; the library's kernels (scans.py, rows.py) are
 what programs run.
 """
@@ -28,8 +28,8 @@ class ArrayModule:
     def __init__(self, module):
         self._module = module
         self.linalg = Checked(module, module.linalg)
-        self.maximum, self.minimum, self.add, self.multiply, self.logaddexp = [
-            Fold(self, getattr(module, name)) for name in ("maximum", "minimum", "add", "multiply", "logaddexp")]
+        for name in ("maximum", "minimum", "add", "multiply", "logaddexp"):
+            setattr(self, name, PairwiseFold(self, getattr(module, name)))
 
     def __getattr__(self, name):
         found = getattr(self._module, name)
@@ -111,7 +111,7 @@ class Checked:
         return call
 
 
-class Fold:
+class PairwiseFold:
     """An associative function of two arrays, with NumPy's methods; see Note [Folds over elements]."""
 
     def __init__(self, xp, function):
@@ -140,7 +140,7 @@ class Fold:
         return out if keepdims else out.squeeze(axis)
 
     def at(self, array, where, values):
-        """Fold `values` into the elements of `array` at positions `where`, of which some may be the same."""
+        """PairwiseFold `values` into the elements of `array` at positions `where`, of which some may be the same."""
         xp, where = self.xp, where if isinstance(where, tuple) else (where,)
         where = xp.broadcast_arrays(*where)
         values = xp.broadcast_to(values, where[0].shape + array.shape[len(where):])

@@ -15,7 +15,8 @@ from ...base import dtypes
 from ...base.spec import spec as make_spec
 from .. import host, reference
 from ..backend import Backend
-from . import driver
+from ..memory import OutOfMemoryError
+from . import driver, memory as device_memory
 from .arrays import ArrayModule, held_as
 
 
@@ -38,6 +39,7 @@ class CUDABackend(Backend):
         super().__init__(index)
         self.driver = driver.current()
         self.xp = ArrayModule(self.driver.xp)
+        self.memory = device_memory.account(self.driver, index)
 
     @cached_property
     def properties(self):
@@ -50,11 +52,11 @@ class CUDABackend(Backend):
         return self.blank(spec)[0]
 
     def blank(self, spec):
-        memory = self.driver.allocate(self.index, spec.nbytes)
+        memory = self.memory.allocate(spec.nbytes, spec)
         return self.driver.array(memory, spec.shape, held_as(spec.dtype), spec.np_strides), memory.address
 
     def block(self, nbytes):
-        return self.driver.allocate(self.index, nbytes)
+        return self.memory.allocate(nbytes)
 
     def look(self, memory, spec, offset):
         if spec.numel == 0:
@@ -134,6 +136,10 @@ class CUDABackend(Backend):
         try:
             with self.active():
                 return reference.execute(entry, arrays, params, own, self.xp)
+        except OutOfMemoryError:
+            raise
+        except MemoryError:
+            raise self.memory.failure(entry.nbytes) from None
         except self.driver.errors as error:
             raise self.driver.told(error, f"running {entry.op.__name__}") from None
         except self.driver.refusals as error:
@@ -166,7 +172,7 @@ class CUDABackend(Backend):
 
     def library(self, name, dtype, args, outs, params):
         from .library import ask
-        return ask(name, dtype, args, outs, params)
+        return ask(name, dtype, args, outs, params, self.index)
 
     def processor(self):
         return f"{self.properties.name} ({self.properties.architecture})"
@@ -179,6 +185,9 @@ class CUDABackend(Backend):
 
     def synchronize(self):
         self.driver.synchronize(self.index)
+
+    def statistics(self):
+        return self.memory.stats()
 
 
 def _laid_on_host(array, spec):

@@ -4,11 +4,14 @@ A plan asks for a function by its name (see backends/library.py for those that t
 results given as (shape, strides), and gets calls (calls.py), or None, where it takes another way: copies of what lies
 badly, or the reference.
 
-    gemm                                                                     products.py
+    gemm                                                        products.py
+    scan(dim), running(kind, dim)                               scans.py; `kind`: "sum prod max min logaddexp recur"
+    add_rows(skip)                                              rows.py
 """
 from functools import lru_cache
 
-from . import products
+from ...base.shapes import contiguous_strides
+from . import products, rows, scans
 from .calls import HostCall, LaunchCall
 
 __all__ = ["HostCall", "LaunchCall", "ask", "forget"]
@@ -32,4 +35,23 @@ def forget():
 def _answer(name, dtype, args, outs, params, index):
     if name == "gemm":
         return products.gemm(dtype, *args, *outs, index)
+    if name == "scan":
+        return scans.scan("sum", dtype, args, outs, *params)
+    if name == "running":
+        kind, dim = params
+        return scans.scan(kind, dtype, args, outs, dim)
+    if not all(map(_dense, (*args, *outs))):
+        return None
+    if name == "add_rows":
+        return _one(rows.add_rows(dtype, *args[0][0], outs[0][0][0], *params))
     return None
+
+
+def _one(call):
+    return None if call is None else [call]
+
+
+def _dense(laid):
+    """Whether an operand, (shape, strides), lies one element after the other."""
+    shape, strides = laid
+    return all(n == 1 or s == one for n, s, one in zip(shape, strides, contiguous_strides(shape), strict=True))
