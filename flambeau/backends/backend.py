@@ -194,9 +194,9 @@ class Backend:
         raise NotImplementedError(f"{type(self).__name__} does not compile")
 
     def program(self, tasks):
-        """Tasks in a row, compiled before: something with `run(table, cells, times)`, a list of addresses and an array
-        of numbers of eight bytes, and `bound(table, cells, times)`, over arrays of both that outlive it: a function of
-        no arguments that does the same, and that no interrupt can stop in the middle; or one that has `resume`, to be
+        """Tasks in a row, compiled before: something with `run(table, cells, times)`, arrays of addresses and of
+        numbers of eight bytes, and `bound(table, cells, times)`, over arrays that outlive it: a function of no
+        arguments that does the same, and that no interrupt can stop in the middle; or one that has `resume`, to be
         called when it was interrupted, which does the rest. It does so whenever it is called, if the program `lasts`;
         else it is for one call, and over what stands in the arrays when it is made. `times` is None, or an array for
         what `observers.clock` says at the beginning and after each task. DeviceFailed where the device refuses."""
