@@ -21,6 +21,23 @@ from . import driver, memory as device_memory
 from .arrays import ArrayModule, held_as
 
 
+class LazyArray:
+    """Memory laid out as `spec`, of which CuPy's array is made when somebody computes with it (`CUDABackend.seen`).
+
+    A program wants its address alone, and to make an array costs as much as everything else that a small step does.
+    """
+
+    __slots__ = ("memory", "spec", "made", "__weakref__")
+
+    def __init__(self, memory, spec):
+        self.memory, self.spec, self.made = memory, spec, None
+
+    @property
+    def nbytes(self):
+        """How many bytes it has."""
+        return self.spec.nbytes
+
+
 class CUDABackend(Backend):
     """One GPU: `cuda:index`."""
 
@@ -54,7 +71,16 @@ class CUDABackend(Backend):
 
     def blank(self, spec):
         memory = self.memory.allocate(spec.nbytes, spec)
-        return self.driver.array(memory, spec.shape, held_as(spec.dtype), spec.np_strides), memory.address
+        return LazyArray(memory, spec), memory.address
+
+    def seen(self, array):
+        """An array of xp over what `blank` gave; any other as it is."""
+        if array.__class__ is not LazyArray:
+            return array
+        if array.made is None:
+            spec = array.spec
+            array.made = self.driver.array(array.memory, spec.shape, held_as(spec.dtype), spec.np_strides)
+        return array.made
 
     def block(self, nbytes):
         return self.memory.allocate(nbytes)
@@ -66,29 +92,36 @@ class CUDABackend(Backend):
                                  offset * spec.dtype.itemsize)
 
     def bytes_of(self, array):
-        return self.driver.array(array, (array.nbytes,), np.uint8)     # a block's, too
+        held = array.memory if array.__class__ is LazyArray else array     # a block's, too
+        return self.driver.array(held, (array.nbytes,), np.uint8)
 
     def address(self, array):
-        return self.driver.address(array)
+        return array.memory.address if array.__class__ is LazyArray else self.driver.address(array)
 
     def active(self):
         return self.driver.on(self.index)
 
     def copied(self, array):
         with self.active():
-            return array.copy(order="K")
+            return self.seen(array).copy(order="K")
 
     def put(self, target, source):
         with self.active():
-            target[...] = source
+            self.seen(target)[...] = self.seen(source)
 
     def overlap(self, one, other):
-        return self.xp.may_share_memory(one, other)
+        return self.xp.may_share_memory(self.seen(one), self.seen(other))
 
     # --- movement ---------------------------------------------------------------------------------------------------
 
     def to_host(self, array):
         """The contents as a NumPy array, once all that was handed to the stream before is done."""
+        if array.__class__ is LazyArray:
+            spec = array.spec
+            made = np.empty(spec.nbytes, np.uint8)
+            if made.size:
+                self.driver.download(self.index, array.memory.address, host.address(made), made.size)
+            return host.laid_out(made, spec.shape, held_as(spec.dtype), spec.np_strides)
         laid = self._without_holes(array)
         made = np.empty(laid.nbytes, np.uint8)
         if made.size:
@@ -114,6 +147,9 @@ class CUDABackend(Backend):
 
     def laid_out(self, array, spec):
         """`array` itself where it lies in memory as `spec` says, else a copy that does."""
+        if array.__class__ is LazyArray and array.spec.strides == spec.strides and array.spec.shape == spec.shape:
+            return array
+        array = self.seen(array)
         if reference.same_layout(array, spec):
             return array
         made = self.allocate(spec.on(self.device))
@@ -136,6 +172,7 @@ class CUDABackend(Backend):
     def execute(self, entry, arrays, params, own=False):
         try:
             with self.active():
+                arrays = [*map(self.seen, arrays)]
                 if any(kind.dtype.family == "float8" for kind in (*entry.kinds, *(entry.outs or ()))):
                     return self._execute_float8(entry, arrays, params)
                 try:
@@ -223,11 +260,18 @@ class CUDABackend(Backend):
 
     # --- the device -------------------------------------------------------------------------------------------------
 
+    def new_stream(self):
+        from .random import Philox
+        return Philox(self)
+
     def synchronize(self):
         self.driver.synchronize(self.index)
 
     def statistics(self):
         return self.memory.stats()
+
+    def no_room(self, nbytes, spec=None, said=""):
+        return self.memory.failure(nbytes, spec, said)
 
 
 # Operations that put elements elsewhere and look at none, which the table in base/limited_dtypes.py lets 8-bit floats
