@@ -102,6 +102,7 @@ class Backend:
     def __init__(self, index=0):
         self.index = index
         self.device = None        # set when it is registered
+        self.stream = None        # the RandomStream that it draws from by default, once it did: random.stream_of
 
     # --- memory -----------------------------------------------------------------------------------------------------
 
@@ -235,6 +236,10 @@ class Backend:
     def statistics(self):
         """What is known of its memory, by name."""
         return {}
+
+    def no_room(self, nbytes, spec=None, said=""):
+        """The OutOfMemoryError that says there is no room for `nbytes`, or what an array module has `said` of it."""
+        return memory.failure(nbytes, spec, said)
 
 
 class CPUBackend(Backend):

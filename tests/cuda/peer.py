@@ -85,7 +85,7 @@ def there_with(move, x, memo=None):
 
 def home(x):
     """`x` with its tensors on the CPU."""
-    return mapped(x, lambda t: t.detach().cpu())
+    return mapped(x, lambda t: t.detach().cpu().resolve_conj().resolve_neg())
 
 
 def mapped(x, change):

@@ -7,6 +7,7 @@ program.py, its library in library.py; all of them are imported when the first t
 Note [Bytes for dtypes]: CuPy has no arrays of 8-bit floats. Memory of such a dtype is shown as an array of bytes
 (uint8) instead; operations that move elements run over bytes, and conversions go by way of a table (arrays.py).
 """
+import copy
 from functools import cached_property
 
 import numpy as np
@@ -171,7 +172,16 @@ class CUDABackend(Backend):
     def execute(self, entry, arrays, params, own=False):
         try:
             with self.active():
-                return reference.execute(entry, [*map(self.seen, arrays)], params, own, self.xp)
+                arrays = [*map(self.seen, arrays)]
+                if any(kind.dtype.family == "float8" for kind in (*entry.kinds, *(entry.outs or ()))):
+                    return self._execute_float8(entry, arrays, params)
+                try:
+                    return reference.execute(entry, arrays, params, own, self.xp)
+                except self.driver.refusals:
+                    wider = self._widened(entry, arrays)
+                    if wider is None:
+                        raise
+                return reference.execute(*wider, params, False, self.xp)
         except OutOfMemoryError:
             raise
         except MemoryError:
@@ -183,6 +193,37 @@ class CUDABackend(Backend):
             raise NotImplementedError(
                 f"{entry.op.__name__} of {kinds} cannot run on {self.device} yet: CuPy says {type(error).__name__}: "
                 f"{error}. Move the tensors with .cpu() for this operation") from error
+
+    def _widened(self, entry, arrays):
+        """(entry, arrays) with bfloat16 operands in float32, which CuPy has all its functions for; None without any."""
+        if entry.op.overwrites or not any(kind.dtype is dtypes.bfloat16 for kind in entry.kinds):
+            return None
+        kinds = [kind.like(dtypes.float32) if kind.dtype is dtypes.bfloat16 else kind for kind in entry.kinds]
+        return _entry_for(entry, kinds, entry.outs), [
+            array.astype(np.float32) if kind.dtype is dtypes.bfloat16 else array
+            for array, kind in zip(arrays, entry.kinds, strict=True)]
+
+    def _execute_float8(self, entry, arrays, params):
+        """An operation with operands or results of 8-bit floats: over their bytes where it only moves elements, else
+        over float32. See Note [Bytes for dtypes]."""
+        outs = entry.outs or ()                       # none where their shapes are known only afterwards
+        small = {kind.dtype for kind in (*entry.kinds, *outs) if kind.dtype.family == "float8"}
+        moves = entry.op.__name__ in MOVES and len(small) == 1 and all(
+            kind.dtype in small or kind.dtype.is_integral for kind in (*entry.kinds, *outs))
+        stand_in = dtypes.uint8 if moves else dtypes.float32
+
+        def instead(spec):
+            return spec.like(stand_in) if spec.dtype in small else spec
+
+        if not moves:
+            arrays = [self.xp.from_float8(array, kind.dtype) if kind.dtype in small else array
+                      for array, kind in zip(arrays, entry.kinds, strict=True)]
+        params = [stand_in if param.__class__ is dtypes.dtype and param in small else param for param in params]
+        entry = _entry_for(entry, [*map(instead, entry.kinds)], outs and [*map(instead, outs)] or None)
+        made = reference.execute(entry, arrays, params, False, self.xp)
+        return made if moves or not outs else [
+            self.laid_out(self.xp.to_float8(array, spec.dtype), spec) if spec.dtype in small else array
+            for array, spec in zip(made, outs, strict=True)]
 
     # --- kernels ----------------------------------------------------------------------------------------------------
 
@@ -219,11 +260,31 @@ class CUDABackend(Backend):
 
     # --- the device -------------------------------------------------------------------------------------------------
 
+    def new_stream(self):
+        from .random import Philox
+        return Philox(self)
+
     def synchronize(self):
         self.driver.synchronize(self.index)
 
     def statistics(self):
         return self.memory.stats()
+
+    def no_room(self, nbytes, spec=None, said=""):
+        return self.memory.failure(nbytes, spec, said)
+
+
+# Operations that put elements elsewhere and look at none, which the table in base/limited_dtypes.py lets 8-bit floats
+# have.
+MOVES = frozenset("""_block_diag _diagonal_copy _empty _flip _index_put _repeat _roll _spread _to_copy _unsafe_view cat
+    clone diag_embed index index_select masked_select rot90 stack update""".split())
+
+
+def _entry_for(entry, kinds, outs):
+    """`entry` with other dtypes, of operands that need no more conversion, and of results."""
+    made = copy.copy(entry)
+    made.kinds, made.outs, made.casts, made.rounded = kinds, outs, None, None
+    return made
 
 
 def _laid_on_host(array, spec):
