@@ -5,17 +5,18 @@ bits for a key (the seed) and a counter: offset / 4 in its lower half, the numbe
 is no state on the device, so a draw is one launch, and what it gives follows from seed, offset and count alone.
 
 Note [Threads]: which thread draws which element is part of PyTorch's numbers, and depends on the GPU. It takes blocks
-of 256 threads, as many as there are elements for, but no more than the GPU can hold at once (multiprocessors times the
-blocks that fit on one): `threads` in all. Thread t draws four words at a time (or two numbers of 64 bits) and puts them
-down at t, t + threads, t + 2 threads and t + 3 threads, and goes on 4 threads further; the offset moves on by 4 for each
-such turn. So our kernels are launched over the same grid.
+of 256 threads, as many as there are elements for, but no more than the GPU can hold at once (multiprocessors times
+the blocks that fit on one): `threads` in all. Thread t draws four words at a time (or two numbers of 64 bits) and
+puts them down at t, t + threads, t + 2 threads and t + 3 threads, and goes on 4 threads further; the offset moves on
+by 4 for each such turn. So our kernels are launched over the same grid.
 
-What a word becomes, see `RULES`. Where PyTorch uses the approximate functions of the hardware (`__logf`), so do we; it is
-compiled with a multiplication and an addition as one operation where they meet, ours are not, so these are spelt out.
+What a word becomes, see `RULES`. Where PyTorch uses the approximate functions of the hardware (`__logf`), so do we; it
+is compiled with a multiplication and an addition as one operation where they meet, ours are not, so these are spelt
+out.
 
-Equal to PyTorch's bit for bit: uniform, normal, integers, bernoulli, exponential, cauchy, log_normal, geometric, dropout's
-mask, permutations, and multinomial without replacement or of one sample. Poisson, gamma, Dirichlet and binomial numbers,
-and multinomial with replacement, follow their distributions, with other numbers than PyTorch's.
+Equal to PyTorch's bit for bit: uniform, normal, integers, bernoulli, exponential, cauchy, log_normal, geometric,
+dropout's mask, permutations, and multinomial without replacement or of one sample. Poisson, gamma, Dirichlet and
+binomial numbers, and multinomial with replacement, follow their distributions, with other numbers than PyTorch's.
 """
 import math
 import struct
@@ -216,8 +217,8 @@ def real_source(rule, type):
         put, near = f"out[at + j * threads] = to_{type}(value)", f"from_{type}(to_{type}(value))"
     macros = f"#define put(value) {put}\n#define near(value) {near}\n"
     _, per, made = WORDS[words]
-    return PHILOX + REAL_FUNCTIONS[real] + macros + FILL.format(fields=fields, stored=STORED[type], before=before, per=per,
-                                                               real=real, words=made, rule=value)
+    kernel = FILL.format(fields=fields, stored=STORED[type], before=before, per=per, real=real, words=made, rule=value)
+    return PHILOX + REAL_FUNCTIONS[real] + macros + kernel
 
 
 @cache
@@ -250,11 +251,12 @@ ONE = {"f16": "0x3c00", "bf16": "0x3f80"}
 
 @cache
 def coins_source(type):
-    return PHILOX + COINS.format(stored=STORED[type], one=ONE.get(type, "1"), chance="double" if type == "f64" else "float")
+    chance = "double" if type == "f64" else "float"
+    return PHILOX + COINS.format(stored=STORED[type], one=ONE.get(type, "1"), chance=chance)
 
 
-# Dropout's mask: one where an element is kept. PyTorch's kernel reads `width` neighbours at a time where it can, and then
-# they are of one thread, as many words as they need in a turn; with a width of 1 it goes as in Note [Threads].
+# Dropout's mask: one where an element is kept. PyTorch's kernel reads `width` neighbours at a time where it can, and
+# then they are of one thread, as many words as they need in a turn; with a width of 1 it goes as in Note [Threads].
 KEEP = """\
 struct Params {{ u64 out; i64 n; u64 seed, offset; double keep; }};
 
@@ -456,7 +458,7 @@ class Position:
 
 
 class Philox(RandomStream):
-    """The stream of a GPU; the same seed gives the same numbers as torch.Generator(device="cuda") on a GPU of its kind."""
+    """The stream of a GPU; a seed gives the same numbers as torch.Generator(device="cuda") on a GPU of its kind."""
 
     def __init__(self, backend, where=None):
         self.backend, self.where = backend, where or Position()
@@ -544,8 +546,9 @@ class Philox(RandomStream):
                 todo += [(start + half, count - half), (start, half)]
         return done
 
-    def _launch(self, source, threads, addresses, ints, block=BLOCK_THREADS):
-        call = LaunchCall(source, "draw", (-(-threads // block), 1, 1), (block, 1, 1), 0, tuple(map(_as_word, ints)))
+    def _launch(self, source, threads, addresses, ints):
+        grid = -(-threads // BLOCK_THREADS)
+        call = LaunchCall(source, "draw", (grid, 1, 1), (BLOCK_THREADS, 1, 1), 0, tuple(map(_as_word, ints)))
         launch(self.backend, call, addresses)
 
     def _real(self, rule, n, dtype, *numbers):
@@ -596,9 +599,9 @@ class Philox(RandomStream):
         return out
 
     def dropout_width(self, spec, offset):
-        """How many neighbours PyTorch's dropout reads at a time of a tensor of `spec` that starts `offset` elements into
-        its memory: up to 16 bytes, where it is dense and they are aligned and go into it. With 1 the mask is drawn in the
-        order of positions, else in that of memory."""
+        """How many neighbours PyTorch's dropout reads at a time of a tensor of `spec` that starts `offset` elements
+        into its memory: up to 16 bytes, where it is dense and they are aligned and go into it. With 1 the mask is drawn
+        in the order of positions, else in that of memory."""
         width = 16 // spec.dtype.itemsize if spec.dense else 1
         while spec.numel % width or offset % width:
             width //= 2
@@ -656,7 +659,7 @@ class Philox(RandomStream):
             order = xp.argsort(keys, kind="stable").astype(np.int64)
             keys = xp.ascontiguousarray(keys[order])
         seed, offset = self.where.advance(n)
-        self._launch(SHUFFLE_EQUALS, n, (self.backend.address(keys), self.backend.address(order)), (n, seed, offset), 512)
+        self._launch(SHUFFLE_EQUALS, n, (self.backend.address(keys), self.backend.address(order)), (n, seed, offset))
         return order.astype(dtype)
 
     # --- one sample from many
@@ -696,8 +699,8 @@ class Philox(RandomStream):
         """`num_samples` indices for each row of `weights`, drawn in proportion to the weights."""
         xp = self.backend.xp
         exact = weights if weights.dtype.itemsize > 2 else weights.astype(np.float32)
-        need(bool((xp.isfinite(exact) & (exact >= 0)).all()), "probability tensor contains either `inf`, `nan` or element "
-                                                              "< 0")
+        need(bool((xp.isfinite(exact) & (exact >= 0)).all()),
+             "probability tensor contains either `inf`, `nan` or element < 0")
         need(bool((exact.sum(-1) > 0).all()), "invalid multinomial distribution (sum of probabilities <= 0)")
         if replacement and num_samples > 1:
             return self._with_replacement(exact, num_samples)
