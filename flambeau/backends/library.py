@@ -105,6 +105,8 @@ def _answer(name, dtype, args, outs, params, _threads):
         taps = args[1][0][1]
         found = add_weighted_rows(dtype, *args[0][0], outs[0][0][0], taps) if name == "add_weighted_rows" else \
             sum_weighted_rows(dtype, *outs[0][0], taps)
+    elif name != "drop":
+        return None
     else:
         (shape, _), (index, _) = args
         shared = math.prod(index[:-1]) == 1

@@ -124,6 +124,43 @@ def steps_of(strides):
     return tuple([s if s == 0 or s == 1 else "s" for s in strides])
 
 
+def dependencies(kernel):
+    """Expression → the set of dimensions (as bits) that it varies over.
+
+    What an accumulator held varies over the kept dimensions, and is there once its pass is over: a dimension of its
+    own, behind the others.
+    """
+    deps, accesses = {}, kernel.accesses
+    held = (1 << kernel.kept) - 1 | 1 << kernel.kept + kernel.reduced
+    todo = [e for one in kernel.passes for _, e in (*one.accs, *one.stores)] + [e for _, e in kernel.finals]
+    todo += [access.at for access in accesses if access.at is not None]
+    while todo:
+        e = todo[-1]
+        if e in deps:
+            todo.pop()
+            continue
+        args = e.args
+        if e.op == "load" and accesses[e.attr].at is not None:
+            args = (accesses[e.attr].at,)
+        left = [a for a in args if a not in deps]
+        if left:
+            todo.extend(left)
+            continue
+        todo.pop()
+        bits = 0
+        for a in args:
+            bits |= deps[a]
+        if e.op == "load":
+            for d, step in enumerate(accesses[e.attr].steps):
+                bits |= (step != 0) << d
+        elif e.op == "index":
+            bits = 1 << e.attr
+        elif e.op == "acc":
+            bits = held
+        deps[e] = bits
+    return deps
+
+
 class _Printer:
     """The kernel as text. Every expression that is not a leaf gets a name, by its line."""
 

@@ -10,7 +10,7 @@ from itertools import count
 
 from . import scalar
 from .emit import Emit, Term, literal, mangled, shape
-from .ir import BYTES_OF_TYPE, FUNCTION_WORDS
+from .ir import BYTES_OF_TYPE, FUNCTION_WORDS, dependencies
 from .schedule import Scratch, with_scratch
 
 EMIT_METHODS = {"add": "arith", "sub": "arith", "mul": "arith", "div": "arith", "and": "arith", "or": "arith",
@@ -70,7 +70,7 @@ class _Writer:
         inner = [*schedule.blocked, *range(k.kept, k.kept + k.reduced)]
         self.level_of.update({d: 2 + i for i, d in enumerate(inner)})
         self.acc_level = self.level_of[k.kept + k.reduced] = 1 + len(schedule.blocked)      # what an accumulator held
-        self.deps = self._dependencies()
+        self.deps = dependencies(kernel)
         # along a reduced dimension every pass has lanes of its own; else all are inside one loop over the lanes
         self.widths = [self._width([one] if self.along_rows else kernel.passes) for one in kernel.passes]
         self.wide = max(self.widths, default=1)
@@ -81,49 +81,6 @@ class _Writer:
         self.scopes = []
 
     # --- what depends on what ---------------------------------------------------------------------------------------
-
-    def _roots(self):
-        for one in self.kernel.passes:
-            yield from (e for _, e in one.accs)
-            for access, e in one.stores:
-                yield e
-                if self.kernel.accesses[access].at is not None:
-                    yield self.kernel.accesses[access].at
-        for _, e in self.kernel.finals:
-            yield e
-
-    def _dependencies(self):
-        """Expression → the set of dimensions (as bits) that it varies over."""
-        deps, accesses = {}, self.kernel.accesses
-        # an accumulator varies over the kept dimensions, and is there once its pass is over: a dimension of its own
-        held = (1 << self.kernel.kept) - 1 | 1 << self.kernel.kept + self.kernel.reduced
-        for root in self._roots():
-            todo = [root]
-            while todo:
-                e = todo[-1]
-                if e in deps:
-                    todo.pop()
-                    continue
-                args = e.args
-                if e.op == "load" and accesses[e.attr].at is not None:
-                    args = (accesses[e.attr].at,)
-                left = [a for a in args if a not in deps]
-                if left:
-                    todo.extend(left)
-                    continue
-                todo.pop()
-                bits = 0
-                for a in args:
-                    bits |= deps[a]
-                if e.op == "load":
-                    for d, step in enumerate(accesses[e.attr].steps):
-                        bits |= (step != 0) << d
-                elif e.op == "index":
-                    bits = 1 << e.attr
-                elif e.op == "acc":
-                    bits = held
-                deps[e] = bits
-        return deps
 
     def _width(self, passes):
         """How many lanes: several machine vectors at once where the work is light, to hide latencies."""

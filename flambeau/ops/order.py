@@ -389,9 +389,10 @@ class cumsum(Op):
         return xp.cumsum(x, axis=dim, dtype=double(x)) if x.ndim else x
 
     def body(k, input, dim, *, dtype=None):
-        if not input.ndim or (dtypes.given(dtype) or input.dtype) not in (dtypes.float32, dtypes.float64):
+        dtype = dtypes.given(dtype) or (input.dtype if input.dtype.is_floating_point else dtypes.int64)
+        if not input.ndim or dtype not in (dtypes.float32, dtypes.float64, dtypes.int64):
             return NotImplemented
-        x = k.cast(input, dtypes.given(dtype) or input.dtype)
+        x = k.cast(input, dtype)
         made = k.library("scan", (x,), [(x.dtype, x.shape)], (dim % x.ndim,))
         return NotImplemented if made is None else made[0]
 
@@ -410,6 +411,12 @@ class cumprod(Op):
     def ref(xp, input, dim, *, dtype=None):
         x = settled(xp, input, dtypes.given(dtype))
         return xp.cumprod(x, axis=dim, dtype=double(x)) if x.ndim else x
+
+    def body(k, input, dim, *, dtype=None):
+        dtype = dtypes.given(dtype) or (input.dtype if input.dtype.is_floating_point else dtypes.int64)
+        if not input.ndim or dtype not in (dtypes.float32, dtypes.float64, dtypes.int64):
+            return NotImplemented
+        return run_along(k, "prod", (k.cast(input, dtype),), dim)[0]
 
     def d_input(g, input, out, dim):
         if not input.numel() or not input.ndim:
@@ -430,8 +437,20 @@ class _recur(Op):
             out[i] += factors[i] * out[i - 1]
         return xp.moveaxis(out, 0, dim)
 
+    def body(k, input, factor, dim):
+        return run_along(k, "recur", (input, factor), dim)[0] if input.shape == factor.shape else NotImplemented
+
     def d_input(g, factor, dim):        return recur_back(g, factor, dim)
     def d_factor(g, factor, out, dim):  return recur_back(g, factor, dim) * lag(out, dim, 0).conj()
+
+
+def run_along(k, kind, args, dim, places=False):
+    """For a body: what a library makes of running results along `dim`, with `places` also where they were; without a
+    library, NotImplemented for each."""
+    shape, outs = args[0].shape, 1 + places
+    made = k.library("running", args, [(args[0].dtype, shape), (dtypes.int64, shape)][:outs], (kind, dim % len(shape))) \
+        if shape else None
+    return (NotImplemented,) * outs if made is None else made
 
 
 def recur_back(g, factor, dim):
@@ -452,6 +471,11 @@ class cummax(Op):
         return scan_spec(input, dim), scan_spec(input, dim, dtypes.int64)
 
     def ref(xp, input, dim):          return running(xp, xp.maximum, input, dim)
+
+    def body(k, input, dim):
+        made = run_along(k, "max", (input,), dim, places=True)
+        return NotImplemented if made[0] is NotImplemented else made
+
     def d_input(g, out1, input_spec, dim): return d_running(g[0], out1, input_spec, dim)
 
 
@@ -468,6 +492,11 @@ class cummin(Op):
         return scan_spec(input, dim), scan_spec(input, dim, dtypes.int64)
 
     def ref(xp, input, dim):          return running(xp, xp.minimum, input, dim)
+
+    def body(k, input, dim):
+        made = run_along(k, "min", (input,), dim, places=True)
+        return NotImplemented if made[0] is NotImplemented else made
+
     def d_input(g, out1, input_spec, dim): return d_running(g[0], out1, input_spec, dim)
 
 
@@ -512,6 +541,8 @@ class logcumsumexp(Op):
             sums = xp.where(ends, sums, high + complex_log1p(xp, xp.exp(low - high)))
             out[i] = total = xp.where(xp.isnan(new) | xp.isnan(total), complex(xp.nan, xp.nan), sums)
         return xp.moveaxis(out, 0, dim)
+
+    def body(k, input, dim): return run_along(k, "logaddexp", (input,), dim)[0]
 
     def d_input(g, input, out, dim):
         if not input.numel() or not input.ndim:

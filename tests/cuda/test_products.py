@@ -20,7 +20,7 @@ DTYPES = [dtypes.float32, dtypes.float64, dtypes.float16, dtypes.bfloat16]
 def blas():
     patch, block = pytest.MonkeyPatch(), np.empty(4096, np.uint8)
     address = (block.ctypes.data + 255) & ~255
-    patch.setattr(vendor, "workspace", lambda index, nbytes, stream: SimpleNamespace(address=address, block=block))
+    patch.setattr(vendor, "workspace", lambda index, nbytes: SimpleNamespace(address=address, block=block))
     with vendor.substitute("cublas", FakeBLAS()) as fake:
         library.forget()
         yield fake

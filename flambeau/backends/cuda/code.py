@@ -18,14 +18,15 @@ from concurrent.futures import ThreadPoolExecutor
 from ...base import settings
 from ...base.errors import warn
 from ...base.locks import new_lock
+from ...loops.cuda import Unrenderable, render
 from ...loops.ir import Launch, verify
 from .. import threads
 from ..backend import NotCompiled
 from ..object_cache import REFERENCE_PREFIX, ObjectCache, referred, warnings
 from .calls import LaunchCall
 
-PIPELINE_VERSION = 1               # part of every image's key: raise it when the way of compiling below changes
-OPTIONS = ("--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false")     # an operation is what IEEE says
+NVRTC_PIPELINE_VERSION = 1         # part of every image's key: raise it when the way of compiling below changes
+NVRTC_OPTIONS = ("--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false")     # arithmetic as IEEE has it
 FIRST_WITH_MINIMAL = 13            # version of NVRTC from which on `--minimal` is known
 KERNEL_NAME = "kernel_"            # what a rendered kernel is called before its text is known
 
@@ -33,7 +34,7 @@ compiled = 0                       # texts that NVRTC compiled in this process
 loaded = 0                         # texts whose image came from the disk
 
 _lock = new_lock()
-_kept: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()       # driver → {index of a device: Kernels}
+_kept: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()       # driver → {index of a device: DeviceKernels}
 _disk = None                       # the ObjectCache in use
 
 
@@ -45,7 +46,6 @@ def forget(backend):
 
 def rendered(launch):
     """(name, CUDA C++) of a launch's kernel; the same for launches that differ in words alone."""
-    from ...loops.cuda import render
     return named(render(launch.kernel, launch.schedule, KERNEL_NAME), KERNEL_NAME)
 
 
@@ -68,18 +68,23 @@ def ptx(driver, architecture, text):
     return image.decode().rstrip("\0")
 
 
-class Compilation:
+class GPUCompilation:
     """The kernels of some launches, and of some calls of the library, on a device."""
 
     def __init__(self, backend, launches, calls=()):
         self.kernels, self.launches = kernels_of(backend), launches
         self.names, self.missing = {}, {}         # text of a launch → name; name → source of those that are not there
+        self.failed = {}                          # text of a launch → why it has no source
         for launch in launches:
             launch.text = text = str(launch)
             if text not in self.kernels.texts and text not in self.names:
                 verify(launch.kernel)
-                name, source = rendered(launch)
-                self.names[text], self.missing[name] = name, source
+                try:
+                    name, source = rendered(launch)
+                except Unrenderable as error:
+                    self.names[text], self.failed[text] = text, str(error)
+                else:
+                    self.names[text], self.missing[name] = name, source
         for call in calls:
             if isinstance(call, LaunchCall):
                 name, source = self.kernels.known_call(call)
@@ -95,7 +100,7 @@ class Compilation:
 
     def finish(self):
         """Have all of them on the device; NotCompiled where that fails for some."""
-        failed = self.kernels.place(self.missing)
+        failed = {**self.failed, **self.kernels.place(self.missing)}
         for text, name in self.names.items():
             self.kernels.texts[text] = None if name in failed else name
         refused = [launch for launch in self.launches if self.kernels.texts[launch.text] is None]
@@ -105,14 +110,14 @@ class Compilation:
             raise error
 
 
-class Kernels:
+class DeviceKernels:
     """What is on a device: `texts` maps the text of a launch to the name of its kernel, None where it was refused."""
 
     def __init__(self, driver, index):
         self.driver, self.index = weakref.ref(driver), index
         self.architecture = driver.properties(index).architecture
         self.options = _options(driver)
-        self.kind = "\0".join((str(PIPELINE_VERSION), type(driver).__name__, str(driver.versions()["nvrtc"]),
+        self.kind = "\0".join((str(NVRTC_PIPELINE_VERSION), type(driver).__name__, str(driver.versions()["nvrtc"]),
                                self.architecture, *self.options))
         self.texts: dict = {}
         self._calls: dict = {}                    # (source, name) of a call → (unique name, source under that)
@@ -227,14 +232,14 @@ class Kernels:
 
 
 def kernels_of(backend):
-    """The Kernels of a Backend's device."""
+    """The DeviceKernels of a Backend's device."""
     try:
         return _kept[backend.driver][backend.index]
     except KeyError:
         with _lock:
             of_driver = _kept.setdefault(backend.driver, {})
             if backend.index not in of_driver:
-                of_driver[backend.index] = Kernels(backend.driver, backend.index)
+                of_driver[backend.index] = DeviceKernels(backend.driver, backend.index)
             return of_driver[backend.index]
 
 
@@ -267,7 +272,7 @@ def side_by_side(work, pieces):
 
 def _options(driver):
     version = str(driver.versions()["nvrtc"]).split(".")[0]
-    return (*OPTIONS, "--minimal") if version.isdigit() and int(version) >= FIRST_WITH_MINIMAL else OPTIONS
+    return (*NVRTC_OPTIONS, "--minimal") if version.isdigit() and int(version) >= FIRST_WITH_MINIMAL else NVRTC_OPTIONS
 
 
 def _the_disk():

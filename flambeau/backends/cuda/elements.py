@@ -52,13 +52,16 @@ def opening(dtype):
     lines = [f"typedef {element} E;", f"typedef {wide} W;", f"typedef {unsigned} U;",
              f"__device__ __forceinline__ W widen(E x) {{ {_WIDEN.get(name, 'return x;')} }}",
              f"__device__ __forceinline__ E narrow(W x) {{ {_NARROW.get(name, 'return (E)x;')} }}",
+             "#undef LEAST\n#undef MOST\n#undef VECTOR",       # texts may stand in one module
              f"#define LEAST ((W)({_LEAST[base]}))", f"#define MOST ((W)({_MOST[base]}))",
              f"#define VECTOR {max(1, 128 // size)}"]
     if is_float(dtype):
         top = f"((U)1 << {size - 1})"
         lines += [f"__device__ __forceinline__ U bits_of(E x) {{ return {_BITS.get(name, 'x')}; }}",
                   f"__device__ __forceinline__ E from_bits(U b) {{ return {_FROM_BITS.get(name, 'b')}; }}",
-                  f"__device__ __forceinline__ bool is_nan(E x) {{ return (U)(bits_of(x) & (U)~{top}) > (U){_EXPONENT[name]}; }}",
+                  "__device__ __forceinline__ bool is_nan(E x) {",
+                  f"    return (U)(bits_of(x) & (U)~{top}) > (U){_EXPONENT[name]};",
+                  "}",
                   "__device__ __forceinline__ U ordered(E x) {",
                   "    if (is_nan(x)) return (U)~(U)0;",
                   "    U b = bits_of(x);",

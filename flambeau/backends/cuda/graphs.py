@@ -25,6 +25,7 @@ from ..backend import DeviceFailed
 MIN_TASKS = 4                      # that a program has before a graph is thought of: a graph costs as much as two
 TABLES_REMEMBERED = 8              # of a program
 SIGHTINGS_BEFORE_CAPTURE = 2       # of a table, beyond which it is captured
+MOST_SIGHTINGS = 64                # after which it is captured at the latest
 LAUNCHES_WORTH_CAPTURE = 16        # of a graph: forgotten after fewer, it was not worth it
 
 captures_open = 0                  # how many captures of the user's are going on
@@ -42,7 +43,7 @@ class Sighting:
 
 
 class Graphs:
-    """What a Program remembers of its runs, by the thread and the table of addresses."""
+    """What a GPUProgram remembers of its runs, by the thread and the table of addresses."""
 
     def __init__(self, program):
         self._program, self._seen = program, {}
@@ -81,7 +82,7 @@ class Graphs:
         with contextlib.suppress(StopIteration, RuntimeError):    # another thread was quicker
             gone = self._seen.pop(next(iter(self._seen)), None)
             if gone.__class__ is Captured and gone.launches < LAUNCHES_WORTH_CAPTURE:
-                self._patience *= 2
+                self._patience = min(2 * self._patience, MOST_SIGHTINGS)
 
 
 class Captured:
@@ -116,7 +117,7 @@ class Captured:
 
 def captured(program, table, cells, readers):
     """`program` over a table as a Captured; DeviceFailed where something of it cannot be captured."""
-    driver, native = program.driver, program.launcher
+    driver = program.driver
     with _capturing, driver.on(program.index):
         stream, nodes = _stream(driver, program.index), []
         driver.begin_capture(stream)
@@ -138,7 +139,7 @@ def _hand_over(program, table, cells, readers, stream, nodes):
     driver, native = program.driver, program.launcher
     for piece in program.single:
         try:
-            if piece.task in program.hosts:
+            if not piece.is_launch:
                 piece.run(table, stream.handle)
                 continue
             native.run(native.address, piece.start, 1, table.buffer_info()[0], cells.buffer_info()[0], stream.handle)

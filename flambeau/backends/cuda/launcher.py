@@ -225,7 +225,7 @@ def of(driver):
         return _launchers[driver]
 
 
-class Words:
+class LaunchWords:
     """The words of launches in a row: `start` is where they stand, `launches` how many they are."""
 
     def __init__(self):

@@ -4,11 +4,17 @@ A plan asks for a function by its name (see backends/library.py for those that t
 results given as (shape, strides), and gets calls (calls.py), or None, where it takes another way: copies of what lies
 badly, or the reference.
 
-    gemm                                                                     products.py
+    gemm                                                        products.py
+    scan(dim), running(kind, dim)                               scans.py; `kind`: "sum prod max min logaddexp recur"
+    add_rows(skip)                                              rows.py
+    convolve(stride, padding, dilation, groups, transposed)     convolve.py
+    convolve_weight(stride, padding, dilation, groups)          convolve.py
 """
 from functools import lru_cache
 
-from . import products
+from ...base.shapes import contiguous_strides
+from .. import library_switches
+from . import convolve, products, rows, scans
 from .calls import HostCall, LaunchCall
 
 __all__ = ["HostCall", "LaunchCall", "ask", "forget"]
@@ -19,17 +25,41 @@ def ask(name, dtype, args, outs, params, index=0):
     there are none. The places are the operands, then the results, then the scratch memory of the calls, if any."""
     def whole(laid):
         return tuple([(tuple(shape), tuple(strides)) for shape, strides in laid])
-    return _answer(name, dtype, whole(args), whole(outs), params, index)
+    return _answer(name, dtype, whole(args), whole(outs), params, index, library_switches.cudnn.allow_tf32)
 
 
 def forget():
     """Answer anew, with other handles: the driver has changed."""
     _answer.cache_clear()
     products.forget()
+    convolve.forget()
 
 
 @lru_cache(4096)
-def _answer(name, dtype, args, outs, params, index):
+def _answer(name, dtype, args, outs, params, index, _tf32):
     if name == "gemm":
         return products.gemm(dtype, *args, *outs, index)
+    if name == "scan":
+        return scans.scan("sum", dtype, args, outs, *params)
+    if name == "running":
+        kind, dim = params
+        return scans.scan(kind, dtype, args, outs, dim)
+    if name == "convolve":
+        return convolve.convolve(dtype, *args, *outs, *params, index)
+    if name == "convolve_weight":
+        return convolve.convolve_weight(dtype, *args, *outs, *params, index)
+    if not all(map(_dense, (*args, *outs))):
+        return None
+    if name == "add_rows":
+        return _one(rows.add_rows(dtype, *args[0][0], outs[0][0][0], *params))
     return None
+
+
+def _one(call):
+    return None if call is None else [call]
+
+
+def _dense(laid):
+    """Whether an operand, (shape, strides), lies one element after the other."""
+    shape, strides = laid
+    return all(n == 1 or s == one for n, s, one in zip(shape, strides, contiguous_strides(shape), strict=True))

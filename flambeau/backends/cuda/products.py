@@ -150,7 +150,7 @@ class Session:
         handle = ctypes.c_void_p()
         check(library.cublasCreate_v2(ctypes.addressof(handle)), "cublasCreate")
         self.handle, self.library = handle.value, library
-        self.workspace = vendor.workspace(index, WORKSPACE_BYTES, stream)
+        self.workspace = vendor.workspace(index, WORKSPACE_BYTES)
         check(library.cublasSetStream_v2(self.handle, stream), "cublasSetStream")
         check(library.cublasSetWorkspace_v2(self.handle, self.workspace.address, WORKSPACE_BYTES), "cublasSetWorkspace")
         self.math = DEFAULT_MATH

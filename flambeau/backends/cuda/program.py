@@ -6,9 +6,9 @@ one graph (graphs.py).
 
 Note [Interrupts amid a program]: the last program of a trace may write over what it was given, so once it has begun it
 must come to its end (Note [All or nothing] in trace/plan.py). One of launches alone, or a graph, is one call of C. A
-Walk, which goes from piece to piece in Python, notes how far it has come, and whoever called it has it `resume` when an
-interrupt came: a call of C counts as done before it is made, since no interrupt comes between the two, and a HostCall
-once it is through. One that was interrupted is made again, so it must not read what it writes.
+ProgramWalk, which goes from piece to piece in Python, notes how far it has come, and whoever called it has it `resume`
+when an interrupt came: a call of C counts as done before it is made, since no interrupt comes between the two, and a
+HostCall once it is through. One that was interrupted is made again, so it must not read what it writes.
 """
 import threading
 from array import array
@@ -22,7 +22,6 @@ from .calls import LaunchCall
 from .code import kernels_of
 from .driver import DeviceError
 
-
 _thread = threading.local()              # `began`: in this thread, CUDA knows on which device
 
 
@@ -30,6 +29,7 @@ class HostPiece:
     """A HostCall of a program, and the places of what it reads and writes."""
 
     __slots__ = ("fn", "places", "task")
+    is_launch = False
 
     def __init__(self, fn, places, task):
         self.fn, self.places, self.task = fn, places, task
@@ -43,13 +43,14 @@ class LaunchPiece:
     """Launches in a row: `words` from launch number `first` on, `count` of them; the first is task number `task`."""
 
     __slots__ = ("words", "first", "count", "task", "start")
+    is_launch = True
 
     def __init__(self, words, first, count, task):
         self.words, self.first, self.count, self.task = words, first, count, task
         self.start = words.address(first)
 
 
-class Program:
+class GPUProgram:
     """Tasks in a row on a device; see `Backend.program`."""
 
     lasts = False                             # the current stream, and whether there is a graph, are other ones later
@@ -57,7 +58,7 @@ class Program:
     def __init__(self, backend, tasks):
         self.driver, self.index, self.tasks = backend.driver, backend.index, len(tasks)
         self.launcher, kernels = launcher.of(self.driver), kernels_of(backend)
-        self.words = launcher.Words()
+        self.words = launcher.LaunchWords()
         rows: list = []                       # a HostPiece, or the number of a launch, for each task
         for number, (work, places, numbers) in enumerate(tasks):
             if isinstance(work, Launch):
@@ -65,7 +66,8 @@ class Program:
                 self.words.add(kernels.of_launch(work), plan.grid(work), plan.block, plan.shared_bytes, places,
                                plan.ints(work), numbers)
             elif isinstance(work, LaunchCall):
-                self.words.add(kernels.of_call(work), work.grid, work.block, work.shared_bytes, places, work.ints, ())
+                self.words.add(kernels.of_call(work), work.grid, work.block, work.shared_bytes, places, work.ints,
+                               numbers)
             else:
                 rows.append(HostPiece(work.fn, places, number))
                 continue
@@ -73,7 +75,7 @@ class Program:
         self.single = [row if isinstance(row, HostPiece) else LaunchPiece(self.words, row, 1, number)
                        for number, row in enumerate(rows)]
         self.pieces = _joined(self.single)
-        self.only_launches = len(self.pieces) == 1 and isinstance(self.pieces[0], LaunchPiece)
+        self.only_launches = len(self.pieces) == 1 and self.pieces[0].is_launch
         self.only_device = self.driver.device_count() == 1
         self.graphs = graphs.Graphs(self) if self.tasks >= graphs.MIN_TASKS else None
 
@@ -87,7 +89,7 @@ class Program:
         driver = self.driver
         stream = driver.current_stream(self.index)
         if times is not None:
-            return Walk(self, self.single, table, cells, stream, times)
+            return ProgramWalk(self, self.single, table, cells, stream, times)
         if self.graphs is not None and not (graphs.captures_open and stream.is_capturing()):
             graph = self.graphs.of(table, cells)
             if graph is not None:
@@ -98,10 +100,10 @@ class Program:
         if self.only_launches and (self.only_device or driver.current_device() == self.index):
             return partial(self.launcher.run, self.launcher.address, self.words.start, self.words.launches,
                            table.buffer_info()[0], cells.buffer_info()[0], stream.handle)
-        return Walk(self, self.pieces, table, cells, stream)
+        return ProgramWalk(self, self.pieces, table, cells, stream)
 
 
-class Walk:
+class ProgramWalk:
     """One run of a program from piece to piece; see Note [Interrupts amid a program].
 
     With `times`, each piece is a task, and waited for: a GPU works beside the CPU, so only then does the clock say when
@@ -130,7 +132,7 @@ class Walk:
         while self.at < len(pieces):
             piece = pieces[self.at]
             try:
-                if piece.__class__ is LaunchPiece:
+                if piece.is_launch:
                     self._launch(piece)
                 else:
                     piece.run(self.table, self.stream.handle)
@@ -166,9 +168,9 @@ def _joined(single):
     pieces: list = []
     for piece in single:
         last = pieces[-1] if pieces else None
-        if isinstance(piece, LaunchPiece) and isinstance(last, LaunchPiece):
+        if piece.is_launch and last is not None and last.is_launch:
             last.count += 1
-        elif isinstance(piece, LaunchPiece):
+        elif piece.is_launch:
             pieces.append(LaunchPiece(piece.words, piece.first, 1, piece.task))
         else:
             pieces.append(piece)

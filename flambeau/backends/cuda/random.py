@@ -511,7 +511,7 @@ class Philox(RandomStream):
     # --- launches
 
     def _blank(self, n, dtype):
-        memory = self.backend.driver.allocate(self.backend.index, n * dtype.itemsize)
+        memory = self.backend.block(n * dtype.itemsize)
         return self.backend.driver.array(memory, (n,), dtype)
 
     def _fill(self, source, n, dtype, per_turn, numbers=()):

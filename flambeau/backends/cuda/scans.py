@@ -71,7 +71,9 @@ def scan(kind, dtype, args, outs, dim):
     parts = -(-count // each)
     launch = LaunchCall(source(kind, dtype, threads, parts > 1), "scan_rows", (outer * parts, 1, 1), (threads, 1, 1), 0,
                         (count, parts, each), STATE_BYTES * outer * parts if parts > 1 else 0)
-    return [launch._replace(name="fold_parts"), launch] if parts > 1 else [launch]
+    if parts == 1:
+        return [launch]
+    return [launch._replace(source=source(kind, dtype, threads, True, "fold_parts"), name="fold_parts"), launch]
 
 
 def elements_per_thread(dtype):
@@ -84,12 +86,14 @@ def _lies(laid, turn):
     return all(n == 1 or s == one for n, s, one in zip(shape, strides, contiguous_strides(shape), strict=True))
 
 
-def source(kind, dtype, threads=0, parted=False):
-    """The text of the kernels: `threads` of a block that goes along rows, whose rows may be `parted`; without, of the
-    one that goes down columns."""
+def source(kind, dtype, threads=0, parted=False, name="scan_rows"):
+    """The text of a kernel: with `threads` of a block that goes along rows, which may be `parted`, or that folds such
+    parts; without, of the one that goes down columns."""
     holds, start, made, join = _STATES[kind]
     wide = "double" if kind in _SUMMED_WIDELY and dtype.name == "float32" else "W"
-    addresses = ["x"] + ["factor"] * (kind == "recur") + ["out"] + ["place"] * (kind in ("max", "min"))
+    extreme = kind in ("max", "min")
+    shuffled = [f"s.{field} = __shfl_up_sync(0xffffffffu, s.{field}, by);" for field in "vif" if f" {field};" in holds]
+    addresses = ["x"] + ["factor"] * (kind == "recur") + ["out"] + ["place"] * extreme
     ints = ["count", "parts", "each"] if threads else ["count", "inner"]
     return elements.opening(dtype) + elements.params(addresses + ["scratch"] * parted, ints) + f"""
 typedef {wide} S;
@@ -100,22 +104,29 @@ __device__ __forceinline__ State join(State l, State r) {{
     {join}
 }}
 __device__ __forceinline__ State up(State s, int by) {{
-    {" ".join(f"s.{field} = __shfl_up_sync(0xffffffffu, s.{field}, by);" for field in ("v", "i", "f") if f" {field};" in holds)}
+    {" ".join(shuffled)}
     return s;
 }}
 __device__ __forceinline__ E factor_at(const Params &p, long long at) {{
     return {"((const E *)p.factor)[at]" if kind == "recur" else "0"};
 }}
 __device__ __forceinline__ void put(const Params &p, long long at, State s) {{
-    ((E *)p.out)[at] = narrow((W)s.v);{" ((long long *)p.place)[at] = s.i;" if kind in ("max", "min") else ""}
+    ((E *)p.out)[at] = narrow((W)s.v);{" ((long long *)p.place)[at] = s.i;" * extreme}
 }}
-""" + ((_ALONG_ROWS + _PARTS * parted).replace("BEFORE", _BEFORE if parted else "").replace("THREADS", str(threads))
-       .replace("GROUPS", str(GROUPS)).replace("ALIGNED", str(int(kind not in ("max", "min")))) if threads else
-       _DOWN_COLUMNS.replace("COLUMNS", str(COLUMNS)).replace("SEGMENTS", str(SEGMENTS))
-       .replace("DEPTH", str(SEGMENT_ROWS)))
+""" + _kernel(threads, name).replace("BEFORE", _BEFORE if parted else "").replace("THREADS", str(threads)) \
+        .replace("GROUPS", str(GROUPS)).replace("ALIGNED", str(int(not extreme)))
+
+
+def _kernel(threads, name):
+    if threads:
+        return _ALONG_ROWS + (_SCAN_ROWS if name == "scan_rows" else _FOLD_PARTS)
+    return _DOWN_COLUMNS.replace("COLUMNS", str(COLUMNS)).replace("SEGMENTS", str(SEGMENTS)) \
+        .replace("DEPTH", str(SEGMENT_ROWS))
 
 
 _ALONG_ROWS = """
+#undef WARPS
+#undef PIECE
 #define WARPS (THREADS / 32)
 #define PIECE (THREADS * GROUPS * VECTOR)
 
@@ -129,9 +140,7 @@ __device__ __forceinline__ State along_warp(State s) {             // joined wit
 }
 
 // What comes before each thread's states in its block, of GROUPS that each lie thread by thread; `whole`: all joined.
-__device__ __forceinline__ void along_block(State *states, State &whole) {
-    __shared__ double held[2 * 33];
-    State *sums = (State *)held;
+__device__ __forceinline__ void along_block(State *states, State &whole, State *sums) {
     int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
     for (int g = 0; g < GROUPS; g++) {
         State s = along_warp(states[g]);
@@ -162,17 +171,18 @@ __device__ __forceinline__ void load(const Params &p, long long at, long long en
 
 // The states of the elements from `start` of a row on, after `carry`; written where `writes`. Gives the last.
 __device__ __forceinline__ State piece(const Params &p, long long row, long long start, long long end, State carry,
-                                       bool aligned, bool writes) {
+                                       bool aligned, bool writes, State *sums) {
     __align__(16) E x[GROUPS][VECTOR];
     State before[GROUPS], whole;
-    for (int g = 0; g < GROUPS; g++) load(p, row + start + (g * THREADS + threadIdx.x) * VECTOR, row + end, aligned, x[g]);
+    for (int g = 0; g < GROUPS; g++)
+        load(p, row + start + (g * THREADS + threadIdx.x) * VECTOR, row + end, aligned, x[g]);
     for (int g = 0; g < GROUPS; g++) {
         before[g] = nothing();
         long long at = start + (g * THREADS + threadIdx.x) * VECTOR;
         for (int v = 0; v < VECTOR; v++)
             if (at + v < end) before[g] = join(before[g], of(x[g][v], factor_at(p, row + at + v), at + v));
     }
-    along_block(before, whole);
+    along_block(before, whole, sums);
     if (writes)
         for (int g = 0; g < GROUPS; g++) {
             long long at = start + (g * THREADS + threadIdx.x) * VECTOR;
@@ -189,13 +199,18 @@ __device__ __forceinline__ State piece(const Params &p, long long row, long long
     return join(carry, whole);
 }
 
+"""
+
+_SCAN_ROWS = """
 extern "C" __global__ void __launch_bounds__(THREADS) scan_rows(const Params p) {
+    __shared__ double held[2 * 33];
+    State *sums = (State *)held;
     long long row = blockIdx.x / p.parts, part = blockIdx.x % p.parts;
     long long start = part * p.each, end = start + p.each < p.count ? start + p.each : p.count;
     bool aligned = ALIGNED && p.count % VECTOR == 0 && ((p.x | p.out) & 15) == 0;
     State carry = nothing();
     BEFORE
-    for (; start < end; start += PIECE) carry = piece(p, row * p.count, start, end, carry, aligned, true);
+    for (; start < end; start += PIECE) carry = piece(p, row * p.count, start, end, carry, aligned, true, sums);
 }
 """
 
@@ -203,15 +218,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) scan_rows(const Params p) 
 _BEFORE = """State states[GROUPS];
     for (int g = 0; g < GROUPS; g++) states[g] = nothing();
     if (threadIdx.x < part) states[0] = ((const State *)p.scratch)[row * p.parts + threadIdx.x];
-    along_block(states, carry);"""
+    along_block(states, carry, sums);"""
 
-_PARTS = """
+_FOLD_PARTS = """
 extern "C" __global__ void __launch_bounds__(THREADS) fold_parts(const Params p) {
+    __shared__ double held[2 * 33];
+    State *sums = (State *)held;
     long long row = blockIdx.x / p.parts, part = blockIdx.x % p.parts;
     long long start = part * p.each, end = start + p.each < p.count ? start + p.each : p.count;
     bool aligned = p.count % VECTOR == 0 && (p.x & 15) == 0;
     State carry = nothing();
-    for (; start < end; start += PIECE) carry = piece(p, row * p.count, start, end, carry, aligned, false);
+    for (; start < end; start += PIECE) carry = piece(p, row * p.count, start, end, carry, aligned, false, sums);
     if (threadIdx.x == 0) ((State *)p.scratch)[row * p.parts + part] = carry;
 }
 """

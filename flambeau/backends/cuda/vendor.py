@@ -1,7 +1,7 @@
 """NVIDIA's own libraries as shared libraries: found where CuPy finds them, opened when they are first asked for.
 
-`load("cublas")` gives something with the library's C functions, or None where there is none. A driver that is not a GPU
-(the simulated one of the tests) has none of them, unless somebody gives a `substitute`: a class with the same functions.
+`load("cublas")` gives something with the library's C functions, or None where there is none. A driver of simulated
+devices (of the tests) has none of them, unless somebody gives a `substitute`: a class with their functions.
 """
 import ctypes
 import ctypes.util
@@ -39,14 +39,20 @@ def load(name):
 
 def has_gpu():
     """Whether the process's driver is one of real devices."""
-    from . import driver  # not at the top: tests ask for texts of kernels where there is no driver
-    return not getattr(driver.current(), "simulated", False)
+    from . import driver
+    return isinstance(driver.current(), driver.CuPyDriver)
 
 
-def workspace(index, nbytes, stream):
+def workspace(index, nbytes):
     """Memory of a device for a library to work in: something with an `address`, there as long as it is held."""
     from . import driver
-    return driver.current().allocate(index, nbytes, stream)
+    return driver.current().allocate(index, nbytes)
+
+
+def on(index):
+    """A context in which a device is this thread's current one."""
+    from . import driver
+    return driver.current().on(index)
 
 
 @contextmanager

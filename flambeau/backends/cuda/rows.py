@@ -1,0 +1,130 @@
+"""Rows added up where an index says: gradients of embeddings, `index_add`; always in the same order.
+
+Every block owns some rows of the result, reads the whole index, which stands in the second cache, and notes the places
+of those that are meant for its rows, in order. It then adds them up row by row, in registers, and writes each row once,
+zeros where there is nothing. So no two blocks write to the same row, and every row is added in the order of the index.
+16-bit floats are added up in float32.
+"""
+from . import elements
+from .calls import LaunchCall
+
+ROW_THREADS = 256
+ROWS_OF_A_BLOCK = (32, 64, 128, 256)         # few where there are few rows, more where the index is long
+HITS = 2048                                  # places that a block notes before it adds them up
+MAX_INDEX_READS = 8 << 30                    # elements of the index that blocks may read in all: some 16 ms
+
+
+def add_rows(dtype, count, cols, size, skip):
+    """A LaunchCall that adds the rows of g [count, cols] at index [count] of zeros [size, cols]; None where there is
+    none. What is sent to row `skip` is left out. All are contiguous and every index is in range; the places are those
+    of g, index and out."""
+    if not elements.is_known(dtype) or dtype.name == "bool" or not count or not cols or not size or count >= 2**31:
+        return None
+    rows = next((r for r in ROWS_OF_A_BLOCK if size <= 512 * r), ROWS_OF_A_BLOCK[-1])
+    blocks = -(-size // rows)
+    if blocks * count > MAX_INDEX_READS:
+        return None
+    vectors = -(-cols // max(1, 128 // elements.bits(dtype)))
+    across = next(n for n in (1, 2, 4, 8, 16, 32, 64, 128, 256) if n >= vectors or n == ROW_THREADS)
+    return LaunchCall(source(dtype, rows, across), "add_rows", (blocks, 1, 1), (ROW_THREADS, 1, 1), 0,
+                      (count, cols, size, skip))
+
+
+def source(dtype, rows, across):
+    """The kernel's text: `rows` of a block, each added up by `across` threads."""
+    sums = "W" if elements.is_float(dtype) else "E"
+    return elements.opening(dtype) + elements.params(["g", "index", "out"], ["count", "cols", "size", "skip"]) + \
+        f"typedef {sums} S;\n" + _ADD_ROWS.replace("THREADS", str(ROW_THREADS)).replace("ROWS", str(rows)) \
+        .replace("ACROSS", str(across)).replace("HITS", str(HITS))
+
+
+_ADD_ROWS = """
+#undef WARPS
+#define WARPS (THREADS / 32)
+
+// Adds the rows of g that were noted to those of the result, in the order in which they were noted.
+__device__ void add_noted(const Params &p, long long first, const int *places, const unsigned char *owners, int noted,
+                          int *sorted, int *starts, bool fresh) {
+    int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+    for (int pass = 0; pass < 2; pass++) {                  // count them, then put them in the order of their rows
+        for (int r = warp; r < ROWS; r += WARPS) {
+            int to = pass ? starts[r] : 0;
+            for (int at = 0; at < noted; at += 32) {
+                bool mine = at + lane < noted && owners[at + lane] == r;
+                unsigned which = __ballot_sync(0xffffffffu, mine);
+                if (pass && mine) sorted[to + __popc(which & ((1u << lane) - 1))] = places[at + lane];
+                to += __popc(which);
+            }
+            if (!pass && lane == 0) starts[r + 1] = to;
+        }
+        __syncthreads();
+        if (!pass && threadIdx.x == 0) {
+            starts[0] = 0;
+            for (int r = 1; r <= ROWS; r++) starts[r] += starts[r - 1];
+        }
+        __syncthreads();
+    }
+    const E *g = (const E *)p.g;
+    bool aligned = p.cols % VECTOR == 0 && ((p.g | p.out) & 15) == 0;
+    for (int r = threadIdx.x / ACROSS; r < ROWS && first + r < p.size; r += THREADS / ACROSS) {
+        int begin = starts[r], end = starts[r + 1];
+        if (!fresh && begin == end) continue;
+        E *row = (E *)p.out + (first + r) * p.cols;
+        for (long long c = threadIdx.x % ACROSS * VECTOR; c < p.cols; c += ACROSS * VECTOR) {
+            int wide = p.cols - c < VECTOR ? (int)(p.cols - c) : VECTOR;
+            S sum[VECTOR];
+            for (int v = 0; v < VECTOR; v++) sum[v] = fresh || v >= wide ? (S)0 : (S)widen(row[c + v]);
+            if (aligned) {
+#pragma unroll 4
+                for (int h = begin; h < end; h++) {
+                    Vector more = *(const Vector *)(g + sorted[h] * p.cols + c);
+                    for (int v = 0; v < VECTOR; v++) sum[v] += (S)widen(more.e[v]);
+                }
+                Vector made;
+                for (int v = 0; v < VECTOR; v++) made.e[v] = narrow((W)sum[v]);
+                *(Vector *)(row + c) = made;
+            } else {
+                for (int h = begin; h < end; h++)
+                    for (int v = 0; v < wide; v++) sum[v] += (S)widen(g[sorted[h] * p.cols + c + v]);
+                for (int v = 0; v < wide; v++) row[c + v] = narrow((W)sum[v]);
+            }
+        }
+    }
+    __syncthreads();
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) add_rows(const Params p) {
+    __shared__ int places[HITS], sorted[HITS], starts[ROWS + 1], found[WARPS];
+    __shared__ unsigned char owners[HITS];
+    const long long *index = (const long long *)p.index;
+    int lane = threadIdx.x & 31, warp = threadIdx.x / 32, noted = 0;
+    long long first = (long long)blockIdx.x * ROWS;
+    bool fresh = true;
+    for (long long start = 0; start < p.count; start += THREADS) {
+        long long at = start + threadIdx.x, row = at < p.count ? index[at] : -1;
+        bool hit = row >= first && row < first + ROWS && row != p.skip;
+        if (!__syncthreads_or(hit)) continue;
+        unsigned which = __ballot_sync(0xffffffffu, hit);
+        if (lane == 0) found[warp] = __popc(which);
+        __syncthreads();
+        int to = noted, all = 0;
+        for (int w = 0; w < WARPS; w++) {
+            if (w < warp) to += found[w];
+            all += found[w];
+        }
+        if (hit) {
+            to += __popc(which & ((1u << lane) - 1));
+            places[to] = (int)at;
+            owners[to] = (unsigned char)(row - first);
+        }
+        noted += all;
+        __syncthreads();
+        if (noted > HITS - THREADS) {
+            add_noted(p, first, places, owners, noted, sorted, starts, fresh);
+            fresh = false;
+            noted = 0;
+        }
+    }
+    if (fresh || noted) add_noted(p, first, places, owners, noted, sorted, starts, fresh);
+}
+"""

@@ -1,0 +1,263 @@
+"""How a GPU goes through a kernel's positions: which threads share what, and how much each of them takes at once.
+
+Nothing here shows in the results, since what is computed and in which order is the kernel's to say; see loops/ir.py.
+The text for each of the three ways is written by loops/cuda.py.
+"""
+from math import prod
+
+from ...loops.cuda import (
+    MAX_ELEMENTS_AT_HAND,
+    MAX_GIVEN_WORDS,
+    TILE_ROWS,
+    TILE_SIDE,
+    VECTOR_BYTES,
+    arguments,
+)
+from ...loops.ir import BYTES_OF_TYPE, FUNCTION_WORDS, dependencies
+from ..backend import Reductions, Unschedulable
+
+LANE_BYTES = 1024                 # `CUDABackend.vector_bytes`: up to four of these are the lanes of a row
+# A GPU has some hundred thousand threads: few results over many elements are cut into many blocks, of columns too.
+REDUCTIONS = Reductions(max_short=8, many_columns=64, lane_multiple=1024, min_row_elements=2048, block_elements=1 << 14,
+                        max_row_blocks=1024, max_cut_rows=127, max_column_blocks=4096, max_cut_columns=1 << 17,
+                        max_column_parts=1 << 19)
+MAP_THREADS = 256                 # of a block
+COLUMN_THREADS = 128
+ROW_THREADS = 128                 # of a block that has several rows
+ELEMENTS_OF_THREAD = 8            # of a light map: two loads of 16 bytes of each operand under way
+LARGE_MAP = 1 << 18               # positions from which on a thread takes so many
+COSTLY = 48                       # operations of an element, functions counted ten times, from which on one load will do
+MANY_ACCESSES = 8
+MIN_COLUMN_THREADS = 1 << 15      # of a reduction down columns, before a thread takes several
+MAX_ROW_AT_HAND = 1024            # elements of a row that one warp has to itself
+WARP = 32
+INT_LIMIT = (1 << 31) - 1
+
+
+class GridSchedule:
+    """How a kernel is gone through: a `way`, and what decides its text; see the top of loops/cuda.py.
+
+    `order` are the kept dimensions, outermost first, and `wide` says that positions do not fit into 32 bits. `block`
+    are the threads of a block. Of `positions`, a thread takes `units` times `vector` neighbours, and `unroll` steps of
+    a loop at once. Of `rows`, `group` threads share one, in at most `chunks` rounds, or in a loop where that is 0. Of
+    what is `turned`, the accesses `across` go through shared memory.
+    """
+
+    __slots__ = ("way", "order", "wide", "block", "vector", "units", "unroll", "group", "chunks", "across")
+
+    shared_bytes = 0              # beside what the text itself has
+    lane_bytes = LANE_BYTES
+    turned: dict = {}             # operands that lie otherwise go through shared memory
+
+    def __init__(self, way, order, wide, block, vector=1, units=1, unroll=8, group=1, chunks=0, across=()):
+        self.way, self.order, self.wide, self.block = way, tuple(order), wide, block
+        self.vector, self.units, self.unroll = vector, units, unroll
+        self.group, self.chunks, self.across = group, chunks, tuple(across)
+
+    @property
+    def divided(self):
+        """The kept dimensions that a count of positions is divided by."""
+        return self.order[1:-2] if self.way == "turned" else self.order[1:]
+
+    def grid(self, launch):
+        """The blocks of a launch along x, y and z."""
+        if self.way == "turned":
+            tiles = [-(-launch.sizes[d] // TILE_SIDE) for d in self.order[-2:]]
+            return prod(launch.sizes[d] for d in self.order[:-2]) * prod(tiles), 1, 1
+        count = prod(launch.sizes[d] for d in self.order)
+        per_block = self.block[1] if self.way == "rows" else self.block[0] * self.units * self.vector
+        return -(-count // per_block), 1, 1
+
+    def ints(self, launch):
+        """The integers that the kernel is given, in order."""
+        known = {"count": prod(launch.sizes[d] for d in self.order), "block cut": launch.block}
+        for d, size in enumerate(launch.sizes):
+            known[f"size {d}"] = size
+            known[f"multiplier {d}"], known[f"shift {d}"] = reciprocal(size)
+            tiles = known[f"tiles {d}"] = -(-size // TILE_SIDE)
+            known[f"tiles multiplier {d}"], known[f"tiles shift {d}"] = reciprocal(tiles)
+        for number, strides in enumerate(launch.strides):
+            known.update({f"stride {number} {d}": stride for d, stride in enumerate(strides)})
+            known[f"stride {number} at"] = launch.at_strides[number]
+        return [known[name] for name in arguments(launch.kernel, self)]
+
+    def words(self, printer):
+        """The schedule in words that name what decides the code; `printer` has printed the kernel."""
+        parts = [self.way]
+        if self.order != tuple(range(len(self.order))):
+            parts.append(f"over {' '.join(map(printer.dim, self.order))}")
+        if self.way == "positions":
+            parts.append(f"{self.block[0]} threads of {self.units} times {self.vector}, unrolled by {self.unroll}")
+        elif self.way == "rows":
+            length = f"{self.chunks} times" if self.chunks else f"in a loop unrolled by {self.unroll}"
+            parts.append(f"{self.block[1]} at once by {self.group} threads of {self.vector}, {length}")
+        else:
+            parts.append(f"p{', p'.join(map(str, self.across))} through shared memory")
+        if self.wide:
+            parts.append("64 bits")
+        return ", ".join(parts)
+
+
+def reciprocal(size):
+    """(multiplier, shift) with n // size == n * multiplier >> shift for all n of 31 bits."""
+    bits = max(size - 1, 0).bit_length()
+    return -(-(1 << 31 + bits) // max(size, 1)), 31 + bits
+
+
+def schedule(launch, properties=None):
+    """The GridSchedule of a Launch; Unschedulable where there is no CUDA C++ for it."""
+    kernel = launch.kernel
+    if kernel.rows:
+        made = _rows(launch)
+    else:
+        made = _across(launch) or _positions(launch)
+    words = len(kernel.accesses) + len(arguments(kernel, made)) + len(kernel.numbers)
+    if words > MAX_GIVEN_WORDS:
+        raise Unschedulable(f"a kernel of {words} arguments")
+    return made
+
+
+def _wide(launch, dims):
+    """Whether positions, or places in memory, need more than 32 bits."""
+    if prod(launch.sizes[d] for d in dims) > INT_LIMIT // 2:
+        return True
+    return any(sum((size - 1) * stride for size, stride in zip(launch.sizes, strides, strict=True)) > INT_LIMIT
+               for strides in launch.strides)
+
+
+def _vector(launch, lane, length, alone):
+    """How many neighbours along the dimension `lane` a thread takes at once: what 16 bytes have of the shortest type.
+
+    Only where what lies side by side along it stays on boundaries: by its strides, and by the `length` of the lane's
+    dimension; that may be any where the dimension is `alone`.
+    """
+    kernel, deps = launch.kernel, dependencies(launch.kernel)
+    packed = [i for i, strides in enumerate(launch.strides) if strides[lane] == 1
+              and (kernel.accesses[i].at is None or not deps[kernel.accesses[i].at] >> lane & 1)]
+    full = [i for i, strides in enumerate(launch.strides) if not kernel.reduced or any(strides[kernel.kept:])]
+    if not packed or any(launch.strides[i][lane] > 1 for i in full):
+        return 1
+    sizes = [BYTES_OF_TYPE[kernel.accesses[i].type] for i in packed]
+    vector = min(VECTOR_BYTES // min(sizes), 16 if max(sizes) == 1 else 8)
+    while vector > 1 and (not alone and length % vector or any(
+            launch.strides[i][d] % vector for i in packed for d in range(len(launch.sizes)) if d != lane)
+            or any(launch.at_strides[i] % vector for i in packed)):
+        vector //= 2
+    return vector
+
+
+def _cost(kernel):
+    """About how many instructions an element takes."""
+    seen, todo = set(), [e for one in kernel.passes for _, e in (*one.accs, *one.stores)]
+    while todo:
+        e = todo.pop()
+        if e not in seen:
+            seen.add(e)
+            todo.extend(e.args)
+    return sum(10 if e.op in FUNCTION_WORDS else 1 for e in seen)
+
+
+# --- maps, and reductions down columns --------------------------------------------------------------------------------
+
+def _positions(launch):
+    kernel, sizes = launch.kernel, launch.sizes
+    order = _order(launch)
+    wide, count = _wide(launch, order), prod(sizes[d] for d in order)
+    lane = order[-1] if order else None
+    vector = 1 if lane is None else _vector(launch, lane, sizes[lane], alone=len(order) == 1)
+    cost = _cost(kernel)
+    if kernel.reduced:
+        while vector > 1 and (count // vector < MIN_COLUMN_THREADS or len(kernel.accesses) * vector > 32):
+            vector //= 2
+        return GridSchedule("positions", order, wide, (COLUMN_THREADS, 1, 1), vector, unroll=8 if cost <= 12 else 4)
+    units = 1
+    if cost <= COSTLY and len(kernel.accesses) <= MANY_ACCESSES and count >= LARGE_MAP:
+        units = max(1, ELEMENTS_OF_THREAD // vector)
+    return GridSchedule("positions", order, wide, (MAP_THREADS, 1, 1), vector, units)
+
+
+def _order(launch):
+    """The kept dimensions, that one last which most of what is read lies along."""
+    kernel, strides = launch.kernel, launch.strides
+    kept = [d for d in range(kernel.kept) if d != kernel.cut]
+    if kernel.reduced and kept:
+        full = [i for i, moves in enumerate(strides) if any(moves[kernel.kept:])]
+        most = max(map(launch.extent, full), default=0)
+        full = [i for i in full if launch.extent(i) == most]
+        beside = [d for d in kept if any(strides[i][d] == 1 for i in full)] or kept[-1:]
+        kept.remove(beside[-1])
+        kept.append(beside[-1])
+    return kept if kernel.cut is None else [kernel.cut, *kept]
+
+
+def _across(launch):
+    """A schedule by squares through shared memory, where a map's operands lie along another dimension than its last."""
+    kernel, sizes, strides = launch.kernel, launch.sizes, launch.strides
+    if kernel.reduced or kernel.kept < 2:
+        return None
+    lane = kernel.kept - 1
+    stored = {number for one in kernel.passes for number, _ in one.stores}
+    if not all(strides[i][lane] == 1 for i in stored):
+        return None
+    across = [(d, i) for i, moves in enumerate(strides) if i not in stored and kernel.accesses[i].at is None
+              and moves[lane] > 1 for d in range(lane) if moves[d] == 1 and sizes[d] >= TILE_SIDE // 2]
+    if not across or sizes[lane] < TILE_SIDE // 2:
+        return None
+    first = across[0][0]
+    chosen = [i for d, i in across if d == first]
+    order = [*(d for d in range(lane) if d != first), first, lane]
+    if _wide(launch, order) or sum(BYTES_OF_TYPE[kernel.accesses[i].type] for i in chosen) > 32:
+        return None
+    return GridSchedule("turned", order, False, (TILE_SIDE, TILE_ROWS, 1), across=chosen)
+
+
+# --- reductions along rows --------------------------------------------------------------------------------------------
+
+def _rows(launch):
+    kernel, sizes = launch.kernel, launch.sizes
+    order, last = list(range(kernel.kept)), kernel.kept + kernel.reduced - 1
+    wide = _wide(launch, [d for d in range(len(sizes)) if d != kernel.cut])
+    length = min(sizes[last], launch.block) if kernel.cut is not None and kernel.reduced == 1 else sizes[last]
+    lanes = min([LANE_BYTES * kernel.rows // BYTES_OF_TYPE[e.type] for one in kernel.passes for kind, e in one.accs
+                 if e.type in ("f32", "f64") and not kind.startswith("arg")], default=LANE_BYTES)
+    vector = min(_vector(launch, last, sizes[last], alone=False), lanes)
+    while kernel.cut is not None and kernel.reduced == 1 and launch.block % vector:
+        vector //= 2
+    # so many threads that none has to go round; then so few that what they have is worth their meeting
+    group = min(WARP, _power_of_two(-(-length // vector)))
+    several = len(kernel.passes) > 1
+    each = 2 * ELEMENTS_OF_THREAD if several and length > MAX_ROW_AT_HAND else 4 * ELEMENTS_OF_THREAD
+    group = min(max(group, _power_of_two(-(-length // each))), lanes // vector, 1024)
+    chunks = _rounded(-(-length // (group * vector)))
+    kept = _kept_along_rows(kernel) if several else 1
+    if kernel.reduced > 1 or chunks * vector * max(kept, 1) > MAX_ELEMENTS_AT_HAND:
+        chunks, group = 0, min(lanes // vector, 256 if vector > 1 else 512, max(WARP, _power_of_two(
+            -(-length // vector))))
+    rows = max(1, ROW_THREADS // group) if group <= WARP else 1
+    return GridSchedule("rows", order, wide, (group, rows, 1), vector, group=group, chunks=chunks,
+                        unroll=4 if _cost(kernel) <= 24 else 2)
+
+
+def _kept_along_rows(kernel):
+    """How many accesses are read along the row by several passes."""
+    last, seen, again = kernel.kept + kernel.reduced - 1, set(), set()
+    for one in kernel.passes:
+        mine, todo = set(), [e for _, e in (*one.accs, *one.stores)]
+        while todo:
+            e = todo.pop()
+            if e not in mine:
+                mine.add(e)
+                todo.extend(e.args)
+        loads = {e.attr for e in mine if e.op == "load" and kernel.accesses[e.attr].steps[last]}
+        again |= loads & seen
+        seen |= loads
+    return len(again)
+
+
+def _rounded(chunks):
+    """A number of rounds that not every length has a text of its own for."""
+    return next((n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32) if n >= chunks), chunks)
+
+
+def _power_of_two(n):
+    return 1 << max(n - 1, 0).bit_length()

@@ -1,0 +1,1195 @@
+"""Render a kernel as CUDA C++: one `__global__` function, for the way through its positions that its schedule says.
+
+    extern "C" __global__ void name(const Given given)
+
+`Given` has fields of eight bytes: an address for each access, the integers of `arguments`, then the numbers. There are
+three ways through a kernel's positions (`GridSchedule.way`, in backends/cuda/schedule.py):
+
+    positions   a thread has the passes of some positions to itself: maps, and reductions down columns. Neighbours along
+                the last kept dimension are read and written by up to 16 bytes at a time.
+    rows        some threads share a row, lanes round robin; what they have added up is folded, halves onto halves.
+    turned      a map some of whose operands lie across: a square of them goes through shared memory.
+
+An expression is written where all it depends on is known: once for a row, not for every element of it. `_Scope`s are
+these places, from outside in. What is side by side in a thread is written out, a variable each, so that nothing is left
+to the compiler but what compilers are good at.
+"""
+import math
+from itertools import count
+
+from .emit import half_bits, rounded
+from .ir import BYTES_OF_TYPE, FLOAT_TYPES, FUNCTION_WORDS, dependencies
+from .llvm import LEAST_OF_TYPE, MOST_OF_TYPE
+
+CPP_TYPE = {"f16": "unsigned short", "bf16": "unsigned short", "f32": "float", "f64": "double", "i8": "signed char",
+            "u8": "unsigned char", "i16": "short", "i32": "int", "i64": "long long", "b1": "bool"}
+UNSIGNED_TYPE = {"i32": "unsigned", "i64": "unsigned long long"}
+HALF_TYPES = ("f16", "bf16")
+VECTOR_BYTES = 16                 # of one load or store
+MAX_ELEMENTS_AT_HAND = 64         # of a thread: so many loaded elements are kept in registers from pass to pass
+TILE_SIDE = 32                    # of the squares that go through shared memory
+TILE_ROWS = 8                     # of them that the threads of a block take at once
+MAX_GIVEN_WORDS = 512             # CUDA's bound: 4096 bytes of arguments
+
+SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==",
+         "ne": "!=", "and": "&", "or": "|", "xor": "^"}
+SAME_NAME = ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan",
+             "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "pow", "lgamma",
+             "sqrt", "floor", "ceil", "trunc", "rint", "copysign")
+
+
+class Unrenderable(Exception):
+    """A kernel that there is no CUDA C++ for."""
+
+
+def render(kernel, schedule, name):
+    """The CUDA C++ of `kernel` as a function called `name`."""
+    return {"positions": _Positions, "rows": _Rows, "turned": _Turned}[schedule.way](kernel, schedule, name).text()
+
+
+def arguments(kernel, schedule):
+    """The names of the function's integers, in order."""
+    names = ["count", *(f"size {d}" for d in range(kernel.kept + kernel.reduced))]
+    if not schedule.wide:
+        names += [f"{what} {d}" for d in schedule.divided for what in ("multiplier", "shift")]
+    if schedule.way == "turned":
+        names += [f"{what} {d}" for d in schedule.order[-2:] for what in ("tiles", "tiles multiplier", "tiles shift")]
+    if kernel.cut is not None:
+        names.append("block cut")
+    for i, access in enumerate(kernel.accesses):
+        names += [f"stride {i} {d}" for d, step in enumerate(access.steps) if step == "s"]
+        if access.at is not None:
+            names.append(f"stride {i} at")
+    return names
+
+
+# --- expressions ------------------------------------------------------------------------------------------------------
+
+def literal(value, type):
+    """A constant in C++'s spelling."""
+    if type in HALF_TYPES:
+        return f"(unsigned short){half_bits(value, type)}"
+    if type in ("f32", "f64"):
+        value, suffix = (rounded(value), "f") if type == "f32" else (float(value), "")
+        if math.isnan(value):
+            return "__int_as_float(0x7fc00000)" if suffix else "__longlong_as_double(0x7ff8000000000000ll)"
+        if math.isinf(value):
+            sign = "-" if value < 0 else ""
+            return sign + ("__int_as_float(0x7f800000)" if suffix else "__longlong_as_double(0x7ff0000000000000ll)")
+        text = f"{value:.9g}" if suffix else repr(value)
+        return (text if "." in text or "e" in text else text + ".0") + suffix
+    if type == "b1":
+        return "true" if value else "false"
+    bits = 8 * BYTES_OF_TYPE[type]
+    value = int(value) & ((1 << bits) - 1)
+    if type != "u8" and value >> bits - 1:
+        value -= 1 << bits
+    if type == "i64":
+        return f"{value}ll" if value != LEAST_OF_TYPE[type] else "(-9223372036854775807ll - 1)"
+    if type == "i32":
+        return str(value) if value != LEAST_OF_TYPE[type] else "(-2147483647 - 1)"
+    return f"({CPP_TYPE[type]}){value}"
+
+
+def _integer(type, text):
+    """What integers give, in their own width: C++ computes the short ones as int."""
+    return text if type in ("i32", "i64") else f"({CPP_TYPE[type]})({text})"
+
+
+def _wrapping(type, sign, a, b):
+    """Arithmetic of integers that wraps around; C++ leaves it open for signed ones."""
+    if type == "b1":                                          # whole numbers of one bit
+        return f"{a} && {b}" if sign == "*" else f"{a} != {b}"
+    if type in UNSIGNED_TYPE:
+        wide = UNSIGNED_TYPE[type]
+        return f"({CPP_TYPE[type]})(({wide}){a} {sign} ({wide}){b})"
+    return f"({CPP_TYPE[type]})({a} {sign} {b})"
+
+
+def expression(op, type, args, arg_type):
+    """(the C++ of an operation on `args`, which are names or literals, and the helpers that it calls)."""
+    if op == "cast":
+        return _cast(args[0], arg_type, type)
+    if HALF_TYPES[0] in (type, arg_type) or HALF_TYPES[1] in (type, arg_type):
+        if op != "where":
+            raise Unrenderable(f"{op}.{type} of {arg_type}")
+    a, b, c = (*args, None, None, None)[:3]
+    is_float, f = type in ("f32", "f64"), "f" if type == "f32" else ""
+    if op in ("add", "sub", "mul") and not is_float:
+        return _wrapping(type, SIGNS[op], a, b), ()
+    if op in ("and", "or", "xor") and type == "b1":
+        return f"{a} {({'and': '&&', 'or': '||', 'xor': '!='})[op]} {b}", ()
+    if op in ("and", "or", "xor"):
+        return _integer(type, f"{a} {SIGNS[op]} {b}"), ()
+    if op in SIGNS:
+        return f"{a} {SIGNS[op]} {b}", ()
+    if op == "neg":
+        return (f"-({a})" if is_float else a if type == "b1" else _wrapping(type, "-", literal(0, type), a)), ()
+    if op in ("fma", "fma_exact"):
+        if not is_float:
+            return _wrapping(type, "+", f"({_wrapping(type, '*', a, b)})", c), ()
+        return f"fma{f}({a}, {b}, {c})", ()
+    if op == "abs":
+        if is_float:
+            return f"fabs{f}({a})", ()
+        return (a if type in ("u8", "b1") else f"{a} < 0 ? {_wrapping(type, '-', literal(0, type), a)} : {a}"), ()
+    if op in ("min", "max", "fmin", "fmax"):
+        # which of two zeros is taken, and what becomes of NaN: as in emit.py
+        nan = {"min": f"{b} != {b} || ", "max": f"{a} != {a} || ", "fmin": f"{a} != {a} || ",
+               "fmax": f"{b} != {b} || "}[op] if is_float else ""
+        return (f"{nan}{b} < {a} ? {b} : {a}" if op.endswith("min") else f"{nan}{a} > {b} ? {a} : {b}"), ()
+    if op == "not":
+        return (f"!{a}" if type == "b1" else _integer(type, f"~{a}")), ()
+    if op == "shl":
+        return f"({CPP_TYPE[type]})(({UNSIGNED_TYPE.get(type, 'unsigned')}){a} << {b})", ()
+    if op == "shr":
+        return _integer(type, f"{a} >> {b}"), ()
+    if op in ("idiv", "irem"):
+        return _integer(type, f"{a} {'/' if op == 'idiv' else '%'} {b}"), ()
+    if op == "where":
+        return f"{a} ? {b} : {c}", ()
+    if op == "isnan":
+        return (f"{a} != {a}" if arg_type in ("f32", "f64") else "false"), ()
+    if op == "bits":
+        return (f"__float_as_int({a})" if arg_type == "f32" else f"__double_as_longlong({a})"), ()
+    if op == "from_bits":
+        return (f"__int_as_float({a})" if type == "f32" else f"__longlong_as_double({a})"), ()
+    if is_float and op in SAME_NAME:
+        return f"{op}{f}({', '.join(args)})", ()
+    if is_float and op == "sigmoid":
+        one = literal(1, type)
+        return f"{one} / ({one} + exp{f}(-({a})))", ()
+    if is_float and op == "rsqrt":
+        return f"{literal(1, type)} / sqrt{f}({a})", ()
+    if is_float and op == "digamma":
+        return f"({CPP_TYPE[type]})digamma({a})", ("digamma",)
+    raise Unrenderable(f"{op}.{type}")
+
+
+def _cast(a, source, target):
+    if source == target:
+        return a, ()
+    if source in HALF_TYPES:
+        inner, target_cast = f"from_{source}({a})", ()
+        if target == "f32":
+            return inner, (f"from_{source}",)
+        text, target_cast = _cast(inner, "f32", target)
+        return text, (f"from_{source}", *target_cast)
+    if target in HALF_TYPES:
+        if target == "f16" and source == "f64":
+            return f"to_f16(to_odd_float({a}))", ("to_f16", "to_odd_float")
+        return f"to_{target}((float){a})", (f"to_{target}",)
+    if target == "b1":
+        return f"{a} != {literal(0, source)}", ()
+    if source in ("f32", "f64") and target not in FLOAT_TYPES:
+        wide = "to_i64" if target in ("i64", "u8") else "to_i32"
+        text = f"{wide}({a})"
+        return (text if target in ("i32", "i64") else f"({CPP_TYPE[target]}){text}"), (wide,)
+    return f"({CPP_TYPE[target]}){a}", ()
+
+
+def joined(kind, type, a, b):
+    """Two accumulated values made one, in C++; both are names."""
+    if kind in ("sum", "any") and type == "b1" or kind == "any":
+        return f"{a} | {b}" if type != "b1" else f"{a} || {b}"
+    if kind in ("prod", "all") and type == "b1" or kind == "all":
+        return f"{a} && {b}"
+    if kind == "top":
+        return f"{b} > {a} ? {b} : {a}"
+    return expression({"sum": "add", "prod": "mul"}.get(kind, kind), type, (a, b), type)[0]
+
+
+def better(kind, type, a, b):
+    """Whether the extreme `b` with its place goes before `a`; both are pairs of names."""
+    sign = ">" if kind == "argmax" else "<"
+    take, same = f"{b[0]} {sign} {a[0]}", f"{b[0]} == {a[0]}"
+    if type in ("f32", "f64"):
+        take = f"({take} || {b[0]} != {b[0]} && {a[0]} == {a[0]})"
+        same = f"({same} || {b[0]} != {b[0]} && {a[0]} != {a[0]})"
+    return f"{take} || {same} && {b[1]} < {a[1]}"
+
+
+def neutral(kind, type):
+    """What an accumulator begins with."""
+    if kind in ("sum", "any"):
+        return literal(0, type)
+    if kind in ("prod", "all"):
+        return literal(1, type)
+    if type in ("f32", "f64"):
+        return literal(math.inf if kind in ("min", "argmin") else -math.inf, type)
+    return literal((MOST_OF_TYPE if kind in ("min", "argmin") else LEAST_OF_TYPE)[type], type)
+
+
+# --- helpers that a text has where it calls them ----------------------------------------------------------------------
+
+HELPERS = {
+    "Pack": """template <class T, int N> struct alignas(sizeof(T) * N) Pack { T x[N]; };""",
+    "take": """template <class T, int N> __device__ __forceinline__ Pack<T, N> take(const T *p, bool aligned) {
+  if (aligned) return *(const Pack<T, N> *)p;
+  Pack<T, N> out;
+  for (int i = 0; i < N; ++i) out.x[i] = p[i];
+  return out;
+}""",
+    "give": """template <class T, int N> __device__ __forceinline__ void give(T *p, const Pack<T, N> &x, bool aligned) {
+  if (aligned) *(Pack<T, N> *)p = x;
+  else for (int i = 0; i < N; ++i) p[i] = x.x[i];
+}""",
+    "over": """__device__ __forceinline__ unsigned over(unsigned n, unsigned multiplier, int shift) {
+  return (unsigned)((unsigned long long)n * multiplier >> shift);
+}""",
+    "from_bf16": """__device__ __forceinline__ float from_bf16(unsigned short x) { return __int_as_float((int)x << 16); }""",
+    "to_bf16": """__device__ __forceinline__ unsigned short to_bf16(float x) {
+#ifdef __CUDA_ARCH__
+  unsigned short out;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(out) : "f"(x));
+  return out;
+#else
+  const unsigned raw = (unsigned)__float_as_int(x);
+  return x != x ? (unsigned short)(raw >> 16 | 0x40) : (unsigned short)((raw + (raw >> 16 & 1) + 0x7fff) >> 16);
+#endif
+}""",
+    "from_f16": """__device__ __forceinline__ float from_f16(unsigned short x) {
+#ifdef __CUDA_ARCH__
+  float out;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(out) : "h"(x));
+  return out;
+#else
+  const int size = x & 0x7fff;
+  int wide = (size << 13) + (112 << 23);
+  if (size < 0x400) wide = __float_as_int(__int_as_float(size + 0x3f000000) - 0.5f);
+  else if (size >= 0x7c00) wide += 112 << 23;
+  return __int_as_float((int)((unsigned)wide | (x & 0x8000u) << 16));
+#endif
+}""",
+    "to_f16": """__device__ __forceinline__ unsigned short to_f16(float x) {
+#ifdef __CUDA_ARCH__
+  unsigned short out;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(out) : "f"(x));
+  return out;
+#else
+  const int raw = __float_as_int(x), size = raw & 0x7fffffff;
+  int near = ((size + (size >> 13 & 1) + 0xfff) >> 13) - (112 << 10);
+  if (size > 0x7f800000) near = (size >> 13 & 0x3ff) | 0x7e00;
+  else if (size >= 0x47800000) near = 0x7c00;
+  else if (size < 0x38800000) near = __float_as_int(__int_as_float(size) + 0.5f) - 0x3f000000;
+  return (unsigned short)(near | ((unsigned)raw >> 16 & 0x8000));
+#endif
+}""",
+    "to_odd_float": """__device__ __forceinline__ float to_odd_float(double x) {
+  const long long raw = __double_as_longlong(x), cut = (1ll << 29) - 1;
+  return (float)__longlong_as_double((raw & ~cut) | ((raw & cut) == 0 ? 0 : 1ll << 29));
+}""",
+    "to_i32": """template <class T> __device__ __forceinline__ int to_i32(T x) {
+  return x >= (T)-2147483648.0 && x < (T)2147483648.0 ? (int)x : -2147483647 - 1;
+}""",
+    "to_i64": """template <class T> __device__ __forceinline__ long long to_i64(T x) {
+  return x >= (T)-9223372036854775808.0 && x < (T)9223372036854775808.0 ? (long long)x : -9223372036854775807ll - 1;
+}""",
+}
+HELPERS_CALLED = {"take": ("Pack",), "give": ("Pack",)}
+
+
+def _digamma():
+    """The C++ of digamma, from the arithmetic of scalar.py."""
+    from . import scalar
+    from .emit import Term
+    e = _CppEmit()
+    out = scalar.digamma(e, Term(e, "f64", 1, "x"))
+    return "\n".join(["__device__ __noinline__ double digamma(double x) {", *e.lines, f"  return {out.text};", "}"])
+
+
+class _CppEmit:
+    """Writes what scalar.py says as C++, one variable for each step: as much of `emit.Emit` as its functions ask for."""
+
+    def __init__(self):
+        from .target import Target
+        self.lines, self.names, self.target = [], count(), Target(fma=True)
+
+    def const(self, value, type, lanes=1):
+        from .emit import Term
+        return Term(self, type, 1, literal(value, type), value)
+
+    def _put(self, op, type, *args):
+        from .emit import Term
+        like = next(a for a in args if isinstance(a, Term) and (op != "where" or a is not args[0]))
+        args = [a if isinstance(a, Term) else self.const(a, like.type) for a in args]
+        text, helpers = expression(op, type or like.type, [a.text for a in args], args[0].type)
+        assert not helpers, f"{op} in a helper"
+        name = f"t{next(self.names)}"
+        self.lines.append(f"  const {CPP_TYPE[type or like.type]} {name} = {text};")
+        return Term(self, type or like.type, 1, name)
+
+    def arith(self, op, a, b):      return self._put(op, None, a, b)
+    def compare(self, op, a, b):    return self._put(op, "b1", a, b)
+    def neg(self, a):               return self._put("neg", None, a)
+    def where(self, c, a, b):       return self._put("where", None, c, a, b)
+    def fma(self, a, b, c):         return self._put("fma", None, a, b, c)
+    def abs(self, a):               return self._put("abs", None, a)
+    def rint(self, a):              return self._put("rint", None, a)
+    def copysign(self, a, b):       return self._put("copysign", None, a, b)
+    def bits(self, a):              return self._put("bits", {"f32": "i32", "f64": "i64"}[a.type], a)
+    def from_bits(self, a, type):   return self._put("from_bits", type, a)
+    def cast(self, a, type):        return a if a.type == type else self._put("cast", type, a)
+
+    def logical_shr(self, a, by):
+        from .emit import Term
+        name, wide = f"t{next(self.names)}", UNSIGNED_TYPE[a.type]
+        self.lines.append(f"  const {CPP_TYPE[a.type]} {name} = ({CPP_TYPE[a.type]})(({wide}){a.text} >> {by});")
+        return Term(self, a.type, 1, name)
+
+
+# --- the writer -------------------------------------------------------------------------------------------------------
+
+class _Scope:
+    """A place in the text: its lines, and what is known there."""
+
+    def __init__(self, known=()):
+        self.lines, self.known = [], dict(known)
+
+
+class _Writer:
+    """What the three ways have in common: scopes, expressions, memory.
+
+    `self.lane` is the dimension whose neighbours a thread takes `self.width` of at once; a value that varies over it is
+    a list of so many names, any other a list of one. `self.at` tells the position in each dimension now, of the first
+    of these.
+    """
+
+    def __init__(self, kernel, schedule, name):
+        self.kernel, self.schedule, self.name = kernel, schedule, name
+        self.names, self.helpers = count(), set()
+        self.deps = dependencies(kernel)
+        self.index = "long long" if schedule.wide else "int"
+        self.entry, self.at, self.lane, self.width = _Scope(), {}, None, 1
+        self.scopes = [self.entry]
+        self.level_of = {}
+
+    def text(self):
+        self._body()
+        fields = [f"p{i}" for i in range(len(self.kernel.accesses))]
+        ints = [_field(name) for name in arguments(self.kernel, self.schedule)]
+        numbers = [f"  {'double' if type in FLOAT_TYPES else 'long long'} n{i};"
+                   for i, type in enumerate(self.kernel.numbers)]
+        if len(fields) + len(ints) + len(numbers) > MAX_GIVEN_WORDS:
+            raise Unrenderable(f"{len(fields) + len(ints) + len(numbers)} arguments of a kernel")
+        struct = ["struct Given {", f"  unsigned long long {', '.join(fields)};" if fields else None,
+                  f"  long long {', '.join(ints)};" if ints else None, *numbers, "};"]
+        threads = math.prod(self.schedule.block)
+        helpers = dict.fromkeys(h for name in sorted(self.helpers) for h in (*HELPERS_CALLED.get(name, ()), name))
+        return "\n".join([*(line for line in struct if line is not None),
+                          *(HELPERS[name] if name != "digamma" else _digamma() for name in helpers),
+                          f'extern "C" __global__ void __launch_bounds__({threads}) {self.name}(const Given given) {{',
+                          *_indented(self.entry.lines), "}", ""])
+
+    def _line(self, text, scope=None):
+        (scope or self.scopes[-1]).lines.append(text)
+
+    def _new(self, prefix="t"):
+        return f"{prefix}{next(self.names)}"
+
+    def _put(self, type, text, scope=None):
+        """A new constant, by its name."""
+        name = self._new()
+        self._line(f"const {type} {name} = {text};", scope)
+        return name
+
+    def _call(self, helper):
+        self.helpers.add(helper)
+        return helper
+
+    def _int(self, name):
+        """An integer argument, by a name that is known everywhere."""
+        known = self.entry.known
+        if ("int", name) not in known:
+            local = _field(name)
+            kind = {"multiplier": "unsigned", "shift": "int"}.get(name.split()[-2] if " " in name else name, self.index)
+            self._line(f"const {kind} {local} = ({kind})given.{local};", self.entry)
+            known["int", name] = local
+        return known["int", name]
+
+    def _pointer(self, number):
+        known = self.entry.known
+        if ("pointer", number) not in known:
+            kind = _memory_type(self.kernel.accesses[number].type)
+            self._line(f"{kind} *const p{number} = ({kind} *)given.p{number};", self.entry)
+            known["pointer", number] = f"p{number}"
+        return known["pointer", number]
+
+    def _block(self, head, scope, tail="}"):
+        """The lines of a scope that is done, as a block of the one outside of it."""
+        outer = self.scopes[-1].lines
+        outer.append(f"{head} {{")
+        outer.extend(_indented(scope.lines))
+        outer.append(tail)
+
+    def _positions_of(self, place, order):
+        """`self.at` for the kept dimensions, of which `place` counts the positions, the last of `order` fastest."""
+        for d in reversed(order[1:]):
+            size = self._int(f"size {d}")
+            if self.schedule.wide:
+                rest = self._put(self.index, f"{place} / {size}")
+            else:
+                multiplier, shift = self._int(f"multiplier {d}"), self._int(f"shift {d}")
+                rest = self._put(self.index, f"(int){self._call('over')}((unsigned){place}, {multiplier}, {shift})")
+            self.at[d] = self._put(self.index, f"{place} - {rest} * {size}")
+            place = rest
+        if order:
+            self.at[order[0]] = place
+
+    # --- expressions
+
+    def _level(self, bits):
+        """The innermost scope among those of the dimensions `bits`."""
+        deepest, d = 0, 0
+        while bits:
+            if bits & 1 and self.level_of[d] > deepest:
+                deepest = self.level_of[d]
+            bits >>= 1
+            d += 1
+        return deepest
+
+    def _varies(self, e):
+        """Whether the neighbours that a thread takes at once have values of their own."""
+        return self.lane is not None and self.width > 1 and self.deps[e] >> self.lane & 1
+
+    def value(self, root):
+        """The names of an expression's values, written where all it depends on is known."""
+        todo = [root]
+        while todo:
+            e = todo[-1]
+            known = self.scopes[self._level(self.deps[e])].known
+            if e in known:
+                todo.pop()
+                continue
+            args = e.args
+            if e.op == "load" and self.kernel.accesses[e.attr].at is not None:
+                args = (self.kernel.accesses[e.attr].at,)
+            left = [a for a in args if a not in self.scopes[self._level(self.deps[a])].known]
+            if left:
+                todo.extend(left)
+                continue
+            todo.pop()
+            known[e] = self._written(e, self.scopes[self._level(self.deps[e])])
+        return self._known(root)
+
+    def _known(self, e):
+        return self.scopes[self._level(self.deps[e])].known[e]
+
+    def _written(self, e, scope):
+        if e.op == "const":
+            return [literal(e.attr, e.type)]
+        if e.op == "number":
+            cell = "f64" if e.type in FLOAT_TYPES else "i64"
+            return [self._named(e.type, *_cast(f"given.n{e.attr}", cell, e.type), scope)]
+        if e.op == "size":
+            return [f"(long long){self._int(f'size {e.attr}')}"]
+        if e.op == "index":
+            place = self.at[e.attr]
+            lanes = range(self.width) if e.attr == self.lane and self.width > 1 else (0,)
+            return [f"(long long)({place} + {v})" if v else f"(long long){place}" for v in lanes]
+        if e.op == "load":
+            return self._load(e, scope)
+        args = [self._known(a) for a in e.args]
+        out = []
+        for v in range(self.width if self._varies(e) else 1):
+            given = [a[v] if len(a) > 1 else a[0] for a in args]
+            out.append(self._named(e.type, *expression(e.op, e.type, given, e.args[0].type), scope))
+        return out
+
+    def _named(self, type, text, helpers, scope):
+        self.helpers.update(helpers)
+        return self._put(CPP_TYPE[type], text, scope)
+
+    # --- memory
+
+    def _offset(self, number, level):
+        """How far the position is from the start of an access, known at the scope `level`; 0 where it is there."""
+        access, known = self.kernel.accesses[number], level
+        while known and ("offset", number) not in self.scopes[known].known:
+            known -= 1
+        text = self.scopes[known].known.get(("offset", number), "0")
+        for depth in range(known + 1, level + 1):
+            parts = [] if text == "0" else [text]
+            for d, step in enumerate(access.steps):
+                if step and self.level_of[d] == depth:
+                    parts.append(self.at[d] if step == 1 else f"{self.at[d]} * {self._int(f'stride {number} {d}')}")
+            if len(parts) > (text != "0"):
+                text = parts[0] if len(parts) == 1 and parts[0].isidentifier() else \
+                    self._put(self.index, " + ".join(parts), self.scopes[depth])
+            self.scopes[depth].known["offset", number] = text
+        return text
+
+    def _addresses(self, number, level, lanes):
+        """The C++ of the pointers of an access, for each of the `lanes` neighbours."""
+        access, pointer, offset = self.kernel.accesses[number], self._pointer(number), self._offset(number, level)
+        base = pointer if offset == "0" else f"{pointer} + {offset}"
+        out = []
+        places = self.value(access.at) if access.at is not None else None
+        for v in range(lanes):
+            parts = [base]
+            if places is not None:
+                parts.append(f"{places[v] if len(places) > 1 else places[0]} * given.{_field(f'stride {number} at')}")
+            if v and access.steps[self.lane]:
+                parts.append(str(v) if access.steps[self.lane] == 1 else
+                             f"{v} * {self._int(f'stride {number} {self.lane}')}")
+            out.append(" + ".join(parts))
+        return out
+
+    def _is_packed(self, number):
+        """Whether the neighbours that a thread takes at once lie side by side in memory, on a boundary of 16 bytes."""
+        access = self.kernel.accesses[number]
+        return self.lane is not None and self.width > 1 and access.steps[self.lane] == 1 \
+            and (access.at is None or not self._varies(access.at))
+
+    def _load(self, e, scope):
+        access, level = self.kernel.accesses[e.attr], self._level(self.deps[e])
+        kind = _memory_type(access.type)
+        if self._varies(e) and self._is_packed(e.attr):
+            size = _pack_size(access.type, self.width)
+            address, = self._addresses(e.attr, level, 1)
+            names = []
+            for first in range(0, self.width, size):
+                name = self._new("x")
+                place = f"{address} + {first}" if first else address
+                self._line(f"const {self._call('Pack')}<{kind}, {size}> {name} = {self._taken(place, kind, size)};",
+                           scope)
+                names += [f"{name}.x[{i}]" for i in range(size)]
+        else:
+            names = [self._put(kind, f"*({address})", scope) for address in
+                     self._addresses(e.attr, level, self.width if self._varies(e) else 1)]
+        return [f"({name} != 0)" for name in names] if access.type == "b1" else names
+
+    def _taken(self, place, kind, size):
+        return f"*(const Pack<{kind}, {size}> *)({place})"
+
+    def _given(self, place, kind, size, values):
+        return f"*(Pack<{kind}, {size}> *)({place}) = Pack<{kind}, {size}>{{{{{', '.join(values)}}}}};"
+
+    def _stores(self, stores):
+        """Write the values; all are computed first, since a result may stand where an operand stood."""
+        for _, e in stores:
+            self.value(e)
+        for number, e in stores:
+            access, values = self.kernel.accesses[number], self.value(e)
+            kind, level = _memory_type(access.type), len(self.scopes) - 1
+            moves = self.lane is not None and access.steps[self.lane] != 0 and self.width > 1
+            values = values * self.width if moves and len(values) == 1 else values
+            if access.type == "b1":
+                values = [f"(unsigned char){v}" for v in values]
+            if moves and self._is_packed(number):
+                size = _pack_size(access.type, self.width)
+                address, = self._addresses(number, level, 1)
+                self._call("Pack")
+                for first in range(0, self.width, size):
+                    place = f"{address} + {first}" if first else address
+                    self._line(self._given(place, kind, size, values[first:first + size]))
+            else:
+                for address, value in zip(self._addresses(number, level, self.width if moves else 1), values,
+                                          strict=False):
+                    self._line(f"*({address}) = {value};")
+
+    def _alignment(self):
+        """The C++ of whether all that is loaded and stored by several elements starts on a boundary of 16 bytes."""
+        packed = [f"given.p{i}" for i in range(len(self.kernel.accesses)) if self._is_packed(i)]
+        return f"(({' | '.join(packed)}) & {VECTOR_BYTES - 1}) == 0" if packed else "true"
+
+    def _loads_of(self, roots):
+        """The loads that expressions are made of, those first that others need."""
+        out, seen, todo = [], set(), list(reversed(roots))
+        while todo:
+            e = todo[-1]
+            args = (self.kernel.accesses[e.attr].at,) if e.op == "load" and \
+                self.kernel.accesses[e.attr].at is not None else e.args
+            left = [a for a in args if a not in seen] if e not in seen else ()
+            if left:
+                todo.extend(reversed(left))
+                continue
+            todo.pop()
+            if e not in seen:
+                seen.add(e)
+                if e.op == "load":
+                    out.append(e)
+        return out
+
+    # --- reductions one element after the other
+
+    def _cut(self):
+        """(first, last + 1) of the first reduced dimension: all of it, or the block that a kept dimension numbers."""
+        k = self.kernel
+        if k.cut is None:
+            return "0", self._int(f"size {k.kept}")
+        size, block = self._int(f"size {k.kept}"), self._int("block cut")
+        first = self._put(self.index, f"{self.at[k.cut]} * {block}")
+        first = self._put(self.index, f"{first} < {size} ? {first} : {size}")     # the last blocks may be empty
+        return first, self._put(self.index, f"{size} - {first} < {block} ? {size} : {first} + {block}")
+
+    def _declared(self, number, j, kind, e, suffix=""):
+        """The names of a new accumulator: (its value, and for the place of an extreme that)."""
+        type = "b1" if kind in ("any", "all") else e.type
+        if type in HALF_TYPES:
+            raise Unrenderable(f"{kind} of {type}")
+        name = f"a{number}_{j}{suffix}"
+        self._line(f"{CPP_TYPE[type]} {name} = {neutral(kind, type)};")
+        if not kind.startswith("arg"):
+            return (name,)
+        self._line(f"long long {name}_at = {literal(MOST_OF_TYPE['i64'], 'i64')};")
+        return name, f"{name}_at"
+
+    def _accumulate(self, kind, type, acc, value, place):
+        """Add a value, and its place, to an accumulator."""
+        if kind.startswith("arg"):
+            self._line(f"if ({better(kind, type, acc, (value, place))}) {{ {acc[0]} = {value}; {acc[1]} = {place}; }}")
+        else:
+            self._line(f"{acc[0]} = {joined(kind, type, acc[0], value)};")
+
+
+def _field(name):
+    return name.replace(" ", "_")
+
+
+def _indented(lines):
+    return ["  " + line for line in lines]
+
+
+def _memory_type(type):
+    return "unsigned char" if type == "b1" else CPP_TYPE[type]
+
+
+def _pack_size(type, width):
+    """How many of `width` neighbours go with one load or store."""
+    return min(width, VECTOR_BYTES // BYTES_OF_TYPE[type])
+
+
+# --- positions --------------------------------------------------------------------------------------------------------
+
+class _Positions(_Writer):
+    """A block has a tile of consecutive positions. Where it is whole, and memory is aligned, a thread takes `vector`
+    neighbours at once, `units` times; else one after the other."""
+
+    def _body(self):
+        k, s = self.kernel, self.schedule
+        self.level_of = dict.fromkeys(range(k.kept), 1)
+        self.level_of.update({d: 2 + d - k.kept for d in range(k.kept, k.kept + k.reduced)})
+        self.level_of[k.kept + k.reduced] = 1                 # what an accumulator held
+        threads, self.lane = s.block[0], s.order[-1] if s.order else None
+        tile = threads * s.units * s.vector
+        first = self._put(self.index, f"({self.index})blockIdx.x * {tile}")
+        total = self._int("count")
+        if s.units * s.vector == 1:
+            place = self._put(self.index, f"{first} + threadIdx.x")
+            self._block(f"if ({place} < {total})", self._unit(place))
+            return
+        self.width = s.vector
+        places = [f"{first} + {(u * threads) * s.vector} + (int)threadIdx.x * {s.vector}" for u in range(s.units)]
+        whole, rest = _Scope(), _Scope()
+        self._several(whole, places)
+        ready = f"{self._alignment()} && {total} - {first} >= {tile}"
+        self.width = 1
+        place, last = self._new("i"), self._new("i")
+        inner = self._unit(place)
+        self._block(f"if ({ready})", whole)
+        self.scopes.append(rest)
+        self._line(f"const {self.index} {last} = {total} - {first} < {tile} ? {total} : {first} + {tile};")
+        self._block(f"for ({self.index} {place} = {first} + threadIdx.x; {place} < {last}; {place} += {threads})",
+                    inner)
+        self.scopes.pop()
+        self._block("else", rest)
+
+    def _unit(self, place):
+        """A scope with all passes of the position, or of the neighbours from there on."""
+        scope = _Scope()
+        outer, self.scopes = self.scopes, [self.entry, scope]
+        self._positions_of(place, self.schedule.order)
+        self._passes()
+        self.scopes = outer
+        return scope
+
+    def _several(self, whole, places):
+        """Some units of neighbours: all of their loads first, then what is made of them."""
+        outer, units = self.scopes, []
+        stores = [e for one in self.kernel.passes for _, e in one.stores]
+        for text in places:
+            scope = _Scope()
+            self.scopes, self.at = [self.entry, scope], {}
+            self._positions_of(self._put(self.index, text), self.schedule.order)
+            if not self.kernel.reduced:
+                for load in self._loads_of(stores):
+                    if self._level(self.deps[load]) == 1:
+                        self.value(load)
+            units.append((scope, self.at))
+            whole.lines.extend(scope.lines)
+            scope.lines = []
+        for scope, self.at in units:
+            self.scopes = [self.entry, scope]
+            self._passes()
+            whole.lines.extend(scope.lines)
+        self.scopes = outer
+
+    def _passes(self):
+        k = self.kernel
+        for number, one in enumerate(k.passes):
+            lanes = self.width
+            accs = [[self._declared(number, j, kind, e, f"_{next(self.names)}") for _ in range(lanes)]
+                    for j, (kind, e) in enumerate(one.accs)]
+            if k.reduced:
+                self._walk(list(range(k.kept, k.kept + k.reduced)), one, accs)
+            else:
+                self._stores(one.stores)
+            for j, (kind, _) in enumerate(one.accs):
+                self.scopes[1].known["acc", number, j] = [acc[kind.startswith("arg")] for acc in accs[j]]
+        self._stores(k.finals)
+
+    def _written(self, e, scope):
+        if e.op == "acc":
+            return self.scopes[1].known["acc", *e.attr]
+        return super()._written(e, scope)
+
+    def _walk(self, dims, one, accs):
+        """The loops over the reduced dimensions `dims`, and in them the pass."""
+        if not dims:
+            for (kind, e), mine in zip(one.accs, accs, strict=True):
+                values = self.value(e)
+                for v, acc in enumerate(mine):
+                    value = values[v] if len(values) > 1 else values[0]
+                    place = f"(long long){self.at[self.kernel.kept + self.kernel.reduced - 1]}"
+                    self._accumulate(kind, e.type, acc, self._simple(value, e.type), place)
+            self._stores(one.stores)
+            return
+        d, rest = dims[0], dims[1:]
+        first, last = self._cut() if d == self.kernel.kept else ("0", self._int(f"size {d}"))
+        self.at[d] = self._new("i")
+        scope = _Scope()
+        self.scopes.append(scope)
+        self._walk(rest, one, accs)
+        self.scopes.pop()
+        if not rest and not one.stores:                       # loads of several steps can be under way at once
+            self._line(f"#pragma unroll {self.schedule.unroll}")
+        self._block(f"for ({self.index} {self.at[d]} = {first}; {self.at[d]} < {last}; ++{self.at[d]})", scope)
+
+    def _simple(self, value, type):
+        """A value by a name, where it is more than that."""
+        return value if value.replace(".", "_").replace("[", "_").replace("]", "_").isidentifier() else \
+            self._put(CPP_TYPE[type], value)
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+class _Rows(_Writer):
+    """`group` threads share a row, each with `vector` neighbouring lanes of every `chunk` of them; `chunks` says how
+    many a row has at most, where what was loaded is kept at hand; 0: they are gone through in a loop."""
+
+    def _body(self):
+        k, s = self.kernel, self.schedule
+        self.last = k.kept + k.reduced - 1
+        self.level_of = dict.fromkeys(range(k.kept), 1)
+        self.level_of.update({d: 2 + d - k.kept for d in range(k.kept, self.last + 1)})
+        self.level_of[self.last + 1] = 1                      # what an accumulator held
+        self.lane, self.width, self.chunk = self.last, s.vector, s.group * s.vector
+        self.room = self.boxes = 0
+        inner = _Scope()
+        self.scopes = [self.entry, inner]
+        self._row()
+        self.scopes = [self.entry]
+        if self.room:
+            self._line(f"__shared__ double room[{-(-self.room // 8)}], box[{self.boxes}];")
+        if s.vector > 1:
+            self._line(f"const bool aligned = {self._alignment()};")
+        self.entry.lines.extend(inner.lines)
+
+    def _taken(self, place, kind, size):
+        return f"{self._call('take')}<{kind}, {size}>({place}, aligned)"
+
+    def _given(self, place, kind, size, values):
+        return f"{self._call('give')}({place}, Pack<{kind}, {size}>{{{{{', '.join(values)}}}}}, aligned);"
+
+    def _row(self):
+        k, s = self.kernel, self.schedule
+        several = s.block[1] > 1
+        self.thread = self._put("int", "(int)threadIdx.x")
+        row = self._put(self.index, f"({self.index})blockIdx.x" + (f" * {s.block[1]} + (int)threadIdx.y" if several
+                                                                    else ""))
+        self.live = None
+        if several:                                           # the last block may have more threads than rows
+            total = self._int("count")
+            self.live = self._put("bool", f"{row} < {total}")
+            row = self._put(self.index, f"{self.live} ? {row} : {total} - 1")
+        self._positions_of(row, s.order)
+        self.bounds = self._cut() if k.reduced else ("0", "1")
+        if k.reduced > 1:
+            self.lane_bounds = "0", self._int(f"size {self.last}")
+        else:
+            self.lane_bounds = self.bounds
+        if several:
+            self.lane_bounds = (self.lane_bounds[0],
+                                self._put(self.index, f"{self.live} ? {self.lane_bounds[1]} : {self.lane_bounds[0]}"))
+        # what a row has one of is read before any thread can have come to the results, which may stand there
+        roots = [e for one in k.passes for _, e in (*one.accs, *one.stores)] + [e for _, e in k.finals]
+        held = 1 << self.last + 1
+        for load in self._loads_of(roots):
+            if self._level(self.deps[load]) <= 1 and not self.deps[load] & held:
+                self.value(load)
+        self.starts = None
+        if s.chunks:
+            start, thread = self.lane_bounds[0], self.thread
+            self.starts = [self._put(self.index, f"{start} + {c * self.chunk} + {thread} * {s.vector}" if s.vector > 1
+                                     else f"{start} + {c * self.chunk} + {thread}") for c in range(s.chunks)]
+            self.kept_at_hand = self._again()
+            self.at_hand = [{} for _ in range(s.chunks)]
+        for number, one in enumerate(k.passes):
+            accs = self._accumulators(number, one)
+            if s.chunks:
+                self._unrolled(number, one, accs)
+            else:
+                self._walk(list(range(k.kept, self.last + 1)), one, accs)
+            self._fold(number, one, accs)
+        if k.finals:
+            late = any(self.deps[load] & held and self._level(self.deps[load]) <= 1 for load in self._loads_of(roots))
+            for _, e in k.finals:
+                self.value(e)
+            if late or not any(one.accs for one in k.passes):
+                self._line("__syncthreads();" if s.group > 32 else "__syncwarp();")
+            scope = _Scope()
+            for number, e in k.finals:
+                kind = self.kernel.accesses[number].type
+                value = self.value(e)[0]
+                address, = self._addresses(number, 1, 1)
+                scope.lines.append(f"*({address}) = {'(unsigned char)' if kind == 'b1' else ''}{value};")
+            self._block(f"if ({self.live + ' && ' if several else ''}{self.thread} == 0)", scope)
+
+    def _again(self):
+        """Expressions along the row that a pass computes and a later one needs: what is loaded, and what is costly."""
+        seen, out = set(), set()
+        for one in self.kernel.passes:
+            mine, todo = set(), [e for _, e in (*one.accs, *one.stores)]
+            while todo:
+                e = todo.pop()
+                if e in mine:
+                    continue
+                mine.add(e)
+                if e in seen and self.deps[e] >> self.lane & 1 and (e.op == "load" or _is_costly(e)):
+                    out.add(e)
+                    if e.op != "load":                        # what it is made of is not computed again
+                        continue
+                todo.extend(e.args)
+                if e.op == "load" and self.kernel.accesses[e.attr].at is not None:
+                    todo.append(self.kernel.accesses[e.attr].at)
+            seen |= mine
+        return out
+
+    # --- accumulators: one for each lane that a thread has
+
+    def _lanes_of(self, kind, e):
+        """How many chunks have accumulators of their own: as many as the lanes of the order fill."""
+        s = self.schedule
+        if e.type not in ("f32", "f64") or kind.startswith("arg"):
+            return 1
+        chunks = max(1, s.lane_bytes * self.kernel.rows // BYTES_OF_TYPE[e.type] // self.chunk)
+        return min(chunks, s.chunks) if s.chunks else chunks
+
+    def _accumulators(self, number, one):
+        return [[[self._declared(number, j, kind, e, f"_{next(self.names)}") for _ in range(self.width)]
+                 for _ in range(self._lanes_of(kind, e))] for j, (kind, e) in enumerate(one.accs)]
+
+    def _body_of(self, one, accs, turn):
+        """The pass at the neighbours that `self.at` says, of a chunk with this `turn` among those of the lanes."""
+        for (kind, e), mine in zip(one.accs, accs, strict=True):
+            values = self.value(e)
+            for v in range(self.width):
+                value = self._simple(values[v] if len(values) > 1 else values[0], e.type)
+                place = f"(long long)({self.at[self.last]} + {v})"
+                self._accumulate(kind, e.type, mine[turn % len(mine)][v], value, place)
+        self._stores(one.stores)
+
+    _simple = _Positions._simple
+
+    def _written(self, e, scope):
+        if e.op == "acc":
+            return self.scopes[1].known["acc", *e.attr]
+        return super()._written(e, scope)
+
+    # --- a row in a loop
+
+    def _walk(self, dims, one, accs):
+        d, rest = dims[0], dims[1:]
+        if rest:
+            first, last = self.bounds if d == self.kernel.kept else ("0", self._int(f"size {d}"))
+            self.at[d] = self._new("i")
+            scope = _Scope()
+            self.scopes.append(scope)
+            self._walk(rest, one, accs)
+            self.scopes.pop()
+            self._block(f"for ({self.index} {self.at[d]} = {first}; {self.at[d]} < {last}; ++{self.at[d]})", scope)
+            return
+        turns = max((len(mine) for mine in accs), default=1)
+        first, last = self.lane_bounds
+        base = self._new("i")
+        outer = _Scope()
+        self.scopes.append(outer)
+        depth = len(self.scopes)
+        for turn in range(turns):
+            scope = _Scope() if turns > 1 else outer
+            if turns > 1:
+                self.at[d] = self._put(self.index, f"{base} + {turn * self.chunk}")
+                self.scopes[depth - 1] = scope
+            else:
+                self.at[d] = base
+            self._body_of(one, accs, turn)
+            if turns > 1:
+                self.scopes[depth - 1] = outer
+                self._block(f"if ({self.at[d]} < {last})", scope)
+        self.scopes.pop()
+        if not one.stores:
+            self._line(f"#pragma unroll {self.schedule.unroll}")
+        step = f"{self.thread} * {self.width}" if self.width > 1 else self.thread
+        self._block(f"for ({self.index} {base} = {first} + {step}; {base} < {last}; {base} += {turns * self.chunk})",
+                    outer)
+
+    # --- a row at hand
+
+    def _unrolled(self, number, one, accs):
+        """All chunks of the row, written out: what is loaded first, as far as registers go, then what is made of it."""
+        d, last = self.last, self.lane_bounds[1]
+        roots = [e for _, e in (*one.accs, *one.stores)]
+        for access, _ in one.stores:
+            if self.kernel.accesses[access].at is not None:
+                roots.append(self.kernel.accesses[access].at)
+        loads = [e for e in self._loads_of(roots) if self.deps[e] >> d & 1 and not any(e in k for k in self.at_hand)
+                 and self.kernel.accesses[e.attr].at is None]
+        at_once = len(loads) * self.schedule.chunks * self.width <= MAX_ELEMENTS_AT_HAND
+        early = [e for e in loads if at_once or e in self.kept_at_hand]
+        self._fetch(early, last)
+        for c, start in enumerate(self.starts):
+            self.at[d] = start
+            scope = _Scope(self.at_hand[c])
+            self.scopes.append(scope)
+            self._body_of(one, accs, c)
+            self.scopes.pop()
+            for e in self.kept_at_hand:
+                if e.op == "load" or e in self.at_hand[c] or e not in scope.known:
+                    continue
+                names = [self._new("h") for _ in scope.known[e]]
+                self._line(" ".join(f"{CPP_TYPE[e.type]} {name} = {literal(0, e.type)};" for name in names))
+                scope.lines.extend(f"{name} = {value};" for name, value in zip(names, scope.known[e], strict=True))
+                self.at_hand[c][e] = names
+            self._block(f"if ({start} < {last})", scope)
+
+    def _fetch(self, loads, last):
+        """Load what the row has of `loads`, so that it is known from now on."""
+        packed, single = [], []                   # lines, by whether the boundaries of memory matter
+        for c, start in enumerate(self.starts):
+            self.at[self.last] = start
+            scope, by_pack, one_by_one = _Scope(self.at_hand[c]), [], []
+            self.scopes.append(scope)
+            for e in loads:
+                access = self.kernel.accesses[e.attr]
+                kind, names = _memory_type(access.type), []
+                if self._is_packed(e.attr):
+                    size = _pack_size(access.type, self.width)
+                    address, = self._addresses(e.attr, len(self.scopes) - 1, 1)
+                    self._call("Pack")
+                    for first in range(0, self.width, size):
+                        name = self._new("x")
+                        self._line(f"Pack<{kind}, {size}> {name} = {{}};", self.scopes[1])
+                        by_pack.append((name, f"{address} + {first}" if first else address, kind, size))
+                        names += [f"{name}.x[{i}]" for i in range(size)]
+                else:
+                    for address in self._addresses(e.attr, len(self.scopes) - 1, self.width):
+                        name = self._new("x")
+                        self._line(f"{kind} {name} = 0;", self.scopes[1])
+                        one_by_one.append(f"{name} = *({address});")
+                        names.append(name)
+                self.at_hand[c][e] = [f"({name} != 0)" for name in names] if access.type == "b1" else names
+            self.scopes.pop()
+            self.scopes[1].lines.extend(scope.lines)          # where it is, within the row or not
+            packed.append((start, by_pack))
+            single.append((start, one_by_one))
+        for aligned in (True, False) if any(lines for _, lines in packed) else ():
+            scope = _Scope()
+            for start, lines in packed:
+                if lines:
+                    scope.lines.append(f"if ({start} < {last}) {{")
+                    scope.lines += [f"  {name} = {self._call('take')}<{kind}, {size}>({place}, {str(aligned).lower()});"
+                                    for name, place, kind, size in lines]
+                    scope.lines.append("}")
+            self._block("if (aligned)" if aligned else "else", scope)
+        for start, lines in single:
+            if lines:
+                self._line(f"if ({start} < {last}) {{ {' '.join(lines)} }}")
+
+    # --- halves onto halves
+
+    def _fold(self, number, one, accs):
+        """All lanes of every accumulator made one, which all threads of the row then know."""
+        s = self.schedule
+        if not one.accs:
+            return
+        folded = []
+        for (kind, e), mine in zip(one.accs, accs, strict=True):
+            type = "b1" if kind in ("any", "all") else e.type
+            lanes = 1 << (len(mine) - 1).bit_length()
+            mine = [*mine, *[None] * (lanes - len(mine))]     # of a short row the last are empty
+            while lanes > 1:
+                lanes //= 2
+                mine = [[self._joined(kind, type, a, b) for a, b in zip(low, high, strict=True)] if high else low
+                        for low, high in zip(mine[:lanes], mine[lanes:], strict=True)]
+            folded.append((kind, type, mine[0]))
+        if s.group > 32:
+            folded = self._fold_through_shared_memory(folded)
+        else:
+            folded = [(kind, type, self._fold_lanes(kind, type, self._fold_warp(kind, type, mine, s.group)))
+                      for kind, type, mine in folded]
+            if s.group > 1:
+                folded = [(kind, type, tuple(self._shuffled("__shfl_sync", part_type, part, 0, s.group)
+                                             for part, part_type in zip(acc, (type, "i64"), strict=False)))
+                          for kind, type, acc in folded]
+        for j, (kind, type, acc) in enumerate(folded):
+            self.scopes[1].known["acc", number, j] = [acc[kind.startswith("arg")]]
+
+    def _joined(self, kind, type, a, b):
+        """Two accumulators made one."""
+        if not kind.startswith("arg"):
+            return (self._put(CPP_TYPE[type], joined(kind, type, a[0], b[0])),)
+        take = self._put("bool", better(kind, type, a, b))
+        return self._put(CPP_TYPE[type], f"{take} ? {b[0]} : {a[0]}"), self._put("long long", f"{take} ? {b[1]} : {a[1]}")
+
+    def _shuffled(self, how, type, name, by, width):
+        cast = type in ("b1", "i8", "u8", "i16")
+        text = f"{how}(0xffffffffu, {'(int)' if cast else ''}{name}, {by}, {width})"
+        return self._put(CPP_TYPE[type], f"({CPP_TYPE[type]}){text}" if cast else text)
+
+    def _fold_warp(self, kind, type, lanes, width):
+        """The accumulators of `width` threads, in the first of them."""
+        half = width // 2
+        while half:
+            lanes = [self._joined(kind, type, acc, tuple(
+                self._shuffled("__shfl_down_sync", part_type, part, half, width)
+                for part, part_type in zip(acc, (type, "i64"), strict=False))) for acc in lanes]
+            half //= 2
+        return lanes
+
+    def _fold_lanes(self, kind, type, lanes):
+        """The neighbouring lanes of a thread."""
+        while len(lanes) > 1:
+            half = len(lanes) // 2
+            lanes = [self._joined(kind, type, a, b) for a, b in zip(lanes[:half], lanes[half:], strict=True)]
+        return lanes[0]
+
+    def _fold_through_shared_memory(self, folded):
+        """The accumulators of all threads of the block: one warp folds them, and tells the others."""
+        group, at, rooms = self.schedule.group, 0, []
+        for _, type, lanes in folded:
+            mine = []
+            for part, part_type in enumerate((type, "i64")[:len(lanes[0])]):
+                kind = _memory_type(part_type)
+                room = self._new("r")
+                self._line(f"{kind} *const {room} = ({kind} *)((char *)room + {at});")
+                at += -(-group * self.width * BYTES_OF_TYPE[part_type] // 8) * 8
+                for v, acc in enumerate(lanes):
+                    self._line(f"{room}[{v * group} + {self.thread}] = {acc[part]};")
+                mine.append((room, part_type))
+            rooms.append(mine)
+        self._line("__syncthreads();")
+        scope, box, boxes = _Scope(), 0, []
+        self.scopes.append(scope)
+        for (kind, type, lanes), mine in zip(folded, rooms, strict=True):
+            made = []
+            for v in range(len(lanes)):
+                parts = [tuple(self._put(CPP_TYPE[part_type], f"{room}[{v * group + 32 * w} + {self.thread}]"
+                                         + (" != 0" if part_type == "b1" else ""))
+                               for room, part_type in mine) for w in range(group // 32)]
+                while len(parts) > 1:
+                    half = len(parts) // 2
+                    parts = [self._joined(kind, type, a, b) for a, b in zip(parts[:half], parts[half:], strict=True)]
+                made.append(parts[0])
+            done = self._fold_lanes(kind, type, self._fold_warp(kind, type, made, 32))
+            for part, part_type in zip(done, (type, "i64"), strict=False):
+                memory = _memory_type(part_type)
+                self._line(f"if ({self.thread} == 0) *({memory} *)(box + {box}) = {part};")
+                boxes.append((box, part_type))
+                box += 1
+        self.scopes.pop()
+        self._block(f"if ({self.thread} < 32)", scope)
+        self._line("__syncthreads();")
+        self.room, self.boxes = max(self.room, at), max(self.boxes, box)
+        out, boxes = [], iter(boxes)
+        for kind, type, lanes in folded:
+            told = []
+            for _ in lanes[0]:
+                number, part_type = next(boxes)
+                memory = _memory_type(part_type)
+                told.append(self._put(CPP_TYPE[part_type], f"*({memory} *)(box + {number})"
+                                      + (" != 0" if part_type == "b1" else "")))
+            out.append((kind, type, tuple(told)))
+        return out
+
+
+def _is_costly(e):
+    """Whether an expression is worth a register from one pass to the next."""
+    return e.op in FUNCTION_WORDS
+
+
+# --- operands that lie across -----------------------------------------------------------------------------------------
+
+class _Turned(_Writer):
+    """A block has a square of the last two dimensions. What lies along the first of them is read along it, and put into
+    shared memory; then the square is gone through along the second."""
+
+    def _body(self):
+        k, s = self.kernel, self.schedule
+        self.level_of = dict.fromkeys(range(k.kept), 2)
+        for d in s.order[:-2]:
+            self.level_of[d] = 1
+        self.level_of[k.kept] = 1
+        across, along = s.order[-2:]
+        outer = _Scope()
+        self.scopes = [self.entry, outer]
+        place = self._put(self.index, "(int)blockIdx.x")
+        corners = {}
+        for d in (along, across):
+            tiles = self._int(f"tiles {d}")
+            rest = self._put(self.index, f"(int){self._call('over')}((unsigned){place}, "
+                                         f"{self._int(f'tiles multiplier {d}')}, {self._int(f'tiles shift {d}')})")
+            corners[d] = self._put(self.index, f"({place} - {rest} * {tiles}) * {TILE_SIDE}")
+            place = rest
+        self._positions_of(place, s.order[:-2])
+        self.tiles = {}
+        for number in s.across:
+            kind = _memory_type(k.accesses[number].type)
+            self.tiles[number] = f"tile{number}"
+            self._line(f"__shared__ {kind} tile{number}[{TILE_SIDE}][{TILE_SIDE + 1}];")
+        x, y = self._put("int", "(int)threadIdx.x"), self._put("int", "(int)threadIdx.y")
+        self.filling, self.x, self.y = True, x, y
+        self._square({across: f"{corners[across]} + {x}", along: f"{corners[along]} + {y}"}, along, self._fill)
+        self._line("__syncthreads();")
+        self.filling = False
+        self._square({across: f"{corners[across]} + {y}", along: f"{corners[along]} + {x}"}, across,
+                     lambda: self._stores([store for one in k.passes for store in one.stores]))
+        self.scopes = [self.entry]
+        self.entry.lines.extend(outer.lines)
+
+    def _square(self, places, by_rows, inside):
+        """A loop over the square, some rows of it at once; `by_rows` is the dimension that the loop goes along."""
+        self.row = self._new("i")
+        scope = _Scope()
+        self.scopes.append(scope)
+        for d, place in places.items():
+            self.at[d] = self._put(self.index, f"{place} + {self.row}" if d == by_rows else place)
+        body = _Scope()
+        self.scopes[-1] = body
+        inside()
+        self.scopes[-1] = scope
+        self._block("if (" + " && ".join(f"{self.at[d]} < {self._int(f'size {d}')}" for d in places) + ")", body)
+        self.scopes.pop()
+        self._line("#pragma unroll")
+        self._block(f"for (int {self.row} = 0; {self.row} < {TILE_SIDE}; {self.row} += {TILE_ROWS})", scope)
+
+    def _fill(self):
+        loads = [(number, *self._addresses(number, 2, 1)) for number in self.tiles]
+        for number, address in loads:
+            self._line(f"{self.tiles[number]}[{self.y} + {self.row}][{self.x}] = *({address});")
+
+    def _load(self, e, scope):
+        if e.attr in self.tiles and not self.filling:
+            text = f"{self.tiles[e.attr]}[{self.x}][{self.y} + {self.row}]"
+            return [f"({text} != 0)" if e.type == "b1" else text]
+        return super()._load(e, scope)
