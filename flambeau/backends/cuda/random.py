@@ -25,19 +25,18 @@ from functools import cache, lru_cache
 import numpy as np
 
 from ...base.locks import new_lock
-from ..random import SIGNIFICAND_BITS, RandomStream, largest, need, representable, rounded
+from ..random import REAL_DTYPE, SIGNIFICAND_BITS, RandomStream, largest, need, representable, rounded
 from .calls import LaunchCall
 from .launch import launch
 
 BLOCK_THREADS = 256
-STATE_BYTES = 16                         # the seed and the offset, 8 bytes each, as torch.cuda.get_rng_state() has them
+PHILOX_STATE_BYTES = 16                  # the seed and the offset, as torch.cuda.get_rng_state() has them
 LARGEST_32_BIT_OFFSET = 2**31 - 1        # in bytes: PyTorch draws what is larger in parts
 PROBABILITY_OFFSET = 10                  # what a draw with a tensor of probabilities moves the offset on by, in PyTorch
 POISSON_OFFSET, GAMMA_OFFSET, BINOMIAL_OFFSET = 20, 10, 42
 SAMPLE_THREADS = 128                     # of a block that draws with replacement
 FLOATS = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
-REAL_DTYPE = {"complex64": np.dtype(np.float32), "complex128": np.dtype(np.float64)}
-STORED = {"f16": "unsigned short", "bf16": "unsigned short", "f32": "float", "f64": "double", "bool": "unsigned char",
+C_TYPE = {"f16": "unsigned short", "bf16": "unsigned short", "f32": "float", "f64": "double", "bool": "unsigned char",
           "uint8": "unsigned char", "int8": "signed char", "int16": "short", "int32": "int", "int64": "long long",
           "uint16": "unsigned short", "uint32": "unsigned int", "uint64": "unsigned long long"}
 
@@ -212,12 +211,12 @@ def real_source(rule, type):
     source, fields, before, value = RULES[rule]
     real = "double" if type == "f64" else "float"
     words = source + ("64" if type == "f64" else "32")
-    put, near = f"out[at + j * threads] = ({STORED[type]})(value)", "(value)"
+    put, near = f"out[at + j * threads] = ({C_TYPE[type]})(value)", "(value)"
     if type in ("f16", "bf16"):
         put, near = f"out[at + j * threads] = to_{type}(value)", f"from_{type}(to_{type}(value))"
     macros = f"#define put(value) {put}\n#define near(value) {near}\n"
     _, per, made = WORDS[words]
-    kernel = FILL.format(fields=fields, stored=STORED[type], before=before, per=per, real=real, words=made, rule=value)
+    kernel = FILL.format(fields=fields, stored=C_TYPE[type], before=before, per=per, real=real, words=made, rule=value)
     return PHILOX + REAL_FUNCTIONS[real] + macros + kernel
 
 
@@ -226,8 +225,8 @@ def integer_source(rule, type):
     """The text of the kernel that draws integers."""
     real, fields, value = INTEGER_RULES[rule]
     _, per, made = WORDS["word64" if real == "u64" else "word"]
-    put = INTEGER_PUT.get(type, f"out[at + j * threads] = ({STORED[type]})({{}});").format(value)
-    return PHILOX + FILL.format(fields=fields, stored=STORED[type], before="", per=per, real=real, words=made, rule=put)
+    put = INTEGER_PUT.get(type, f"out[at + j * threads] = ({C_TYPE[type]})({{}});").format(value)
+    return PHILOX + FILL.format(fields=fields, stored=C_TYPE[type], before="", per=per, real=real, words=made, rule=put)
 
 
 # Coins with a chance of their own each: thread t throws elements 4 t to 4 t + 3. PyTorch draws floats for doubles too,
@@ -252,7 +251,7 @@ ONE = {"f16": "0x3c00", "bf16": "0x3f80"}
 @cache
 def coins_source(type):
     chance = "double" if type == "f64" else "float"
-    return PHILOX + COINS.format(stored=STORED[type], one=ONE.get(type, "1"), chance=chance)
+    return PHILOX + COINS.format(stored=C_TYPE[type], one=ONE.get(type, "1"), chance=chance)
 
 
 # Dropout's mask: one where an element is kept. PyTorch's kernel reads `width` neighbours at a time where it can, and
@@ -498,9 +497,9 @@ class Philox(RandomStream):
             return np.frombuffer(struct.pack("<QQ", *self.position()), np.uint8).copy()
 
     def _continue(self, state):
-        need(state.size in (STATE_BYTES, STATE_BYTES // 2), f"RNG state is wrong size: {state.size} bytes, and a CUDA "
-                                                            f"generator's are {STATE_BYTES}")
-        seed, offset = struct.unpack("<QQ", state.tobytes().ljust(STATE_BYTES, b"\0"))
+        need(state.size in (PHILOX_STATE_BYTES, PHILOX_STATE_BYTES // 2),
+             f"RNG state is wrong size: {state.size} bytes, and a CUDA generator's are {PHILOX_STATE_BYTES}")
+        seed, offset = struct.unpack("<QQ", state.tobytes().ljust(PHILOX_STATE_BYTES, b"\0"))
         with self.where.lock:
             self.set_offset(offset)
             self.where.seed = seed
