@@ -148,25 +148,25 @@ WORDS = {
 }
 
 # A rule for x, one of these numbers: (what it is drawn from, fields of Params, text before the loop, its value). R is
-# float or double, `fma`, `log` and the like are those of R; `put(value)` stores a number of R rounded to the dtype, and
+# float or double, FMA, LOG and the like are those of R; `put(value)` stores a number of R rounded to the dtype, and
 # `near(value)` rounds it and gives it back.
 RULES = {
     "uniform": ("unit", "double low, high, range;", "    const R low = (R)p.low, high = (R)p.high, range = (R)p.range;",
-                "{ const R value = near(fma(x, range, low)); put(value == high ? low : value); }"),
+                "{ const R value = near(FMA(x, range, low)); put(value == high ? low : value); }"),
     "normal": ("normal", "double mean, std;", "    const R mean = (R)p.mean, std = (R)p.std;",
-               "put(fma(x, std, mean));"),
+               "put(FMA(x, std, mean));"),
     "log_normal": ("normal", "double mean, std;", "    const R mean = (R)p.mean, std = (R)p.std;",
-                   "put(exp(fma(x, std, mean)));"),
+                   "put(EXP(FMA(x, std, mean)));"),
     "bernoulli": ("unit", "double p;", "    const R chance = (R)p.p;", "put(x < chance ? (R)1 : (R)0);"),
     # a unit of 1, or nearly, would give 0, which is not in the range
     "exponential": ("unit", "double lambd;", "    const R scale = (R)-1 / (R)p.lambd;",
-                    "put(scale * (x >= (R)1 - EPSILON / 2 ? -EPSILON / 2 : log(x)));"),
-    "geometric": ("unit", "double p;", "    const R scale = log1p(-(R)p.p);", "put(ceil(log(x) / scale));"),
+                    "put(scale * (x >= (R)1 - EPSILON / 2 ? -EPSILON / 2 : LOG(x)));"),
+    "geometric": ("unit", "double p;", "    const R scale = LOG1P(-(R)p.p);", "put(CEIL(LOG(x) / scale));"),
     "cauchy": ("unit", "double median, sigma;", "    const R median = (R)p.median, sigma = (R)p.sigma;",
-               "put(fma(sigma, tan(PI * (clipped(x) - (R)0.5)), median));"),
+               "put(FMA(sigma, TAN(PI * (CLIPPED(x) - (R)0.5)), median));"),
 }
 INTEGER_RULES = {
-    "word": ("u32", "u64 span; i64 base;", "(i64)(x % p.span + (u64)p.base)"),
+    "word": ("u32", "u64 span; i64 base;", "(i64)(x % (u32)p.span + (u64)p.base)"),
     "word64": ("u64", "u64 span; i64 base;", "(i64)(x % p.span + (u64)p.base)"),
     "whole": ("u64", "", "(i64)x"),
     "bit": ("u32", "", "(i64)(x & 1u)"),
@@ -176,20 +176,25 @@ REAL_FUNCTIONS = {
 #define R float
 #define EPSILON 0x1p-23f
 #define PI 0x1.921fb6p+1f
-#define fma __fmaf_rn
-#define log __logf
-#define log1p(x) __logf(1.0f + (x))
-#define exp __expf
-#define tan __tanf
-#define ceil ceilf
-#define clipped(x) fminf(fmaxf(x, EPSILON), 1.0f - EPSILON)
+#define FMA __fmaf_rn
+#define LOG __logf
+#define LOG1P(x) __logf(1.0f + (x))
+#define EXP __expf
+#define TAN __tanf
+#define CEIL ceilf
+#define CLIPPED(x) fminf(fmaxf(x, EPSILON), 1.0f - EPSILON)
 """,
     "double": """\
 #define R double
 #define EPSILON 0x1p-52
 #define PI 0x1.921fb54442d18p+1
-#define fma __fma_rn
-#define clipped(x) (x)
+#define FMA __fma_rn
+#define LOG log
+#define LOG1P log1p
+#define EXP exp
+#define TAN tan
+#define CEIL ceil
+#define CLIPPED(x) (x)
 """}
 INTEGER_PUT = {"f16": "out[at + j * threads] = to_f16((float)({}));", "f64": "out[at + j * threads] = (double)({});",
                "bf16": "out[at + j * threads] = to_bf16((float)({}));"}
@@ -226,7 +231,7 @@ def integer_source(rule, type):
 
 # Coins with a chance of their own each: thread t throws elements 4 t to 4 t + 3. PyTorch draws floats for doubles too,
 # and here, and nowhere else, a number that is equal to the chance counts.
-COINS = PHILOX + """\
+COINS = """\
 struct Params {{ u64 chances, out; i64 n; u64 seed, offset; }};
 
 extern "C" __global__ void draw(const Params p) {{
@@ -242,9 +247,15 @@ extern "C" __global__ void draw(const Params p) {{
 """
 ONE = {"f16": "0x3c00", "bf16": "0x3f80"}
 
+
+@cache
+def coins_source(type):
+    return PHILOX + COINS.format(stored=STORED[type], one=ONE.get(type, "1"), chance="double" if type == "f64" else "float")
+
+
 # Dropout's mask: one where an element is kept. PyTorch's kernel reads `width` neighbours at a time where it can, and then
 # they are of one thread, as many words as they need in a turn; with a width of 1 it goes as in Note [Threads].
-KEEP = PHILOX + """\
+KEEP = """\
 struct Params {{ u64 out; i64 n; u64 seed, offset; double keep; }};
 
 extern "C" __global__ void draw(const Params p) {{
@@ -275,7 +286,7 @@ KEEP_LOOP = {1: """\
 @cache
 def keep_source(real, width):
     loop = KEEP_LOOP[min(width, 2)].format(width=width, most=min(width, 4))
-    return KEEP.format(real=real, loop=loop)
+    return PHILOX + KEEP.format(real=real, loop=loop)
 
 
 # Numbers with equal sort keys stand in a row, in order: the first thread of a row shuffles it (Fisher and Yates).
@@ -498,7 +509,7 @@ class Philox(RandomStream):
     # --- launches
 
     def _blank(self, n, dtype):
-        memory = self.backend.driver.allocate(self.backend.index, n * dtype.itemsize)
+        memory = self.backend.block(n * dtype.itemsize)
         return self.backend.driver.array(memory, (n,), dtype)
 
     def _fill(self, source, n, dtype, per_turn, numbers=()):
@@ -580,10 +591,18 @@ class Philox(RandomStream):
         chances, out = p.astype(chance), self._blank(n, dtype)
         seed, offset = self.where.advance(PROBABILITY_OFFSET)
         if n:
-            source = COINS.replace("{one}", ONE.get(type, "1")).replace("{stored}", STORED[type])
-            source = source.replace("{chance}", "double" if type == "f64" else "float").replace("{{", "{").replace("}}", "}")
-            self._launch(source, -(-n // 4), (self.backend.address(chances), self.backend.address(out)), (n, seed, offset))
+            addresses = self.backend.address(chances), self.backend.address(out)
+            self._launch(coins_source(type), -(-n // 4), addresses, (n, seed, offset))
         return out
+
+    def dropout_width(self, spec, offset):
+        """How many neighbours PyTorch's dropout reads at a time of a tensor of `spec` that starts `offset` elements into
+        its memory: up to 16 bytes, where it is dense and they are aligned and go into it. With 1 the mask is drawn in the
+        order of positions, else in that of memory."""
+        width = 16 // spec.dtype.itemsize if spec.dense else 1
+        while spec.numel % width or offset % width:
+            width //= 2
+        return width
 
     def keep(self, n, p, dtype, width):
         """Dropout's mask: True where an element is kept, with probability 1 - `p`, of a tensor of n elements of `dtype`
