@@ -55,7 +55,7 @@ def only_traced(values, slots, slot):
 def owns_memory(value):
     """Whether nobody but the Value holds its array, or the bytes behind it, and they may be written."""
     seen = value._memory is not None
-    if seen and _shared(_memory, value) or not value.array.flags.writeable:
+    if seen and _shared(_memory, value) or not getattr(value.array.flags, "writeable", True):    # CuPy has no such flag
         return False
     return not _shared(_array, value, 1 + (seen and value._memory.base is value.array))
 
