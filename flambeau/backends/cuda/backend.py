@@ -22,7 +22,7 @@ from .arrays import ArrayModule, held_as
 class CUDABackend(Backend):
     """One GPU: `cuda:index`."""
 
-    compiles = True
+    compiles = attends = True
 
     @property
     def vector_bytes(self):
