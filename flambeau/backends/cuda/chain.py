@@ -148,7 +148,7 @@ def links():
     known = {"driver": "not found" if driver_version() is None else f"for CUDA {_dotted(driver_version())} and older",
              "runtime": f"NVRTC {'.'.join(map(str, nvrtc.version()))}" if nvrtc.is_there() else "NVRTC not found",
              "library": "CuPy not found" if where is None else f"{where.package} {where.version}",
-             "visibility": f"{device_count()} devices" + (f", {VISIBLE}={os.environ[VISIBLE]}"
+             "visibility": f"{device_count()} device{'' if device_count() == 1 else 's'}" + (f", {VISIBLE}={os.environ[VISIBLE]}"
                                                           if VISIBLE in os.environ else "")}
     if found is not None:
         known[found.link] += f": broken, {found.fact}. {found.mend[0].upper()}{found.mend[1:]}"
