@@ -83,11 +83,13 @@ class Value:
         """A ready Value over a copy of `nbytes` of the bytes behind the array; where there are fewer, zeros follow, or
         whatever is there."""
         device, kept = self.spec.device, min(nbytes, self.memory.size)
-        backend, made = device.backend, device.backend.allocate(make_spec(dtypes.uint8, (nbytes,), None, device))
-        backend.put(made[:kept], self.memory[:kept])
-        if zeros:
-            backend.put(made[kept:], 0)
-        return Value.of_bytes(made, device)
+        made = Value.of_bytes(device.backend.allocate(make_spec(dtypes.uint8, (nbytes,), None, device)), device)
+        first, rest = (make_spec(dtypes.uint8, (n,), None, device) for n in (kept, nbytes - kept))
+        if kept:
+            device.backend.put(made.look(first, 0), Value.of_bytes(self.memory, device).look(first, 0))
+        if zeros and rest.numel:
+            device.backend.put(made.look(rest, kept), 0)
+        return made
 
     def may_be_written(self):
         """Whether the memory may be written to at all."""
@@ -194,6 +196,11 @@ class Storage:
         """Keep the memory where it is from now on: its address was asked for."""
         self._own_memory()
         self.exported = self._pinned = True
+
+    def adopt_foreign(self, readonly=False):
+        """Mark the memory as another library's, of another device, which does not say who else looks at it."""
+        self.exported = self._pinned = True
+        self.readonly = readonly
 
     def adopt(self, array):
         """Mark the memory as belonging to `array`, which others may hold too."""

@@ -144,6 +144,10 @@ class Driver:
         """Where an array of xp starts."""
         raise NotImplementedError
 
+    def device_of(self, address) -> int:
+        """The index of the device whose memory an address is in; DeviceError where it is none's."""
+        raise NotImplementedError
+
     def pool(self, index) -> PoolStatistics:
         """What the pool holds of a device's memory."""
         raise NotImplementedError
@@ -417,6 +421,12 @@ class CuPyDriver(Driver):
 
     def address(self, array):
         return array.data.ptr
+
+    def device_of(self, address):
+        try:
+            return self._runtime.pointerGetAttributes(address).device
+        except self.errors as error:
+            raise self.told(error, f"looking for the device of {address:#x}") from None
 
     def pool(self, index):
         with self.on(index):
