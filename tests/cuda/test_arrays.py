@@ -206,6 +206,14 @@ def test_counts_indices_and_sorts():
     assert xp.partition(np.array([3, 1, 2]), 1).tolist() == [1, 2, 3]
 
 
+def test_logic_of_complex_numbers():
+    x, y = np.array([0, 1j, 0, 1 + 1j]), np.array([0, 0, 2.0, 1])
+    for name in ("logical_and", "logical_or", "logical_xor"):
+        np.testing.assert_array_equal(getattr(xp, name)(x, y), getattr(np, name)(x, y))
+    np.testing.assert_array_equal(xp.logical_not(x), np.logical_not(x))
+    assert xp.where(True, np.ones(2), np.zeros(2)).tolist() == [1, 1]
+
+
 def test_what_fails_in_linalg_is_raised():
     """Under a module that is not CuPy there is nothing to switch on."""
     assert isinstance(xp.linalg, Checked) and xp.linalg.LinAlgError is np.linalg.LinAlgError

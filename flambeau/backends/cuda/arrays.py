@@ -36,6 +36,27 @@ class ArrayModule:
         setattr(self, name, found)                    # asked once
         return found
 
+    def where(self, condition, x, y):
+        """CuPy's takes no Python bool for a condition."""
+        return self._module.where(self._module.asarray(condition), x, y)
+
+    def logical_not(self, x):
+        """Of complex numbers too, which CuPy leaves out here and in the others."""
+        return x == 0 if x.dtype.kind == "c" else self._module.logical_not(x)
+
+    def logical_and(self, x, y):
+        return self._logical(self._module.logical_and, x, y)
+
+    def logical_or(self, x, y):
+        return self._logical(self._module.logical_or, x, y)
+
+    def logical_xor(self, x, y):
+        return self._logical(self._module.logical_xor, x, y)
+
+    @staticmethod
+    def _logical(function, x, y):
+        return function(*(a != 0 if np.iscomplexobj(a) else a for a in (x, y)))
+
     def max(self, a, axis=None, out=None, keepdims=False, initial=None):
         return self._extreme(self._module.max, self._module.maximum, a, axis, keepdims, initial)
 
