@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import flambeau
+from flambeau.backends import host
 from flambeau.backends.cuda.arrays import ArrayModule, Checked, PairwiseFold
 from flambeau.base import dtypes
 
@@ -156,7 +157,7 @@ class Bare:
         return (lambda *args, **named: found(*args, **named)) if isinstance(found, np.ufunc) else found
 
 
-xp = ArrayModule(Bare())
+xp = ArrayModule(Bare(), host.address)
 rng = np.random.default_rng(7)
 
 
@@ -212,6 +213,12 @@ def test_logic_of_complex_numbers():
         np.testing.assert_array_equal(getattr(xp, name)(x, y), getattr(np, name)(x, y))
     np.testing.assert_array_equal(xp.logical_not(x), np.logical_not(x))
     assert xp.where(True, np.ones(2), np.zeros(2)).tolist() == [1, 1]
+
+
+def test_memory_in_common():
+    x = np.arange(24.0).reshape(4, 6)
+    for a, b in ((x, x), (x[1], x), (x[:2], x[2:]), (x[::-1], x[3]), (x[:, :3], x[:, 3:]), (x[:0], x), (x, x.copy())):
+        assert xp.may_share_memory(a, b) == np.may_share_memory(a, b)
 
 
 def test_what_fails_in_linalg_is_raised():

@@ -56,7 +56,7 @@ class CUDABackend(Backend):
     def __init__(self, index=0):
         super().__init__(index)
         self.driver = driver.current()
-        self.xp = ArrayModule(self.driver.xp)
+        self.xp = ArrayModule(self.driver.xp, self.driver.address, self.driver.raising)
         self.memory = device_memory.account(self.driver, index)
 
     @cached_property

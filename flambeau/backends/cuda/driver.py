@@ -90,6 +90,10 @@ class Driver:
         """The DeviceError for one of `errors`, raised while `what` was being done."""
         raise NotImplementedError
 
+    def raising(self):
+        """A context in which the linear algebra of xp raises LinAlgError where NumPy's does; it waits to see."""
+        return contextlib.nullcontext()
+
     # --- devices
 
     def device_count(self) -> int:
@@ -326,12 +330,14 @@ class CuPyDriver(Driver):
 
     def __init__(self):
         import cupy
+        import cupyx
         from cupy_backends.cuda.api import driver as functions, runtime
 
         self.xp = self.cupy = cupy
         self._runtime, self._functions = runtime, functions
         self.errors = runtime.CUDARuntimeError, functions.CUDADriverError        # those that `told` tells in words
         self.refusals = (TypeError, NotImplementedError, AttributeError, cupy.cuda.compiler.CompileException)
+        self.raising = functools.partial(cupyx.errstate, linalg="raise")
         self._count = runtime.getDeviceCount()
         self._local = threading.local()
         self._staging = Staging(self)
