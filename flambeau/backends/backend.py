@@ -181,8 +181,9 @@ class Backend:
         """`__cuda_array_interface__` of a tensor of `spec`, `offset` elements into an array of bytes that stays."""
         raise AttributeError(f"memory of {self.device} is not a CUDA device's")
 
-    def dlpack(self, array, dtype, stream, max_version):
-        """A DLPack capsule over the memory of an array that holds elements of `dtype`."""
+    def dlpack(self, held, spec, offset, stream, max_version):
+        """A DLPack capsule of a tensor of `spec`, `offset` elements into the array of bytes `held.memory`; it keeps
+        `held` alive."""
         raise BufferError(f"{type(self).__name__} does not share its memory by DLPack")
 
     def dlpack_device(self):

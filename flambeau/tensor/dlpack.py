@@ -2,7 +2,7 @@
 from ..autograd.node import requires
 from ..backends.dlpack import CPU_DEVICE, CUDA_DEVICE, packed, unpacked
 from ..base.spec import CPU, META, place
-from .interop import check_array, exported, fixed, shared, shared_foreign, who
+from .interop import check_array, exported, held, shared, shared_foreign, who
 from .tensor import Tensor
 
 PUBLIC = ("from_dlpack",)
@@ -35,9 +35,7 @@ def _from_device(self, stream, max_version, dl_device, copy):
                               f"{'a copy' if copy is False else '.to()'}" + who(self))
         return dlpack(self.cpu(), max_version=max_version)
     source = self.clone() if copy else self
-    fixed(source)
-    array = source._storage.value.look(source._spec, source._offset)
-    return source._spec.device.backend.dlpack(array, source._spec.dtype, stream, max_version)
+    return source._spec.device.backend.dlpack(held(source), source._spec, source._offset, stream, max_version)
 
 
 def dlpack_device(self):

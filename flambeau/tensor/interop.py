@@ -133,6 +133,14 @@ def fixed(tensor):
     return storage.value.memory
 
 
+def held(tensor):
+    """What holds the bytes of a tensor's storage where they are, for others to stand on."""
+    storage = tensor._storage
+    if not storage.exported:
+        run_all()
+    return storage.held()
+
+
 type.__setattr__(Tensor, "__cuda_array_interface__", property(cuda_array_interface))
 
 

@@ -139,6 +139,15 @@ OVERLAP_WORK = 1_000_000      # steps that are spent on finding a common cell be
 HIDDEN_STRETCHES = 1000       # how many a storage remembers; what was kept before them counts as overwritten
 
 
+class Held:
+    """Memory of a storage that somebody outside looks at, as long as this object lives."""
+
+    __slots__ = ("memory", "__weakref__")
+
+    def __init__(self, memory):
+        self.memory = memory
+
+
 class Storage:
     """A mutable cell: the current Value, and a version that every in-place write raises and all views share."""
 
@@ -196,6 +205,16 @@ class Storage:
         """Keep the memory where it is from now on: its address was asked for."""
         self._own_memory()
         self.exported = self._pinned = True
+
+    def held(self):
+        """What keeps the memory where it is as long as it lives, on any device, and mark the storage exported."""
+        memory = self._own_memory()
+        base = self._export() if self._export is not None else None
+        if base is None:
+            base = Held(memory)
+            self._export = weakref.ref(base)
+        self.exported = True
+        return base
 
     def adopt_foreign(self, readonly=False):
         """Mark the memory as another library's, of another device, which does not say who else looks at it."""

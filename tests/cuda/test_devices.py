@@ -256,3 +256,32 @@ def test_training(executor):
                    and p.grad.device == p.device for p in model.parameters())
     np.testing.assert_allclose(made[1], made[0], rtol=1e-4, atol=1e-6)
     np.testing.assert_array_equal(made[1], made[2])
+
+
+# --- storages ---------------------------------------------------------------------------------------------------------
+
+
+def test_storages():
+    x = torch.arange(3, dtype=torch.int32, device="cuda:1")
+    held = x.untyped_storage()
+    assert held.device == x.device and held.is_cuda and held.nbytes() == 12 and held.tolist()[:5] == [0, 0, 0, 0, 1]
+    assert held.cpu().device.type == "cpu" and held.cpu().tolist() == held.tolist() == held.clone().tolist()
+    assert torch.arange(3, dtype=torch.int32).untyped_storage().cuda().tolist() == held.tolist()
+    assert torch.UntypedStorage(4, device="cuda").device == torch.device("cuda:0")
+    assert torch.UntypedStorage([1, 2], device="cuda:1").tolist() == [1, 2]
+    held[0] = 7
+    assert x.tolist() == [7, 1, 2]
+
+
+@EXECUTORS
+def test_a_storage_whose_address_was_asked_for(executor):
+    """It stays where it is while the object lives that was asked, and no longer."""
+    with torch.config.using(executor=executor):
+        x = torch.zeros(4, device="cuda")
+        held = x.untyped_storage()
+        start = held.data_ptr()
+        x += 3
+        assert held.data_ptr() == start == x.untyped_storage().data_ptr() and held.tolist()[3] == 64
+        assert x._storage.exported and x._storage.still_exported()
+        del held
+        assert not x._storage.still_exported() and x.tolist() == [3, 3, 3, 3]

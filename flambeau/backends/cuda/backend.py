@@ -153,9 +153,9 @@ class CUDABackend(Backend):
         from .exchange import interface
         return interface(self, self.address(memory) + offset * spec.dtype.itemsize, spec)
 
-    def dlpack(self, array, dtype, stream, max_version):
+    def dlpack(self, held, spec, offset, stream, max_version):
         from .exchange import packed
-        return packed(self, self.seen(array), dtype, stream, max_version)
+        return packed(self, held, spec, offset, stream, max_version)
 
     def dlpack_device(self):
         return dlpack.CUDA_DEVICE, self.index
