@@ -381,6 +381,8 @@ class CuPyDriver(Driver):
         self._local.has_context = True
 
     def on(self, index):
+        if self._count == 1 and getattr(self._local, "has_context", False):
+            return STAY
         before = self._runtime.getDevice()
         if before == index and getattr(self._local, "has_context", False):
             return STAY
