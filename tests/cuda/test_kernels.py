@@ -1,9 +1,9 @@
 """Rendered kernels compute what kernels say: on a simulated GPU, over shapes, layouts and dtypes, to the last bit.
 
-The abacus (tests/backends/toy) reads the same kernels, with the order of a GPU's reductions, and does what they say with
-NumPy. What is rounded correctly has to be the same there to the bit; functions such as exp come from another library
-here, and are close. And the reference executor says what is meant. Tiles and blocks are made small, so that little data
-goes every way through a kernel.
+The abacus (tests/backends/toy) reads the same kernels, with the order of a GPU's reductions, and does what they say
+with NumPy. What is rounded correctly has to be the same there to the bit; functions such as exp come from another
+library here, and are close. And the reference executor says what is meant. Tiles and blocks are made small, so that
+little data goes every way through a kernel.
 """
 from array import array
 
@@ -119,7 +119,7 @@ FLOATS = {
     "means of parts": (lambda x: x.reshape(x.shape[0], 1, -1).mean((0, 2)), True),
     "halves": (lambda x: (x.half() + x.bfloat16()).to(x.dtype), True),
     "bits": (lambda x: torch.nextafter(x, x + 1), True),
-    "to whole numbers": (lambda x: ((x * 1e10).long(), (x * 100).int(), (x.abs() * 10).to(torch.uint8), x.bool()), True),
+    "to whole numbers": (lambda x: ((x * 1e10).long(), (x * 99).int(), (x.abs() * 9).to(torch.uint8), x.bool()), True),
 }
 INTEGERS = {
     "arithmetic": (lambda x: (x * 7 - 3, x // 3, x % 5, -x, x.abs())),
@@ -159,7 +159,8 @@ def compare(function, x, lay, exact):
         if exact:
             np.testing.assert_array_equal(a, b)
         tol = {torch.float64: 1e-9, torch.float32: 2e-3}.get(x.dtype, 5e-2)
-        np.testing.assert_allclose(a, b if x.dtype == torch.float16 else c, rtol=tol, atol=tol * max(1, np.abs(c).max(initial=1)))
+        np.testing.assert_allclose(a, b if x.dtype == torch.float16 else c, rtol=tol,
+                                   atol=tol * max(1, np.abs(c).max(initial=1)))
 
 
 def listed(made):
@@ -183,22 +184,22 @@ def test_floats(name, rows, columns, dtype, layout):
 
 @slowly
 @given(st.sampled_from(sorted(INTEGERS)), st.sampled_from(SIZES), st.sampled_from(SIZES),
-       st.sampled_from((torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)), st.sampled_from(sorted(LAYOUTS)))
+       st.sampled_from((torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)),
+       st.sampled_from(sorted(LAYOUTS)))
 def test_integers(name, rows, columns, dtype, layout):
     compare(INTEGERS[name], matrix(rows, columns, dtype), LAYOUTS[layout], True)
 
 
 # --- every word, at the ends of its types --------------------------------------------------------------------------
 
-FLOAT_ENDS = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.7, 1e-3, 7.25, -7.75, 100.0, 2.0**23 + 1, 2.0**31, -2.0**31,
-              2.0**63, 1e30, -1e30, 1e-42, np.inf, -np.inf, np.nan]
-WORDS = {"f32": ("add sub mul div neg fma fma_exact abs min max fmin fmax sqrt floor ceil trunc rint copysign lt le gt ge eq ne "
-                 "isnan bits exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh "
-                 "atanh erf erfc erfinv sigmoid pow rsqrt lgamma digamma").split(),
+FLOAT_ENDS = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.7, 1e-3, 7.25, -7.75, 100.0, 2.0**23 + 1, 2.0**31,
+              -2.0**31, 2.0**63, 1e30, -1e30, 1e-42, np.inf, -np.inf, np.nan]
+WORDS = {"f32": ("add sub mul div neg fma fma_exact abs min max fmin fmax sqrt floor ceil trunc rint copysign lt le gt "
+                 "ge eq ne isnan bits").split() + sorted(FUNCTION_WORDS),
          "int": "add sub mul neg abs min max lt le gt ge eq ne and or xor not shl shr idiv irem".split(),
          "b1": "and or xor not eq ne add mul min max".split()}
-ARGUMENTS = dict.fromkeys("neg abs not isnan bits sqrt floor ceil trunc rint".split(), 1) | {"fma": 3, "fma_exact": 3} | \
-    dict.fromkeys(FUNCTION_WORDS - {"pow", "atan2"}, 1)
+ARGUMENTS = {**dict.fromkeys("neg abs not isnan bits sqrt floor ceil trunc rint".split(), 1), "fma": 3, "fma_exact": 3,
+             **dict.fromkeys(FUNCTION_WORDS - {"pow", "atan2"}, 1)}
 NUMPY_TYPE = {"f32": np.float32, "f64": np.float64, "f16": np.uint16, "bf16": np.uint16, "i8": np.int8, "u8": np.uint8,
               "i16": np.int16, "i32": np.int32, "i64": np.int64, "b1": np.bool_}
 
@@ -208,12 +209,13 @@ def ends_of(type):
     if type in ("f32", "f64"):
         some = np.array(FLOAT_ENDS).astype(NUMPY_TYPE[type])
     elif type in ("f16", "bf16"):
-        some = np.array([0, 0x8000, 1, 0x3c00, 0x3f80, 0x4248, 0xc248, 0x7bff, 0x7f7f, 0x7c00, 0xfc00, 0x7f80], np.uint16)
+        some = np.array([0, 0x8000, 1, 0x3c00, 0x3f80, 0x4248, 0xc248, 0x7bff, 0x7f7f, 0x7c00, 0xfc00, 0x7f80],
+                        np.uint16)
     elif type == "b1":
         some = np.array([False, True])
     else:
         kind = np.iinfo(NUMPY_TYPE[type])
-        some = np.array([0, 1, 2, 3, 7, kind.max, kind.max - 1, kind.min, kind.min + 1, kind.max // 3], NUMPY_TYPE[type])
+        some = np.array([0, 1, 2, 3, 7, kind.max, kind.max - 1, kind.min, kind.min + 1, kind.max // 3], kind.dtype)
     a, b = np.meshgrid(some, some)
     return np.ascontiguousarray(a.ravel()), np.ascontiguousarray(b.ravel())
 
