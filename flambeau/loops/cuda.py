@@ -375,11 +375,11 @@ class _CppWriter:
             raise Unrenderable(f"{len(fields) + len(ints) + len(numbers)} arguments of a kernel")
         struct = ["struct Given {", f"  unsigned long long {', '.join(fields)};" if fields else None,
                   f"  long long {', '.join(ints)};" if ints else None, *numbers, "};"]
-        threads = math.prod(self.schedule.block)
+        bounds = ", ".join(map(str, self.schedule.bounds))
         helpers = dict.fromkeys(h for name in sorted(self.helpers) for h in (*HELPERS_CALLED.get(name, ()), name))
         return "\n".join([*(line for line in struct if line is not None),
                           *(HELPERS[name] if name != "digamma" else _digamma() for name in helpers),
-                          f'extern "C" __global__ void __launch_bounds__({threads}) {self.name}(const Given given) {{',
+                          f'extern "C" __global__ void __launch_bounds__({bounds}) {self.name}(const Given given) {{',
                           *_indented(self.entry.lines), "}", ""])
 
     def _line(self, text, scope=None):
@@ -715,6 +715,8 @@ class _Positions(_CppWriter):
         self._block(f"if ({ready})", whole)
         self.scopes.append(rest)
         self._line(f"const {self.index} {last} = {total} - {first} < {tile} ? {total} : {first} + {tile};")
+        if not self.kernel.reduced:                           # seldom gone through, so that it had better be short
+            self._line("#pragma unroll 1")
         self._block(f"for ({self.index} {place} = {first} + (int)threadIdx.x; {place} < {last}; {place} += {threads})",
                     inner)
         self.scopes.pop()
@@ -870,8 +872,8 @@ class _Rows(_CppWriter):
             self.at_hand = [{} for _ in range(s.chunks)]
         for number, one in enumerate(k.passes):
             accs = self._accumulators(number, one)
-            if s.chunks:
-                self._unrolled(number, one, accs)
+            if s.chunks and k.reduced == 1:
+                self._unrolled(one, accs)
             else:
                 self._walk(list(range(k.kept, self.last + 1)), one, accs)
             self._fold(number, one, accs)
@@ -951,7 +953,18 @@ class _Rows(_CppWriter):
             self.scopes.append(scope)
             self._walk(rest, one, accs)
             self.scopes.pop()
+            if self.schedule.chunks and len(rest) == 1 and not one.stores:
+                self._line(f"#pragma unroll {self.schedule.unroll}")
             self._block(f"for ({self.index} {self.at[d]} = {first}; {self.at[d]} < {last}; ++{self.at[d]})", scope)
+            return
+        if self.schedule.chunks:
+            for c, start in enumerate(self.starts):
+                self.at[d] = start
+                scope = _CppScope()
+                self.scopes.append(scope)
+                self._body_of(one, accs, c)
+                self.scopes.pop()
+                self._block(f"if ({start} < {self.lane_bounds[1]})", scope)
             return
         turns = max((len(mine) for mine in accs), default=1)
         first, last = self.lane_bounds
@@ -979,7 +992,7 @@ class _Rows(_CppWriter):
 
     # --- a row at hand
 
-    def _unrolled(self, number, one, accs):
+    def _unrolled(self, one, accs):
         """All chunks of the row, written out: what is loaded first, as far as registers go, then what is made of it."""
         d, last = self.last, self.lane_bounds[1]
         roots = [e for _, e in (*one.accs, *one.stores)]

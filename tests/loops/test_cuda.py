@@ -77,6 +77,7 @@ extern "C" __global__ void __launch_bounds__(256) name(const Given given) {
   }
   else {
     const int i8 = count - t0 < 1024 ? count : t0 + 1024;
+    #pragma unroll 1
     for (int i7 = t0 + (int)threadIdx.x; i7 < i8; i7 += 256) {
       const float t9 = *(p0 + i7);
       const float t10 = t9 + t9;
@@ -132,7 +133,7 @@ def test_short_rows_share_warps_and_long_ones_have_blocks():
     for n, said in ((10, "16 at once by 8 threads of 2, 1 times"), (16, "32 at once by 4 threads of 4, 1 times"),
                     (1024, "4 at once by 32 threads of 4, 8 times"), (4096, "1 at once by 256 threads of 4, 4 times"),
                     (3001, "1 at once by 256 threads of 1, 12 times"),
-                    (50257, "1 at once by 1024 threads of 1, in a loop unrolled by 4")):
+                    (50257, "1 at once by 1024 threads of 1, in a loop, unrolled by 4")):
         launch = softmax(100, n)
         assert words_of(launch) == f"rows, {said}"
         assert launch.schedule.grid(launch) == (-(-100 // launch.schedule.block[1]), 1, 1)

@@ -25,7 +25,7 @@ MAP_THREADS = 256                 # of a block
 COLUMN_THREADS = 128
 SHORT_ROWS_THREADS = 128          # of a block that has several rows
 MAX_GROUP = 512                   # threads that share a row that is kept at hand
-ELEMENTS_OF_THREAD = 8            # of a light map: two loads of 16 bytes of each operand under way
+ELEMENTS_OF_THREAD = 8            # of a light map: as many as two loads of 16 bytes have
 LARGE_MAP = 1 << 18               # positions from which on a thread takes so many
 COSTLY = 48                       # operations of an element, a function counted as ten, from which on one load will do
 MANY_ACCESSES = 8
@@ -33,6 +33,8 @@ USED_OF_TILES = 0.9               # of the positions of tiles, so that tiles of 
 MIN_COLUMN_THREADS = 1 << 15      # of a reduction down columns, before a thread takes several
 MAX_ROW_AT_HAND = 1024            # elements of a row that one warp has to itself
 MAX_CHUNKS = 32                   # that are written out
+LOADS_UNDER_WAY = 8               # of a thread that walks several rows
+THREADS_AT_HAND = 768             # of a multiprocessor, which registers have to do for
 WARP = 32
 INT_LIMIT = (1 << 31) - 1
 
@@ -74,6 +76,12 @@ class GridSchedule:
         """How many positions of such a dimension, or of all, a block has."""
         return TILE_SIDE if self.way == "turned" else self.block[0] * self.units * self.vector
 
+    @property
+    def bounds(self):
+        """The threads of a block, and how many blocks there should be room for on a multiprocessor."""
+        threads = prod(self.block)
+        return (threads, max(1, THREADS_AT_HAND // threads)) if self.way == "rows" else (threads,)
+
     def grid(self, launch):
         """The blocks of a launch along x, y and z."""
         if self.tiled:
@@ -104,7 +112,9 @@ class GridSchedule:
             parts.append(f"{self.block[0]} threads of {self.units} times {self.vector}"
                          + (" of one row" if self.by_rows else "") + f", unrolled by {self.unroll}")
         elif self.way == "rows":
-            length = f"{self.chunks} times" if self.chunks else f"in a loop unrolled by {self.unroll}"
+            length = f"{self.chunks} times" if self.chunks else "in a loop"
+            if not self.chunks or printer.kernel.reduced > 1:
+                length += f", unrolled by {self.unroll}"
             parts.append(f"{self.block[1]} at once by {self.group} threads of {self.vector}, {length}")
         else:
             parts.append(f"p{', p'.join(map(str, self.across))} through shared memory")
@@ -187,7 +197,7 @@ def _positions(launch):
         return GridSchedule("positions", order, wide, (COLUMN_THREADS, 1, 1), vector, unroll=8 if cost <= 12 else 4)
     units = 1
     if cost <= COSTLY and len(kernel.accesses) <= MANY_ACCESSES and count >= LARGE_MAP:
-        units = max(1, ELEMENTS_OF_THREAD // vector)
+        units = ELEMENTS_OF_THREAD if vector == 1 else 2 if vector * len(kernel.accesses) <= 32 else 1
     tile = MAP_THREADS * units * vector
     by_rows = len(order) > 1 and not wide and sizes[lane] >= USED_OF_TILES * tile * -(-sizes[lane] // tile)
     return GridSchedule("positions", order, wide, (MAP_THREADS, 1, 1), vector, units, by_rows=by_rows)
@@ -243,16 +253,30 @@ def _rows(launch):
     # so many threads that none has to go round; then so few that what they have is worth their meeting
     group = min(WARP, _power_of_two(-(-length // vector)))
     several = len(kernel.passes) > 1
+    if kernel.reduced > 1:
+        return _rows_of_rows(launch, order, wide, vector, lanes)
     each = 2 * ELEMENTS_OF_THREAD if several and length > MAX_ROW_AT_HAND else 4 * ELEMENTS_OF_THREAD
     group = min(max(group, _power_of_two(-(-length // each))), lanes // vector, MAX_GROUP)
     chunks = _rounded(-(-length // (group * vector)))
     kept = max(1, _kept_along_rows(kernel)) if several else 1
-    if kernel.reduced > 1 or chunks > MAX_CHUNKS or chunks * vector * kept > MAX_ELEMENTS_AT_HAND:
+    if chunks > MAX_CHUNKS or chunks * vector * kept > MAX_ELEMENTS_AT_HAND:
         # as many threads as there are lanes: so few rows are under way that later passes find them in the cache
         chunks, group = 0, min(lanes // vector, 1024, max(WARP, _power_of_two(-(-length // vector))))
     rows = max(1, SHORT_ROWS_THREADS // group) if group <= WARP else 1
     return GridSchedule("rows", order, wide, (group, rows, 1), vector, group=group, chunks=chunks,
                         unroll=4 if _cost(kernel) <= 24 else 2)
+
+
+def _rows_of_rows(launch, order, wide, vector, lanes):
+    """Several dimensions are reduced, the last along rows: loads of several of these are under way at once."""
+    length = launch.sizes[-1]
+    group = min(lanes // vector, 1024, max(WARP, _power_of_two(-(-length // vector))))
+    chunks = -(-length // (group * vector))
+    several = chunks <= LOADS_UNDER_WAY
+    unroll = LOADS_UNDER_WAY // chunks if several else 4
+    rows = max(1, SHORT_ROWS_THREADS // group) if group <= WARP else 1
+    return GridSchedule("rows", order, wide, (group, rows, 1), vector, group=group, chunks=chunks * several,
+                        unroll=max(1, unroll if _cost(launch.kernel) <= 24 else unroll // 2))
 
 
 def _kept_along_rows(kernel):
