@@ -11,12 +11,13 @@ badly, or the reference.
     convolve_weight(stride, padding, dilation, groups)          convolve.py
     attention(scale, causal, groups)                            attention.py
     attention_backward(scale, causal, groups)                   attention.py
+    sort(descending), topk(k, largest)                          select.py; along the last dimension
 """
 from functools import lru_cache
 
 from ...base.shapes import contiguous_strides
 from .. import library_switches
-from . import attention, convolve, driver, products, rows, scans
+from . import attention, convolve, driver, products, rows, scans, select
 from .calls import HostCall, LaunchCall
 
 __all__ = ["HostCall", "LaunchCall", "ask", "forget"]
@@ -58,6 +59,10 @@ def _answer(name, dtype, args, outs, params, index, _tf32):
         return None
     if name == "add_rows":
         return _one(rows.add_rows(dtype, *args[0][0], outs[0][0][0], *params))
+    if name == "sort":
+        return select.sort(dtype, args[0], *params)
+    if name == "topk":
+        return select.topk(dtype, args[0], *params)
     return None
 
 
