@@ -469,8 +469,8 @@ def run_along(k, kind, args, dim, places=False):
     """For a body: what a library makes of running results along `dim`, with `places` also where they were; without a
     library, NotImplemented for each."""
     shape, outs = args[0].shape, 1 + places
-    made = k.library("running", args, [(args[0].dtype, shape), (dtypes.int64, shape)][:outs], (kind, dim % len(shape))) \
-        if shape else None
+    results = [(args[0].dtype, shape), (dtypes.int64, shape)][:outs]
+    made = k.library("running", args, results, (kind, dim % len(shape))) if shape else None
     return (NotImplemented,) * outs if made is None else made
 
 

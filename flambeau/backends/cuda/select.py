@@ -66,9 +66,9 @@ def _by_digits(dtype, n, rows, total, descending):
 
 
 def topk(dtype, laid, k, largest):
-    """[LaunchCall] for the k largest (or smallest) along the last dimension of an operand (shape, strides) in order, and
-    where they were (int64); None where there is none. All are contiguous; the places are those of the operand and both
-    results."""
+    """[LaunchCall] for the k largest (or smallest) along the last dimension of an operand (shape, strides) in order,
+    and where they were (int64); None where there is none. All are contiguous; the places are those of the operand and
+    both results."""
     shape, _ = laid
     if not elements.is_known(dtype) or dtype.name == "bool" or not shape or 0 in shape or not 0 < k <= MAX_SELECTED:
         return None
@@ -164,7 +164,7 @@ __device__ __forceinline__ unsigned place(const Params &p, long long i) {
 __device__ __forceinline__ int digit(const Params &p, E x, unsigned at) {
     return BY_ROW ? (int)((at / (unsigned)p.n) >> p.shift & 255) : (int)(rank_of(x) >> p.shift & 255);
 }
-__device__ __forceinline__ unsigned before_in_block(unsigned x, unsigned *sums) {     // of 256 threads: their sum before
+__device__ __forceinline__ unsigned before_in_block(unsigned x, unsigned *sums) {   // the sum of the threads before
     int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
     unsigned upto = x;
     for (int by = 1; by < 32; by *= 2) {

@@ -90,8 +90,10 @@ __device__ __forceinline__ void multiply(float *d, const R *a, R b0, R b1) {
     int g = (threadIdx.x & 31) / 4, t = threadIdx.x & 3;
     for (int s = 0; s < 4; s++)
         for (int half = 0; half < 2; half++) {
-            R upper = __shfl_sync(0xffffffffu, a[2 * half], 4 * g + s), lower = __shfl_sync(0xffffffffu, a[2 * half + 1], 4 * g + s);
-            R left = __shfl_sync(0xffffffffu, half ? b1 : b0, 8 * t + s), right = __shfl_sync(0xffffffffu, half ? b1 : b0, 8 * t + 4 + s);
+            R upper = __shfl_sync(0xffffffffu, a[2 * half], 4 * g + s);
+            R lower = __shfl_sync(0xffffffffu, a[2 * half + 1], 4 * g + s);
+            R left = __shfl_sync(0xffffffffu, half ? b1 : b0, 8 * t + s);
+            R right = __shfl_sync(0xffffffffu, half ? b1 : b0, 8 * t + 4 + s);
             for (int e = 0; e < 32; e += 16) {
                 d[0] += widen((E)(upper >> e)) * widen((E)(left >> e));
                 d[1] += widen((E)(upper >> e)) * widen((E)(right >> e));
@@ -174,7 +176,8 @@ __device__ __forceinline__ void fetch(E *to, const E *from, long long step, long
         if (aligned) {
 #ifdef __CUDACC_RTC__
             asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                         :: "r"((unsigned)__cvta_generic_to_shared(place)), "l"(source), "r"(there ? 16 : 0) : "memory");
+                         :: "r"((unsigned)__cvta_generic_to_shared(place)), "l"(source), "r"(there ? 16 : 0)
+                         : "memory");
 #else
             for (int e = 0; e < 8; e++) place[e] = there ? source[e] : (E)0;
 #endif
@@ -214,8 +217,8 @@ __device__ __forceinline__ void scores_of(float (*made)[4], const E *left, const
 __device__ __forceinline__ void add_weighted(float (*sums)[4], float (*weights)[4], const E *right) {
 #pragma unroll
     for (int k = 0; k < STEP / 16; k++) {
-        R a[4] = {pair(weights[2 * k][0], weights[2 * k][1]), pair(weights[2 * k][2], weights[2 * k][3]),
-                  pair(weights[2 * k + 1][0], weights[2 * k + 1][1]), pair(weights[2 * k + 1][2], weights[2 * k + 1][3])};
+        const float *one = weights[2 * k], *two = weights[2 * k + 1];
+        R a[4] = {pair(one[0], one[1]), pair(one[2], one[3]), pair(two[0], two[1]), pair(two[2], two[3])};
 #pragma unroll
         for (int n = 0; n < FEATURES; n++) {
             R b[4];
@@ -257,8 +260,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_forward(const Pa
         long long first = (long long)step * STEP, next = first + STEP;
         int now = step & 1;
         if (step + 1 < steps) {
-            fetch(k + (1 - now) * STEP * LD, (const E *)p.k + k_row(p, b, kv, next), p.k_t, p.keys - next, STEP, aligned);
-            fetch(v + (1 - now) * STEP * LD, (const E *)p.v + v_row(p, b, kv, next), p.v_t, p.keys - next, STEP, aligned);
+            int to = (1 - now) * STEP * LD;
+            fetch(k + to, (const E *)p.k + k_row(p, b, kv, next), p.k_t, p.keys - next, STEP, aligned);
+            fetch(v + to, (const E *)p.v + v_row(p, b, kv, next), p.v_t, p.keys - next, STEP, aligned);
             copied_so_far();
             wait_for_all_but_the_last();
         } else wait_for_all();
@@ -325,9 +329,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_keys(const Param
         if (step + 1 < steps) {                             // what comes next is on its way while this is computed
             int to = (step + 1) & 1;
             long long h = kv * p.groups + (step + 1) / each, start = (begin + (step + 1) % each) * STEP;
-            fetch(q + to * STEP * LD, (const E *)p.q + q_row(p, b, h, start), p.q_t, p.queries - start, STEP, aligned);
-            fetch(grad + to * STEP * LD, (const E *)p.grad + grad_row(p, b, h, start), p.grad_t, p.queries - start, STEP,
-                  aligned);
+            long long rows = p.queries - start;
+            fetch(q + to * STEP * LD, (const E *)p.q + q_row(p, b, h, start), p.q_t, rows, STEP, aligned);
+            fetch(grad + to * STEP * LD, (const E *)p.grad + grad_row(p, b, h, start), p.grad_t, rows, STEP, aligned);
             for (int at = threadIdx.x; at < STEP; at += THREADS) {
                 long long place = (b * p.heads + h) * p.queries + start + at;
                 bool there = start + at < p.queries;
@@ -393,8 +397,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_queries(const Pa
         long long first = (long long)step * STEP, next = first + STEP;
         int now = step & 1;
         if (step + 1 < steps) {
-            fetch(k + (1 - now) * STEP * LD, (const E *)p.k + k_row(p, b, kv, next), p.k_t, p.keys - next, STEP, aligned);
-            fetch(v + (1 - now) * STEP * LD, (const E *)p.v + v_row(p, b, kv, next), p.v_t, p.keys - next, STEP, aligned);
+            int to = (1 - now) * STEP * LD;
+            fetch(k + to, (const E *)p.k + k_row(p, b, kv, next), p.k_t, p.keys - next, STEP, aligned);
+            fetch(v + to, (const E *)p.v + v_row(p, b, kv, next), p.v_t, p.keys - next, STEP, aligned);
             copied_so_far();
             wait_for_all_but_the_last();
         } else wait_for_all();
