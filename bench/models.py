@@ -155,17 +155,25 @@ def _gpt_module(layers, width, heads, tokens, vocabulary, m):
 
 # --- training steps ---
 
-def training_step(m, model, rate=RATE, compile=None):
-    """`step(x, y)`, which trains once under `m` and gives the loss; `compile` is the library's, or None."""
+def training_step(m, model, rate=RATE, compile=None, device="cpu", autocast=None):
+    """`step(x, y)`, which trains once under `m` and gives the loss; `compile` is the library's, or None.
+
+    With `autocast`, the name of a dtype, operations that may run in that do, and float16 has its losses scaled.
+    """
     module = model.module(m)
     module.load_state_dict({name: m.tensor(array) for name, array in (model.parameters | model.buffers).items()})
+    module.to(device)
     if model.decay:
         optimizer = m.optim.AdamW(module.parameters(), lr=rate, weight_decay=model.decay)
     else:
         optimizer = m.optim.Adam(module.parameters(), lr=rate)
 
+    lower = getattr(m, autocast) if autocast else m.bfloat16
+    scaler = m.amp.GradScaler(device, enabled=autocast == "float16")
+
     def forward(x, y):
-        return m.nn.functional.cross_entropy(module(x), y.flatten())
+        with m.autocast(device, dtype=lower, enabled=autocast is not None):
+            return m.nn.functional.cross_entropy(module(x), y.flatten())
     update = optimizer.step
     if compile and m.__name__ == "torch":         # whose compiler leaves the backward, and what calls it, to Python
         forward, update = compile(forward), compile(update)
@@ -173,8 +181,13 @@ def training_step(m, model, rate=RATE, compile=None):
     def step(x, y):
         optimizer.zero_grad()
         loss = forward(x, y)
-        loss.backward()
-        update()
+        if scaler.is_enabled():
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            loss.backward()
+            update()
         return loss
     return compile(step) if compile and m.__name__ != "torch" else step
 

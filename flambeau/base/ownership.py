@@ -55,7 +55,7 @@ def only_traced(values, slots, slot):
 def owns_memory(value):
     """Whether nobody but the Value holds its array, or the bytes behind it, and they may be written."""
     seen = value._memory is not None
-    if seen and _shared(_memory, value) or not value.array.flags.writeable:
+    if seen and _shared(_memory, value) or not value.may_be_written():
         return False
     return not _shared(_array, value, 1 + (seen and value._memory.base is value.array))
 
@@ -92,18 +92,16 @@ def is_unused(table, key, entries):
 
 # --- on import ------------------------------------------------------------------------------------------------------
 
-class _Flags:
-    writeable = True
-
-
 class _Thing:
     """Stands for a Value, a Storage, a Tensor and an array."""
 
     _memory = None
-    flags = _Flags
 
     def __init__(self, **parts):
         vars(self).update(parts)
+
+    def may_be_written(self):
+        return True
 
 
 def _results(hold):

@@ -13,6 +13,7 @@ from .errors import need
 from .ownership import is_unused
 
 DEVICE_TYPES = ("cpu", "cuda", "mps", "meta")
+accelerator: Any = None       # a function that gives the type of the device besides the CPU, or refuses for want of one
 openers: dict = {}            # type → a function that gives such a device its backend, and one without index an index
 
 
@@ -37,8 +38,7 @@ class device:
         if isinstance(type, device):
             return type
         if isinstance(type, int) and not isinstance(type, bool):
-            raise RuntimeError(f"Cannot access accelerator device when none is available: device({type}) means an "
-                               "accelerator, and Flambeau has only the CPU here; write device('cpu')")
+            type, index = accelerator(type), type
         if not isinstance(type, str):
             raise TypeError(f"device(): argument 'type' (position 1) must be str, not {type.__class__.__name__}")
         key = (type, index)

@@ -84,9 +84,7 @@ def is_available():
 
     On a machine with an NVIDIA GPU that cannot be used, a warning says so once, and what would mend it.
     """
-    if _driver.is_made():
-        return True
-    if _chain.broken() is None:
+    if _driver.absence() is None:
         return True
     _chain.tell_once()
     return False
@@ -94,7 +92,7 @@ def is_available():
 
 def device_count():
     """How many CUDA devices there are."""
-    return _driver.current().device_count() if _driver.is_made() else _chain.device_count()
+    return _driver.device_count()
 
 
 def is_initialized():
@@ -262,7 +260,7 @@ def is_tf32_supported():
 
 def get_arch_list():
     """The architectures that kernels can be compiled for: NVRTC's, where there is a device."""
-    return [f"sm_{number}" for number in _nvrtc.architectures()] if _driver.is_made() or not _chain.broken() else []
+    return [f"sm_{number}" for number in _nvrtc.architectures()] if _driver.absence() is None else []
 
 
 def get_gencode_flags():

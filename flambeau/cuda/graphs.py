@@ -1,5 +1,5 @@
 """`torch.cuda.CUDAGraph` and its kin. `flambeau.compile` replays a step without Python, on CUDA as one graph."""
-from .streams import need_cuda
+from ..streams import need_cuda
 
 __all__ = ["CUDAGraph", "graph", "graph_pool_handle", "is_current_stream_capturing", "make_graphed_callables"]
 

@@ -1,9 +1,11 @@
 """Dropout and attention: random zeroing, and weighted sums whose weights come from queries and keys."""
 import math
 
+import numpy as np
+
 from ..base import dtypes, shapes
 from ..base.errors import need, warn
-from ..base.op import Composite, Op
+from ..base.op import Composite, Op, Pointwise
 from ..base.spec import spec
 from .create import _full, empty_like
 from .matmul import _linear as linear
@@ -34,8 +36,30 @@ def drop(input, p, training, inplace, shape):
     check_probability(p)
     if not training or p == 0 or not input.numel():
         return input
+    if not inplace and p < 1 and tuple(shape) == input._spec.shape:
+        keep = input._dropout_mask(p)
+        if keep is not None:
+            return _native_dropout(input, keep, kept_scale(p, input.dtype), 1 / (1 - p))
     mask = keep_mask(blank_of(input, shape), p)
     return input.mul_(mask) if inplace else input * mask
+
+
+def kept_scale(p, dtype):
+    """1 / (1 - p) as PyTorch's CUDA kernel has it: of a float32 but for float64."""
+    kept = 1 - p if dtype is dtypes.float64 else float(np.float32(1 - p))
+    return 1 / kept
+
+
+class _native_dropout(Pointwise):
+    """`input` times the mask `keep` times `scale`; the gradient's scale is `slope`, which may be rounded otherwise."""
+
+    forms = ""
+    operands = "input keep"
+    node = "NativeDropoutBackward0"
+
+    def ref(xp, input, keep, scale, slope):  return input * keep * scale
+    def d_input(g, keep, slope):             return _native_dropout(g, keep, slope, slope)
+    def body(k, input, keep, scale, slope):  return input * keep * scale
 
 
 class _dropout(LayerFunction):

@@ -236,9 +236,8 @@ class _cuda(Composite):
     names = "Tensor.cuda"
 
     def of(input, device=None, non_blocking=False, memory_format=None):
-        need(not isinstance(device, int), "Cannot access accelerator device when none is available: "
-             f"cuda({device}) asks for one by its number. Check torch.cuda.is_available() first.")
         device = place("cuda" if device is None else device)
+        need(device.type == "cuda", f"Invalid device, must be cuda device: {device}; use .to('{device}')")
         return _convert(input, input.dtype, device, False, memory_format)
 
 

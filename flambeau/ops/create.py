@@ -55,7 +55,8 @@ class _arange(Op):
         if dtype.category == 1:
             return xp.arange(count) * int(step) + int(start)
         wide = WIDER_FLOATS.get(dtype, np.float32)
-        return xp.arange(count).astype(wide) * wide(step) + wide(start)
+        made = computing(xp, wide).arange(count).astype(wide) * wide(step) + wide(start)
+        return xp.asarray(made.astype(dtype.np))
 
     def body(k, count, start, step, dtype, device):
         at = k.index(0, (count,))
@@ -80,11 +81,12 @@ class _linspace(Op):
             return xp.full(1, low)
         real = np.float64 if dtype.category == 1 else dtype.np.type
         step = real((real(high) - real(low)) / real(steps - 1))
-        count = xp.arange(steps)
         wide = WIDER_FLOATS.get(dtype, real)               # the processor's fma rounds once
+        here = computing(xp, wide)
+        count = here.arange(steps)
         up = wide(low) + wide(step) * count.astype(wide)
         down = wide(high) - wide(step) * count[::-1].astype(wide)
-        return xp.where(count < steps // 2, up, down)
+        return xp.asarray(here.where(count < steps // 2, up, down).astype(dtype.np))
 
     def body(k, start, end, steps, dtype, device):
         low, high = k.cast(start, dtype), k.cast(end, dtype)
@@ -101,6 +103,11 @@ class _linspace(Op):
 
 
 WIDER_FLOATS = {dtypes.float32: np.float64, dtypes.float64: np.longdouble}
+
+
+def computing(xp, dtype):
+    """The array module for `dtype`: NumPy's for floats wider than double, which no device has; else `xp`."""
+    return np if dtype is np.longdouble else xp
 
 
 class _logspace(Op):

@@ -2,6 +2,8 @@
 
 Batches, failures and derivatives as in `solve.py`.
 """
+import numpy as np
+
 from ..base import dtypes, shapes
 from ..base.errors import need
 from ..base.op import Composite, Op, door
@@ -447,6 +449,27 @@ def scipy_lapack():
     return scipy.linalg
 
 
+def eliminated(xp, A):
+    """(L and U in one matrix, row exchanges from 0, which pivot is zero from 1, or 0), column by column, as LAPACK's
+    getrf gives them: for all matrices at once, on devices where SciPy does not compute."""
+    LU, infos = A.copy(), xp.zeros(A.shape[:-2], xp.int32)
+    m, n = A.shape[-2:]
+    pivots = xp.zeros((*A.shape[:-2], min(m, n)), xp.int32)
+    rows = xp.arange(m).reshape(m, 1)
+    for k in range(min(m, n)):
+        column = LU[..., k:, k]
+        size = xp.abs(column.real) + xp.abs(column.imag) if A.dtype.kind == "c" else xp.abs(column)
+        best = k + xp.argmax(size, -1)[..., None, None]
+        pivots[..., k] = best[..., 0, 0]
+        order = xp.where(rows == k, best, xp.where(rows == best, k, rows))
+        LU = xp.take_along_axis(LU, order, -2)
+        pivot = LU[..., k:k + 1, k]
+        infos = xp.where((infos == 0) & (pivot[..., 0] == 0), k + 1, infos)
+        LU[..., k + 1:, k] /= xp.where(pivot == 0, 1, pivot)
+        LU[..., k + 1:, k + 1:] -= LU[..., k + 1:, k:k + 1] * LU[..., k:k + 1, k + 1:]
+    return LU, pivots, infos
+
+
 class _lu(Op):
     """L and U in one matrix, the row exchanges (from 1), and for each matrix which pivot is zero (or 0)."""
 
@@ -465,9 +488,12 @@ class _lu(Op):
         infos = xp.zeros(A.shape[:-2], xp.int32)
         if not A.size:
             return LU, pivots, infos
-        factor = scipy_lapack().get_lapack_funcs(("getrf",), (A,))[0]
-        for at in xp.ndindex(*A.shape[:-2]):
-            LU[at], pivots[at], infos[at] = factor(A[at])
+        if xp is np:
+            factor = scipy_lapack().get_lapack_funcs(("getrf",), (A,))[0]
+            for at in xp.ndindex(*A.shape[:-2]):
+                LU[at], pivots[at], infos[at] = factor(A[at])
+        else:
+            LU, pivots, infos = eliminated(xp, A)
         blame(infos, caller, lambda k: f"U[{k},{k}] is zero and using it on lu_solve would result in a division by "
                                        "zero. If you still want to perform the factorization, consider calling "
                                        "linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)")

@@ -910,55 +910,55 @@ class _ctc(Op):
 
     def ref(xp, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity):
         steps, batch, _ = log_probs.shape
-        loss, grad = np.zeros(batch), np.zeros(log_probs.shape)
+        loss, grad = xp.zeros(batch), xp.zeros(log_probs.shape)
         for b in range(batch):
             start = sum(target_lengths[:b]) if targets.ndim == 1 else 0
             row = targets if targets.ndim == 1 else targets[b]
             labels = [int(c) for c in row[start:start + target_lengths[b]]]
             t = input_lengths[b]
-            loss[b], grad[:t, b] = alignments(log_probs[:t, b].astype(np.float64), labels, blank)
-            if zero_infinity and np.isinf(loss[b]):
+            loss[b], grad[:t, b] = alignments(xp, log_probs[:t, b].astype(np.float64), labels, blank)
+            if zero_infinity and xp.isinf(loss[b]):
                 loss[b], grad[:, b] = 0, 0
         return loss, grad
 
     def d_log_probs(g, out1): return g[0].unsqueeze(0).unsqueeze(2) * out1
 
 
-def alignments(log_probs, labels, blank):
+def alignments(xp, log_probs, labels, blank):
     """(minus the log of the total probability of all alignments, its gradient for `log_probs`), forward-backward."""
     steps, _ = log_probs.shape
     path = [blank]
     for label in labels:
         path += [label, blank]
-    path = np.array(path)
+    path = xp.asarray(path)
     n = len(path)
     if steps == 0:
-        return (0.0 if not labels else np.inf), np.zeros_like(log_probs)
+        return (0.0 if not labels else xp.inf), xp.zeros_like(log_probs)
     # from two before, unless that would skip over a blank between two equal labels
-    skip = np.zeros(n, bool)
+    skip = xp.zeros(n, bool)
     skip[2:] = (path[2:] != blank) & (path[2:] != path[:-2])
     emit = log_probs[:, path]                                       # (T, S)
-    a = np.full((steps, n), -np.inf)
+    a = xp.full((steps, n), -xp.inf)
     a[0, :2] = emit[0, :2]
     for t in range(1, steps):
         best = a[t - 1].copy()
-        best[1:] = np.logaddexp(best[1:], a[t - 1, :-1])
-        best[2:] = np.where(skip[2:], np.logaddexp(best[2:], a[t - 1, :-2]), best[2:])
+        best[1:] = xp.logaddexp(best[1:], a[t - 1, :-1])
+        best[2:] = xp.where(skip[2:], xp.logaddexp(best[2:], a[t - 1, :-2]), best[2:])
         a[t] = best + emit[t]
-    b = np.full((steps, n), -np.inf)
+    b = xp.full((steps, n), -xp.inf)
     b[-1, -2:] = emit[-1, -2:]
     for t in range(steps - 2, -1, -1):
         best = b[t + 1].copy()
-        best[:-1] = np.logaddexp(best[:-1], b[t + 1, 1:])
-        best[:-2] = np.where(skip[2:], np.logaddexp(best[:-2], b[t + 1, 2:]), best[:-2])
+        best[:-1] = xp.logaddexp(best[:-1], b[t + 1, 1:])
+        best[:-2] = xp.where(skip[2:], xp.logaddexp(best[:-2], b[t + 1, 2:]), best[:-2])
         b[t] = best + emit[t]
-    total = np.logaddexp.reduce(a[-1, -2:])
-    if not np.isfinite(total):
-        return -total, np.full_like(log_probs, np.nan)
+    total = xp.logaddexp.reduce(a[-1, -2:])
+    if not xp.isfinite(total):
+        return -total, xp.full_like(log_probs, xp.nan)
     # PyTorch's gradient takes log_probs to be normalised: it is the one for the logits behind them.
-    grad = np.exp(log_probs)
-    share = np.exp(a + b - emit - total)                            # probability of being at s at time t
-    np.subtract.at(grad, (slice(None), path), share)
+    grad = xp.exp(log_probs)
+    share = xp.exp(a + b - emit - total)                            # probability of being at s at time t
+    xp.add.at(grad, (xp.arange(steps)[:, None], path[None]), -share)
     return -total, grad
 
 

@@ -898,8 +898,8 @@ class _Parts(Pointwise):
 
 def joined(xp, real, imag):
     """The complex array with these parts; not a sum, which would make nan of an infinite part."""
-    out = xp.empty(xp.broadcast(real, imag).shape, xp.result_type(real, xp.complex64))
-    out.real, out.imag = real, imag
+    out = xp.empty(xp.broadcast_shapes(real.shape, imag.shape), xp.result_type(real, xp.complex64))
+    out.real[...], out.imag[...] = real, imag
     return out
 
 

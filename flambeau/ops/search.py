@@ -1,5 +1,4 @@
 """Searching: where elements are true, which are among others, where they would go in a sorted row."""
-import numpy as np
 
 from ..base import dtypes, shapes
 from ..base.errors import need

@@ -1,5 +1,4 @@
 """What reparametrised weights are made of: lengths apart from directions, and products of reflections."""
-import numpy as np
 
 from ..base.errors import need
 from ..base.op import Composite, Op, refuse
@@ -45,9 +44,9 @@ class geqrf(Op):
 
     def ref(xp, input):
         *lead, m, n = input.shape
-        a, tau = np.empty((*lead, m, n), input.dtype), np.empty((*lead, min(m, n)), input.dtype)
-        for at in np.ndindex(*lead):
-            h, factors = np.linalg.qr(input[at], mode="raw")
+        a, tau = xp.empty((*lead, m, n), input.dtype), xp.empty((*lead, min(m, n)), input.dtype)
+        for at in xp.ndindex(*lead):
+            h, factors = xp.linalg.qr(input[at], mode="raw")
             a[at], tau[at] = h.T, factors
         return a, tau
 

@@ -198,7 +198,7 @@ class UntypedStorage:
 
     def cuda(self, device=None, non_blocking=False):
         """Refused where there is no CUDA device."""
-        return self.to(device=make_device("cuda", device) if device else "cuda")
+        return self.to(device="cuda" if device is None else make_device(device))
 
     def mps(self):
         """Refused where there is no such device."""

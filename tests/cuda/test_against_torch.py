@@ -31,6 +31,7 @@ from ..torch.harness import (
     to_fb,
     torch_function,
 )
+from ..torch.test_amp import OTHERWISE
 
 # How many samples of an operation are tried, by dtype.
 VALUES = {torch.float32: 4, torch.float16: 2, torch.bfloat16: 2, torch.int64: 2, torch.float64: 1, torch.bool: 1,
@@ -40,7 +41,6 @@ AUTOCAST = {torch.float16: 1, torch.bfloat16: 1}
 if THOROUGH:
     VALUES, GRADIENTS = ({dtype: 8 * count for dtype, count in table.items()} for table in (VALUES, GRADIENTS))
 
-# Which operations PyTorch computes on the CPU first, or gives in another order each time.
 GAPS = checks.read_gaps(HERE.parent / "cuda" / "gaps.txt")
 
 
@@ -139,6 +139,8 @@ def same_gradient(op, dtype, sample):
     mine_outs = [t for t in tensors(checks.to_fb(sample.output_process_fn_grad)(mine_outs)) if t.requires_grad]
     if len(outs) != len(mine_outs):
         raise Mismatch(f"{len(mine_outs)} results can be differentiated, of PyTorch's {len(outs)}")
+    if op.name in checks.DIM_AT and dtype is not torch.float32:
+        return False                                  # many halves are equal, and any order of those is right
     leaves, mine_leaves = ([t for t in tensors(side) if t.requires_grad] for side in (theirs, mine))
     if not outs or not leaves:
         return False
@@ -209,6 +211,7 @@ def same_autocast(low):
 
 
 @pytest.mark.parametrize("low", AUTOCAST, ids=DTYPES.get)
-@pytest.mark.parametrize("op", [op for op in OPS if torch.float32 in op.dtypesIfCUDA], ids=lambda op: op.full_name)
+@pytest.mark.parametrize("op", [op for op in OPS if torch.float32 in op.dtypesIfCUDA
+                                and op.full_name not in OTHERWISE], ids=lambda op: op.full_name)
 def test_autocast_gives_the_dtypes_of_pytorch(op, low):
     each(op, torch.float32, AUTOCAST[low], same_autocast(low))

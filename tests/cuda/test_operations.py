@@ -61,3 +61,9 @@ def compare(row, device, executor):
 def test_by_the_reference(row, cuda):
     """With CuPy, as it were: nothing that CuPy lacks is used, and nothing of the CPU's gets in among it."""
     compare(row, cuda, "reference")
+
+
+@rows(lambda row: row.op != "cpu")
+def test_by_kernels(row, cuda):
+    """Compiled: schedules, CUDA C++, programs and the library."""
+    compare(row, cuda, "native")

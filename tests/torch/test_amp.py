@@ -187,11 +187,11 @@ LIVES = [
 ]
 
 
-def life(lib, text):
+def life(lib, text, device="cpu"):
     """What a scaler, a weight and an optimizer have come to, or the error."""
     weight = lib.tensor([1.0, 2.0, 3.0], requires_grad=True)
     names = {"torch": lib, "w": weight, "o": lib.optim.SGD([weight], lr=0.1),
-             "s": lib.amp.GradScaler("cpu", init_scale=256.0, growth_interval=2)}
+             "s": lib.amp.GradScaler(device, init_scale=256.0, growth_interval=2)}
     try:
         exec(text, names)
     except Exception as error:

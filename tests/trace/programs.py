@@ -284,7 +284,7 @@ def plain(t):
     """(name of the dtype, contents as an array)."""
     name = str(t.dtype).removeprefix("torch.")
     t = t.detach()
-    return name, (t.double() if name in INFO else t).clone().numpy()
+    return name, (t.double() if name in INFO else t).clone().cpu().numpy()
 
 
 def scale_of(results):

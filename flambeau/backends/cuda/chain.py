@@ -92,14 +92,14 @@ def device_count():
     return 0 if _failure else _found(os.environ.get(VISIBLE))[1]
 
 
-def failed(error, link="driver"):
+def failed(error):
     """Note that starting CUDA in this process ended in `error`, which stays so; gives what is Broken."""
     global _failure
     major = (library() or Library("", "", None)).major
-    mend = f"pip install --force-reinstall 'flambeau[cuda{major or _fitting(driver_version())}]', or {_RESTART}"
-    words = " ".join(str(error).split())
-    _failure = Broken(link, f"CUDA does not start in this process: {type(error).__name__}: {words}", mend,
-                      "CUDA initialization failed")
+    mend = f"run pip install --force-reinstall 'flambeau[cuda{major or _fitting(driver_version())}]', or {_RESTART}"
+    link = "library" if isinstance(error, ImportError) else "driver"
+    fact = f"CUDA does not start in this process: {type(error).__name__}: {' '.join(str(error).split())}"
+    _failure = Broken(link, fact, mend, "CUDA initialization failed")
     return _failure
 
 
@@ -204,13 +204,20 @@ def library():
             return None
     except ValueError:                            # somebody put a module without a spec in its place
         return None
-    from importlib import metadata                # a tenth of what `import flambeau` costs, and for this alone
+    from importlib import metadata  # a tenth of what `import flambeau` costs, and for this alone
 
     found = []
     for package in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             found.append(Library(package, metadata.version(package), _major_of(package)))
     return found[0] if found else Library("cupy", "of an unknown version", None)
+
+
+def built_for():
+    """The CUDA that kernels and the library are made for, "13.0"; None without the library."""
+    if library() is None:
+        return None
+    return ".".join(map(str, nvrtc.version())) if nvrtc.is_there() else f"{library().major or MAJORS[0]}.0"
 
 
 def _major_of(package):
@@ -230,9 +237,10 @@ def _library_found():
         raise Broken("library", f"{found.package} {found.version} was built for CUDA {found.major}, and Flambeau needs "
                      f"{MAJORS[-1]} or {MAJORS[0]}", mend)
     if found.major is not None and found.major * 1000 > known:
-        raise Broken("driver", f"it knows CUDA {_dotted(known)}, and {found.package} {found.version} was built for "
-                     f"CUDA {found.major}", f"{mend}, or install NVIDIA's driver {FIRST_DRIVER.get(found.major, '')} or "
-                     "later", f"The NVIDIA driver on your system is too old (found version {known})")
+        raise Broken("driver", f"it knows CUDA {_dotted(known)}, and {found.package} {found.version} is built for "
+                     f"CUDA {found.major}",
+                     f"{mend}, or install NVIDIA's driver {FIRST_DRIVER.get(found.major, '')} or later",
+                     f"The NVIDIA driver on your system is too old (found version {known})")
 
 
 def _runtime_found():
@@ -263,13 +271,17 @@ def _devices_found(visible):
         raise Broken("visibility", "the driver is there and shows no device to this process",
                      "look whether nvidia-smi lists one; in a container, start it with --gpus all",
                      "No CUDA GPUs are available")
-    said, mend = STARTING_ERRORS.get(code, (f"error {code}", _RESTART))
+    if isinstance(code, str):
+        raise Broken("driver", f"cuInit does not come back: {code}", _RESTART, "CUDA driver initialization failed")
+    said, mend = STARTING_ERRORS.get(code, ("a number without a name here", _RESTART))
     raise Broken("driver", f"it does not start, cuInit says {code}: {said}", mend,
                  f"CUDA driver initialization failed, error {code}")
 
 
 def started(visible):
-    """(what cuInit says, how many devices there are) with CUDA_VISIBLE_DEVICES set to `visible`, or not set.
+    """(what cuInit says, or words where it says nothing; how many devices there are).
+
+    CUDA_VISIBLE_DEVICES is set to `visible`, or not set.
 
     It is asked in another process; see probe.py.
     """
@@ -281,10 +293,10 @@ def started(visible):
         done = subprocess.run([sys.executable, "-I", "-S", probe.__file__], env=environment, capture_output=True,
                               text=True, timeout=PROBE_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"nothing ({error})", 0
+        return str(error), 0
     words = done.stdout.split()
     if done.returncode or len(words) != 2:
-        return f"nothing, and its process ended with {done.returncode} {done.stderr.strip()[-200:]}".rstrip(), 0
+        return f"the process that asked ended with {done.returncode} {done.stderr.strip()[-200:]}".rstrip(), 0
     return int(words[0]), int(words[1])
 
 
@@ -295,6 +307,10 @@ def _hidden_on_purpose():
 @functools.cache
 def gpu_found():
     """What shows that there is an NVIDIA GPU in this machine, be it of use or not; None where nothing does."""
+    return _gpu_files()
+
+
+def _gpu_files():
     for pattern in ("/dev/nvidia[0-9]*", "/proc/driver/nvidia/gpus/*"):
         if seen := sorted(glob.glob(pattern)):
             return seen[0]

@@ -270,6 +270,16 @@ def current():
     return _driver
 
 
+def absence():
+    """None where CUDA can be used, else the chain.Broken that says why not. Starts nothing."""
+    return None if _driver is not None else chain.broken()
+
+
+def device_count():
+    """How many devices there are; starts nothing."""
+    return chain.device_count() if _driver is None else _driver.device_count()
+
+
 def is_made():
     """Whether there is a driver already: somebody has asked for a device."""
     return _driver is not None

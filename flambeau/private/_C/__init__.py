@@ -5,6 +5,7 @@ Each name says who needs it.
 from contextlib import nullcontext
 from enum import Enum
 
+from ...accelerator import current_accelerator
 from ...amp.autocast_mode import autocast
 from ...base.dtypes import dtype
 from ...base.layout import layout, memory_format
@@ -48,9 +49,10 @@ def _get_privateuse1_backend_name():
 
 def _get_accelerator(check=False):
     """transformers, diffusers: the device besides the CPU, or the CPU; with `check`, there has to be one."""
-    if check:
+    found = current_accelerator()
+    if check and found is None:
         raise RuntimeError("Cannot access accelerator device when none is available.")
-    return CPU
+    return found or CPU
 
 
 def _are_functorch_transforms_active():

@@ -1,0 +1,40 @@
+"""Random programs mean the same on a simulated GPU and on the CPU.
+
+Whatever is exact must agree exactly; where rounding may differ, `UNITS` in the last place of the largest number around
+are allowed. Kernels are run forwards and backwards, which must give the same bytes; and with streams that do nothing
+until somebody waits for them.
+"""
+import pytest
+from hypothesis import HealthCheck, given, settings as tuned
+
+import flambeau as torch
+
+from ..thorough import THOROUGH
+from ..trace.programs import differ, leaves, run, scale_of, steps
+from .simulated import compiler, simulating
+
+pytestmark = [pytest.mark.pinned, pytest.mark.filterwarnings("error:.*mistake in Flambeau"),
+              pytest.mark.skipif(not compiler.is_there(), reason="kernels are simulated with g++, on Linux")]
+
+UNITS = 500              # of a chain of a dozen operations and its backward, some of which magnify what they are given
+
+
+@pytest.fixture(scope="module", params=[{"races": True}, {"delayed": True}], ids=["races", "delayed"])
+def cuda(request):
+    with simulating(devices=2, **request.param):
+        yield torch.device("cuda", 0)
+
+
+@tuned(max_examples=400 if THOROUGH else 30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(leaves, steps)
+def test_a_gpu_means_what_the_cpu_means(cuda, leaf_args, program):
+    with torch.config.using(executor="reference"):
+        theirs = run(torch, leaf_args, program)
+    with torch.config.using(executor="native"), cuda:
+        mine = run(torch, leaf_args, program)
+    torch.cuda.synchronize()
+    assert mine[0] == theirs[0]
+    scale = scale_of(theirs[1])
+    for number, (one, other) in enumerate(zip(mine[1], theirs[1], strict=True)):
+        wrong = differ(one, other, scale, UNITS)
+        assert wrong is None, f"tensor {number}, GPU and CPU: {wrong}\n{theirs[0]}"
