@@ -18,7 +18,7 @@ from ..trace import effects, on_host
 from ..trace.record import _local, current
 from ..trace.value import Storage, Value
 from . import overrides
-from .autocast import arguments, aside, cast_of_operation
+from .autocast import arguments, aside, listed
 from .composite import call_composite
 from .history import add_history, make_node
 from .infer import check_fits, find, infer_entry, number_in, plain_types, prepared, remember
@@ -39,11 +39,12 @@ def call(op, args, kwargs, public=None):
                 return handle_by_mode(public or op, args, kwargs)
             if function_modes.watchers and not op.composite:
                 return watched(op, args, kwargs, public)
-        if op in cast_of_operation and modes.autocast is not None and kwargs.get("out") is None \
+        if op in listed and modes.autocast is not None and kwargs.get("out") is None \
                 and not any_override(args, kwargs):
-            args, kwargs = arguments(cast_of_operation[op], args, kwargs)
-            with aside():                                 # nothing further is cast inside
-                return call(op, args, kwargs, public)
+            cast = arguments(op, args, kwargs)
+            if cast is not None:
+                with aside():                             # nothing further is cast inside
+                    return call(op, *cast, public)
     facts = known.get(op) or prepared(op)
     key = None
     if not facts.composite:

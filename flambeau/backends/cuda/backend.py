@@ -16,7 +16,6 @@ from ...base import dtypes
 from ...base.spec import spec as make_spec
 from .. import dlpack, host, reference
 from ..backend import Backend
-from ..memory import OutOfMemoryError
 from . import driver, memory as device_memory
 from .arrays import ArrayModule, held_as
 
@@ -197,10 +196,6 @@ class CUDABackend(Backend):
                     if wider is None:
                         raise
                 return reference.execute(*wider, params, False, self.xp)
-        except OutOfMemoryError:
-            raise
-        except MemoryError:
-            raise self.memory.failure(entry.nbytes) from None
         except self.driver.errors as error:
             raise self.driver.told(error, f"running {entry.op.__name__}") from None
         except self.driver.refusals as error:
