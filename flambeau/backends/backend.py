@@ -91,17 +91,19 @@ class Backend:
     rows: its lanes fill a number of vectors of so many bytes (see Note [One order] in trace/order.py), and `reductions`
     are the numbers that decide the rest of it. `interprets` says that bodies can be run over its arrays with NumPy and
     give the same bits (trace/interpret.py); otherwise traces are planned when they are first seen, and their kernels
-    waited for.
+    waited for. `attends` says that its library has attention whose weights never stand in memory, which is asked for at
+    the call.
     """
 
     xp = np
-    compiles = interprets = False
+    compiles = interprets = attends = False
     vector_bytes = 16
     reductions = Reductions()
 
     def __init__(self, index=0):
         self.index = index
         self.device = None        # set when it is registered
+        self.stream = None        # the RandomStream that it draws from by default, once it did: random.stream_of
 
     # --- memory -----------------------------------------------------------------------------------------------------
 
@@ -193,9 +195,9 @@ class Backend:
         raise NotImplementedError(f"{type(self).__name__} does not compile")
 
     def program(self, tasks):
-        """Tasks in a row, compiled before: something with `run(table, cells, times)`, a list of addresses and an array
-        of numbers of eight bytes, and `bound(table, cells, times)`, over arrays of both that outlive it: a function of
-        no arguments that does the same, and that no interrupt can stop in the middle; or one that has `resume`, to be
+        """Tasks in a row, compiled before: something with `run(table, cells, times)`, arrays of addresses and of
+        numbers of eight bytes, and `bound(table, cells, times)`, over arrays that outlive it: a function of no
+        arguments that does the same, and that no interrupt can stop in the middle; or one that has `resume`, to be
         called when it was interrupted, which does the rest. It does so whenever it is called, if the program `lasts`;
         else it is for one call, and over what stands in the arrays when it is made. `times` is None, or an array for
         what `observers.clock` says at the beginning and after each task. DeviceFailed where the device refuses."""
@@ -235,6 +237,10 @@ class Backend:
     def statistics(self):
         """What is known of its memory, by name."""
         return {}
+
+    def no_room(self, nbytes, spec=None, said=""):
+        """The OutOfMemoryError that says there is no room for `nbytes`, or what an array module has `said` of it."""
+        return memory.failure(nbytes, spec, said)
 
 
 class CPUBackend(Backend):

@@ -51,6 +51,7 @@ class OutOfMemoryError(MemoryError, RuntimeError):
     spec = None                 # for an array of this
     entry = None                # by an instruction of this kind
     site = None                 # that this line recorded
+    device = None               # where there is no room, if that is not the CPU
     complete = False            # whether the layers above have had their say
 
 
@@ -515,13 +516,15 @@ def explained(error, asked=None):
     """
     if getattr(error, "complete", False):
         return error
-    if not isinstance(error, OutOfMemoryError):                             # NumPy's
+    if not isinstance(error, OutOfMemoryError):                             # the array module's: NumPy's, CuPy's
         shape, dtype = getattr(error, "shape", None), getattr(error, "dtype", None)
         nbytes = None if dtype is None else math.prod(shape) * dtype.itemsize
-        known, error = error, failure(nbytes, getattr(error, "spec", None), said=str(error))
-        error.entry, error.site = getattr(known, "entry", None), getattr(known, "site", None)
+        spec, entry = getattr(error, "spec", None), getattr(error, "entry", None)
+        device = spec.device if spec is not None else entry.device if entry is not None else CPU
+        known, error = error, device.backend.no_room(nbytes, spec, str(error))
+        error.entry, error.site = entry, getattr(known, "site", None)
     whole = OutOfMemoryError("".join([error.args[0], *(explain(error, asked) for explain in on_failure)]))
-    whole.nbytes, whole.spec, whole.complete = error.nbytes, error.spec, True
+    whole.nbytes, whole.spec, whole.device, whole.complete = error.nbytes, error.spec, error.device, True
     return whole
 
 

@@ -628,34 +628,30 @@ def gamma_one(d, unit, normal):
 
 # ---------------------------------------------------------------------- the streams that are drawn from by default
 
-_default = {CPU: MersenneTwister()}       # device → its stream; one is made when a device first draws
-_seed_of_devices = None                   # what `seed_all` said: a stream that is made later starts from it
+_of_cpu = MersenneTwister()
+_seed_of_devices = None                   # what `seed_devices` said: a stream that is made later starts from it
 _adding = new_lock()
 
 
 def stream_of(device):
     """The stream that tensors on `device` are drawn from where nobody names another."""
-    found = _default.get(device)
-    if found is None and device.backend is not None:
-        made = device.backend.new_stream()
+    backend = device.backend
+    if device is CPU or backend is None:
+        return _of_cpu
+    if backend.stream is None:
+        made = backend.new_stream() or _of_cpu
         with _adding:
-            if made is not None and device not in _default:
-                made.seed() if _seed_of_devices is None else made.manual_seed(_seed_of_devices)
-            found = _default.setdefault(device, made or _default[CPU])
-    return found or _default[CPU]
+            if backend.stream is None:
+                if made is not _of_cpu:
+                    made.seed() if _seed_of_devices is None else made.manual_seed(_seed_of_devices)
+                backend.stream = made
+    return backend.stream
 
 
 def default_streams():
     """Every stream that is drawn from by default so far, the CPU's first."""
-    return list(dict.fromkeys(_default.values()))
-
-
-def seed_all(seed):
-    """Start the streams of all devices over from `seed`, those too that have not been asked for yet."""
-    global _seed_of_devices
-    for one in default_streams():
-        one.manual_seed(seed)
-    _seed_of_devices = seed
+    backends = [device.backend for device in list(CPU._known.values()) if device.backend is not None]
+    return list(dict.fromkeys([_of_cpu, *[b.stream for b in backends if b.stream is not None]]))
 
 
 def seed_devices(seed):

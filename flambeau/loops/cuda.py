@@ -224,14 +224,14 @@ def neutral(kind, type):
 
 HELPERS = {
     "Pack": """template <class T, int N> struct alignas(sizeof(T) * N) Pack { T x[N]; };""",
-    "take": """template <bool ALIGNED, class T, int N> __device__ __forceinline__ Pack<T, N> take(const T *p) {
-  if (ALIGNED) return *(const Pack<T, N> *)p;
+    "take": """template <class T, int N> __device__ __forceinline__ Pack<T, N> take(const T *p, bool aligned) {
+  if (aligned) return *(const Pack<T, N> *)p;
   Pack<T, N> out;
   for (int i = 0; i < N; ++i) out.x[i] = p[i];
   return out;
 }""",
-    "give": """template <bool ALIGNED, class T, int N> __device__ __forceinline__ void give(T *p, const Pack<T, N> &x) {
-  if (ALIGNED) *(Pack<T, N> *)p = x;
+    "give": """template <class T, int N> __device__ __forceinline__ void give(T *p, const Pack<T, N> &x, bool aligned) {
+  if (aligned) *(Pack<T, N> *)p = x;
   else for (int i = 0; i < N; ++i) p[i] = x.x[i];
 }""",
     "over": """__device__ __forceinline__ unsigned over(unsigned n, unsigned multiplier, int shift) {
@@ -378,12 +378,8 @@ class _Writer:
         helpers = dict.fromkeys(h for name in sorted(self.helpers) for h in (*HELPERS_CALLED.get(name, ()), name))
         return "\n".join([*(line for line in struct if line is not None),
                           *(HELPERS[name] if name != "digamma" else _digamma() for name in helpers),
-                          *self._outside(), f'extern "C" __global__ void __launch_bounds__({threads}) {self.name}'
-                          "(const Given given) {", *_indented(self.entry.lines), "}", ""])
-
-    def _outside(self):
-        """Functions that the kernel calls."""
-        return ()
+                          f'extern "C" __global__ void __launch_bounds__({threads}) {self.name}(const Given given) {{',
+                          *_indented(self.entry.lines), "}", ""])
 
     def _line(self, text, scope=None):
         (scope or self.scopes[-1]).lines.append(text)
@@ -796,29 +792,15 @@ class _Rows(_Writer):
         self.scopes = [self.entry]
         if self.room:
             self._line(f"__shared__ double room[{-(-self.room // 8)}], box[{self.boxes}];")
-        if s.vector == 1:
-            self.entry.lines.extend(inner.lines)
-            self.rest = None
-            return
-        # once with memory aligned, once not: a template says it once
-        self.helpers.update(("take", "give"))
-        shared = ", double *room, double *box" if self.room else ""
-        declared = [line for line in self.entry.lines if not line.startswith("__shared__")]
-        self.rest = ["template <bool ALIGNED> __device__ __forceinline__ void row(const Given &given" + shared + ") {",
-                     *_indented(declared), *_indented(inner.lines), "}"]
-        self.entry.lines = [line for line in self.entry.lines if line.startswith("__shared__")]
-        handed = "given, room, box" if self.room else "given"
-        self._line(f"if ({self._alignment()}) row<true>({handed});")
-        self._line(f"else row<false>({handed});")
-
-    def _outside(self):
-        return self.rest or ()
+        if s.vector > 1:
+            self._line(f"const bool aligned = {self._alignment()};")
+        self.entry.lines.extend(inner.lines)
 
     def _taken(self, place, kind, size):
-        return f"take<ALIGNED, {kind}, {size}>({place})"
+        return f"{self._call('take')}<{kind}, {size}>({place}, aligned)"
 
     def _given(self, place, kind, size, values):
-        return f"give<ALIGNED>({place}, Pack<{kind}, {size}>{{{{{', '.join(values)}}}}});"
+        return f"{self._call('give')}({place}, Pack<{kind}, {size}>{{{{{', '.join(values)}}}}}, aligned);"
 
     def _row(self):
         k, s = self.kernel, self.schedule
@@ -975,9 +957,7 @@ class _Rows(_Writer):
                  and self.kernel.accesses[e.attr].at is None]
         at_once = len(loads) * self.schedule.chunks * self.width <= MAX_ELEMENTS_AT_HAND
         early = [e for e in loads if at_once or e in self.kept_at_hand]
-        for c, start in enumerate(self.starts):
-            self.at[d] = start
-            self._fetch(c, early, last)
+        self._fetch(early, last)
         for c, start in enumerate(self.starts):
             self.at[d] = start
             scope = _Scope(self.at_hand[c])
@@ -993,34 +973,48 @@ class _Rows(_Writer):
                 self.at_hand[c][e] = names
             self._block(f"if ({start} < {last})", scope)
 
-    def _fetch(self, c, loads, last):
-        """Load what chunk `c` of the row has of `loads`, so that it is known from now on."""
-        scope = _Scope(self.at_hand[c])
-        self.scopes.append(scope)
-        for e in loads:
-            access = self.kernel.accesses[e.attr]
-            kind = _memory_type(access.type)
-            names = []
-            if self._is_packed(e.attr):
-                size = _pack_size(access.type, self.width)
-                address, = self._addresses(e.attr, len(self.scopes) - 1, 1)
-                self._call("Pack")
-                for first in range(0, self.width, size):
-                    name = self._new("x")
-                    self._line(f"Pack<{kind}, {size}> {name} = {{}};", self.scopes[1])
-                    place = f"{address} + {first}" if first else address
-                    self._line(f"{name} = {self._taken(place, kind, size)};")
-                    names += [f"{name}.x[{i}]" for i in range(size)]
-            else:
-                for address in self._addresses(e.attr, len(self.scopes) - 1, self.width):
-                    name = self._new("x")
-                    self._line(f"{kind} {name} = 0;", self.scopes[1])
-                    self._line(f"{name} = *({address});")
-                    names.append(name)
-            self.at_hand[c][e] = [f"({name} != 0)" for name in names] if access.type == "b1" else names
-        self.scopes.pop()
-        if scope.lines:
-            self._block(f"if ({self.starts[c]} < {last})", scope)
+    def _fetch(self, loads, last):
+        """Load what the row has of `loads`, so that it is known from now on."""
+        packed, single = [], []                   # lines, by whether the boundaries of memory matter
+        for c, start in enumerate(self.starts):
+            self.at[self.last] = start
+            scope, by_pack, one_by_one = _Scope(self.at_hand[c]), [], []
+            self.scopes.append(scope)
+            for e in loads:
+                access = self.kernel.accesses[e.attr]
+                kind, names = _memory_type(access.type), []
+                if self._is_packed(e.attr):
+                    size = _pack_size(access.type, self.width)
+                    address, = self._addresses(e.attr, len(self.scopes) - 1, 1)
+                    self._call("Pack")
+                    for first in range(0, self.width, size):
+                        name = self._new("x")
+                        self._line(f"Pack<{kind}, {size}> {name} = {{}};", self.scopes[1])
+                        by_pack.append((name, f"{address} + {first}" if first else address, kind, size))
+                        names += [f"{name}.x[{i}]" for i in range(size)]
+                else:
+                    for address in self._addresses(e.attr, len(self.scopes) - 1, self.width):
+                        name = self._new("x")
+                        self._line(f"{kind} {name} = 0;", self.scopes[1])
+                        one_by_one.append(f"{name} = *({address});")
+                        names.append(name)
+                self.at_hand[c][e] = [f"({name} != 0)" for name in names] if access.type == "b1" else names
+            self.scopes.pop()
+            self.scopes[1].lines.extend(scope.lines)          # where it is, within the row or not
+            packed.append((start, by_pack))
+            single.append((start, one_by_one))
+        for aligned in (True, False) if any(lines for _, lines in packed) else ():
+            scope = _Scope()
+            for start, lines in packed:
+                if lines:
+                    scope.lines.append(f"if ({start} < {last}) {{")
+                    scope.lines += [f"  {name} = {self._call('take')}<{kind}, {size}>({place}, {str(aligned).lower()});"
+                                    for name, place, kind, size in lines]
+                    scope.lines.append("}")
+            self._block("if (aligned)" if aligned else "else", scope)
+        for start, lines in single:
+            if lines:
+                self._line(f"if ({start} < {last}) {{ {' '.join(lines)} }}")
 
     # --- halves onto halves
 

@@ -8,6 +8,7 @@ from typing import Any
 from ..autograd.modes import modes
 from ..base import dtypes
 from ..base.errors import warn
+from ..tensor import oom
 from ..tensor.functions import full
 from ..tensor.tensor import Tensor
 from ..trace.record import milestone
@@ -433,3 +434,12 @@ def _get_value(x):
 def _default_to_fused_or_foreach(params, differentiable, use_fused=False):
     """Whether to take the (fused, foreach) copy of a rule: there is one rule, so neither."""
     return False, False
+
+
+def _kept_by(optimizer):
+    """The tensors that an optimizer keeps for its parameters."""
+    return [held for state in list(optimizer.state.values()) for held in list(state.values())
+            if isinstance(held, Tensor)]
+
+
+oom.keepers[Optimizer] = _kept_by

@@ -743,6 +743,22 @@ def multinomial(input, num_samples, replacement=False, *, generator=None, out=No
     return assign(out, drawn, "multinomial(out=)")
 
 
+# --- dropout --------------------------------------------------
+
+
+def _dropout_mask(self, p):
+    """Which elements a dropout of `self` keeps, a tensor of bools, by the rule that the device's stream has for it;
+    None where it has none, and dropout is what it says it is: a product with coins."""
+    source, kind = stream(None, self._spec.device), self._spec
+    if not hasattr(source, "keep"):
+        return None
+    width = source.dropout_width(kind, self._offset)
+    strides = None if width == 1 else kind.strides
+    return fresh(Draw(source, lambda n: source.keep(n, p, kind.dtype.np, width)),
+                 spec(dtypes.bool, kind.shape, strides, kind.device))
+
+
+Tensor._dropout_mask = _dropout_mask
 for form in IN_PLACE_METHODS:
     setattr(Tensor, form.__name__, form)
 for form in (bernoulli, multinomial):

@@ -75,7 +75,7 @@ class NativeStretch:
         self.steps, self.program, self.bound, self.lasts = steps, program, program.bound, program.lasts
 
     def run(self, table, cells, observed):
-        """Run over a list of addresses and the numbers in `cells`; gives the times of steps if `observed`."""
+        """Run over addresses and the numbers in `cells`; gives the times of steps if `observed`."""
         times = self.times() if observed else None
         self.program.run(table, cells, times)
         return times
@@ -134,6 +134,7 @@ class Program:
         self.plain = not any(d in HALVES for _, _, d in numbers)      # whether no number is rounded on the way
         self.constants = array("q")
         self.blocks, self.table_size = buffers.blocks, buffers.table_size
+        self.zeros = array("q", bytes(8 * buffers.table_size))        # a table without any addresses
         self._places(buffers)
         self._stretches(steps, buffers)
         self.native = self.stretches[0] if len(self.stretches) == 1 and steps[0].native else None
@@ -185,7 +186,7 @@ class Program:
     def run(self, values, code, finish, perform):
         """Run the instructions `code` over ready `values` by slot; then `finish` with (slot, array, address) of what
         was made. See Note [All or nothing] in plan.py. `perform(index, arrays)` has an effect happen."""
-        table, blocks = [0] * self.table_size, {}
+        table, blocks = self.zeros[:], {}
         sites = self.sites(code) if observers.during_runs and observers.gathering() else None
         for device, nbytes, index in self.blocks:
             if sites is not None:
@@ -193,7 +194,10 @@ class Program:
             blocks[index] = block = device.backend.block(nbytes)
             table[index] = block.address
         for slot, index in self.inputs:
-            table[index] = values[slot].address()
+            try:
+                table[index] = values[slot]._address         # most know it: a call would cost more than all of this
+            except AttributeError:
+                table[index] = values[slot].address()
         made = []
         for slot, spec, index in self.outputs:
             if sites is not None:
@@ -201,7 +205,7 @@ class Program:
             array_, address = spec.device.backend.blank(spec)
             table[index] = address
             made.append((slot, array_, address))
-        scalars = self.scalars([code[i][3][n] for i, n, _ in self.numbers])
+        scalars = self.scalars([code[i][3][n] for i, n, _ in self.numbers]) if self.numbers else self.constants
         last = self.native
         if last is None:
             held = {slot: (array_, spec) for (slot, array_, _), (_, spec, _) in zip(made, self.outputs, strict=True)}
@@ -217,9 +221,8 @@ class Program:
                     self._call_reference(stretch, table, values, code, blocks, held, arrays, perform)
             for slot, index in self.givens:
                 made.append((slot, arrays[index], None))
-        addresses = array("q", table)
         times = last.times() if last is not None and sites is not None else None
-        run = last.bound(addresses, scalars, times) if last is not None else None
+        run = last.bound(table, scalars, times) if last is not None else None
         started = False
         try:
             started = True                        # no interrupt comes between this and the end of the call

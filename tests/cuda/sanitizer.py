@@ -179,8 +179,8 @@ WORKS = {"maps": (maps, DTYPES), "rows": (rows, DTYPES), "reductions": (reductio
 # --- running them ---------------------------------------------------------------------------------------------------
 
 def near(a, b, tolerance):
-    """Whether two results agree, beside the largest number of the second."""
-    a, b = a.detach().cpu().double().numpy(), b.detach().double().numpy()
+    """Whether an array agrees with a tensor of the CPU, beside the largest number of that."""
+    b = b.detach().double().numpy()
     scale = max(1.0, float(np.abs(b[np.isfinite(b)]).max(initial=0)))
     return a.shape == b.shape and np.allclose(a, b, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
 
@@ -193,7 +193,7 @@ def run(name, work, dtype):
             mine = next(there, None)
             if mine is None:
                 return agreed
-            host = mine.cpu()
+            host = mine.detach().double().cpu().numpy()
             plan = torch.plans.last()
             if plan is not None:
                 SEEN.update(step.kind for step in plan.steps)
@@ -215,9 +215,16 @@ def main():
     parser.add_argument("--seconds", type=float, default=100, help="after which no further work is begun")
     args = parser.parse_args()
     if args.simulated:
-        from flambeau.backends.cuda import driver
-        from tests.cuda.simulated import SimulatedDriver
-        driver.use(SimulatedDriver(devices=1, races=True))
+        from tests.cuda.simulated import simulating
+        with simulating(devices=1, races=True):
+            check(args)
+    else:
+        check(args)
+    sys.exit(1 if FAILED else 0)
+
+
+def check(args):
+    """Run the works and print what came of them."""
     began = time.perf_counter()
     for name in args.works or WORKS:
         work, dtypes = WORKS[name]
@@ -230,7 +237,6 @@ def main():
     print("steps: " + ", ".join(f"{count} {kind}" for kind, count in SEEN.most_common()))
     print(*FAILED[:20], sep="\n")
     print(f"{len(FAILED)} failures")
-    sys.exit(1 if FAILED else 0)
 
 
 if __name__ == "__main__":

@@ -77,6 +77,17 @@ class ArrayModule:
     def argpartition(self, a, kth, axis=-1):
         return self.argsort(a, axis)
 
+    def from_float8(self, bytes_, dtype):
+        """The numbers that bytes mean in a float8 dtype of ours, in float32."""
+        return self._module.asarray(decoded(dtype))[bytes_]
+
+    def to_float8(self, x, dtype):
+        """The bytes of a float8 dtype of ours that float32 numbers are rounded to."""
+        xp, (places, bytes_) = self._module, encoded(dtype)
+        bits = xp.ascontiguousarray(x).view(np.int32).astype(np.int64)
+        at = xp.searchsorted(xp.asarray(places), xp.where(bits < 0, -2**31 - bits - 1, bits), side="right") - 1
+        return xp.asarray(bytes_)[at].reshape(x.shape)
+
     def _as_numbers(self, function, a, axis):
         """A sort, which CuPy has none of for arrays without elements or dimensions."""
         if not a.ndim or not a.size:
@@ -179,40 +190,33 @@ class PairwiseFold:
 
 @functools.cache
 def decoded(dtype):
-    """What the 256 bytes mean in a float8 dtype of ours: float32 numbers."""
+    """What the 256 bytes mean in a float8 dtype: float32 numbers."""
     return np.arange(256, dtype=np.uint8).view(dtype.np).astype(np.float32)
 
 
 @functools.cache
 def encoded(dtype):
-    """(float32 bounds in ascending order, the byte for numbers from each of them on) of a float8 dtype of ours.
+    """(places in ascending order, the byte of the float32 numbers from each of them on) of a float8 dtype.
 
-    Rounding is a step function, so a table of its steps is all that there is to it. The steps are found by halving, in
-    the order of float32's bits.
+    To round is to go up steps, so their beginnings are all that there is to know. Between two numbers of the dtype
+    there is one step, which is found by halving, in the order of float32's bits.
     """
-    def order(bits):                                  # of float32's bits, as whole numbers that sort as the floats do
-        return np.where(bits < 0, np.int64(-2**31) - bits - 1, bits)
+    def byte(places):
+        return dtypes.as_dtype(_ordered(places).astype(np.int32).view(np.float32), dtype).view(np.uint8)
 
-    def floats(places):
-        return order(places).astype(np.int32).view(np.float32)
+    values = decoded(dtype)
+    values = np.concatenate([values[np.isfinite(values)], np.array([0, np.inf], np.float32)])
+    bits = np.concatenate([values, -values]).view(np.int32).astype(np.int64)
+    anchors = np.unique(np.concatenate([_ordered(bits), [-2**31, 2**31 - 1]]))
+    low, high, start = anchors[:-1], anchors[1:], byte(anchors[:-1])
+    while (high - low > 1).any():
+        middle = (low + high) // 2
+        same = byte(middle) == start
+        low, high = np.where(same, middle, low), np.where(same, high, middle)
+    places = np.concatenate([anchors[:1], high[byte(high) != start]])
+    return places, byte(places)
 
-    def rounded(places):
-        return dtypes.as_dtype(floats(places), dtype).view(np.uint8)
 
-    top = order(np.asarray(np.float32(np.inf)).view(np.int32).astype(np.int64))
-    bottom = order(np.asarray(np.float32(-np.inf)).view(np.int32).astype(np.int64))
-    starts, bytes_, place = [], [], int(bottom)
-    while place <= top:
-        here = rounded(np.array([place]))[0]
-        starts.append(floats(np.array([place]))[0])
-        bytes_.append(here)
-        low, high = place, int(top) + 1                # the last place of this step is at `low`, the next one at `high`
-        step = 1
-        while low + step <= top and rounded(np.array([low + step]))[0] == here:
-            low, step = low + step, step * 2
-        high = min(low + step, int(top) + 1)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if rounded(np.array([middle]))[0] == here else (low, middle)
-        place = high
-    return np.array(starts, np.float32), np.array(bytes_, np.uint8)
+def _ordered(bits):
+    """Whole numbers that sort as the floats do whose bits, as int32, these are; and back again."""
+    return np.where(bits < 0, -2**31 - bits - 1, bits)

@@ -7,6 +7,7 @@ program.py, its library in library.py; all of them are imported when the first t
 Note [Bytes for dtypes]: CuPy has no arrays of 8-bit floats. Memory of such a dtype is shown as an array of bytes
 (uint8) instead; operations that move elements run over bytes, and conversions go by way of a table (arrays.py).
 """
+import copy
 from functools import cached_property
 
 import numpy as np
@@ -20,10 +21,27 @@ from . import driver, memory as device_memory
 from .arrays import ArrayModule, held_as
 
 
+class LazyArray:
+    """Memory laid out as `spec`, of which CuPy's array is made when somebody computes with it (`CUDABackend.seen`).
+
+    A program wants its address alone, and to make an array costs as much as everything else that a small step does.
+    """
+
+    __slots__ = ("memory", "spec", "made", "__weakref__")
+
+    def __init__(self, memory, spec):
+        self.memory, self.spec, self.made = memory, spec, None
+
+    @property
+    def nbytes(self):
+        """How many bytes it has."""
+        return self.spec.nbytes
+
+
 class CUDABackend(Backend):
     """One GPU: `cuda:index`."""
 
-    compiles = True
+    compiles = attends = True
 
     @property
     def vector_bytes(self):
@@ -53,7 +71,16 @@ class CUDABackend(Backend):
 
     def blank(self, spec):
         memory = self.memory.allocate(spec.nbytes, spec)
-        return self.driver.array(memory, spec.shape, held_as(spec.dtype), spec.np_strides), memory.address
+        return LazyArray(memory, spec), memory.address
+
+    def seen(self, array):
+        """An array of xp over what `blank` gave; any other as it is."""
+        if array.__class__ is not LazyArray:
+            return array
+        if array.made is None:
+            spec = array.spec
+            array.made = self.driver.array(array.memory, spec.shape, held_as(spec.dtype), spec.np_strides)
+        return array.made
 
     def block(self, nbytes):
         return self.memory.allocate(nbytes)
@@ -65,29 +92,36 @@ class CUDABackend(Backend):
                                  offset * spec.dtype.itemsize)
 
     def bytes_of(self, array):
-        return self.driver.array(array, (array.nbytes,), np.uint8)     # a block's, too
+        held = array.memory if array.__class__ is LazyArray else array     # a block's, too
+        return self.driver.array(held, (array.nbytes,), np.uint8)
 
     def address(self, array):
-        return self.driver.address(array)
+        return array.memory.address if array.__class__ is LazyArray else self.driver.address(array)
 
     def active(self):
         return self.driver.on(self.index)
 
     def copied(self, array):
         with self.active():
-            return array.copy(order="K")
+            return self.seen(array).copy(order="K")
 
     def put(self, target, source):
         with self.active():
-            target[...] = source
+            self.seen(target)[...] = self.seen(source)
 
     def overlap(self, one, other):
-        return self.xp.may_share_memory(one, other)
+        return self.xp.may_share_memory(self.seen(one), self.seen(other))
 
     # --- movement ---------------------------------------------------------------------------------------------------
 
     def to_host(self, array):
         """The contents as a NumPy array, once all that was handed to the stream before is done."""
+        if array.__class__ is LazyArray:
+            spec = array.spec
+            made = np.empty(spec.nbytes, np.uint8)
+            if made.size:
+                self.driver.download(self.index, array.memory.address, host.address(made), made.size)
+            return host.laid_out(made, spec.shape, held_as(spec.dtype), spec.np_strides)
         laid = self._without_holes(array)
         made = np.empty(laid.nbytes, np.uint8)
         if made.size:
@@ -113,6 +147,9 @@ class CUDABackend(Backend):
 
     def laid_out(self, array, spec):
         """`array` itself where it lies in memory as `spec` says, else a copy that does."""
+        if array.__class__ is LazyArray and array.spec.strides == spec.strides and array.spec.shape == spec.shape:
+            return array
+        array = self.seen(array)
         if reference.same_layout(array, spec):
             return array
         made = self.allocate(spec.on(self.device))
@@ -135,7 +172,16 @@ class CUDABackend(Backend):
     def execute(self, entry, arrays, params, own=False):
         try:
             with self.active():
-                return reference.execute(entry, arrays, params, own, self.xp)
+                arrays = [*map(self.seen, arrays)]
+                if any(kind.dtype.family == "float8" for kind in (*entry.kinds, *(entry.outs or ()))):
+                    return self._execute_float8(entry, arrays, params)
+                try:
+                    return reference.execute(entry, arrays, params, own, self.xp)
+                except self.driver.refusals:
+                    wider = self._widened(entry, arrays)
+                    if wider is None:
+                        raise
+                return reference.execute(*wider, params, False, self.xp)
         except OutOfMemoryError:
             raise
         except MemoryError:
@@ -147,6 +193,37 @@ class CUDABackend(Backend):
             raise NotImplementedError(
                 f"{entry.op.__name__} of {kinds} cannot run on {self.device} yet: CuPy says {type(error).__name__}: "
                 f"{error}. Move the tensors with .cpu() for this operation") from error
+
+    def _widened(self, entry, arrays):
+        """(entry, arrays) with bfloat16 operands in float32, which CuPy has all its functions for; None without any."""
+        if entry.op.overwrites or not any(kind.dtype is dtypes.bfloat16 for kind in entry.kinds):
+            return None
+        kinds = [kind.like(dtypes.float32) if kind.dtype is dtypes.bfloat16 else kind for kind in entry.kinds]
+        return _entry_for(entry, kinds, entry.outs), [
+            array.astype(np.float32) if kind.dtype is dtypes.bfloat16 else array
+            for array, kind in zip(arrays, entry.kinds, strict=True)]
+
+    def _execute_float8(self, entry, arrays, params):
+        """An operation with operands or results of 8-bit floats: over their bytes where it only moves elements, else
+        over float32. See Note [Bytes for dtypes]."""
+        outs = entry.outs or ()                       # none where their shapes are known only afterwards
+        small = {kind.dtype for kind in (*entry.kinds, *outs) if kind.dtype.family == "float8"}
+        moves = entry.op.__name__ in MOVES and len(small) == 1 and all(
+            kind.dtype in small or kind.dtype.is_integral for kind in (*entry.kinds, *outs))
+        stand_in = dtypes.uint8 if moves else dtypes.float32
+
+        def instead(spec):
+            return spec.like(stand_in) if spec.dtype in small else spec
+
+        if not moves:
+            arrays = [self.xp.from_float8(array, kind.dtype) if kind.dtype in small else array
+                      for array, kind in zip(arrays, entry.kinds, strict=True)]
+        params = [stand_in if param.__class__ is dtypes.dtype and param in small else param for param in params]
+        entry = _entry_for(entry, [*map(instead, entry.kinds)], outs and [*map(instead, outs)] or None)
+        made = reference.execute(entry, arrays, params, False, self.xp)
+        return made if moves or not outs else [
+            self.laid_out(self.xp.to_float8(array, spec.dtype), spec) if spec.dtype in small else array
+            for array, spec in zip(made, outs, strict=True)]
 
     # --- kernels ----------------------------------------------------------------------------------------------------
 
@@ -183,11 +260,31 @@ class CUDABackend(Backend):
 
     # --- the device -------------------------------------------------------------------------------------------------
 
+    def new_stream(self):
+        from .random import Philox
+        return Philox(self)
+
     def synchronize(self):
         self.driver.synchronize(self.index)
 
     def statistics(self):
         return self.memory.stats()
+
+    def no_room(self, nbytes, spec=None, said=""):
+        return self.memory.failure(nbytes, spec, said)
+
+
+# Operations that put elements elsewhere and look at none, which the table in base/limited_dtypes.py lets 8-bit floats
+# have.
+MOVES = frozenset("""_block_diag _diagonal_copy _empty _flip _index_put _repeat _roll _spread _to_copy _unsafe_view cat
+    clone diag_embed index index_select masked_select rot90 stack update""".split())
+
+
+def _entry_for(entry, kinds, outs):
+    """`entry` with other dtypes, of operands that need no more conversion, and of results."""
+    made = copy.copy(entry)
+    made.kinds, made.outs, made.casts, made.rounded = kinds, outs, None, None
+    return made
 
 
 def _laid_on_host(array, spec):

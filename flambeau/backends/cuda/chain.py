@@ -97,9 +97,9 @@ def failed(error):
     global _failure
     major = (library() or Library("", "", None)).major
     mend = f"run pip install --force-reinstall 'flambeau[cuda{major or _fitting(driver_version())}]', or {_RESTART}"
-    words = " ".join(str(error).split())
-    _failure = Broken("library" if isinstance(error, ImportError) else "driver", f"CUDA does not start in this process: {type(error).__name__}: {words}", mend,
-                      "CUDA initialization failed")
+    link = "library" if isinstance(error, ImportError) else "driver"
+    fact = f"CUDA does not start in this process: {type(error).__name__}: {' '.join(str(error).split())}"
+    _failure = Broken(link, fact, mend, "CUDA initialization failed")
     return _failure
 
 

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ...base import settings
 from ...base.errors import warn
 from ...base.locks import new_lock
+from ...loops.cuda import Unrenderable, render
 from ...loops.ir import Launch, verify
 from .. import threads
 from ..backend import NotCompiled
@@ -45,7 +46,6 @@ def forget(backend):
 
 def rendered(launch):
     """(name, CUDA C++) of a launch's kernel; the same for launches that differ in words alone."""
-    from ...loops.cuda import render
     return named(render(launch.kernel, launch.schedule, KERNEL_NAME), KERNEL_NAME)
 
 
@@ -81,7 +81,7 @@ class GPUCompilation:
                 verify(launch.kernel)
                 try:
                     name, source = rendered(launch)
-                except NotImplementedError as error:
+                except Unrenderable as error:
                     self.names[text], self.failed[text] = text, str(error)
                 else:
                     self.names[text], self.missing[name] = name, source

@@ -7,11 +7,16 @@ badly, or the reference.
     gemm                                                        products.py
     scan(dim), running(kind, dim)                               scans.py; `kind`: "sum prod max min logaddexp recur"
     add_rows(skip)                                              rows.py
+    convolve(stride, padding, dilation, groups, transposed)     convolve.py
+    convolve_weight(stride, padding, dilation, groups)          convolve.py
+    attention(scale, causal, groups)                            attention.py
+    attention_backward(scale, causal, groups)                   attention.py
 """
 from functools import lru_cache
 
 from ...base.shapes import contiguous_strides
-from . import products, rows, scans
+from .. import library_switches
+from . import attention, convolve, driver, products, rows, scans
 from .calls import HostCall, LaunchCall
 
 __all__ = ["HostCall", "LaunchCall", "ask", "forget"]
@@ -22,17 +27,18 @@ def ask(name, dtype, args, outs, params, index=0):
     there are none. The places are the operands, then the results, then the scratch memory of the calls, if any."""
     def whole(laid):
         return tuple([(tuple(shape), tuple(strides)) for shape, strides in laid])
-    return _answer(name, dtype, whole(args), whole(outs), params, index)
+    return _answer(name, dtype, whole(args), whole(outs), params, index, library_switches.cudnn.allow_tf32)
 
 
 def forget():
     """Answer anew, with other handles: the driver has changed."""
     _answer.cache_clear()
     products.forget()
+    convolve.forget()
 
 
 @lru_cache(4096)
-def _answer(name, dtype, args, outs, params, index):
+def _answer(name, dtype, args, outs, params, index, _tf32):
     if name == "gemm":
         return products.gemm(dtype, *args, *outs, index)
     if name == "scan":
@@ -40,6 +46,14 @@ def _answer(name, dtype, args, outs, params, index):
     if name == "running":
         kind, dim = params
         return scans.scan(kind, dtype, args, outs, dim)
+    if name == "convolve":
+        return convolve.convolve(dtype, *args, *outs, *params, index)
+    if name == "convolve_weight":
+        return convolve.convolve_weight(dtype, *args, *outs, *params, index)
+    if name == "attention":
+        return attention.attention(dtype, args, outs, params, driver.current().properties(index))
+    if name == "attention_backward":
+        return attention.attention_backward(dtype, args, outs, params, driver.current().properties(index))
     if not all(map(_dense, (*args, *outs))):
         return None
     if name == "add_rows":

@@ -6,6 +6,7 @@ never too little, and looks when the sum is about to be a peak. What the pool ho
 its peak is looked at then and when somebody asks.
 """
 import os
+import re
 from typing import NamedTuple
 
 from ...base import observers
@@ -168,9 +169,12 @@ class Account:
 
     # --- no room
 
-    def failure(self, nbytes, spec=None):
-        """The error that says there is no room for `nbytes` bytes."""
+    def failure(self, nbytes, spec=None, said=""):
+        """The error that says there is no room for `nbytes` bytes, or for what CuPy has `said`."""
         self.failures += 1
+        found = re.search(r"allocating ([\d,]+) bytes", said)
+        if nbytes is None and found is not None:
+            nbytes = int(found[1].replace(",", ""))
         used, reserved = self.driver.pool(self.index)
         free, total = self.driver.memory_info(self.index)
         idle = max(reserved - used, 0)
@@ -183,23 +187,18 @@ class Account:
         others = max(total - free - reserved, 0)
         error = OutOfMemoryError(
             f"CUDA out of memory. {asked}. GPU {self.index} has a total capacity of {bytes_in_words(total)} of which "
-            f"{bytes_in_words(free)} is free; tensors of this process use {bytes_in_words(used)}, its cache holds "
+            f"{bytes_in_words(free)} is free; this process uses {bytes_in_words(used)}, its cache holds "
             f"{bytes_in_words(idle)} idle, and {bytes_in_words(others)} are CUDA's own and other processes'.{allowed} "
             + self._about_cache(nbytes, idle, free))
         error.nbytes, error.spec, error.device = nbytes, spec, device_type("cuda", self.index)
         return error
 
     def _about_cache(self, nbytes, idle, free):
-        """Whether what lay idle would have sufficed."""
-        if nbytes is None or not idle and not self._given_back:
-            return "The cache was empty, so emptying it would not have helped."
-        gone = bytes_in_words(self._given_back)
-        if nbytes <= self._given_back + idle + free:
-            return (f"The cache was emptied first ({gone} given back): together with what is free that would have "
-                    "sufficed, but not in one piece. PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True avoids that.")
-        return f"The cache was emptied first ({gone} given back), and that was not enough."
-
-    _given_back = 0
+        """Whether what lay idle would have sufficed; it has been given back before."""
+        if nbytes is None or nbytes > idle + free:
+            return "What lay idle in the cache was given back before that, and would not have sufficed."
+        return ("What lay idle in the cache was given back before that, and would have sufficed in one piece: "
+                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True joins the pieces.")
 
     def allocate(self, nbytes, spec=None, stream=None):
         """`nbytes` of the driver's memory; what lies idle is given back, and it is tried again, before it fails."""
@@ -209,7 +208,7 @@ class Account:
             return self.driver.allocate(self.index, nbytes, stream)
         except MemoryError:
             self.retries += 1
-            self._given_back = self.trim()
+            self.trim()
         try:
             if self.fraction < 1:
                 self._stay_below(nbytes)

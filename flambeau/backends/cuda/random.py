@@ -5,17 +5,18 @@ bits for a key (the seed) and a counter: offset / 4 in its lower half, the numbe
 is no state on the device, so a draw is one launch, and what it gives follows from seed, offset and count alone.
 
 Note [Threads]: which thread draws which element is part of PyTorch's numbers, and depends on the GPU. It takes blocks
-of 256 threads, as many as there are elements for, but no more than the GPU can hold at once (multiprocessors times the
-blocks that fit on one): `threads` in all. Thread t draws four words at a time (or two numbers of 64 bits) and puts them
-down at t, t + threads, t + 2 threads and t + 3 threads, and goes on 4 threads further; the offset moves on by 4 for each
-such turn. So our kernels are launched over the same grid.
+of 256 threads, as many as there are elements for, but no more than the GPU can hold at once (multiprocessors times
+the blocks that fit on one): `threads` in all. Thread t draws four words at a time (or two numbers of 64 bits) and
+puts them down at t, t + threads, t + 2 threads and t + 3 threads, and goes on 4 threads further; the offset moves on
+by 4 for each such turn. So our kernels are launched over the same grid.
 
-What a word becomes, see `RULES`. Where PyTorch uses the approximate functions of the hardware (`__logf`), so do we; it is
-compiled with a multiplication and an addition as one operation where they meet, ours are not, so these are spelt out.
+What a word becomes, see `RULES`. Where PyTorch uses the approximate functions of the hardware (`__logf`), so do we; it
+is compiled with a multiplication and an addition as one operation where they meet, ours are not, so these are spelt
+out.
 
-Equal to PyTorch's bit for bit: uniform, normal, integers, bernoulli, exponential, cauchy, log_normal, geometric, dropout's
-mask, permutations, and multinomial without replacement or of one sample. Poisson, gamma, Dirichlet and binomial numbers,
-and multinomial with replacement, follow their distributions, with other numbers than PyTorch's.
+Equal to PyTorch's bit for bit: uniform, normal, integers, bernoulli, exponential, cauchy, log_normal, geometric,
+dropout's mask, permutations, and multinomial without replacement or of one sample. Poisson, gamma, Dirichlet and
+binomial numbers, and multinomial with replacement, follow their distributions, with other numbers than PyTorch's.
 """
 import math
 import struct
@@ -24,19 +25,18 @@ from functools import cache, lru_cache
 import numpy as np
 
 from ...base.locks import new_lock
-from ..random import SIGNIFICAND_BITS, RandomStream, largest, need, representable, rounded
+from ..random import REAL_DTYPE, SIGNIFICAND_BITS, RandomStream, largest, need, representable, rounded
 from .calls import LaunchCall
 from .launch import launch
 
 BLOCK_THREADS = 256
-STATE_BYTES = 16                         # the seed and the offset, 8 bytes each, as torch.cuda.get_rng_state() has them
+PHILOX_STATE_BYTES = 16                  # the seed and the offset, as torch.cuda.get_rng_state() has them
 LARGEST_32_BIT_OFFSET = 2**31 - 1        # in bytes: PyTorch draws what is larger in parts
 PROBABILITY_OFFSET = 10                  # what a draw with a tensor of probabilities moves the offset on by, in PyTorch
 POISSON_OFFSET, GAMMA_OFFSET, BINOMIAL_OFFSET = 20, 10, 42
 SAMPLE_THREADS = 128                     # of a block that draws with replacement
 FLOATS = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
-REAL_DTYPE = {"complex64": np.dtype(np.float32), "complex128": np.dtype(np.float64)}
-STORED = {"f16": "unsigned short", "bf16": "unsigned short", "f32": "float", "f64": "double", "bool": "unsigned char",
+C_TYPE = {"f16": "unsigned short", "bf16": "unsigned short", "f32": "float", "f64": "double", "bool": "unsigned char",
           "uint8": "unsigned char", "int8": "signed char", "int16": "short", "int32": "int", "int64": "long long",
           "uint16": "unsigned short", "uint32": "unsigned int", "uint64": "unsigned long long"}
 
@@ -148,25 +148,25 @@ WORDS = {
 }
 
 # A rule for x, one of these numbers: (what it is drawn from, fields of Params, text before the loop, its value). R is
-# float or double, `fma`, `log` and the like are those of R; `put(value)` stores a number of R rounded to the dtype, and
+# float or double, FMA, LOG and the like are those of R; `put(value)` stores a number of R rounded to the dtype, and
 # `near(value)` rounds it and gives it back.
 RULES = {
     "uniform": ("unit", "double low, high, range;", "    const R low = (R)p.low, high = (R)p.high, range = (R)p.range;",
-                "{ const R value = near(fma(x, range, low)); put(value == high ? low : value); }"),
+                "{ const R value = near(FMA(x, range, low)); put(value == high ? low : value); }"),
     "normal": ("normal", "double mean, std;", "    const R mean = (R)p.mean, std = (R)p.std;",
-               "put(fma(x, std, mean));"),
+               "put(FMA(x, std, mean));"),
     "log_normal": ("normal", "double mean, std;", "    const R mean = (R)p.mean, std = (R)p.std;",
-                   "put(exp(fma(x, std, mean)));"),
+                   "put(EXP(FMA(x, std, mean)));"),
     "bernoulli": ("unit", "double p;", "    const R chance = (R)p.p;", "put(x < chance ? (R)1 : (R)0);"),
     # a unit of 1, or nearly, would give 0, which is not in the range
     "exponential": ("unit", "double lambd;", "    const R scale = (R)-1 / (R)p.lambd;",
-                    "put(scale * (x >= (R)1 - EPSILON / 2 ? -EPSILON / 2 : log(x)));"),
-    "geometric": ("unit", "double p;", "    const R scale = log1p(-(R)p.p);", "put(ceil(log(x) / scale));"),
+                    "put(scale * (x >= (R)1 - EPSILON / 2 ? -EPSILON / 2 : LOG(x)));"),
+    "geometric": ("unit", "double p;", "    const R scale = LOG1P(-(R)p.p);", "put(CEIL(LOG(x) / scale));"),
     "cauchy": ("unit", "double median, sigma;", "    const R median = (R)p.median, sigma = (R)p.sigma;",
-               "put(fma(sigma, tan(PI * (clipped(x) - (R)0.5)), median));"),
+               "put(FMA(sigma, TAN(PI * (CLIPPED(x) - (R)0.5)), median));"),
 }
 INTEGER_RULES = {
-    "word": ("u32", "u64 span; i64 base;", "(i64)(x % p.span + (u64)p.base)"),
+    "word": ("u32", "u64 span; i64 base;", "(i64)(x % (u32)p.span + (u64)p.base)"),
     "word64": ("u64", "u64 span; i64 base;", "(i64)(x % p.span + (u64)p.base)"),
     "whole": ("u64", "", "(i64)x"),
     "bit": ("u32", "", "(i64)(x & 1u)"),
@@ -176,20 +176,25 @@ REAL_FUNCTIONS = {
 #define R float
 #define EPSILON 0x1p-23f
 #define PI 0x1.921fb6p+1f
-#define fma __fmaf_rn
-#define log __logf
-#define log1p(x) __logf(1.0f + (x))
-#define exp __expf
-#define tan __tanf
-#define ceil ceilf
-#define clipped(x) fminf(fmaxf(x, EPSILON), 1.0f - EPSILON)
+#define FMA __fmaf_rn
+#define LOG __logf
+#define LOG1P(x) __logf(1.0f + (x))
+#define EXP __expf
+#define TAN __tanf
+#define CEIL ceilf
+#define CLIPPED(x) fminf(fmaxf(x, EPSILON), 1.0f - EPSILON)
 """,
     "double": """\
 #define R double
 #define EPSILON 0x1p-52
 #define PI 0x1.921fb54442d18p+1
-#define fma __fma_rn
-#define clipped(x) (x)
+#define FMA __fma_rn
+#define LOG log
+#define LOG1P log1p
+#define EXP exp
+#define TAN tan
+#define CEIL ceil
+#define CLIPPED(x) (x)
 """}
 INTEGER_PUT = {"f16": "out[at + j * threads] = to_f16((float)({}));", "f64": "out[at + j * threads] = (double)({});",
                "bf16": "out[at + j * threads] = to_bf16((float)({}));"}
@@ -206,13 +211,13 @@ def real_source(rule, type):
     source, fields, before, value = RULES[rule]
     real = "double" if type == "f64" else "float"
     words = source + ("64" if type == "f64" else "32")
-    put, near = f"out[at + j * threads] = ({STORED[type]})(value)", "(value)"
+    put, near = f"out[at + j * threads] = ({C_TYPE[type]})(value)", "(value)"
     if type in ("f16", "bf16"):
         put, near = f"out[at + j * threads] = to_{type}(value)", f"from_{type}(to_{type}(value))"
     macros = f"#define put(value) {put}\n#define near(value) {near}\n"
     _, per, made = WORDS[words]
-    return PHILOX + REAL_FUNCTIONS[real] + macros + FILL.format(fields=fields, stored=STORED[type], before=before, per=per,
-                                                               real=real, words=made, rule=value)
+    kernel = FILL.format(fields=fields, stored=C_TYPE[type], before=before, per=per, real=real, words=made, rule=value)
+    return PHILOX + REAL_FUNCTIONS[real] + macros + kernel
 
 
 @cache
@@ -220,13 +225,13 @@ def integer_source(rule, type):
     """The text of the kernel that draws integers."""
     real, fields, value = INTEGER_RULES[rule]
     _, per, made = WORDS["word64" if real == "u64" else "word"]
-    put = INTEGER_PUT.get(type, f"out[at + j * threads] = ({STORED[type]})({{}});").format(value)
-    return PHILOX + FILL.format(fields=fields, stored=STORED[type], before="", per=per, real=real, words=made, rule=put)
+    put = INTEGER_PUT.get(type, f"out[at + j * threads] = ({C_TYPE[type]})({{}});").format(value)
+    return PHILOX + FILL.format(fields=fields, stored=C_TYPE[type], before="", per=per, real=real, words=made, rule=put)
 
 
 # Coins with a chance of their own each: thread t throws elements 4 t to 4 t + 3. PyTorch draws floats for doubles too,
 # and here, and nowhere else, a number that is equal to the chance counts.
-COINS = PHILOX + """\
+COINS = """\
 struct Params {{ u64 chances, out; i64 n; u64 seed, offset; }};
 
 extern "C" __global__ void draw(const Params p) {{
@@ -242,9 +247,16 @@ extern "C" __global__ void draw(const Params p) {{
 """
 ONE = {"f16": "0x3c00", "bf16": "0x3f80"}
 
-# Dropout's mask: one where an element is kept. PyTorch's kernel reads `width` neighbours at a time where it can, and then
-# they are of one thread, as many words as they need in a turn; with a width of 1 it goes as in Note [Threads].
-KEEP = PHILOX + """\
+
+@cache
+def coins_source(type):
+    chance = "double" if type == "f64" else "float"
+    return PHILOX + COINS.format(stored=C_TYPE[type], one=ONE.get(type, "1"), chance=chance)
+
+
+# Dropout's mask: one where an element is kept. PyTorch's kernel reads `width` neighbours at a time where it can, and
+# then they are of one thread, as many words as they need in a turn; with a width of 1 it goes as in Note [Threads].
+KEEP = """\
 struct Params {{ u64 out; i64 n; u64 seed, offset; double keep; }};
 
 extern "C" __global__ void draw(const Params p) {{
@@ -275,7 +287,7 @@ KEEP_LOOP = {1: """\
 @cache
 def keep_source(real, width):
     loop = KEEP_LOOP[min(width, 2)].format(width=width, most=min(width, 4))
-    return KEEP.format(real=real, loop=loop)
+    return PHILOX + KEEP.format(real=real, loop=loop)
 
 
 # Numbers with equal sort keys stand in a row, in order: the first thread of a row shuffles it (Fisher and Yates).
@@ -445,7 +457,7 @@ class Position:
 
 
 class Philox(RandomStream):
-    """The stream of a GPU; the same seed gives the same numbers as torch.Generator(device="cuda") on a GPU of its kind."""
+    """The stream of a GPU; a seed gives the same numbers as torch.Generator(device="cuda") on a GPU of its kind."""
 
     def __init__(self, backend, where=None):
         self.backend, self.where = backend, where or Position()
@@ -485,9 +497,9 @@ class Philox(RandomStream):
             return np.frombuffer(struct.pack("<QQ", *self.position()), np.uint8).copy()
 
     def _continue(self, state):
-        need(state.size in (STATE_BYTES, STATE_BYTES // 2), f"RNG state is wrong size: {state.size} bytes, and a CUDA "
-                                                            f"generator's are {STATE_BYTES}")
-        seed, offset = struct.unpack("<QQ", state.tobytes().ljust(STATE_BYTES, b"\0"))
+        need(state.size in (PHILOX_STATE_BYTES, PHILOX_STATE_BYTES // 2),
+             f"RNG state is wrong size: {state.size} bytes, and a CUDA generator's are {PHILOX_STATE_BYTES}")
+        seed, offset = struct.unpack("<QQ", state.tobytes().ljust(PHILOX_STATE_BYTES, b"\0"))
         with self.where.lock:
             self.set_offset(offset)
             self.where.seed = seed
@@ -498,7 +510,7 @@ class Philox(RandomStream):
     # --- launches
 
     def _blank(self, n, dtype):
-        memory = self.backend.driver.allocate(self.backend.index, n * dtype.itemsize)
+        memory = self.backend.block(n * dtype.itemsize)
         return self.backend.driver.array(memory, (n,), dtype)
 
     def _fill(self, source, n, dtype, per_turn, numbers=()):
@@ -533,8 +545,9 @@ class Philox(RandomStream):
                 todo += [(start + half, count - half), (start, half)]
         return done
 
-    def _launch(self, source, threads, addresses, ints, block=BLOCK_THREADS):
-        call = LaunchCall(source, "draw", (-(-threads // block), 1, 1), (block, 1, 1), 0, tuple(map(_as_word, ints)))
+    def _launch(self, source, threads, addresses, ints):
+        grid = -(-threads // BLOCK_THREADS)
+        call = LaunchCall(source, "draw", (grid, 1, 1), (BLOCK_THREADS, 1, 1), 0, tuple(map(_as_word, ints)))
         launch(self.backend, call, addresses)
 
     def _real(self, rule, n, dtype, *numbers):
@@ -580,10 +593,18 @@ class Philox(RandomStream):
         chances, out = p.astype(chance), self._blank(n, dtype)
         seed, offset = self.where.advance(PROBABILITY_OFFSET)
         if n:
-            source = COINS.replace("{one}", ONE.get(type, "1")).replace("{stored}", STORED[type])
-            source = source.replace("{chance}", "double" if type == "f64" else "float").replace("{{", "{").replace("}}", "}")
-            self._launch(source, -(-n // 4), (self.backend.address(chances), self.backend.address(out)), (n, seed, offset))
+            addresses = self.backend.address(chances), self.backend.address(out)
+            self._launch(coins_source(type), -(-n // 4), addresses, (n, seed, offset))
         return out
+
+    def dropout_width(self, spec, offset):
+        """How many neighbours PyTorch's dropout reads at a time of a tensor of `spec` that starts `offset` elements
+        into its memory: up to 16 bytes, where it is dense and they are aligned and go into it. With 1 the mask is drawn
+        in the order of positions, else in that of memory."""
+        width = 16 // spec.dtype.itemsize if spec.dense else 1
+        while spec.numel % width or offset % width:
+            width //= 2
+        return width
 
     def keep(self, n, p, dtype, width):
         """Dropout's mask: True where an element is kept, with probability 1 - `p`, of a tensor of n elements of `dtype`
@@ -637,7 +658,7 @@ class Philox(RandomStream):
             order = xp.argsort(keys, kind="stable").astype(np.int64)
             keys = xp.ascontiguousarray(keys[order])
         seed, offset = self.where.advance(n)
-        self._launch(SHUFFLE_EQUALS, n, (self.backend.address(keys), self.backend.address(order)), (n, seed, offset), 512)
+        self._launch(SHUFFLE_EQUALS, n, (self.backend.address(keys), self.backend.address(order)), (n, seed, offset))
         return order.astype(dtype)
 
     # --- one sample from many
@@ -677,8 +698,8 @@ class Philox(RandomStream):
         """`num_samples` indices for each row of `weights`, drawn in proportion to the weights."""
         xp = self.backend.xp
         exact = weights if weights.dtype.itemsize > 2 else weights.astype(np.float32)
-        need(bool((xp.isfinite(exact) & (exact >= 0)).all()), "probability tensor contains either `inf`, `nan` or element "
-                                                              "< 0")
+        need(bool((xp.isfinite(exact) & (exact >= 0)).all()),
+             "probability tensor contains either `inf`, `nan` or element < 0")
         need(bool((exact.sum(-1) > 0).all()), "invalid multinomial distribution (sum of probabilities <= 0)")
         if replacement and num_samples > 1:
             return self._with_replacement(exact, num_samples)

@@ -134,7 +134,8 @@ def _vector(launch, lane, length, alone):
     kernel, deps = launch.kernel, dependencies(launch.kernel)
     packed = [i for i, strides in enumerate(launch.strides) if strides[lane] == 1
               and (kernel.accesses[i].at is None or not deps[kernel.accesses[i].at] >> lane & 1)]
-    if not packed or any(strides[lane] > 1 for strides in launch.strides):
+    full = [i for i, strides in enumerate(launch.strides) if not kernel.reduced or any(strides[kernel.kept:])]
+    if not packed or any(launch.strides[i][lane] > 1 for i in full):
         return 1
     sizes = [BYTES_OF_TYPE[kernel.accesses[i].type] for i in packed]
     vector = min(VECTOR_BYTES // min(sizes), 16 if max(sizes) == 1 else 8)
@@ -215,7 +216,7 @@ def _across(launch):
 def _rows(launch):
     kernel, sizes = launch.kernel, launch.sizes
     order, last = list(range(kernel.kept)), kernel.kept + kernel.reduced - 1
-    wide = _wide(launch, range(len(sizes)))
+    wide = _wide(launch, [d for d in range(len(sizes)) if d != kernel.cut])
     length = min(sizes[last], launch.block) if kernel.cut is not None and kernel.reduced == 1 else sizes[last]
     lanes = min([LANE_BYTES * kernel.rows // BYTES_OF_TYPE[e.type] for one in kernel.passes for kind, e in one.accs
                  if e.type in ("f32", "f64") and not kind.startswith("arg")], default=LANE_BYTES)

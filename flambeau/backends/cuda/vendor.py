@@ -1,7 +1,7 @@
 """NVIDIA's own libraries as shared libraries: found where CuPy finds them, opened when they are first asked for.
 
-`load("cublas")` gives something with the library's C functions, or None where there is none. A driver that is not a GPU's
-(the simulated one of the tests) has none of them, unless somebody gives a `substitute`: a class with their functions.
+`load("cublas")` gives something with the library's C functions, or None where there is none. A driver of simulated
+devices (of the tests) has none of them, unless somebody gives a `substitute`: a class with their functions.
 """
 import ctypes
 import ctypes.util
@@ -47,6 +47,12 @@ def workspace(index, nbytes):
     """Memory of a device for a library to work in: something with an `address`, there as long as it is held."""
     from . import driver
     return driver.current().allocate(index, nbytes)
+
+
+def on(index):
+    """A context in which a device is this thread's current one."""
+    from . import driver
+    return driver.current().on(index)
 
 
 @contextmanager

@@ -280,6 +280,8 @@ inline double max(double a, double b) { return fmax(a, b); }
 #define __log2f(x) log2f(x)
 #define __sinf(x) sinf(x)
 #define __cosf(x) cosf(x)
+#define __tanf(x) tanf(x)
+#define __sincosf(x, s, c) sincosf(x, s, c)
 #define __powf(x, y) powf(x, y)
 #define __fdividef(x, y) ((float)(x) / (float)(y))
 
