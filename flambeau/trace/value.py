@@ -83,11 +83,13 @@ class Value:
         """A ready Value over a copy of `nbytes` of the bytes behind the array; where there are fewer, zeros follow, or
         whatever is there."""
         device, kept = self.spec.device, min(nbytes, self.memory.size)
-        backend, made = device.backend, device.backend.allocate(make_spec(dtypes.uint8, (nbytes,), None, device))
-        backend.put(made[:kept], self.memory[:kept])
-        if zeros:
-            backend.put(made[kept:], 0)
-        return Value.of_bytes(made, device)
+        made = Value.of_bytes(device.backend.allocate(make_spec(dtypes.uint8, (nbytes,), None, device)), device)
+        first, rest = (make_spec(dtypes.uint8, (n,), None, device) for n in (kept, nbytes - kept))
+        if kept:
+            device.backend.put(made.look(first, 0), Value.of_bytes(self.memory, device).look(first, 0))
+        if zeros and rest.numel:
+            device.backend.put(made.look(rest, kept), 0)
+        return made
 
     def may_be_written(self):
         """Whether the memory may be written to at all."""
@@ -142,6 +144,15 @@ def overlap(nbytes, a, b):
 
 OVERLAP_WORK = 1_000_000      # steps that are spent on finding a common cell before one is supposed
 HIDDEN_STRETCHES = 1000       # how many a storage remembers; what was kept before them counts as overwritten
+
+
+class Held:
+    """Memory of a storage that somebody outside looks at, as long as this object lives."""
+
+    __slots__ = ("memory", "__weakref__")
+
+    def __init__(self, memory):
+        self.memory = memory
 
 
 class Storage:
@@ -201,6 +212,21 @@ class Storage:
         """Keep the memory where it is from now on: its address was asked for."""
         self._own_memory()
         self.exported = self._pinned = True
+
+    def held(self):
+        """What keeps the memory where it is as long as it lives, on any device, and mark the storage exported."""
+        memory = self._own_memory()
+        base = self._export() if self._export is not None else None
+        if base is None:
+            base = Held(memory)
+            self._export = weakref.ref(base)
+        self.exported = True
+        return base
+
+    def adopt_foreign(self, readonly=False):
+        """Mark the memory as another library's, of another device, which does not say who else looks at it."""
+        self.exported = self._pinned = True
+        self.readonly = readonly
 
     def adopt(self, array):
         """Mark the memory as belonging to `array`, which others may hold too."""
