@@ -149,6 +149,10 @@ class Backend:
         """Write the contents of the array `source`, or a number, into `target`, both of this device."""
         target[...] = source
 
+    def written_over(self, array, outside=False):
+        """A program has written to the memory of `array`, or somebody `outside` may, from now on: what is known of its
+        contents holds no more."""
+
     def may_write(self, array):
         """Whether the memory of `array` may be written to at all."""
         return True

@@ -185,7 +185,7 @@ class Recorder(Trace):
             value = Value.of(evaluate(self.code, self.values, [value.slot])[value.slot], value.spec)
         elif value.trace is not None:
             value.ready()
-        return value.look(tensor._spec, tensor._offset)
+        return value.read(tensor._spec, tensor._offset)
 
 
     def _comes_of_effect(self, slot):

@@ -121,6 +121,6 @@ class Checks:
         if seen.__class__ is not Noted:
             return seen
         value = held[seen.slot] if seen.slot in held else Value.of(made[seen.slot], self.runner.specs[seen.slot])
-        return value.look(seen.spec, seen.offset)
+        return value.read(seen.spec, seen.offset)
 
 

@@ -451,6 +451,8 @@ def give(values, made, takes):
     for slot, spec, source in takes:
         value, old = values[slot], values[source]
         if value.trace is not None:
+            if spec.device is not CPU:
+                spec.device.backend.written_over(old.array)
             value.array = old.look(spec, 0) if old.spec is not spec else old.array
             value._memory = None
             value.trace = None

@@ -89,6 +89,13 @@ class Value:
             backend.put(made[kept:], 0)
         return Value.of_bytes(made, device)
 
+    def read(self, spec, offset):
+        """What a tensor of `spec` starting `offset` elements in sees, as a NumPy array to be read."""
+        found = self.look(spec, offset)
+        if spec.device is CPU:
+            return found
+        return host.as_dtype(spec.device.backend.to_host(found), spec.dtype.np)
+
     def may_be_written(self):
         """Whether the memory may be written to at all."""
         return self.spec.device.backend.may_write(self.array)
@@ -193,6 +200,7 @@ class Storage:
     def pin(self):
         """Keep the memory where it is from now on: its address was asked for."""
         self._own_memory()
+        self.device.backend.written_over(self.value.array, outside=True)
         self.exported = self._pinned = True
 
     def adopt(self, array):

@@ -6,6 +6,11 @@ program.py, its library in library.py; all of them are imported when the first t
 
 Note [Bytes for dtypes]: CuPy has no arrays of 8-bit floats. Memory of such a dtype is shown as an array of bytes
 (uint8) instead; operations that move elements run over bytes, and conversions go by way of a table (arrays.py).
+
+Note [Known contents]: what an operation can refuse in its data (an index out of range) is looked at when it is called,
+and that would wait, in every step of a training, until the GPU has done all that it was handed. So the bytes of small
+arrays of integers, which labels and indices are, are kept on the CPU as well when they come from there, or were looked
+at. Contents do not change, but where a program takes the memory over, or the outside has it: `written_over`.
 """
 import copy
 from functools import cached_property
@@ -22,16 +27,20 @@ from .arrays import ArrayModule, held_as
 from .recycle import RecycledMemory
 
 
+KNOWN_BYTES = 1 << 18             # of the largest array whose contents are kept; see Note [Known contents]
+
+
 class LazyArray:
     """Memory laid out as `spec`, of which CuPy's array is made when somebody computes with it (`CUDABackend.seen`).
 
     A program wants its address alone, and to make an array costs as much as everything else that a small step does.
     """
 
-    __slots__ = ("memory", "spec", "made", "__weakref__")
+    __slots__ = ("memory", "spec", "made", "known", "__weakref__")
 
     def __init__(self, memory, spec):
         self.memory, self.spec, self.made = memory, spec, None
+        self.known = None             # see Note [Known contents]; False: they may change
 
     @property
     def nbytes(self):
@@ -79,10 +88,13 @@ class CUDABackend(Backend):
         if array.__class__ is not LazyArray:
             return array
         if array.made is None:
-            memory, spec = array.memory, array.spec
-            array.made = self.driver.array_at(self.index, memory.address, memory.nbytes, spec.shape,
-                                              held_as(spec.dtype), spec.np_strides, memory)
+            spec = array.spec
+            array.made = self.array_over(array.memory, spec.shape, held_as(spec.dtype), spec.np_strides)
         return array.made
+
+    def array_over(self, memory, shape, dtype, strides=None):
+        """An array of xp over what `block` gave, which it keeps alive."""
+        return self.driver.array_at(self.index, memory.address, memory.nbytes, shape, dtype, strides, memory)
 
     def block(self, nbytes):
         return self.memory.allocate(nbytes)
@@ -96,7 +108,7 @@ class CUDABackend(Backend):
     def bytes_of(self, array):
         held = array.memory if array.__class__ is LazyArray else array
         if isinstance(held, RecycledMemory):                               # a block of working memory, too
-            return self.driver.array_at(self.index, held.address, held.nbytes, (array.nbytes,), np.uint8, None, held)
+            return self.array_over(held, (array.nbytes,), np.uint8)
         return self.driver.array(array, (array.nbytes,), np.uint8)
 
     def address(self, array):
@@ -121,10 +133,14 @@ class CUDABackend(Backend):
     def to_host(self, array):
         """The contents as a NumPy array, once all that was handed to the stream before is done."""
         if array.__class__ is LazyArray:
-            spec = array.spec
-            made = np.empty(spec.nbytes, np.uint8)
-            if made.size:
-                self.driver.download(self.index, array.memory.address, host.address(made), made.size)
+            spec, made = array.spec, array.known
+            if made is None or made is False:
+                made = np.empty(spec.nbytes, np.uint8)
+                if made.size:
+                    self.driver.download(self.index, array.memory.address, host.address(made), made.size)
+                self._note(array, made)
+            else:
+                made = made.copy()
             return host.laid_out(made, spec.shape, held_as(spec.dtype), spec.np_strides)
         laid = self._without_holes(array)
         made = np.empty(laid.nbytes, np.uint8)
@@ -137,7 +153,18 @@ class CUDABackend(Backend):
         made, address = self.blank(spec)
         if spec.numel:
             self.driver.upload(self.index, address, host.address(laid), spec.nbytes)
+            self._note(made, super().bytes_of(laid))
         return made
+
+    @staticmethod
+    def _note(array, contents):
+        """Keep a copy of the bytes that an array of integers has; see Note [Known contents]."""
+        if array.known is None and array.spec.nbytes <= KNOWN_BYTES and not array.spec.dtype.is_floating_point:
+            array.known = contents.copy()
+
+    def written_over(self, array, outside=False):
+        if array.__class__ is LazyArray:
+            array.known = False if outside else None
 
     def copy_from(self, origin, array, spec):
         """From another GPU directly, from elsewhere by way of the CPU."""
