@@ -268,7 +268,8 @@ def _for_a_check(tensor):
     """A tensor's contents for a check to read; see Note [Checks without waiting] in trace/on_host.py."""
     if tensor._spec.device is META:
         return array_of(tensor)
-    return on_host.read(tensor._storage.value, tensor._spec, tensor._offset)
+    storage = tensor._storage
+    return on_host.read(storage.value, tensor._spec, tensor._offset, not storage.exported)
 
 
 def verify(op, args):

@@ -78,10 +78,13 @@ class CUDABackend(Backend):
         if array.__class__ is not LazyArray:
             return array
         if array.made is None:
-            memory, spec = array.memory, array.spec
-            array.made = self.driver.array_at(self.index, memory.address, memory.nbytes, spec.shape,
-                                              held_as(spec.dtype), spec.np_strides, memory)
+            spec = array.spec
+            array.made = self.array_over(array.memory, spec.shape, held_as(spec.dtype), spec.np_strides)
         return array.made
+
+    def array_over(self, memory, shape, dtype, strides=None):
+        """An array of xp over what `block` gave, which it keeps alive."""
+        return self.driver.array_at(self.index, memory.address, memory.nbytes, shape, dtype, strides, memory)
 
     def block(self, nbytes):
         return self.memory.allocate(nbytes)
@@ -95,7 +98,7 @@ class CUDABackend(Backend):
     def bytes_of(self, array):
         held = array.memory if array.__class__ is LazyArray else array
         if isinstance(held, RecycledMemory):                               # a block of working memory, too
-            return self.driver.array_at(self.index, held.address, held.nbytes, (array.nbytes,), np.uint8, None, held)
+            return self.array_over(held, (array.nbytes,), np.uint8)
         return self.driver.array(array, (array.nbytes,), np.uint8)
 
     def address(self, array):
