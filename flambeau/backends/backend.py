@@ -96,6 +96,7 @@ class Backend:
 
     xp = np
     compiles = interprets = False
+    copies_ahead = False      # whether it has `page_locked`, `send` and `fetch`
     vector_bytes = 16
     reductions = Reductions()
 
@@ -169,6 +170,21 @@ class Backend:
     def copy_from(self, origin, array, spec):
         """The contents of an array of another Backend, in memory of this one laid out as `spec`: by way of the CPU."""
         return self.from_host(host.as_dtype(origin.to_host(array), spec.dtype.np), spec)
+
+    def page_locked(self, nbytes):
+        """Memory of the CPU that copies to and from this device may read and write while the program goes on, as an
+        array of bytes."""
+        raise NotImplementedError(f"{type(self).__name__} has no page-locked memory")
+
+    def send(self, array, spec):
+        """Begin to copy an array in page-locked memory, laid out as `spec`, to this device: (the array here, what to
+        wait for). See Note [Copies ahead] in cuda/movement.py."""
+        raise NotImplementedError(f"{type(self).__name__} copies while the caller waits")
+
+    def fetch(self, array, spec):
+        """Begin to copy a dense array of this device, laid out as `spec`, to page-locked memory: (the array there, what
+        to wait for)."""
+        raise NotImplementedError(f"{type(self).__name__} copies while the caller waits")
 
     # --- work -------------------------------------------------------------------------------------------------------
 
