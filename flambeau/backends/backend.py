@@ -362,6 +362,12 @@ def _current_cuda():
     return current_index()
 
 
+def has_cuda():
+    """Whether there is a GPU that can be used. Starts nothing."""
+    from . import cuda
+    return cuda.driver.absence() is None
+
+
 def _accelerator(number):
     """The type of the device that a bare number means."""
     from . import cuda

@@ -1,17 +1,18 @@
 """Page-locked memory, and copies to and from devices that run beside the program: `pin_memory`, `non_blocking=True`.
 
-A copy ahead happens at the call, where a device can (Note [Copies ahead] in backends/cuda/movement.py); all other copies
-are recorded, as operations are. Page-locked memory stays where it is, so writes to it happen at the call too, as with
-memory that NumPy looks at.
+A copy ahead happens at the call, where a device can (Note [Copies ahead] in backends/cuda/movement.py); all other
+copies are recorded, as operations are. Page-locked memory stays where it is, so writes to it happen at the call too, as
+with memory that NumPy looks at.
 """
 import functools
 
 from ..autograd.modes import modes
 from ..autograd.node import requires
 from ..backends import host
+from ..backends.backend import has_cuda
 from ..base import observers
 from ..base.errors import here, need
-from ..base.spec import CPU, META, openers, place, spec
+from ..base.spec import CPU, META, place, spec
 from ..trace.value import Storage, Value
 from .results import array_of
 from .tensor import Tensor, wrap
@@ -58,16 +59,11 @@ def locked(storage):
 
 def accelerator(device=None):
     """The Backend of a device that copies from page-locked memory by itself; refused where there is none."""
-    where = place("cuda") if device is None and "cuda" in openers and has_cuda() else device and place(device)
+    where = place("cuda") if device is None and has_cuda() else device and place(device)
     need(where and where.backend is not None and where.backend.copies_ahead,
          "Cannot access accelerator device when none is available: pinned memory speeds up copies to one, and there is "
          "none here")
     return where.backend
-
-
-def has_cuda():
-    from ..backends.cuda import driver
-    return driver.absence() is None
 
 
 def pinnable(function):

@@ -103,7 +103,7 @@ def test_the_source_is_kept_until_the_copy_is_through(lazy):
 
 def test_landings_are_used_again_when_nobody_looks(lazy):
     """A loop that rebinds its batch needs a few blocks, however long it runs, and none is overwritten too early."""
-    used, total = [], 0.0
+    used = []
     sums = torch.zeros(30, device="cuda")
     for i in range(30):
         x = torch.full((1000,), float(i)).pin_memory().to("cuda", non_blocking=True)

@@ -169,8 +169,8 @@ class CUDABackend(Backend):
 
     @cached_property
     def _copies(self):
-        from .movement import Copies
-        return Copies(self)
+        from .movement import CopyQueue
+        return CopyQueue(self)
 
     def page_locked(self, nbytes):
         return self.driver.pinned(nbytes)

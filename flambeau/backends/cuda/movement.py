@@ -2,8 +2,8 @@
 
 Note [Copies ahead]: such a copy is handed to the device at the call, and nobody waits for it before its result is first
 used. The copy's result is a Value whose `trace` is an Arrival (trace/value.py), so that whoever wants the contents asks
-that first: to read on the GPU, the stream that will read waits for the copy, and the CPU goes on; to read on the CPU, the
-CPU waits. So nothing that is read is ever older than the copy.
+that first: to read on the GPU, the stream that will read waits for the copy, and the CPU goes on; to read on the CPU,
+the CPU waits. So nothing that is read is ever older than the copy.
 
 What arrives is what was there at the call. The source is kept until the copy is through; and who writes to it before
 that, through a tensor, waits for it (`Storage.in_flight`). Memory that an array of NumPy's looks at as well could be
@@ -18,6 +18,7 @@ import weakref
 from collections import deque
 
 from .. import host
+from .arrays import held_as
 
 IDLE_COPIES = 8               # a landing that so many copies have passed over is given back
 
@@ -77,7 +78,7 @@ class Landing:
         self.passed_over = 0
 
 
-class Copies:
+class CopyQueue:
     """The copies of one GPU."""
 
     def __init__(self, backend):
@@ -96,7 +97,8 @@ class Copies:
             address = landing.memory.address
             self.driver.upload(self.index, address, host.address(array), spec.nbytes, stream, blocking=False)
             event = self._noted(stream, array)
-            made = self.driver.array_at(self.index, address, spec.nbytes, spec.shape, spec.dtype.np, spec.np_strides, lease)
+            made = self.driver.array_at(self.index, address, spec.nbytes, spec.shape, held_as(spec.dtype),
+                                        spec.np_strides, lease)
             return made, ToDevice(event, self.driver, [computing, self.driver.default_stream(self.index)])
 
     def fetch(self, array, spec):
@@ -128,7 +130,8 @@ class Copies:
             if one.lease is not None and one.lease() is None:
                 now = now or self._event(computing)
                 one.lease, one.after = None, now
-        free = [one for one in self._landings if one.lease is None and one.memory.nbytes == nbytes and one.after is not now]
+        free = [one for one in self._landings
+                if one.lease is None and one.memory.nbytes == nbytes and one.after is not now]
         if free:
             found = free[0]
             self._landings.remove(found)

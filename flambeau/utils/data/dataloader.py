@@ -9,8 +9,8 @@ import queue
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from ...backends.backend import has_cuda
 from ...base.errors import warn
-from ...tensor.movement import has_cuda
 from ._utils.collate import default_collate, default_convert
 from ._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher, gathers
 from ._utils.pin_memory import pin_memory
@@ -260,8 +260,8 @@ class _BaseDataLoaderIter:
                 warn("pin_memory_device is deprecated, the current accelerator will be used as the device, "
                      f"ignore pin_memory_device={loader.pin_memory_device!r}.")
             if not has_cuda():
-                warn("'pin_memory' argument is set as true but no accelerator is found, then device pinned memory won't "
-                     "be used.")
+                warn("'pin_memory' argument is set as true but no accelerator is found, then device pinned memory "
+                     "won't be used.")
         self._pin_memory = loader.pin_memory and has_cuda()
         self._sampler_iter = self._order()
         self._base_seed = fresh_seed(loader.generator)
