@@ -364,14 +364,14 @@ def _current_cuda():
 
 def has_cuda():
     """Whether there is a GPU that can be used. Starts nothing."""
-    from . import cuda
-    return cuda.driver.absence() is None
+    from .cuda import driver
+    return driver.absence() is None
 
 
 def _accelerator(number):
     """The type of the device that a bare number means."""
-    from . import cuda
-    found = cuda.driver.absence()
+    from .cuda import driver
+    found = driver.absence()
     if found is not None:
         raise RuntimeError(f"Cannot access accelerator device when none is available: device({number}) means one. "
                            f"{found}")

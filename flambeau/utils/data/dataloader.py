@@ -255,14 +255,14 @@ class _BaseDataLoaderIter:
         self._collate_fn = loader.collate_fn
         self._gathers = gathers_whole(loader)
         self._num_yielded = 0
+        self._pin_memory = loader.pin_memory and has_cuda()
         if loader.pin_memory:
             if loader.pin_memory_device:
                 warn("pin_memory_device is deprecated, the current accelerator will be used as the device, "
                      f"ignore pin_memory_device={loader.pin_memory_device!r}.")
-            if not has_cuda():
+            if not self._pin_memory:
                 warn("'pin_memory' argument is set as true but no accelerator is found, then device pinned memory "
                      "won't be used.")
-        self._pin_memory = loader.pin_memory and has_cuda()
         self._sampler_iter = self._order()
         self._base_seed = fresh_seed(loader.generator)
 
