@@ -258,9 +258,9 @@ class Bench:
         self.kept = {}
 
     def simulate(self):
-        from flambeau.backends.cuda import driver
-        from tests.cuda.simulated import SimulatedDriver
-        driver.use(SimulatedDriver(devices=1))
+        from tests.cuda.simulated import simulating
+        self.simulated = simulating(devices=1)        # for as long as this process lasts
+        self.simulated.__enter__()
 
     def device(self, m):
         return self.theirs if m is self.torch else self.ours

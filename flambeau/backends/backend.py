@@ -91,11 +91,12 @@ class Backend:
     rows: its lanes fill a number of vectors of so many bytes (see Note [One order] in trace/order.py), and `reductions`
     are the numbers that decide the rest of it. `interprets` says that bodies can be run over its arrays with NumPy and
     give the same bits (trace/interpret.py); otherwise traces are planned when they are first seen, and their kernels
-    waited for.
+    waited for. `attends` says that its library has attention whose weights never stand in memory, which is asked for at
+    the call.
     """
 
     xp = np
-    compiles = interprets = False
+    compiles = interprets = attends = False
     copies_ahead = False      # whether it has `page_locked`, `send` and `fetch`
     vector_bytes = 16
     reductions = Reductions()
@@ -364,14 +365,14 @@ def _current_cuda():
 
 def has_cuda():
     """Whether there is a GPU that can be used. Starts nothing."""
-    from .cuda import driver
-    return driver.absence() is None
+    from .cuda import absence
+    return absence() is None
 
 
 def _accelerator(number):
     """The type of the device that a bare number means."""
-    from .cuda import driver
-    found = driver.absence()
+    from .cuda import absence
+    found = absence()
     if found is not None:
         raise RuntimeError(f"Cannot access accelerator device when none is available: device({number}) means one. "
                            f"{found}")

@@ -16,6 +16,7 @@ import flambeau
 HOW = os.environ.get("FLAMBEAU_TEST_CUDA", "gpu")
 OURS = "cpu" if HOW == "cpu" else "cuda"
 THEIRS = "cuda" if HOW == "gpu" else "cpu"
+STAYS_OPEN = []                                       # simulated devices, until the process ends
 
 
 def missing():
@@ -33,10 +34,10 @@ def prepare():
     if why is not None:
         pytest.skip(why, allow_module_level=True)
     if HOW == "simulated":
-        from flambeau.backends.cuda import driver
-        from tests.cuda.simulated import SimulatedDriver
-        if not isinstance(driver._current, SimulatedDriver):
-            driver.use(SimulatedDriver(devices=2))
+        from .simulated import simulating
+        if not STAYS_OPEN:
+            STAYS_OPEN.append(simulating(devices=2))
+            STAYS_OPEN[0].__enter__()
     # PyTorch's convolutions round their factors to ten bits otherwise. Its own tests freeze the public switch.
     torch._C._set_cudnn_allow_tf32(False)
     flambeau.backends.cudnn.allow_tf32 = False

@@ -215,9 +215,16 @@ def main():
     parser.add_argument("--seconds", type=float, default=100, help="after which no further work is begun")
     args = parser.parse_args()
     if args.simulated:
-        from flambeau.backends.cuda import driver
-        from tests.cuda.simulated import SimulatedDriver
-        driver.use(SimulatedDriver(devices=1, races=True))
+        from tests.cuda.simulated import simulating
+        with simulating(devices=1, races=True):
+            check(args)
+    else:
+        check(args)
+    sys.exit(1 if FAILED else 0)
+
+
+def check(args):
+    """Run the works and print what came of them."""
     began = time.perf_counter()
     for name in args.works or WORKS:
         work, dtypes = WORKS[name]
@@ -230,7 +237,6 @@ def main():
     print("steps: " + ", ".join(f"{count} {kind}" for kind, count in SEEN.most_common()))
     print(*FAILED[:20], sep="\n")
     print(f"{len(FAILED)} failures")
-    sys.exit(1 if FAILED else 0)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ class LazyArray:
 class CUDABackend(Backend):
     """One GPU: `cuda:index`."""
 
-    compiles = copies_ahead = True
+    compiles = attends = copies_ahead = True
 
     @property
     def vector_bytes(self):

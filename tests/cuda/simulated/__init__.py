@@ -447,9 +447,9 @@ class SimulatedBLAS(FakeBLAS):
 
 
 @contextlib.contextmanager
-def simulating(**options):
-    """Have "cuda" mean simulated devices, with the options of SimulatedDriver; gives the driver."""
-    made = SimulatedDriver(**options)
+def simulating(kind=SimulatedDriver, **options):
+    """Have "cuda" mean simulated devices, with the options of SimulatedDriver, or of a `kind` of it; gives the driver."""
+    made = kind(**options)
     before = driver.use(made)
     _begin_anew()
     try:
