@@ -225,7 +225,7 @@ def ordered(source, tensor, kind):
         flat = tensor.expand(kind.shape).permute(outermost_first).contiguous().view(-1)
     finally:
         modes.grad = before
-    return flat._storage.value.ready().look(flat._spec, flat._offset)
+    return kind.device.backend.look(flat._storage.value.ready().memory, flat._spec, flat._offset)
 
 
 def fresh(draw, kind, requires_grad=False):
