@@ -41,7 +41,7 @@ class LazyArray:
 class CUDABackend(Backend):
     """One GPU: `cuda:index`."""
 
-    compiles = attends = True
+    compiles = attends = copies_ahead = True
 
     @property
     def vector_bytes(self):
@@ -187,6 +187,20 @@ class CUDABackend(Backend):
             return array
         with self.active():
             return array.copy(order="C")
+
+    @cached_property
+    def _copies(self):
+        from .movement import CopyQueue
+        return CopyQueue(self)
+
+    def page_locked(self, nbytes):
+        return self.driver.pinned(nbytes)
+
+    def send(self, array, spec):
+        return self._copies.send(array, spec)
+
+    def fetch(self, array, spec):
+        return self._copies.fetch(array, spec)
 
     # --- work -------------------------------------------------------------------------------------------------------
 
