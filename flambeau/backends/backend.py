@@ -91,11 +91,12 @@ class Backend:
     rows: its lanes fill a number of vectors of so many bytes (see Note [One order] in trace/order.py), and `reductions`
     are the numbers that decide the rest of it. `interprets` says that bodies can be run over its arrays with NumPy and
     give the same bits (trace/interpret.py); otherwise traces are planned when they are first seen, and their kernels
-    waited for.
+    waited for. `attends` says that its library has attention whose weights never stand in memory, which is asked for at
+    the call.
     """
 
     xp = np
-    compiles = interprets = False
+    compiles = interprets = attends = False
     vector_bytes = 16
     reductions = Reductions()
 

@@ -82,10 +82,10 @@ class Recorder(Trace):
             other = self.entry.get(value)
             if storage.exported and other is not None and not other.exported and value not in self.slots:
                 del self.entry[value]
-                other.value = Value.of(value.array.copy(order="K"), value.spec)
+                other.value = Value.of(value.spec.device.backend.copied(value.array), value.spec)
                 self.entry[other.value] = other
             else:
-                value = storage.value = Value.of(value.array.copy(order="K"), value.spec)
+                value = storage.value = Value.of(value.spec.device.backend.copied(value.array), value.spec)
         self.storages[storage], self.entry[value], self.entered[storage] = path, storage, storage.version
         self.hidden[storage] = storage.hidden
 

@@ -6,6 +6,7 @@ import numpy as np
 from ..base import dtypes, shapes
 from ..base.errors import need, warn
 from ..base.op import Composite, Op, Pointwise
+from ..base.spec import spec
 from .create import _full, empty_like
 from .matmul import _linear as linear
 from .norm import LayerFunction
@@ -239,6 +240,93 @@ class _attend(Composite):
         return (*made, None) if keep is not None else tuple(made)
 
 
+class _flash(Op):
+    """(each query's average of `value`, the logarithm of what its weights were divided by), where a device's library
+    has a kernel that never holds the weights: memory is linear in the number of queries and keys.
+
+    `query` is [samples, heads, queries, features]; `groups` of its heads in a row share one of `key` and `value`.
+    Backward computes the weights again.
+    """
+
+    node = "ScaledDotProductFlashAttentionBackward0"
+
+    def meta(query, key, value, scale, causal, groups):
+        shape = (*query.shape[:-1], value.shape[-1])
+        like = query.strides if value.shape[-1] == query.shape[-1] else shapes.contiguous_strides(shape)
+        rest = dtypes.float64 if query.dtype is dtypes.float64 else dtypes.float32
+        return spec(query.dtype, shape, shapes.preserved_strides(shape, like), query.device), \
+            spec(rest, query.shape[:-1], None, query.device)
+
+    def ref(xp, query, key, value, scale, causal, groups):
+        weights, rest = weights_of(xp, query, key, scale, causal, groups)
+        return xp.matmul(weights, xp.repeat(value, groups, -3)), rest
+
+    def grads(g, needs, query, key, value, scale, causal, groups, out0, out1):
+        if g[0] is None:
+            return None, None, None
+        return tuple(_flash_backward(g[0], query, key, value, out0, out1, scale, causal, groups))
+
+    def body(k, query, key, value, scale, causal, groups):
+        rest = dtypes.float64 if query.dtype is dtypes.float64 else dtypes.float32
+        made = k.library("attention", (query, key, value), [(query.dtype, (*query.shape[:-1], value.shape[-1])),
+                                                            (rest, query.shape[:-1])], (scale, causal, groups),
+                         single=(4,))
+        return NotImplemented if made is None else made
+
+
+class _flash_backward(Op):
+    """The gradients of `query`, `key` and `value` of `_flash`, from that of its average."""
+
+    def meta(grad, query, key, value, out, rest, scale, causal, groups):
+        return tuple(x.like(strides=shapes.preserved_strides(x.shape, x.strides)) for x in (query, key, value))
+
+    def ref(xp, grad, query, key, value, out, rest, scale, causal, groups):
+        weights, _ = weights_of(xp, query, key, scale, causal, groups)
+        k, v = xp.repeat(key, groups, -3), xp.repeat(value, groups, -3)
+        d = weights * (xp.matmul(grad, v.swapaxes(-1, -2)) - (grad * out).sum(-1, keepdims=True)) * scale
+
+        def summed(x):
+            """The sum over the heads that share a key."""
+            return x.reshape(*x.shape[:-3], -1, groups, *x.shape[-2:]).sum(-3)
+
+        return xp.matmul(d, k), summed(xp.matmul(d.swapaxes(-1, -2), query)), \
+            summed(xp.matmul(weights.swapaxes(-1, -2), grad))
+
+    def body(k, grad, query, key, value, out, rest, scale, causal, groups):
+        made = k.library("attention_backward", (grad, query, key, value, out, rest),
+                         [(x.dtype, x.shape) for x in (query, key, value)], (scale, causal, groups), single=(5,))
+        return NotImplemented if made is None else made
+
+
+def weights_of(xp, query, key, scale, causal, groups):
+    """(the weights of an attention's averages, the logarithms of what they were divided by)."""
+    scores = xp.matmul(query, xp.repeat(key, groups, -3).swapaxes(-1, -2)) * scale
+    if causal:
+        scores = xp.where(xp.tri(*scores.shape[-2:], dtype=bool), scores, -xp.inf)
+    top = scores.max(-1, keepdims=True)
+    weights = xp.exp(scores - top)
+    total = weights.sum(-1, keepdims=True)
+    return weights / total, (top + xp.log(total))[..., 0]
+
+
+def flash(query, key, value, causal, scale, groups):
+    """The average of an attention by `_flash`; None where the device's library has no such kernel, or the operands are
+    not batches of heads."""
+    q, k, v = query._spec, key._spec, value._spec
+    backend = q.device.backend
+    if backend is None or not backend.attends:
+        return None
+    if q.ndim != 4 or k.ndim != 4 or v.ndim != 4 or 0 in (q.numel, k.numel, v.numel) \
+            or k.shape[:3] != v.shape[:3] or (q.shape[0], q.shape[1]) != (k.shape[0], k.shape[1] * groups):
+        return None
+    scale = float(scale) if scale is not None else 1 / math.sqrt(q.shape[-1])
+    made = _flash.meta(q, k, v, scale, causal, groups)
+    laid = [(shape, shapes.contiguous_strides(shape)) for shape in (q.shape, k.shape, v.shape, *[s.shape for s in made])]
+    if backend.library("attention", q.dtype, laid[:3], laid[3:], (scale, causal, groups)) is None:
+        return None
+    return _flash(query, key, value, scale, causal, groups)[0]
+
+
 def attend(query, key, value, mask, dropout, causal, scale, groups=1, safe=True):
     """(average, weights, the weights after dropout) of an attention; see `_attend`."""
     size = query.shape[-1]
@@ -288,6 +376,9 @@ class _scaled_dot_product_attention(LayerFunction):
                 groups = heads // own
             else:
                 k, v = k.repeat_interleave(heads // own, -3), v.repeat_interleave(heads // other, -3)
+        made = flash(q, k, v, is_causal, scale, groups) if attn_mask is None and not dropout_p else None
+        if made is not None:
+            return made
         if groups == 1:
             return attend(q, k, v, attn_mask, dropout_p, is_causal, scale)[0]
         # The queries that share a key become rows of one matrix, so that no key is repeated in memory.

@@ -747,8 +747,8 @@ def multinomial(input, num_samples, replacement=False, *, generator=None, out=No
 
 
 def _dropout_mask(self, p):
-    """Which elements a dropout of `self` keeps, a tensor of bools, by the rule that the device's stream has for it; None
-    where it has none, and dropout is what it says it is: a product with coins."""
+    """Which elements a dropout of `self` keeps, a tensor of bools, by the rule that the device's stream has for it;
+    None where it has none, and dropout is what it says it is: a product with coins."""
     source, kind = stream(None, self._spec.device), self._spec
     if not hasattr(source, "keep"):
         return None

@@ -289,14 +289,16 @@ class Words:
         shape[dim] = sum(x.shape[dim] for x in parts)
         return TraceNode("concat", parts[0].dtype, tuple(shape), tuple(parts), dim)
 
-    def library(self, name, args, outs, params):
+    def library(self, name, args, outs, params, single=()):
         """What one of the library's functions makes of `args`: a node for each (dtype, shape) of `outs`, or None.
 
-        Arguments and results stand in memory; see `Backend.library`.
+        Arguments and results stand in memory; see `Backend.library`. Where others are in 16 bits there, those whose
+        number, arguments first, is in `single` are in float32 all the same.
         """
-        halves = self._half and _halves(args, self._half)
+        halves = self._half and _halves(args, self._half, single)
         if halves:
-            narrow = [(self._half if kind is dtypes.float32 else kind, shape) for kind, shape in outs]
+            narrow = [(self._half if kind is dtypes.float32 and number not in single else kind, shape)
+                      for number, (kind, shape) in enumerate(outs, len(args))]
             made = self._call(name, halves, narrow, params)
             if made is not None:
                 return tuple([self.cast(node, kind) for node, (kind, _) in zip(made, outs, strict=True)])
@@ -328,14 +330,14 @@ def _contiguous(nodes):
     return [(tuple(x.shape), contiguous_strides(x.shape)) for x in nodes]
 
 
-def _halves(args, half):
+def _halves(args, half, single=()):
     """What a library function is given, with floats of the dtype `half` as they stand in memory; None where others are
     among them, or none.
 
     Bodies are given such operands widened. A library that takes them as they are, adds up in float32 and rounds its
     result saves the copies; its result is widened again for what the body makes of it.
     """
-    found = [_narrow(x) if x.dtype is dtypes.float32 else x for x in args]
+    found = [_narrow(x) if x.dtype is dtypes.float32 and number not in single else x for number, x in enumerate(args)]
     if any(x is None or x.dtype in HALVES and x.dtype is not half for x in found) \
             or all(x is wide for x, wide in zip(found, args, strict=True)):
         return None

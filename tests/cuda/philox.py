@@ -32,7 +32,7 @@ class Stream:
         return now
 
     def scattered(self, n, per_turn):
-        """The words behind each of n elements, (4 / per_turn, n) of them, where a thread's numbers lie `threads` apart."""
+        """The words behind each of n elements, (4 / per_turn, n), where a thread's numbers lie `threads` apart."""
         blocks = min(self.most, (n + 255) // 256)
         threads = blocks * 256
         at = np.arange(n, dtype=U64)
@@ -111,11 +111,9 @@ class Stream:
             end = at
             while end < n and keys[order[end]] == keys[order[at]]:
                 end += 1
-            drawn = []
+            drawn = [w for turn in range((end - at + 3) // 4) for w in
+                     words(self.seed, np.array([at], U64), np.array([offset // 4 + turn], U64))[:, 0].tolist()]
             for i in range(end - at - 1, 0, -1):
-                if not drawn:
-                    turn = np.array([offset // 4], U64)
-                    drawn, offset_ = words(self.seed, np.array([at], U64), turn)[:, 0].tolist(), turn
                 r = drawn.pop(0) % (i + 1)
                 order[at + i], order[at + r] = order[at + r], order[at + i]
             at = end

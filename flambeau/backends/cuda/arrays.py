@@ -198,8 +198,8 @@ def decoded(dtype):
 def encoded(dtype):
     """(places in ascending order, the byte of the float32 numbers from each of them on) of a float8 dtype.
 
-    To round is to go up steps, so their beginnings are all that there is to know. Between two numbers of the dtype there
-    is one step, which is found by halving, in the order of float32's bits.
+    To round is to go up steps, so their beginnings are all that there is to know. Between two numbers of the dtype
+    there is one step, which is found by halving, in the order of float32's bits.
     """
     def byte(places):
         return dtypes.as_dtype(_ordered(places).astype(np.int32).view(np.float32), dtype).view(np.uint8)

@@ -41,7 +41,7 @@ class LazyArray:
 class CUDABackend(Backend):
     """One GPU: `cuda:index`."""
 
-    compiles = True
+    compiles = attends = True
 
     @property
     def vector_bytes(self):

@@ -9,12 +9,14 @@ badly, or the reference.
     add_rows(skip)                                              rows.py
     convolve(stride, padding, dilation, groups, transposed)     convolve.py
     convolve_weight(stride, padding, dilation, groups)          convolve.py
+    attention(scale, causal, groups)                            attention.py
+    attention_backward(scale, causal, groups)                   attention.py
 """
 from functools import lru_cache
 
 from ...base.shapes import contiguous_strides
 from .. import library_switches
-from . import convolve, products, rows, scans
+from . import attention, convolve, driver, products, rows, scans
 from .calls import HostCall, LaunchCall
 
 __all__ = ["HostCall", "LaunchCall", "ask", "forget"]
@@ -48,6 +50,10 @@ def _answer(name, dtype, args, outs, params, index, _tf32):
         return convolve.convolve(dtype, *args, *outs, *params, index)
     if name == "convolve_weight":
         return convolve.convolve_weight(dtype, *args, *outs, *params, index)
+    if name == "attention":
+        return attention.attention(dtype, args, outs, params, driver.current().properties(index))
+    if name == "attention_backward":
+        return attention.attention_backward(dtype, args, outs, params, driver.current().properties(index))
     if not all(map(_dense, (*args, *outs))):
         return None
     if name == "add_rows":

@@ -5,17 +5,18 @@ bits for a key (the seed) and a counter: offset / 4 in its lower half, the numbe
 is no state on the device, so a draw is one launch, and what it gives follows from seed, offset and count alone.
 
 Note [Threads]: which thread draws which element is part of PyTorch's numbers, and depends on the GPU. It takes blocks
-of 256 threads, as many as there are elements for, but no more than the GPU can hold at once (multiprocessors times the
-blocks that fit on one): `threads` in all. Thread t draws four words at a time (or two numbers of 64 bits) and puts them
-down at t, t + threads, t + 2 threads and t + 3 threads, and goes on 4 threads further; the offset moves on by 4 for each
-such turn. So our kernels are launched over the same grid.
+of 256 threads, as many as there are elements for, but no more than the GPU can hold at once (multiprocessors times
+the blocks that fit on one): `threads` in all. Thread t draws four words at a time (or two numbers of 64 bits) and
+puts them down at t, t + threads, t + 2 threads and t + 3 threads, and goes on 4 threads further; the offset moves on
+by 4 for each such turn. So our kernels are launched over the same grid.
 
-What a word becomes, see `RULES`. Where PyTorch uses the approximate functions of the hardware (`__logf`), so do we; it is
-compiled with a multiplication and an addition as one operation where they meet, ours are not, so these are spelt out.
+What a word becomes, see `RULES`. Where PyTorch uses the approximate functions of the hardware (`__logf`), so do we; it
+is compiled with a multiplication and an addition as one operation where they meet, ours are not, so these are spelt
+out.
 
-Equal to PyTorch's bit for bit: uniform, normal, integers, bernoulli, exponential, cauchy, log_normal, geometric, dropout's
-mask, permutations, and multinomial without replacement or of one sample. Poisson, gamma, Dirichlet and binomial numbers,
-and multinomial with replacement, follow their distributions, with other numbers than PyTorch's.
+Equal to PyTorch's bit for bit: uniform, normal, integers, bernoulli, exponential, cauchy, log_normal, geometric,
+dropout's mask, permutations, and multinomial without replacement or of one sample. Poisson, gamma, Dirichlet and
+binomial numbers, and multinomial with replacement, follow their distributions, with other numbers than PyTorch's.
 """
 import math
 import struct
@@ -24,19 +25,18 @@ from functools import cache, lru_cache
 import numpy as np
 
 from ...base.locks import new_lock
-from ..random import SIGNIFICAND_BITS, RandomStream, largest, need, representable, rounded
+from ..random import REAL_DTYPE, SIGNIFICAND_BITS, RandomStream, largest, need, representable, rounded
 from .calls import LaunchCall
 from .launch import launch
 
 BLOCK_THREADS = 256
-STATE_BYTES = 16                         # the seed and the offset, 8 bytes each, as torch.cuda.get_rng_state() has them
+PHILOX_STATE_BYTES = 16                  # the seed and the offset, as torch.cuda.get_rng_state() has them
 LARGEST_32_BIT_OFFSET = 2**31 - 1        # in bytes: PyTorch draws what is larger in parts
 PROBABILITY_OFFSET = 10                  # what a draw with a tensor of probabilities moves the offset on by, in PyTorch
 POISSON_OFFSET, GAMMA_OFFSET, BINOMIAL_OFFSET = 20, 10, 42
 SAMPLE_THREADS = 128                     # of a block that draws with replacement
 FLOATS = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
-REAL_DTYPE = {"complex64": np.dtype(np.float32), "complex128": np.dtype(np.float64)}
-STORED = {"f16": "unsigned short", "bf16": "unsigned short", "f32": "float", "f64": "double", "bool": "unsigned char",
+C_TYPE = {"f16": "unsigned short", "bf16": "unsigned short", "f32": "float", "f64": "double", "bool": "unsigned char",
           "uint8": "unsigned char", "int8": "signed char", "int16": "short", "int32": "int", "int64": "long long",
           "uint16": "unsigned short", "uint32": "unsigned int", "uint64": "unsigned long long"}
 
@@ -211,13 +211,13 @@ def real_source(rule, type):
     source, fields, before, value = RULES[rule]
     real = "double" if type == "f64" else "float"
     words = source + ("64" if type == "f64" else "32")
-    put, near = f"out[at + j * threads] = ({STORED[type]})(value)", "(value)"
+    put, near = f"out[at + j * threads] = ({C_TYPE[type]})(value)", "(value)"
     if type in ("f16", "bf16"):
         put, near = f"out[at + j * threads] = to_{type}(value)", f"from_{type}(to_{type}(value))"
     macros = f"#define put(value) {put}\n#define near(value) {near}\n"
     _, per, made = WORDS[words]
-    return PHILOX + REAL_FUNCTIONS[real] + macros + FILL.format(fields=fields, stored=STORED[type], before=before, per=per,
-                                                               real=real, words=made, rule=value)
+    kernel = FILL.format(fields=fields, stored=C_TYPE[type], before=before, per=per, real=real, words=made, rule=value)
+    return PHILOX + REAL_FUNCTIONS[real] + macros + kernel
 
 
 @cache
@@ -225,8 +225,8 @@ def integer_source(rule, type):
     """The text of the kernel that draws integers."""
     real, fields, value = INTEGER_RULES[rule]
     _, per, made = WORDS["word64" if real == "u64" else "word"]
-    put = INTEGER_PUT.get(type, f"out[at + j * threads] = ({STORED[type]})({{}});").format(value)
-    return PHILOX + FILL.format(fields=fields, stored=STORED[type], before="", per=per, real=real, words=made, rule=put)
+    put = INTEGER_PUT.get(type, f"out[at + j * threads] = ({C_TYPE[type]})({{}});").format(value)
+    return PHILOX + FILL.format(fields=fields, stored=C_TYPE[type], before="", per=per, real=real, words=made, rule=put)
 
 
 # Coins with a chance of their own each: thread t throws elements 4 t to 4 t + 3. PyTorch draws floats for doubles too,
@@ -250,11 +250,12 @@ ONE = {"f16": "0x3c00", "bf16": "0x3f80"}
 
 @cache
 def coins_source(type):
-    return PHILOX + COINS.format(stored=STORED[type], one=ONE.get(type, "1"), chance="double" if type == "f64" else "float")
+    chance = "double" if type == "f64" else "float"
+    return PHILOX + COINS.format(stored=C_TYPE[type], one=ONE.get(type, "1"), chance=chance)
 
 
-# Dropout's mask: one where an element is kept. PyTorch's kernel reads `width` neighbours at a time where it can, and then
-# they are of one thread, as many words as they need in a turn; with a width of 1 it goes as in Note [Threads].
+# Dropout's mask: one where an element is kept. PyTorch's kernel reads `width` neighbours at a time where it can, and
+# then they are of one thread, as many words as they need in a turn; with a width of 1 it goes as in Note [Threads].
 KEEP = """\
 struct Params {{ u64 out; i64 n; u64 seed, offset; double keep; }};
 
@@ -456,7 +457,7 @@ class Position:
 
 
 class Philox(RandomStream):
-    """The stream of a GPU; the same seed gives the same numbers as torch.Generator(device="cuda") on a GPU of its kind."""
+    """The stream of a GPU; a seed gives the same numbers as torch.Generator(device="cuda") on a GPU of its kind."""
 
     def __init__(self, backend, where=None):
         self.backend, self.where = backend, where or Position()
@@ -496,9 +497,9 @@ class Philox(RandomStream):
             return np.frombuffer(struct.pack("<QQ", *self.position()), np.uint8).copy()
 
     def _continue(self, state):
-        need(state.size in (STATE_BYTES, STATE_BYTES // 2), f"RNG state is wrong size: {state.size} bytes, and a CUDA "
-                                                            f"generator's are {STATE_BYTES}")
-        seed, offset = struct.unpack("<QQ", state.tobytes().ljust(STATE_BYTES, b"\0"))
+        need(state.size in (PHILOX_STATE_BYTES, PHILOX_STATE_BYTES // 2),
+             f"RNG state is wrong size: {state.size} bytes, and a CUDA generator's are {PHILOX_STATE_BYTES}")
+        seed, offset = struct.unpack("<QQ", state.tobytes().ljust(PHILOX_STATE_BYTES, b"\0"))
         with self.where.lock:
             self.set_offset(offset)
             self.where.seed = seed
@@ -544,8 +545,9 @@ class Philox(RandomStream):
                 todo += [(start + half, count - half), (start, half)]
         return done
 
-    def _launch(self, source, threads, addresses, ints, block=BLOCK_THREADS):
-        call = LaunchCall(source, "draw", (-(-threads // block), 1, 1), (block, 1, 1), 0, tuple(map(_as_word, ints)))
+    def _launch(self, source, threads, addresses, ints):
+        grid = -(-threads // BLOCK_THREADS)
+        call = LaunchCall(source, "draw", (grid, 1, 1), (BLOCK_THREADS, 1, 1), 0, tuple(map(_as_word, ints)))
         launch(self.backend, call, addresses)
 
     def _real(self, rule, n, dtype, *numbers):
@@ -596,9 +598,9 @@ class Philox(RandomStream):
         return out
 
     def dropout_width(self, spec, offset):
-        """How many neighbours PyTorch's dropout reads at a time of a tensor of `spec` that starts `offset` elements into
-        its memory: up to 16 bytes, where it is dense and they are aligned and go into it. With 1 the mask is drawn in the
-        order of positions, else in that of memory."""
+        """How many neighbours PyTorch's dropout reads at a time of a tensor of `spec` that starts `offset` elements
+        into its memory: up to 16 bytes, where it is dense and they are aligned and go into it. With 1 the mask is drawn
+        in the order of positions, else in that of memory."""
         width = 16 // spec.dtype.itemsize if spec.dense else 1
         while spec.numel % width or offset % width:
             width //= 2
@@ -656,7 +658,7 @@ class Philox(RandomStream):
             order = xp.argsort(keys, kind="stable").astype(np.int64)
             keys = xp.ascontiguousarray(keys[order])
         seed, offset = self.where.advance(n)
-        self._launch(SHUFFLE_EQUALS, n, (self.backend.address(keys), self.backend.address(order)), (n, seed, offset), 512)
+        self._launch(SHUFFLE_EQUALS, n, (self.backend.address(keys), self.backend.address(order)), (n, seed, offset))
         return order.astype(dtype)
 
     # --- one sample from many
@@ -696,8 +698,8 @@ class Philox(RandomStream):
         """`num_samples` indices for each row of `weights`, drawn in proportion to the weights."""
         xp = self.backend.xp
         exact = weights if weights.dtype.itemsize > 2 else weights.astype(np.float32)
-        need(bool((xp.isfinite(exact) & (exact >= 0)).all()), "probability tensor contains either `inf`, `nan` or element "
-                                                              "< 0")
+        need(bool((xp.isfinite(exact) & (exact >= 0)).all()),
+             "probability tensor contains either `inf`, `nan` or element < 0")
         need(bool((exact.sum(-1) > 0).all()), "invalid multinomial distribution (sum of probabilities <= 0)")
         if replacement and num_samples > 1:
             return self._with_replacement(exact, num_samples)

@@ -1,0 +1,114 @@
+"""Graphs in plain code and under `compile`, on simulated devices whose pool gives out again what came back last."""
+import numpy as np
+import pytest
+
+import flambeau as torch
+from flambeau.backends.backend import DeviceFailed
+from flambeau.backends.cuda import graphs
+from flambeau.base.observers import Observer, observing
+
+from . import simulated
+from .simulated import SimulatedDriver, compiler
+
+pytestmark = [pytest.mark.pinned, pytest.mark.filterwarnings("error:.*mistake in Flambeau"),
+              pytest.mark.skipif(not compiler.is_there(), reason="kernels are simulated with g++, on Linux")]
+
+
+class PoolingDriver(SimulatedDriver):
+    """Memory that came back is given out again, the last first, as CuPy's pool does. Counts launches of graphs."""
+
+    def __init__(self, **options):
+        self.idle, self.captures = {}, 0
+        super().__init__(**options)
+
+    def allocate(self, index, nbytes, stream=None):
+        size = -(-max(nbytes, 1) // 512) * 512
+        lying = self.idle.get(size)
+        return lying.pop() if lying else Pooled(super().allocate(index, size, stream), self.idle.setdefault(size, []))
+
+    def begin_capture(self, stream, mode="relaxed"):
+        self.captures += 1
+        super().begin_capture(stream, mode)
+
+
+class Pooled:
+    """Memory that goes back to its list, once more with every use."""
+
+    def __init__(self, held, idle):
+        self.held, self.idle = held, idle
+        self.address, self.nbytes, self.index, self.host_array = held.address, held.nbytes, held.index, held.host_array
+
+    def __del__(self):
+        self.idle.append(Pooled(self.held, self.idle))
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    monkeypatch.setattr(simulated, "SimulatedDriver", PoolingDriver)
+    launched = []
+    plain = graphs.Captured.bound
+    monkeypatch.setattr(graphs.Captured, "bound", lambda self, stream: (launched.append(1), plain(self, stream))[1])
+    with simulated.simulating(devices=1) as made, torch.config.using(executor="native"):
+        made.launched = launched
+        yield made
+
+
+def training(device, steps, compiled, rate):
+    """The losses of a net, and what is learnt."""
+    torch.manual_seed(0)
+    x, y = torch.randn(16, 8).to(device), torch.randn(16, 4).to(device)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Tanh(), torch.nn.Linear(32, 4)).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    run, losses = torch.compile(step) if compiled else step, []
+    for at in range(steps):
+        optimizer.param_groups[0]["lr"] = rate(at)
+        losses.append(run(x, y).item())
+    return losses, [p.detach().cpu().numpy() for p in model.parameters()]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("rate", [lambda at: 0.01, lambda at: 0.01 / (1 + at)])
+def test_training_becomes_a_graph(driver, compiled, rate):
+    """A step of a training is launched as one graph, whose numbers (the step count, a learning rate) are its own."""
+    losses, parameters = training("cuda", 30, compiled, rate)
+    expected, theirs = training("cpu", 30, False, rate)
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    for mine, other in zip(parameters, theirs, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-6)
+    assert driver.captures <= 8 and len(driver.launched) >= 15, (driver.captures, len(driver.launched))
+
+
+def test_times_of_kernels_come_from_waiting(driver):
+    class Kernels(Observer):
+        def __init__(self):
+            self.seen = []
+
+        def ran(self, run):
+            self.seen.append((run.start, run.end, run.lines))
+
+    x = torch.ones(64, 64).to("cuda")
+    torch.cuda.synchronize()
+    with observing(Kernels()) as kernels:
+        y = (x * 2).sum(0)
+        y.cpu()
+    assert kernels.seen and all(start <= end for start, end, _ in kernels.seen)
+    assert any("test_graphs.py" in line for _, _, lines in kernels.seen for line in lines)
+
+
+def test_a_refused_launch_says_the_line(driver, monkeypatch):
+    from flambeau.backends.cuda.schedule import GridSchedule
+    monkeypatch.setattr(GridSchedule, "grid", lambda self, launch: (1, 1 << 20, 1))         # more than there can be
+    x = torch.ones(64, 64).to("cuda")
+    y = x.exp()
+    for _ in range(2):                            # now, and every time
+        with pytest.raises(DeviceFailed, match="launching a kernel") as caught:
+            y.cpu()
+        assert any("exp" in note and "test_graphs.py" in note for note in caught.value.__notes__)
