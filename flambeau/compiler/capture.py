@@ -18,6 +18,7 @@ from ..base.observers import Observer, observing
 from ..tensor.infer import calls, entries
 from ..tensor.tensor import Tensor
 from ..trace import plan as plans
+from ..trace.contents import contents
 from ..trace.effects import stands_in
 from ..trace.interpret import execute
 from ..trace.record import Trace, _local, current
@@ -185,8 +186,7 @@ class Recorder(Trace):
             value = Value.of(evaluate(self.code, self.values, [value.slot])[value.slot], value.spec)
         elif value.trace is not None:
             value.ready()
-        return value.look(tensor._spec, tensor._offset)
-
+        return contents(value, tensor._spec, tensor._offset, tensor._storage)
 
     def _comes_of_effect(self, slot):
         """Whether a slot is computed from the results of an operation with an effect."""

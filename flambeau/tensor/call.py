@@ -13,8 +13,9 @@ from ..backends.memory import explained as out_of_memory
 from ..base import observers
 from ..base.errors import here
 from ..base.op import door, known
-from ..base.spec import META, of_array
+from ..base.spec import CPU, META, of_array
 from ..trace import effects
+from ..trace.contents import contents
 from ..trace.record import _local, current
 from ..trace.value import Storage, Value
 from . import overrides
@@ -263,6 +264,15 @@ def _run_observed(entry, arrays, params, site):
             observers.tell_ran(None, (instruction,), start, failed=made is None)
 
 
+def _seen(tensor):
+    """The contents of a tensor, for a check."""
+    kind = tensor._spec
+    if kind.device is CPU or kind.device is META:
+        return array_of(tensor)
+    storage = tensor._storage
+    return contents(storage.value, kind, tensor._offset, storage)
+
+
 def verify(op, args):
     """Check the data that the operation could fail on, at the call."""
     asked = op.__dict__.get("_verify_names")
@@ -271,7 +281,7 @@ def verify(op, args):
         asked = op._verify_names = c.co_varnames[:c.co_argcount]
     given = []
     trace = _local.trace
-    read = array_of if trace.reader is None else trace.reader(op, asked, args)
+    read = _seen if trace.reader is None else trace.reader(op, asked, args)
     for name in asked:
         if name.endswith("_spec"):
             given.append(getattr(args[op.arg_names.index(name.removesuffix("_spec"))], "_spec", None))

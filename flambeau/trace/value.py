@@ -28,7 +28,7 @@ from ..base.spec import CPU, spec as make_spec
 class Value:
     """Contents: ready (an array laid out as `spec`) or pending (slot `slot` of `trace`)."""
 
-    __slots__ = ("trace", "slot", "array", "spec", "_memory", "_address")
+    __slots__ = ("trace", "slot", "array", "spec", "_memory", "_address", "extremes")
 
     # No __init__: the recorder makes one for every result, and an empty object filled in costs a quarter of a call.
 
