@@ -5,7 +5,7 @@ import pytest
 import flambeau as torch
 from flambeau.nn import functional as F
 
-from ..backends import toy
+from ..backends import toy  # noqa: F401 - registers the device
 
 TOY = torch.device("toy", 0)
 
