@@ -16,6 +16,7 @@ from ..base.spec import CPU, META
 from . import interpret
 
 MAX_KEPT_BYTES = 32 << 20       # of contents that are kept
+MAX_BROUGHT_BYTES = 1 << 20      # of all that a tensor sees only a part of: one element of it takes about as long
 MAX_COMPUTED_ELEMENTS = 1 << 16  # of a pending Value that is computed on the CPU as well
 MAX_COMPUTED_DEPTH = 8           # instructions that it comes from, one after the other
 
@@ -55,10 +56,10 @@ def read(value, spec, offset, keeps=True):
     if device is CPU:
         return value.look(spec, offset)
     if memory is None:
-        found = value.read(spec, offset)
-        if spec is not value.spec or not keeps or not _worth_keeping(spec):
-            return found
-        value.on_host = memory = _bytes_of(found, spec)
+        whole = value.spec
+        if not keeps or not _worth_keeping(whole) or spec.numel < whole.numel and whole.nbytes > MAX_BROUGHT_BYTES:
+            return value.read(spec, offset)
+        value.on_host = memory = _bytes_of(value.read(whole, 0), whole)
     return _laid_out(memory, spec, offset)
 
 
