@@ -28,7 +28,8 @@ from ..base.spec import CPU, spec as make_spec
 class Value:
     """Contents: ready (an array laid out as `spec`) or pending (slot `slot` of `trace`)."""
 
-    __slots__ = ("trace", "slot", "array", "spec", "_memory", "_address")
+    # `on_host` is what the CPU knows of contents elsewhere: see on_host.py.
+    __slots__ = ("trace", "slot", "array", "spec", "_memory", "_address", "on_host")
 
     # No __init__: the recorder makes one for every result, and an empty object filled in costs a quarter of a call.
 
@@ -45,7 +46,7 @@ class Value:
     @staticmethod
     def of_bytes(memory, device=CPU):
         """A ready Value over an array of bytes of `device`, nobody has said of which dtype."""
-        return Value.of(memory, make_spec(dtypes.uint8, (memory.size,), None, device))
+        return Value.of(memory, make_spec(dtypes.uint8, (memory.nbytes,), None, device))
 
     def ready(self):
         """Run what is pending, so that `array` is there."""
@@ -100,6 +101,13 @@ class Value:
         if spec is self.spec and offset == 0:
             return self.array
         return self.spec.device.backend.look(self.memory, spec, offset)
+
+    def read(self, spec, offset):
+        """What that tensor sees as a NumPy array to read: a look, or a copy from another device."""
+        found, device = self.look(spec, offset), self.spec.device
+        if device is CPU:
+            return found
+        return host.as_dtype(device.backend.to_host(found), spec.dtype.np)
 
 
 class HiddenWrites:

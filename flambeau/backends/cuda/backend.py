@@ -16,9 +16,9 @@ from ...base import dtypes
 from ...base.spec import spec as make_spec
 from .. import dlpack, host, reference
 from ..backend import Backend
-from ..memory import OutOfMemoryError
 from . import driver, memory as device_memory
 from .arrays import ArrayModule, held_as
+from .recycle import RecycledMemory
 
 
 class LazyArray:
@@ -78,8 +78,9 @@ class CUDABackend(Backend):
         if array.__class__ is not LazyArray:
             return array
         if array.made is None:
-            spec = array.spec
-            array.made = self.driver.array(array.memory, spec.shape, held_as(spec.dtype), spec.np_strides)
+            memory, spec = array.memory, array.spec
+            array.made = self.driver.array_at(self.index, memory.address, memory.nbytes, spec.shape,
+                                              held_as(spec.dtype), spec.np_strides, memory)
         return array.made
 
     def block(self, nbytes):
@@ -92,8 +93,10 @@ class CUDABackend(Backend):
                                  offset * spec.dtype.itemsize)
 
     def bytes_of(self, array):
-        held = array.memory if array.__class__ is LazyArray else array     # a block's, too
-        return self.driver.array(held, (array.nbytes,), np.uint8)
+        held = array.memory if array.__class__ is LazyArray else array
+        if isinstance(held, RecycledMemory):                               # a block of working memory, too
+            return self.driver.array_at(self.index, held.address, held.nbytes, (array.nbytes,), np.uint8, None, held)
+        return self.driver.array(array, (array.nbytes,), np.uint8)
 
     def address(self, array):
         return array.memory.address if array.__class__ is LazyArray else self.driver.address(array)
@@ -197,10 +200,6 @@ class CUDABackend(Backend):
                     if wider is None:
                         raise
                 return reference.execute(*wider, params, False, self.xp)
-        except OutOfMemoryError:
-            raise
-        except MemoryError:
-            raise self.memory.failure(entry.nbytes) from None
         except self.driver.errors as error:
             raise self.driver.told(error, f"running {entry.op.__name__}") from None
         except self.driver.refusals as error:
