@@ -16,6 +16,7 @@ import contextlib
 import ctypes
 import gc
 import hashlib
+import itertools
 import threading
 import weakref
 from math import prod
@@ -325,17 +326,32 @@ class SimulatedDriver(driver.Driver):
 class Memory:
     """Memory of a device, which goes back to the pool when nobody holds it."""
 
-    __slots__ = ("driver", "index", "nbytes", "address", "size", "handle", "__weakref__")
+    __slots__ = ("driver", "index", "nbytes", "address", "size", "handle", "lease", "__weakref__")
 
     def __init__(self, driver, index, nbytes, address, size, handle):
         self.driver, self.index, self.nbytes = driver, index, nbytes
         self.address, self.size, self.handle = address, size, handle
-
-    def __del__(self):
-        self.driver.give_back(self.index, self.address, self.size, self.handle)
+        number = next(_numbers)
+        _leases[number] = (driver, index, address, size, handle)
+        self.lease = _new_capsule(number, None, _ended)
 
     def host_array(self, shape, dtype, strides=None, offset=0):
         return _array_over(self, shape, np.dtype(dtype), strides, offset)
+
+
+# What gives memory back when it is really gone. The collector of cycles calls the finalisers of all that it finds, also
+# of what another finaliser then keeps (backends/cuda/recycle.py); a capsule has none, but a destructor.
+_numbers, _leases = itertools.count(1), {}
+_new_capsule = ctypes.pythonapi.PyCapsule_New
+_new_capsule.restype, _new_capsule.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+_number_of = ctypes.pythonapi.PyCapsule_GetPointer
+_number_of.restype, _number_of.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_void_p)
+
+
+@ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+def _ended(capsule):
+    driver, *what = _leases.pop(_number_of(capsule, None))
+    driver.give_back(*what)
 
 
 class Borrowed:
