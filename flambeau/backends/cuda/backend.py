@@ -42,7 +42,7 @@ class LazyArray:
 class CUDABackend(Backend):
     """One GPU: `cuda:index`."""
 
-    compiles = attends = True
+    compiles = attends = copies_ahead = True
 
     @property
     def vector_bytes(self):
@@ -82,10 +82,13 @@ class CUDABackend(Backend):
         if array.__class__ is not LazyArray:
             return array
         if array.made is None:
-            memory, spec = array.memory, array.spec
-            array.made = self.driver.array_at(self.index, memory.address, memory.nbytes, spec.shape,
-                                              self._held_as[spec.dtype], spec.np_strides, memory)
+            spec = array.spec
+            array.made = self.array_over(array.memory, spec.shape, self._held_as[spec.dtype], spec.np_strides)
         return array.made
+
+    def array_over(self, memory, shape, dtype, strides=None):
+        """An array of xp over what `block` gave, which it keeps alive."""
+        return self.driver.array_at(self.index, memory.address, memory.nbytes, shape, dtype, strides, memory)
 
     def block(self, nbytes):
         return self.memory.allocate(nbytes)
@@ -102,7 +105,7 @@ class CUDABackend(Backend):
     def bytes_of(self, array):
         held = array.memory if array.__class__ is LazyArray else array
         if isinstance(held, RecycledMemory):                               # a block of working memory, too
-            return self.driver.array_at(self.index, held.address, held.nbytes, (array.nbytes,), np.uint8, None, held)
+            return self.array_over(held, (array.nbytes,), np.uint8)
         return self.driver.array(array, (array.nbytes,), np.uint8)
 
     def address(self, array):
@@ -191,6 +194,20 @@ class CUDABackend(Backend):
             return array
         with self.active():
             return array.copy(order="C")
+
+    @cached_property
+    def _copies(self):
+        from .movement import CopyQueue
+        return CopyQueue(self)
+
+    def page_locked(self, nbytes):
+        return self.driver.pinned(nbytes)
+
+    def send(self, array, spec):
+        return self._copies.send(array, spec)
+
+    def fetch(self, array, spec):
+        return self._copies.fetch(array, spec)
 
     # --- work -------------------------------------------------------------------------------------------------------
 

@@ -24,9 +24,7 @@ from functools import cache, lru_cache
 
 import numpy as np
 
-from ...base import dtypes
 from ...base.locks import new_lock
-from ...base.spec import spec as make_spec
 from ..random import REAL_DTYPE, SIGNIFICAND_BITS, RandomStream, largest, need, representable, rounded
 from .calls import LaunchCall
 from .launch import launch
@@ -512,7 +510,8 @@ class Philox(RandomStream):
     # --- launches
 
     def _blank(self, n, dtype):
-        return self.backend.allocate(make_spec(dtypes.from_numpy(dtype), (n,), None, self.backend.device))
+        memory = self.backend.block(n * dtype.itemsize)
+        return self.backend.array_over(memory, (n,), dtype)
 
     def _fill(self, source, n, dtype, per_turn, numbers=()):
         """`n` new numbers of a kernel of the form `FILL`, of which a turn gives `per_turn`."""
