@@ -60,7 +60,7 @@ class CUDABackend(Backend):
         self.xp = ArrayModule(self.driver.xp, self.driver.address, self.driver.raising)
         self.memory = device_memory.account(self.driver, index)
         self._lacks = frozenset(dtype for dtype in dtypes.ALL if dtype.name in self.driver.lacks)
-        self._held_as = {dtype: np.dtype(f"u{dtype.itemsize}") if dtype in self._lacks else dtype.np
+        self.held_as = {dtype: np.dtype(f"u{dtype.itemsize}") if dtype in self._lacks else dtype.np
                          for dtype in dtypes.ALL}         # see Note [Bits for dtypes]
 
     @cached_property
@@ -83,7 +83,7 @@ class CUDABackend(Backend):
             return array
         if array.made is None:
             spec = array.spec
-            array.made = self.array_over(array.memory, spec.shape, self._held_as[spec.dtype], spec.np_strides)
+            array.made = self.array_over(array.memory, spec.shape, self.held_as[spec.dtype], spec.np_strides)
         return array.made
 
     def array_over(self, memory, shape, dtype, strides=None):
@@ -96,7 +96,7 @@ class CUDABackend(Backend):
     def look(self, memory, spec, offset):
         if spec.numel == 0:
             return self.blank(spec)[0]
-        return self.driver.array(memory, spec.shape, self._held_as[spec.dtype], spec.np_strides,
+        return self.driver.array(memory, spec.shape, self.held_as[spec.dtype], spec.np_strides,
                                  offset * spec.dtype.itemsize)
 
     def spec_of(self, array):
@@ -138,7 +138,7 @@ class CUDABackend(Backend):
             made = np.empty(spec.nbytes, np.uint8)
             if made.size:
                 self.driver.download(self.index, array.memory.address, host.address(made), made.size)
-            return host.laid_out(made, spec.shape, self._held_as[spec.dtype], spec.np_strides)
+            return host.laid_out(made, spec.shape, self.held_as[spec.dtype], spec.np_strides)
         laid = self._without_holes(array)
         made = np.empty(laid.nbytes, np.uint8)
         if made.size:
