@@ -127,6 +127,10 @@ class Backend:
             return self.xp.empty(spec.shape, spec.dtype.np)
         return self.xp.ndarray(spec.shape, spec.dtype.np, memory, offset * spec.dtype.itemsize, spec.np_strides)
 
+    def spec_of(self, array):
+        """What an array without holes is, that an operation gave whose result's shape depends on the data."""
+        return specs.of_array(array, True, self.device)
+
     def bytes_of(self, array):
         """The bytes behind a dense array, in memory order."""
         if not array.flags.c_contiguous:
