@@ -69,6 +69,7 @@ class Reductions(NamedTuple):
     max_column_blocks: int = 64        # down columns
     max_cut_columns: int = 1024
     max_column_parts: int = 1 << 16    # of all columns together
+    block_multiple: int = 1            # that the number of blocks is brought to, where there are as many
 
 
 class Task(NamedTuple):
@@ -100,6 +101,8 @@ class Backend:
     copies_ahead = False      # whether it has `page_locked`, `send` and `fetch`
     vector_bytes = 16
     reductions = Reductions()
+    recomputed_operations = 12    # what takes no more of an element is computed again rather than kept in memory
+    function_operations = 13      # that a function such as exp counts as
 
     def __init__(self, index=0):
         self.index = index

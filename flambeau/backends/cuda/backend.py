@@ -43,6 +43,7 @@ class CUDABackend(Backend):
     """One GPU: `cuda:index`."""
 
     compiles = attends = copies_ahead = True
+    recomputed_operations, function_operations = 32, 4        # arithmetic is far quicker than memory
 
     @property
     def vector_bytes(self):
