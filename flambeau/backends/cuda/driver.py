@@ -21,6 +21,7 @@ import numpy as np
 
 from ...base.locks import in_child, new_lock
 from .. import host
+from ..backend import DeviceFailed
 from . import chain
 
 STATIC_SHARED_BYTES = 48 << 10                   # beyond these a function has to be told that it may have more
@@ -304,7 +305,7 @@ class Forked(Driver):
     def __getattribute__(self, name):
         if name.startswith("__"):
             return super().__getattribute__(name)
-        raise RuntimeError("Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must "
+        raise DeviceFailed("Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must "
                            "use the 'spawn' start method: torch.multiprocessing.set_start_method('spawn'); or use CUDA "
                            "in the processes alone, and not before they are forked")
 

@@ -203,9 +203,16 @@ class SimulatedDriver(driver.Driver):
     # --- copies
 
     def copy(self, target_index, target_address, source_index, source_address, nbytes, stream=None):
-        stream = stream or self.current_stream(target_index)
+        stream, source = stream or self.current_stream(target_index), self.current_stream(source_index)
+        written, read = self.event(), self.event()
+        if source_index != target_index:                     # as CuPyDriver has it
+            written.record(source)
+            stream.wait(written)
         self.check(self.runtime.simulated_copy(target_index, target_address, source_index, source_address, nbytes,
                                                stream.index, stream.handle, 0), "copy")
+        if source_index != target_index:
+            read.record(stream)
+            source.wait(read)
 
     def upload(self, index, address, host_address, nbytes, stream=None, blocking=True):
         self._copy(index, stream, blocking, index, address, -1, host_address, nbytes)
@@ -473,6 +480,7 @@ def simulating(kind=SimulatedDriver, **options):
         with vendor.substitute("cublas", SimulatedBLAS(made)):
             yield made
     finally:
+        record.run_all()                                     # what nobody looked at belongs to these devices too
         gc.collect()                                         # tensors of a test that failed, in its traceback
         with contextlib.suppress(Exception):                 # what a test recorded and never looked at
             record.run_all()
