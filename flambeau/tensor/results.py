@@ -1,6 +1,5 @@
 """What calls give back: several results as the tuples that PyTorch has, and the contents of a tensor as an array."""
-from ..backends import host
-from ..base.spec import CPU, META
+from ..base.spec import META
 from .messages import said
 
 _result_types: dict = {}      # "name field field" → the named tuple type

@@ -26,7 +26,6 @@ from . import driver, memory as device_memory
 from .arrays import ArrayModule, held_as
 from .recycle import RecycledMemory
 
-
 KNOWN_BYTES = 1 << 18             # of the largest array whose contents are kept; see Note [Known contents]
 
 
