@@ -193,7 +193,7 @@ class BoundPlan:
                     value.array, value._address = blank(spec)
                     value.spec, value.trace, value._memory = spec, None, None
                 elif spec.device is not CPU:
-                    spec.device.backend.written_over(value.array)
+                    value.on_host = None                     # what it was
                 table[index] = value._address
             for at, spec, source in self.takes:
                 made[at] = in_memory_of(values[source], spec)
@@ -253,9 +253,8 @@ class BoundPlan:
 
 def in_memory_of(old, spec):
     """The Value of spec `spec` that stands in the memory of `old`, whose contents nobody needs any more."""
-    if spec.device is not CPU:
-        spec.device.backend.written_over(old.array)
     if old.spec is spec:
+        old.on_host = None
         return old
     return Value.of(old.look(spec, 0), spec)
 

@@ -161,6 +161,8 @@ def _planned(trace, wanted, free):
     except NoCompiler as error:
         do_without(error)
         return False
+    except DeviceFailed:
+        raise
     except Exception as error:
         say_mistake(error, f"a trace of {len(trace.code)} instructions, from {trace.code[0][0].op.__name__} on,")
         return False
@@ -451,8 +453,6 @@ def give(values, made, takes):
     for slot, spec, source in takes:
         value, old = values[slot], values[source]
         if value.trace is not None:
-            if spec.device is not CPU:
-                spec.device.backend.written_over(old.array)
             value.array = old.look(spec, 0) if old.spec is not spec else old.array
             value._memory = None
             value.trace = None

@@ -6,11 +6,6 @@ program.py, its library in library.py; all of them are imported when the first t
 
 Note [Bytes for dtypes]: CuPy has no arrays of 8-bit floats. Memory of such a dtype is shown as an array of bytes
 (uint8) instead; operations that move elements run over bytes, and conversions go by way of a table (arrays.py).
-
-Note [Known contents]: what an operation can refuse in its data (an index out of range) is looked at when it is called,
-and that would wait, in every step of a training, until the GPU has done all that it was handed. So the bytes of small
-arrays of integers, which labels and indices are, are kept on the CPU as well when they come from there, or were looked
-at. Contents do not change, but where a program takes the memory over, or the outside has it: `written_over`.
 """
 import copy
 from functools import cached_property
@@ -19,14 +14,11 @@ import numpy as np
 
 from ...base import dtypes
 from ...base.spec import spec as make_spec
-from .. import host, reference
+from .. import dlpack, host, reference
 from ..backend import Backend
-from ..memory import OutOfMemoryError
 from . import driver, memory as device_memory
 from .arrays import ArrayModule, held_as
 from .recycle import RecycledMemory
-
-KNOWN_BYTES = 1 << 18             # of the largest array whose contents are kept; see Note [Known contents]
 
 
 class LazyArray:
@@ -35,11 +27,10 @@ class LazyArray:
     A program wants its address alone, and to make an array costs as much as everything else that a small step does.
     """
 
-    __slots__ = ("memory", "spec", "made", "known", "__weakref__")
+    __slots__ = ("memory", "spec", "made", "__weakref__")
 
     def __init__(self, memory, spec):
         self.memory, self.spec, self.made = memory, spec, None
-        self.known = None             # see Note [Known contents]; False: they may change
 
     @property
     def nbytes(self):
@@ -50,7 +41,7 @@ class LazyArray:
 class CUDABackend(Backend):
     """One GPU: `cuda:index`."""
 
-    compiles = attends = True
+    compiles = attends = copies_ahead = True
 
     @property
     def vector_bytes(self):
@@ -65,7 +56,7 @@ class CUDABackend(Backend):
     def __init__(self, index=0):
         super().__init__(index)
         self.driver = driver.current()
-        self.xp = ArrayModule(self.driver.xp)
+        self.xp = ArrayModule(self.driver.xp, self.driver.address, self.driver.raising)
         self.memory = device_memory.account(self.driver, index)
 
     @cached_property
@@ -76,7 +67,7 @@ class CUDABackend(Backend):
     # --- memory -----------------------------------------------------------------------------------------------------
 
     def allocate(self, spec):
-        return self.blank(spec)[0]
+        return self.seen(self.blank(spec)[0])
 
     def blank(self, spec):
         memory = self.memory.allocate(spec.nbytes, spec)
@@ -124,6 +115,10 @@ class CUDABackend(Backend):
         with self.active():
             self.seen(target)[...] = self.seen(source)
 
+    def put_changed(self, target, source):
+        with self.active():
+            super().put_changed(self.seen(target), self.seen(source))
+
     def overlap(self, one, other):
         return self.xp.may_share_memory(self.seen(one), self.seen(other))
 
@@ -132,14 +127,10 @@ class CUDABackend(Backend):
     def to_host(self, array):
         """The contents as a NumPy array, once all that was handed to the stream before is done."""
         if array.__class__ is LazyArray:
-            spec, made = array.spec, array.known
-            if made is None or made is False:
-                made = np.empty(spec.nbytes, np.uint8)
-                if made.size:
-                    self.driver.download(self.index, array.memory.address, host.address(made), made.size)
-                self._note(array, made)
-            else:
-                made = made.copy()
+            spec = array.spec
+            made = np.empty(spec.nbytes, np.uint8)
+            if made.size:
+                self.driver.download(self.index, array.memory.address, host.address(made), made.size)
             return host.laid_out(made, spec.shape, held_as(spec.dtype), spec.np_strides)
         laid = self._without_holes(array)
         made = np.empty(laid.nbytes, np.uint8)
@@ -152,18 +143,7 @@ class CUDABackend(Backend):
         made, address = self.blank(spec)
         if spec.numel:
             self.driver.upload(self.index, address, host.address(laid), spec.nbytes)
-            self._note(made, super().bytes_of(laid))
         return made
-
-    @staticmethod
-    def _note(array, contents):
-        """Keep a copy of the bytes that an array of integers has; see Note [Known contents]."""
-        if array.known is None and array.spec.nbytes <= KNOWN_BYTES and not array.spec.dtype.is_floating_point:
-            array.known = contents.copy()
-
-    def written_over(self, array, outside=False):
-        if array.__class__ is LazyArray:
-            array.known = False if outside else None
 
     def copy_from(self, origin, array, spec):
         """From another GPU directly, from elsewhere by way of the CPU."""
@@ -174,6 +154,17 @@ class CUDABackend(Backend):
         if spec.numel:
             self.driver.copy(self.index, address, origin.index, origin.address(laid), spec.nbytes)
         return made
+
+    def interface(self, memory, spec, offset):
+        from .exchange import interface
+        return interface(self, self.address(memory) + offset * spec.dtype.itemsize, spec)
+
+    def dlpack(self, held, spec, offset, stream, max_version):
+        from .exchange import packed
+        return packed(self, held, spec, offset, stream, max_version)
+
+    def dlpack_device(self):
+        return dlpack.CUDA_DEVICE, self.index
 
     def laid_out(self, array, spec):
         """`array` itself where it lies in memory as `spec` says, else a copy that does."""
@@ -197,6 +188,20 @@ class CUDABackend(Backend):
         with self.active():
             return array.copy(order="C")
 
+    @cached_property
+    def _copies(self):
+        from .movement import CopyQueue
+        return CopyQueue(self)
+
+    def page_locked(self, nbytes):
+        return self.driver.pinned(nbytes)
+
+    def send(self, array, spec):
+        return self._copies.send(array, spec)
+
+    def fetch(self, array, spec):
+        return self._copies.fetch(array, spec)
+
     # --- work -------------------------------------------------------------------------------------------------------
 
     def execute(self, entry, arrays, params, own=False):
@@ -212,10 +217,6 @@ class CUDABackend(Backend):
                     if wider is None:
                         raise
                 return reference.execute(*wider, params, False, self.xp)
-        except OutOfMemoryError:
-            raise
-        except MemoryError:
-            raise self.memory.failure(entry.nbytes) from None
         except self.driver.errors as error:
             raise self.driver.told(error, f"running {entry.op.__name__}") from None
         except self.driver.refusals as error:
