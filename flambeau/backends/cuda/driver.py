@@ -259,6 +259,11 @@ class Driver:
         something could not be noted; the stream is not captured any more, either way."""
         raise NotImplementedError
 
+    def graph_updater(self) -> int:
+        """The address of a C function with the signature of cuGraphExecKernelNodeSetParams_v2: (a Graph's handle, a
+        node, a CUDA_KERNEL_NODE_PARAMS_v2 with kernelParams) → 0 or an error's number, which `check` tells in words."""
+        raise NotImplementedError
+
     def graph_launcher(self) -> int:
         """The address of a C function with the signature of cuGraphLaunch: (a Graph's handle, a Stream's handle) → 0 or
         an error's number, which `check` tells in words."""
@@ -593,6 +598,9 @@ class CuPyDriver(Driver):
             code = _libcuda().cuStreamGetCaptureInfo_v2(*given, ctypes.byref(count))
         self.check(code, "asking what a stream captured last")
         return nodes[count.value - 1] if count.value else None
+
+    def graph_updater(self):
+        return ctypes.cast(_libcuda().cuGraphExecKernelNodeSetParams_v2, ctypes.c_void_p).value
 
     def graph_launcher(self):
         return ctypes.cast(_libcuda().cuGraphLaunch, ctypes.c_void_p).value
