@@ -4,11 +4,13 @@
 the package around it loads others that we do not need. What cuDNN has no plan for (sizes, an older GPU) is left to our
 own kernels. cuDNN's gradients of queries are added up in any order, unless `use_deterministic_algorithms` is asked for.
 """
+import contextlib
 import ctypes
 import functools
 import glob
 import importlib.util
 import os
+import sys
 
 from ...base import settings
 from ...base.locks import new_lock
@@ -29,24 +31,46 @@ def frontend():
              for path in glob.glob(os.path.join(folder, "_compiled_module*"))]
     if not files:
         return None
-    spec = importlib.util.spec_from_file_location("_compiled_module", files[0])
     try:
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        module = _loaded(files[0])
         module._set_dlhandle_cudnn(cudnn._handle)
     except (ImportError, AttributeError):          # for another Python, or of a version that is loaded otherwise
         return None
     return Frontend(module)
 
 
+@functools.cache
+def _loaded(path):
+    """The compiled module, which cannot be loaded twice in a process."""
+    spec = importlib.util.spec_from_file_location("_compiled_module", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 class Frontend:
     """What we use of the compiled module, whose names have changed: those of 1.15 before those of 1.32."""
 
     def __init__(self, module):
+        self.module = module
         self.graph = getattr(module, "pygraph", None) or module.backend_graph
         self.set_stream = getattr(module, "set_stream", None) or module._raw_set_stream
         self.create_handle, self.data_type, self.heur_mode = module.create_handle, module.data_type, module.heur_mode
         self.refusals = (module.cudnnGraphNotSupportedError, RuntimeError, TypeError, ValueError)
+
+
+@contextlib.contextmanager
+def imported_as_cudnn(module):
+    """For the duration of a `with` block, `import cudnn` gives the compiled module, unless somebody has the package: it
+    imports itself by that name, and the package would load it once more."""
+    if "cudnn" in sys.modules:
+        yield
+        return
+    sys.modules["cudnn"] = module
+    try:
+        yield
+    finally:
+        del sys.modules["cudnn"]
 
 
 def forget():
@@ -125,7 +149,8 @@ def _planned(described, dtype, laid, index, order, says):
         graph = module.graph(io_data_type=types, intermediate_data_type=single, compute_data_type=single,
                              handle=made.handle)
         try:
-            described(graph, module, types)
+            with imported_as_cudnn(module.module):
+                described(graph, module, types)
             graph.validate()
             graph.build_operation_graph()
             graph.create_execution_plans([module.heur_mode.A, module.heur_mode.FALLBACK])
