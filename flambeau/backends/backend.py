@@ -97,6 +97,7 @@ class Backend:
 
     xp = np
     compiles = interprets = attends = False
+    copies_ahead = False      # whether it has `page_locked`, `send` and `fetch`
     vector_bytes = 16
     reductions = Reductions()
 
@@ -149,6 +150,12 @@ class Backend:
         """Write the contents of the array `source`, or a number, into `target`, both of this device."""
         target[...] = source
 
+    def put_changed(self, target, source):
+        """Write to elements of `target` that share memory: only what differs, since an unchanged element written later
+        would undo a changed one in the same cell."""
+        changed = ~((target == source) | ((target != target) & (source != source)))
+        target[changed] = source[changed]
+
     def may_write(self, array):
         """Whether the memory of `array` may be written to at all."""
         return True
@@ -170,6 +177,34 @@ class Backend:
     def copy_from(self, origin, array, spec):
         """The contents of an array of another Backend, in memory of this one laid out as `spec`: by way of the CPU."""
         return self.from_host(host.as_dtype(origin.to_host(array), spec.dtype.np), spec)
+
+    def interface(self, memory, spec, offset):
+        """`__cuda_array_interface__` of a tensor of `spec`, `offset` elements into an array of bytes that stays."""
+        raise AttributeError(f"memory of {self.device} is not a CUDA device's")
+
+    def dlpack(self, held, spec, offset, stream, max_version):
+        """A DLPack capsule of a tensor of `spec`, `offset` elements into the array of bytes `held.memory`; it keeps
+        `held` alive."""
+        raise BufferError(f"{type(self).__name__} does not share its memory by DLPack")
+
+    def dlpack_device(self):
+        """(type, index) of the device as DLPack counts."""
+        raise ValueError(f"Unknown device type {self.device.type} for Dlpack")
+
+    def page_locked(self, nbytes):
+        """Memory of the CPU that copies to and from this device may read and write while the program goes on, as an
+        array of bytes."""
+        raise NotImplementedError(f"{type(self).__name__} has no page-locked memory")
+
+    def send(self, array, spec):
+        """Begin to copy an array in page-locked memory, laid out as `spec`, to this device: (the array here, what to
+        wait for). See Note [Copies ahead] in cuda/movement.py."""
+        raise NotImplementedError(f"{type(self).__name__} copies while the caller waits")
+
+    def fetch(self, array, spec):
+        """Begin to copy a dense array of this device, laid out as `spec`, to page-locked memory: (the array there, what
+        to wait for)."""
+        raise NotImplementedError(f"{type(self).__name__} copies while the caller waits")
 
     # --- work -------------------------------------------------------------------------------------------------------
 
@@ -351,10 +386,16 @@ def _current_cuda():
     return current_index()
 
 
+def has_cuda():
+    """Whether there is a GPU that can be used. Starts nothing."""
+    from .cuda import absence
+    return absence() is None
+
+
 def _accelerator(number):
     """The type of the device that a bare number means."""
-    from . import cuda
-    found = cuda.driver.absence()
+    from .cuda import absence
+    found = absence()
     if found is not None:
         raise RuntimeError(f"Cannot access accelerator device when none is available: device({number}) means one. "
                            f"{found}")

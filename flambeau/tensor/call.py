@@ -8,21 +8,22 @@ import numpy as np
 
 from ..autograd.modes import modes
 from ..autograd.node import requires
-from ..backends.backend import execute as by_reference
+from ..backends.backend import execute as by_reference, has_cuda
 from ..backends.memory import explained as out_of_memory
 from ..base import observers
 from ..base.errors import here
 from ..base.op import door, known
 from ..base.spec import META, of_array
-from ..trace import effects
+from ..trace import effects, on_host
 from ..trace.record import _local, current
 from ..trace.value import Storage, Value
 from . import overrides
-from .autocast import arguments, aside, cast_of_operation
+from .autocast import arguments, aside, listed
 from .composite import call_composite
 from .history import add_history, make_node
 from .infer import check_fits, find, infer_entry, number_in, plain_types, prepared, remember
 from .messages import explained
+from .movement import new_pinned
 from .overrides import any_override, function_modes, handle_by_class, handle_by_mode, has_override, opened, overloaded
 from .results import array_of, named
 from .tensor import Tensor, wrap
@@ -39,13 +40,16 @@ def call(op, args, kwargs, public=None):
                 return handle_by_mode(public or op, args, kwargs)
             if function_modes.watchers and not op.composite:
                 return watched(op, args, kwargs, public)
-        if op in cast_of_operation and modes.autocast is not None and kwargs.get("out") is None \
+        if op in listed and modes.autocast is not None and kwargs.get("out") is None \
                 and not any_override(args, kwargs):
-            args, kwargs = arguments(cast_of_operation[op], args, kwargs)
-            with aside():                                 # nothing further is cast inside
-                return call(op, args, kwargs, public)
+            cast = arguments(op, args, kwargs)
+            if cast is not None:
+                with aside():                             # nothing further is cast inside
+                    return call(op, *cast, public)
     facts = known.get(op) or prepared(op)
     key = None
+    if kwargs and kwargs.get("pin_memory") and has_cuda():
+        return new_pinned(call(op, args, {**kwargs, "pin_memory": False}, public))
     if not facts.composite:
         key, entry, full, inputs = find(op, facts, args, kwargs)
         if entry is not None:
@@ -263,6 +267,14 @@ def _run_observed(entry, arrays, params, site):
             observers.tell_ran(None, (instruction,), start, failed=made is None)
 
 
+def _for_a_check(tensor):
+    """A tensor's contents for a check to read; see Note [Checks without waiting] in trace/on_host.py."""
+    if tensor._spec.device is META:
+        return array_of(tensor)
+    storage = tensor._storage
+    return on_host.read(storage.value, tensor._spec, tensor._offset, not storage.exported)
+
+
 def verify(op, args):
     """Check the data that the operation could fail on, at the call."""
     asked = op.__dict__.get("_verify_names")
@@ -271,7 +283,7 @@ def verify(op, args):
         asked = op._verify_names = c.co_varnames[:c.co_argcount]
     given = []
     trace = _local.trace
-    read = array_of if trace.reader is None else trace.reader(op, asked, args)
+    read = _for_a_check if trace.reader is None else trace.reader(op, asked, args)
     for name in asked:
         if name.endswith("_spec"):
             given.append(getattr(args[op.arg_names.index(name.removesuffix("_spec"))], "_spec", None))
@@ -290,4 +302,8 @@ def verify(op, args):
         raise
 
 
-door.call = call
+def _remember(moved, source):
+    on_host.remember(moved._storage.value, source)
+
+
+door.call, door.remember = call, _remember

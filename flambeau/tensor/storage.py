@@ -14,7 +14,7 @@ from ..backends import host
 from ..base import dtypes
 from ..base.spec import CPU, META, device as make_device, place, spec
 from ..trace.value import Storage, Value
-from .interop import exported, shared
+from .interop import exported, held, shared
 from .results import array_of
 from .tensor import Tensor, wrap
 from .write import before_write
@@ -77,16 +77,19 @@ class UntypedStorage:
         """
         if self.device is META or not self.nbytes():
             return 0
-        self._addressed = exported(self._tensor())
-        return host.address(self._addressed)
+        if self.device is CPU:
+            self._addressed = exported(self._tensor())
+            return host.address(self._addressed)
+        self._addressed = held(self._tensor())
+        return self.device.backend.address(self._addressed.memory)
 
     def resizable(self):
         """Whether `resize_` can be called."""
         return True
 
     def is_pinned(self, device=None):
-        """Whether the memory is page-locked: never without an accelerator."""
-        return False
+        """Whether the memory is page-locked."""
+        return self._storage.page_locked
 
     def is_shared(self):
         """Whether other processes see this memory: only that of a file mapped to be shared."""
@@ -205,8 +208,8 @@ class UntypedStorage:
         return self.to(device="mps")
 
     def pin_memory(self, device=None):
-        """Refused: there is no accelerator that page-locked memory would serve."""
-        return pin_memory(self, device)
+        """A copy in page-locked memory; refused where no accelerator is served by it."""
+        return UntypedStorage(storage=self._tensor().pin_memory(device)._storage)
 
     def share_memory_(self):
         """Accepted for PyTorch's sake: memory is not shared between processes here."""
@@ -301,7 +304,10 @@ def _made(args, where):
         size = whole_number(data)
         if size < 0:
             raise RuntimeError(f"a storage of {size} bytes: the size must not be negative")
-        return Storage.of(None, size, META) if where is META else of_bytes(np.empty(size, np.uint8))
+        if where is META:
+            return Storage.of(None, size, META)
+        kind = spec(dtypes.uint8, (size,), None, where)
+        return Storage.of(Value.of(where.backend.allocate(kind), kind), size, where)
     try:
         items = list(data)
     except TypeError:
@@ -312,7 +318,10 @@ def _made(args, where):
             raise RuntimeError(f"torch.UntypedStorage(): tried to construct a storage from a sequence "
                                f"({type(data).__name__}), but one of the items was of type {type(item).__name__} "
                                "instead of int")
-    return of_bytes(np.array([whole_number(item) & 255 for item in items], np.uint8))
+    bytes_ = np.array([whole_number(item) & 255 for item in items], np.uint8)
+    kind = spec(dtypes.uint8, bytes_.shape, None, where)
+    return Storage.of(None if where is META else Value.of(where.backend.from_host(bytes_, kind), kind), bytes_.size,
+                      where)
 
 
 def _rows(storage):
@@ -408,23 +417,12 @@ def share_memory_(self):
     return self
 
 
-def is_pinned(self, device=None):
-    """Whether the memory is page-locked: never without an accelerator."""
-    return False
-
-
-def pin_memory(self, device=None):
-    """Refused: there is no accelerator that page-locked memory would serve."""
-    raise RuntimeError("Cannot access accelerator device when none is available: pinned memory speeds up copies to "
-                       "one, and there is none here")
-
-
 def is_set_to(self, tensor):
     """Whether both tensors look at the same memory in the same way."""
     return self._storage is tensor._storage and self._offset == tensor._offset \
         and self._spec.shape == tensor._spec.shape and self._spec.strides == tensor._spec.strides
 
 
-for form in (untyped_storage, is_shared, share_memory_, is_pinned, pin_memory, is_set_to):
+for form in (untyped_storage, is_shared, share_memory_, is_set_to):
     setattr(Tensor, form.__name__, form)
 del form

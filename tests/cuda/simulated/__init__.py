@@ -24,7 +24,7 @@ import numpy as np
 
 from flambeau.backends.cuda import driver, library, vendor
 from flambeau.base import spec as specs
-from flambeau.trace import plan
+from flambeau.trace import plan, record
 
 from ..fake_blas import FakeBLAS
 from . import compiler
@@ -171,6 +171,12 @@ class SimulatedDriver(driver.Driver):
     def address(self, array):
         return array.data.ptr
 
+    def device_of(self, address):
+        found = self.runtime.simulated_owner(address)
+        if found < 0:
+            raise driver.DeviceError(f"CUDA error: invalid argument: {address:#x} is no memory of a device", 1)
+        return found
+
     def pool(self, index):
         with self._lock:
             lying = sum(size * count for (size, _), count in self._idle[index].items())
@@ -193,9 +199,16 @@ class SimulatedDriver(driver.Driver):
     # --- copies
 
     def copy(self, target_index, target_address, source_index, source_address, nbytes, stream=None):
-        stream = stream or self.current_stream(target_index)
+        stream, source = stream or self.current_stream(target_index), self.current_stream(source_index)
+        written, read = self.event(), self.event()
+        if source_index != target_index:                     # as CuPyDriver has it
+            written.record(source)
+            stream.wait(written)
         self.check(self.runtime.simulated_copy(target_index, target_address, source_index, source_address, nbytes,
                                                stream.index, stream.handle, 0), "copy")
+        if source_index != target_index:
+            read.record(stream)
+            source.wait(read)
 
     def upload(self, index, address, host_address, nbytes, stream=None, blocking=True):
         self._copy(index, stream, blocking, index, address, -1, host_address, nbytes)
@@ -449,7 +462,10 @@ def simulating(kind=SimulatedDriver, **options):
         with vendor.substitute("cublas", SimulatedBLAS(made)):
             yield made
     finally:
+        record.run_all()                                     # what nobody looked at belongs to these devices too
         gc.collect()                                         # tensors of a test that failed, in its traceback
+        with contextlib.suppress(Exception):                 # what a test recorded and never looked at
+            record.run_all()
         _begin_anew()
         driver.use(before)
         made.close()
