@@ -93,24 +93,11 @@ def _bits(number):
     return struct.unpack("q", struct.pack("d", float(number)))[0]
 
 
-def opening(dtype, names, extra=()):
-    """What all kernels of attention begin with: elements, Params, and where a row of an operand starts."""
-    addresses = ["q", "k", "v", "out", "rest"] if "grad" not in names else \
-        ["grad", "q", "k", "v", "out", "rest", "dq", "dk", "dv", "scratch"]
-    ints = ["heads", "groups", "queries", "keys", *[f"{name}_{by}" for name in names for by in ("b", "h", "t")],
-            "scale", *extra]
-    lines = [f"__device__ __forceinline__ long long {name}_row(const Params &p, long long b, long long h, long long t) "
-             f"{{ return b * p.{name}_b + h * p.{name}_h + t * p.{name}_t; }}" for name in names]
-    return elements.opening(dtype) + elements.params(addresses, ints) + "\n".join(lines) + """
-__device__ __forceinline__ double scale_of(const Params &p) { return __longlong_as_double(p.scale); }
-"""
-
-
 def _source(kind, dtype, size, width, causal, names):
     text = {"forward": _FORWARD, "delta": _DELTA, "keys": _KEYS, "queries": _QUERIES}[kind]
     extra = ("samples",) if kind == "delta" else ()
     exp, log = ("exp", "log") if dtype.name == "float64" else ("expf", "logf")
-    return opening(dtype, names, extra) + (_COMMON + text).replace("EXP", exp).replace("LOG", log) \
+    return tensor_attention.opening(dtype, names, extra) + (_COMMON + text).replace("EXP", exp).replace("LOG", log) \
         .replace("SIZE", str(size)).replace("WIDTH", str(width)).replace("CAUSAL", str(int(causal))) \
         .replace("TILE", str(TILE)).replace("THREADS", str(TILE_THREADS))
 
