@@ -1,4 +1,5 @@
 """Switches of PyTorch's own that programs set: they are kept and answered. What each means here stands with it."""
+from .backends import library_switches
 from .base import settings
 from .base.errors import warn
 
@@ -51,18 +52,24 @@ def get_deterministic_debug_mode():
 
 
 def set_float32_matmul_precision(precision):
-    """Say how exact products of float32 matrices must be: "highest", "high" or "medium". Here they are always exact."""
+    """Say how exact products of float32 matrices must be: "highest", "high" or "medium".
+
+    On the CPU they are always exact. On NVIDIA's GPUs they go through TF32 unless it is "highest", which is what
+    `torch.backends.cuda.matmul.allow_tf32` says too."""
     global _precision
     if precision not in ("highest", "high", "medium"):
         warn(f"{precision} is not one of 'highest', 'high', or 'medium'; the current setFloat32MatmulPrecision call "
              "has no effect.")
         return
     _precision = precision
+    library_switches.cuda.matmul.allow_tf32 = precision != "highest"
 
 
 def get_float32_matmul_precision():
-    """What `set_float32_matmul_precision` was asked for."""
-    return _precision
+    """What `set_float32_matmul_precision` was asked for, or `torch.backends.cuda.matmul.allow_tf32` after that."""
+    if not library_switches.cuda.matmul.allow_tf32:
+        return "highest"
+    return _precision if _precision != "highest" else "high"
 
 
 def set_warn_always(b):

@@ -18,7 +18,7 @@ from . import vendor
 from .calls import HostCall
 
 MAX_GRAPH_FEATURES = 128
-Q, K, V, OUT, REST, GRAD, DQ, DK, DV = range(1, 10)        # numbers of a graph's tensors
+Q, K, V, AVERAGE, REST, GRAD, DQ, DK, DV = range(1, 10)        # numbers of a graph's tensors
 
 
 @functools.cache
@@ -103,16 +103,16 @@ def forward(dtype, laid, causal, scale, index):
     def described(graph, module, types):
         q, k, v = (_tensor(graph, number, laid[name], types) for number, name in ((Q, "q"), (K, "k"), (V, "v")))
         out, rest = graph.sdpa(q=q, k=k, v=v, generate_stats=True, attn_scale=scale, use_causal_mask=causal)
-        _result(out, OUT, laid["out"])
+        _result(out, AVERAGE, laid["out"])
         rest.set_output(True)._set_data_type(module.data_type.FLOAT).set_uid(REST)
-    return _planned(described, dtype, laid, index, (Q, K, V, OUT, REST), "cuDNN attention")
+    return _planned(described, dtype, laid, index, (Q, K, V, AVERAGE, REST), "cuDNN attention")
 
 
 def backward(dtype, laid, causal, scale, index):
     """A HostCall for the gradients, as `attention.attention_backward` has it; None where cuDNN has no plan."""
     def described(graph, module, types):
         q, k, v, out, grad = (_tensor(graph, number, laid[name], types) for number, name in (
-            (Q, "q"), (K, "k"), (V, "v"), (OUT, "out"), (GRAD, "grad")))
+            (Q, "q"), (K, "k"), (V, "v"), (AVERAGE, "out"), (GRAD, "grad")))
         samples, heads, queries, _ = laid["q"][0]
         rest = graph._make_tensor(dim=[samples, heads, queries, 1], stride=[heads * queries, queries, 1, 1],
                                   data_type=module.data_type.FLOAT, name="stats", uid=REST)
@@ -120,7 +120,7 @@ def backward(dtype, laid, causal, scale, index):
                                    use_deterministic_algorithm=settings.deterministic, name="sdpa_backward")
         for one, number, name in zip(made, (DQ, DK, DV), ("dq", "dk", "dv"), strict=True):
             _result(one, number, laid[name])
-    return _planned(described, dtype, laid, index, (GRAD, Q, K, V, OUT, REST, DQ, DK, DV), "cuDNN attention, backward")
+    return _planned(described, dtype, laid, index, (GRAD, Q, K, V, AVERAGE, REST, DQ, DK, DV), "cuDNN attention, backward")
 
 
 def _tensor(graph, number, laid, types):
