@@ -54,8 +54,8 @@ def get_deterministic_debug_mode():
 def set_float32_matmul_precision(precision):
     """Say how exact products of float32 matrices must be: "highest", "high" or "medium".
 
-    On the CPU they are always exact. On NVIDIA's GPUs they go through TF32 unless it is "highest", which is what
-    `torch.backends.cuda.matmul.allow_tf32` says too."""
+    On CUDA, the last two are TF32, as `torch.backends.cuda.matmul.allow_tf32` is; on the CPU they are always exact.
+    """
     global _precision
     if precision not in ("highest", "high", "medium"):
         warn(f"{precision} is not one of 'highest', 'high', or 'medium'; the current setFloat32MatmulPrecision call "
@@ -66,10 +66,12 @@ def set_float32_matmul_precision(precision):
 
 
 def get_float32_matmul_precision():
-    """What `set_float32_matmul_precision` was asked for, or `torch.backends.cuda.matmul.allow_tf32` after that."""
-    if not library_switches.cuda.matmul.allow_tf32:
-        return "highest"
-    return _precision if _precision != "highest" else "high"
+    """How exact products of float32 matrices must be: what was asked for last, by whatever name."""
+    global _precision
+    tf32 = library_switches.cuda.matmul.allow_tf32
+    if tf32 is not (_precision != "highest"):
+        _precision = "high" if tf32 else "highest"
+    return _precision
 
 
 def set_warn_always(b):
