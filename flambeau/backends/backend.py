@@ -260,6 +260,10 @@ class Backend:
         """
         return None
 
+    def has(self, name, dtype, args, outs, params):
+        """Whether `library` would have an answer: a body asks before it is known how its operands will lie."""
+        return self.library(name, dtype, args, outs, params) is not None
+
     def processor(self):
         """What code is compiled for, in words."""
         raise NotImplementedError(f"{type(self).__name__} does not compile")

@@ -433,3 +433,41 @@ def test_nvtx_nests(simulated):
     with nvtx.range("step {}", 3):
         nvtx.mark("here")
     nvtx.range_end(nvtx.range_start("across"))
+
+
+# --- switches --------------------------------------------------------------------------------------------------------
+
+
+def test_tf32_has_one_state_under_three_names():
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    assert not matmul.allow_tf32 and cudnn.allow_tf32 and torch.get_float32_matmul_precision() == "highest"
+    assert matmul.fp32_precision == cudnn.fp32_precision == "none"
+    try:
+        torch.set_float32_matmul_precision("medium")
+        assert matmul.allow_tf32 and matmul.fp32_precision == "tf32"
+        assert torch.get_float32_matmul_precision() == "medium"
+        matmul.allow_tf32 = False
+        assert torch.get_float32_matmul_precision() == "highest" and matmul.fp32_precision == "ieee"
+        matmul.fp32_precision = "tf32"
+        assert torch.get_float32_matmul_precision() == "high" and matmul.allow_tf32
+        with pytest.raises(RuntimeError, match="Invalid fp32_precision 'exact'"):
+            matmul.fp32_precision = "exact"
+        with cudnn.flags(enabled=False, allow_tf32=False):
+            assert not cudnn.enabled and not cudnn.allow_tf32
+        assert cudnn.enabled and cudnn.allow_tf32 and cudnn.fp32_precision == "none"
+        with cudnn.conv.flags(allow_tf32=False):
+            assert not cudnn.allow_tf32
+    finally:
+        torch.set_float32_matmul_precision("highest")
+        matmul.fp32_precision = "none"
+    from flambeau.backends import library_switches
+    try:
+        library_switches.fp32_precision = "ieee"
+        assert not cudnn.allow_tf32 and not matmul.allow_tf32
+    finally:
+        library_switches.fp32_precision = "none"
+
+
+def test_libraries_on_simulated_devices(simulated):
+    assert not torch.backends.cudnn.is_available() and torch.backends.cudnn.version() is None
+    assert not torch.backends.cudnn.is_acceptable(torch.zeros(1, device="cuda"))

@@ -300,6 +300,10 @@ class CUDABackend(Backend):
         from .library import ask
         return ask(name, dtype, args, outs, params, self.index)
 
+    def has(self, name, dtype, args, outs, params):
+        from .library import can
+        return can(name, dtype, args, outs, params, self.index)
+
     def processor(self):
         return f"{self.properties.name} ({self.properties.architecture})"
 

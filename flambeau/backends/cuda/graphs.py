@@ -20,6 +20,7 @@ from array import array
 from functools import partial
 
 from ...base.locks import new_lock
+from .. import library_switches
 from ..backend import DeviceFailed
 
 MIN_TASKS = 4                      # that a program has before a graph is thought of: a graph costs as much as two
@@ -43,7 +44,8 @@ class Graphs:
 
     def of(self, table, cells):
         """The graph over `table`, with the numbers in `cells`; None where there is none, or none yet."""
-        key, seen = (threading.get_ident(), table.tobytes()), self._seen
+        exact = not library_switches.cuda.matmul.allow_tf32        # see Note [TF32] in products.py
+        key, seen = (threading.get_ident(), exact, table.tobytes()), self._seen
         found = seen.pop(key, None)
         if found is None:
             found = 0
