@@ -284,6 +284,13 @@ class Backend:
         """What is known of its memory, by name."""
         return {}
 
+    def empty_cache(self):
+        """Give back to the system, or to the device, what lies idle of its memory; how many bytes that were."""
+        return memory.empty_cache()
+
+    def keep_until(self, array, stream):
+        """Hold `array` until a stream has done what it was handed so far. Here everything is done in order anyway."""
+
     def no_room(self, nbytes, spec=None, said=""):
         """The OutOfMemoryError that says there is no room for `nbytes`, or what an array module has `said` of it."""
         return memory.failure(nbytes, spec, said)

@@ -323,6 +323,16 @@ class CUDABackend(Backend):
     def statistics(self):
         return self.memory.stats()
 
+    def empty_cache(self):
+        return self.memory.trim()
+
+    def keep_until(self, array, stream):
+        mark = self.driver.event()
+        mark.record(stream._held)
+        self._kept = [(mark, array), *((event, held) for event, held in self._kept if not event.query())]
+
+    _kept: list | tuple = ()      # (event, array) of what other streams still use
+
     def no_room(self, nbytes, spec=None, said=""):
         return self.memory.failure(nbytes, spec, said)
 
