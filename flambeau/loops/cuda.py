@@ -10,7 +10,7 @@ three ways through a kernel's positions (`GridSchedule.way`, in backends/cuda/sc
     rows        some threads share a row, lanes round robin; what they have added up is folded, halves onto halves.
     turned      a map some of whose operands lie across: a square of them goes through shared memory.
 
-An expression is written where all it depends on is known: once for a row, not for every element of it. `_Scope`s are
+An expression is written where all it depends on is known: once for a row, not for every element of it. `_CppScope`s are
 these places, from outside in. What is side by side in a thread is written out, a variable each, so that nothing is left
 to the compiler but what compilers are good at.
 """
@@ -52,8 +52,7 @@ def arguments(kernel, schedule):
     names = ["count", *(f"size {d}" for d in range(kernel.kept + kernel.reduced))]
     if not schedule.wide:
         names += [f"{what} {d}" for d in schedule.divided for what in ("multiplier", "shift")]
-    if schedule.way == "turned":
-        names += [f"{what} {d}" for d in schedule.order[-2:] for what in ("tiles", "tiles multiplier", "tiles shift")]
+    names += [f"{what} {d}" for d in schedule.tiled for what in ("tiles", "tiles multiplier", "tiles shift")]
     if kernel.cut is not None:
         names.append("block cut")
     for i, access in enumerate(kernel.accesses):
@@ -237,7 +236,9 @@ HELPERS = {
     "over": """__device__ __forceinline__ unsigned over(unsigned n, unsigned multiplier, int shift) {
   return (unsigned)((unsigned long long)n * multiplier >> shift);
 }""",
-    "from_bf16": """__device__ __forceinline__ float from_bf16(unsigned short x) { return __int_as_float((int)x << 16); }""",
+    "from_bf16": """__device__ __forceinline__ float from_bf16(unsigned short x) {
+  return __int_as_float((int)((unsigned)x << 16));
+}""",
     "to_bf16": """__device__ __forceinline__ unsigned short to_bf16(float x) {
 #ifdef __CUDA_ARCH__
   unsigned short out;
@@ -299,7 +300,7 @@ def _digamma():
 
 
 class _CppEmit:
-    """Writes what scalar.py says as C++, one variable for each step: as much of `emit.Emit` as its functions ask for."""
+    """Writes what scalar.py says as C++, a variable for each step: as much of `emit.Emit` as its functions ask for."""
 
     def __init__(self):
         from .target import Target
@@ -340,14 +341,14 @@ class _CppEmit:
 
 # --- the writer -------------------------------------------------------------------------------------------------------
 
-class _Scope:
+class _CppScope:
     """A place in the text: its lines, and what is known there."""
 
     def __init__(self, known=()):
         self.lines, self.known = [], dict(known)
 
 
-class _Writer:
+class _CppWriter:
     """What the three ways have in common: scopes, expressions, memory.
 
     `self.lane` is the dimension whose neighbours a thread takes `self.width` of at once; a value that varies over it is
@@ -360,7 +361,7 @@ class _Writer:
         self.names, self.helpers = count(), set()
         self.deps = dependencies(kernel)
         self.index = "long long" if schedule.wide else "int"
-        self.entry, self.at, self.lane, self.width = _Scope(), {}, None, 1
+        self.entry, self.at, self.lane, self.width = _CppScope(), {}, None, 1
         self.scopes = [self.entry]
         self.level_of = {}
 
@@ -374,11 +375,11 @@ class _Writer:
             raise Unrenderable(f"{len(fields) + len(ints) + len(numbers)} arguments of a kernel")
         struct = ["struct Given {", f"  unsigned long long {', '.join(fields)};" if fields else None,
                   f"  long long {', '.join(ints)};" if ints else None, *numbers, "};"]
-        threads = math.prod(self.schedule.block)
+        bounds = ", ".join(map(str, self.schedule.bounds))
         helpers = dict.fromkeys(h for name in sorted(self.helpers) for h in (*HELPERS_CALLED.get(name, ()), name))
         return "\n".join([*(line for line in struct if line is not None),
                           *(HELPERS[name] if name != "digamma" else _digamma() for name in helpers),
-                          f'extern "C" __global__ void __launch_bounds__({threads}) {self.name}(const Given given) {{',
+                          f'extern "C" __global__ void __launch_bounds__({bounds}) {self.name}(const Given given) {{',
                           *_indented(self.entry.lines), "}", ""])
 
     def _line(self, text, scope=None):
@@ -435,6 +436,13 @@ class _Writer:
             place = rest
         if order:
             self.at[order[0]] = place
+
+    def _tile_of(self, place, d):
+        """(the rest of a count of tiles, the tile along dimension `d`, which is the fastest of them)."""
+        tiles = self._int(f"tiles {d}")
+        rest = self._put(self.index, f"(int){self._call('over')}((unsigned){place}, "
+                                     f"{self._int(f'tiles multiplier {d}')}, {self._int(f'tiles shift {d}')})")
+        return rest, self._put(self.index, f"{place} - {rest} * {tiles}")
 
     # --- expressions
 
@@ -662,26 +670,43 @@ def _pack_size(type, width):
 
 # --- positions --------------------------------------------------------------------------------------------------------
 
-class _Positions(_Writer):
+class _Positions(_CppWriter):
     """A block has a tile of consecutive positions. Where it is whole, and memory is aligned, a thread takes `vector`
-    neighbours at once, `units` times; else one after the other."""
+    neighbours at once, `units` times; else one after the other. Where the last dimension is long, a tile is of one row
+    of it: what the row has one of is then written once, a scope further out."""
 
     def _body(self):
         k, s = self.kernel, self.schedule
+        self.inner = 1 + bool(s.tiled)                        # the scope of a thread's own positions
         self.level_of = dict.fromkeys(range(k.kept), 1)
         self.level_of.update({d: 2 + d - k.kept for d in range(k.kept, k.kept + k.reduced)})
         self.level_of[k.kept + k.reduced] = 1                 # what an accumulator held
         threads, self.lane = s.block[0], s.order[-1] if s.order else None
-        tile = threads * s.units * s.vector
-        first = self._put(self.index, f"({self.index})blockIdx.x * {tile}")
-        total = self._int("count")
+        tile = s.tile
+        if s.tiled:
+            self.level_of[self.lane] = 2
+            self.scopes = [self.entry, _CppScope()]
+            place = self._put(self.index, f"({self.index})blockIdx.x")
+            row, piece = self._tile_of(place, self.lane)
+            self._positions_of(row, s.order[:-1])
+            first, total = self._put(self.index, f"{piece} * {tile}"), self._int(f"size {self.lane}")
+        else:
+            first = self._put(self.index, f"({self.index})blockIdx.x * {tile}")
+            total = self._int("count")
+        self._tile(first, total, tile, threads)
+        if s.tiled:
+            self.entry.lines.extend(self.scopes.pop().lines)
+
+    def _tile(self, first, total, tile, threads):
+        """The positions from `first` on, of `total`."""
+        s = self.schedule
         if s.units * s.vector == 1:
-            place = self._put(self.index, f"{first} + threadIdx.x")
+            place = self._put(self.index, f"{first} + (int)threadIdx.x")
             self._block(f"if ({place} < {total})", self._unit(place))
             return
         self.width = s.vector
         places = [f"{first} + {(u * threads) * s.vector} + (int)threadIdx.x * {s.vector}" for u in range(s.units)]
-        whole, rest = _Scope(), _Scope()
+        whole, rest = _CppScope(), _CppScope()
         self._several(whole, places)
         ready = f"{self._alignment()} && {total} - {first} >= {tile}"
         self.width = 1
@@ -690,37 +715,45 @@ class _Positions(_Writer):
         self._block(f"if ({ready})", whole)
         self.scopes.append(rest)
         self._line(f"const {self.index} {last} = {total} - {first} < {tile} ? {total} : {first} + {tile};")
-        self._block(f"for ({self.index} {place} = {first} + threadIdx.x; {place} < {last}; {place} += {threads})",
+        if not self.kernel.reduced:                           # seldom gone through, so that it had better be short
+            self._line("#pragma unroll 1")
+        self._block(f"for ({self.index} {place} = {first} + (int)threadIdx.x; {place} < {last}; {place} += {threads})",
                     inner)
         self.scopes.pop()
         self._block("else", rest)
 
     def _unit(self, place):
         """A scope with all passes of the position, or of the neighbours from there on."""
-        scope = _Scope()
-        outer, self.scopes = self.scopes, [self.entry, scope]
-        self._positions_of(place, self.schedule.order)
+        scope = _CppScope()
+        outer, self.scopes = self.scopes, [*self.scopes[:self.inner], scope]
+        self._place(place)
         self._passes()
         self.scopes = outer
         return scope
+
+    def _place(self, place):
+        if self.schedule.tiled:
+            self.at[self.lane] = place
+        else:
+            self._positions_of(place, self.schedule.order)
 
     def _several(self, whole, places):
         """Some units of neighbours: all of their loads first, then what is made of them."""
         outer, units = self.scopes, []
         stores = [e for one in self.kernel.passes for _, e in one.stores]
         for text in places:
-            scope = _Scope()
-            self.scopes, self.at = [self.entry, scope], {}
-            self._positions_of(self._put(self.index, text), self.schedule.order)
+            scope = _CppScope()
+            self.scopes, self.at = [*outer[:self.inner], scope], dict(self.at)
+            self._place(self._put(self.index, text))
             if not self.kernel.reduced:
                 for load in self._loads_of(stores):
-                    if self._level(self.deps[load]) == 1:
+                    if self._level(self.deps[load]) == self.inner:
                         self.value(load)
             units.append((scope, self.at))
             whole.lines.extend(scope.lines)
             scope.lines = []
         for scope, self.at in units:
-            self.scopes = [self.entry, scope]
+            self.scopes = [*outer[:self.inner], scope]
             self._passes()
             whole.lines.extend(scope.lines)
         self.scopes = outer
@@ -758,7 +791,7 @@ class _Positions(_Writer):
         d, rest = dims[0], dims[1:]
         first, last = self._cut() if d == self.kernel.kept else ("0", self._int(f"size {d}"))
         self.at[d] = self._new("i")
-        scope = _Scope()
+        scope = _CppScope()
         self.scopes.append(scope)
         self._walk(rest, one, accs)
         self.scopes.pop()
@@ -774,7 +807,7 @@ class _Positions(_Writer):
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 
-class _Rows(_Writer):
+class _Rows(_CppWriter):
     """`group` threads share a row, each with `vector` neighbouring lanes of every `chunk` of them; `chunks` says how
     many a row has at most, where what was loaded is kept at hand; 0: they are gone through in a loop."""
 
@@ -786,7 +819,7 @@ class _Rows(_Writer):
         self.level_of[self.last + 1] = 1                      # what an accumulator held
         self.lane, self.width, self.chunk = self.last, s.vector, s.group * s.vector
         self.room = self.boxes = 0
-        inner = _Scope()
+        inner = _CppScope()
         self.scopes = [self.entry, inner]
         self._row()
         self.scopes = [self.entry]
@@ -833,12 +866,14 @@ class _Rows(_Writer):
             start, thread = self.lane_bounds[0], self.thread
             self.starts = [self._put(self.index, f"{start} + {c * self.chunk} + {thread} * {s.vector}" if s.vector > 1
                                      else f"{start} + {c * self.chunk} + {thread}") for c in range(s.chunks)]
-            self.kept_at_hand = self._again()
+            again = self._again()
+            room = MAX_ELEMENTS_AT_HAND // (s.chunks * s.vector)
+            self.kept_at_hand = again if len(again) <= room else {e for e in again if e.op == "load"}
             self.at_hand = [{} for _ in range(s.chunks)]
         for number, one in enumerate(k.passes):
             accs = self._accumulators(number, one)
-            if s.chunks:
-                self._unrolled(number, one, accs)
+            if s.chunks and k.reduced == 1:
+                self._unrolled(one, accs)
             else:
                 self._walk(list(range(k.kept, self.last + 1)), one, accs)
             self._fold(number, one, accs)
@@ -848,7 +883,7 @@ class _Rows(_Writer):
                 self.value(e)
             if late or not any(one.accs for one in k.passes):
                 self._line("__syncthreads();" if s.group > 32 else "__syncwarp();")
-            scope = _Scope()
+            scope = _CppScope()
             for number, e in k.finals:
                 kind = self.kernel.accesses[number].type
                 value = self.value(e)[0]
@@ -914,20 +949,31 @@ class _Rows(_Writer):
         if rest:
             first, last = self.bounds if d == self.kernel.kept else ("0", self._int(f"size {d}"))
             self.at[d] = self._new("i")
-            scope = _Scope()
+            scope = _CppScope()
             self.scopes.append(scope)
             self._walk(rest, one, accs)
             self.scopes.pop()
+            if self.schedule.chunks and len(rest) == 1 and not one.stores:
+                self._line(f"#pragma unroll {self.schedule.unroll}")
             self._block(f"for ({self.index} {self.at[d]} = {first}; {self.at[d]} < {last}; ++{self.at[d]})", scope)
+            return
+        if self.schedule.chunks:
+            for c, start in enumerate(self.starts):
+                self.at[d] = start
+                scope = _CppScope()
+                self.scopes.append(scope)
+                self._body_of(one, accs, c)
+                self.scopes.pop()
+                self._block(f"if ({start} < {self.lane_bounds[1]})", scope)
             return
         turns = max((len(mine) for mine in accs), default=1)
         first, last = self.lane_bounds
         base = self._new("i")
-        outer = _Scope()
+        outer = _CppScope()
         self.scopes.append(outer)
         depth = len(self.scopes)
         for turn in range(turns):
-            scope = _Scope() if turns > 1 else outer
+            scope = _CppScope() if turns > 1 else outer
             if turns > 1:
                 self.at[d] = self._put(self.index, f"{base} + {turn * self.chunk}")
                 self.scopes[depth - 1] = scope
@@ -946,7 +992,7 @@ class _Rows(_Writer):
 
     # --- a row at hand
 
-    def _unrolled(self, number, one, accs):
+    def _unrolled(self, one, accs):
         """All chunks of the row, written out: what is loaded first, as far as registers go, then what is made of it."""
         d, last = self.last, self.lane_bounds[1]
         roots = [e for _, e in (*one.accs, *one.stores)]
@@ -960,7 +1006,7 @@ class _Rows(_Writer):
         self._fetch(early, last)
         for c, start in enumerate(self.starts):
             self.at[d] = start
-            scope = _Scope(self.at_hand[c])
+            scope = _CppScope(self.at_hand[c])
             self.scopes.append(scope)
             self._body_of(one, accs, c)
             self.scopes.pop()
@@ -978,7 +1024,7 @@ class _Rows(_Writer):
         packed, single = [], []                   # lines, by whether the boundaries of memory matter
         for c, start in enumerate(self.starts):
             self.at[self.last] = start
-            scope, by_pack, one_by_one = _Scope(self.at_hand[c]), [], []
+            scope, by_pack, one_by_one = _CppScope(self.at_hand[c]), [], []
             self.scopes.append(scope)
             for e in loads:
                 access = self.kernel.accesses[e.attr]
@@ -1004,7 +1050,7 @@ class _Rows(_Writer):
             packed.append((start, by_pack))
             single.append((start, one_by_one))
         for aligned in (True, False) if any(lines for _, lines in packed) else ():
-            scope = _Scope()
+            scope = _CppScope()
             for start, lines in packed:
                 if lines:
                     scope.lines.append(f"if ({start} < {last}) {{")
@@ -1042,7 +1088,7 @@ class _Rows(_Writer):
                 folded = [(kind, type, tuple(self._shuffled("__shfl_sync", part_type, part, 0, s.group)
                                              for part, part_type in zip(acc, (type, "i64"), strict=False)))
                           for kind, type, acc in folded]
-        for j, (kind, type, acc) in enumerate(folded):
+        for j, (kind, _, acc) in enumerate(folded):
             self.scopes[1].known["acc", number, j] = [acc[kind.startswith("arg")]]
 
     def _joined(self, kind, type, a, b):
@@ -1050,7 +1096,8 @@ class _Rows(_Writer):
         if not kind.startswith("arg"):
             return (self._put(CPP_TYPE[type], joined(kind, type, a[0], b[0])),)
         take = self._put("bool", better(kind, type, a, b))
-        return self._put(CPP_TYPE[type], f"{take} ? {b[0]} : {a[0]}"), self._put("long long", f"{take} ? {b[1]} : {a[1]}")
+        return (self._put(CPP_TYPE[type], f"{take} ? {b[0]} : {a[0]}"),
+                self._put("long long", f"{take} ? {b[1]} : {a[1]}"))
 
     def _shuffled(self, how, type, name, by, width):
         cast = type in ("b1", "i8", "u8", "i16")
@@ -1089,7 +1136,7 @@ class _Rows(_Writer):
                 mine.append((room, part_type))
             rooms.append(mine)
         self._line("__syncthreads();")
-        scope, box, boxes = _Scope(), 0, []
+        scope, box, boxes = _CppScope(), 0, []
         self.scopes.append(scope)
         for (kind, type, lanes), mine in zip(folded, rooms, strict=True):
             made = []
@@ -1130,7 +1177,7 @@ def _is_costly(e):
 
 # --- operands that lie across -----------------------------------------------------------------------------------------
 
-class _Turned(_Writer):
+class _Turned(_CppWriter):
     """A block has a square of the last two dimensions. What lies along the first of them is read along it, and put into
     shared memory; then the square is gone through along the second."""
 
@@ -1141,16 +1188,13 @@ class _Turned(_Writer):
             self.level_of[d] = 1
         self.level_of[k.kept] = 1
         across, along = s.order[-2:]
-        outer = _Scope()
+        outer = _CppScope()
         self.scopes = [self.entry, outer]
         place = self._put(self.index, "(int)blockIdx.x")
         corners = {}
         for d in (along, across):
-            tiles = self._int(f"tiles {d}")
-            rest = self._put(self.index, f"(int){self._call('over')}((unsigned){place}, "
-                                         f"{self._int(f'tiles multiplier {d}')}, {self._int(f'tiles shift {d}')})")
-            corners[d] = self._put(self.index, f"({place} - {rest} * {tiles}) * {TILE_SIDE}")
-            place = rest
+            place, tile = self._tile_of(place, d)
+            corners[d] = self._put(self.index, f"{tile} * {TILE_SIDE}")
         self._positions_of(place, s.order[:-2])
         self.tiles = {}
         for number in s.across:
@@ -1170,11 +1214,11 @@ class _Turned(_Writer):
     def _square(self, places, by_rows, inside):
         """A loop over the square, some rows of it at once; `by_rows` is the dimension that the loop goes along."""
         self.row = self._new("i")
-        scope = _Scope()
+        scope = _CppScope()
         self.scopes.append(scope)
         for d, place in places.items():
             self.at[d] = self._put(self.index, f"{place} + {self.row}" if d == by_rows else place)
-        body = _Scope()
+        body = _CppScope()
         self.scopes[-1] = body
         inside()
         self.scopes[-1] = scope

@@ -6,7 +6,7 @@ from ..base import dtypes, layout, shapes
 from ..base.arguments import fitting
 from ..base.errors import argument_error, need, warn
 from ..base.op import NUMBER_CLASSES, Composite, Op, door
-from ..base.spec import place, spec
+from ..base.spec import CPU, place, spec
 from .create import _full
 
 # --- copies -------------------------------------------------------------------------------------------------
@@ -147,7 +147,10 @@ def _convert(input, dtype, device, copy, memory_format):
     if kind.dtype.is_complex and not dtype.is_complex and dtype is not dtypes.bool:
         warn("Casting complex values to real discards the imaginary part: use x.real, or "
              "torch.view_as_real(x), to say that it is meant")
-    return _to_copy(input, dtype, None if keeps else memory_format, device)
+    made = _to_copy(input, dtype, None if keeps else memory_format, device)
+    if kind.device is CPU and device is not CPU and dtype is kind.dtype:
+        door.remember(made, input)
+    return made
 
 
 def suggested(kind):

@@ -1,18 +1,19 @@
 """Autocast at the door: in which dtype an operation computes inside a region.
 
 Each operation listed here converts its floating arguments first, and then runs as it would outside: in the region's
-dtype, in float32, or in the widest of its arguments' dtypes. All others run in whatever dtypes reach them. The lists
-are those of PyTorch's CPU; float64, integers and tensors on other devices are left alone. So are in-place forms and
-`out=`, what an operation does inside itself, and gradients, which are of the dtype that their operation ran in.
+dtype, in float32, or in the widest of its arguments' dtypes; on CUDA, some are told to give float32 instead. All others
+run in whatever dtypes reach them. The lists are PyTorch's, those of the CPU and those of CUDA; a call goes by the list
+of the device that its tensors are on. Float64, integers and tensors on other devices are left alone. So are in-place
+forms and `out=`, what an operation does inside itself, and gradients, which are of the dtype that their operation ran
+in.
 
-What is on is thread-local, in `modes.autocast`; `overrides.regions` is zero while it is on in no thread, so that a
-program without autocast pays for one look at an integer.
+What is on is thread-local, in `modes.autocast`: {type of device: dtype}, or None. `overrides.regions` is zero while it
+is on in no thread, so that a program without autocast pays for one look at an integer.
 """
 import threading
 
 from ..autograd.modes import modes
 from ..base import dtypes
-from ..base.spec import CPU
 from .overrides import count_region
 
 # By public name; a name with an underscore is a part of another operation.
@@ -45,16 +46,56 @@ FLOAT32_NAMES = """
 WIDEST_DTYPE_NAMES = "cat stack index_copy".split()
 UNCAST_NAMES = ["_trilinear"]  # a kernel of PyTorch's own; here it is made of products, which are not to be cast
 
-_CAST_OF_NAME = {**dict.fromkeys(LOWER_PRECISION_NAMES, "lower"), **dict.fromkeys(FLOAT32_NAMES, "float32"),
-                 **dict.fromkeys(WIDEST_DTYPE_NAMES, "widest"), **dict.fromkeys(UNCAST_NAMES, "as is")}
-cast_of_operation: dict = {}  # operation → "lower", "float32", "widest" or "as is"
+
+# The same on CUDA.
+CUDA_LOWER_PRECISION_NAMES = """
+    mm bmm mv matmul addmm addmv addr addbmm baddbmm chain_matmul einsum linalg.vecdot linalg.multi_dot
+    nn.functional.linear nn.functional.prelu conv_tbc
+    conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d
+    lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell nn.functional.scaled_dot_product_attention _attend
+""".split()
+CUDA_FLOAT32_NAMES = """
+    acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal _rdiv rsqrt sinh tan pow
+    nn.functional.softplus nn.functional.layer_norm native_layer_norm nn.functional.rms_norm nn.functional.group_norm
+    frobenius_norm nuclear_norm nn.functional.cosine_similarity nn.functional.interpolate
+    nn.functional.poisson_nll_loss nn.functional.cosine_embedding_loss nn.functional.nll_loss
+    nn.functional.cross_entropy nn.functional.hinge_embedding_loss nn.functional.kl_div nn.functional.l1_loss
+    nn.functional.smooth_l1_loss nn.functional.huber_loss nn.functional.mse_loss nn.functional.margin_ranking_loss
+    nn.functional.multilabel_margin_loss nn.functional.soft_margin_loss nn.functional.triplet_margin_loss
+    nn.functional.multi_margin_loss nn.functional.binary_cross_entropy_with_logits
+    dist pdist nn.functional.pdist cdist renorm logsumexp
+""".split()
+CUDA_FLOAT32_RESULT_NAMES = """
+    prod softmax log_softmax nn.functional.softmax nn.functional.log_softmax cumprod cumsum sum norm
+    linalg.vector_norm linalg.matrix_norm
+""".split()
+CUDA_WIDEST_DTYPE_NAMES = """
+    addcdiv addcmul atan2 nn.functional.bilinear cross dot vdot grid_sampler grid_sampler_2d grid_sampler_3d index_put
+    tensordot scatter_add
+""".split()
+CUDA_REFUSED_NAMES = ["nn.functional.binary_cross_entropy"]
+
+_CAST_OF_NAME = {
+    "cpu": {**dict.fromkeys(LOWER_PRECISION_NAMES, "lower"), **dict.fromkeys(FLOAT32_NAMES, "float32"),
+            **dict.fromkeys(WIDEST_DTYPE_NAMES, "widest"), **dict.fromkeys(UNCAST_NAMES, "as is")},
+    "cuda": {**dict.fromkeys(CUDA_LOWER_PRECISION_NAMES, "lower"), **dict.fromkeys(CUDA_FLOAT32_NAMES, "float32"),
+             **dict.fromkeys(CUDA_FLOAT32_RESULT_NAMES, "float32 result"),
+             **dict.fromkeys(CUDA_WIDEST_DTYPE_NAMES, "widest"), **dict.fromkeys(UNCAST_NAMES, "as is"),
+             **dict.fromkeys(CUDA_REFUSED_NAMES, "refused")}}
+DEVICES = tuple(_CAST_OF_NAME)
+# type of device → operation → "lower", "float32", "float32 result", "widest", "as is" or "refused"
+casts_on: dict = {device: {} for device in DEVICES}
+cast_of_operation = casts_on["cpu"]
+listed: set = set()           # operations that stand in the lists of some device
 
 
 def note(op, names):
     """Remember what autocast does with `op`, if one of its names is in a list."""
-    for name in names:
-        if name in _CAST_OF_NAME:
-            cast_of_operation[op] = _CAST_OF_NAME[name]
+    for device, kinds in _CAST_OF_NAME.items():
+        for name in names:
+            if name in kinds:
+                casts_on[device][op] = kinds[name]
+                listed.add(op)
 
 
 class _Region(threading.local):
@@ -99,32 +140,63 @@ class resumed:
             clear_cache()
 
 
-def arguments(kind, args, kwargs):
-    """The arguments of a call as autocast hands them on."""
+def arguments(op, args, kwargs):
+    """The arguments of a call as autocast hands them on; None where it takes no part in it."""
+    device = _device_of(args, kwargs)
+    kind = casts_on[device].get(op) if device is not None else None
+    if kind is None:
+        return None
     if kind == "as is":
         return args, kwargs
+    if kind == "refused":
+        raise RuntimeError(REFUSAL)
+    if kind == "float32 result":
+        first = args[0] if args else kwargs.get("input", kwargs.get("self"))
+        asked = kwargs.get("dtype") is not None or any(isinstance(a, dtypes.dtype) for a in args)
+        if asked or not hasattr(first, "_spec") or not eligible(first._spec, device):
+            return args, kwargs
+        return args, {**kwargs, "dtype": dtypes.float32}
     if kind == "lower":
-        target = modes.autocast
+        target = modes.autocast[device]
     elif kind == "float32":
         target = dtypes.float32
     else:
-        target = _widest(args, kwargs)
-    args = tuple([_cast(a, target) for a in args])
-    return args, {name: _cast(a, target) for name, a in kwargs.items()} if kwargs else kwargs
+        target = _widest(args, kwargs, device)
+    args = tuple([_cast(a, target, device) for a in args])
+    return args, {name: _cast(a, target, device) for name, a in kwargs.items()} if kwargs else kwargs
 
 
-def _cast(held, target):
+REFUSAL = ("torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\nMany models use a "
+           "sigmoid layer right before the binary cross entropy layer.\nIn this case, combine the two layers using "
+           "torch.nn.functional.binary_cross_entropy_with_logits\nor torch.nn.BCEWithLogitsLoss.  "
+           "binary_cross_entropy_with_logits and BCEWithLogits are\nsafe to autocast.")
+
+
+def _device_of(args, kwargs):
+    """The type of device whose list a call goes by: of the tensors in it, where autocast is on for it; CUDA before the
+    CPU, whose single numbers join tensors there."""
+    on, found = modes.autocast, None
+    for spec in _specs((*args, *kwargs.values())):
+        kind = spec.device.type
+        if kind in on:
+            if kind == "cuda":
+                return kind
+            found = kind
+    return found
+
+
+def _cast(held, target, device):
     """`held` with its tensors in the dtype `target`, where autocast may touch them."""
     if hasattr(held, "_spec"):
-        return _cast_one(held, target) if eligible(held._spec) else held
+        return _cast_one(held, target) if eligible(held._spec, device) else held
     if held.__class__ in (tuple, list):
-        return held.__class__([_cast(part, target) for part in held])
+        return held.__class__([_cast(part, target, device) for part in held])
     return held
 
 
-def eligible(spec):
-    """Whether autocast casts tensors like this."""
-    return spec.device is CPU and spec.dtype.is_floating_point and spec.dtype is not dtypes.float64
+def eligible(spec, device):
+    """Whether autocast casts tensors like this, in a call that goes by the list of a type of `device`."""
+    return spec.device.type == device and spec.dtype.is_floating_point and spec.dtype is not dtypes.float64
 
 
 def _cast_one(tensor, target):
@@ -142,11 +214,11 @@ def _cast_one(tensor, target):
     return found[2]
 
 
-def _widest(args, kwargs):
+def _widest(args, kwargs, device):
     """float32 if a tensor is of it, else the region's dtype, which all others then have to have."""
-    found = modes.autocast
+    found = modes.autocast[device]
     for spec in _specs((*args, *kwargs.values())):
-        if eligible(spec) and spec.dtype is not found:
+        if eligible(spec, device) and spec.dtype is not found:
             if spec.dtype is not dtypes.float32 and found is not dtypes.float32:
                 raise RuntimeError("Unexpected floating ScalarType in at::autocast::prioritize: a tensor of "
                                    f"{spec.dtype} in an autocast region of {found}. Use one of them, or float32.")

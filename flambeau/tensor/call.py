@@ -13,13 +13,12 @@ from ..backends.memory import explained as out_of_memory
 from ..base import observers
 from ..base.errors import here
 from ..base.op import door, known
-from ..base.spec import CPU, META, of_array
-from ..trace import effects
-from ..trace.contents import contents
+from ..base.spec import META, of_array
+from ..trace import effects, on_host
 from ..trace.record import _local, current
 from ..trace.value import Storage, Value
 from . import overrides
-from .autocast import arguments, aside, cast_of_operation
+from .autocast import arguments, aside, listed
 from .composite import call_composite
 from .history import add_history, make_node
 from .infer import check_fits, find, infer_entry, number_in, plain_types, prepared, remember
@@ -40,11 +39,12 @@ def call(op, args, kwargs, public=None):
                 return handle_by_mode(public or op, args, kwargs)
             if function_modes.watchers and not op.composite:
                 return watched(op, args, kwargs, public)
-        if op in cast_of_operation and modes.autocast is not None and kwargs.get("out") is None \
+        if op in listed and modes.autocast is not None and kwargs.get("out") is None \
                 and not any_override(args, kwargs):
-            args, kwargs = arguments(cast_of_operation[op], args, kwargs)
-            with aside():                                 # nothing further is cast inside
-                return call(op, args, kwargs, public)
+            cast = arguments(op, args, kwargs)
+            if cast is not None:
+                with aside():                             # nothing further is cast inside
+                    return call(op, *cast, public)
     facts = known.get(op) or prepared(op)
     key = None
     if not facts.composite:
@@ -264,13 +264,11 @@ def _run_observed(entry, arrays, params, site):
             observers.tell_ran(None, (instruction,), start, failed=made is None)
 
 
-def _seen(tensor):
-    """The contents of a tensor, for a check."""
-    kind = tensor._spec
-    if kind.device is CPU or kind.device is META:
+def _for_a_check(tensor):
+    """A tensor's contents for a check to read; see Note [Checks without waiting] in trace/on_host.py."""
+    if tensor._spec.device is META:
         return array_of(tensor)
-    storage = tensor._storage
-    return contents(storage.value, kind, tensor._offset, storage)
+    return on_host.read(tensor._storage.value, tensor._spec, tensor._offset)
 
 
 def verify(op, args):
@@ -281,7 +279,7 @@ def verify(op, args):
         asked = op._verify_names = c.co_varnames[:c.co_argcount]
     given = []
     trace = _local.trace
-    read = _seen if trace.reader is None else trace.reader(op, asked, args)
+    read = _for_a_check if trace.reader is None else trace.reader(op, asked, args)
     for name in asked:
         if name.endswith("_spec"):
             given.append(getattr(args[op.arg_names.index(name.removesuffix("_spec"))], "_spec", None))
@@ -300,4 +298,8 @@ def verify(op, args):
         raise
 
 
-door.call = call
+def _remember(moved, source):
+    on_host.remember(moved._storage.value, source)
+
+
+door.call, door.remember = call, _remember

@@ -10,7 +10,7 @@ import numpy as np
 from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits
 from ..base.op import Op, _snake_to_camel, door, known
 from . import overrides
-from .autocast import cast_of_operation, note
+from .autocast import cast_of_operation, casts_on, note
 from .call import call, call_primitive, record_one
 from .infer import UNKNOWN_KEY, find, number_types, tables
 from .overrides import tensor_types
@@ -56,11 +56,16 @@ def method(op, name):
             made = call(op, (self,), {}, form)
             facts = known.get(op)                            # none as yet, if a function mode took the call
             _, entry, full, _ = find(op, facts, (self,), None) if facts is not None else UNKNOWN_KEY
-            if entry is not None and (entry.quick or entry.look is not None):
+            if entry is not None and (entry.quick or entry.look is not None) and not asks_autocast(op, self):
                 table[self._spec] = entry, full[1:], full[1:] if entry.pick is not None else ()
             return made
         return call(op, (self, *args), kwargs, form)
     return dressed(form, op, name, op.docstring)
+
+
+def asks_autocast(op, tensor):
+    """Whether a call over `tensor` has to go by way of `call`, which asks autocast, although it does not on the CPU."""
+    return op in casts_on["cuda"] and tensor._spec.device.type == "cuda"
 
 
 def dressed(form, op, name, docstring):
@@ -131,7 +136,8 @@ def operator(op, name, reverse):
         nonlocal tail
         plain = c in tensor_types
         if (plain or c in number_types) and self.__class__ in tensor_types and op.prepared and op.pointwise \
-                and not overrides.modes_active:
+                and not overrides.modes_active and not asks_autocast(op, self) \
+                and not (plain and asks_autocast(op, other)):
             kind = other._spec if plain else c
             args = (other, self, *op.tail) if reverse else (self, other, *op.tail)
             made = call_primitive(op, args)

@@ -160,6 +160,8 @@ def _planned(trace, wanted, free):
     except NoCompiler as error:
         do_without(error)
         return False
+    except DeviceFailed:
+        raise
     except Exception as error:
         say_mistake(error, f"a trace of {len(trace.code)} instructions, from {trace.code[0][0].op.__name__} on,")
         return False

@@ -14,9 +14,8 @@ import numpy as np
 
 from ...base import dtypes
 from ...base.spec import spec as make_spec
-from .. import host, reference
+from .. import dlpack, host, reference
 from ..backend import Backend
-from ..memory import OutOfMemoryError
 from . import driver, memory as device_memory
 from .arrays import ArrayModule, held_as
 
@@ -56,7 +55,7 @@ class CUDABackend(Backend):
     def __init__(self, index=0):
         super().__init__(index)
         self.driver = driver.current()
-        self.xp = ArrayModule(self.driver.xp)
+        self.xp = ArrayModule(self.driver.xp, self.driver.address, self.driver.raising)
         self.memory = device_memory.account(self.driver, index)
 
     @cached_property
@@ -67,7 +66,7 @@ class CUDABackend(Backend):
     # --- memory -----------------------------------------------------------------------------------------------------
 
     def allocate(self, spec):
-        return self.blank(spec)[0]
+        return self.seen(self.blank(spec)[0])
 
     def blank(self, spec):
         memory = self.memory.allocate(spec.nbytes, spec)
@@ -109,6 +108,10 @@ class CUDABackend(Backend):
         with self.active():
             self.seen(target)[...] = self.seen(source)
 
+    def put_changed(self, target, source):
+        with self.active():
+            super().put_changed(self.seen(target), self.seen(source))
+
     def overlap(self, one, other):
         return self.xp.may_share_memory(self.seen(one), self.seen(other))
 
@@ -144,6 +147,17 @@ class CUDABackend(Backend):
         if spec.numel:
             self.driver.copy(self.index, address, origin.index, origin.address(laid), spec.nbytes)
         return made
+
+    def interface(self, memory, spec, offset):
+        from .exchange import interface
+        return interface(self, self.address(memory) + offset * spec.dtype.itemsize, spec)
+
+    def dlpack(self, held, spec, offset, stream, max_version):
+        from .exchange import packed
+        return packed(self, held, spec, offset, stream, max_version)
+
+    def dlpack_device(self):
+        return dlpack.CUDA_DEVICE, self.index
 
     def laid_out(self, array, spec):
         """`array` itself where it lies in memory as `spec` says, else a copy that does."""
@@ -182,10 +196,6 @@ class CUDABackend(Backend):
                     if wider is None:
                         raise
                 return reference.execute(*wider, params, False, self.xp)
-        except OutOfMemoryError:
-            raise
-        except MemoryError:
-            raise self.memory.failure(entry.nbytes) from None
         except self.driver.errors as error:
             raise self.driver.told(error, f"running {entry.op.__name__}") from None
         except self.driver.refusals as error:

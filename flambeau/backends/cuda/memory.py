@@ -54,7 +54,7 @@ FLAGS = {"true": True, "false": False, "1": True, "0": False}
 def read_configuration(text):
     """The Configuration that a text like `expandable_segments:True,garbage_collection_threshold:0.8` says."""
     said: dict = {}
-    for pair in filter(None, (part.strip() for part in text.split(","))):
+    for pair in filter(None, (part.strip() for part in re.split(r",(?![^\[]*\])", text))):   # not inside of a list
         name, colon, value = (word.strip() for word in pair.partition(":"))
         if not colon or not value:
             raise RuntimeError(f"Error parsing PYTORCH_CUDA_ALLOC_CONF={text!r}: {pair!r} is not a name:value")
@@ -121,6 +121,8 @@ class Account:
         self.running += nbytes
         if self.running > self.peak:
             self._count()
+        if self.fraction < 1 and self.driver.pool(self.index).used_bytes > self.limit():
+            raise MemoryError(f"Out of memory allocating {nbytes:,} bytes")      # and with it the memory goes back
         if (tell := observers.allocated) is not None:
             tell(observers.Allocation(nbytes, device_type("cuda", self.index)))
 
@@ -203,23 +205,14 @@ class Account:
     def allocate(self, nbytes, spec=None, stream=None):
         """`nbytes` of the driver's memory; what lies idle is given back, and it is tried again, before it fails."""
         try:
-            if self.fraction < 1:
-                self._stay_below(nbytes)
             return self.driver.allocate(self.index, nbytes, stream)
         except MemoryError:
             self.retries += 1
             self.trim()
         try:
-            if self.fraction < 1:
-                self._stay_below(nbytes)
             return self.driver.allocate(self.index, nbytes, stream)
         except MemoryError:
             raise self.failure(nbytes, spec) from None
-
-    def _stay_below(self, nbytes):
-        """Refuse what would be more than the process may have."""
-        if self.driver.pool(self.index).used_bytes + nbytes > self.limit():
-            raise MemoryError
 
 
 _accounts: dict = {}            # index → the Account of the driver that is in use
