@@ -22,6 +22,7 @@ from .tensor import (
     forms as _forms,
     indexing as _indexing,
     interop as _interop,
+    movement as _movement,
     protocol as _protocol,
     storage as _storage,
 )

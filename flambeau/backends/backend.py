@@ -97,6 +97,7 @@ class Backend:
 
     xp = np
     compiles = interprets = attends = False
+    copies_ahead = False      # whether it has `page_locked`, `send` and `fetch`
     vector_bytes = 16
     reductions = Reductions()
 
@@ -189,6 +190,21 @@ class Backend:
     def dlpack_device(self):
         """(type, index) of the device as DLPack counts."""
         raise ValueError(f"Unknown device type {self.device.type} for Dlpack")
+
+    def page_locked(self, nbytes):
+        """Memory of the CPU that copies to and from this device may read and write while the program goes on, as an
+        array of bytes."""
+        raise NotImplementedError(f"{type(self).__name__} has no page-locked memory")
+
+    def send(self, array, spec):
+        """Begin to copy an array in page-locked memory, laid out as `spec`, to this device: (the array here, what to
+        wait for). See Note [Copies ahead] in cuda/movement.py."""
+        raise NotImplementedError(f"{type(self).__name__} copies while the caller waits")
+
+    def fetch(self, array, spec):
+        """Begin to copy a dense array of this device, laid out as `spec`, to page-locked memory: (the array there, what
+        to wait for)."""
+        raise NotImplementedError(f"{type(self).__name__} copies while the caller waits")
 
     # --- work -------------------------------------------------------------------------------------------------------
 
@@ -366,10 +382,16 @@ def _current_cuda():
     return current_index()
 
 
+def has_cuda():
+    """Whether there is a GPU that can be used. Starts nothing."""
+    from .cuda import absence
+    return absence() is None
+
+
 def _accelerator(number):
     """The type of the device that a bare number means."""
-    from . import cuda
-    found = cuda.driver.absence()
+    from .cuda import absence
+    found = absence()
     if found is not None:
         raise RuntimeError(f"Cannot access accelerator device when none is available: device({number}) means one. "
                            f"{found}")

@@ -178,7 +178,7 @@ class Recorder(Trace):
     def peek(self, tensor):
         """The contents of a tensor, computed on the side where it is pending here."""
         value = tensor._storage.value
-        found = on_host.known(value, tensor._spec, tensor._offset)
+        found = on_host.known(tensor)
         if found is not None:
             return found
         if value.trace is self and self.reason is None and self._comes_of_effect(value.slot):
@@ -186,7 +186,7 @@ class Recorder(Trace):
             Trace.run(self)
         if value.trace is self and self.reason is None:
             value = evaluate(self.code, self.values, [value.slot])[value.slot]
-        return on_host.read(value, tensor._spec, tensor._offset)
+        return on_host.read(value, tensor._spec, tensor._offset, not tensor._storage.exported)
 
     def _comes_of_effect(self, slot):
         """Whether a slot is computed from the results of an operation with an effect."""

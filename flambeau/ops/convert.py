@@ -114,7 +114,8 @@ class to(Composite):
         if other is not None:
             dtype, device = other.dtype, other.device
         dtype = dtypes.given(dtype, input.dtype)
-        return _convert(input, dtype, input.device if device is None else place(device), copy, memory_format)
+        where = input.device if device is None else place(device)
+        return _convert(input, dtype, where, copy, memory_format, non_blocking)
 
 
 def _to_arguments(args, device, dtype, other):
@@ -135,7 +136,7 @@ def _to_arguments(args, device, dtype, other):
     return device, dtype, other, rest
 
 
-def _convert(input, dtype, device, copy, memory_format):
+def _convert(input, dtype, device, copy, memory_format, non_blocking=False):
     kind = input._spec
     keeps = memory_format is None or memory_format is layout.preserve_format
     same = dtype is kind.dtype and device is kind.device and (keeps or suggested(kind) is memory_format)
@@ -147,10 +148,19 @@ def _convert(input, dtype, device, copy, memory_format):
     if kind.dtype.is_complex and not dtype.is_complex and dtype is not dtypes.bool:
         warn("Casting complex values to real discards the imaginary part: use x.real, or "
              "torch.view_as_real(x), to say that it is meant")
+    if non_blocking and device is not kind.device and (moved := input._moved_ahead(device)) is not None:
+        _remember(moved, input)
+        return _convert(moved, dtype, device, False, memory_format)
     made = _to_copy(input, dtype, None if keeps else memory_format, device)
-    if kind.device is CPU and device is not CPU and dtype is kind.dtype:
-        door.remember(made, input)
+    if dtype is kind.dtype:
+        _remember(made, input)
     return made
+
+
+def _remember(moved, input):
+    """Let checks know what a copy to another device holds, where it came from the CPU."""
+    if input._spec.device is CPU and moved._spec.device is not CPU:
+        door.remember(moved, input)
 
 
 def suggested(kind):
@@ -241,7 +251,7 @@ class _cuda(Composite):
     def of(input, device=None, non_blocking=False, memory_format=None):
         device = place("cuda" if device is None else device)
         need(device.type == "cuda", f"Invalid device, must be cuda device: {device}; use .to('{device}')")
-        return _convert(input, input.dtype, device, False, memory_format)
+        return _convert(input, input.dtype, device, False, memory_format, non_blocking)
 
 
 # --- writing one thing everywhere ---------------------------------------------------------------------------
@@ -262,13 +272,13 @@ class _copy_inplace(Composite):
     def of(input, src, non_blocking=False):
         if not isinstance(src, door.tensor):
             return _fill_inplace(input, src)
-        return _copy(input, src) if input.requires_grad or src.requires_grad else copied(input, src)
+        return _copy(input, src) if input.requires_grad or src.requires_grad else copied(input, src, non_blocking)
 
 
-def copied(input, src):
+def copied(input, src, non_blocking=False):
     """`src` in the dtype and shape of `input`."""
     shape = shapes.broadcast(input._spec.shape, src._spec.shape)
-    made = _convert(src, input.dtype, input.device, False, None)
+    made = _convert(src, input.dtype, input.device, False, None, non_blocking)
     return made if made._spec.shape == shape else made.expand(shape)
 
 

@@ -32,13 +32,6 @@ def within(index, size, dim, wrap=True, kind=IndexError, words=None):
         need(False, words.replace("{bad}", str(bad)) + f": {takes}", kind)
 
 
-def all_positions(index, size):
-    """Whether an array holds nothing but numbers from 0 to `size` - 1."""
-    if isinstance(index, np.ndarray):
-        return index.view(f"u{index.itemsize}").max() < size              # in one pass: a negative one is huge there
-    return 0 <= index.min() and index.max() < size
-
-
 def tensor_given(given, name, position):
     """Refuse what stands where a tensor should."""
     kind = given.__name__ if given.__class__ is type else type(given).__name__

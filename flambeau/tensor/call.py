@@ -8,7 +8,7 @@ import numpy as np
 
 from ..autograd.modes import modes
 from ..autograd.node import requires
-from ..backends.backend import execute as by_reference
+from ..backends.backend import execute as by_reference, has_cuda
 from ..backends.memory import explained as out_of_memory
 from ..base import observers
 from ..base.errors import here
@@ -23,6 +23,7 @@ from .composite import call_composite
 from .history import add_history, make_node
 from .infer import check_fits, find, infer_entry, number_in, plain_types, prepared, remember
 from .messages import explained
+from .movement import new_pinned
 from .overrides import any_override, function_modes, handle_by_class, handle_by_mode, has_override, opened, overloaded
 from .results import array_of, named
 from .tensor import Tensor, wrap
@@ -47,6 +48,8 @@ def call(op, args, kwargs, public=None):
                     return call(op, *cast, public)
     facts = known.get(op) or prepared(op)
     key = None
+    if kwargs and kwargs.get("pin_memory") and has_cuda():
+        return new_pinned(call(op, args, {**kwargs, "pin_memory": False}, public))
     if not facts.composite:
         key, entry, full, inputs = find(op, facts, args, kwargs)
         if entry is not None:
@@ -268,7 +271,8 @@ def _for_a_check(tensor):
     """A tensor's contents for a check to read; see Note [Checks without waiting] in trace/on_host.py."""
     if tensor._spec.device is META:
         return array_of(tensor)
-    return on_host.read(tensor._storage.value, tensor._spec, tensor._offset)
+    storage = tensor._storage
+    return on_host.read(storage.value, tensor._spec, tensor._offset, not storage.exported)
 
 
 def verify(op, args):

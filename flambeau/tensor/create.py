@@ -15,6 +15,7 @@ from ..trace.value import Storage, Value
 from .dlpack import array_over
 from .forms import declared
 from .interop import check_array, frombuffer, on_gpu, shared, type_words
+from .movement import pinnable
 from .storage import UntypedStorage
 from .tensor import Tensor, TensorType, wrap
 
@@ -51,6 +52,7 @@ def no_pinning(pin_memory):
 # --- the public functions --------------------------------------------------
 
 
+@pinnable
 def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
     """A new tensor that copies `data`: a number, nested sequences of numbers, an array.
 
@@ -442,6 +444,7 @@ def new(self, *args, **kwargs):
     return legacy(self.dtype, args, kwargs)
 
 
+@pinnable
 def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
     """A tensor that copies `data`, in the dtype and on the device of this one unless others are given."""
     no_pinning(pin_memory)

@@ -21,6 +21,7 @@ from ..trace.value import Storage, Value
 from . import attributes
 from .create import from_array
 from .forms import declared
+from .movement import pinnable
 from .overrides import handle_torch_function, has_torch_function
 from .results import array_of
 from .tensor import Tensor, wrap
@@ -224,7 +225,7 @@ def ordered(source, tensor, kind):
         flat = tensor.expand(kind.shape).permute(outermost_first).contiguous().view(-1)
     finally:
         modes.grad = before
-    return flat._storage.value.ready().look(flat._spec, flat._offset)
+    return kind.device.backend.look(flat._storage.value.ready().memory, flat._spec, flat._offset)
 
 
 def fresh(draw, kind, requires_grad=False):
@@ -484,6 +485,7 @@ IN_PLACE_METHODS = (uniform_, normal_, random_, bernoulli_, exponential_, geomet
 # --- new tensors --------------------------------------------------
 
 
+@pinnable
 def rand(*sizes, size=None, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False,
          pin_memory=False):
     """Numbers uniform over [0, 1).
@@ -495,6 +497,7 @@ def rand(*sizes, size=None, generator=None, out=None, dtype=None, layout=None, d
     return made(out, kind, uniform(kind, 0.0, 1.0, generator), requires_grad, "_uniform")
 
 
+@pinnable
 def randn(*sizes, size=None, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False,
           pin_memory=False):
     """Normal numbers of mean 0 and standard deviation 1.
@@ -524,6 +527,7 @@ def integer_range(args, low, high):
     return int(low or 0), int(high), args
 
 
+@pinnable
 def randint(*args, low=None, high=None, size=None, generator=None, out=None, dtype=None, layout=None, device=None,
             requires_grad=False, pin_memory=False):
     """Integers uniform over [low, high): `randint(high, size)` or `randint(low, high, size)`.
@@ -541,6 +545,7 @@ def randint(*args, low=None, high=None, size=None, generator=None, out=None, dty
     return made(out, kind, integers(kind, low, high, generator), requires_grad, "_random")
 
 
+@pinnable
 def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False,
              pin_memory=False):
     """The integers from 0 to n - 1 in random order.
@@ -561,6 +566,7 @@ def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=Non
 
 
 @overridable
+@pinnable
 def rand_like(input, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False,
               memory_format=None):
     """Numbers uniform over [0, 1), in the shape, layout and dtype of `input`.
@@ -573,6 +579,7 @@ def rand_like(input, *, generator=None, dtype=None, layout=None, device=None, re
 
 
 @overridable
+@pinnable
 def randn_like(input, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False,
                memory_format=None):
     """Standard normal numbers in the shape, layout and dtype of `input`.
@@ -585,6 +592,7 @@ def randn_like(input, *, generator=None, dtype=None, layout=None, device=None, r
 
 
 @overridable
+@pinnable
 def randint_like(input, *args, low=None, high=None, generator=None, dtype=None, layout=None, device=None,
                  requires_grad=False, pin_memory=False, memory_format=None):
     """Integers uniform over [low, high) in the shape, layout and dtype of `input`.
@@ -600,6 +608,7 @@ def randint_like(input, *args, low=None, high=None, generator=None, dtype=None, 
 
 
 @overridable
+@pinnable
 def normal(mean=None, std=None, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None,
            pin_memory=False, requires_grad=False):
     """Normal numbers: of given `size` for two numbers; of the tensors' shape where `mean` or `std` is a tensor.

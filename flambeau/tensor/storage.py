@@ -88,8 +88,8 @@ class UntypedStorage:
         return True
 
     def is_pinned(self, device=None):
-        """Whether the memory is page-locked: never without an accelerator."""
-        return False
+        """Whether the memory is page-locked."""
+        return self._storage.page_locked
 
     def is_shared(self):
         """Whether other processes see this memory: only that of a file mapped to be shared."""
@@ -208,8 +208,8 @@ class UntypedStorage:
         return self.to(device="mps")
 
     def pin_memory(self, device=None):
-        """Refused: there is no accelerator that page-locked memory would serve."""
-        return pin_memory(self, device)
+        """A copy in page-locked memory; refused where no accelerator is served by it."""
+        return UntypedStorage(storage=self._tensor().pin_memory(device)._storage)
 
     def share_memory_(self):
         """Accepted for PyTorch's sake: memory is not shared between processes here."""
@@ -417,23 +417,12 @@ def share_memory_(self):
     return self
 
 
-def is_pinned(self, device=None):
-    """Whether the memory is page-locked: never without an accelerator."""
-    return False
-
-
-def pin_memory(self, device=None):
-    """Refused: there is no accelerator that page-locked memory would serve."""
-    raise RuntimeError("Cannot access accelerator device when none is available: pinned memory speeds up copies to "
-                       "one, and there is none here")
-
-
 def is_set_to(self, tensor):
     """Whether both tensors look at the same memory in the same way."""
     return self._storage is tensor._storage and self._offset == tensor._offset \
         and self._spec.shape == tensor._spec.shape and self._spec.strides == tensor._spec.strides
 
 
-for form in (untyped_storage, is_shared, share_memory_, is_pinned, pin_memory, is_set_to):
+for form in (untyped_storage, is_shared, share_memory_, is_set_to):
     setattr(Tensor, form.__name__, form)
 del form

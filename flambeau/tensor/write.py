@@ -202,6 +202,8 @@ def before_write(self, what, bytes=True, overlap=False):
     strides will change (`t_`), which read-only memory allows too.
     """
     storage = self._storage
+    if storage.in_flight is not None:
+        storage.settle()
     if bytes and storage.readonly:
         raise RuntimeError(f"{what}: the tensor is read-only, since it shares the memory of a NumPy array that is not "
                            "writeable." + said(self) + "\n  clone() it first, or make it from a writeable array.")

@@ -5,7 +5,9 @@ on a GPU would have to be brought back first, and whoever waits for a GPU in eve
 step could have been recorded. But most positions come from the CPU (a batch of words, class numbers), or are made of
 nothing (`arange`). So a Value of whole numbers that was copied from the CPU keeps what was copied; one that is pending
 is computed on the CPU too, where that is little work; and one that had to be brought back keeps what was brought. A
-Value never changes, so neither does what is kept; it goes with the Value.
+Value never changes, so neither does what is kept, and it goes with the Value; where a replay makes a new Value of an
+old one, it forgets that. Nothing is kept of memory that somebody outside may write to (Note [Exported storages] in
+value.py).
 """
 import numpy as np
 
@@ -14,6 +16,7 @@ from ..base.spec import CPU, META
 from . import interpret
 
 MAX_KEPT_BYTES = 32 << 20       # of contents that are kept
+MAX_BROUGHT_BYTES = 1 << 20      # of all that a tensor sees only a part of: one element of it takes about as long
 MAX_COMPUTED_ELEMENTS = 1 << 16  # of a pending Value that is computed on the CPU as well
 MAX_COMPUTED_DEPTH = 8           # instructions that it comes from, one after the other
 
@@ -28,29 +31,35 @@ def remember(value, source):
         value.on_host = _bytes_of(held.look(source._spec, source._offset), kind)
 
 
-def known(value, spec, offset):
-    """The array that a tensor sees of a Value of another device, where the CPU knows it without waiting; else None."""
-    memory = _found(value, MAX_COMPUTED_DEPTH) if value.spec.device is not CPU else None
-    return None if memory is None else _laid_out(memory, spec, offset)
+def known(tensor):
+    """The contents of a tensor on another device, where the CPU knows them without waiting; else None."""
+    storage = tensor._storage
+    if storage.device is CPU or storage.exported:
+        return None
+    memory = _found(storage.value, MAX_COMPUTED_DEPTH)
+    return None if memory is None else _laid_out(memory, tensor._spec, tensor._offset)
 
 
 def _laid_out(memory, spec, offset):
     return host.laid_out(memory, spec.shape, spec.dtype.np, spec.np_strides, offset * spec.dtype.itemsize)
 
 
-def read(value, spec, offset):
-    """The array that a tensor of `spec`, `offset` elements in, sees of a Value, for NumPy to read; run if pending."""
+def read(value, spec, offset, keeps=True):
+    """The array that a tensor of `spec`, `offset` elements in, sees of a Value, for NumPy to read; run if pending.
+
+    What is brought back is kept where `keeps`.
+    """
     device = value.spec.device
-    memory = _found(value, MAX_COMPUTED_DEPTH) if device is not CPU else None
+    memory = _found(value, MAX_COMPUTED_DEPTH) if device is not CPU and keeps else None
     if memory is None and value.trace is not None:
         value.ready()                             # which observers would take for a look at what is there, too
     if device is CPU:
         return value.look(spec, offset)
     if memory is None:
-        found = device.backend.to_host(value.look(spec, offset))
-        if spec is not value.spec or not _worth_keeping(spec):
-            return host.as_dtype(found, spec.dtype.np)
-        value.on_host = memory = _bytes_of(found, spec)
+        whole = value.spec
+        if not keeps or not _worth_keeping(whole) or spec.numel < whole.numel and whole.nbytes > MAX_BROUGHT_BYTES:
+            return value.read(spec, offset)
+        value.on_host = memory = _bytes_of(value.read(whole, 0), whole)
     return _laid_out(memory, spec, offset)
 
 

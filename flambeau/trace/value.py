@@ -171,6 +171,8 @@ class Storage:
     _keeper = None            # the outside array whose memory this is
     _export = None            # weak reference to what our own exports stand on
     _pinned = False           # somebody knows the address
+    page_locked = False       # it lies where a device copies from and to by itself, and stays there
+    in_flight = None          # what has to be waited for before it is written to: a copy of its contents is under way
 
     @staticmethod
     def of(value, nbytes, device):
@@ -229,6 +231,11 @@ class Storage:
         self.exported = self._pinned = True
         self.readonly = readonly
 
+    def settle(self):
+        """Wait until nobody copies its contents any more: they are about to be written."""
+        self.in_flight.wait()
+        self.in_flight = None
+
     def adopt(self, array):
         """Mark the memory as belonging to `array`, which others may hold too."""
         self._keeper = array
@@ -240,6 +247,8 @@ class Storage:
 
         The array stands on an object of its own, so that we can see when the last outside array is gone.
         """
+        if self.in_flight is not None:
+            self.settle()
         memory = self._own_memory()
         if self.saved_at == self.version and not self.has_outside_arrays():
             self.fingerprint = (self.version, zlib.crc32(memory))    # a backward waits for these bytes as they are now

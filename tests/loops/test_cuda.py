@@ -6,7 +6,8 @@ from hypothesis import given, strategies as st
 
 from flambeau.backends.backend import Unschedulable
 from flambeau.backends.cuda.schedule import LANE_BYTES, reciprocal, schedule
-from flambeau.loops.cuda import Unrenderable, expression, literal, render
+from flambeau.loops.cuda import render
+from flambeau.loops.cuda_words import Unrenderable, expression, literal
 from flambeau.loops.ir import SCALAR_TYPES, Launch, Pass, verify
 
 from .test_ir import acc, kernel, load, op
@@ -192,6 +193,10 @@ def test_too_many_arguments_are_refused():
 
 
 def test_halves_are_only_converted():
+    k = kernel(1, 0, ("f16", (1,)), ("f16", (1,)))
+    k.passes[0].stores.append((1, op("neg", load(0, "f16"))))
+    with pytest.raises(Unschedulable, match="neg of f16"):
+        launch_of(k, [100], [[1], [1]])
     with pytest.raises(Unrenderable, match="add.f16"):
         expression("add", "f16", ("a", "b"), "f16")
     assert expression("where", "bf16", ("c", "a", "b"), "b1")[0] == "c ? a : b"

@@ -24,6 +24,11 @@ def _those(count):
     return "only cuda:0" if count == 1 else f"the {count} devices are cuda:0 to cuda:{count - 1}"
 
 
+def absence():
+    """None where a GPU can be used, else the chain.Broken that says why not. Starts nothing."""
+    return driver.absence()
+
+
 def current_index():
     """The index of the device that "cuda" means in this thread."""
     return driver.current().current_device()

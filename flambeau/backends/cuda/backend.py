@@ -18,6 +18,7 @@ from .. import dlpack, host, reference
 from ..backend import Backend
 from . import driver, memory as device_memory
 from .arrays import ArrayModule, held_as
+from .recycle import RecycledMemory
 
 
 class LazyArray:
@@ -40,7 +41,7 @@ class LazyArray:
 class CUDABackend(Backend):
     """One GPU: `cuda:index`."""
 
-    compiles = attends = True
+    compiles = attends = copies_ahead = True
 
     @property
     def vector_bytes(self):
@@ -78,8 +79,12 @@ class CUDABackend(Backend):
             return array
         if array.made is None:
             spec = array.spec
-            array.made = self.driver.array(array.memory, spec.shape, held_as(spec.dtype), spec.np_strides)
+            array.made = self.array_over(array.memory, spec.shape, held_as(spec.dtype), spec.np_strides)
         return array.made
+
+    def array_over(self, memory, shape, dtype, strides=None):
+        """An array of xp over what `block` gave, which it keeps alive."""
+        return self.driver.array_at(self.index, memory.address, memory.nbytes, shape, dtype, strides, memory)
 
     def block(self, nbytes):
         return self.memory.allocate(nbytes)
@@ -91,8 +96,10 @@ class CUDABackend(Backend):
                                  offset * spec.dtype.itemsize)
 
     def bytes_of(self, array):
-        held = array.memory if array.__class__ is LazyArray else array     # a block's, too
-        return self.driver.array(held, (array.nbytes,), np.uint8)
+        held = array.memory if array.__class__ is LazyArray else array
+        if isinstance(held, RecycledMemory):                               # a block of working memory, too
+            return self.array_over(held, (array.nbytes,), np.uint8)
+        return self.driver.array(array, (array.nbytes,), np.uint8)
 
     def address(self, array):
         return array.memory.address if array.__class__ is LazyArray else self.driver.address(array)
@@ -180,6 +187,20 @@ class CUDABackend(Backend):
             return array
         with self.active():
             return array.copy(order="C")
+
+    @cached_property
+    def _copies(self):
+        from .movement import CopyQueue
+        return CopyQueue(self)
+
+    def page_locked(self, nbytes):
+        return self.driver.pinned(nbytes)
+
+    def send(self, array, spec):
+        return self._copies.send(array, spec)
+
+    def fetch(self, array, spec):
+        return self._copies.fetch(array, spec)
 
     # --- work -------------------------------------------------------------------------------------------------------
 

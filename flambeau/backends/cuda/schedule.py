@@ -12,7 +12,9 @@ from ...loops.cuda import (
     TILE_SIDE,
     VECTOR_BYTES,
     arguments,
+    check,
 )
+from ...loops.cuda_words import Unrenderable
 from ...loops.ir import BYTES_OF_TYPE, FUNCTION_WORDS, dependencies
 from ..backend import Reductions, Unschedulable
 
@@ -132,6 +134,10 @@ def reciprocal(size):
 def schedule(launch, properties=None):
     """The GridSchedule of a Launch; Unschedulable where there is no CUDA C++ for it."""
     kernel = launch.kernel
+    try:
+        check(kernel)
+    except Unrenderable as why:
+        raise Unschedulable(str(why)) from why
     if kernel.rows:
         made = _rows(launch)
     else:

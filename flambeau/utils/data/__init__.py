@@ -2,6 +2,7 @@
 
     dataset, sampler, distributed    what there is, and in which order it is visited
     dataloader                       the loader, and the iterators over it
+    prefetch                         its batches on a device, copied ahead
     _utils                           samples to batches (collate, gather, fetch), and workers that make them
 """
 from ...base.names import attribute_error
@@ -17,6 +18,7 @@ from .dataset import (
     random_split,
 )
 from .distributed import DistributedSampler
+from .prefetch import DevicePrefetcher
 from .sampler import (
     BatchSampler,
     RandomSampler,
@@ -26,9 +28,9 @@ from .sampler import (
     WeightedRandomSampler,
 )
 
-__all__ = ["BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "DistributedSampler",
-           "IterableDataset", "RandomSampler", "Sampler", "SequentialSampler", "StackDataset", "Subset",
-           "SubsetRandomSampler", "TensorDataset", "WeightedRandomSampler", "_DatasetKind", "default_collate",
+__all__ = ["BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "DevicePrefetcher",
+           "DistributedSampler", "IterableDataset", "RandomSampler", "Sampler", "SequentialSampler", "StackDataset",
+           "Subset", "SubsetRandomSampler", "TensorDataset", "WeightedRandomSampler", "_DatasetKind", "default_collate",
            "default_convert", "get_worker_info", "random_split"]
 
 _PIPES = ("DFIterDataPipe", "DataChunk", "IterDataPipe", "MapDataPipe", "argument_validation", "functional_datapipe",

@@ -9,9 +9,11 @@ import queue
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from ...backends.backend import has_cuda
 from ...base.errors import warn
 from ._utils.collate import default_collate, default_convert
 from ._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher, gathers
+from ._utils.pin_memory import pin_memory
 from ._utils.worker import (
     RESUME_TASK,
     SHUTDOWN_SECONDS,
@@ -253,12 +255,14 @@ class _BaseDataLoaderIter:
         self._collate_fn = loader.collate_fn
         self._gathers = gathers_whole(loader)
         self._num_yielded = 0
+        self._pin_memory = loader.pin_memory and has_cuda()
         if loader.pin_memory:
             if loader.pin_memory_device:
                 warn("pin_memory_device is deprecated, the current accelerator will be used as the device, "
                      f"ignore pin_memory_device={loader.pin_memory_device!r}.")
-            warn("'pin_memory' argument is set as true but no accelerator is found, then device pinned memory won't be "
-                 "used.")
+            if not self._pin_memory:
+                warn("'pin_memory' argument is set as true but no accelerator is found, then device pinned memory "
+                     "won't be used.")
         self._sampler_iter = self._order()
         self._base_seed = fresh_seed(loader.generator)
 
@@ -281,6 +285,8 @@ class _BaseDataLoaderIter:
 
     def __next__(self):
         data = self._next_data()
+        if self._pin_memory:
+            data = pin_memory(data)
         self._num_yielded += 1
         told = self._IterableDataset_len_called
         if told is not None and self._num_yielded > told and self._dataset_kind == _DatasetKind.Iterable:

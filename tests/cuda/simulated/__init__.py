@@ -199,9 +199,16 @@ class SimulatedDriver(driver.Driver):
     # --- copies
 
     def copy(self, target_index, target_address, source_index, source_address, nbytes, stream=None):
-        stream = stream or self.current_stream(target_index)
+        stream, source = stream or self.current_stream(target_index), self.current_stream(source_index)
+        written, read = self.event(), self.event()
+        if source_index != target_index:                     # as CuPyDriver has it
+            written.record(source)
+            stream.wait(written)
         self.check(self.runtime.simulated_copy(target_index, target_address, source_index, source_address, nbytes,
                                                stream.index, stream.handle, 0), "copy")
+        if source_index != target_index:
+            read.record(stream)
+            source.wait(read)
 
     def upload(self, index, address, host_address, nbytes, stream=None, blocking=True):
         self._copy(index, stream, blocking, index, address, -1, host_address, nbytes)

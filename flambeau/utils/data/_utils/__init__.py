@@ -1,4 +1,4 @@
 """How samples become batches, and who makes them. `DataLoader` puts it together."""
-from . import collate, fetch, worker
+from . import collate, fetch, pin_memory, worker
 
 MP_STATUS_CHECK_INTERVAL = worker.SHUTDOWN_SECONDS

@@ -1,0 +1,166 @@
+"""Copies that run beside the program: from page-locked memory of the CPU to a GPU and back, on a stream of their own.
+
+Note [Copies ahead]: such a copy is handed to the device at the call, and nobody waits for it before its result is first
+used. The copy's result is a Value whose `trace` is an Arrival (trace/value.py), so that whoever wants the contents asks
+that first: to read on the GPU, the stream that will read waits for the copy, and the CPU goes on; to read on the CPU,
+the CPU waits. So nothing that is read is ever older than the copy.
+
+What arrives is what was there at the call. The source is kept until the copy is through; and who writes to it before
+that, through a tensor, waits for it (`Storage.in_flight`). Memory that an array of NumPy's looks at as well could be
+written without our knowing, and is copied while the caller waits.
+
+A copy to the GPU must not wait for the computations that were handed over before it: to run beside them is what it is
+for. But memory that the pool gives out may be in use by them. So what copies land in is kept apart, in `Landing`s. One
+that nobody looks at any more is used again behind an event of the computing stream, which is noted when that is found
+out: at some copy, so that the next ones overlap with all computations that came since.
+"""
+import weakref
+from collections import deque
+
+from .. import host
+from .arrays import held_as
+
+IDLE_COPIES = 8               # a landing that so many copies have passed over is given back
+
+
+class Arrival:
+    """Stands where the trace of a pending Value stands: what has to be waited for before it can be looked at."""
+
+    code = ()                 # nothing recorded will compute it
+
+    def __init__(self, event):
+        self.event = event
+
+    def wait(self):
+        """Wait until the copy is through."""
+        self.event.synchronize()
+
+
+class ToDevice(Arrival):
+    """The contents come to a GPU: streams wait, the CPU does not."""
+
+    def __init__(self, event, driver, streams):
+        super().__init__(event)
+        self.driver, self.streams = driver, streams
+
+    def run(self, asked):
+        """Have the streams that may read it wait for it."""
+        here = self.driver.current_stream(self.streams[0].index)
+        for stream in dict.fromkeys((here, *self.streams)):
+            if stream.is_capturing():                     # a graph cannot wait for what is outside of it
+                self.wait()
+            else:
+                stream.wait(self.event)
+        asked.trace = None
+
+
+class ToHost(Arrival):
+    """The contents come to the CPU: whoever looks waits."""
+
+    def run(self, asked):
+        self.wait()
+        asked.trace = None
+
+
+class Lease:
+    """Held by every array over a landing; when it is gone, nobody looks at the memory any more."""
+
+    __slots__ = ("__weakref__",)
+
+
+class Landing:
+    """Memory of a GPU that copies land in, one after the other."""
+
+    def __init__(self, memory):
+        self.memory = memory
+        self.lease = None         # weak
+        self.after = None         # event of the computing stream that everybody who used it came before
+        self.passed_over = 0
+
+
+class CopyQueue:
+    """The copies of one GPU."""
+
+    def __init__(self, backend):
+        self.backend, self.driver, self.index = backend, backend.driver, backend.index
+        self._stream = None
+        self._landings: list = []
+        self._under_way: deque = deque()      # (event, what has to stay until it is done)
+
+    def send(self, array, spec):
+        """(an array of the GPU laid out as `spec`, its Arrival), of an array in page-locked memory laid out so too."""
+        with self.backend.active():
+            self._let_go()
+            computing = self.driver.current_stream(self.index)
+            stream = self._beside(computing)
+            landing, lease = self._landing(spec.nbytes, computing, stream)
+            address = landing.memory.address
+            self.driver.upload(self.index, address, host.address(array), spec.nbytes, stream, blocking=False)
+            event = self._noted(stream, array)
+            made = self.driver.array_at(self.index, address, spec.nbytes, spec.shape, held_as(spec.dtype),
+                                        spec.np_strides, lease)
+            return made, ToDevice(event, self.driver, [computing, self.driver.default_stream(self.index)])
+
+    def fetch(self, array, spec):
+        """(a NumPy array in page-locked memory, its Arrival) of a dense array of the GPU laid out as `spec`."""
+        with self.backend.active():
+            self._let_go()
+            computing = self.driver.current_stream(self.index)
+            stream = self._beside(computing)
+            if stream is not computing:
+                stream.wait(self._event(computing))
+            memory = self.driver.pinned(spec.nbytes)
+            self.driver.download(self.index, self.backend.address(array), host.address(memory), spec.nbytes, stream,
+                                 blocking=False)
+            made = host.laid_out(memory, spec.shape, spec.dtype.np, spec.np_strides)
+            return made, ToHost(self._noted(stream, array, memory))
+
+    def _beside(self, computing):
+        """The stream that copies go to: their own, but on a stream that the program chose itself, that one."""
+        if computing != self.driver.default_stream(self.index):
+            return computing
+        if self._stream is None:
+            self._stream = self.driver.stream(self.index)
+        return self._stream
+
+    def _landing(self, nbytes, computing, stream):
+        now = None
+        for one in self._landings:
+            one.passed_over += 1
+            if one.lease is not None and one.lease() is None:
+                now = now or self._event(computing)
+                one.lease, one.after = None, now
+        free = [one for one in self._landings
+                if one.lease is None and one.memory.nbytes == nbytes and one.after is not now]
+        if free:
+            found = free[0]
+            self._landings.remove(found)
+        else:
+            found = Landing(self.driver.allocate(self.index, nbytes))
+            found.after = now or self._event(computing)   # whoever had this memory before
+        stream.wait(found.after)
+        lease = Lease()
+        found.lease, found.passed_over = weakref.ref(lease), 0
+        self._landings = [one for one in self._landings if one.lease is not None or one.passed_over < IDLE_COPIES]
+        self._landings.append(found)
+        return found, lease
+
+    def _event(self, stream):
+        made = self.driver.event()
+        made.record(stream)
+        return made
+
+    def _noted(self, stream, *things):
+        event = self._event(stream)
+        self._under_way.append((event, things))
+        return event
+
+    def _let_go(self):
+        """Forget what was kept for copies that are through."""
+        while self._under_way and self._under_way[0][0].query():
+            self._under_way.popleft()
+
+    def give_back(self):
+        """Give idle landings back to the pool."""
+        self._landings = [one for one in self._landings if one.lease is not None and one.lease() is not None]
+

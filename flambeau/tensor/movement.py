@@ -1,0 +1,108 @@
+"""Page-locked memory, and copies to and from devices that run beside the program: `pin_memory`, `non_blocking=True`.
+
+A copy ahead happens at the call, where a device can (Note [Copies ahead] in backends/cuda/movement.py); all other
+copies are recorded, as operations are. Page-locked memory stays where it is, so writes to it happen at the call too, as
+with memory that NumPy looks at.
+"""
+import functools
+
+from ..autograd.modes import modes
+from ..autograd.node import requires
+from ..backends import host
+from ..backends.backend import has_cuda
+from ..base import observers
+from ..base.errors import here, need
+from ..base.spec import CPU, META, place, spec
+from ..trace.value import Storage, Value
+from .results import array_of
+from .tensor import Tensor, wrap
+
+
+def _moved_ahead(self, device):
+    """`self` on `device`, by a copy that has begun; None where it has to be recorded instead."""
+    kind, storage = self._spec, self._storage
+    if device is META or kind.device is META or not kind.dense or not kind.numel or modes.grad and requires(self):
+        return None
+    if kind.device is CPU:
+        if not storage.page_locked or not device.backend.copies_ahead or storage.has_outside_arrays():
+            return None
+        source = storage.value.ready().look(kind, self._offset)
+        kind = kind.on(device)
+        array, arrival = device.backend.send(source, kind)
+        storage.in_flight = arrival
+        return arriving(array, kind, arrival)
+    if device is not CPU or not kind.device.backend.copies_ahead:
+        return None
+    source = storage.value.ready().look(kind, self._offset)
+    array, arrival = kind.device.backend.fetch(source, kind.on(CPU))
+    made = arriving(array, kind.on(CPU), arrival)
+    locked(made._storage)
+    return made
+
+
+def arriving(array, kind, arrival):
+    """A tensor of spec `kind` over an array whose contents are still on their way."""
+    value = Value.of(array, kind)
+    value.trace = arrival
+    made = wrap(Storage.of(value, kind.nbytes, kind.device), kind)
+    if (tell := observers.made) is not None:
+        tell(value)
+    made._site = here()
+    made._storage.inference = modes.inference
+    return made
+
+
+def locked(storage):
+    """Mark memory as page-locked: it stays where it is."""
+    storage.page_locked = storage.exported = storage._pinned = True
+
+
+def accelerator(device=None):
+    """The Backend of a device that copies from page-locked memory by itself; refused where there is none."""
+    where = place("cuda") if device is None and has_cuda() else device and place(device)
+    need(where and where.backend is not None and where.backend.copies_ahead,
+         "Cannot access accelerator device when none is available: pinned memory speeds up copies to one, and there is "
+         "none here")
+    return where.backend
+
+
+def pinnable(function):
+    """Let a function that makes tensors take `pin_memory=True`, where there is a device that it serves."""
+    @functools.wraps(function)
+    def form(*args, pin_memory=False, **kwargs):
+        if pin_memory and has_cuda():
+            return new_pinned(function(*args, **kwargs))
+        return function(*args, pin_memory=pin_memory, **kwargs)
+    return form
+
+
+def new_pinned(made):
+    """A tensor that was just made, in page-locked memory instead."""
+    return made.pin_memory().requires_grad_(made.requires_grad)
+
+
+def is_pinned(self, device=None):
+    """Whether the memory is page-locked, so that `to(device, non_blocking=True)` runs beside the program."""
+    return self._storage.page_locked
+
+
+def pin_memory(self, device=None):
+    """A copy of the tensor in page-locked memory; the tensor itself, if it is there."""
+    need(self._spec.device is CPU, f"cannot pin '{self.type()}' only dense CPU tensors can be pinned")
+    if self._storage.page_locked:
+        return self
+    kind = self._spec
+    strides = kind.strides if kind.dense else None
+    kind = spec(kind.dtype, kind.shape, strides)
+    memory = accelerator(device).page_locked(kind.nbytes)
+    array = host.laid_out(memory, kind.shape, kind.dtype.np, kind.np_strides) if kind.numel else array_of(self).copy()
+    array[...] = array_of(self)
+    made = wrap(Storage.of(Value.of(array, kind), kind.nbytes, CPU), kind)
+    made._site = here()
+    locked(made._storage)
+    return made
+
+
+for form in (_moved_ahead, is_pinned, pin_memory):
+    setattr(Tensor, form.__name__, form)
+del form
