@@ -310,6 +310,9 @@ class SimulatedDriver(driver.Driver):
         node = self.runtime.simulated_captured(stream.index, stream.handle)
         return None if node < 0 else node
 
+    def graph_updater(self):
+        return ctypes.cast(self.runtime.simulated_node_update, ctypes.c_void_p).value
+
     def graph_launcher(self):
         return ctypes.cast(self.runtime.simulated_launch_graph, ctypes.c_void_p).value
 
