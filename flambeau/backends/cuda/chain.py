@@ -144,12 +144,12 @@ def tell_once():
 
 def links():
     """(link, what there is, in words) of each, for people."""
-    found, where = broken(), library()
+    found, where, count, visible = broken(), library(), device_count(), os.environ.get(VISIBLE)
     known = {"driver": "not found" if driver_version() is None else f"for CUDA {_dotted(driver_version())} and older",
              "runtime": f"NVRTC {'.'.join(map(str, nvrtc.version()))}" if nvrtc.is_there() else "NVRTC not found",
              "library": "CuPy not found" if where is None else f"{where.package} {where.version}",
-             "visibility": f"{device_count()} device{'' if device_count() == 1 else 's'}" + (f", {VISIBLE}={os.environ[VISIBLE]}"
-                                                          if VISIBLE in os.environ else "")}
+             "visibility": f"{count} device{'' if count == 1 else 's'}"
+                           + (f", {VISIBLE}={visible}" if visible is not None else "")}
     if found is not None:
         known[found.link] += f": broken, {found.fact}. {found.mend[0].upper()}{found.mend[1:]}"
     return [(link, known[link]) for link in LINKS]

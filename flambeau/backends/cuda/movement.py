@@ -18,7 +18,6 @@ import weakref
 from collections import deque
 
 from .. import host
-from .arrays import held_as
 
 IDLE_COPIES = 8               # a landing that so many copies have passed over is given back
 
@@ -97,7 +96,7 @@ class CopyQueue:
             address = landing.memory.address
             self.driver.upload(self.index, address, host.address(array), spec.nbytes, stream, blocking=False)
             event = self._noted(stream, array)
-            made = self.driver.array_at(self.index, address, spec.nbytes, spec.shape, held_as(spec.dtype),
+            made = self.driver.array_at(self.index, address, spec.nbytes, spec.shape, self.backend.held_as[spec.dtype],
                                         spec.np_strides, lease)
             return made, ToDevice(event, self.driver, [computing, self.driver.default_stream(self.index)])
 
