@@ -222,4 +222,4 @@ def test_literals():
 def test_blocks_of_a_reduction_down_columns_have_about_the_same_work(rows, columns):
     order = order_of((rows, columns), (0,), (columns, 1), REDUCTIONS)
     if order.blocks and not order.along_rows:
-        assert -(-rows // order.block) >= 0.9 * order.blocks               # the rest would lie idle, and the others wait
+        assert -(-rows // order.block) >= 0.8 * order.blocks       # the rest would lie idle, and the others wait
