@@ -2,12 +2,14 @@
 import functools
 
 from ..autograd.modes import modes
+from ..backends.backend import has_cuda
 from ..base import dtypes
 from ..base.errors import warn
 from ..base.spec import device as Device
-from ..tensor.autocast import clear_cache, eligible, region
+from ..tensor.autocast import Casting, clear_cache, eligible, region
 from ..tensor.overrides import count_region
 from ..tensor.tensor import Tensor
+from ..trace.record import current
 
 __all__ = ["autocast", "autocast_decorator", "custom_bwd", "custom_fwd", "is_autocast_available"]
 
@@ -40,7 +42,7 @@ class autocast:
         self.fast_dtype = dtype if dtype is not None else get_autocast_dtype(device_type)
         self._cache_enabled = region.cache_enabled if cache_enabled is None else cache_enabled
         self._enabled = enabled
-        if enabled and self.device == "cuda":
+        if enabled and self.device == "cuda" and not has_cuda():
             warn("CUDA is not available or torch_xla is imported. Disabling autocast.")
             self._enabled = False
         elif enabled and self.device == "cpu" and self.fast_dtype not in ON_CPU:
@@ -50,7 +52,8 @@ class autocast:
 
     def __enter__(self):
         region.outer.append((region.enabled.get(self.device, False), region.dtype.get(self.device),
-                             region.cache_enabled, modes.autocast))
+                             region.cache_enabled, modes.autocast, region.site))
+        region.site = current().site
         region.nesting += 1
         region.cache_enabled = self._cache_enabled
         region.dtype[self.device] = self.fast_dtype
@@ -58,7 +61,7 @@ class autocast:
         return self
 
     def __exit__(self, *exc):
-        enabled, dtype, region.cache_enabled, casting = region.outer.pop()
+        enabled, dtype, region.cache_enabled, casting, region.site = region.outer.pop()
         region.dtype[self.device] = dtype
         _switch(self.device, enabled)
         modes.autocast = casting                    # inside a backward it was set aside although enabled
@@ -83,11 +86,15 @@ def autocast_decorator(autocast_instance, func):
 def _switch(device, enabled):
     """Set whether autocast is on for a device in this thread, and let the door know."""
     region.enabled[device] = bool(enabled)
-    if device == "cpu":
-        modes.autocast = get_autocast_dtype("cpu") if enabled else None
-        if region.counted is not bool(enabled):
-            region.counted = bool(enabled)
-            count_region(1 if enabled else -1)
+    _tell_the_door()
+
+
+def _tell_the_door():
+    on = {device: get_autocast_dtype(device) for device in Casting._fields if region.enabled.get(device)}
+    modes.autocast = Casting(**on) if on else None
+    if region.counted is not bool(on):
+        region.counted = bool(on)
+        count_region(1 if on else -1)
 
 
 def _type_of(device_type):
@@ -127,8 +134,8 @@ def set_autocast_dtype(device_type, dtype):
     """Set the dtype that autocast computes in on the device."""
     device = _type_of(device_type)
     region.dtype[device] = dtype
-    if device == "cpu" and modes.autocast is not None:
-        modes.autocast = dtype
+    if modes.autocast is not None:
+        _tell_the_door()
 
 
 def is_autocast_cache_enabled():
@@ -219,7 +226,7 @@ def _must_be_text(device_type):
 def _as_dtype(held, device_type, dtype):
     """`held` with its floating tensors on the device as `dtype`, containers opened."""
     if isinstance(held, Tensor):
-        return held.to(dtype) if held.device.type == device_type and eligible(held._spec) else held
+        return held.to(dtype) if held.device.type == device_type and eligible(held._spec, device_type) else held
     if isinstance(held, dict):
         return {_as_dtype(key, device_type, dtype): _as_dtype(part, device_type, dtype) for key, part in held.items()}
     if isinstance(held, (list, tuple)):
