@@ -248,12 +248,13 @@ class Bench:
 
     def __init__(self, args):
         import torch
-
-        import flambeau
-        self.torch, self.flambeau, self.tiny, self.args = torch, flambeau, args.tiny, args
+        self.torch, self.flambeau, self.tiny, self.args = torch, None, args.tiny, args
+        if not args.alone:
+            import flambeau
+            self.flambeau = flambeau
         self.ours = args.device
         self.theirs = "cuda" if torch.cuda.is_available() and args.device == "cuda" else "cpu"
-        if args.device == "cuda" and self.theirs == "cpu":
+        if args.device == "cuda" and self.theirs == "cpu" and not args.alone:
             self.simulate()
         self.kept = {}
 
@@ -310,7 +311,7 @@ class Bench:
 
     def launch(self, m):
         """The function that hands over what is recorded to the device, without waiting."""
-        return self.flambeau.cpu.synchronize if m is self.flambeau else lambda: None
+        return m.cpu.synchronize if m is self.flambeau else lambda: None
 
     def wait(self, m):
         """Wait for the device."""
@@ -391,8 +392,10 @@ class Bench:
 
     def run(self, row):
         """A row as a dictionary: seconds, peaks, how results differ, and what failed."""
-        who = {EAGER: (self.torch, None), OURS: (self.flambeau, None)}
-        if row.compiled:
+        who = {EAGER: (self.torch, None)}
+        if self.flambeau is not None:
+            who[OURS] = (self.flambeau, None)
+        if self.flambeau is not None and row.compiled:
             who[COMPILED] = (self.flambeau, self.flambeau.compile)
         if self.args.compile and (row.inductor or row.compiled):
             who[INDUCTOR] = (self.torch, self.torch.compile)
@@ -432,7 +435,7 @@ class Bench:
         """Give memory back, and say whether the device still answers."""
         self.kept.clear()
         gc.collect()
-        for m in (self.torch, self.flambeau):
+        for m in filter(None, (self.torch, self.flambeau)):
             self.wait(m)
             if self.device(m) == "cuda":
                 m.cuda.empty_cache()
@@ -508,7 +511,7 @@ def spoken(process, limit):
 
 def start(args, cache, *more):
     command = [sys.executable, str(HERE / "cuda.py"), "--seconds", str(args.seconds), "--device", args.device, *more]
-    command += ["--tiny"] * args.tiny + ["--compile"] * args.compile
+    command += ["--tiny"] * args.tiny + ["--compile"] * args.compile + ["--alone"] * args.alone
     errors = tempfile.TemporaryFile("w+")
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True,
                                env={**os.environ, "FLAMBEAU_CACHE_DIR": cache, "PYTHONUNBUFFERED": "1"})
@@ -655,6 +658,7 @@ def main():
     parser.add_argument("--no-first", action="store_true", help="leave out the first steps, which need new processes")
     parser.add_argument("--json", help="write the measurements to this file")
     parser.add_argument("--markdown", help="write the table to this file")
+    parser.add_argument("--alone", action="store_true", help="PyTorch by itself, in a process without Flambeau")
     parser.add_argument("--tiny", action="store_true", help="small sizes, for trying this file")
     parser.add_argument("--device", default="cuda", help="ours; with another than cuda PyTorch is on the CPU")
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -681,7 +685,7 @@ def main():
         try:
             measure(args, chosen, cache, heard)
             for number in chosen:
-                if ROWS[number].first and not args.no_first:
+                if ROWS[number].first and not args.no_first and not args.alone:
                     for compiled in (False, True):
                         table.first(ROWS[number], compiled, measure_first(args, number, compiled))
                         if time.perf_counter() - began > args.total:

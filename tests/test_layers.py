@@ -52,6 +52,8 @@ CLOSING = {
 }
 # All imports of ours inside functions of the folders that every call goes through, and why.
 WHEN_NEEDED = {
+    ("tensor.interop", "backends.cuda.exchange"): "memory of a GPU that another library shows, and its driver",
+    ("tensor.dlpack", "backends.cuda.exchange"): "the same",
     ("trace.record", "trace.plan"): "what compiles, which the reference executor never needs",
     ("trace.record", "trace.interpret"): "the same",
 }

@@ -2,11 +2,11 @@
 import functools
 
 from ..autograd.modes import modes
-from ..backends.backend import has_cuda
+from ..backends.cuda import driver
 from ..base import dtypes
 from ..base.errors import warn
 from ..base.spec import device as Device
-from ..tensor.autocast import Casting, clear_cache, eligible, region
+from ..tensor.autocast import DEVICES, clear_cache, eligible, region
 from ..tensor.overrides import count_region
 from ..tensor.tensor import Tensor
 from ..trace.record import current
@@ -42,7 +42,7 @@ class autocast:
         self.fast_dtype = dtype if dtype is not None else get_autocast_dtype(device_type)
         self._cache_enabled = region.cache_enabled if cache_enabled is None else cache_enabled
         self._enabled = enabled
-        if enabled and self.device == "cuda" and not has_cuda():
+        if enabled and self.device == "cuda" and driver.absence() is not None:
             warn("CUDA is not available or torch_xla is imported. Disabling autocast.")
             self._enabled = False
         elif enabled and self.device == "cpu" and self.fast_dtype not in ON_CPU:
@@ -86,15 +86,12 @@ def autocast_decorator(autocast_instance, func):
 def _switch(device, enabled):
     """Set whether autocast is on for a device in this thread, and let the door know."""
     region.enabled[device] = bool(enabled)
-    _tell_the_door()
-
-
-def _tell_the_door():
-    on = {device: get_autocast_dtype(device) for device in Casting._fields if region.enabled.get(device)}
-    modes.autocast = Casting(**on) if on else None
-    if region.counted is not bool(on):
-        region.counted = bool(on)
-        count_region(1 if on else -1)
+    if device in DEVICES:
+        modes.autocast = {one: get_autocast_dtype(one) for one in DEVICES if region.enabled.get(one)} or None
+        enabled = modes.autocast is not None
+        if region.counted is not enabled:
+            region.counted = enabled
+            count_region(1 if enabled else -1)
 
 
 def _type_of(device_type):
@@ -134,8 +131,8 @@ def set_autocast_dtype(device_type, dtype):
     """Set the dtype that autocast computes in on the device."""
     device = _type_of(device_type)
     region.dtype[device] = dtype
-    if modes.autocast is not None:
-        _tell_the_door()
+    if modes.autocast is not None and device in modes.autocast:
+        modes.autocast = {**modes.autocast, device: dtype}
 
 
 def is_autocast_cache_enabled():
@@ -226,7 +223,7 @@ def _must_be_text(device_type):
 def _as_dtype(held, device_type, dtype):
     """`held` with its floating tensors on the device as `dtype`, containers opened."""
     if isinstance(held, Tensor):
-        return held.to(dtype) if held.device.type == device_type and eligible(held._spec, device_type) else held
+        return held.to(dtype) if eligible(held._spec, device_type) else held
     if isinstance(held, dict):
         return {_as_dtype(key, device_type, dtype): _as_dtype(part, device_type, dtype) for key, part in held.items()}
     if isinstance(held, (list, tuple)):

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..base.errors import warn
 from ..base.op import door
+from ..base.spec import CPU
 from ..trace.value import Value
 from .engine import grad
 from .forward_ad import dual_level, make_dual, unpack_dual
@@ -115,13 +116,15 @@ def _numeric(func, inputs, i, nr, out, eps):
     """(input elements, output elements): central differences in PyTorch's complex convention."""
     t = inputs[i]
     storage, columns = t._storage, []
-    held = storage.value.ready()
+    device, contents = t.device, storage.value.ready().bytes_on_host()
     out_real = not out.dtype.is_complex
     as_it_was = dict(vars(storage))
 
     def at(delta, j):
-        moved = Value.of_bytes(held.memory.copy())
-        moved.look(t._spec, t._offset).flat[j] += delta
+        moved = Value.of_bytes(contents.copy())
+        moved.look(t._spec.on(CPU), t._offset).flat[j] += delta
+        if device is not CPU:
+            moved = Value.of_bytes(device.backend.from_host(moved.array, moved.spec.on(device)), device)
         # for the call it holds other memory, which nobody outside has seen
         vars(storage).update(value=moved, exported=False, fingerprint=None, _export=None, _keeper=None, _pinned=False)
         try:
@@ -162,7 +165,7 @@ def _analytic(out, inputs, nondet_tol, dtypes):
         for j in range(n):
             v = np.zeros(n, _array(out).dtype)
             v[j] = unit
-            v = _tensor(v.reshape(tuple(out.shape)))
+            v = _tensor(v.reshape(tuple(out.shape)), out.device)
             got = grad(out, inputs, v, retain_graph=True, allow_unused=True)
             again = grad(out, inputs, v, retain_graph=True, allow_unused=True)
             for row, g, h, t in zip(rows, got, again, inputs, strict=True):
@@ -192,7 +195,7 @@ def _forward(func, inputs, i, nr, out):
             v = np.zeros(t.numel(), _array(t).dtype)
             v[j] = unit
             with dual_level():
-                args = [make_dual(x.detach(), _tensor(v.reshape(tuple(t.shape)))) if k == i else x
+                args = [make_dual(x.detach(), _tensor(v.reshape(tuple(t.shape)), t.device)) if k == i else x
                         for k, x in enumerate(inputs)]
                 tangent = unpack_dual(_outputs(func, args)[nr]).tangent
             parts.append(np.zeros(out.numel()) if tangent is None else _array(tangent).reshape(-1).copy())
@@ -258,15 +261,15 @@ def _watched(t):
 
 def _array(t):
     """The contents, to be read now: nothing is exported."""
-    return t._storage.value.ready().look(t._spec, t._offset)
+    return t._storage.value.ready().read(t._spec, t._offset)
 
 
-def _tensor(array):
-    return door.from_array(array)
+def _tensor(array, device):
+    return door.from_array(array).to(device)
 
 
 def _random_like(t, draw):
     made = draw.standard_normal(tuple(t.shape))
     if t.dtype.is_complex:
         made = made + 1j * draw.standard_normal(tuple(t.shape))
-    return _tensor(np.asarray(made).astype(_array(t).dtype))
+    return _tensor(np.asarray(made).astype(_array(t).dtype), t.device)

@@ -17,7 +17,7 @@ class _Modes(threading.local):
     saved_hooks = ()          # the innermost (pack, unpack) last
     saved_refusal = None      # why saved-tensor hooks are not allowed here
     backward_pass = None      # the BackwardPass that runs now; see engine.py
-    autocast = None           # the dtype that autocast computes in, None: off; see tensor/autocast.py
+    autocast = None           # {type of device: dtype that autocast computes in}, None: off; see tensor/autocast.py
 
 
 modes = _Modes()

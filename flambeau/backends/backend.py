@@ -150,6 +150,12 @@ class Backend:
         """Write the contents of the array `source`, or a number, into `target`, both of this device."""
         target[...] = source
 
+    def put_changed(self, target, source):
+        """Write to elements of `target` that share memory: only what differs, since an unchanged element written later
+        would undo a changed one in the same cell."""
+        changed = ~((target == source) | ((target != target) & (source != source)))
+        target[changed] = source[changed]
+
     def may_write(self, array):
         """Whether the memory of `array` may be written to at all."""
         return True
@@ -171,6 +177,19 @@ class Backend:
     def copy_from(self, origin, array, spec):
         """The contents of an array of another Backend, in memory of this one laid out as `spec`: by way of the CPU."""
         return self.from_host(host.as_dtype(origin.to_host(array), spec.dtype.np), spec)
+
+    def interface(self, memory, spec, offset):
+        """`__cuda_array_interface__` of a tensor of `spec`, `offset` elements into an array of bytes that stays."""
+        raise AttributeError(f"memory of {self.device} is not a CUDA device's")
+
+    def dlpack(self, held, spec, offset, stream, max_version):
+        """A DLPack capsule of a tensor of `spec`, `offset` elements into the array of bytes `held.memory`; it keeps
+        `held` alive."""
+        raise BufferError(f"{type(self).__name__} does not share its memory by DLPack")
+
+    def dlpack_device(self):
+        """(type, index) of the device as DLPack counts."""
+        raise ValueError(f"Unknown device type {self.device.type} for Dlpack")
 
     def page_locked(self, nbytes):
         """Memory of the CPU that copies to and from this device may read and write while the program goes on, as an

@@ -12,6 +12,7 @@ from ..base import dtypes
 from .host import address
 
 CPU_DEVICE = (1, 0)           # kDLCPU
+CUDA_DEVICE = 2               # kDLCUDA, of each GPU with its index
 UINT_TYPE_CODE = 1            # type codes
 TYPE_CODES = {dtypes.bfloat16: 4, dtypes.float8_e4m3fn: 10, dtypes.float8_e4m3fnuz: 11, dtypes.float8_e5m2: 12,
               dtypes.float8_e5m2fnuz: 13, dtypes.float8_e8m0fnu: 14}

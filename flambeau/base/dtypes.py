@@ -324,7 +324,7 @@ def _unsigned_64(array):
     array = array.astype(np.float64 if array.dtype == np.float64 else np.float32)
     with np.errstate(invalid="ignore"):
         high = array >= 2.0**63
-        low = np.where(high, array - np.asarray(2.0**63, array.dtype), array).astype(np.int64).astype(np.uint64)
+        low = np.where(high, array - array.dtype.type(2.0**63), array).astype(np.int64).astype(np.uint64)
     return np.where(high, low ^ np.uint64(1 << 63), low)
 
 

@@ -57,6 +57,7 @@ class _Door:
 
     tensor: Any = None        # tensor/tensor       the Tensor class
     wrap: Any = None          # tensor/tensor       wrap(storage, spec, offset): a tensor that looks at a storage
+    remember: Any = None      # tensor/call         remember(moved, source): what a tensor elsewhere holds, for checks
     from_array: Any = None    # tensor/create       from_array(array): a tensor that takes over a NumPy array
     operand: Any = None       # tensor/ufuncs       operand(array): a NumPy array as an operand of an operator
 

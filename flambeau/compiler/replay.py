@@ -12,6 +12,7 @@ from ..backends.backend import DeviceFailed
 from ..base import observers, settings
 from ..base.locks import new_lock
 from ..base.ownership import may_donate, may_recycle_grad
+from ..base.spec import CPU
 from ..trace import effects, plan as plans
 from ..trace.lower import HALVES, Unfusable, cell
 from ..trace.record import Failure, Trace
@@ -191,10 +192,11 @@ class BoundPlan:
                     value = made[at] = Value()
                     value.array, value._address = blank(spec)
                     value.spec, value.trace, value._memory = spec, None, None
+                elif spec.device is not CPU:
+                    value.on_host = None                     # what it was
                 table[index] = value._address
             for at, spec, source in self.takes:
-                value = values[source]
-                made[at] = value if value.spec is spec else in_memory_of(value, spec)
+                made[at] = in_memory_of(values[source], spec)
             for k, at in self.floats:
                 self.cells[k] = numbers[at]
             for k, at, dtype in self.halves:
@@ -252,6 +254,7 @@ class BoundPlan:
 def in_memory_of(old, spec):
     """The Value of spec `spec` that stands in the memory of `old`, whose contents nobody needs any more."""
     if old.spec is spec:
+        old.on_host = None
         return old
     return Value.of(old.look(spec, 0), spec)
 

@@ -1,6 +1,7 @@
 """What the source of a replay calls: storages and tensors made anew, random numbers drawn, checks of data repeated."""
 from ..tensor.random import filled
 from ..tensor.tensor import Tensor
+from ..trace import on_host
 from ..trace.value import Storage, Value
 from .capture import Noted, evaluate
 from .gradient import is_live
@@ -120,7 +121,7 @@ class Checks:
     def _array(self, seen, held, made):
         if seen.__class__ is not Noted:
             return seen
-        value = held[seen.slot] if seen.slot in held else Value.of(made[seen.slot], self.runner.specs[seen.slot])
-        return value.look(seen.spec, seen.offset)
+        value = held[seen.slot] if seen.slot in held else made[seen.slot]
+        return on_host.read(value, seen.spec, seen.offset)
 
 

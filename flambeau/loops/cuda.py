@@ -10,36 +10,34 @@ three ways through a kernel's positions (`GridSchedule.way`, in backends/cuda/sc
     rows        some threads share a row, lanes round robin; what they have added up is folded, halves onto halves.
     turned      a map some of whose operands lie across: a square of them goes through shared memory.
 
-An expression is written where all it depends on is known: once for a row, not for every element of it. `_Scope`s are
+An expression is written where all it depends on is known: once for a row, not for every element of it. `_CppScope`s are
 these places, from outside in. What is side by side in a thread is written out, a variable each, so that nothing is left
 to the compiler but what compilers are good at.
 """
-import math
 from itertools import count
 
-from .emit import half_bits, rounded
-from .ir import BYTES_OF_TYPE, FLOAT_TYPES, FUNCTION_WORDS, dependencies
-from .llvm import LEAST_OF_TYPE, MOST_OF_TYPE
+from .cuda_words import (
+    CPP_TYPE,
+    HALF_TYPES,
+    HELPERS,
+    HELPERS_CALLED,
+    Unrenderable,
+    better,
+    cast,
+    digamma,
+    expression,
+    joined,
+    literal,
+    neutral,
+)
+from .ir import BYTES_OF_TYPE, FLOAT_TYPES, FUNCTION_WORDS, LEAF_WORDS, dependencies
+from .llvm import MOST_OF_TYPE
 
-CPP_TYPE = {"f16": "unsigned short", "bf16": "unsigned short", "f32": "float", "f64": "double", "i8": "signed char",
-            "u8": "unsigned char", "i16": "short", "i32": "int", "i64": "long long", "b1": "bool"}
-UNSIGNED_TYPE = {"i32": "unsigned", "i64": "unsigned long long"}
-HALF_TYPES = ("f16", "bf16")
 VECTOR_BYTES = 16                 # of one load or store
 MAX_ELEMENTS_AT_HAND = 64         # of a thread: so many loaded elements are kept in registers from pass to pass
 TILE_SIDE = 32                    # of the squares that go through shared memory
 TILE_ROWS = 8                     # of them that the threads of a block take at once
 MAX_GIVEN_WORDS = 512             # CUDA's bound: 4096 bytes of arguments
-
-SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==",
-         "ne": "!=", "and": "&", "or": "|", "xor": "^"}
-SAME_NAME = ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan",
-             "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "pow", "lgamma",
-             "sqrt", "floor", "ceil", "trunc", "rint", "copysign")
-
-
-class Unrenderable(Exception):
-    """A kernel that there is no CUDA C++ for."""
 
 
 def render(kernel, schedule, name):
@@ -47,13 +45,24 @@ def render(kernel, schedule, name):
     return {"positions": _Positions, "rows": _Rows, "turned": _Turned}[schedule.way](kernel, schedule, name).text()
 
 
+def check(kernel):
+    """Refuse a kernel that there is no CUDA C++ for: one that does more with 16-bit floats than convert them."""
+    for e in dependencies(kernel):
+        if e.op not in LEAF_WORDS and e.op not in ("cast", "where") and any(
+                type in HALF_TYPES for type in (e.type, *(a.type for a in e.args))):
+            raise Unrenderable(f"{e.op} of {e.args[0].type}")
+    for one in kernel.passes:
+        for kind, e in one.accs:
+            if e.type in HALF_TYPES:
+                raise Unrenderable(f"{kind} of {e.type}")
+
+
 def arguments(kernel, schedule):
     """The names of the function's integers, in order."""
     names = ["count", *(f"size {d}" for d in range(kernel.kept + kernel.reduced))]
     if not schedule.wide:
         names += [f"{what} {d}" for d in schedule.divided for what in ("multiplier", "shift")]
-    if schedule.way == "turned":
-        names += [f"{what} {d}" for d in schedule.order[-2:] for what in ("tiles", "tiles multiplier", "tiles shift")]
+    names += [f"{what} {d}" for d in schedule.tiled for what in ("tiles", "tiles multiplier", "tiles shift")]
     if kernel.cut is not None:
         names.append("block cut")
     for i, access in enumerate(kernel.accesses):
@@ -63,291 +72,16 @@ def arguments(kernel, schedule):
     return names
 
 
-# --- expressions ------------------------------------------------------------------------------------------------------
-
-def literal(value, type):
-    """A constant in C++'s spelling."""
-    if type in HALF_TYPES:
-        return f"(unsigned short){half_bits(value, type)}"
-    if type in ("f32", "f64"):
-        value, suffix = (rounded(value), "f") if type == "f32" else (float(value), "")
-        if math.isnan(value):
-            return "__int_as_float(0x7fc00000)" if suffix else "__longlong_as_double(0x7ff8000000000000ll)"
-        if math.isinf(value):
-            sign = "-" if value < 0 else ""
-            return sign + ("__int_as_float(0x7f800000)" if suffix else "__longlong_as_double(0x7ff0000000000000ll)")
-        text = f"{value:.9g}" if suffix else repr(value)
-        return (text if "." in text or "e" in text else text + ".0") + suffix
-    if type == "b1":
-        return "true" if value else "false"
-    bits = 8 * BYTES_OF_TYPE[type]
-    value = int(value) & ((1 << bits) - 1)
-    if type != "u8" and value >> bits - 1:
-        value -= 1 << bits
-    if type == "i64":
-        return f"{value}ll" if value != LEAST_OF_TYPE[type] else "(-9223372036854775807ll - 1)"
-    if type == "i32":
-        return str(value) if value != LEAST_OF_TYPE[type] else "(-2147483647 - 1)"
-    return f"({CPP_TYPE[type]}){value}"
-
-
-def _integer(type, text):
-    """What integers give, in their own width: C++ computes the short ones as int."""
-    return text if type in ("i32", "i64") else f"({CPP_TYPE[type]})({text})"
-
-
-def _wrapping(type, sign, a, b):
-    """Arithmetic of integers that wraps around; C++ leaves it open for signed ones."""
-    if type == "b1":                                          # whole numbers of one bit
-        return f"{a} && {b}" if sign == "*" else f"{a} != {b}"
-    if type in UNSIGNED_TYPE:
-        wide = UNSIGNED_TYPE[type]
-        return f"({CPP_TYPE[type]})(({wide}){a} {sign} ({wide}){b})"
-    return f"({CPP_TYPE[type]})({a} {sign} {b})"
-
-
-def expression(op, type, args, arg_type):
-    """(the C++ of an operation on `args`, which are names or literals, and the helpers that it calls)."""
-    if op == "cast":
-        return _cast(args[0], arg_type, type)
-    if HALF_TYPES[0] in (type, arg_type) or HALF_TYPES[1] in (type, arg_type):
-        if op != "where":
-            raise Unrenderable(f"{op}.{type} of {arg_type}")
-    a, b, c = (*args, None, None, None)[:3]
-    is_float, f = type in ("f32", "f64"), "f" if type == "f32" else ""
-    if op in ("add", "sub", "mul") and not is_float:
-        return _wrapping(type, SIGNS[op], a, b), ()
-    if op in ("and", "or", "xor") and type == "b1":
-        return f"{a} {({'and': '&&', 'or': '||', 'xor': '!='})[op]} {b}", ()
-    if op in ("and", "or", "xor"):
-        return _integer(type, f"{a} {SIGNS[op]} {b}"), ()
-    if op in SIGNS:
-        return f"{a} {SIGNS[op]} {b}", ()
-    if op == "neg":
-        return (f"-({a})" if is_float else a if type == "b1" else _wrapping(type, "-", literal(0, type), a)), ()
-    if op in ("fma", "fma_exact"):
-        if not is_float:
-            return _wrapping(type, "+", f"({_wrapping(type, '*', a, b)})", c), ()
-        return f"fma{f}({a}, {b}, {c})", ()
-    if op == "abs":
-        if is_float:
-            return f"fabs{f}({a})", ()
-        return (a if type in ("u8", "b1") else f"{a} < 0 ? {_wrapping(type, '-', literal(0, type), a)} : {a}"), ()
-    if op in ("min", "max", "fmin", "fmax"):
-        # which of two zeros is taken, and what becomes of NaN: as in emit.py
-        nan = {"min": f"{b} != {b} || ", "max": f"{a} != {a} || ", "fmin": f"{a} != {a} || ",
-               "fmax": f"{b} != {b} || "}[op] if is_float else ""
-        return (f"{nan}{b} < {a} ? {b} : {a}" if op.endswith("min") else f"{nan}{a} > {b} ? {a} : {b}"), ()
-    if op == "not":
-        return (f"!{a}" if type == "b1" else _integer(type, f"~{a}")), ()
-    if op == "shl":
-        return f"({CPP_TYPE[type]})(({UNSIGNED_TYPE.get(type, 'unsigned')}){a} << {b})", ()
-    if op == "shr":
-        return _integer(type, f"{a} >> {b}"), ()
-    if op in ("idiv", "irem"):
-        return _integer(type, f"{a} {'/' if op == 'idiv' else '%'} {b}"), ()
-    if op == "where":
-        return f"{a} ? {b} : {c}", ()
-    if op == "isnan":
-        return (f"{a} != {a}" if arg_type in ("f32", "f64") else "false"), ()
-    if op == "bits":
-        return (f"__float_as_int({a})" if arg_type == "f32" else f"__double_as_longlong({a})"), ()
-    if op == "from_bits":
-        return (f"__int_as_float({a})" if type == "f32" else f"__longlong_as_double({a})"), ()
-    if is_float and op in SAME_NAME:
-        return f"{op}{f}({', '.join(args)})", ()
-    if is_float and op == "sigmoid":
-        one = literal(1, type)
-        return f"{one} / ({one} + exp{f}(-({a})))", ()
-    if is_float and op == "rsqrt":
-        return f"{literal(1, type)} / sqrt{f}({a})", ()
-    if is_float and op == "digamma":
-        return f"({CPP_TYPE[type]})digamma({a})", ("digamma",)
-    raise Unrenderable(f"{op}.{type}")
-
-
-def _cast(a, source, target):
-    if source == target:
-        return a, ()
-    if source in HALF_TYPES:
-        inner, target_cast = f"from_{source}({a})", ()
-        if target == "f32":
-            return inner, (f"from_{source}",)
-        text, target_cast = _cast(inner, "f32", target)
-        return text, (f"from_{source}", *target_cast)
-    if target in HALF_TYPES:
-        if target == "f16" and source == "f64":
-            return f"to_f16(to_odd_float({a}))", ("to_f16", "to_odd_float")
-        return f"to_{target}((float){a})", (f"to_{target}",)
-    if target == "b1":
-        return f"{a} != {literal(0, source)}", ()
-    if source in ("f32", "f64") and target not in FLOAT_TYPES:
-        wide = "to_i64" if target in ("i64", "u8") else "to_i32"
-        text = f"{wide}({a})"
-        return (text if target in ("i32", "i64") else f"({CPP_TYPE[target]}){text}"), (wide,)
-    return f"({CPP_TYPE[target]}){a}", ()
-
-
-def joined(kind, type, a, b):
-    """Two accumulated values made one, in C++; both are names."""
-    if kind in ("sum", "any") and type == "b1" or kind == "any":
-        return f"{a} | {b}" if type != "b1" else f"{a} || {b}"
-    if kind in ("prod", "all") and type == "b1" or kind == "all":
-        return f"{a} && {b}"
-    if kind == "top":
-        return f"{b} > {a} ? {b} : {a}"
-    return expression({"sum": "add", "prod": "mul"}.get(kind, kind), type, (a, b), type)[0]
-
-
-def better(kind, type, a, b):
-    """Whether the extreme `b` with its place goes before `a`; both are pairs of names."""
-    sign = ">" if kind == "argmax" else "<"
-    take, same = f"{b[0]} {sign} {a[0]}", f"{b[0]} == {a[0]}"
-    if type in ("f32", "f64"):
-        take = f"({take} || {b[0]} != {b[0]} && {a[0]} == {a[0]})"
-        same = f"({same} || {b[0]} != {b[0]} && {a[0]} != {a[0]})"
-    return f"{take} || {same} && {b[1]} < {a[1]}"
-
-
-def neutral(kind, type):
-    """What an accumulator begins with."""
-    if kind in ("sum", "any"):
-        return literal(0, type)
-    if kind in ("prod", "all"):
-        return literal(1, type)
-    if type in ("f32", "f64"):
-        return literal(math.inf if kind in ("min", "argmin") else -math.inf, type)
-    return literal((MOST_OF_TYPE if kind in ("min", "argmin") else LEAST_OF_TYPE)[type], type)
-
-
-# --- helpers that a text has where it calls them ----------------------------------------------------------------------
-
-HELPERS = {
-    "Pack": """template <class T, int N> struct alignas(sizeof(T) * N) Pack { T x[N]; };""",
-    "take": """template <class T, int N> __device__ __forceinline__ Pack<T, N> take(const T *p, bool aligned) {
-  if (aligned) return *(const Pack<T, N> *)p;
-  Pack<T, N> out;
-  for (int i = 0; i < N; ++i) out.x[i] = p[i];
-  return out;
-}""",
-    "give": """template <class T, int N> __device__ __forceinline__ void give(T *p, const Pack<T, N> &x, bool aligned) {
-  if (aligned) *(Pack<T, N> *)p = x;
-  else for (int i = 0; i < N; ++i) p[i] = x.x[i];
-}""",
-    "over": """__device__ __forceinline__ unsigned over(unsigned n, unsigned multiplier, int shift) {
-  return (unsigned)((unsigned long long)n * multiplier >> shift);
-}""",
-    "from_bf16": """__device__ __forceinline__ float from_bf16(unsigned short x) { return __int_as_float((int)x << 16); }""",
-    "to_bf16": """__device__ __forceinline__ unsigned short to_bf16(float x) {
-#ifdef __CUDA_ARCH__
-  unsigned short out;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(out) : "f"(x));
-  return out;
-#else
-  const unsigned raw = (unsigned)__float_as_int(x);
-  return x != x ? (unsigned short)(raw >> 16 | 0x40) : (unsigned short)((raw + (raw >> 16 & 1) + 0x7fff) >> 16);
-#endif
-}""",
-    "from_f16": """__device__ __forceinline__ float from_f16(unsigned short x) {
-#ifdef __CUDA_ARCH__
-  float out;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(out) : "h"(x));
-  return out;
-#else
-  const int size = x & 0x7fff;
-  int wide = (size << 13) + (112 << 23);
-  if (size < 0x400) wide = __float_as_int(__int_as_float(size + 0x3f000000) - 0.5f);
-  else if (size >= 0x7c00) wide += 112 << 23;
-  return __int_as_float((int)((unsigned)wide | (x & 0x8000u) << 16));
-#endif
-}""",
-    "to_f16": """__device__ __forceinline__ unsigned short to_f16(float x) {
-#ifdef __CUDA_ARCH__
-  unsigned short out;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(out) : "f"(x));
-  return out;
-#else
-  const int raw = __float_as_int(x), size = raw & 0x7fffffff;
-  int near = ((size + (size >> 13 & 1) + 0xfff) >> 13) - (112 << 10);
-  if (size > 0x7f800000) near = (size >> 13 & 0x3ff) | 0x7e00;
-  else if (size >= 0x47800000) near = 0x7c00;
-  else if (size < 0x38800000) near = __float_as_int(__int_as_float(size) + 0.5f) - 0x3f000000;
-  return (unsigned short)(near | ((unsigned)raw >> 16 & 0x8000));
-#endif
-}""",
-    "to_odd_float": """__device__ __forceinline__ float to_odd_float(double x) {
-  const long long raw = __double_as_longlong(x), cut = (1ll << 29) - 1;
-  return (float)__longlong_as_double((raw & ~cut) | ((raw & cut) == 0 ? 0 : 1ll << 29));
-}""",
-    "to_i32": """template <class T> __device__ __forceinline__ int to_i32(T x) {
-  return x >= (T)-2147483648.0 && x < (T)2147483648.0 ? (int)x : -2147483647 - 1;
-}""",
-    "to_i64": """template <class T> __device__ __forceinline__ long long to_i64(T x) {
-  return x >= (T)-9223372036854775808.0 && x < (T)9223372036854775808.0 ? (long long)x : -9223372036854775807ll - 1;
-}""",
-}
-HELPERS_CALLED = {"take": ("Pack",), "give": ("Pack",)}
-
-
-def _digamma():
-    """The C++ of digamma, from the arithmetic of scalar.py."""
-    from . import scalar
-    from .emit import Term
-    e = _CppEmit()
-    out = scalar.digamma(e, Term(e, "f64", 1, "x"))
-    return "\n".join(["__device__ __noinline__ double digamma(double x) {", *e.lines, f"  return {out.text};", "}"])
-
-
-class _CppEmit:
-    """Writes what scalar.py says as C++, one variable for each step: as much of `emit.Emit` as its functions ask for."""
-
-    def __init__(self):
-        from .target import Target
-        self.lines, self.names, self.target = [], count(), Target(fma=True)
-
-    def const(self, value, type, lanes=1):
-        from .emit import Term
-        return Term(self, type, 1, literal(value, type), value)
-
-    def _put(self, op, type, *args):
-        from .emit import Term
-        like = next(a for a in args if isinstance(a, Term) and (op != "where" or a is not args[0]))
-        args = [a if isinstance(a, Term) else self.const(a, like.type) for a in args]
-        text, helpers = expression(op, type or like.type, [a.text for a in args], args[0].type)
-        assert not helpers, f"{op} in a helper"
-        name = f"t{next(self.names)}"
-        self.lines.append(f"  const {CPP_TYPE[type or like.type]} {name} = {text};")
-        return Term(self, type or like.type, 1, name)
-
-    def arith(self, op, a, b):      return self._put(op, None, a, b)
-    def compare(self, op, a, b):    return self._put(op, "b1", a, b)
-    def neg(self, a):               return self._put("neg", None, a)
-    def where(self, c, a, b):       return self._put("where", None, c, a, b)
-    def fma(self, a, b, c):         return self._put("fma", None, a, b, c)
-    def abs(self, a):               return self._put("abs", None, a)
-    def rint(self, a):              return self._put("rint", None, a)
-    def copysign(self, a, b):       return self._put("copysign", None, a, b)
-    def bits(self, a):              return self._put("bits", {"f32": "i32", "f64": "i64"}[a.type], a)
-    def from_bits(self, a, type):   return self._put("from_bits", type, a)
-    def cast(self, a, type):        return a if a.type == type else self._put("cast", type, a)
-
-    def logical_shr(self, a, by):
-        from .emit import Term
-        name, wide = f"t{next(self.names)}", UNSIGNED_TYPE[a.type]
-        self.lines.append(f"  const {CPP_TYPE[a.type]} {name} = ({CPP_TYPE[a.type]})(({wide}){a.text} >> {by});")
-        return Term(self, a.type, 1, name)
-
-
 # --- the writer -------------------------------------------------------------------------------------------------------
 
-class _Scope:
+class _CppScope:
     """A place in the text: its lines, and what is known there."""
 
     def __init__(self, known=()):
         self.lines, self.known = [], dict(known)
 
 
-class _Writer:
+class _CppWriter:
     """What the three ways have in common: scopes, expressions, memory.
 
     `self.lane` is the dimension whose neighbours a thread takes `self.width` of at once; a value that varies over it is
@@ -360,7 +94,7 @@ class _Writer:
         self.names, self.helpers = count(), set()
         self.deps = dependencies(kernel)
         self.index = "long long" if schedule.wide else "int"
-        self.entry, self.at, self.lane, self.width = _Scope(), {}, None, 1
+        self.entry, self.at, self.lane, self.width = _CppScope(), {}, None, 1
         self.scopes = [self.entry]
         self.level_of = {}
 
@@ -374,11 +108,11 @@ class _Writer:
             raise Unrenderable(f"{len(fields) + len(ints) + len(numbers)} arguments of a kernel")
         struct = ["struct Given {", f"  unsigned long long {', '.join(fields)};" if fields else None,
                   f"  long long {', '.join(ints)};" if ints else None, *numbers, "};"]
-        threads = math.prod(self.schedule.block)
+        bounds = ", ".join(map(str, self.schedule.bounds))
         helpers = dict.fromkeys(h for name in sorted(self.helpers) for h in (*HELPERS_CALLED.get(name, ()), name))
         return "\n".join([*(line for line in struct if line is not None),
-                          *(HELPERS[name] if name != "digamma" else _digamma() for name in helpers),
-                          f'extern "C" __global__ void __launch_bounds__({threads}) {self.name}(const Given given) {{',
+                          *(HELPERS[name] if name != "digamma" else digamma() for name in helpers),
+                          f'extern "C" __global__ void __launch_bounds__({bounds}) {self.name}(const Given given) {{',
                           *_indented(self.entry.lines), "}", ""])
 
     def _line(self, text, scope=None):
@@ -436,6 +170,13 @@ class _Writer:
         if order:
             self.at[order[0]] = place
 
+    def _tile_of(self, place, d):
+        """(the rest of a count of tiles, the tile along dimension `d`, which is the fastest of them)."""
+        tiles = self._int(f"tiles {d}")
+        rest = self._put(self.index, f"(int){self._call('over')}((unsigned){place}, "
+                                     f"{self._int(f'tiles multiplier {d}')}, {self._int(f'tiles shift {d}')})")
+        return rest, self._put(self.index, f"{place} - {rest} * {tiles}")
+
     # --- expressions
 
     def _level(self, bits):
@@ -480,7 +221,7 @@ class _Writer:
             return [literal(e.attr, e.type)]
         if e.op == "number":
             cell = "f64" if e.type in FLOAT_TYPES else "i64"
-            return [self._named(e.type, *_cast(f"given.n{e.attr}", cell, e.type), scope)]
+            return [self._named(e.type, *cast(f"given.n{e.attr}", cell, e.type), scope)]
         if e.op == "size":
             return [f"(long long){self._int(f'size {e.attr}')}"]
         if e.op == "index":
@@ -626,8 +367,6 @@ class _Writer:
     def _declared(self, number, j, kind, e, suffix=""):
         """The names of a new accumulator: (its value, and for the place of an extreme that)."""
         type = "b1" if kind in ("any", "all") else e.type
-        if type in HALF_TYPES:
-            raise Unrenderable(f"{kind} of {type}")
         name = f"a{number}_{j}{suffix}"
         self._line(f"{CPP_TYPE[type]} {name} = {neutral(kind, type)};")
         if not kind.startswith("arg"):
@@ -662,26 +401,43 @@ def _pack_size(type, width):
 
 # --- positions --------------------------------------------------------------------------------------------------------
 
-class _Positions(_Writer):
+class _Positions(_CppWriter):
     """A block has a tile of consecutive positions. Where it is whole, and memory is aligned, a thread takes `vector`
-    neighbours at once, `units` times; else one after the other."""
+    neighbours at once, `units` times; else one after the other. Where the last dimension is long, a tile is of one row
+    of it: what the row has one of is then written once, a scope further out."""
 
     def _body(self):
         k, s = self.kernel, self.schedule
+        self.inner = 1 + bool(s.tiled)                        # the scope of a thread's own positions
         self.level_of = dict.fromkeys(range(k.kept), 1)
         self.level_of.update({d: 2 + d - k.kept for d in range(k.kept, k.kept + k.reduced)})
         self.level_of[k.kept + k.reduced] = 1                 # what an accumulator held
         threads, self.lane = s.block[0], s.order[-1] if s.order else None
-        tile = threads * s.units * s.vector
-        first = self._put(self.index, f"({self.index})blockIdx.x * {tile}")
-        total = self._int("count")
+        tile = s.tile
+        if s.tiled:
+            self.level_of[self.lane] = 2
+            self.scopes = [self.entry, _CppScope()]
+            place = self._put(self.index, f"({self.index})blockIdx.x")
+            row, piece = self._tile_of(place, self.lane)
+            self._positions_of(row, s.order[:-1])
+            first, total = self._put(self.index, f"{piece} * {tile}"), self._int(f"size {self.lane}")
+        else:
+            first = self._put(self.index, f"({self.index})blockIdx.x * {tile}")
+            total = self._int("count")
+        self._tile(first, total, tile, threads)
+        if s.tiled:
+            self.entry.lines.extend(self.scopes.pop().lines)
+
+    def _tile(self, first, total, tile, threads):
+        """The positions from `first` on, of `total`."""
+        s = self.schedule
         if s.units * s.vector == 1:
-            place = self._put(self.index, f"{first} + threadIdx.x")
+            place = self._put(self.index, f"{first} + (int)threadIdx.x")
             self._block(f"if ({place} < {total})", self._unit(place))
             return
         self.width = s.vector
         places = [f"{first} + {(u * threads) * s.vector} + (int)threadIdx.x * {s.vector}" for u in range(s.units)]
-        whole, rest = _Scope(), _Scope()
+        whole, rest = _CppScope(), _CppScope()
         self._several(whole, places)
         ready = f"{self._alignment()} && {total} - {first} >= {tile}"
         self.width = 1
@@ -690,37 +446,45 @@ class _Positions(_Writer):
         self._block(f"if ({ready})", whole)
         self.scopes.append(rest)
         self._line(f"const {self.index} {last} = {total} - {first} < {tile} ? {total} : {first} + {tile};")
-        self._block(f"for ({self.index} {place} = {first} + threadIdx.x; {place} < {last}; {place} += {threads})",
+        if not self.kernel.reduced:                           # seldom gone through, so that it had better be short
+            self._line("#pragma unroll 1")
+        self._block(f"for ({self.index} {place} = {first} + (int)threadIdx.x; {place} < {last}; {place} += {threads})",
                     inner)
         self.scopes.pop()
         self._block("else", rest)
 
     def _unit(self, place):
         """A scope with all passes of the position, or of the neighbours from there on."""
-        scope = _Scope()
-        outer, self.scopes = self.scopes, [self.entry, scope]
-        self._positions_of(place, self.schedule.order)
+        scope = _CppScope()
+        outer, self.scopes = self.scopes, [*self.scopes[:self.inner], scope]
+        self._place(place)
         self._passes()
         self.scopes = outer
         return scope
+
+    def _place(self, place):
+        if self.schedule.tiled:
+            self.at[self.lane] = place
+        else:
+            self._positions_of(place, self.schedule.order)
 
     def _several(self, whole, places):
         """Some units of neighbours: all of their loads first, then what is made of them."""
         outer, units = self.scopes, []
         stores = [e for one in self.kernel.passes for _, e in one.stores]
         for text in places:
-            scope = _Scope()
-            self.scopes, self.at = [self.entry, scope], {}
-            self._positions_of(self._put(self.index, text), self.schedule.order)
+            scope = _CppScope()
+            self.scopes, self.at = [*outer[:self.inner], scope], dict(self.at)
+            self._place(self._put(self.index, text))
             if not self.kernel.reduced:
                 for load in self._loads_of(stores):
-                    if self._level(self.deps[load]) == 1:
+                    if self._level(self.deps[load]) == self.inner:
                         self.value(load)
             units.append((scope, self.at))
             whole.lines.extend(scope.lines)
             scope.lines = []
         for scope, self.at in units:
-            self.scopes = [self.entry, scope]
+            self.scopes = [*outer[:self.inner], scope]
             self._passes()
             whole.lines.extend(scope.lines)
         self.scopes = outer
@@ -758,7 +522,7 @@ class _Positions(_Writer):
         d, rest = dims[0], dims[1:]
         first, last = self._cut() if d == self.kernel.kept else ("0", self._int(f"size {d}"))
         self.at[d] = self._new("i")
-        scope = _Scope()
+        scope = _CppScope()
         self.scopes.append(scope)
         self._walk(rest, one, accs)
         self.scopes.pop()
@@ -774,7 +538,7 @@ class _Positions(_Writer):
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 
-class _Rows(_Writer):
+class _Rows(_CppWriter):
     """`group` threads share a row, each with `vector` neighbouring lanes of every `chunk` of them; `chunks` says how
     many a row has at most, where what was loaded is kept at hand; 0: they are gone through in a loop."""
 
@@ -786,7 +550,7 @@ class _Rows(_Writer):
         self.level_of[self.last + 1] = 1                      # what an accumulator held
         self.lane, self.width, self.chunk = self.last, s.vector, s.group * s.vector
         self.room = self.boxes = 0
-        inner = _Scope()
+        inner = _CppScope()
         self.scopes = [self.entry, inner]
         self._row()
         self.scopes = [self.entry]
@@ -833,12 +597,14 @@ class _Rows(_Writer):
             start, thread = self.lane_bounds[0], self.thread
             self.starts = [self._put(self.index, f"{start} + {c * self.chunk} + {thread} * {s.vector}" if s.vector > 1
                                      else f"{start} + {c * self.chunk} + {thread}") for c in range(s.chunks)]
-            self.kept_at_hand = self._again()
+            again = self._again()
+            room = MAX_ELEMENTS_AT_HAND // (s.chunks * s.vector)
+            self.kept_at_hand = again if len(again) <= room else {e for e in again if e.op == "load"}
             self.at_hand = [{} for _ in range(s.chunks)]
         for number, one in enumerate(k.passes):
             accs = self._accumulators(number, one)
-            if s.chunks:
-                self._unrolled(number, one, accs)
+            if s.chunks and k.reduced == 1:
+                self._unrolled(one, accs)
             else:
                 self._walk(list(range(k.kept, self.last + 1)), one, accs)
             self._fold(number, one, accs)
@@ -848,7 +614,7 @@ class _Rows(_Writer):
                 self.value(e)
             if late or not any(one.accs for one in k.passes):
                 self._line("__syncthreads();" if s.group > 32 else "__syncwarp();")
-            scope = _Scope()
+            scope = _CppScope()
             for number, e in k.finals:
                 kind = self.kernel.accesses[number].type
                 value = self.value(e)[0]
@@ -914,20 +680,31 @@ class _Rows(_Writer):
         if rest:
             first, last = self.bounds if d == self.kernel.kept else ("0", self._int(f"size {d}"))
             self.at[d] = self._new("i")
-            scope = _Scope()
+            scope = _CppScope()
             self.scopes.append(scope)
             self._walk(rest, one, accs)
             self.scopes.pop()
+            if self.schedule.chunks and len(rest) == 1 and not one.stores:
+                self._line(f"#pragma unroll {self.schedule.unroll}")
             self._block(f"for ({self.index} {self.at[d]} = {first}; {self.at[d]} < {last}; ++{self.at[d]})", scope)
+            return
+        if self.schedule.chunks:
+            for c, start in enumerate(self.starts):
+                self.at[d] = start
+                scope = _CppScope()
+                self.scopes.append(scope)
+                self._body_of(one, accs, c)
+                self.scopes.pop()
+                self._block(f"if ({start} < {self.lane_bounds[1]})", scope)
             return
         turns = max((len(mine) for mine in accs), default=1)
         first, last = self.lane_bounds
         base = self._new("i")
-        outer = _Scope()
+        outer = _CppScope()
         self.scopes.append(outer)
         depth = len(self.scopes)
         for turn in range(turns):
-            scope = _Scope() if turns > 1 else outer
+            scope = _CppScope() if turns > 1 else outer
             if turns > 1:
                 self.at[d] = self._put(self.index, f"{base} + {turn * self.chunk}")
                 self.scopes[depth - 1] = scope
@@ -946,7 +723,7 @@ class _Rows(_Writer):
 
     # --- a row at hand
 
-    def _unrolled(self, number, one, accs):
+    def _unrolled(self, one, accs):
         """All chunks of the row, written out: what is loaded first, as far as registers go, then what is made of it."""
         d, last = self.last, self.lane_bounds[1]
         roots = [e for _, e in (*one.accs, *one.stores)]
@@ -960,7 +737,7 @@ class _Rows(_Writer):
         self._fetch(early, last)
         for c, start in enumerate(self.starts):
             self.at[d] = start
-            scope = _Scope(self.at_hand[c])
+            scope = _CppScope(self.at_hand[c])
             self.scopes.append(scope)
             self._body_of(one, accs, c)
             self.scopes.pop()
@@ -978,7 +755,7 @@ class _Rows(_Writer):
         packed, single = [], []                   # lines, by whether the boundaries of memory matter
         for c, start in enumerate(self.starts):
             self.at[self.last] = start
-            scope, by_pack, one_by_one = _Scope(self.at_hand[c]), [], []
+            scope, by_pack, one_by_one = _CppScope(self.at_hand[c]), [], []
             self.scopes.append(scope)
             for e in loads:
                 access = self.kernel.accesses[e.attr]
@@ -1004,7 +781,7 @@ class _Rows(_Writer):
             packed.append((start, by_pack))
             single.append((start, one_by_one))
         for aligned in (True, False) if any(lines for _, lines in packed) else ():
-            scope = _Scope()
+            scope = _CppScope()
             for start, lines in packed:
                 if lines:
                     scope.lines.append(f"if ({start} < {last}) {{")
@@ -1042,7 +819,7 @@ class _Rows(_Writer):
                 folded = [(kind, type, tuple(self._shuffled("__shfl_sync", part_type, part, 0, s.group)
                                              for part, part_type in zip(acc, (type, "i64"), strict=False)))
                           for kind, type, acc in folded]
-        for j, (kind, type, acc) in enumerate(folded):
+        for j, (kind, _, acc) in enumerate(folded):
             self.scopes[1].known["acc", number, j] = [acc[kind.startswith("arg")]]
 
     def _joined(self, kind, type, a, b):
@@ -1050,7 +827,8 @@ class _Rows(_Writer):
         if not kind.startswith("arg"):
             return (self._put(CPP_TYPE[type], joined(kind, type, a[0], b[0])),)
         take = self._put("bool", better(kind, type, a, b))
-        return self._put(CPP_TYPE[type], f"{take} ? {b[0]} : {a[0]}"), self._put("long long", f"{take} ? {b[1]} : {a[1]}")
+        return (self._put(CPP_TYPE[type], f"{take} ? {b[0]} : {a[0]}"),
+                self._put("long long", f"{take} ? {b[1]} : {a[1]}"))
 
     def _shuffled(self, how, type, name, by, width):
         cast = type in ("b1", "i8", "u8", "i16")
@@ -1089,7 +867,7 @@ class _Rows(_Writer):
                 mine.append((room, part_type))
             rooms.append(mine)
         self._line("__syncthreads();")
-        scope, box, boxes = _Scope(), 0, []
+        scope, box, boxes = _CppScope(), 0, []
         self.scopes.append(scope)
         for (kind, type, lanes), mine in zip(folded, rooms, strict=True):
             made = []
@@ -1130,7 +908,7 @@ def _is_costly(e):
 
 # --- operands that lie across -----------------------------------------------------------------------------------------
 
-class _Turned(_Writer):
+class _Turned(_CppWriter):
     """A block has a square of the last two dimensions. What lies along the first of them is read along it, and put into
     shared memory; then the square is gone through along the second."""
 
@@ -1141,16 +919,13 @@ class _Turned(_Writer):
             self.level_of[d] = 1
         self.level_of[k.kept] = 1
         across, along = s.order[-2:]
-        outer = _Scope()
+        outer = _CppScope()
         self.scopes = [self.entry, outer]
         place = self._put(self.index, "(int)blockIdx.x")
         corners = {}
         for d in (along, across):
-            tiles = self._int(f"tiles {d}")
-            rest = self._put(self.index, f"(int){self._call('over')}((unsigned){place}, "
-                                         f"{self._int(f'tiles multiplier {d}')}, {self._int(f'tiles shift {d}')})")
-            corners[d] = self._put(self.index, f"({place} - {rest} * {tiles}) * {TILE_SIDE}")
-            place = rest
+            place, tile = self._tile_of(place, d)
+            corners[d] = self._put(self.index, f"{tile} * {TILE_SIDE}")
         self._positions_of(place, s.order[:-2])
         self.tiles = {}
         for number in s.across:
@@ -1170,11 +945,11 @@ class _Turned(_Writer):
     def _square(self, places, by_rows, inside):
         """A loop over the square, some rows of it at once; `by_rows` is the dimension that the loop goes along."""
         self.row = self._new("i")
-        scope = _Scope()
+        scope = _CppScope()
         self.scopes.append(scope)
         for d, place in places.items():
             self.at[d] = self._put(self.index, f"{place} + {self.row}" if d == by_rows else place)
-        body = _Scope()
+        body = _CppScope()
         self.scopes[-1] = body
         inside()
         self.scopes[-1] = scope

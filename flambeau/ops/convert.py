@@ -6,7 +6,7 @@ from ..base import dtypes, layout, shapes
 from ..base.arguments import fitting
 from ..base.errors import argument_error, need, warn
 from ..base.op import NUMBER_CLASSES, Composite, Op, door
-from ..base.spec import place, spec
+from ..base.spec import CPU, place, spec
 from .create import _full
 
 # --- copies -------------------------------------------------------------------------------------------------
@@ -149,8 +149,18 @@ def _convert(input, dtype, device, copy, memory_format, non_blocking=False):
         warn("Casting complex values to real discards the imaginary part: use x.real, or "
              "torch.view_as_real(x), to say that it is meant")
     if non_blocking and device is not kind.device and (moved := input._moved_ahead(device)) is not None:
+        _remember(moved, input)
         return _convert(moved, dtype, device, False, memory_format)
-    return _to_copy(input, dtype, None if keeps else memory_format, device)
+    made = _to_copy(input, dtype, None if keeps else memory_format, device)
+    if dtype is kind.dtype:
+        _remember(made, input)
+    return made
+
+
+def _remember(moved, input):
+    """Let checks know what a copy to another device holds, where it came from the CPU."""
+    if input._spec.device is CPU and moved._spec.device is not CPU:
+        door.remember(moved, input)
 
 
 def suggested(kind):

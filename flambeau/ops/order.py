@@ -40,6 +40,21 @@ def ranked(xp, x, axis, descending=False):
     return last - xp.flip(xp.argsort(xp.flip(x, axis), axis=axis, kind="stable"), axis)
 
 
+def in_rows(k, name, input, dim, count, params):
+    """For a body: (values, places) that a library makes of the rows along `dim`, `count` of each if that is given;
+    NotImplemented without a library."""
+    if not input.ndim or 0 in input.shape or count == 0:
+        return NotImplemented
+    d, last = dim % input.ndim, input.ndim - 1
+    order = [*range(d), *range(d + 1, input.ndim), d]
+    x = input if d == last else k.permute(input, order)
+    shape = x.shape if count is None else (*x.shape[:-1], count)
+    made = k.library(name, (x,), [(x.dtype, shape), (dtypes.int64, shape)], params)
+    if made is None or d == last:
+        return NotImplemented if made is None else made
+    return tuple([k.permute(part, [*range(d), last, *range(d, last)]) for part in made])
+
+
 class sort(Op):
     """`input` in order along `dim`, and where each element was.
 
@@ -64,6 +79,9 @@ class sort(Op):
             return input, xp.zeros((), np.int64)
         at = ranked(xp, input, dim, descending)
         return xp.take_along_axis(input, at, dim), at
+
+    def body(k, input, dim=-1, descending=False, *, stable=False):
+        return in_rows(k, "sort", input, dim, None, (bool(descending),))
 
     def d_input(g, out1, input_spec, dim): return selected(g[0], out1, input_spec, dim, True)
 
@@ -114,6 +132,9 @@ class topk(Op):
         else:
             at = xp.take(ranked(xp, input, dim, largest), xp.arange(k), axis=dim)
         return xp.take_along_axis(input, at, dim), at
+
+    def body(words, input, k, dim=-1, largest=True, sorted=True):
+        return in_rows(words, "topk", input, dim, k, (k, bool(largest)))
 
     def d_input(g, out1, input_spec, dim): return selected(g[0], out1, input_spec, dim, True)
 
@@ -448,8 +469,8 @@ def run_along(k, kind, args, dim, places=False):
     """For a body: what a library makes of running results along `dim`, with `places` also where they were; without a
     library, NotImplemented for each."""
     shape, outs = args[0].shape, 1 + places
-    made = k.library("running", args, [(args[0].dtype, shape), (dtypes.int64, shape)][:outs], (kind, dim % len(shape))) \
-        if shape else None
+    results = [(args[0].dtype, shape), (dtypes.int64, shape)][:outs]
+    made = k.library("running", args, results, (kind, dim % len(shape))) if shape else None
     return (NotImplemented,) * outs if made is None else made
 
 

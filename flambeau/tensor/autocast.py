@@ -1,20 +1,20 @@
 """Autocast at the door: in which dtype an operation computes inside a region.
 
 Each operation listed here converts its floating arguments first, and then runs as it would outside: in the region's
-dtype, in float32, or in the widest of its arguments' dtypes. All others run in whatever dtypes reach them. The lists
-are PyTorch's, one for the CPU and one for CUDA; float64, integers and tensors on other devices are left alone. So are
-in-place forms and `out=`, what an operation does inside itself, and gradients, which are of the dtype that their
-operation ran in.
+dtype, in float32, or in the widest of its arguments' dtypes; on CUDA, some are told to give float32 instead. All others
+run in whatever dtypes reach them. The lists are PyTorch's, those of the CPU and those of CUDA; a call goes by the list
+of the device that its tensors are on. Float64, integers and tensors on other devices are left alone. So are in-place
+forms and `out=`, what an operation does inside itself, and gradients, which are of the dtype that their operation ran
+in.
 
-What is on is thread-local: `modes.autocast` is None, or a Casting. `overrides.regions` is zero while it is on in no
-thread, so that a program without autocast pays for one look at an integer.
+What is on is thread-local, in `modes.autocast`: {type of device: dtype}, or None. `overrides.regions` is zero while it
+is on in no thread, so that a program without autocast pays for one look at an integer.
 
 Note [Inside composites]: CUDA's lists name functions that many of our operations are made of (exp, sum, pow), where
 PyTorch has a kernel of its own that is not cast. So on CUDA nothing is cast inside an operation; but for those that
-PyTorch makes of others too, `SEE_THROUGH_NAMES`.
+PyTorch makes of others too, CUDA_SEE_THROUGH_NAMES.
 """
 import threading
-from typing import NamedTuple
 
 from ..autograd.modes import modes
 from ..base import dtypes
@@ -52,33 +52,36 @@ WIDEST_DTYPE_NAMES = "cat stack index_copy".split()
 UNCAST_NAMES = ["_trilinear"]  # a kernel of PyTorch's own; here it is made of products, which are not to be cast
 
 
-LOWER_PRECISION_CUDA_NAMES = """
-    conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d nn.functional.prelu
-    mm mv bmm matmul addmm addmv addr addbmm baddbmm einsum chain_matmul linalg.multi_dot linalg.vecdot
-    nn.functional.linear nn.functional.scaled_dot_product_attention
+# The same on CUDA.
+CUDA_LOWER_PRECISION_NAMES = """
+    mm bmm mv matmul addmm addmv addr addbmm baddbmm chain_matmul einsum linalg.vecdot linalg.multi_dot
+    nn.functional.linear nn.functional.prelu conv_tbc
+    conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d
     lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell lstm gru rnn_tanh rnn_relu
+    nn.functional.scaled_dot_product_attention _attend
 """.split()
-FLOAT32_CUDA_NAMES = """
-    acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow square nn.functional.softplus
-    nn.functional.layer_norm nn.functional.rms_norm nn.functional.group_norm nn.functional.cosine_similarity
-    nn.functional.pairwise_distance nn.functional.poisson_nll_loss nn.functional.cosine_embedding_loss
-    nn.functional.nll_loss nn.functional.hinge_embedding_loss nn.functional.kl_div nn.functional.l1_loss
+CUDA_FLOAT32_NAMES = """
+    acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal _rdiv rsqrt sinh tan pow square
+    nn.functional.softplus nn.functional.layer_norm native_layer_norm nn.functional.rms_norm nn.functional.group_norm
+    frobenius_norm nuclear_norm nn.functional.cosine_similarity nn.functional.pairwise_distance
+    nn.functional.interpolate
+    nn.functional.poisson_nll_loss nn.functional.cosine_embedding_loss nn.functional.nll_loss
+    nn.functional.cross_entropy nn.functional.hinge_embedding_loss nn.functional.kl_div nn.functional.l1_loss
     nn.functional.smooth_l1_loss nn.functional.huber_loss nn.functional.mse_loss nn.functional.margin_ranking_loss
     nn.functional.multilabel_margin_loss nn.functional.soft_margin_loss nn.functional.triplet_margin_loss
-    nn.functional.multi_margin_loss nn.functional.binary_cross_entropy_with_logits nn.functional.cross_entropy
-    dist pdist cdist renorm logsumexp nn.functional.interpolate
+    nn.functional.multi_margin_loss nn.functional.binary_cross_entropy_with_logits
+    dist pdist nn.functional.pdist cdist renorm logsumexp
 """.split()
-# In float32, unless the call says a dtype.
-FLOAT32_RESULT_CUDA_NAMES = """
-    prod softmax nn.functional.softmax log_softmax nn.functional.log_softmax nn.functional.softmin cumprod cumsum
-    linalg.vector_norm linalg.matrix_norm linalg.norm norm sum
+CUDA_FLOAT32_RESULT_NAMES = """
+    prod softmax log_softmax nn.functional.softmax nn.functional.log_softmax nn.functional.softmin cumprod cumsum sum
+    norm linalg.vector_norm linalg.matrix_norm linalg.norm
 """.split()
-WIDEST_DTYPE_CUDA_NAMES = """
-    addcdiv addcmul atan2 nn.functional.bilinear cross linalg.cross dot vdot grid_sampler nn.functional.grid_sample
-    index_put tensordot scatter_add
+CUDA_WIDEST_DTYPE_NAMES = """
+    addcdiv addcmul atan2 nn.functional.bilinear cross dot vdot grid_sampler grid_sampler_2d grid_sampler_3d index_put
+    tensordot scatter_add
 """.split()
-REFUSED_CUDA_NAMES = ["nn.functional.binary_cross_entropy"]
-SEE_THROUGH_NAMES = """
+CUDA_REFUSED_NAMES = ["nn.functional.binary_cross_entropy"]
+CUDA_SEE_THROUGH_NAMES = """
     nn.functional.multi_head_attention_forward nn.functional.normalize nn.functional.gumbel_softmax
     nn.functional.local_response_norm nn.functional.lp_pool1d nn.functional.lp_pool2d nn.functional.lp_pool3d
     nn.functional.triplet_margin_with_distance_loss nn.functional.linear_cross_entropy
@@ -87,35 +90,28 @@ SEE_THROUGH_NAMES = """
     cov corrcoef inner matrix_power linalg.matrix_power
 """.split()
 
-_CASTS = {
+_CAST_OF_NAME = {
     "cpu": {**dict.fromkeys(LOWER_PRECISION_NAMES, "lower"), **dict.fromkeys(FLOAT32_NAMES, "float32"),
             **dict.fromkeys(WIDEST_DTYPE_NAMES, "widest"), **dict.fromkeys(UNCAST_NAMES, "as is")},
-    "cuda": {**dict.fromkeys(LOWER_PRECISION_CUDA_NAMES, "lower"), **dict.fromkeys(FLOAT32_CUDA_NAMES, "float32"),
-             **dict.fromkeys(FLOAT32_RESULT_CUDA_NAMES, "float32 result"),
-             **dict.fromkeys(WIDEST_DTYPE_CUDA_NAMES, "widest"), **dict.fromkeys(REFUSED_CUDA_NAMES, "refused"),
-             **dict.fromkeys(SEE_THROUGH_NAMES, "see through")}}
-# operation → {type of device: "lower", "float32", "float32 result", "widest", "as is", "refused" or "see through"}
-cast_of_operation: dict = {}
+    "cuda": {**dict.fromkeys(CUDA_LOWER_PRECISION_NAMES, "lower"), **dict.fromkeys(CUDA_FLOAT32_NAMES, "float32"),
+             **dict.fromkeys(CUDA_FLOAT32_RESULT_NAMES, "float32 result"),
+             **dict.fromkeys(CUDA_WIDEST_DTYPE_NAMES, "widest"), **dict.fromkeys(UNCAST_NAMES, "as is"),
+             **dict.fromkeys(CUDA_REFUSED_NAMES, "refused"),
+             **dict.fromkeys(CUDA_SEE_THROUGH_NAMES, "see through")}}
+DEVICES = tuple(_CAST_OF_NAME)
+# type of device → operation → "lower", "float32", "float32 result", "widest", "as is", "refused" or "see through"
+casts_on: dict = {device: {} for device in DEVICES}
+cast_of_operation = casts_on["cpu"]
+listed: set = set()           # operations that stand in the lists of some device
 
 
 def note(op, names):
     """Remember what autocast does with `op`, if one of its names is in a list."""
-    for device_type, casts in _CASTS.items():
+    for device, kinds in _CAST_OF_NAME.items():
         for name in names:
-            if name in casts:
-                cast_of_operation.setdefault(op, {})[device_type] = casts[name]
-
-
-def is_cast(op, spec):
-    """Whether autocast has a say in a call of `op` with a tensor of `spec`, so that the call has to ask."""
-    return op in cast_of_operation and spec.device.type in cast_of_operation[op]
-
-
-class Casting(NamedTuple):
-    """The dtypes that regions of the CPU and of CUDA compute in; None where there is no region."""
-
-    cpu: object = None
-    cuda: object = None
+            if name in kinds:
+                casts_on[device][op] = kinds[name]
+                listed.add(op)
 
 
 class _Region(threading.local):
@@ -157,19 +153,19 @@ class see_through:
 
 
 class resumed:
-    """Autocast as it was where `modes.autocast` was `casting`: for what is run once more later."""
+    """Autocast as it was where `modes.autocast` was `dtype`: for what is run once more later."""
 
-    def __init__(self, casting):
-        self.casting = casting
+    def __init__(self, dtype):
+        self.dtype = dtype
 
     def __enter__(self):
-        self.before, modes.autocast = modes.autocast, self.casting
+        self.before, modes.autocast = modes.autocast, self.dtype
         self.site, region.site = region.site, _local.trace.site
         region.nesting += 1
-        count_region(self.casting is not None)
+        count_region(self.dtype is not None)
 
     def __exit__(self, *exc):
-        count_region(-(self.casting is not None))
+        count_region(-(self.dtype is not None))
         modes.autocast, region.site = self.before, self.site
         region.nesting -= 1
         if not region.nesting:
@@ -177,62 +173,74 @@ class resumed:
 
 
 def handled(op, args, kwargs):
-    """(a context, args, kwargs) to make a call in and with; None where autocast leaves it as it is."""
-    casting = modes.autocast
-    kinds = cast_of_operation.get(op)
-    if casting.cuda is not None and (kinds is not None or region.seen_through is not None and op.composite) and any(
-            spec.device.type == "cuda" for spec in _specs((*args, *kwargs.values()))):
-        return _handled_on_cuda(op, kinds.get("cuda") if kinds else None, args, kwargs)
-    if casting.cpu is None or kinds is None or "cpu" not in kinds:
+    """(a context, args, kwargs) to make a call in and with; None where autocast takes no part in it."""
+    if op not in listed and not (region.seen_through is not None and op.composite):
         return None
-    return aside(), *_arguments(kinds["cpu"], args, kwargs, "cpu")
+    device = _device_of(args, kwargs)
+    kind = casts_on[device].get(op) if device is not None else None
+    if device == "cuda":                                  # see Note [Inside composites]
+        if _local.trace.site is not region.site and region.seen_through is None or op is region.seen_through:
+            return None
+        if kind is None and op.composite and region.seen_through is not None:
+            kind = "as is"
+        if kind == "see through":
+            return see_through(op), args, kwargs
+    return None if kind is None else (aside(), *_arguments(kind, args, kwargs, device))
 
 
-def _handled_on_cuda(op, kind, args, kwargs):
-    through = region.seen_through
-    if _local.trace.site is not region.site and through is None or op is through:      # see Note [Inside composites]
-        return None
-    if kind == "refused":
-        raise RuntimeError("torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast. Many "
-                           "models use a sigmoid layer right before the binary cross entropy layer. In this case, "
-                           "combine the two layers using torch.nn.functional.binary_cross_entropy_with_logits or "
-                           "torch.nn.BCEWithLogitsLoss. binary_cross_entropy_with_logits and BCEWithLogits are safe to "
-                           "autocast.")
-    if kind == "see through":
-        return see_through(op), args, kwargs
-    if kind is None:
-        return (aside(), args, kwargs) if op.composite else None
-    return aside(), *_arguments(kind, args, kwargs, "cuda")
-
-
-def _arguments(kind, args, kwargs, device_type):
+def _arguments(kind, args, kwargs, device):
     """The arguments of a call as autocast hands them on."""
     if kind == "as is":
         return args, kwargs
+    if kind == "refused":
+        raise RuntimeError(REFUSAL)
+    if kind == "float32 result":
+        first = args[0] if args else kwargs.get("input", kwargs.get("self"))
+        asked = kwargs.get("dtype") is not None or any(isinstance(a, dtypes.dtype) for a in args)
+        if asked or not hasattr(first, "_spec") or not eligible(first._spec, device):
+            return args, kwargs
+        return args, {**kwargs, "dtype": dtypes.float32}
     if kind == "lower":
-        target = getattr(modes.autocast, device_type)
-    elif kind == "widest":
-        target = _widest(args, kwargs, device_type)
-    elif kind == "float32 result" and any(a.__class__ is dtypes.dtype for a in (*args, *kwargs.values())):
-        return args, kwargs
-    else:
+        target = modes.autocast[device]
+    elif kind == "float32":
         target = dtypes.float32
-    args = tuple([_cast(a, target, device_type) for a in args])
-    return args, {name: _cast(a, target, device_type) for name, a in kwargs.items()} if kwargs else kwargs
+    else:
+        target = _widest(args, kwargs, device)
+    args = tuple([_cast(a, target, device) for a in args])
+    return args, {name: _cast(a, target, device) for name, a in kwargs.items()} if kwargs else kwargs
 
 
-def _cast(held, target, device_type):
+REFUSAL = ("torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\nMany models use a "
+           "sigmoid layer right before the binary cross entropy layer.\nIn this case, combine the two layers using "
+           "torch.nn.functional.binary_cross_entropy_with_logits\nor torch.nn.BCEWithLogitsLoss.  "
+           "binary_cross_entropy_with_logits and BCEWithLogits are\nsafe to autocast.")
+
+
+def _device_of(args, kwargs):
+    """The type of device whose list a call goes by: of the tensors in it, where autocast is on for it; CUDA before the
+    CPU, whose single numbers join tensors there."""
+    on, found = modes.autocast, None
+    for spec in _specs((*args, *kwargs.values())):
+        kind = spec.device.type
+        if kind in on:
+            if kind == "cuda":
+                return kind
+            found = kind
+    return found
+
+
+def _cast(held, target, device):
     """`held` with its tensors in the dtype `target`, where autocast may touch them."""
     if hasattr(held, "_spec"):
-        return _cast_one(held, target) if eligible(held._spec, device_type) else held
+        return _cast_one(held, target) if eligible(held._spec, device) else held
     if held.__class__ in (tuple, list):
-        return held.__class__([_cast(part, target, device_type) for part in held])
+        return held.__class__([_cast(part, target, device) for part in held])
     return held
 
 
-def eligible(spec, device_type):
-    """Whether the autocast of a type of device casts tensors like this."""
-    return spec.device.type == device_type and spec.dtype.is_floating_point and spec.dtype is not dtypes.float64
+def eligible(spec, device):
+    """Whether autocast casts tensors like this, in a call that goes by the list of a type of `device`."""
+    return spec.device.type == device and spec.dtype.is_floating_point and spec.dtype is not dtypes.float64
 
 
 def _cast_one(tensor, target):
@@ -250,11 +258,11 @@ def _cast_one(tensor, target):
     return found[2]
 
 
-def _widest(args, kwargs, device_type):
+def _widest(args, kwargs, device):
     """float32 if a tensor is of it, else the region's dtype, which all others then have to have."""
-    found = getattr(modes.autocast, device_type)
+    found = modes.autocast[device]
     for spec in _specs((*args, *kwargs.values())):
-        if eligible(spec, device_type) and spec.dtype is not found:
+        if eligible(spec, device) and spec.dtype is not found:
             if spec.dtype is not dtypes.float32 and found is not dtypes.float32:
                 raise RuntimeError("Unexpected floating ScalarType in at::autocast::prioritize: a tensor of "
                                    f"{spec.dtype} in an autocast region of {found}. Use one of them, or float32.")

@@ -14,7 +14,7 @@ from ..base import observers
 from ..base.errors import here
 from ..base.op import door, known
 from ..base.spec import META, of_array
-from ..trace import effects
+from ..trace import effects, on_host
 from ..trace.record import _local, current
 from ..trace.value import Storage, Value
 from . import overrides
@@ -267,6 +267,14 @@ def _run_observed(entry, arrays, params, site):
             observers.tell_ran(None, (instruction,), start, failed=made is None)
 
 
+def _for_a_check(tensor):
+    """A tensor's contents for a check to read; see Note [Checks without waiting] in trace/on_host.py."""
+    if tensor._spec.device is META:
+        return array_of(tensor)
+    storage = tensor._storage
+    return on_host.read(storage.value, tensor._spec, tensor._offset, not storage.exported)
+
+
 def verify(op, args):
     """Check the data that the operation could fail on, at the call."""
     asked = op.__dict__.get("_verify_names")
@@ -275,7 +283,7 @@ def verify(op, args):
         asked = op._verify_names = c.co_varnames[:c.co_argcount]
     given = []
     trace = _local.trace
-    read = array_of if trace.reader is None else trace.reader(op, asked, args)
+    read = _for_a_check if trace.reader is None else trace.reader(op, asked, args)
     for name in asked:
         if name.endswith("_spec"):
             given.append(getattr(args[op.arg_names.index(name.removesuffix("_spec"))], "_spec", None))
@@ -294,4 +302,8 @@ def verify(op, args):
         raise
 
 
-door.call = call
+def _remember(moved, source):
+    on_host.remember(moved._storage.value, source)
+
+
+door.call, door.remember = call, _remember

@@ -14,7 +14,7 @@ from ..base.spec import CPU, META, Size, device, of_array, place, spec
 from ..trace.value import Storage, Value
 from .dlpack import array_over
 from .forms import declared
-from .interop import check_array, frombuffer, shared, type_words
+from .interop import check_array, frombuffer, on_gpu, shared, type_words
 from .movement import pinnable
 from .storage import UntypedStorage
 from .tensor import Tensor, TensorType, wrap
@@ -66,6 +66,8 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
         warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
              "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).")
         return copied(data, dtype, where if device is not None else None, requires_grad)
+    if (elsewhere := on_gpu(data)) is not None:
+        return copied(elsewhere, dtype, where if device is not None else None, requires_grad)
     return from_array(array_from(data, dtype), requires_grad, where)
 
 
@@ -82,6 +84,8 @@ def as_tensor(data, dtype=None, device=None):
     tensor([1, 2])
     """
     dtype = dtypes.given(dtype)
+    if (elsewhere := on_gpu(data)) is not None:
+        data = elsewhere
     if isinstance(data, Tensor):
         where = data.device if device is None else place(device)
         if (dtype is None or dtype is data.dtype) and where is data.device:
@@ -105,6 +109,8 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=None):
     tensor([1, 2])
     """
     wanted, where = dtypes.given(dtype), place(device) if device is not None else None
+    if (elsewhere := on_gpu(obj)) is not None:
+        obj = elsewhere
     if isinstance(obj, Tensor):
         found = obj
     elif isinstance(cell := getattr(obj, "_storage", None), Storage):

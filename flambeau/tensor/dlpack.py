@@ -1,8 +1,8 @@
 """DLPack both ways: tensors of other libraries as ours and ours as theirs, over the same memory."""
 from ..autograd.node import requires
-from ..backends.dlpack import CPU_DEVICE, packed, unpacked
-from ..base.spec import META, place
-from .interop import check_array, exported, shared, who
+from ..backends.dlpack import CPU_DEVICE, CUDA_DEVICE, packed, unpacked
+from ..base.spec import CPU, META, place
+from .interop import check_array, exported, held, shared, shared_foreign, who
 from .tensor import Tensor
 
 PUBLIC = ("from_dlpack",)
@@ -17,6 +17,8 @@ def dlpack(self, *, stream=None, max_version=None, dl_device=None, copy=None):
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()" + who(self))
     if self._spec.device is META:
         raise BufferError("Cannot pack tensors on meta" + who(self))
+    if self._spec.device is not CPU:
+        return _from_device(self, stream, max_version, dl_device, copy)
     if stream not in (None, -1):
         raise AssertionError(f"stream should be None on cpu, got {stream}")
     if dl_device is not None and tuple(map(int, dl_device)) != CPU_DEVICE:
@@ -25,11 +27,23 @@ def dlpack(self, *, stream=None, max_version=None, dl_device=None, copy=None):
     return packed(exported(source), source._spec.dtype, max_version)
 
 
+def _from_device(self, stream, max_version, dl_device, copy):
+    """A capsule over memory of another device than the CPU."""
+    if dl_device is not None and tuple(map(int, dl_device)) != self.__dlpack_device__():
+        if tuple(map(int, dl_device)) != CPU_DEVICE or copy is False:
+            raise BufferError(f"the tensor is on {self.device}, and goes to DLPack's device {tuple(dl_device)} only by "
+                              f"{'a copy' if copy is False else '.to()'}" + who(self))
+        return dlpack(self.cpu(), max_version=max_version)
+    source = self.clone() if copy else self
+    return source._spec.device.backend.dlpack(held(source), source._spec, source._offset, stream, max_version)
+
+
 def dlpack_device(self):
-    """The device as DLPack counts: (1, 0), the CPU."""
-    if self._spec.device is META:
+    """The device as DLPack counts: (1, 0), the CPU; (2, 0), the first GPU."""
+    where = self._spec.device
+    if where is META:
         raise ValueError("Unknown device type meta for Dlpack")
-    return CPU_DEVICE
+    return CPU_DEVICE if where is CPU else where.backend.dlpack_device()
 
 
 def to_dlpack(tensor):
@@ -49,6 +63,9 @@ def from_dlpack(ext_tensor, *, device=None, copy=None):
     """
     if isinstance(ext_tensor, Tensor):
         out = ext_tensor.detach()
+    elif hasattr(ext_tensor, "__dlpack_device__") and int(ext_tensor.__dlpack_device__()[0]) == CUDA_DEVICE:
+        from ..backends.cuda.exchange import from_dlpack as from_gpu
+        out = shared_foreign(from_gpu(ext_tensor))
     else:
         out = shared(array_over(ext_tensor))
     if device is not None and place(device) is not out.device:

@@ -10,7 +10,7 @@ import numpy as np
 from ..base.arguments import LEAST_INT, MOST_INT, beyond_64_bits
 from ..base.op import Op, _snake_to_camel, door, known
 from . import overrides
-from .autocast import cast_of_operation, is_cast, note
+from .autocast import cast_of_operation, casts_on, note
 from .call import call, call_primitive, record_one
 from .infer import UNKNOWN_KEY, find, number_types, tables
 from .overrides import tensor_types
@@ -42,7 +42,7 @@ def method(op, name):
     """The method form: the tensor comes first. Alone, of a spec seen before, it goes straight to the recorder."""
     table: dict = {}          # spec of self → entry, the other arguments, its parameters
     tables.append(table)
-    primitive = not op.composite and "cpu" not in cast_of_operation.get(op, ())  # autocast is asked in `call`
+    primitive = not op.composite and op not in cast_of_operation  # autocast is asked in `call`
 
     def form(self, *args, **kwargs):
         if primitive and not args and not kwargs and (self.__class__ is Tensor or self.__class__ in tensor_types):
@@ -54,15 +54,18 @@ def method(op, name):
                     return record_one(entry, inputs + tail, inputs, params, 3)
                 return view_one(entry, inputs + tail, self, 0, 3)
             made = call(op, (self,), {}, form)
-            if is_cast(op, self._spec):
-                return made
             facts = known.get(op)                            # none as yet, if a function mode took the call
             _, entry, full, _ = find(op, facts, (self,), None) if facts is not None else UNKNOWN_KEY
-            if entry is not None and (entry.quick or entry.look is not None):
+            if entry is not None and (entry.quick or entry.look is not None) and not asks_autocast(op, self):
                 table[self._spec] = entry, full[1:], full[1:] if entry.pick is not None else ()
             return made
         return call(op, (self, *args), kwargs, form)
     return dressed(form, op, name, op.docstring)
+
+
+def asks_autocast(op, tensor):
+    """Whether a call over `tensor` has to go by way of `call`, which asks autocast, although it does not on the CPU."""
+    return op in casts_on["cuda"] and tensor._spec.device.type == "cuda"
 
 
 def dressed(form, op, name, docstring):
@@ -133,7 +136,8 @@ def operator(op, name, reverse):
         nonlocal tail
         plain = c in tensor_types
         if (plain or c in number_types) and self.__class__ in tensor_types and op.prepared and op.pointwise \
-                and not overrides.modes_active and not is_cast(op, self._spec):
+                and not overrides.modes_active and not asks_autocast(op, self) \
+                and not (plain and asks_autocast(op, other)):
             kind = other._spec if plain else c
             args = (other, self, *op.tail) if reverse else (self, other, *op.tail)
             made = call_primitive(op, args)

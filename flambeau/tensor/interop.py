@@ -10,7 +10,7 @@ from ..autograd.node import requires
 from ..backends import host
 from ..base import dtypes, shapes
 from ..base.errors import here, line_of, name_of, user_frame
-from ..base.spec import CPU, META, spec
+from ..base.spec import CPU, META, place, spec
 from ..trace.record import run_all
 from ..trace.value import Storage, Value
 from .tensor import Tensor, wrap
@@ -92,6 +92,56 @@ def shared(array):
     out = wrap(storage, kind)
     out._site = here()
     return out
+
+
+def shared_foreign(found):
+    """A tensor over the memory of another library's array on a GPU, a `Foreign` (backends/cuda/exchange.py)."""
+    where = place(found.device)
+    storage = Storage.of(Value.of_bytes(found.memory, where), found.memory.size, where)
+    storage.adopt_foreign(found.readonly)
+    out = wrap(storage, spec(found.dtype, found.shape, found.strides, where))
+    out._site = here()
+    return out
+
+
+def on_gpu(thing):
+    """A tensor over the memory that an object of another library shows as a GPU's, or None."""
+    if not hasattr(type(thing), "__cuda_array_interface__") or isinstance(thing, Tensor):
+        return None
+    from ..backends.cuda.exchange import from_interface
+    found = from_interface(thing)
+    return None if found is None else shared_foreign(found)
+
+
+def cuda_array_interface(self):
+    """What other libraries see of the tensor's memory on a GPU, where it stays as long as the storage lives."""
+    if self._spec.device.type != "cuda":
+        raise AttributeError(f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {self.type()} If CUDA data "
+                             "is required use tensor.cuda() to copy tensor to device memory." + who(self))
+    if requires(self):
+        raise RuntimeError("Can't get __cuda_array_interface__ on Variable that requires grad. If gradients aren't "
+                           "required, use var.detach() to get Variable that doesn't require grad." + who(self))
+    return self._spec.device.backend.interface(fixed(self), self._spec, self._offset)
+
+
+def fixed(tensor):
+    """The bytes of a tensor's storage, which stay where they are from now on: others look at them."""
+    storage = tensor._storage
+    if not storage.exported:
+        run_all()                        # what was recorded before must not see what others will write
+    storage.pin()
+    return storage.value.memory
+
+
+def held(tensor):
+    """What holds the bytes of a tensor's storage where they are, for others to stand on."""
+    storage = tensor._storage
+    if not storage.exported:
+        run_all()
+    return storage.held()
+
+
+type.__setattr__(Tensor, "__cuda_array_interface__", property(cuda_array_interface))
 
 
 def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):

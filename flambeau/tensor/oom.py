@@ -66,8 +66,9 @@ def roles_in_words(device=CPU):
     found = by_role(device)
     words = ", ".join(f"{role} {bytes_in_words(nbytes)}" for role, nbytes in found.items())
     rest = device.backend.statistics().get("allocated_bytes.all.current", 0) - sum(found.values())
-    return words if device is CPU or rest <= 0 else f"{words}; {bytes_in_words(rest)} are no tensor's: working memory " \
-        "of programs and libraries, and sizes rounded up"
+    if device is CPU or rest <= 0:
+        return words
+    return f"{words}; {bytes_in_words(rest)} are no tensor's: working memory of programs and libraries, rounding"
 
 
 def _is_parameter(tensor):

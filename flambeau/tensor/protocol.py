@@ -237,8 +237,9 @@ def elementwise(self, callable, what, *others):
         raise RuntimeError(f"Can't call {what}() on Variable that requires grad. Use var.detach().{what}() "
                            "instead." + who(self))
     before_write(self, what)
-    if self._spec.device is META:
-        raise TypeError(f"{what} is only implemented on CPU tensors")
+    if self._spec.device is not CPU:
+        raise TypeError(f"{what} is only implemented on CPU tensors, and this one is on {self._spec.device}: "
+                        f"self.cpu().{what}(...)")
     columns = [np.ravel(array_of(t)).tolist() for t in (self, *others)]
     if self._spec.numel == 0:
         return self

@@ -14,7 +14,7 @@ from ..backends import host
 from ..base import dtypes
 from ..base.spec import CPU, META, device as make_device, place, spec
 from ..trace.value import Storage, Value
-from .interop import exported, shared
+from .interop import exported, held, shared
 from .results import array_of
 from .tensor import Tensor, wrap
 from .write import before_write
@@ -77,8 +77,11 @@ class UntypedStorage:
         """
         if self.device is META or not self.nbytes():
             return 0
-        self._addressed = exported(self._tensor())
-        return host.address(self._addressed)
+        if self.device is CPU:
+            self._addressed = exported(self._tensor())
+            return host.address(self._addressed)
+        self._addressed = held(self._tensor())
+        return self.device.backend.address(self._addressed.memory)
 
     def resizable(self):
         """Whether `resize_` can be called."""
@@ -301,7 +304,10 @@ def _made(args, where):
         size = whole_number(data)
         if size < 0:
             raise RuntimeError(f"a storage of {size} bytes: the size must not be negative")
-        return Storage.of(None, size, META) if where is META else of_bytes(np.empty(size, np.uint8))
+        if where is META:
+            return Storage.of(None, size, META)
+        kind = spec(dtypes.uint8, (size,), None, where)
+        return Storage.of(Value.of(where.backend.allocate(kind), kind), size, where)
     try:
         items = list(data)
     except TypeError:
@@ -312,7 +318,10 @@ def _made(args, where):
             raise RuntimeError(f"torch.UntypedStorage(): tried to construct a storage from a sequence "
                                f"({type(data).__name__}), but one of the items was of type {type(item).__name__} "
                                "instead of int")
-    return of_bytes(np.array([whole_number(item) & 255 for item in items], np.uint8))
+    bytes_ = np.array([whole_number(item) & 255 for item in items], np.uint8)
+    kind = spec(dtypes.uint8, bytes_.shape, None, where)
+    return Storage.of(None if where is META else Value.of(where.backend.from_host(bytes_, kind), kind), bytes_.size,
+                      where)
 
 
 def _rows(storage):

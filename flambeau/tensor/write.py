@@ -341,7 +341,7 @@ def put(self, result, what):
         if source is storage or backend.overlap(target, incoming):
             incoming = backend.copied(incoming)
         if not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
-            _write_changed(backend, target, incoming)
+            backend.put_changed(target, incoming)
         else:
             backend.put(target, incoming)
         return
@@ -353,19 +353,11 @@ def put(self, result, what):
     if not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
         incoming = result._storage.value.ready().look(result._spec, result._offset)
         storage.value = storage.value.ready().copy_of_bytes()
-        _write_changed(kind.device.backend, storage.value.look(kind, self._offset), incoming)
+        kind.device.backend.put_changed(storage.value.look(kind, self._offset), incoming)
         return
     storage.value = write_part(self, flat, result, site)
     if source.exported and source.still_exported():
         current().run()
-
-
-def _write_changed(backend, target, incoming):
-    """Write to elements that share memory: only what differs, since an unchanged element written later would undo a
-    changed one in the same cell."""
-    with backend.active():
-        changed = ~((target == incoming) | ((target != target) & (incoming != incoming)))
-        target[changed] = incoming[changed]
 
 
 def refuse_derivatives(name, tensors):

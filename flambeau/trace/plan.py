@@ -18,6 +18,7 @@ effect gave is the exception: it is handed out as soon as it has happened; see N
 import gc
 from bisect import bisect_right
 from functools import partial
+from heapq import heappop, heappush
 from math import ceil
 from typing import NamedTuple
 
@@ -28,7 +29,7 @@ from ..base.ownership import INPUT, RESULT, counts, owns_memory
 from ..base.spec import CPU, spec as make_spec
 from .buffers import Buffers
 from .effects import perform
-from .fuse import Fuser, Group, memory as seen_memory
+from .fuse import Fuser, Group, memory as seen_memory, root
 from .interpret import do_without, forget_programs, say_mistake, say_not_compiled, say_tight
 from .lower import LOOP_TYPE, TraceGraph, TraceNode, Unfusable, layouts
 from .nest import Nest
@@ -160,6 +161,8 @@ def _planned(trace, wanted, free):
     except NoCompiler as error:
         do_without(error)
         return False
+    except DeviceFailed:
+        raise
     except Exception as error:
         say_mistake(error, f"a trace of {len(trace.code)} instructions, from {trace.code[0][0].op.__name__} on,")
         return False
@@ -248,7 +251,7 @@ class Plan:
         while True:
             graph = TraceGraph(code, specs, needed, left)
             try:
-                steps = Cutter(graph, wanted, materialised).steps
+                steps = gathered(Cutter(graph, wanted, materialised).steps)
                 buffers = Buffers(graph, wanted, free)
                 buffers.follow(steps, graph)
                 steps = buffers.share(steps)
@@ -358,6 +361,70 @@ class Cutter:
         self._add(CopyStep(group, _copy(_flat(old), node, None, 0, group.device), old, source))
         if view.numel:
             self._add(KernelStep(group, _copy(source, node, view, offset, group.device)))
+
+
+def gathered(steps):
+    """The steps in an order in which those of one device stand together, as far as they do not wait for others.
+
+    Steps of a device in a row are one program, which costs little to run, and on a GPU may become one graph; the last
+    one may write over what nobody needs any more. So it is made from the end, with the device of the last step, on as
+    long as it goes. (An optimizer counts its steps on the CPU, say, amid those of a GPU.)
+    """
+    kinds = {(step.native, step.device) for step in steps}
+    if len(kinds) < 2 or not any(native and device is not CPU for native, device in kinds):
+        return steps
+    units, of_group = [], {}                      # steps of a group stay together
+    for step in steps:
+        if id(step.group) not in of_group:
+            of_group[id(step.group)] = len(units)
+            units.append([])
+        units[of_group[id(step.group)]].append(step)
+    waits, first, effect = [set() for _ in units], {}, None
+    for number, unit in enumerate(units):
+        for step in unit:
+            for node in map(_in_memory, step.touched()):
+                if node.op != "input":            # what comes in is there
+                    made = of_group[id(node.group)] if node.op == "result" else first.setdefault(id(node), number)
+                    waits[number].add(made)
+        if isinstance(unit[0], CallbackStep):
+            waits[number].add(number if effect is None else effect)
+            effect = number
+        waits[number].discard(number)
+    readers = [0] * len(units)                    # how many of those that wait for a unit have no place yet
+    for some in waits:
+        for number in some:
+            readers[number] += 1
+    ready: dict = {}                              # (native, device) → the units that nobody waits for any more
+    placed: list = []
+
+    def put_off(number):
+        step = units[number][0]
+        heappush(ready.setdefault((step.native, step.device), []), -number)
+
+    for number, count in enumerate(readers):
+        if not count:
+            put_off(number)
+    kind = None
+    while len(placed) < len(units):
+        if not ready.get(kind):
+            kind = min((heap[0], at) for at, heap in enumerate(ready.values()) if heap)[1]
+            kind = list(ready)[kind]
+        number = -heappop(ready[kind])
+        placed.append(number)
+        for other in waits[number]:
+            readers[other] -= 1
+            if not readers[other]:
+                put_off(other)
+    steps = [step for number in reversed(placed) for step in units[number]]
+    for at, step in enumerate(steps):
+        step.at = at
+    return steps
+
+
+def _in_memory(node):
+    """The node in whose memory a node stands."""
+    node = root(node)
+    return root(node.args[0]) if node.op == "view" else node
 
 
 def _copy(source, target, view, offset, device):

@@ -28,7 +28,8 @@ from ..base.spec import CPU, spec as make_spec
 class Value:
     """Contents: ready (an array laid out as `spec`) or pending (slot `slot` of `trace`)."""
 
-    __slots__ = ("trace", "slot", "array", "spec", "_memory", "_address")
+    # `on_host` is what the CPU knows of contents elsewhere: see on_host.py.
+    __slots__ = ("trace", "slot", "array", "spec", "_memory", "_address", "on_host")
 
     # No __init__: the recorder makes one for every result, and an empty object filled in costs a quarter of a call.
 
@@ -45,7 +46,7 @@ class Value:
     @staticmethod
     def of_bytes(memory, device=CPU):
         """A ready Value over an array of bytes of `device`, nobody has said of which dtype."""
-        return Value.of(memory, make_spec(dtypes.uint8, (memory.size,), None, device))
+        return Value.of(memory, make_spec(dtypes.uint8, (memory.nbytes,), None, device))
 
     def ready(self):
         """Run what is pending, so that `array` is there."""
@@ -83,11 +84,13 @@ class Value:
         """A ready Value over a copy of `nbytes` of the bytes behind the array; where there are fewer, zeros follow, or
         whatever is there."""
         device, kept = self.spec.device, min(nbytes, self.memory.size)
-        backend, made = device.backend, device.backend.allocate(make_spec(dtypes.uint8, (nbytes,), None, device))
-        backend.put(made[:kept], self.memory[:kept])
-        if zeros:
-            backend.put(made[kept:], 0)
-        return Value.of_bytes(made, device)
+        made = Value.of_bytes(device.backend.allocate(make_spec(dtypes.uint8, (nbytes,), None, device)), device)
+        first, rest = (make_spec(dtypes.uint8, (n,), None, device) for n in (kept, nbytes - kept))
+        if kept:
+            device.backend.put(made.look(first, 0), Value.of_bytes(self.memory, device).look(first, 0))
+        if zeros and rest.numel:
+            device.backend.put(made.look(rest, kept), 0)
+        return made
 
     def may_be_written(self):
         """Whether the memory may be written to at all."""
@@ -98,6 +101,13 @@ class Value:
         if spec is self.spec and offset == 0:
             return self.array
         return self.spec.device.backend.look(self.memory, spec, offset)
+
+    def read(self, spec, offset):
+        """What that tensor sees as a NumPy array to read: a look, or a copy from another device."""
+        found, device = self.look(spec, offset), self.spec.device
+        if device is CPU:
+            return found
+        return host.as_dtype(device.backend.to_host(found), spec.dtype.np)
 
 
 class HiddenWrites:
@@ -135,6 +145,15 @@ def overlap(nbytes, a, b):
 
 OVERLAP_WORK = 1_000_000      # steps that are spent on finding a common cell before one is supposed
 HIDDEN_STRETCHES = 1000       # how many a storage remembers; what was kept before them counts as overwritten
+
+
+class Held:
+    """Memory of a storage that somebody outside looks at, as long as this object lives."""
+
+    __slots__ = ("memory", "__weakref__")
+
+    def __init__(self, memory):
+        self.memory = memory
 
 
 class Storage:
@@ -196,6 +215,21 @@ class Storage:
         """Keep the memory where it is from now on: its address was asked for."""
         self._own_memory()
         self.exported = self._pinned = True
+
+    def held(self):
+        """What keeps the memory where it is as long as it lives, on any device, and mark the storage exported."""
+        memory = self._own_memory()
+        base = self._export() if self._export is not None else None
+        if base is None:
+            base = Held(memory)
+            self._export = weakref.ref(base)
+        self.exported = True
+        return base
+
+    def adopt_foreign(self, readonly=False):
+        """Mark the memory as another library's, of another device, which does not say who else looks at it."""
+        self.exported = self._pinned = True
+        self.readonly = readonly
 
     def settle(self):
         """Wait until nobody copies its contents any more: they are about to be written."""

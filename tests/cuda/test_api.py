@@ -35,7 +35,8 @@ def test_a_device_is_named_in_many_ways(simulated):
         assert cuda.get_device_name(where) == "Simulated GPU 1"
     assert torch.zeros(1, device="cuda").device == torch.zeros(1).cuda().device == torch.device("cuda:0")
     assert torch.cuda.FloatTensor([1, 2]).tolist() == [1, 2] and torch.cuda.LongTensor(3).device.index == 0
-    assert isinstance(torch.zeros(1, device="cuda"), cuda.FloatTensor) and not isinstance(torch.zeros(1), cuda.FloatTensor)
+    assert isinstance(torch.zeros(1, device="cuda"), cuda.FloatTensor)
+    assert not isinstance(torch.zeros(1), cuda.FloatTensor)
     assert torch.ones(1, device="cuda").type() == "torch.cuda.FloatTensor"
 
 
@@ -93,7 +94,7 @@ def test_tensors_of_several_devices_do_not_mix(simulated):
         with pytest.raises(RuntimeError, match="same device(?s:.*)cuda:0") as got:
             call()
         assert "left" in str(got.value) and ("right" in str(got.value) or "host" in str(got.value))
-    assert (left + torch.tensor(2.0)).tolist() == [3, 3, 3]                 # a single number of the CPU joins any device
+    assert (left + torch.tensor(2.0)).tolist() == [3, 3, 3]             # a number of the CPU joins any device
     left[1] = 5
     assert left.to("cuda:1").add(right).tolist() == [2, 6, 2]
     right.copy_(left)
@@ -121,7 +122,7 @@ def test_a_module_moves_with_its_optimizer(simulated):
 
 def test_streams(simulated):
     stream = cuda.Stream()
-    assert isinstance(stream, torch.Stream) and stream.device == torch.device("cuda:0") and stream != torch.Stream("cpu")
+    assert isinstance(stream, torch.Stream) and stream.device.index == 0 and stream != torch.Stream("cpu")
     assert cuda.current_stream() == cuda.default_stream() != stream and cuda.default_stream().stream_id == 0
     x = torch.arange(4.0, device="cuda")
     with cuda.stream(stream):
@@ -134,7 +135,7 @@ def test_streams(simulated):
     assert other.priority == -1 and other.device_index == 1
     with stream, other:
         assert cuda.current_device() == 1 and cuda.current_stream() == other
-        assert torch.accelerator.current_stream() == other and cuda.current_stream(0) == stream
+        assert torch.accelerator.current_stream().stream_id == other.stream_id and cuda.current_stream(0) == stream
     assert cuda.current_device() == 0
     again = cuda.Stream(stream_id=stream.stream_id, device_index=0, device_type=1)
     external = cuda.ExternalStream(stream.cuda_stream)
@@ -254,7 +255,8 @@ def test_memory_is_counted(simulated):
     assert cuda.memory_reserved() == cuda.memory_allocated()
     assert sum(one["total_size"] for one in cuda.memory_snapshot()) == cuda.memory_reserved()
     free, total = cuda.mem_get_info()
-    assert total == simulated.limit and free == total - cuda.memory_reserved() and cuda.device_memory_used() == total - free
+    assert total == simulated.limit and free == total - cuda.memory_reserved()
+    assert cuda.device_memory_used() == total - free
     cuda.reset_accumulated_memory_stats()
     assert cuda.memory_stats()["allocation.all.allocated"] == 0
     with pytest.warns(FutureWarning, match="memory_reserved"):
@@ -303,7 +305,7 @@ def test_out_of_memory_says_what_it_is_for_and_changes_nothing():
         cuda.synchronize()
         before, bits = cuda.memory_allocated(), kept.tolist()[:5]
         with pytest.raises(torch.OutOfMemoryError) as got:
-            (waiting.view(-1, 1) + torch.ones(64, device="cuda")).cpu()
+            (waiting.view(-1, 1) + torch.ones(64, device="cuda")).data_ptr()
         text = str(got.value)
         assert text.startswith("CUDA out of memory. Tried to allocate 256 MiB. GPU 0 has a total capacity of 48 MiB")
         assert "would not have sufficed" in text and isinstance(got.value, (MemoryError, RuntimeError))
@@ -315,6 +317,7 @@ def test_out_of_memory_says_what_it_is_for_and_changes_nothing():
         assert sizes[:2] == ["4", "4"]
         del got
         gc.collect()
+        cuda.synchronize()
         assert cuda.memory_allocated() == before and kept.tolist()[:5] == bits
         waiting.sum().backward()                                            # and everything goes on
         assert kept.grad.shape == kept.shape and cuda.memory_stats()["num_ooms"] >= 1
@@ -361,10 +364,10 @@ def test_configuration_that_is_refused(text, words):
 
 def test_idle_memory_is_given_back_as_configured(simulated, monkeypatch):
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_idle_bytes:1000000")
-    account = memory.Account(simulated, 0)
-    monkeypatch.setitem(memory._accounts, 0, account)
+    memory._accounts.clear()
+    account = memory.account(simulated, 0)
     held = [account.allocate(1 << 18) for _ in range(8)]
-    held.clear()
+    del held
     account.peak = 0                                                        # so that the next one is looked at
     kept = account.allocate(1 << 18)
     used, reserved = simulated.pool(0)
@@ -391,6 +394,16 @@ def test_seeds_and_states(simulated):
 # --- processes -------------------------------------------------------------------------------------------------------
 
 
+def said_by(call):
+    """The first sentence of the RuntimeError that `call()` raises."""
+    try:
+        return f"nothing, but gave {call()!r}"
+    except RuntimeError as error:
+        return str(error).partition(".")[0]
+    except BaseException as error:
+        return repr(error)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 def test_a_forked_child_is_told(simulated):
@@ -399,19 +412,16 @@ def test_a_forked_child_is_told(simulated):
     read, write = os.pipe()
     child = os.fork()
     if not child:
-        said = []
-        for call in (lambda: torch.zeros(1, device="cuda"), lambda: (x + 1).tolist(), lambda: cuda.current_device(),
-                     lambda: cuda.Stream()):
-            try:
-                call()
-                said.append("nothing")
-            except RuntimeError as error:
-                said.append(str(error).partition(".")[0])
-        os.write(write, "|".join([*said, str(cuda.is_initialized()), str(cuda._is_in_bad_fork())]).encode())
-        os._exit(0)
+        try:
+            os.write(write, "|".join([*map(said_by, (
+                lambda: torch.zeros(1, device="cuda"), lambda: (x + 1).tolist(), lambda: cuda.current_device(),
+                lambda: cuda.Stream())), str(cuda.is_initialized()), str(cuda._is_in_bad_fork())]).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with open(read) as pipe:
+        said = pipe.read().split("|")
     os.waitpid(child, 0)
-    said = os.read(read, 10_000).decode().split("|")
-    os.close(read), os.close(write)
     assert said == ["Cannot re-initialize CUDA in forked subprocess"] * 4 + ["False", "True"]
     assert not driver.is_forked() and x.tolist() == [1, 1]
 

@@ -1,4 +1,4 @@
-"""What operations ask of their array module is there in CuPy, or in arrays.py, with those arguments; and means the same.
+"""What operations ask of their array module is in CuPy, or in arrays.py, with those arguments, and means the same.
 
 The names of CuPy are a list (cupy_names.txt), so that this needs no CuPy; where there is one, the list is held to it.
 """
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import flambeau
+from flambeau.backends import host
 from flambeau.backends.cuda.arrays import ArrayModule, Checked, PairwiseFold
 from flambeau.base import dtypes
 
@@ -24,7 +25,7 @@ HELD = Path(__file__).with_name("cupy_names.txt").read_text().splitlines()
 CUPY = {line.partition("(")[0]: line.partition("(")[2].rstrip(")").split(", ") if "(" in line else None
         for line in HELD[1:]}
 FOLDS = ("maximum", "minimum", "add", "multiply", "logaddexp")
-ELSEWHERE = ("np", "math", "shapes", "dtypes", "itertools", "functools", "operator", "special_functions", "xp", "memory")
+ELSEWHERE = ("np", "math", "shapes", "dtypes", "itertools", "functools", "operator", "special_functions", "memory")
 
 
 def references():
@@ -156,7 +157,7 @@ class Bare:
         return (lambda *args, **named: found(*args, **named)) if isinstance(found, np.ufunc) else found
 
 
-xp = ArrayModule(Bare())
+xp = ArrayModule(Bare(), host.address)
 rng = np.random.default_rng(7)
 
 
@@ -197,13 +198,27 @@ def test_extremes_with_an_initial_value(shape, axis, keepdims):
 
 def test_counts_indices_and_sorts():
     x = rng.integers(0, 3, (4, 5))
-    np.testing.assert_array_equal(xp.count_nonzero(x, axis=1, keepdims=True), np.count_nonzero(x, axis=1, keepdims=True))
+    np.testing.assert_array_equal(xp.count_nonzero(x, axis=1, keepdims=True), (x != 0).sum(1, keepdims=True))
     for ours, theirs in zip(xp.indices((2, 3), sparse=True), np.indices((2, 3), sparse=True), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     np.testing.assert_array_equal(xp.lexsort(x), np.lexsort(x))
     np.testing.assert_array_equal(xp.argsort(x, axis=0, kind="stable"), np.argsort(x, axis=0, kind="stable"))
     assert xp.sort(np.zeros((0, 3))).shape == (0, 3) and xp.argsort(np.zeros((0, 3))).dtype == np.int64
     assert xp.partition(np.array([3, 1, 2]), 1).tolist() == [1, 2, 3]
+
+
+def test_logic_of_complex_numbers():
+    x, y = np.array([0, 1j, 0, 1 + 1j]), np.array([0, 0, 2.0, 1])
+    for name in ("logical_and", "logical_or", "logical_xor"):
+        np.testing.assert_array_equal(getattr(xp, name)(x, y), getattr(np, name)(x, y))
+    np.testing.assert_array_equal(xp.logical_not(x), np.logical_not(x))
+    assert xp.where(True, np.ones(2), np.zeros(2)).tolist() == [1, 1]
+
+
+def test_memory_in_common():
+    x = np.arange(24.0).reshape(4, 6)
+    for a, b in ((x, x), (x[1], x), (x[:2], x[2:]), (x[::-1], x[3]), (x[:, :3], x[:, 3:]), (x[:0], x), (x, x.copy())):
+        assert xp.may_share_memory(a, b) == np.may_share_memory(a, b)
 
 
 def test_what_fails_in_linalg_is_raised():

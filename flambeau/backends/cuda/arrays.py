@@ -8,6 +8,7 @@ is another one in every run. Here every fold goes by halves (neighbours first, t
 follows from the shape alone. It reads the array once for each doubling; the library's kernels (scans.py, rows.py) are
 what programs run.
 """
+import contextlib
 import functools
 
 import numpy as np
@@ -21,13 +22,16 @@ def held_as(dtype):
 
 
 class ArrayModule:
-    """The functions of `module`, CuPy or what stands for it, with NumPy's meaning."""
+    """The functions of `module`, CuPy or what stands for it, with NumPy's meaning.
+
+    `address` says where an array starts, and `raising` gives a context in which linear algebra raises.
+    """
 
     errstate = staticmethod(np.errstate)              # nothing warns on a GPU
 
-    def __init__(self, module):
-        self._module = module
-        self.linalg = Checked(module, module.linalg)
+    def __init__(self, module, address, raising=contextlib.nullcontext):
+        self._module, self._address = module, address
+        self.linalg = Checked(module.linalg, raising)
         for name in ("maximum", "minimum", "add", "multiply", "logaddexp"):
             setattr(self, name, PairwiseFold(self, getattr(module, name)))
 
@@ -35,6 +39,40 @@ class ArrayModule:
         found = getattr(self._module, name)
         setattr(self, name, found)                    # asked once
         return found
+
+    def may_share_memory(self, a, b):
+        """By addresses: CuPy's says that two looks at one memory have nothing in common if one came from outside."""
+        if not a.size or not b.size:
+            return False
+        (start, end), (other_start, other_end) = self._bounds(a), self._bounds(b)
+        return start < other_end and other_start < end
+
+    def _bounds(self, array):
+        """The first address of an array's memory, and the one behind its last."""
+        start = self._address(array)
+        reach = [(n - 1) * step for n, step in zip(array.shape, array.strides, strict=True)]
+        return start + sum(r for r in reach if r < 0), start + sum(r for r in reach if r > 0) + array.itemsize
+
+    def where(self, condition, x, y):
+        """CuPy's takes no Python bool for a condition."""
+        return self._module.where(self._module.asarray(condition), x, y)
+
+    def logical_not(self, x):
+        """Of complex numbers too, which CuPy leaves out here and in the others."""
+        return x == 0 if x.dtype.kind == "c" else self._module.logical_not(x)
+
+    def logical_and(self, x, y):
+        return self._logical(self._module.logical_and, x, y)
+
+    def logical_or(self, x, y):
+        return self._logical(self._module.logical_or, x, y)
+
+    def logical_xor(self, x, y):
+        return self._logical(self._module.logical_xor, x, y)
+
+    @staticmethod
+    def _logical(function, x, y):
+        return function(*(a != 0 if np.iscomplexobj(a) else a for a in (x, y)))
 
     def max(self, a, axis=None, out=None, keepdims=False, initial=None):
         return self._extreme(self._module.max, self._module.maximum, a, axis, keepdims, initial)
@@ -98,28 +136,22 @@ class ArrayModule:
 class Checked:
     """The functions of a part of CuPy, such as linalg, which raise LinAlgError where NumPy's do.
 
-    CuPy leaves that out unless it is asked, since to see an error is to wait.
+    CuPy leaves that out unless it is asked (`raising` is a context in which it is), since to see an error is to wait.
     """
 
-    def __init__(self, module, part):
-        self._module, self._part = module, part
+    def __init__(self, part, raising):
+        self._part, self._raising = part, raising
 
     def __getattr__(self, name):
         found = getattr(self._part, name)
-        if callable(found) and not isinstance(found, type) and hasattr(self._module, "cuda"):
-            found = self._checked(found)
+        if callable(found) and not isinstance(found, type):
+            found = functools.partial(self._call, found)
         setattr(self, name, found)
         return found
 
-    @staticmethod
-    def _checked(function):
-        import cupyx
-
-        @functools.wraps(function)
-        def call(*args, **named):
-            with cupyx.errstate(linalg="raise"):
-                return function(*args, **named)
-        return call
+    def _call(self, function, *args, **named):
+        with self._raising():
+            return function(*args, **named)
 
 
 class PairwiseFold:

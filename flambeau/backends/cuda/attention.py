@@ -182,7 +182,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_forward(const Pa
             int c = lane + i * LANES;
             if (c >= WIDTH) continue;
             W average = made[i] * back;
-            for (int n = 0; n < TILE; n++) average = fma(weights[row * (TILE + 1) + n], v[n * (WIDTH + 1) + c], average);
+            for (int n = 0; n < TILE; n++)
+                average = fma(weights[row * (TILE + 1) + n], v[n * (WIDTH + 1) + c], average);
             made[i] = average;
         }
     }

@@ -14,11 +14,11 @@ import numpy as np
 
 from ...base import dtypes
 from ...base.spec import spec as make_spec
-from .. import host, reference
+from .. import dlpack, host, reference
 from ..backend import Backend
-from ..memory import OutOfMemoryError
 from . import driver, memory as device_memory
 from .arrays import ArrayModule, held_as
+from .recycle import RecycledMemory
 
 
 class LazyArray:
@@ -56,7 +56,7 @@ class CUDABackend(Backend):
     def __init__(self, index=0):
         super().__init__(index)
         self.driver = driver.current()
-        self.xp = ArrayModule(self.driver.xp)
+        self.xp = ArrayModule(self.driver.xp, self.driver.address, self.driver.raising)
         self.memory = device_memory.account(self.driver, index)
 
     @cached_property
@@ -67,7 +67,7 @@ class CUDABackend(Backend):
     # --- memory -----------------------------------------------------------------------------------------------------
 
     def allocate(self, spec):
-        return self.blank(spec)[0]
+        return self.seen(self.blank(spec)[0])
 
     def blank(self, spec):
         memory = self.memory.allocate(spec.nbytes, spec)
@@ -79,8 +79,12 @@ class CUDABackend(Backend):
             return array
         if array.made is None:
             spec = array.spec
-            array.made = self.driver.array(array.memory, spec.shape, held_as(spec.dtype), spec.np_strides)
+            array.made = self.array_over(array.memory, spec.shape, held_as(spec.dtype), spec.np_strides)
         return array.made
+
+    def array_over(self, memory, shape, dtype, strides=None):
+        """An array of xp over what `block` gave, which it keeps alive."""
+        return self.driver.array_at(self.index, memory.address, memory.nbytes, shape, dtype, strides, memory)
 
     def block(self, nbytes):
         return self.memory.allocate(nbytes)
@@ -92,8 +96,10 @@ class CUDABackend(Backend):
                                  offset * spec.dtype.itemsize)
 
     def bytes_of(self, array):
-        held = array.memory if array.__class__ is LazyArray else array     # a block's, too
-        return self.driver.array(held, (array.nbytes,), np.uint8)
+        held = array.memory if array.__class__ is LazyArray else array
+        if isinstance(held, RecycledMemory):                               # a block of working memory, too
+            return self.array_over(held, (array.nbytes,), np.uint8)
+        return self.driver.array(array, (array.nbytes,), np.uint8)
 
     def address(self, array):
         return array.memory.address if array.__class__ is LazyArray else self.driver.address(array)
@@ -108,6 +114,10 @@ class CUDABackend(Backend):
     def put(self, target, source):
         with self.active():
             self.seen(target)[...] = self.seen(source)
+
+    def put_changed(self, target, source):
+        with self.active():
+            super().put_changed(self.seen(target), self.seen(source))
 
     def overlap(self, one, other):
         return self.xp.may_share_memory(self.seen(one), self.seen(other))
@@ -144,6 +154,17 @@ class CUDABackend(Backend):
         if spec.numel:
             self.driver.copy(self.index, address, origin.index, origin.address(laid), spec.nbytes)
         return made
+
+    def interface(self, memory, spec, offset):
+        from .exchange import interface
+        return interface(self, self.address(memory) + offset * spec.dtype.itemsize, spec)
+
+    def dlpack(self, held, spec, offset, stream, max_version):
+        from .exchange import packed
+        return packed(self, held, spec, offset, stream, max_version)
+
+    def dlpack_device(self):
+        return dlpack.CUDA_DEVICE, self.index
 
     def laid_out(self, array, spec):
         """`array` itself where it lies in memory as `spec` says, else a copy that does."""
@@ -196,10 +217,6 @@ class CUDABackend(Backend):
                     if wider is None:
                         raise
                 return reference.execute(*wider, params, False, self.xp)
-        except OutOfMemoryError:
-            raise
-        except MemoryError:
-            raise self.memory.failure(entry.nbytes) from None
         except self.driver.errors as error:
             raise self.driver.told(error, f"running {entry.op.__name__}") from None
         except self.driver.refusals as error:

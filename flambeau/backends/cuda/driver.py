@@ -21,6 +21,7 @@ import numpy as np
 
 from ...base.locks import in_child, new_lock
 from .. import host
+from ..backend import DeviceFailed
 from . import chain
 
 STATIC_SHARED_BYTES = 48 << 10                   # beyond these a function has to be told that it may have more
@@ -90,6 +91,10 @@ class Driver:
         """The DeviceError for one of `errors`, raised while `what` was being done."""
         raise NotImplementedError
 
+    def raising(self):
+        """A context in which the linear algebra of xp raises LinAlgError where NumPy's does; it waits to see."""
+        return contextlib.nullcontext()
+
     # --- devices
 
     def device_count(self) -> int:
@@ -142,6 +147,10 @@ class Driver:
 
     def address(self, array) -> int:
         """Where an array of xp starts."""
+        raise NotImplementedError
+
+    def device_of(self, address) -> int:
+        """The index of the device whose memory an address is in; DeviceError where it is none's."""
         raise NotImplementedError
 
     def pool(self, index) -> PoolStatistics:
@@ -296,7 +305,7 @@ class Forked(Driver):
     def __getattribute__(self, name):
         if name.startswith("__"):
             return super().__getattribute__(name)
-        raise RuntimeError("Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must "
+        raise DeviceFailed("Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must "
                            "use the 'spawn' start method: torch.multiprocessing.set_start_method('spawn'); or use CUDA "
                            "in the processes alone, and not before they are forked")
 
@@ -322,12 +331,14 @@ class CuPyDriver(Driver):
 
     def __init__(self):
         import cupy
+        import cupyx
         from cupy_backends.cuda.api import driver as functions, runtime
 
         self.xp = self.cupy = cupy
         self._runtime, self._functions = runtime, functions
         self.errors = runtime.CUDARuntimeError, functions.CUDADriverError        # those that `told` tells in words
         self.refusals = (TypeError, NotImplementedError, AttributeError, cupy.cuda.compiler.CompileException)
+        self.raising = functools.partial(cupyx.errstate, linalg="raise")
         self._count = runtime.getDeviceCount()
         self._local = threading.local()
         self._staging = Staging(self)
@@ -348,7 +359,7 @@ class CuPyDriver(Driver):
 
     def properties(self, index):
         known = self._runtime.getDeviceProperties(index)
-        uuid = bytes(known["uuid"])[:16].hex()
+        uuid = _uuid(index)
         return Properties(
             known["name"].decode(), known["major"], known["minor"], known["totalGlobalMem"],
             known["multiProcessorCount"], known["maxThreadsPerMultiProcessor"], known["maxThreadsPerBlock"],
@@ -371,6 +382,8 @@ class CuPyDriver(Driver):
         self._local.has_context = True
 
     def on(self, index):
+        if self._count == 1 and getattr(self._local, "has_context", False):
+            return STAY
         before = self._runtime.getDevice()
         if before == index and getattr(self._local, "has_context", False):
             return STAY
@@ -418,6 +431,12 @@ class CuPyDriver(Driver):
     def address(self, array):
         return array.data.ptr
 
+    def device_of(self, address):
+        try:
+            return self._runtime.pointerGetAttributes(address).device
+        except self.errors as error:
+            raise self.told(error, f"looking for the device of {address:#x}") from None
+
     def pool(self, index):
         with self.on(index):
             return PoolStatistics(self._pool.used_bytes(), self._pool.total_bytes())
@@ -461,7 +480,7 @@ class CuPyDriver(Driver):
         stream = stream or self.current_stream(index)
         try:
             with self.on(index):
-                if blocking and nbytes <= STAGED_BYTES and not self._runtime.streamIsCapturing(stream.handle):
+                if blocking and nbytes <= STAGED_BYTES and not stream.is_capturing():
                     self._staging.upload(address, host_address, nbytes, stream)
                     return
                 self._runtime.memcpyAsync(address, host_address, nbytes, self._runtime.memcpyHostToDevice,
@@ -546,7 +565,7 @@ class CuPyDriver(Driver):
             before.use()
 
     def event(self, timing=False, blocking=False, interprocess=False):
-        return CuPyEvent(self, self.cupy.cuda.Event(blocking, not timing, interprocess))
+        return CuPyEvent(self, blocking, timing, interprocess)
 
     # --- graphs
 
@@ -560,9 +579,12 @@ class CuPyDriver(Driver):
 
     def captured_node(self, stream):
         status, nodes, count = ctypes.c_int(), ctypes.POINTER(ctypes.c_void_p)(), ctypes.c_size_t()
-        self.check(_libcuda().cuStreamGetCaptureInfo_v2(
-            ctypes.c_void_p(stream.handle), ctypes.byref(status), None, None, ctypes.byref(nodes),
-            ctypes.byref(count)), "asking what a stream captured last")
+        given = ctypes.c_void_p(stream.handle), ctypes.byref(status), None, None, ctypes.byref(nodes)
+        if hasattr(_libcuda(), "cuStreamGetCaptureInfo_v3"):       # which tells of edges between nodes, too
+            code = _libcuda().cuStreamGetCaptureInfo_v3(*given, None, ctypes.byref(count))
+        else:
+            code = _libcuda().cuStreamGetCaptureInfo_v2(*given, ctypes.byref(count))
+        self.check(code, "asking what a stream captured last")
         return nodes[count.value - 1] if count.value else None
 
     def graph_launcher(self):
@@ -660,7 +682,10 @@ class CuPyStream:
             return _is_done(self.driver, self.driver._runtime.streamQuery(self.handle))
 
     def is_capturing(self):
-        return self.driver._runtime.streamIsCapturing(self.handle)
+        try:
+            return self.driver._runtime.streamIsCapturing(self.handle)
+        except (*self.driver.errors, RuntimeError):      # the default stream, while another one is: it must not be used
+            return True
 
     @property
     def priority(self):
@@ -668,21 +693,29 @@ class CuPyStream:
 
 
 class CuPyEvent:
-    """See Driver.event."""
+    """See Driver.event. An event is one device's, so it is made when it is first recorded, or asked for its handle."""
 
-    __slots__ = ("driver", "native", "handle")
+    __slots__ = ("driver", "flags", "native")
 
-    def __init__(self, driver, native):
-        self.driver, self.native, self.handle = driver, native, native.ptr
+    def __init__(self, driver, blocking, timing, interprocess):
+        self.driver, self.flags, self.native = driver, (blocking, not timing, interprocess), None
+
+    @property
+    def handle(self):
+        if self.native is None:
+            self.native = self.driver.cupy.cuda.Event(*self.flags)
+        return self.native.ptr
 
     def record(self, stream):
         with self.driver.on(stream.index):
             self.driver._runtime.eventRecord(self.handle, stream.handle)
 
     def query(self):
-        return _is_done(self.driver, self.driver._runtime.eventQuery(self.handle))
+        return self.native is None or _is_done(self.driver, self.driver._runtime.eventQuery(self.handle))
 
     def synchronize(self):
+        if self.native is None:
+            return
         try:
             self.driver._runtime.eventSynchronize(self.handle)
         except self.driver.errors as error:
@@ -752,6 +785,14 @@ class KernelNodeParameters(ctypes.Structure):
 @functools.cache
 def _libcuda():
     return ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
+
+
+def _uuid(index):
+    """The 16 bytes that name a device, in hexadecimal."""
+    device, found = ctypes.c_int(), ctypes.create_string_buffer(16)
+    _libcuda().cuDeviceGet(ctypes.byref(device), index)
+    _libcuda().cuDeviceGetUuid_v2(found, device)
+    return found.raw.hex()
 
 
 def _cudnn_version():

@@ -11,12 +11,15 @@ badly, or the reference.
     convolve_weight(stride, padding, dilation, groups)          convolve.py
     attention(scale, causal, groups)                            attention.py
     attention_backward(scale, causal, groups)                   attention.py
+    max_pool(maps), drop(size)                                  pools.py
+    sort(descending), topk(k, largest)                          select.py; along the last dimension
 """
 from functools import lru_cache
+from math import prod
 
 from ...base.shapes import contiguous_strides
 from .. import library_switches
-from . import attention, convolve, driver, products, rows, scans
+from . import attention, convolve, driver, pools, products, rows, scans, select
 from .calls import HostCall, LaunchCall
 
 __all__ = ["HostCall", "LaunchCall", "ask", "forget"]
@@ -54,10 +57,22 @@ def _answer(name, dtype, args, outs, params, index, _tf32):
         return attention.attention(dtype, args, outs, params, driver.current().properties(index))
     if name == "attention_backward":
         return attention.attention_backward(dtype, args, outs, params, driver.current().properties(index))
+    if name == "max_pool":
+        return _one(pools.max_pool(dtype, args[0], *outs, *params))
     if not all(map(_dense, (*args, *outs))):
         return None
     if name == "add_rows":
         return _one(rows.add_rows(dtype, *args[0][0], outs[0][0][0], *params))
+    if name == "drop":
+        (shape, _), (index, _) = args
+        shared = prod(index[:-1]) == 1
+        if index[-1] != shape[-1] or index[:-1] != shape[:-1] and not shared:      # an index shared by some rows only
+            return None
+        return _one(pools.drop(dtype, prod(shape[:-1]), shape[-1], *params, shared))
+    if name == "sort":
+        return select.sort(dtype, args[0], *params)
+    if name == "topk":
+        return select.topk(dtype, args[0], *params)
     return None
 
 

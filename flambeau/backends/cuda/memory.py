@@ -12,6 +12,8 @@ from typing import NamedTuple
 from ...base import observers
 from ...base.spec import device as device_type
 from ..memory import OutOfMemoryError, bytes_in_words
+from .driver import PoolStatistics
+from .recycle import Recycler
 
 ALLOC_CONF = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")       # the newer name wins, as in PyTorch
 
@@ -54,7 +56,7 @@ FLAGS = {"true": True, "false": False, "1": True, "0": False}
 def read_configuration(text):
     """The Configuration that a text like `expandable_segments:True,garbage_collection_threshold:0.8` says."""
     said: dict = {}
-    for pair in filter(None, (part.strip() for part in text.split(","))):
+    for pair in filter(None, (part.strip() for part in re.split(r",(?![^\[]*\])", text))):   # not inside of a list
         name, colon, value = (word.strip() for word in pair.partition(":"))
         if not colon or not value:
             raise RuntimeError(f"Error parsing PYTORCH_CUDA_ALLOC_CONF={text!r}: {pair!r} is not a name:value")
@@ -108,6 +110,7 @@ class Account:
 
     def __init__(self, driver, index):
         self.driver, self.index = driver, index
+        self.recycler = Recycler(driver, index)
         self.configured = configuration()
         self.fraction = self.configured.per_process_memory_fraction
         self.running = self.peak = self.reserved_peak = 0
@@ -121,12 +124,19 @@ class Account:
         self.running += nbytes
         if self.running > self.peak:
             self._count()
+        if self.fraction < 1 and self.driver.pool(self.index).used_bytes > self.limit():
+            raise MemoryError(f"Out of memory allocating {nbytes:,} bytes")      # and with it the memory goes back
         if (tell := observers.allocated) is not None:
             tell(observers.Allocation(nbytes, device_type("cuda", self.index)))
 
+    def pool(self):
+        """Bytes in use, and those that the pool has from the device; what lies idle in recycle.py is not in use."""
+        used, reserved = self.driver.pool(self.index)
+        return PoolStatistics(max(used - self.recycler.idle_bytes(), 0), reserved)
+
     def _count(self):
         """See how much is in use now, and whether too much lies idle."""
-        used, reserved = self.driver.pool(self.index)
+        used, reserved = self.pool()
         self.running, self.peak = used, max(self.peak, used)
         conf = self.configured
         if conf.garbage_collection_threshold and reserved > conf.garbage_collection_threshold * self.limit() or \
@@ -137,6 +147,7 @@ class Account:
         """Give back to the device what lies idle; how many bytes that were."""
         before = self.driver.pool(self.index).reserved_bytes
         self.reserved_peak = max(self.reserved_peak, before)
+        self.recycler.clear()
         self.driver.trim(self.index)
         return before - self.driver.pool(self.index).reserved_bytes
 
@@ -146,7 +157,7 @@ class Account:
 
     def reset_peaks(self):
         """Count the peaks from now on."""
-        used, self.reserved_peak = self.driver.pool(self.index)
+        used, self.reserved_peak = self.pool()
         self.running = self.peak = used
 
     def reset_sums(self):
@@ -155,7 +166,7 @@ class Account:
 
     def stats(self):
         """The numbers, under the names of `torch.cuda.memory_stats()`."""
-        used, reserved = self.driver.pool(self.index)
+        used, reserved = self.pool()
         self.peak, self.reserved_peak = max(self.peak, used), max(self.reserved_peak, reserved)
         given = self.bytes - self.bytes_before
         out = {"allocation.all.allocated": self.calls - self.calls_before, "num_alloc_retries": self.retries,
@@ -175,7 +186,7 @@ class Account:
         found = re.search(r"allocating ([\d,]+) bytes", said)
         if nbytes is None and found is not None:
             nbytes = int(found[1].replace(",", ""))
-        used, reserved = self.driver.pool(self.index)
+        used, reserved = self.pool()
         free, total = self.driver.memory_info(self.index)
         idle = max(reserved - used, 0)
         allowed = "" if self.fraction >= 1 else f" The process may have {self.fraction:.2%} of it " \
@@ -203,23 +214,20 @@ class Account:
     def allocate(self, nbytes, spec=None, stream=None):
         """`nbytes` of the driver's memory; what lies idle is given back, and it is tried again, before it fails."""
         try:
-            if self.fraction < 1:
-                self._stay_below(nbytes)
-            return self.driver.allocate(self.index, nbytes, stream)
+            return self._taken(nbytes, stream)
         except MemoryError:
             self.retries += 1
             self.trim()
         try:
-            if self.fraction < 1:
-                self._stay_below(nbytes)
-            return self.driver.allocate(self.index, nbytes, stream)
+            return self._taken(nbytes, stream)
         except MemoryError:
             raise self.failure(nbytes, spec) from None
 
-    def _stay_below(self, nbytes):
-        """Refuse what would be more than the process may have."""
-        if self.driver.pool(self.index).used_bytes + nbytes > self.limit():
-            raise MemoryError
+    def _taken(self, nbytes, stream):
+        made, fresh = self.recycler.allocate(nbytes, stream)
+        if not fresh:                             # of what is, the driver tells us
+            self.allocated(nbytes)
+        return made
 
 
 _accounts: dict = {}            # index → the Account of the driver that is in use

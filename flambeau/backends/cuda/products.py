@@ -163,10 +163,9 @@ class Session:
 
 def session(index, stream):
     """The Session of a device's stream."""
-    library = blas()
     found = _sessions.get((index, stream))
-    if found is None or found.library is not library:
-        found = _sessions[index, stream] = Session(library, index, stream)
+    if found is None:
+        found = _sessions[index, stream] = Session(blas(), index, stream)
     return found
 
 
@@ -203,8 +202,8 @@ def _bound(call, dtype, index):
     left, right = (1, 0) if call.turned else (0, 1)
 
     def multiply(addresses, stream):
-        made = session(index, stream)
-        made.use(math_mode(dtype))
+        made = _sessions.get((index, stream)) or session(index, stream)
+        made.use(math_mode(dtype) if size == 2 else DEFAULT_MATH)
         compute = compute_type(dtype)
         one, zero = SCALARS[compute]
         for at in offsets:

@@ -511,7 +511,7 @@ class Philox(RandomStream):
 
     def _blank(self, n, dtype):
         memory = self.backend.block(n * dtype.itemsize)
-        return self.backend.driver.array(memory, (n,), dtype)
+        return self.backend.array_over(memory, (n,), dtype)
 
     def _fill(self, source, n, dtype, per_turn, numbers=()):
         """`n` new numbers of a kernel of the form `FILL`, of which a turn gives `per_turn`."""

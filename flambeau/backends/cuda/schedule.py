@@ -12,7 +12,9 @@ from ...loops.cuda import (
     TILE_SIDE,
     VECTOR_BYTES,
     arguments,
+    check,
 )
+from ...loops.cuda_words import Unrenderable
 from ...loops.ir import BYTES_OF_TYPE, FUNCTION_WORDS, dependencies
 from ..backend import Reductions, Unschedulable
 
@@ -23,13 +25,18 @@ REDUCTIONS = Reductions(max_short=8, many_columns=64, lane_multiple=1024, min_ro
                         max_column_parts=1 << 19)
 MAP_THREADS = 256                 # of a block
 COLUMN_THREADS = 128
-ROW_THREADS = 128                 # of a block that has several rows
-ELEMENTS_OF_THREAD = 8            # of a light map: two loads of 16 bytes of each operand under way
+SHORT_ROWS_THREADS = 128          # of a block that has several rows
+MAX_GROUP = 512                   # threads that share a row that is kept at hand
+ELEMENTS_OF_THREAD = 8            # of a light map: as many as two loads of 16 bytes have
 LARGE_MAP = 1 << 18               # positions from which on a thread takes so many
-COSTLY = 48                       # operations of an element, functions counted ten times, from which on one load will do
+COSTLY = 48                       # operations of an element, a function counted as ten, from which on one load will do
 MANY_ACCESSES = 8
+USED_OF_TILES = 0.9               # of the positions of tiles, so that tiles of single rows are worth it
 MIN_COLUMN_THREADS = 1 << 15      # of a reduction down columns, before a thread takes several
 MAX_ROW_AT_HAND = 1024            # elements of a row that one warp has to itself
+MAX_CHUNKS = 32                   # that are written out
+LOADS_UNDER_WAY = 8               # of a thread that walks several rows
+THREADS_AT_HAND = 768             # of a multiprocessor, which registers have to do for
 WARP = 32
 INT_LIMIT = (1 << 31) - 1
 
@@ -39,34 +46,51 @@ class GridSchedule:
 
     `order` are the kept dimensions, outermost first, and `wide` says that positions do not fit into 32 bits. `block`
     are the threads of a block. Of `positions`, a thread takes `units` times `vector` neighbours, and `unroll` steps of
-    a loop at once. Of `rows`, `group` threads share one, in at most `chunks` rounds, or in a loop where that is 0. Of
-    what is `turned`, the accesses `across` go through shared memory.
+    a loop at once; `by_rows` says that a block stays within a row of the last dimension. Of `rows`, `group` threads
+    share one, in at most `chunks` rounds, or in a loop where that is 0. Of what is `turned`, the accesses `across` go
+    through shared memory.
     """
 
-    __slots__ = ("way", "order", "wide", "block", "vector", "units", "unroll", "group", "chunks", "across")
+    __slots__ = ("way", "order", "wide", "block", "vector", "units", "unroll", "by_rows", "group", "chunks", "across")
 
     shared_bytes = 0              # beside what the text itself has
     lane_bytes = LANE_BYTES
     turned: dict = {}             # operands that lie otherwise go through shared memory
 
-    def __init__(self, way, order, wide, block, vector=1, units=1, unroll=8, group=1, chunks=0, across=()):
+    def __init__(self, way, order, wide, block, vector=1, units=1, unroll=8, by_rows=False, group=1, chunks=0,
+                 across=()):
         self.way, self.order, self.wide, self.block = way, tuple(order), wide, block
-        self.vector, self.units, self.unroll = vector, units, unroll
+        self.vector, self.units, self.unroll, self.by_rows = vector, units, unroll, by_rows
         self.group, self.chunks, self.across = group, chunks, tuple(across)
 
     @property
     def divided(self):
         """The kept dimensions that a count of positions is divided by."""
-        return self.order[1:-2] if self.way == "turned" else self.order[1:]
+        return self.order[1:-2] if self.way == "turned" else self.order[1:-1] if self.by_rows else self.order[1:]
+
+    @property
+    def tiled(self):
+        """The kept dimensions that are cut into tiles, each by itself."""
+        return self.order[-2:] if self.way == "turned" else self.order[-1:] if self.by_rows else ()
+
+    @property
+    def tile(self):
+        """How many positions of such a dimension, or of all, a block has."""
+        return TILE_SIDE if self.way == "turned" else self.block[0] * self.units * self.vector
+
+    @property
+    def bounds(self):
+        """The threads of a block, and how many blocks there should be room for on a multiprocessor."""
+        threads = prod(self.block)
+        return (threads, max(1, THREADS_AT_HAND // threads)) if self.way == "rows" else (threads,)
 
     def grid(self, launch):
         """The blocks of a launch along x, y and z."""
-        if self.way == "turned":
-            tiles = [-(-launch.sizes[d] // TILE_SIDE) for d in self.order[-2:]]
-            return prod(launch.sizes[d] for d in self.order[:-2]) * prod(tiles), 1, 1
+        if self.tiled:
+            return prod(-(-launch.sizes[d] // self.tile) if d in self.tiled else launch.sizes[d]
+                        for d in self.order), 1, 1
         count = prod(launch.sizes[d] for d in self.order)
-        per_block = self.block[1] if self.way == "rows" else self.block[0] * self.units * self.vector
-        return -(-count // per_block), 1, 1
+        return -(-count // (self.block[1] if self.way == "rows" else self.tile)), 1, 1
 
     def ints(self, launch):
         """The integers that the kernel is given, in order."""
@@ -74,7 +98,7 @@ class GridSchedule:
         for d, size in enumerate(launch.sizes):
             known[f"size {d}"] = size
             known[f"multiplier {d}"], known[f"shift {d}"] = reciprocal(size)
-            tiles = known[f"tiles {d}"] = -(-size // TILE_SIDE)
+            tiles = known[f"tiles {d}"] = -(-size // self.tile)
             known[f"tiles multiplier {d}"], known[f"tiles shift {d}"] = reciprocal(tiles)
         for number, strides in enumerate(launch.strides):
             known.update({f"stride {number} {d}": stride for d, stride in enumerate(strides)})
@@ -87,9 +111,12 @@ class GridSchedule:
         if self.order != tuple(range(len(self.order))):
             parts.append(f"over {' '.join(map(printer.dim, self.order))}")
         if self.way == "positions":
-            parts.append(f"{self.block[0]} threads of {self.units} times {self.vector}, unrolled by {self.unroll}")
+            parts.append(f"{self.block[0]} threads of {self.units} times {self.vector}"
+                         + (" of one row" if self.by_rows else "") + f", unrolled by {self.unroll}")
         elif self.way == "rows":
-            length = f"{self.chunks} times" if self.chunks else f"in a loop unrolled by {self.unroll}"
+            length = f"{self.chunks} times" if self.chunks else "in a loop"
+            if not self.chunks or printer.kernel.reduced > 1:
+                length += f", unrolled by {self.unroll}"
             parts.append(f"{self.block[1]} at once by {self.group} threads of {self.vector}, {length}")
         else:
             parts.append(f"p{', p'.join(map(str, self.across))} through shared memory")
@@ -107,6 +134,10 @@ def reciprocal(size):
 def schedule(launch, properties=None):
     """The GridSchedule of a Launch; Unschedulable where there is no CUDA C++ for it."""
     kernel = launch.kernel
+    try:
+        check(kernel)
+    except Unrenderable as why:
+        raise Unschedulable(str(why)) from why
     if kernel.rows:
         made = _rows(launch)
     else:
@@ -172,8 +203,10 @@ def _positions(launch):
         return GridSchedule("positions", order, wide, (COLUMN_THREADS, 1, 1), vector, unroll=8 if cost <= 12 else 4)
     units = 1
     if cost <= COSTLY and len(kernel.accesses) <= MANY_ACCESSES and count >= LARGE_MAP:
-        units = max(1, ELEMENTS_OF_THREAD // vector)
-    return GridSchedule("positions", order, wide, (MAP_THREADS, 1, 1), vector, units)
+        units = ELEMENTS_OF_THREAD if vector == 1 else 2 if vector * len(kernel.accesses) <= 32 else 1
+    tile = MAP_THREADS * units * vector
+    by_rows = len(order) > 1 and not wide and sizes[lane] >= USED_OF_TILES * tile * -(-sizes[lane] // tile)
+    return GridSchedule("positions", order, wide, (MAP_THREADS, 1, 1), vector, units, by_rows=by_rows)
 
 
 def _order(launch):
@@ -226,16 +259,30 @@ def _rows(launch):
     # so many threads that none has to go round; then so few that what they have is worth their meeting
     group = min(WARP, _power_of_two(-(-length // vector)))
     several = len(kernel.passes) > 1
+    if kernel.reduced > 1:
+        return _rows_of_rows(launch, order, wide, vector, lanes)
     each = 2 * ELEMENTS_OF_THREAD if several and length > MAX_ROW_AT_HAND else 4 * ELEMENTS_OF_THREAD
-    group = min(max(group, _power_of_two(-(-length // each))), lanes // vector, 1024)
+    group = min(max(group, _power_of_two(-(-length // each))), lanes // vector, MAX_GROUP)
     chunks = _rounded(-(-length // (group * vector)))
-    kept = _kept_along_rows(kernel) if several else 1
-    if kernel.reduced > 1 or chunks * vector * max(kept, 1) > MAX_ELEMENTS_AT_HAND:
-        chunks, group = 0, min(lanes // vector, 256 if vector > 1 else 512, max(WARP, _power_of_two(
-            -(-length // vector))))
-    rows = max(1, ROW_THREADS // group) if group <= WARP else 1
+    kept = max(1, _kept_along_rows(kernel)) if several else 1
+    if chunks > MAX_CHUNKS or chunks * vector * kept > MAX_ELEMENTS_AT_HAND:
+        # as many threads as there are lanes: so few rows are under way that later passes find them in the cache
+        chunks, group = 0, min(lanes // vector, 1024, max(WARP, _power_of_two(-(-length // vector))))
+    rows = max(1, SHORT_ROWS_THREADS // group) if group <= WARP else 1
     return GridSchedule("rows", order, wide, (group, rows, 1), vector, group=group, chunks=chunks,
                         unroll=4 if _cost(kernel) <= 24 else 2)
+
+
+def _rows_of_rows(launch, order, wide, vector, lanes):
+    """Several dimensions are reduced, the last along rows: loads of several of these are under way at once."""
+    length = launch.sizes[-1]
+    group = min(lanes // vector, 1024, max(WARP, _power_of_two(-(-length // vector))))
+    chunks = -(-length // (group * vector))
+    several = chunks <= LOADS_UNDER_WAY
+    unroll = LOADS_UNDER_WAY // chunks if several else 4
+    rows = max(1, SHORT_ROWS_THREADS // group) if group <= WARP else 1
+    return GridSchedule("rows", order, wide, (group, rows, 1), vector, group=group, chunks=chunks * several,
+                        unroll=max(1, unroll if _cost(launch.kernel) <= 24 else unroll // 2))
 
 
 def _kept_along_rows(kernel):

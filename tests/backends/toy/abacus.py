@@ -212,7 +212,9 @@ class Run:
             how = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}[kind]
             if dtype is dtypes.bool:
                 how = {"sum": np.logical_or, "prod": np.logical_and}.get(kind, how)
-            return how.reduce(x, axis=over, keepdims=True, dtype=x.dtype) if x.size else x
+            least, most = (False, True) if dtype is dtypes.bool else (np.iinfo(dtype.np).min, np.iinfo(dtype.np).max)
+            start = {"sum": 0, "prod": 1, "max": least, "min": most}[kind]      # of blocks at the end that are empty
+            return how.reduce(x, axis=over, keepdims=True, dtype=x.dtype, initial=start)
         shape = (*x.shape[:kernel.kept], *(1,) * kernel.reduced)
         lanes = self.backend.vector_bytes // dtype.itemsize * kernel.rows
         rows = x.reshape(prod(x.shape[:kernel.kept]), -1)

@@ -24,7 +24,7 @@ import numpy as np
 
 from flambeau.backends.cuda import driver, library, vendor
 from flambeau.base import spec as specs
-from flambeau.trace import plan
+from flambeau.trace import plan, record
 
 from ..fake_blas import FakeBLAS
 from . import compiler
@@ -170,6 +170,12 @@ class SimulatedDriver(driver.Driver):
 
     def address(self, array):
         return array.data.ptr
+
+    def device_of(self, address):
+        found = self.runtime.simulated_owner(address)
+        if found < 0:
+            raise driver.DeviceError(f"CUDA error: invalid argument: {address:#x} is no memory of a device", 1)
+        return found
 
     def pool(self, index):
         with self._lock:
@@ -456,7 +462,10 @@ def simulating(kind=SimulatedDriver, **options):
         with vendor.substitute("cublas", SimulatedBLAS(made)):
             yield made
     finally:
+        record.run_all()                                     # what nobody looked at belongs to these devices too
         gc.collect()                                         # tensors of a test that failed, in its traceback
+        with contextlib.suppress(Exception):                 # what a test recorded and never looked at
+            record.run_all()
         _begin_anew()
         driver.use(before)
         made.close()

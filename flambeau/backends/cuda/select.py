@@ -1,0 +1,372 @@
+"""Sorting rows, and the largest of each row: by digits of keys that compare as elements do, NaN above all.
+
+Short rows are sorted in shared memory, a block each, by exchanging pairs (a bitonic network) of keys with their places,
+so that equal elements keep their order. Longer ones are sorted by eight bits of the key at a time, the lowest first; at
+each, a kernel counts how often every value comes in every tile, one adds the counts up, and one moves the elements, in
+order. Places in other rows are the highest digits. What travels is the elements themselves and their places.
+
+The largest k of a row are found from the top: of eleven bits at a time, which value the k-th largest has; then those
+above and as many of its equals as are needed, the first of them, are collected and sorted.
+"""
+from math import prod
+
+from . import elements
+from .calls import LaunchCall
+
+MAX_NETWORK = 2048            # elements of a row that is sorted in shared memory
+DIGIT_BITS = 8
+SORT_THREADS = 256
+SELECT_THREADS = 1024
+MAX_SELECTED = 1024
+
+
+def sort(dtype, laid, descending):
+    """LaunchCalls for the elements along the last dimension of an operand (shape, strides) in order, and where they
+    were (int64); None where there are none. All are contiguous; the places are those of the operand and both results.
+    """
+    shape, _ = laid
+    if not elements.is_known(dtype) or not shape or 0 in shape:
+        return None
+    n, rows = shape[-1], prod(shape[:-1])
+    if n <= MAX_NETWORK and rows < 2**31:
+        size = max(32, 1 << (n - 1).bit_length())
+        threads = min(SORT_THREADS, size // 2)
+        return [LaunchCall(_network(dtype, size, threads, descending), "sort_rows", (rows, 1, 1), (threads, 1, 1), 0,
+                           (n,))]
+    total = n * rows
+    if total >= 2**31:
+        return None
+    return _by_digits(dtype, n, rows, total, descending)
+
+
+def _by_digits(dtype, n, rows, total, descending):
+    each = SORT_THREADS * _items(dtype)
+    tiles, passes = -(-total // each), elements.bits(dtype) // DIGIT_BITS
+    more = -(-(rows - 1).bit_length() // DIGIT_BITS)
+    size = dtype.itemsize
+    # scratch: elements and places, twice; counts of each digit in each tile, and of each digit in all
+    spans = [total * size, total * 4] * 2 + [256 * tiles * 4, 256 * 4]
+    offsets, at = [], 0
+    for span in spans:
+        offsets.append(at)
+        at += -(-span // 256) * 256
+    calls = []
+    for number in range(passes + more):
+        first, last = number == 0, number == passes + more - 1
+        by_row = number >= passes
+        shift = DIGIT_BITS * (number - passes if by_row else number)
+        now, to = (number + 1) % 2, number % 2
+        ints = (total, n, shift, tiles, offsets[2 * now], offsets[2 * now + 1], offsets[2 * to], offsets[2 * to + 1],
+                offsets[4], offsets[5])
+        text = _digits(dtype, first, last, by_row, descending)
+        for name, blocks, threads in (("count_digits", tiles, SORT_THREADS), ("add_counts", 256, SORT_THREADS),
+                                      ("move_elements", tiles, SORT_THREADS)):
+            calls.append(LaunchCall(text[name], name, (blocks, 1, 1), (threads, 1, 1), 0, ints, at))
+    return calls
+
+
+def topk(dtype, laid, k, largest):
+    """[LaunchCall] for the k largest (or smallest) along the last dimension of an operand (shape, strides) in order,
+    and where they were (int64); None where there is none. All are contiguous; the places are those of the operand and
+    both results."""
+    shape, _ = laid
+    if not elements.is_known(dtype) or dtype.name == "bool" or not shape or 0 in shape or not 0 < k <= MAX_SELECTED:
+        return None
+    n, rows = shape[-1], prod(shape[:-1])
+    if n >= 2**31 or rows >= 2**31:
+        return None
+    size = max(32, 1 << (k - 1).bit_length())
+    threads = next(t for t in (128, 256, 512, SELECT_THREADS) if t == SELECT_THREADS or t * 8 >= n)
+    text = _opening(dtype, largest, ["x", "values", "places"], ["n", "k"]) + _SELECT.replace("WIDTH", str(size)) \
+        .replace("THREADS", str(threads)).replace("BITS", str(elements.bits(dtype)))
+    return [LaunchCall(text, "select_rows", (rows, 1, 1), (threads, 1, 1), 0, (n, k))]
+
+
+def _items(dtype):
+    """Elements of a thread that moves them: as many as fit into shared memory."""
+    return 8 if elements.bits(dtype) == 64 else 16
+
+
+def _opening(dtype, turned, addresses, ints):
+    """The opening of a text, with `rank_of`, by which elements are put in rising order; `turned`: the largest first."""
+    return elements.opening(dtype) + elements.params(addresses, ints) + f"""
+__device__ __forceinline__ U rank_of(E x) {{ return {"(U)~ordered(x)" if turned else "ordered(x)"}; }}
+"""
+
+
+# --- short rows -------------------------------------------------------------------------------------------------------
+
+
+def _network(dtype, size, threads, descending):
+    return _opening(dtype, descending, ["x", "values", "places"], ["n"]) + (_EXCHANGE + _SORT_ROWS) \
+        .replace("WIDTH", str(size)).replace("THREADS", str(threads))
+
+
+# Sorts WIDTH keys and places in shared memory; places tell equal keys apart, so that there is one order.
+_EXCHANGE = """
+__device__ __forceinline__ void exchange(U *keys, int *at) {
+    for (int span = 2; span <= WIDTH; span *= 2)
+        for (int by = span / 2; by; by /= 2) {
+            __syncthreads();
+            for (int i = threadIdx.x; i < WIDTH / 2; i += THREADS) {
+                int low = 2 * i - (i & (by - 1)), high = low + by;
+                bool rising = (low & span) == 0;
+                bool larger = keys[low] > keys[high] || (keys[low] == keys[high] && at[low] > at[high]);
+                if (larger == rising) {
+                    U key = keys[low]; keys[low] = keys[high]; keys[high] = key;
+                    int place = at[low]; at[low] = at[high]; at[high] = place;
+                }
+            }
+        }
+    __syncthreads();
+}
+"""
+
+_SORT_ROWS = """
+extern "C" __global__ void __launch_bounds__(THREADS) sort_rows(const Params p) {
+    __shared__ U keys[WIDTH];
+    __shared__ int at[WIDTH];
+    long long row = (long long)blockIdx.x * p.n;
+    const E *x = (const E *)p.x + row;
+    for (int i = threadIdx.x; i < WIDTH; i += THREADS) {
+        keys[i] = i < p.n ? rank_of(x[i]) : (U)~(U)0;
+        at[i] = i;                                          // what is not there comes behind all that is
+    }
+    exchange(keys, at);
+    for (int i = threadIdx.x; i < p.n; i += THREADS) {
+        ((E *)p.values)[row + i] = x[at[i]];
+        ((long long *)p.places)[row + i] = at[i];
+    }
+}
+"""
+
+# --- long rows --------------------------------------------------------------------------------------------------------
+
+
+def _digits(dtype, first, last, by_row, descending):
+    """The texts of the three kernels of one digit, by their names."""
+    ints = ["total", "n", "shift", "tiles", "from_x", "from_at", "to_x", "to_at", "counts", "sums"]
+    opening = _opening(dtype, descending, ["x", "values", "places", "scratch"], ints) + _DIGITS \
+        .replace("ITEMS", str(_items(dtype))).replace("FIRST", str(int(first))).replace("LAST", str(int(last))) \
+        .replace("BY_ROW", str(int(by_row)))
+    return {name: opening + text.replace("THREADS", str(SORT_THREADS)).replace("ITEMS", str(_items(dtype)))
+            .replace("FIRST", str(int(first))).replace("LAST", str(int(last)))
+            for name, text in (("count_digits", _COUNT), ("add_counts", _ADD), ("move_elements", _MOVE))}
+
+
+_DIGITS = """
+__device__ __forceinline__ E element(const Params &p, long long i) {
+    return FIRST ? ((const E *)p.x)[i] : ((const E *)(p.scratch + p.from_x))[i];
+}
+__device__ __forceinline__ unsigned place(const Params &p, long long i) {
+    return FIRST ? (unsigned)i : ((const unsigned *)(p.scratch + p.from_at))[i];
+}
+__device__ __forceinline__ int digit(const Params &p, E x, unsigned at) {
+    return BY_ROW ? (int)((at / (unsigned)p.n) >> p.shift & 255) : (int)(rank_of(x) >> p.shift & 255);
+}
+__device__ __forceinline__ unsigned before_in_block(unsigned x, unsigned *sums) {   // the sum of the threads before
+    int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+    unsigned upto = x;
+    for (int by = 1; by < 32; by *= 2) {
+        unsigned y = __shfl_up_sync(0xffffffffu, upto, by);
+        if (lane >= by) upto += y;
+    }
+    if (lane == 31) sums[warp] = upto;
+    __syncthreads();
+    unsigned before = upto - x;
+    for (int w = 0; w < warp; w++) before += sums[w];
+    __syncthreads();
+    return before;
+}
+"""
+
+_COUNT = """
+extern "C" __global__ void __launch_bounds__(THREADS) count_digits(const Params p) {
+    __shared__ unsigned found[256];
+    found[threadIdx.x] = 0;
+    __syncthreads();
+    long long start = (long long)blockIdx.x * THREADS * ITEMS;
+    for (int i = 0; i < ITEMS; i++) {
+        long long at = start + i * THREADS + threadIdx.x;
+        if (at < p.total) atomicAdd(&found[digit(p, element(p, at), place(p, at))], 1u);
+    }
+    __syncthreads();
+    ((unsigned *)(p.scratch + p.counts))[threadIdx.x * p.tiles + blockIdx.x] = found[threadIdx.x];
+}
+"""
+
+_ADD = """
+// A block for each digit: how many of it come in the tiles before each, and in all.
+extern "C" __global__ void __launch_bounds__(THREADS) add_counts(const Params p) {
+    __shared__ unsigned sums[8], last;
+    unsigned *counts = (unsigned *)(p.scratch + p.counts) + blockIdx.x * p.tiles, carry = 0;
+    for (long long start = 0; start < p.tiles; start += THREADS) {
+        long long at = start + threadIdx.x;
+        unsigned x = at < p.tiles ? counts[at] : 0, before = before_in_block(x, sums);
+        if (at < p.tiles) counts[at] = carry + before;
+        if (threadIdx.x == THREADS - 1) last = before + x;
+        __syncthreads();
+        carry += last;
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) ((unsigned *)(p.scratch + p.sums))[blockIdx.x] = carry;
+}
+"""
+
+_MOVE = """
+extern "C" __global__ void __launch_bounds__(THREADS) move_elements(const Params p) {
+    __shared__ unsigned found[THREADS / 32][256], starts[256], goals[256], sums[8];
+    __shared__ E held[THREADS * ITEMS];
+    __shared__ unsigned from[THREADS * ITEMS];
+    int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+    long long start = (long long)blockIdx.x * THREADS * ITEMS;
+    E x[ITEMS];
+    unsigned at[ITEMS];
+    int digits[ITEMS], ranks[ITEMS];
+    for (int w = 0; w < THREADS / 32; w++) found[w][threadIdx.x] = 0;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++) {                       // a warp has a row of elements: it counts them in order
+        long long here = start + (warp * ITEMS + i) * 32 + lane;
+        digits[i] = 256;
+        if (here < p.total) {
+            x[i] = element(p, here);
+            at[i] = place(p, here);
+            digits[i] = digit(p, x[i], at[i]);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++) {
+        unsigned same = __match_any_sync(0xffffffffu, digits[i]);
+        int first = __ffs(same) - 1;
+        unsigned before = 0;
+        if (lane == first && digits[i] < 256) {
+            before = found[warp][digits[i]];
+            found[warp][digits[i]] = before + __popc(same);
+        }
+        ranks[i] = __shfl_sync(0xffffffffu, before, first) + __popc(same & ((1u << lane) - 1));
+        __syncwarp();
+    }
+    __syncthreads();
+    unsigned all = 0;                                       // thread by thread a digit
+    for (int w = 0; w < THREADS / 32; w++) {
+        unsigned count = found[w][threadIdx.x];
+        found[w][threadIdx.x] = all;
+        all += count;
+    }
+    starts[threadIdx.x] = before_in_block(all, sums);
+    unsigned base = before_in_block(((const unsigned *)(p.scratch + p.sums))[threadIdx.x], sums);
+    goals[threadIdx.x] = base + ((const unsigned *)(p.scratch + p.counts))[threadIdx.x * p.tiles + blockIdx.x]
+                         - starts[threadIdx.x];
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++)
+        if (digits[i] < 256) {
+            unsigned to = starts[digits[i]] + found[warp][digits[i]] + ranks[i];
+            held[to] = x[i];
+            from[to] = at[i];
+        }
+    __syncthreads();
+    for (int i = threadIdx.x; i < THREADS * ITEMS && start + i < p.total; i += THREADS) {
+        E value = held[i];
+        unsigned source = from[i], to = goals[digit(p, value, source)] + i;
+        if (LAST) {
+            ((E *)p.values)[to] = value;
+            ((long long *)p.places)[to] = source % (unsigned)p.n;
+        } else {
+            ((E *)(p.scratch + p.to_x))[to] = value;
+            ((unsigned *)(p.scratch + p.to_at))[to] = source;
+        }
+    }
+}
+"""
+
+# --- the largest ------------------------------------------------------------------------------------------------------
+
+_SELECT = _EXCHANGE + """
+#undef DIGIT
+#define DIGIT 11
+
+extern "C" __global__ void __launch_bounds__(THREADS) select_rows(const Params p) {
+    __shared__ unsigned found[1 << DIGIT];
+    __shared__ U keys[WIDTH], chosen;
+    __shared__ int at[WIDTH], above, needed, equals, taken[THREADS / 32];
+    int lane = threadIdx.x & 31, warp = threadIdx.x / 32, n = (int)p.n, k = (int)p.k;
+    const E *x = (const E *)p.x + (long long)blockIdx.x * p.n;
+    U prefix = 0, mask = 0;
+    int left = k;
+    for (int top = BITS; top > 0; top -= DIGIT) {           // which value the k-th has in these bits
+        int wide = top < DIGIT ? top : DIGIT, shift = top - wide;
+        for (int i = threadIdx.x; i < 1 << DIGIT; i += THREADS) found[i] = 0;
+        __syncthreads();
+        for (int i = threadIdx.x; i < n; i += THREADS) {
+            U key = rank_of(x[i]);
+            if ((key & mask) == prefix) atomicAdd(&found[(int)(key >> shift) & ((1 << wide) - 1)], 1u);
+        }
+        __syncthreads();
+        if (warp == 0) {
+            int passed = 0;
+            for (int first = 0; first < 1 << wide; first += 32) {
+                int count = first + lane < 1 << wide ? (int)found[first + lane] : 0, upto = count;
+                for (int by = 1; by < 32; by *= 2) {
+                    int y = __shfl_up_sync(0xffffffffu, upto, by);
+                    if (lane >= by) upto += y;
+                }
+                bool here = passed + upto >= left && passed + upto - count < left;
+                if (here) {
+                    chosen = prefix | (U)((U)(first + lane) << shift);
+                    needed = left - (passed + upto - count);
+                    equals = count;
+                }
+                if (__any_sync(0xffffffffu, here)) break;
+                passed += __shfl_sync(0xffffffffu, upto, 31);
+            }
+        }
+        __syncthreads();
+        prefix = chosen;
+        left = needed;
+        mask = (U)(mask | (U)((((U)1 << wide) - 1) << shift));
+        __syncthreads();
+    }
+    for (int i = threadIdx.x; i < WIDTH; i += THREADS) {
+        keys[i] = (U)~(U)0;
+        at[i] = 0x7fffffff;
+    }
+    if (threadIdx.x == 0) above = 0;
+    __syncthreads();
+    bool all_equals = equals == left;
+    int passed = 0;
+    for (int start = 0; start < n; start += THREADS) {
+        int i = start + threadIdx.x;
+        U key = i < n ? rank_of(x[i]) : (U)~(U)0;
+        bool equal = i < n && key == prefix;
+        if (i < n && (key < prefix || (equal && all_equals))) {
+            int to = atomicAdd(&above, 1);
+            keys[to] = key;
+            at[to] = i;
+        }
+        if (!all_equals && passed < left && __syncthreads_or(equal)) {        // the first of the equal ones
+            unsigned which = __ballot_sync(0xffffffffu, equal);
+            if (lane == 0) taken[warp] = __popc(which);
+            __syncthreads();
+            int before = passed;
+            for (int w = 0; w < THREADS / 32; w++) {
+                if (w < warp) before += taken[w];
+                passed += taken[w];
+            }
+            before += __popc(which & ((1u << lane) - 1));
+            if (equal && before < left) {
+                keys[k - 1 - before] = key;
+                at[k - 1 - before] = i;
+            }
+            __syncthreads();
+        }
+    }
+    exchange(keys, at);
+    long long row = (long long)blockIdx.x * p.k;
+    for (int i = threadIdx.x; i < k; i += THREADS) {
+        ((E *)p.values)[row + i] = x[at[i]];
+        ((long long *)p.places)[row + i] = at[i];
+    }
+}
+"""

@@ -1,0 +1,106 @@
+"""What the CPU knows of contents that stand on another device, so that a check at the call need not wait for it.
+
+Note [Checks without waiting]: positions are checked at the call, where the message can name the line. Those of a tensor
+on a GPU would have to be brought back first, and whoever waits for a GPU in every step loses the time in which the next
+step could have been recorded. But most positions come from the CPU (a batch of words, class numbers), or are made of
+nothing (`arange`). So a Value of whole numbers that was copied from the CPU keeps what was copied; one that is pending
+is computed on the CPU too, where that is little work; and one that had to be brought back keeps what was brought. A
+Value never changes, so neither does what is kept, and it goes with the Value; where a replay makes a new Value of an
+old one, it forgets that. Nothing is kept of memory that somebody outside may write to (Note [Exported storages] in
+value.py).
+"""
+import numpy as np
+
+from ..backends import host, reference
+from ..base.spec import CPU, META
+from . import interpret
+
+MAX_KEPT_BYTES = 32 << 20       # of contents that are kept
+MAX_BROUGHT_BYTES = 1 << 20      # of all that a tensor sees only a part of: one element of it takes about as long
+MAX_COMPUTED_ELEMENTS = 1 << 16  # of a pending Value that is computed on the CPU as well
+MAX_COMPUTED_DEPTH = 8           # instructions that it comes from, one after the other
+
+
+def remember(value, source):
+    """Keep of a Value of another device what the tensor `source` on the CPU holds, if it is whole numbers, and there.
+
+    They are copied: the memory of `source` may be somebody else's, or be written over.
+    """
+    kind, held = value.spec, source._storage.value
+    if held.trace is None and _worth_keeping(kind):
+        value.on_host = _bytes_of(held.look(source._spec, source._offset), kind)
+
+
+def known(tensor):
+    """The contents of a tensor on another device, where the CPU knows them without waiting; else None."""
+    storage = tensor._storage
+    if storage.device is CPU or storage.exported:
+        return None
+    memory = _found(storage.value, MAX_COMPUTED_DEPTH)
+    return None if memory is None else _laid_out(memory, tensor._spec, tensor._offset)
+
+
+def _laid_out(memory, spec, offset):
+    return host.laid_out(memory, spec.shape, spec.dtype.np, spec.np_strides, offset * spec.dtype.itemsize)
+
+
+def read(value, spec, offset, keeps=True):
+    """The array that a tensor of `spec`, `offset` elements in, sees of a Value, for NumPy to read; run if pending.
+
+    What is brought back is kept where `keeps`.
+    """
+    device = value.spec.device
+    memory = _found(value, MAX_COMPUTED_DEPTH) if device is not CPU and keeps else None
+    if memory is None and value.trace is not None:
+        value.ready()                             # which observers would take for a look at what is there, too
+    if device is CPU:
+        return value.look(spec, offset)
+    if memory is None:
+        whole = value.spec
+        if not keeps or not _worth_keeping(whole) or spec.numel < whole.numel and whole.nbytes > MAX_BROUGHT_BYTES:
+            return value.read(spec, offset)
+        value.on_host = memory = _bytes_of(value.read(whole, 0), whole)
+    return _laid_out(memory, spec, offset)
+
+
+def execute(entry, arrays, params):
+    """The results of an instruction over NumPy arrays, wherever its tensors stand."""
+    return interpret.execute(entry, arrays, params) if entry.device is CPU else reference.execute(entry, arrays, params)
+
+
+def _worth_keeping(kind):
+    return kind.dtype.category <= 1 and kind.nbytes <= MAX_KEPT_BYTES and kind.device is not META
+
+
+def _bytes_of(array, kind):
+    """The bytes of a NumPy array laid out as `kind`, in memory of their own."""
+    memory = np.empty(kind.nbytes, np.uint8)
+    if kind.numel:
+        _laid_out(memory, kind, 0)[...] = array
+    return memory
+
+
+def _found(value, depth):
+    """The bytes of a Value that the CPU knows, or can compute; None where it cannot."""
+    memory = getattr(value, "on_host", None)
+    if memory is not None or value.trace is None or not depth:
+        return memory
+    trace, kind = value.trace, value.spec
+    if kind.device is CPU or kind.numel > MAX_COMPUTED_ELEMENTS or not _worth_keeping(kind):
+        return None
+    made = next((one for one in reversed(list(trace.code)) if one[4] == value.slot), None)
+    if made is None or made[0].many or made[0].op.effect:
+        return None
+    entry, slots, offsets, params, _, _ = made
+    arrays = []
+    for slot, look, offset in zip(slots, entry.kinds, offsets, strict=True):
+        operand = trace.values[slot]
+        if operand.spec.device is CPU and operand.trace is None:
+            arrays.append(operand.look(look, offset))
+            continue
+        memory = _found(operand, depth - 1)
+        if memory is None:
+            return None
+        arrays.append(_laid_out(memory, look, offset))
+    value.on_host = memory = _bytes_of(execute(entry, arrays, params)[0], kind)
+    return memory

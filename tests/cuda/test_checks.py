@@ -1,0 +1,72 @@
+"""Checks of data at the call do not wait for the device: see Note [Checks without waiting] in trace/on_host.py."""
+import pytest
+
+import flambeau as torch
+
+
+@pytest.fixture
+def downloads(simulated, monkeypatch):
+    """The sizes of what was brought back from the device."""
+    sizes, kind = [], type(simulated)
+    plain = kind.download
+
+    def download(self, index, address, host_address, nbytes, *args, **kwargs):
+        sizes.append(nbytes)
+        return plain(self, index, address, host_address, nbytes, *args, **kwargs)
+    monkeypatch.setattr(kind, "download", download)
+    return sizes
+
+
+def test_words_from_the_cpu(downloads):
+    table, places = torch.nn.Embedding(50, 8).cuda(), torch.nn.Embedding(16, 8).cuda()
+    words = torch.randint(0, 50, (4, 17))
+    given, wanted = words[:, :-1].to("cuda"), words[:, 1:].cuda()
+    hidden = table(given) + places(torch.arange(16, device="cuda"))
+    loss = torch.nn.functional.cross_entropy((hidden @ table.weight.t()).view(-1, 50), wanted.reshape(-1))
+    loss.backward()
+    assert downloads == []
+    assert loss.item() > 0 and downloads == [4]
+
+
+def test_what_is_out_of_bounds_is_refused_at_the_call(downloads):
+    table = torch.nn.Embedding(50, 8).cuda()
+    with pytest.raises(IndexError, match="index 77 for a table of 50 rows"):
+        table(torch.tensor([3, 77]).cuda())
+    with pytest.raises(IndexError, match="index 50 for a table of 50 rows"):
+        table(torch.arange(50, device="cuda") + 1)
+    with pytest.raises(IndexError, match="Target 9 is out of bounds"):
+        torch.nn.functional.cross_entropy(torch.zeros(2, 5, device="cuda"), torch.tensor([1, 9]).cuda())
+    assert downloads == []
+
+
+def test_what_the_device_made_is_brought_back_once(downloads):
+    x = torch.randn(40, device="cuda")
+    best = x.topk(5).indices
+    assert x[best].tolist() == x[best].tolist()
+    assert downloads.count(best.nbytes) == 1
+
+
+def test_what_was_written_to_is_looked_at_anew(simulated):
+    words = torch.tensor([3, 4]).cuda()
+    table = torch.zeros(5, 2, device="cuda")
+    assert table[words].shape == (2, 2)
+    words += 1
+    with pytest.raises(IndexError, match="index 5 is out of bounds"):
+        table[words]
+    source = torch.tensor([1, 2])
+    moved = source.to("cuda")
+    source.numpy()[:] = 9                          # a copy was taken
+    assert table[moved].shape == (2, 2)
+
+
+def test_compiled(downloads):
+    table, words = torch.nn.Embedding(50, 8).cuda(), torch.randint(0, 50, (4, 17))
+
+    @torch.compile
+    def loss(given, wanted):
+        return torch.nn.functional.cross_entropy((table(given) @ table.weight.t()).view(-1, 50), wanted.reshape(-1))
+    for _ in range(4):
+        loss(words[:, :-1].to("cuda"), words[:, 1:].cuda())
+    assert downloads == []
+    with pytest.raises(IndexError, match="Target 50 is out of bounds"):
+        loss(words[:, :-1].to("cuda"), torch.full((4, 16), 50).cuda())

@@ -1,0 +1,294 @@
+"""Kernels of the library that are written by hand, on simulated devices, against NumPy; and all of them by NVRTC."""
+import itertools
+from array import array
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from flambeau.backends.backend import Task
+from flambeau.backends.cuda import library, nvrtc
+from flambeau.backends.cuda.backend import CUDABackend
+from flambeau.backends.cuda.calls import LaunchCall
+from flambeau.base import dtypes
+from flambeau.base.shapes import contiguous_strides
+from flambeau.ops import attention, maxpool
+
+from .simulated import compiler, simulating
+
+pytestmark = pytest.mark.pinned
+simulated = pytest.mark.skipif(not compiler.is_there(), reason="kernels are simulated with g++, on Linux")
+
+FLOATS = [dtypes.float32, dtypes.float64, dtypes.float16, dtypes.bfloat16]
+NUMBERS = [*FLOATS, dtypes.int8, dtypes.uint8, dtypes.int32, dtypes.int64]
+TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 1e-5, "float64": 1e-12}
+
+
+@pytest.fixture(scope="module")
+def device():
+    with simulating(devices=1) as driver:
+        yield driver
+
+
+def laid(x):
+    return x.shape, contiguous_strides(x.shape)
+
+
+def ask(name, dtype, args, outs, params):
+    return library.ask(name, dtype, [laid(a) for a in args], [laid(o) for o in outs], params)
+
+
+def run(device, name, dtype, args, outs, params):
+    """What a function of the library makes of arrays, in arrays like `outs`."""
+    calls = ask(name, dtype, args, outs, params)
+    assert calls is not None, name
+    memory = [device.allocate(0, max(a.nbytes, 1)) for a in (*args, *outs)]
+    for held, given_ in zip(memory, args, strict=False):
+        whole = np.ascontiguousarray(given_)
+        device.upload(0, held.address, whole.ctypes.data, whole.nbytes)
+    scratch = max(call.scratch for call in calls)
+    if scratch:
+        memory.append(device.allocate(0, scratch))
+    places = [(number, 0) for number in range(len(memory))]
+    program = CUDABackend(0).program([Task(call, places) for call in calls])
+    program.run([held.address for held in memory], array("q"))
+    made = []
+    for held, like in zip(memory[len(args):], outs, strict=False):
+        one = np.empty(like.shape, like.dtype)
+        device.download(0, held.address, one.ctypes.data, one.nbytes)
+        made.append(one)
+    device.synchronize(0)
+    return made
+
+
+def close(made, wanted, dtype):
+    tolerance = TOLERANCE.get(dtype.name, 0)
+    np.testing.assert_allclose(made.astype(np.float64), wanted, rtol=tolerance, atol=tolerance)
+
+
+def numbers(rng, shape, dtype):
+    if dtype.is_floating_point:
+        return rng.standard_normal(shape).astype(dtype.np)
+    return rng.integers(0, 5, shape).astype(dtype.np)
+
+
+def wide(x):
+    return x.astype(np.float64 if x.dtype.kind not in "iu" else np.int64)
+
+
+# --- running results --------------------------------------------------------------------------------------------------
+
+
+def along(kind, x, dim, factor):
+    if kind == "recur":
+        x, factor = np.moveaxis(x, dim, 0).copy(), np.moveaxis(factor, dim, 0)
+        for i in range(1, len(x)):
+            x[i] += factor[i] * x[i - 1]
+        return np.moveaxis(x, 0, dim)
+    return {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum,
+            "logaddexp": np.logaddexp}[kind].accumulate(x, axis=dim)
+
+
+@simulated
+@settings(deadline=None, max_examples=30)
+@given(st.data())
+def test_running_results(device, data):
+    draw = data.draw
+    kind = draw(st.sampled_from(("sum", "prod", "max", "min", "logaddexp", "recur")))
+    dtype = draw(st.sampled_from(FLOATS if kind in ("logaddexp", "recur") else [*FLOATS, dtypes.int64]))
+    shape = draw(st.sampled_from([(3, 5), (2, 130), (1, 1037), (2, 40, 37), (70, 3), (9000,)]))
+    dim = draw(st.integers(0, len(shape) - 1))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    x, factor = numbers(rng, shape, dtype), rng.random(shape).astype(dtype.np)
+    if kind == "prod":
+        x = (1 + wide(x) / 100).astype(dtype.np) if dtype.is_floating_point else np.ones_like(x)
+    places = kind in ("max", "min")
+    outs = [np.empty(shape, dtype.np), np.empty(shape, np.int64)][:1 + places]
+    made = run(device, "running", dtype, [x, factor] if kind == "recur" else [x], outs, (kind, dim))
+    wanted = along(kind, wide(x), dim, wide(factor))
+    tolerance = TOLERANCE.get(dtype.name, 0) * (20 if kind == "prod" else 1)
+    np.testing.assert_allclose(wide(made[0]), wanted, rtol=tolerance, atol=tolerance * 10)
+    if places:
+        count = np.arange(shape[dim]).reshape([-1 if d == dim else 1 for d in range(len(shape))])
+        last = np.maximum.accumulate(np.where(x == made[0], count, 0), axis=dim)
+        np.testing.assert_array_equal(made[1], last)
+
+
+@simulated
+def test_a_nan_stays_until_the_next(device):
+    x = np.array([[1, np.nan, 3, np.nan, 5, 2]], np.float32)
+    values, places = run(device, "running", dtypes.float32, [x], [x, np.empty(x.shape, np.int64)], ("max", 1))
+    assert np.isnan(values[0, 1:]).all() and places.tolist() == [[0, 1, 1, 3, 3, 3]]
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+@simulated
+@pytest.mark.parametrize("dtype", NUMBERS, ids=lambda d: d.name)
+@pytest.mark.parametrize("count, cols, size, skip", [(10, 8, 5, -1), (500, 3, 40, 2), (60, 1030, 100, -1),
+                                                     (5000, 5, 3, 1)])
+def test_rows_are_added_in_order(device, dtype, count, cols, size, skip):
+    rng = np.random.default_rng(count)
+    g, index = rng.integers(0, 2, (count, cols)).astype(dtype.np), rng.integers(0, size, count)
+    made, = run(device, "add_rows", dtype, [g, index], [np.empty((size, cols), dtype.np)], (skip,))
+    wanted = np.zeros((size, cols), np.int64)
+    np.add.at(wanted, index, wide(g).astype(np.int64))
+    if skip >= 0:
+        wanted[skip] = 0
+    if dtype.itemsize == 1:
+        np.testing.assert_array_equal(made, wanted.astype(dtype.np))
+    else:
+        close(made, wanted, dtype)
+
+
+@simulated
+@pytest.mark.parametrize("dtype", [*FLOATS, dtypes.int64], ids=lambda d: d.name)
+@pytest.mark.parametrize("rows, count, size, shared", [(3, 10, 5, False), (2, 700, 300, False), (2, 600, 3, True),
+                                                       (1, 300, 40000, False)])
+def test_elements_are_added_where_an_index_says(device, dtype, rows, count, size, shared):
+    rng = np.random.default_rng(count)
+    g = rng.integers(-1, 2, (rows, count)).astype(dtype.np)
+    index = rng.integers(0, size, (1 if shared else rows, count))
+    made, = run(device, "drop", dtype, [g, index], [np.empty((rows, size), dtype.np)], (size,))
+    wanted = np.zeros((rows, size))
+    for row, places in zip(range(rows), itertools.cycle(index), strict=False):
+        np.add.at(wanted[row], places, wide(g[row]))
+    close(made, wanted, dtype)
+
+
+# --- order ------------------------------------------------------------------------------------------------------------
+
+
+def unordered(rng, shape, dtype):
+    """Numbers with equals among them and, of floats, zeros of both signs, infinities and a NaN."""
+    if dtype is dtypes.bool:
+        return rng.integers(0, 2, shape).astype(bool)
+    if not dtype.is_floating_point:
+        return rng.integers(0 if dtype is dtypes.uint8 else -100, 100, shape).astype(dtype.np)
+    x = rng.standard_normal(shape)
+    x[:, ::5], x[:, 1::11], x[:, 3], x[:, 4], x[:, 5] = 0, -0.0, np.nan, np.inf, -np.inf
+    return x.astype(dtype.np)
+
+
+def order(x, descending):
+    """Where the elements of rows come from, equal ones in the order that they had and NaN above all."""
+    x = wide(x) if x.dtype != bool else x.astype(np.int64)
+    nan = np.isnan(x)
+    x = np.where(nan, 0, x)
+    return np.stack([np.lexsort((-row, ~none) if descending else (row, none))
+                     for row, none in zip(x, nan, strict=True)])
+
+
+@simulated
+@pytest.mark.parametrize("dtype", [*NUMBERS, dtypes.bool], ids=lambda d: d.name)
+@pytest.mark.parametrize("rows, n", [(3, 10), (2, 1000), (3, 2500)])
+@pytest.mark.parametrize("descending", [False, True])
+def test_sorting_is_stable_and_keeps_every_bit(device, dtype, rows, n, descending):
+    x = unordered(np.random.default_rng(n), (rows, n), dtype)
+    values, places = run(device, "sort", dtype, [x], [x, np.empty(x.shape, np.int64)], (descending,))
+    wanted = order(x, descending)
+    np.testing.assert_array_equal(places, wanted)
+    assert values.tobytes() == np.take_along_axis(x, wanted, 1).tobytes()
+
+
+@simulated
+@pytest.mark.parametrize("dtype", NUMBERS, ids=lambda d: d.name)
+@pytest.mark.parametrize("rows, n, k", [(3, 10, 10), (2, 1000, 7), (2, 3000, 50)])
+@pytest.mark.parametrize("largest", [False, True])
+def test_the_largest_come_in_order(device, dtype, rows, n, k, largest):
+    x = unordered(np.random.default_rng(n), (rows, n), dtype)
+    outs = [np.empty((rows, k), dtype.np), np.empty((rows, k), np.int64)]
+    values, places = run(device, "topk", dtype, [x], outs, (k, largest))
+    wanted = order(x, largest)[:, :k]
+    np.testing.assert_array_equal(places, wanted)
+    assert values.tobytes() == np.take_along_axis(x, wanted, 1).tobytes()
+
+
+# --- pooling ----------------------------------------------------------------------------------------------------------
+
+
+def window(size, kernel, stride, padding, dilation):
+    return "window", size, (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1, kernel, stride, padding, \
+        dilation, False
+
+
+@simulated
+@pytest.mark.parametrize("dtype", [*FLOATS, dtypes.int64], ids=lambda d: d.name)
+@pytest.mark.parametrize("lead, maps", [
+    ((2, 3), (window(9, 3, 2, 1, 1), window(11, 3, 2, 1, 1))), ((2,), (window(8, 2, 1, 0, 2), window(8, 3, 2, 1, 1))),
+    ((2, 1), (window(5, 2, 2, 0, 1), window(6, 2, 1, 1, 1), window(7, 2, 2, 1, 1))), ((4,), (window(9, 3, 1, 1, 1),))])
+def test_the_largest_of_windows(device, dtype, lead, maps):
+    rng = np.random.default_rng(len(maps))
+    x = rng.integers(-5, 6, (*lead, *[m[1] for m in maps])).astype(dtype.np)
+    if dtype.is_floating_point:
+        x.reshape(-1)[3] = np.nan
+    values, places = maxpool._max_pool.ref(np, x if dtype.itemsize > 2 else x.astype(np.float32), maps)
+    made = run(device, "max_pool", dtype, [x], [values.astype(dtype.np), places], (maps,))
+    np.testing.assert_array_equal(wide(made[0]), wide(values))
+    np.testing.assert_array_equal(made[1], places)
+
+
+# --- attention --------------------------------------------------------------------------------------------------------
+
+
+# samples, heads, queries, keys, features, features of values, causal, heads that share a key
+ATTENTIONS = [(1, 2, 5, 7, 4, 3, False, 1), (1, 2, 70, 70, 16, 16, True, 1), (1, 4, 33, 65, 24, 24, False, 2),
+              (1, 1, 40, 20, 8, 8, True, 1), (1, 1, 65, 70, 64, 64, True, 1)]
+
+
+@simulated
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
+@pytest.mark.parametrize("case", ATTENTIONS, ids=str)
+def test_attention(device, dtype, case):
+    samples, heads, queries, keys, size, width, causal, groups = case
+    rng, how = np.random.default_rng(queries), (size ** -0.5, causal, groups)
+    shared = heads // groups
+    q, k, v, g = (rng.standard_normal((samples, *shape)).astype(dtype.np) for shape in (
+        (heads, queries, size), (shared, keys, size), (shared, keys, width), (heads, queries, width)))
+    average, rest = attention._flash.ref(np, *map(wide, (q, k, v)), *how)
+    kind = np.float64 if dtype is dtypes.float64 else np.float32
+    average_, rest_ = average.astype(dtype.np), rest.astype(kind)
+    made = run(device, "attention", dtype, [q, k, v], [average_, rest_], how)
+    close(made[0], average, dtype)
+    np.testing.assert_allclose(made[1], rest, rtol=1e-5, atol=1e-5)
+    gradients = attention._flash_backward.ref(np, *map(wide, (g, q, k, v)), average, rest, *how)
+    made = run(device, "attention_backward", dtype, [g, q, k, v, average_, rest_], [q, k, v], how)
+    for one, other in zip(made, gradients, strict=True):
+        close(one, other, dtype)
+
+
+# --- the compiler -----------------------------------------------------------------------------------------------------
+
+
+def all_calls():
+    """(name, LaunchCall) of every kernel by its text, in a few dtypes."""
+    shape, index = (4, 5000), np.empty(5000, np.int64)
+    picture = (window(9, 3, 2, 1, 1), window(11, 3, 2, 1, 1))
+    for dtype in (*FLOATS, dtypes.int64):
+        x = np.empty(shape, dtype.np)
+        places = np.empty(shape, np.int64)
+        for kind in ("sum", "prod", "max", "min", "logaddexp", "recur"):
+            for dim in (0, 1):
+                args = [x, x] if kind == "recur" else [x]
+                yield from ask("running", dtype, args, [x, places][:1 + (kind in ("max", "min"))], (kind, dim)) or ()
+        yield from ask("add_rows", dtype, [np.empty((5000, 4), dtype.np), index], [np.empty((9, 4), dtype.np)], (-1,))
+        yield from ask("drop", dtype, [x, places], [np.empty((4, 9), dtype.np)], (9,))
+        yield from ask("sort", dtype, [x], [x, places], (False,))
+        yield from ask("sort", dtype, [x[:, :100]], [x[:, :100], places[:, :100]], (True,))
+        yield from ask("topk", dtype, [x], [x[:, :9], places[:, :9]], (9, True))
+        made, pooled = np.empty((1, 2, 5, 6), dtype.np), np.empty((1, 2, 9, 11), dtype.np)
+        yield from ask("max_pool", dtype, [pooled], [made, np.empty(made.shape, np.int64)], (picture,))
+        if dtype.is_floating_point:
+            q, rest = np.empty((1, 2, 70, 64), dtype.np), np.empty((1, 2, 70), np.float32)
+            yield from ask("attention", dtype, [q, q, q], [q, rest], (0.125, True, 1))
+            yield from ask("attention_backward", dtype, [q, q, q, q, q, rest], [q, q, q], (0.125, True, 1))
+
+
+@pytest.mark.skipif(not nvrtc.is_there(), reason="NVRTC is not installed: pip install nvidia-cuda-nvrtc")
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+def test_nvrtc_takes_every_kernel(device, architecture):
+    texts = {call.source: call.name for call in all_calls() if isinstance(call, LaunchCall)}
+    assert len(texts) > 100
+    for text, name in texts.items():
+        assert nvrtc.compile(text, architecture, ("--fmad=false",)), name
