@@ -15,7 +15,7 @@ import pytest
 
 import flambeau as torch
 from flambeau.backends import random as streams
-from flambeau.backends.cuda import driver, random as philox
+from flambeau.backends.cuda import driver, nvrtc, random as philox
 
 from .philox import Stream, words
 from .simulated import compiler, simulating
@@ -103,6 +103,26 @@ extern "C" __global__ void draw(const Params p) {
     stream = streams.stream_of(out.device)
     stream._launch(source, 1, (out.data_ptr(),), (seed, thread, turn))
     assert bits(out).tolist() == given
+
+
+SOURCES = {
+    **{f"{rule} {type}": philox.real_source(rule, type) for rule in philox.RULES
+       for type in ("bf16", "f16", "f32", "f64")},
+    **{f"{rule} {type}": philox.integer_source(rule, type) for rule in philox.INTEGER_RULES
+       for type in ("int64", "uint8", "bf16", "f64")},
+    **{f"coins {type}": philox.coins_source(type) for type in ("f16", "bf16", "f64", "bool", "int64")},
+    **{f"keep {real} {width}": philox.keep_source(real, width) for real, width in
+       (("float", 1), ("float", 2), ("float", 4), ("float", 8), ("double", 2))},
+    **{f"{name} {real}": philox.each_source(name, operands, real, each, stride) for real in ("float", "double")
+       for name, operands, each, stride in (("poisson", 1, 1, 1), ("gamma_", 1, 1, 1), ("binomial", 2, 8, 128))},
+    "shuffled equals": philox.SHUFFLE_EQUALS, "units of samples": philox.SAMPLE_UNITS}
+
+
+@pytest.mark.skipif(not nvrtc.is_there(), reason="NVRTC is not installed: pip install nvidia-cuda-nvrtc")
+@pytest.mark.parametrize("name", SOURCES)
+def test_kernels_compile(name):
+    for architecture in ("sm_80", "sm_90"):
+        assert nvrtc.compile(SOURCES[name], architecture, ("--fmad=false",))
 
 
 # --- PyTorch's numbers ------------------------------------------------------------------------------------------------
