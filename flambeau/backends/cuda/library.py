@@ -31,14 +31,15 @@ def ask(name, dtype, args, outs, params, index=0):
     there are none. The places are the operands, then the results, then the scratch memory of the calls, if any."""
     def whole(laid):
         return tuple([(tuple(shape), tuple(strides)) for shape, strides in laid])
+    cudnn = library_switches.cudnn
     return _answer(name, dtype, whole(args), whole(outs), params, index,
-                   (library_switches.cudnn.allow_tf32, settings.deterministic))
+                   (cudnn.enabled, cudnn.allow_tf32, settings.deterministic, attention.allowed()))
 
 
 def can(name, dtype, args, outs, params, index=0):
     """Whether `ask` would have an answer; of attention without making it, which takes cuDNN tenths of a second."""
     if name in ("attention", "attention_backward"):
-        return attention.takes(dtype, args)
+        return any(attention.allowed()) and attention.takes(dtype, args)
     return ask(name, dtype, args, outs, params, index) is not None
 
 
