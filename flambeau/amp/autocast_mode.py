@@ -6,7 +6,7 @@ from ..backends.cuda import driver
 from ..base import dtypes
 from ..base.errors import warn
 from ..base.spec import device as Device
-from ..tensor.autocast import DEVICES, clear_cache, eligible, region
+from ..tensor.autocast import AUTOCAST_DEVICES, clear_cache, eligible, region
 from ..tensor.overrides import count_region
 from ..tensor.tensor import Tensor
 from ..trace.record import current
@@ -86,8 +86,8 @@ def autocast_decorator(autocast_instance, func):
 def _switch(device, enabled):
     """Set whether autocast is on for a device in this thread, and let the door know."""
     region.enabled[device] = bool(enabled)
-    if device in DEVICES:
-        modes.autocast = {one: get_autocast_dtype(one) for one in DEVICES if region.enabled.get(one)} or None
+    if device in AUTOCAST_DEVICES:
+        modes.autocast = {one: get_autocast_dtype(one) for one in AUTOCAST_DEVICES if region.enabled.get(one)} or None
         enabled = modes.autocast is not None
         if region.counted is not enabled:
             region.counted = enabled

@@ -322,7 +322,7 @@ def flash(query, key, value, causal, scale, groups):
     scale = float(scale) if scale is not None else 1 / math.sqrt(q.shape[-1])
     made = _flash.meta(q, k, v, scale, causal, groups)
     laid = [(one.shape, shapes.contiguous_strides(one.shape)) for one in (q, k, v, *made)]
-    if backend.library("attention", q.dtype, laid[:3], laid[3:], (scale, causal, groups)) is None:
+    if not backend.has("attention", q.dtype, laid[:3], laid[3:], (scale, causal, groups)):
         return None
     return _flash(query, key, value, scale, causal, groups)[0]
 

@@ -98,9 +98,9 @@ _CAST_OF_NAME = {
              **dict.fromkeys(CUDA_WIDEST_DTYPE_NAMES, "widest"), **dict.fromkeys(UNCAST_NAMES, "as is"),
              **dict.fromkeys(CUDA_REFUSED_NAMES, "refused"),
              **dict.fromkeys(CUDA_SEE_THROUGH_NAMES, "see through")}}
-DEVICES = tuple(_CAST_OF_NAME)
+AUTOCAST_DEVICES = tuple(_CAST_OF_NAME)
 # type of device → operation → "lower", "float32", "float32 result", "widest", "as is", "refused" or "see through"
-casts_on: dict = {device: {} for device in DEVICES}
+casts_on: dict = {device: {} for device in AUTOCAST_DEVICES}
 cast_of_operation = casts_on["cpu"]
 listed: set = set()           # operations that stand in the lists of some device
 

@@ -13,7 +13,7 @@ from ..backends.memory import explained as out_of_memory
 from ..base import observers
 from ..base.errors import here
 from ..base.op import door, known
-from ..base.spec import META, of_array
+from ..base.spec import META
 from ..trace import effects, on_host
 from ..trace.record import _local, current
 from ..trace.value import Storage, Value
@@ -249,7 +249,7 @@ def run_now(entry, op, args, inputs, params, site):
         raise
     storages = []
     for i, array in enumerate(made):
-        kind = entry.outs[i] if entry.outs is not None else of_array(array, True, entry.device)
+        kind = entry.outs[i] if entry.outs is not None else entry.device.backend.spec_of(array)
         storages.append(Storage.of(Value.of(array, kind), kind.nbytes, kind.device))
     return storages
 

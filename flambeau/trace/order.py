@@ -66,10 +66,12 @@ def _blocks(long, few, along_rows, reductions):
     """Into how many blocks a reduction is cut, so that all threads have work; 0 for not at all."""
     block = reductions.block_elements
     if along_rows:
-        return min(-(-long // block), reductions.max_row_blocks) \
+        blocks = min(-(-long // block), reductions.max_row_blocks) \
             if few <= reductions.max_cut_rows and long >= 2 * block else 0
-    return min(-(-long * few // block), reductions.max_column_blocks, reductions.max_column_parts // few) \
-        if few <= reductions.max_cut_columns and long * few >= 4 * block and long >= 256 else 0
+    else:
+        blocks = min(-(-long * few // block), reductions.max_column_blocks, reductions.max_column_parts // few) \
+            if few <= reductions.max_cut_columns and long * few >= 4 * block and long >= 256 else 0
+    return max(blocks // reductions.block_multiple * reductions.block_multiple, min(blocks, reductions.block_multiple))
 
 
 def _rows(runs, shape, blocks, long_row):

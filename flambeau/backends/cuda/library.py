@@ -17,12 +17,13 @@ badly, or the reference.
 from functools import lru_cache
 from math import prod
 
+from ...base import settings
 from ...base.shapes import contiguous_strides
 from .. import library_switches
-from . import attention, convolve, driver, pools, products, rows, scans, select
+from . import attention, convolve, cudnn_graph, driver, pools, products, rows, scans, select
 from .calls import HostCall, LaunchCall
 
-__all__ = ["HostCall", "LaunchCall", "ask", "forget"]
+__all__ = ["HostCall", "LaunchCall", "ask", "can", "forget"]
 
 
 def ask(name, dtype, args, outs, params, index=0):
@@ -30,7 +31,15 @@ def ask(name, dtype, args, outs, params, index=0):
     there are none. The places are the operands, then the results, then the scratch memory of the calls, if any."""
     def whole(laid):
         return tuple([(tuple(shape), tuple(strides)) for shape, strides in laid])
-    return _answer(name, dtype, whole(args), whole(outs), params, index, library_switches.cudnn.allow_tf32)
+    return _answer(name, dtype, whole(args), whole(outs), params, index,
+                   (library_switches.cudnn.allow_tf32, settings.deterministic))
+
+
+def can(name, dtype, args, outs, params, index=0):
+    """Whether `ask` would have an answer; of attention without making it, which takes cuDNN tenths of a second."""
+    if name in ("attention", "attention_backward"):
+        return attention.takes(dtype, args)
+    return ask(name, dtype, args, outs, params, index) is not None
 
 
 def forget():
@@ -38,10 +47,11 @@ def forget():
     _answer.cache_clear()
     products.forget()
     convolve.forget()
+    cudnn_graph.forget()
 
 
 @lru_cache(4096)
-def _answer(name, dtype, args, outs, params, index, _tf32):
+def _answer(name, dtype, args, outs, params, index, _switches):
     if name == "gemm":
         return products.gemm(dtype, *args, *outs, index)
     if name == "scan":
@@ -54,9 +64,9 @@ def _answer(name, dtype, args, outs, params, index, _tf32):
     if name == "convolve_weight":
         return convolve.convolve_weight(dtype, *args, *outs, *params, index)
     if name == "attention":
-        return attention.attention(dtype, args, outs, params, driver.current().properties(index))
+        return attention.attention(dtype, args, outs, params, driver.current().properties(index), index)
     if name == "attention_backward":
-        return attention.attention_backward(dtype, args, outs, params, driver.current().properties(index))
+        return attention.attention_backward(dtype, args, outs, params, driver.current().properties(index), index)
     if name == "max_pool":
         return _one(pools.max_pool(dtype, args[0], *outs, *params))
     if not all(map(_dense, (*args, *outs))):

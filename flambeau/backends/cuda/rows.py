@@ -8,7 +8,7 @@ zeros where there is nothing. So no two blocks write to the same row, and every 
 from . import elements
 from .calls import LaunchCall
 
-ROW_THREADS = 256
+ADDING_THREADS = 256
 ROWS_OF_A_BLOCK = (32, 64, 128, 256)         # few where there are few rows, more where the index is long
 HITS = 2048                                  # places that a block notes before it adds them up
 MAX_INDEX_READS = 8 << 30                    # elements of the index that blocks may read in all: some 16 ms
@@ -25,8 +25,8 @@ def add_rows(dtype, count, cols, size, skip):
     if blocks * count > MAX_INDEX_READS:
         return None
     vectors = -(-cols // max(1, 128 // elements.bits(dtype)))
-    across = next(n for n in (1, 2, 4, 8, 16, 32, 64, 128, 256) if n >= vectors or n == ROW_THREADS)
-    return LaunchCall(source(dtype, rows, across), "add_rows", (blocks, 1, 1), (ROW_THREADS, 1, 1), 0,
+    across = next(n for n in (1, 2, 4, 8, 16, 32, 64, 128, 256) if n >= vectors or n == ADDING_THREADS)
+    return LaunchCall(source(dtype, rows, across), "add_rows", (blocks, 1, 1), (ADDING_THREADS, 1, 1), 0,
                       (count, cols, size, skip))
 
 
@@ -34,7 +34,7 @@ def source(dtype, rows, across):
     """The kernel's text: `rows` of a block, each added up by `across` threads."""
     sums = "W" if elements.is_float(dtype) else "E"
     return elements.opening(dtype) + elements.params(["g", "index", "out"], ["count", "cols", "size", "skip"]) + \
-        f"typedef {sums} S;\n" + _ADD_ROWS.replace("THREADS", str(ROW_THREADS)).replace("ROWS", str(rows)) \
+        f"typedef {sums} S;\n" + _ADD_ROWS.replace("THREADS", str(ADDING_THREADS)).replace("ROWS", str(rows)) \
         .replace("ACROSS", str(across)).replace("HITS", str(HITS))
 
 
