@@ -41,7 +41,32 @@ def known(tensor):
 
 
 def _laid_out(memory, spec, offset):
-    return host.laid_out(memory, spec.shape, spec.dtype.np, spec.np_strides, offset * spec.dtype.itemsize)
+    made = host.laid_out(memory, spec.shape, spec.dtype.np, spec.np_strides, offset * spec.dtype.itemsize)
+    made = made.view(KnownArray)
+    made.extremes = memory.extremes.setdefault((spec, offset), {})
+    return made
+
+
+class KeptBytes(np.ndarray):
+    """Bytes that are kept, and what is known of the looks at them: {(spec, offset): {"min": …, "max": …}}."""
+
+
+class KnownArray(np.ndarray):
+    """A look at what is kept. Most checks ask for the smallest and the largest of half a million positions at every
+    call, and these are found once."""
+
+    extremes = None
+
+    def min(self, *args, **kwargs): return self._extreme("min", args, kwargs)
+    def max(self, *args, **kwargs): return self._extreme("max", args, kwargs)
+
+    def _extreme(self, which, args, kwargs):
+        known = self.extremes
+        if known is None or args or kwargs or not self.size:
+            return getattr(np.asarray(self), which)(*args, **kwargs)
+        if which not in known:
+            known[which] = getattr(np.asarray(self), which)()
+        return known[which]
 
 
 def read(value, spec, offset, keeps=True):
@@ -74,7 +99,8 @@ def _worth_keeping(kind):
 
 def _bytes_of(array, kind):
     """The bytes of a NumPy array laid out as `kind`, in memory of their own."""
-    memory = np.empty(kind.nbytes, np.uint8)
+    memory = np.empty(kind.nbytes, np.uint8).view(KeptBytes)
+    memory.extremes = {}
     if kind.numel:
         _laid_out(memory, kind, 0)[...] = array
     return memory

@@ -1,178 +1,90 @@
-"""`torch.cuda.CUDAGraph` on a simulated device: a replay gives what the stretch would, over what is there now."""
+"""Graphs in plain code and under `compile`, on simulated devices."""
+import numpy as np
 import pytest
 
 import flambeau as torch
+from flambeau.backends.backend import DeviceFailed
+from flambeau.backends.cuda import graphs
+from flambeau.base.observers import Observer, observing
 
-cuda = torch.cuda
+from .simulated import SimulatedDriver, compiler, simulating
 
-
-def test_a_replay_computes_anew(simulated):
-    x, weight = torch.arange(4.0, device="cuda"), torch.full((4,), 2.0, device="cuda")
-    g = cuda.CUDAGraph()
-    with cuda.graph(g):
-        assert cuda.is_current_stream_capturing()
-        y = x * weight + 1
-        z = y.sum()
-    assert not cuda.is_current_stream_capturing()
-    for start in (0.0, 10.0):
-        x.copy_(torch.arange(4.0) + start)
-        g.replay()
-        assert y.tolist() == [(start + i) * 2 + 1 for i in range(4)] and z.item() == sum(y.tolist())
-    weight.fill_(-1.0)
-    x[0] = 5
-    g.replay()
-    assert y.tolist() == [-4, -10, -11, -12] and (y + 1).tolist() == [-3, -9, -10, -11]
+pytestmark = [pytest.mark.pinned, pytest.mark.filterwarnings("error:.*mistake in Flambeau"),
+              pytest.mark.skipif(not compiler.is_there(), reason="kernels are simulated with g++, on Linux")]
 
 
-def test_nothing_is_done_while_it_is_recorded(simulated):
-    x, count = torch.ones(3, device="cuda"), torch.zeros(1, device="cuda")
-    g = cuda.CUDAGraph()
-    with cuda.graph(g):
-        count += 1
-        x.mul_(2)
-    assert count.item() == 0 and x.tolist() == [1, 1, 1]
-    for times in (1, 2, 3):
-        g.replay()
-        assert count.item() == times and x.tolist() == [2 ** times] * 3
+@pytest.fixture
+def driver(monkeypatch):
+    """A simulated driver that counts: `captures`, and graphs `launched`."""
+    captures, launched = [], []
+    begin, bound = SimulatedDriver.begin_capture, graphs.Captured.bound
+    monkeypatch.setattr(SimulatedDriver, "begin_capture", lambda *given: (captures.append(1), begin(*given))[1])
+    monkeypatch.setattr(graphs.Captured, "bound", lambda *given: (launched.append(1), bound(*given))[1])
+    with simulating(devices=1) as made, torch.config.using(executor="native"):
+        made.captures, made.launched = captures, launched
+        yield made
 
 
-def test_a_whole_training_step(simulated):
-    def net():
-        torch.manual_seed(0)
-        return torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).cuda()
-    data = [torch.rand(5, 3) for _ in range(6)]
+def training(device, steps, compiled, rate):
+    """The losses of a net, and what is learnt."""
+    torch.manual_seed(0)
+    x, y = torch.randn(16, 8).to(device), torch.randn(16, 4).to(device)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Tanh(), torch.nn.Linear(32, 4)).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 
-    def step(model, optimizer, x):
-        optimizer.zero_grad(set_to_none=True)
-        loss = model(x).square().mean()
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(x), y)
         loss.backward()
         optimizer.step()
         return loss
-    plain = net()
-    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9)
-    want = [step(plain, optimizer, x.cuda()).item() for x in data]
-    model = net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    step(model, optimizer, data[0].cuda())                                  # so that momentum is there
-    model.load_state_dict(net().state_dict())
-    for state in optimizer.state.values():
-        state["momentum_buffer"].zero_()
-    static, g = data[0].cuda(), cuda.CUDAGraph()
-    with cuda.graph(g):
-        loss = step(model, optimizer, static)
-    got = []
-    for x in data:
-        static.copy_(x)
-        g.replay()
-        got.append(loss.item())
-    assert got == pytest.approx(want, rel=1e-5)
-    assert model[0].weight.flatten().tolist() == pytest.approx(plain[0].weight.flatten().tolist(), rel=1e-4)
-    assert model[0].weight.grad.device.type == "cuda"
+
+    run, losses = torch.compile(step) if compiled else step, []
+    for at in range(steps):
+        optimizer.param_groups[0]["lr"] = rate(at)
+        losses.append(run(x, y).item())
+    return losses, [p.detach().cpu().numpy() for p in model.parameters()]
 
 
-def test_random_numbers_are_drawn_anew(simulated):
-    x, g = torch.ones(64, device="cuda"), cuda.CUDAGraph()
-    cuda.manual_seed(1)
-    with cuda.graph(g):
-        y = torch.nn.functional.dropout(x, 0.5)
-        noise = torch.randn(3, device="cuda")
-        double = noise * 2
-    seen = []
-    for _ in range(3):
-        g.replay()
-        seen.append((tuple(y.tolist()), tuple(noise.tolist())))
-        assert double.tolist() == [2 * v for v in noise.tolist()]
-    assert len({one for one, _ in seen}) == len({two for _, two in seen}) == 3
-    assert all(set(one) <= {0.0, 2.0} for one, _ in seen)
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("rate", [lambda at: 0.01, lambda at: 0.01 / (1 + at)])
+def test_training_becomes_a_graph(driver, compiled, rate):
+    """A step of a training is launched as one graph, whose numbers (the step count, a learning rate) are its own."""
+    losses, parameters = training("cuda", 30, compiled, rate)
+    expected, theirs = training("cpu", 30, False, rate)
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    for mine, other in zip(parameters, theirs, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-6)
+    assert len(driver.captures) == 2 and len(driver.launched) >= 20, (len(driver.captures), len(driver.launched))
 
 
-def test_what_shares_contents_is_read_apart(simulated):
-    x = torch.ones(2, device="cuda")
-    twin, g = x.clone(), cuda.CUDAGraph()
-    with cuda.graph(g):
-        y = x + 10 * twin
-    twin.fill_(3)
-    g.replay()
-    assert y.tolist() == [31, 31]
-    x.fill_(2)
-    g.replay()
-    assert y.tolist() == [32, 32]
+def test_times_of_kernels_come_from_waiting(driver):
+    class Kernels(Observer):
+        def __init__(self):
+            self.seen = []
+
+        def ran(self, run):
+            self.seen.append((run.start, run.end, run.lines))
+
+    x = torch.ones(64, 64).to("cuda")
+    torch.cuda.synchronize()
+    with observing(Kernels()) as kernels:
+        y = (x * 2).sum(0)
+        y.cpu().numpy()
+    assert kernels.seen and all(start <= end for start, end, _ in kernels.seen)
+    assert any("test_graphs.py" in line for _, _, lines in kernels.seen for line in lines)
 
 
-def test_copies_are_made_anew(simulated):
-    x, kept, g = torch.ones(2, device="cuda"), torch.zeros(2, device="cuda"), cuda.CUDAGraph()
-    with cuda.graph(g):
-        kept.copy_(x)
-        again = x.clone()
-        part = torch.empty(2, device="cuda").copy_(x)
-        x.add_(1)
-        table = torch.tensor([1.0, 2.0], device="cuda") * x
-    assert kept.tolist() == [0, 0] and x.tolist() == [1, 1]
-    for number in (1, 2):
-        g.replay()
-        assert kept.tolist() == again.tolist() == part.tolist() == [number] * 2 and x.tolist() == [number + 1] * 2
-        assert table.tolist() == [number + 1, 2 * number + 2]
-
-
-def test_checks_of_data_are_made_anew(simulated):
-    words, table = torch.tensor([0, 2, 1], device="cuda"), torch.arange(6.0, device="cuda").view(3, 2)
-    g = cuda.CUDAGraph()
-    with cuda.graph(g):
-        rows = torch.nn.functional.embedding(words, table)
-        first = torch.nn.functional.embedding(words % 2, table)
-    g.replay()
-    assert rows.tolist() == [[0, 1], [4, 5], [2, 3]] and first.tolist() == [[0, 1], [0, 1], [2, 3]]
-    words.copy_(torch.tensor([2, 2, 2]))
-    g.replay()
-    assert rows.tolist() == [[4, 5]] * 3
-    words.copy_(torch.tensor([0, 1, 3]))
-    with pytest.raises(IndexError):
-        g.replay()
-    assert rows.tolist() == [[4, 5]] * 3
-
-
-def test_memory_whose_address_is_known_is_written_in_place(simulated):
-    x, y = torch.ones(3, device="cuda"), torch.zeros(3, device="cuda")
-    address, g = y.data_ptr(), cuda.CUDAGraph()
-    with pytest.raises(RuntimeError, match="stream is capturing"), cuda.graph(g):
-        y.add_(x)                                                           # runs at the call, which cannot be here
-        y.tolist()
-    z = torch.zeros(3, device="cuda")
-    with cuda.graph(g):
-        z = x * 4
-    z_address = z.data_ptr()
-    x.fill_(5)
-    g.replay()
-    assert z.tolist() == [20, 20, 20] and z.data_ptr() == z_address and y.data_ptr() == address
-
-
-def test_refusals(simulated):
-    x, g = torch.ones(3, device="cuda"), cuda.CUDAGraph()
-    with pytest.raises(RuntimeError, match="replay without a preceding successful capture"):
-        g.replay()
-    with pytest.raises(RuntimeError, match=r"stream is capturing(?s:.*)test_graphs.py:"), cuda.graph(g):
-        x.add_(1)
-        (x + 1).sum().item()
-    assert not cuda.is_current_stream_capturing() and x.tolist() == [1, 1, 1]
-    with pytest.raises(RuntimeError, match="stream is capturing"), cuda.graph(g):
-        x.nonzero()                                                         # its shape would be known from contents
-    with cuda.graph(g), pytest.raises(RuntimeError, match="captured already"):
-        cuda.CUDAGraph().capture_begin()
-    with pytest.raises(RuntimeError, match="Unknown capture error mode"), cuda.graph(g, capture_error_mode="loose"):
-        pass
-    with pytest.raises(RuntimeError, match="without a capture_begin"):
-        g.capture_end()
-    assert (x + 1).tolist() == [2, 2, 2]
-
-
-def test_graphed_callables(simulated):
-    net = torch.nn.Linear(3, 2).cuda()
-    sample = torch.rand(4, 3, device="cuda")
-    want = net(sample).tolist()
-    graphed, twice = cuda.make_graphed_callables((net, lambda x: x * 2), ((sample,), (sample,)))
-    assert graphed is net
-    for _ in range(3):
-        out = twice(graphed(sample))
-        out.sum().backward()
-        assert out.flatten().tolist() == pytest.approx([2 * v for row in want for v in row], rel=1e-5)
-    assert net.bias.grad.tolist() == [24, 24]
+def test_a_refused_launch_says_the_line(driver, monkeypatch):
+    from flambeau.backends.cuda.schedule import GridSchedule
+    monkeypatch.setattr(GridSchedule, "grid", lambda self, launch: (1, 1 << 20, 1))         # more than there can be
+    y = torch.ones(64, 64).to("cuda").exp()
+    for _ in range(2):                            # now, and every time
+        told = None
+        try:
+            y.cpu().numpy()
+        except DeviceFailed as error:             # not by pytest.raises, which would keep the tensor alive
+            told = str(error), *error.__notes__
+        assert "launching a kernel" in told[0] and "exp" in told[1] and "test_graphs.py" in told[1]
+    del y
+    torch.cuda.synchronize()

@@ -16,7 +16,6 @@ import contextlib
 import ctypes
 import gc
 import hashlib
-import itertools
 import threading
 import weakref
 from math import prod
@@ -33,6 +32,7 @@ from .arrays import Module, ndarray
 
 TOTAL_BYTES = 1 << 30              # of a device's memory, where nobody says otherwise
 BLOCK_BYTES = 512                  # what allocations are rounded up to
+HANDLE = 0xB1A5                    # that FakeBLAS gives out
 ERROR_NAMES = {1: "invalid argument", 2: "out of memory", 400: "invalid resource handle", 401: "illegal state",
                600: "device not ready", 700: "an illegal memory access was encountered",
                701: "too many resources requested for launch", 716: "misaligned address",
@@ -60,7 +60,8 @@ class SimulatedDriver(driver.Driver):
         self._defaults = [Stream(self, index, 0) for index in range(devices)]
         self._modules: list = []
         self._calls: dict = {}                               # ticket → what stands for a call of NVIDIA's libraries
-        self._call_back = ctypes.CFUNCTYPE(None, ctypes.c_uint64)(lambda ticket: self._calls[ticket]())
+        self._call_back = ctypes.CFUNCTYPE(None, ctypes.c_uint64)(self._called)
+        self._failed: list = []
 
     @property
     def xp(self):
@@ -113,7 +114,9 @@ class SimulatedDriver(driver.Driver):
         self.raise_errors(index)
 
     def raise_errors(self, index):
-        """Tell what a device's kernels did wrong, once."""
+        """Tell what a device's kernels did wrong, once, and what the tests' own code did."""
+        if self._failed:
+            raise self._failed.pop()
         self.check(self.runtime.simulated_take_error(index), f"cuda:{index}")
 
     def settle(self, index):
@@ -261,6 +264,12 @@ class SimulatedDriver(driver.Driver):
             name = ERROR_NAMES.get(code, f"error {code}")
             raise driver.DeviceError(f"CUDA error: {name}: {what}: {said}", code, name)
 
+    def _called(self, ticket):
+        try:
+            self._calls[ticket]()
+        except BaseException as error:                       # which ctypes would only print
+            self._failed.append(error)
+
     def enqueue(self, index, handle, function):
         """Have a function called when a stream comes to it, once for every time: a graph may hold it."""
         ticket = len(self._calls) + 1
@@ -301,6 +310,9 @@ class SimulatedDriver(driver.Driver):
         node = self.runtime.simulated_captured(stream.index, stream.handle)
         return None if node < 0 else node
 
+    def graph_updater(self):
+        return ctypes.cast(self.runtime.simulated_node_update, ctypes.c_void_p).value
+
     def graph_launcher(self):
         return ctypes.cast(self.runtime.simulated_launch_graph, ctypes.c_void_p).value
 
@@ -323,35 +335,33 @@ class SimulatedDriver(driver.Driver):
             raise AssertionError("; ".join(filter(None, errors)))
 
 
-class Memory:
-    """Memory of a device, which goes back to the pool when nobody holds it."""
-
-    __slots__ = ("driver", "index", "nbytes", "address", "size", "handle", "lease", "__weakref__")
-
-    def __init__(self, driver, index, nbytes, address, size, handle):
-        self.driver, self.index, self.nbytes = driver, index, nbytes
-        self.address, self.size, self.handle = address, size, handle
-        number = next(_numbers)
-        _leases[number] = (driver, index, address, size, handle)
-        self.lease = _new_capsule(number, None, _ended)
-
-    def host_array(self, shape, dtype, strides=None, offset=0):
-        return _array_over(self, shape, np.dtype(dtype), strides, offset)
-
-
-# What gives memory back when it is really gone. The collector of cycles calls the finalisers of all that it finds, also
-# of what another finaliser then keeps (backends/cuda/recycle.py); a capsule has none, but a destructor.
-_numbers, _leases = itertools.count(1), {}
-_new_capsule = ctypes.pythonapi.PyCapsule_New
-_new_capsule.restype, _new_capsule.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-_number_of = ctypes.pythonapi.PyCapsule_GetPointer
-_number_of.restype, _number_of.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_void_p)
+# Who gives memory back is a capsule, and its destructor: a method __del__ would also be called by the garbage collector,
+# when it finds the memory in a cycle with somebody who then saves it from there, as recycle.py does.
+_owners: dict = {}                 # address → (driver, index of the device, bytes, stream)
+_new_capsule, _address_of = ctypes.pythonapi.PyCapsule_New, ctypes.pythonapi.PyCapsule_GetPointer
+_new_capsule.restype, _new_capsule.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+_address_of.restype, _address_of.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_char_p)
 
 
 @ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
-def _ended(capsule):
-    driver, *what = _leases.pop(_number_of(capsule, None))
-    driver.give_back(*what)
+def _gone(capsule):
+    address = _address_of(capsule, None)
+    driver, index, size, handle = _owners.pop(address)
+    driver.give_back(index, address, size, handle)
+
+
+class Memory:
+    """Memory of a device, which goes back to the pool when nobody holds it."""
+
+    __slots__ = ("index", "nbytes", "address", "held", "__weakref__")
+
+    def __init__(self, driver, index, nbytes, address, size, handle):
+        self.index, self.nbytes, self.address = index, nbytes, address
+        _owners[address] = driver, index, size, handle
+        self.held = _new_capsule(address, None, ctypes.cast(_gone, ctypes.c_void_p))
+
+    def host_array(self, shape, dtype, strides=None, offset=0):
+        return _array_over(self, shape, np.dtype(dtype), strides, offset)
 
 
 class Borrowed:
@@ -452,19 +462,27 @@ class Graph:
 
 
 class SimulatedBLAS(FakeBLAS):
-    """cuBLAS, whose products come when their stream does."""
+    """cuBLAS, whose products come when the stream of their handle does."""
 
     def __init__(self, driver):
         super().__init__()
-        self.driver, self.stream = driver, 0
+        self.driver, self.streams = driver, {}
+
+    def cublasCreate_v2(self, handle):
+        made = ctypes.c_void_p.from_address(handle).value = 0xB1A50000 + len(self.streams)
+        self.streams[made] = None
+        return 0
 
     def cublasSetStream_v2(self, handle, stream):
-        self.stream = stream or 0
-        return super().cublasSetStream_v2(handle, stream)
+        self.streams[handle] = self.driver.current_device(), stream or 0
+        return super().cublasSetStream_v2(HANDLE, stream)
 
-    def cublasGemmStridedBatchedEx_64(self, *given):
+    def cublasSetWorkspace_v2(self, handle, address, nbytes):
+        return super().cublasSetWorkspace_v2(HANDLE, address, nbytes)
+
+    def cublasGemmStridedBatchedEx_64(self, handle, *given):
         product = super().cublasGemmStridedBatchedEx_64
-        self.driver.enqueue(self.driver.current_device(), self.stream, lambda: product(*given))
+        self.driver.enqueue(*self.streams[handle], lambda: product(HANDLE, *given))
         return 0
 
 
