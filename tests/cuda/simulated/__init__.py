@@ -32,6 +32,7 @@ from .arrays import Module, ndarray
 
 TOTAL_BYTES = 1 << 30              # of a device's memory, where nobody says otherwise
 BLOCK_BYTES = 512                  # what allocations are rounded up to
+HANDLE = 0xB1A5                    # that FakeBLAS gives out
 ERROR_NAMES = {1: "invalid argument", 2: "out of memory", 400: "invalid resource handle", 401: "illegal state",
                600: "device not ready", 700: "an illegal memory access was encountered",
                701: "too many resources requested for launch", 716: "misaligned address",
@@ -59,7 +60,8 @@ class SimulatedDriver(driver.Driver):
         self._defaults = [Stream(self, index, 0) for index in range(devices)]
         self._modules: list = []
         self._calls: dict = {}                               # ticket → what stands for a call of NVIDIA's libraries
-        self._call_back = ctypes.CFUNCTYPE(None, ctypes.c_uint64)(lambda ticket: self._calls[ticket]())
+        self._call_back = ctypes.CFUNCTYPE(None, ctypes.c_uint64)(self._called)
+        self._failed: list = []
 
     @property
     def xp(self):
@@ -112,7 +114,9 @@ class SimulatedDriver(driver.Driver):
         self.raise_errors(index)
 
     def raise_errors(self, index):
-        """Tell what a device's kernels did wrong, once."""
+        """Tell what a device's kernels did wrong, once, and what the tests' own code did."""
+        if self._failed:
+            raise self._failed.pop()
         self.check(self.runtime.simulated_take_error(index), f"cuda:{index}")
 
     def settle(self, index):
@@ -260,6 +264,12 @@ class SimulatedDriver(driver.Driver):
             name = ERROR_NAMES.get(code, f"error {code}")
             raise driver.DeviceError(f"CUDA error: {name}: {what}: {said}", code, name)
 
+    def _called(self, ticket):
+        try:
+            self._calls[ticket]()
+        except BaseException as error:                       # which ctypes would only print
+            self._failed.append(error)
+
     def enqueue(self, index, handle, function):
         """Have a function called when a stream comes to it, once for every time: a graph may hold it."""
         ticket = len(self._calls) + 1
@@ -299,6 +309,9 @@ class SimulatedDriver(driver.Driver):
     def captured_node(self, stream):
         node = self.runtime.simulated_captured(stream.index, stream.handle)
         return None if node < 0 else node
+
+    def graph_updater(self):
+        return ctypes.cast(self.runtime.simulated_node_update, ctypes.c_void_p).value
 
     def graph_launcher(self):
         return ctypes.cast(self.runtime.simulated_launch_graph, ctypes.c_void_p).value
@@ -436,19 +449,27 @@ class Graph:
 
 
 class SimulatedBLAS(FakeBLAS):
-    """cuBLAS, whose products come when their stream does."""
+    """cuBLAS, whose products come when the stream of their handle does."""
 
     def __init__(self, driver):
         super().__init__()
-        self.driver, self.stream = driver, 0
+        self.driver, self.streams = driver, {}
+
+    def cublasCreate_v2(self, handle):
+        made = ctypes.c_void_p.from_address(handle).value = 0xB1A50000 + len(self.streams)
+        self.streams[made] = None
+        return 0
 
     def cublasSetStream_v2(self, handle, stream):
-        self.stream = stream or 0
-        return super().cublasSetStream_v2(handle, stream)
+        self.streams[handle] = self.driver.current_device(), stream or 0
+        return super().cublasSetStream_v2(HANDLE, stream)
 
-    def cublasGemmStridedBatchedEx_64(self, *given):
+    def cublasSetWorkspace_v2(self, handle, address, nbytes):
+        return super().cublasSetWorkspace_v2(HANDLE, address, nbytes)
+
+    def cublasGemmStridedBatchedEx_64(self, handle, *given):
         product = super().cublasGemmStridedBatchedEx_64
-        self.driver.enqueue(self.driver.current_device(), self.stream, lambda: product(*given))
+        self.driver.enqueue(*self.streams[handle], lambda: product(HANDLE, *given))
         return 0
 
 
