@@ -1,4 +1,5 @@
 """Switches of PyTorch's own that programs set: they are kept and answered. What each means here stands with it."""
+from .backends import library_switches
 from .base import settings
 from .base.errors import warn
 
@@ -51,17 +52,25 @@ def get_deterministic_debug_mode():
 
 
 def set_float32_matmul_precision(precision):
-    """Say how exact products of float32 matrices must be: "highest", "high" or "medium". Here they are always exact."""
+    """Say how exact products of float32 matrices must be: "highest", "high" or "medium".
+
+    On CUDA, the last two are TF32, as `torch.backends.cuda.matmul.allow_tf32` is; on the CPU they are always exact.
+    """
     global _precision
     if precision not in ("highest", "high", "medium"):
         warn(f"{precision} is not one of 'highest', 'high', or 'medium'; the current setFloat32MatmulPrecision call "
              "has no effect.")
         return
     _precision = precision
+    library_switches.cuda.matmul.allow_tf32 = precision != "highest"
 
 
 def get_float32_matmul_precision():
-    """What `set_float32_matmul_precision` was asked for."""
+    """How exact products of float32 matrices must be: what was asked for last, by whatever name."""
+    global _precision
+    tf32 = library_switches.cuda.matmul.allow_tf32
+    if tf32 is not (_precision != "highest"):
+        _precision = "high" if tf32 else "highest"
     return _precision
 
 

@@ -7,11 +7,14 @@ The blocks of one page run in order, in one namespace that starts with `torch` (
 - Below `<!-- raises -->` a block has to raise, and the next ```text block is the error, word for word.
 - Below `<!-- from flambeau/ops/arith.py -->` a block is a quotation, which that file has to contain.
 - Below `<!-- not run -->` a block is only for reading.
+- Below `<!-- on cuda -->` a block needs a CUDA device: a GPU, or else a simulated one, or else it is only read. Before
+  `raises` it can stand too.
 
 A docstring runs with its module's own names, and `torch`.
 """
 
 import ast
+import contextlib
 import doctest
 import importlib
 import linecache
@@ -62,12 +65,31 @@ def execute(text, file, namespace):
 def test_page(page):
     source = page.read_text(encoding="utf-8")
     blocks = list(BLOCK.finditer(source))
+    with contextlib.ExitStack() as devices:
+        run_page(page, source, blocks, devices)
+
+
+def has_cuda(devices):
+    """Whether there is a CUDA device until `devices` is closed: a GPU, or a simulated one."""
+    from tests.cuda.simulated import compiler, simulating
+    if flambeau.cuda.is_available():
+        return True
+    if compiler.is_there():
+        devices.enter_context(simulating(devices=2))
+    return compiler.is_there()
+
+
+def run_page(page, source, blocks, devices):
     namespace = {"torch": flambeau, "__name__": "__main__"}
     for block, following in zip(blocks, [*blocks[1:], None]):
         line = source[:block.start("text")].count("\n")
         mark, text, where = block["mark"], block["text"], f"{page.name}:{line + 1}"
         if block["kind"] != "python" or mark == "not run":
             continue
+        if mark is not None and mark.startswith("on cuda"):
+            if not has_cuda(devices):
+                continue
+            mark = mark.removeprefix("on cuda").strip() or None
         if mark is not None and mark.startswith("from "):
             quoted = ROOT / mark.removeprefix("from ")
             assert text in quoted.read_text(encoding="utf-8"), f"{where}: {quoted.name} says something else now"

@@ -62,6 +62,7 @@ class Reductions(NamedTuple):
     max_short: int = 32                # a reduction no longer than this goes down columns where there are many of them
     many_columns: int = 64
     lane_multiple: int = 64            # a whole number of rounds of the lanes, on any device of the kind
+    column_multiple: int = 64          # of positions that a block of a reduction down columns has
     min_row_elements: int = 512        # of a row at the end of which the lanes may as well begin anew
     block_elements: int = 1 << 16      # of a block of a reduction that is cut, about
     max_row_blocks: int = 256          # along rows
@@ -69,6 +70,7 @@ class Reductions(NamedTuple):
     max_column_blocks: int = 64        # down columns
     max_cut_columns: int = 1024
     max_column_parts: int = 1 << 16    # of all columns together
+    block_multiple: int = 1            # that the number of blocks is brought to, where there are as many
 
 
 class Task(NamedTuple):
@@ -100,6 +102,8 @@ class Backend:
     copies_ahead = False      # whether it has `page_locked`, `send` and `fetch`
     vector_bytes = 16
     reductions = Reductions()
+    recomputed_operations = 12    # what takes no more of an element is computed again rather than kept in memory
+    function_operations = 13      # that a function such as exp counts as
 
     def __init__(self, index=0):
         self.index = index
@@ -126,6 +130,10 @@ class Backend:
         if spec.numel == 0:
             return self.xp.empty(spec.shape, spec.dtype.np)
         return self.xp.ndarray(spec.shape, spec.dtype.np, memory, offset * spec.dtype.itemsize, spec.np_strides)
+
+    def spec_of(self, array):
+        """What an array without holes is, that an operation gave whose result's shape depends on the data."""
+        return specs.of_array(array, True, self.device)
 
     def bytes_of(self, array):
         """The bytes behind a dense array, in memory order."""
@@ -253,6 +261,10 @@ class Backend:
         """
         return None
 
+    def has(self, name, dtype, args, outs, params):
+        """Whether `library` would have an answer: a body asks before it is known how its operands will lie."""
+        return self.library(name, dtype, args, outs, params) is not None
+
     def processor(self):
         """What code is compiled for, in words."""
         raise NotImplementedError(f"{type(self).__name__} does not compile")
@@ -272,6 +284,13 @@ class Backend:
     def statistics(self):
         """What is known of its memory, by name."""
         return {}
+
+    def empty_cache(self):
+        """Give back to the system, or to the device, what lies idle of its memory; how many bytes that were."""
+        return memory.empty_cache()
+
+    def keep_until(self, array, stream):
+        """Hold `array` until a stream has done what it was handed so far. Here everything is done in order anyway."""
 
     def no_room(self, nbytes, spec=None, said=""):
         """The OutOfMemoryError that says there is no room for `nbytes`, or what an array module has `said` of it."""

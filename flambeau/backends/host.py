@@ -24,8 +24,8 @@ def array_over(buffer, dtype=np.uint8, count=-1, offset=0):
 
 
 def as_dtype(array, dtype):
-    """`array`, whose elements may have come as bytes from a device that does not know their dtype, as that."""
-    return array.view(dtype) if array.dtype == np.uint8 and dtype.itemsize == 1 else array
+    """`array`, whose elements may have come as bits from a device that does not know their dtype, as that."""
+    return array.view(dtype) if array.dtype.kind == "u" and dtype.isbuiltin == 2 else array
 
 
 def span(array):

@@ -1,7 +1,8 @@
 """`torch.backends` as programs know it: the switches of libraries that PyTorch is built with.
 
-None of these libraries is here, and `is_available()` says so. Their switches can be set, read back, and change nothing:
-what they choose between in PyTorch, Flambeau does in one way.
+Of these libraries, NVIDIA's are used on CUDA devices; `cuda.matmul` and `cudnn` say in which precision they compute.
+None of the others is here, and `is_available()` says so. Their switches can be set, read back, and change nothing: what
+they choose between in PyTorch, Flambeau does in one way.
 """
 import contextlib
 from types import ModuleType
@@ -45,12 +46,90 @@ class Switches(ModuleType):
         return None
 
 
+PRECISIONS = ("ieee", "tf32", "none")
+
+
+class Precision(Switches):
+    """Switches of something that computes in float32, exactly or by way of TF32: one state under three names.
+
+    `fp32_precision` is "ieee", "tf32" or "none", which leaves it to `otherwise`; `allow_tf32` is whether it comes to
+    TF32. Of products of matrices, `set_float32_matmul_precision` is the third.
+    """
+
+    def __init__(self, name, says="", otherwise="ieee", **switches):
+        super().__init__(name, says, **switches)
+        self.__dict__.update(_asked="none", _otherwise=otherwise)
+
+    @property
+    def fp32_precision(self):
+        """ "ieee": exact; "tf32": operands are rounded to 10 bits of mantissa; "none": as it is by default."""
+        return self._asked
+
+    @fp32_precision.setter
+    def fp32_precision(self, precision):
+        if precision not in PRECISIONS:
+            raise RuntimeError(f"Invalid fp32_precision {precision!r} of {self.__name__}: it is one of "
+                               f"{', '.join(PRECISIONS)}")
+        self.__dict__["_asked"] = precision
+
+    @property
+    def allow_tf32(self):
+        """Whether float32 goes by way of TF32."""
+        general = self._otherwise if fp32_precision == "none" else fp32_precision
+        return (general if self._asked == "none" else self._asked) == "tf32"
+
+    @allow_tf32.setter
+    def allow_tf32(self, allowed):
+        self.__dict__["_asked"] = "tf32" if allowed else "ieee"
+
+    @contextlib.contextmanager
+    def flags(self, **switches):
+        """Set switches for the duration of a `with` block."""
+        before = {name: getattr(self, name) for name in switches}
+        asked = self._asked
+        self.set_flags(**switches)
+        try:
+            yield
+        finally:
+            self.set_flags(**before)
+            self.__dict__["_asked"] = asked
+
+    def set_flags(self, **switches):
+        """Set switches; their values before."""
+        before = {name: getattr(self, name, None) for name in switches}
+        for name, value in switches.items():
+            if value is not None:
+                setattr(self, name, value)
+        return before
+
+
+class CuDNN(Precision):
+    """cuDNN, which computes convolutions on CUDA devices where it is installed."""
+
+    def is_available(self):
+        """Whether the library can be used."""
+        return self.version() is not None
+
+    def version(self):
+        """The library's version as it says it, 91400; None without it, and before a CUDA device is used."""
+        from .cuda import driver
+        said = driver.current().versions()["cudnn"] if driver.is_made() else None
+        if said is None:
+            return None
+        major, minor, *rest = map(int, said.split("."))
+        return major * 10000 + minor * 100 + (rest[0] if rest else 0)
+
+    def is_acceptable(self, tensor):
+        """Whether the library could compute with a tensor like this."""
+        return self.enabled and tensor.is_cuda and tensor.dtype.is_floating_point and self.is_available()
+
+
 class Attention(Switches):
     """The switches of CUDA: which kernels attention and products of matrices may use."""
 
     def __init__(self, name, says):
-        super().__init__(name, says, matmul=Switches(
-            f"{name}.matmul", allow_tf32=False, fp32_precision="none", allow_fp16_accumulation=False,
+        super().__init__(name, says, matmul=Precision(
+            f"{name}.matmul", "Products of matrices.", allow_fp16_accumulation=False,
             allow_fp16_reduced_precision_reduction=True, allow_bf16_reduced_precision_reduction=True))
         for kind in ("flash", "math", "mem_efficient", "cudnn"):
             self._add(kind)
@@ -73,6 +152,11 @@ class Attention(Switches):
         finally:
             for kind, on in before.items():
                 vars(self)[f"enable_{kind}_sdp"](on)
+
+    def is_built(self):
+        """Whether the library for CUDA, CuPy, is installed."""
+        from .cuda import chain
+        return chain.library() is not None
 
     def preferred_linalg_library(self, backend=None):
         """The library of CUDA's linear algebra: none."""
@@ -123,8 +207,10 @@ def capability(triple, features):
     return "AVX2" if features >= {"avx2", "fma"} else "NO AVX"
 
 
-cudnn = Switches("cudnn", "NVIDIA's library for neural networks.", enabled=True, benchmark=False, deterministic=False,
-                 allow_tf32=True, benchmark_limit=None, fp32_precision="none")
+fp32_precision = "none"       # of all that do not say it themselves
+cudnn = CuDNN("cudnn", "NVIDIA's library for neural networks.", "tf32", enabled=True, benchmark=False,
+              deterministic=False, benchmark_limit=None)
+cudnn.__dict__.update(conv=cudnn, rnn=cudnn)
 miopen = Switches("miopen", "AMD's library for neural networks.", immediate=False)
 cuda = Attention("cuda", "CUDA.")
 mps = Switches("mps", "Apple's GPU.", is_macos13_or_newer=lambda minor=0: False,
@@ -140,4 +226,3 @@ cusparselt = Switches("cusparselt", "NVIDIA's library for sparse matrices.")
 kleidiai = Switches("kleidiai", "Arm's library for neural networks.")
 mha = FastPath("mha", "Multi-head attention.")
 cpu = CPUSwitches("cpu", "The CPU.")
-fp32_precision = "none"

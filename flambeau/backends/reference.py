@@ -58,8 +58,7 @@ def execute(entry, arrays, params, own=False, xp=np):
             return [fit(out, entry.outs[0], arrays, xp)]
         return [fit(o, s, arrays, xp) for o, s in zip(out, entry.outs, strict=True)]
     except MemoryError:
-        # what was overwritten, or has happened, is not tried again; another device's allocator has tried all it can
-        if may or op.effect or xp is not np or not memory.empty_cache():
+        if may or op.effect or not entry.device.backend.empty_cache():   # what was overwritten, or has happened, stays
             raise
     return execute(entry, given, params, xp=xp)
 

@@ -7,6 +7,7 @@ import sys
 import flambeau
 
 from ..backends import cpu
+from ..backends.cuda import chain
 from ..backends.memory_limits import available, limit
 from ..base import settings
 
@@ -20,7 +21,8 @@ def report():
     lines += [("system", platform.platform()), ("processor", _processor()), *_compiled_for(),
               ("threads", f"{flambeau.get_num_threads()} of {os.cpu_count()} processors"),
               ("memory", f"{available() / 2**30:.1f} of {limit() / 2**30:.1f} GiB can be had"),
-              ("executor", settings.executor), ("cache directory", settings.object_dir or "none")]
+              ("executor", settings.executor), ("cache directory", settings.object_dir or "none"),
+              *((f"CUDA {link}", text) for link, text in chain.links())]
     return "\n".join(f"{name:<17}{text}" for name, text in lines)
 
 

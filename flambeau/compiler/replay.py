@@ -203,6 +203,8 @@ class BoundPlan:
                 self.cells[k] = cell(numbers[at], dtype)
             for k, at, dtype in self.others:
                 self.scalars[k] = cell(numbers[at], dtype)
+            for stretch in self.program.before:
+                self.program.run_stretch(stretch, table, self.scalars, self.runner.code, sites is not None)
             times = self.native.times() if sites is not None else None
             run = self.call if times is None else None
             if run is None:

@@ -13,6 +13,7 @@ from ..backends.backend import has_cuda
 from ..base import observers
 from ..base.errors import here, need
 from ..base.spec import CPU, META, place, spec
+from ..trace.record import current
 from ..trace.value import Storage, Value
 from .results import array_of
 from .tensor import Tensor, wrap
@@ -103,6 +104,15 @@ def pin_memory(self, device=None):
     return made
 
 
-for form in (_moved_ahead, is_pinned, pin_memory):
+def record_stream(self, s):
+    """Keep the memory until the stream `s` has done what it was handed so far, though nobody holds the tensor."""
+    backend = self._spec.device.backend
+    need(backend is not None and s.device == self._spec.device,
+         f"record_stream(): the tensor is on {self.device} and the stream of {s.device}")
+    current().run()
+    backend.keep_until(self._storage.value.ready().array, s)
+
+
+for form in (_moved_ahead, is_pinned, pin_memory, record_stream):
     setattr(Tensor, form.__name__, form)
 del form

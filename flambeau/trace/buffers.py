@@ -115,24 +115,28 @@ class Buffers:
 
     def _share_in(self, step, last_reference):
         nest = step.nest
-        last = len(nest.passes) - 1
-        ends = [n for n, _ in nest.passes[last].stores] + [n for n, _ in nest.finals]
-        for number in ends:
-            store = nest.reads[number]
-            made = self.of(store.node)
-            for read in nest.reads:
-                if read.store or read.at is not None or read.strides != store.strides or read.offset != store.offset \
-                        or BYTES_OF_TYPE[read.type] != BYTES_OF_TYPE[store.type]:
-                    continue
-                held = self.of(read.node)
-                if held.last != step.at or not self._may_take(held, made, step.at, last_reference):
-                    continue
-                if any(r is not read and self.of(r.node) is held and
-                       (r.strides != store.strides or r.offset != store.offset or r.at is not None)
-                       for r in nest.reads):
-                    continue
+        ends = [*nest.passes[-1].stores, *nest.finals]
+        pairs = [(nest.reads[number], read, number, other) for number, _ in ends for other, read in enumerate(nest.reads)
+                 if self._fits(nest, nest.reads[number], read)]
+        if len(pairs) > 1 and len(ends) > 1:
+            # Memory goes to what is computed from it before it goes to others: an optimizer's average of gradients to
+            # the next average, not to the gradient. In a loop, each of them then stays where it is.
+            used = {number: _loads(e) for number, e in ends}
+            pairs.sort(key=lambda pair: pair[3] not in used[pair[2]])
+        for store, read, _, _ in pairs:
+            held, made = self.of(read.node), self.of(store.node)
+            if held.last == step.at and self._may_take(held, made, step.at, last_reference):
                 self._take_over(held, made)
-                break
+
+    def _fits(self, nest, store, read):
+        """Whether a store of a nest goes over the cells of a read just as that does, and nobody else over them."""
+        if read.store or read.at is not None or read.strides != store.strides or read.offset != store.offset \
+                or BYTES_OF_TYPE[read.type] != BYTES_OF_TYPE[store.type]:
+            return False
+        held = self.of(read.node)
+        return not any(r is not read and self.of(r.node) is held and
+                       (r.strides != store.strides or r.offset != store.offset or r.at is not None)
+                       for r in nest.reads)
 
     # --- where ------------------------------------------------------------------------------------------------------
 
@@ -202,6 +206,20 @@ def last_to_fail(steps):
         if not step.native or step.device is not steps[-1].device:
             return step.at
     return -1
+
+
+def _loads(root):
+    """The numbers of the accesses that an expression reads."""
+    found, todo, seen = set(), [root], {root}
+    while todo:
+        e = todo.pop()
+        if e.op == "load":
+            found.add(e.attr)
+        for arg in e.args:
+            if arg not in seen:
+                seen.add(arg)
+                todo.append(arg)
+    return found
 
 
 def _device_of(node):

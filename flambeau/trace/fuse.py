@@ -145,7 +145,7 @@ class Fuser:
                 and base.op not in OWN_STEP_KINDS and base.op not in RESULT_KINDS:
             base.stored = True
             if base.layout is None:
-                base.layout = make_spec(base.dtype, base.shape, lies(base))
+                base.layout = make_spec(base.dtype, base.shape, lies(base), self.device_of(base))
 
     def _store_seen(self, arg, reader):
         """An operand that must stand in memory; numbers are written there first."""
@@ -372,7 +372,7 @@ class Fuser:
         args = list(node.args)
         for number, arg in enumerate(args):
             if arg.group is not None and arg.group is not group and not (node.op == "gather" and not number) \
-                    and is_cheap(arg):
+                    and is_cheap(arg, group.device.backend):
                 args[number] = self._again(arg, walk(node, arg), group, node) or arg
         node.args = tuple(args)
         for arg in args:
@@ -568,8 +568,8 @@ def is_small(node, beside):
     return node.numel * 16 <= beside.numel
 
 
-def is_cheap(base):
-    """Whether computing a node again costs less than writing it to memory and reading it back."""
+def is_cheap(base, backend):
+    """Whether computing a node again costs less than writing it to memory and reading it back, on a device."""
     if base.stored or base.numel < 1024 or base.op == "gather" or base.op in REDUCING_KINDS or base.op in RESULT_KINDS \
             or base.op in OWN_STEP_KINDS:
         return False
@@ -585,12 +585,12 @@ def is_cheap(base):
         if bottom.op in MEMORY_KINDS or bottom.stored:
             full.add(id(bottom))
         elif bottom is not node or node.op in REDUCING_KINDS or node.op == "gather" \
-                or node.op in RESULT_KINDS or node.op in OWN_STEP_KINDS or node.op in FUNCTION_WORDS:
+                or node.op in RESULT_KINDS or node.op in OWN_STEP_KINDS:
             return False
         else:
-            work += 1
+            work += backend.function_operations if node.op in FUNCTION_WORDS else 1
             todo.extend(node.args)
-        if work > 12 or len(full) > 2:
+        if work > backend.recomputed_operations or len(full) > 2:
             return False
     return True
 

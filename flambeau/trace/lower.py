@@ -306,7 +306,7 @@ class Words:
 
     def _call(self, name, args, outs, params):
         made = [(tuple(shape), contiguous_strides(shape)) for _, shape in outs]
-        if self._backend.library(name, args[0].dtype, _contiguous(args), made, params) is None:
+        if not self._backend.has(name, args[0].dtype, _contiguous(args), made, params):
             return None
         whole = TraceNode("library", args[0].dtype, (), tuple(args), (name, params))
         parts = tuple(TraceNode("output", dtype, tuple(shape), (whole,), i) for i, (dtype, shape) in enumerate(outs))
@@ -319,8 +319,8 @@ class Words:
             raise TypeError(f"matmul of {a.dtype} in a body: cast it, or return NotImplemented")
         shape = (*broadcast(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
         halves = self._half and _halves((a, b), self._half)
-        if halves and self._backend.library("gemm", halves[0].dtype, _contiguous(halves),
-                                                        [(shape, contiguous_strides(shape))], ()) is not None:
+        if halves and self._backend.has("gemm", halves[0].dtype, _contiguous(halves),
+                                        [(shape, contiguous_strides(shape))], ()):
             return self.cast(TraceNode("gemm", halves[0].dtype, shape, halves), a.dtype)
         return TraceNode("gemm", a.dtype, shape, (a, b))
 

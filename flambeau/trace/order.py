@@ -56,7 +56,7 @@ def order_of(shape, dims, strides, reductions, may_cut=True):
         runs = _rows(runs, shape, blocks, reductions.min_row_elements)
     block = 0
     if blocks:
-        unit = reductions.lane_multiple if len(runs) == 1 else 1
+        unit = (reductions.lane_multiple if along_rows else reductions.column_multiple) if len(runs) == 1 else 1
         block = -(-prod(shape[d] for d in runs[0]) // (blocks * unit)) * unit
     return Order(along_rows, vectors, tuple(over), len(runs[0]), len(runs[-1]), blocks, block,
                  reductions.lane_multiple)
@@ -66,10 +66,12 @@ def _blocks(long, few, along_rows, reductions):
     """Into how many blocks a reduction is cut, so that all threads have work; 0 for not at all."""
     block = reductions.block_elements
     if along_rows:
-        return min(-(-long // block), reductions.max_row_blocks) \
+        blocks = min(-(-long // block), reductions.max_row_blocks) \
             if few <= reductions.max_cut_rows and long >= 2 * block else 0
-    return min(-(-long * few // block), reductions.max_column_blocks, reductions.max_column_parts // few) \
-        if few <= reductions.max_cut_columns and long * few >= 4 * block and long >= 256 else 0
+    else:
+        blocks = min(-(-long * few // block), reductions.max_column_blocks, reductions.max_column_parts // few) \
+            if few <= reductions.max_cut_columns and long * few >= 4 * block and long >= 256 else 0
+    return max(blocks // reductions.block_multiple * reductions.block_multiple, min(blocks, reductions.block_multiple))
 
 
 def _rows(runs, shape, blocks, long_row):

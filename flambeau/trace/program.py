@@ -125,7 +125,8 @@ class Program:
     `inputs` are (slot, index of the table), `outputs` (slot, spec, index) of what it allocates, `takes` (slot, spec,
     slot of the input whose memory it takes over), `givens` (slot, index) of what reference steps and copies between
     devices gave, and `numbers` (instruction, parameter, dtype) of the numbers that come from the instructions. `blocks`
-    (device, bytes, index) are needed while it runs. `native` is the only stretch, where that is a device's program.
+    (device, bytes, index) are needed while it runs. Where all stretches are devices' programs, `native` is the last of
+    them, and `before` the others; else it is None.
     """
 
     def __init__(self, steps, buffers, numbers):
@@ -137,7 +138,9 @@ class Program:
         self.zeros = array("q", bytes(8 * buffers.table_size))        # a table without any addresses
         self._places(buffers)
         self._stretches(steps, buffers)
-        self.native = self.stretches[0] if len(self.stretches) == 1 and steps[0].native else None
+        self.native, self.before = None, ()
+        if self.stretches and all(isinstance(stretch, NativeStretch) for stretch in self.stretches):
+            *self.before, self.native = self.stretches
         self.has_effects = any(isinstance(step, CallbackStep) for step in steps)
 
     def _places(self, buffers):
@@ -207,6 +210,8 @@ class Program:
             made.append((slot, array_, address))
         scalars = self.scalars([code[i][3][n] for i, n, _ in self.numbers]) if self.numbers else self.constants
         last = self.native
+        for stretch in self.before:
+            self.run_stretch(stretch, table, scalars, code, sites is not None)
         if last is None:
             held = {slot: (array_, spec) for (slot, array_, _), (_, spec, _) in zip(made, self.outputs, strict=True)}
             arrays, stretches = {}, self.stretches
@@ -214,7 +219,7 @@ class Program:
                 *stretches, last = stretches
             for stretch in stretches:
                 if isinstance(stretch, NativeStretch):
-                    self._run_stretch(stretch, table, scalars, code, sites is not None)
+                    self.run_stretch(stretch, table, scalars, code, sites is not None)
                 elif isinstance(stretch, TransferCall):
                     self._transfer(stretch, table, values, code, blocks, held, arrays)
                 else:
@@ -242,7 +247,7 @@ class Program:
             last.tell(times, code)
 
     @staticmethod
-    def _run_stretch(stretch, table, scalars, code, observed):
+    def run_stretch(stretch, table, scalars, code, observed):
         """Run a stretch that is not the last."""
         try:
             times = stretch.run(table, scalars, observed)

@@ -274,7 +274,7 @@ def test_peaks_are_those_of_every_moment(simulated):
             held.pop(step * 3 % len(held))
         else:
             held.append(account.allocate(1 + step * 977 % 5000))
-        most = max(most, simulated.pool(0).used_bytes)
+        most = max(most, account.pool().used_bytes)
     assert cuda.max_memory_allocated() == most
 
 
@@ -433,3 +433,76 @@ def test_nvtx_nests(simulated):
     with nvtx.range("step {}", 3):
         nvtx.mark("here")
     nvtx.range_end(nvtx.range_start("across"))
+
+
+# --- switches --------------------------------------------------------------------------------------------------------
+
+
+def test_tf32_has_one_state_under_three_names():
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    assert not matmul.allow_tf32 and cudnn.allow_tf32 and torch.get_float32_matmul_precision() == "highest"
+    assert matmul.fp32_precision == cudnn.fp32_precision == "none"
+    try:
+        torch.set_float32_matmul_precision("medium")
+        assert matmul.allow_tf32 and matmul.fp32_precision == "tf32"
+        assert torch.get_float32_matmul_precision() == "medium"
+        matmul.allow_tf32 = False
+        assert torch.get_float32_matmul_precision() == "highest" and matmul.fp32_precision == "ieee"
+        matmul.fp32_precision = "tf32"
+        assert torch.get_float32_matmul_precision() == "high" and matmul.allow_tf32
+        with pytest.raises(RuntimeError, match="Invalid fp32_precision 'exact'"):
+            matmul.fp32_precision = "exact"
+        with cudnn.flags(enabled=False, allow_tf32=False):
+            assert not cudnn.enabled and not cudnn.allow_tf32
+        assert cudnn.enabled and cudnn.allow_tf32 and cudnn.fp32_precision == "none"
+        with cudnn.conv.flags(allow_tf32=False):
+            assert not cudnn.allow_tf32
+    finally:
+        torch.set_float32_matmul_precision("highest")
+        matmul.fp32_precision = "none"
+    from flambeau.backends import library_switches
+    try:
+        library_switches.fp32_precision = "ieee"
+        assert not cudnn.allow_tf32 and not matmul.allow_tf32
+    finally:
+        library_switches.fp32_precision = "none"
+
+
+def test_libraries_on_simulated_devices(simulated):
+    assert not torch.backends.cudnn.is_available() and torch.backends.cudnn.version() is None
+    assert not torch.backends.cudnn.is_acceptable(torch.zeros(1, device="cuda"))
+
+
+def test_memory_is_kept_for_another_stream():
+    from .simulated import compiler, simulating
+    if not compiler.is_there():
+        pytest.skip("kernels are simulated with g++, on Linux")
+    with simulating(devices=2, delayed=True):
+        x = torch.ones(1 << 16, device="cuda")
+        cuda.synchronize()
+        used, stream = cuda.memory_allocated(), cuda.Stream()
+        with cuda.stream(stream):
+            y = x + 1
+        x.record_stream(stream)
+        with pytest.raises(RuntimeError, match="the tensor is on cuda:0 and the stream of cuda:1"):
+            x.record_stream(cuda.Stream(1))
+        del x
+        assert cuda.memory_allocated() >= 2 * used                          # what runs there may still read it
+        stream.synchronize()
+        torch.ones(1, device="cuda").record_stream(stream)                  # the next one lets go of what is done
+        gc.collect()
+        assert y[0].item() == 2 and cuda.memory_allocated() <= used + 2048
+    torch.ones(1).record_stream(torch.Stream("cpu"))
+
+
+def test_a_reference_finds_room_in_what_lies_idle():
+    """Memory that lies idle for the next result is not in the way of what an array module allocates by itself."""
+    from .simulated import compiler, simulating
+    if not compiler.is_there():
+        pytest.skip("kernels are simulated with g++, on Linux")
+    with simulating(devices=1, limit=8 << 20), torch.config.using(executor="reference"):
+        held = [torch.zeros(1 << 18, device="cuda") + number for number in range(5)]
+        cuda.synchronize()
+        del held
+        x = torch.ones(3 << 18, device="cuda")
+        assert (x + 1)[5].item() == 2

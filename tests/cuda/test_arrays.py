@@ -236,11 +236,22 @@ FLOAT8 = [d for d in dtypes.ALL if d.family == "float8"]
 @pytest.mark.parametrize("dtype", FLOAT8, ids=lambda d: d.name)
 def test_float8_by_tables(dtype):
     """The tables are the conversions: every byte, and numbers at, below and above every step, NaN and infinities."""
-    values = xp.from_float8(np.arange(256, dtype=np.uint8), dtype)
+    values = xp.from_bits(np.arange(256, dtype=np.uint8), dtype)
     np.testing.assert_array_equal(values, np.arange(256, dtype=np.uint8).view(dtype.np).astype(np.float32))
     finite = np.unique(values[np.isfinite(values)])
     between = (finite[1:].astype(np.float64) + finite[:-1]) / 2
     x = np.concatenate([finite, between, -between, rng.standard_normal(1000) * 10.0 ** rng.integers(-30, 30, 1000),
                         [0.0, -0.0, np.inf, -np.inf, np.nan, 1e38, -1e38, 1e-45]]).astype(np.float32)
     x = np.concatenate([x, np.nextafter(x, np.float32(np.inf)), np.nextafter(x, np.float32(-np.inf))])
-    np.testing.assert_array_equal(xp.to_float8(x, dtype), dtypes.as_dtype(x, dtype).view(np.uint8))
+    np.testing.assert_array_equal(xp.to_bits(x, dtype), dtypes.as_dtype(x, dtype).view(np.uint8))
+
+
+def test_bfloat16_by_bits():
+    """For a CuPy that has no such arrays: every number there and back, halves to even, NaN and infinities."""
+    every = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16)
+    wide = every.view(dtypes.bfloat16.np).astype(np.float32)
+    np.testing.assert_array_equal(xp.from_bits(every, dtypes.bfloat16), wide)
+    with np.errstate(all="ignore"):
+        between = np.concatenate([wide, wide * np.float32(1 + 2.0**-8), wide * np.float32(1 + 2.0**-9), wide / 3])
+        np.testing.assert_array_equal(xp.to_bits(between, dtypes.bfloat16).view(dtypes.bfloat16.np).view(np.uint16),
+                                      between.astype(dtypes.bfloat16.np).view(np.uint16))

@@ -1,4 +1,4 @@
-"""Graphs in plain code and under `compile`, on simulated devices whose pool gives out again what came back last."""
+"""Graphs in plain code and under `compile`, on simulated devices."""
 import numpy as np
 import pytest
 
@@ -7,49 +7,21 @@ from flambeau.backends.backend import DeviceFailed
 from flambeau.backends.cuda import graphs
 from flambeau.base.observers import Observer, observing
 
-from . import simulated
-from .simulated import SimulatedDriver, compiler
+from .simulated import SimulatedDriver, compiler, simulating
 
 pytestmark = [pytest.mark.pinned, pytest.mark.filterwarnings("error:.*mistake in Flambeau"),
               pytest.mark.skipif(not compiler.is_there(), reason="kernels are simulated with g++, on Linux")]
 
 
-class PoolingDriver(SimulatedDriver):
-    """Memory that came back is given out again, the last first, as CuPy's pool does. Counts launches of graphs."""
-
-    def __init__(self, **options):
-        self.idle, self.captures = {}, 0
-        super().__init__(**options)
-
-    def allocate(self, index, nbytes, stream=None):
-        size = -(-max(nbytes, 1) // 512) * 512
-        lying = self.idle.get(size)
-        return lying.pop() if lying else Pooled(super().allocate(index, size, stream), self.idle.setdefault(size, []))
-
-    def begin_capture(self, stream, mode="relaxed"):
-        self.captures += 1
-        super().begin_capture(stream, mode)
-
-
-class Pooled:
-    """Memory that goes back to its list, once more with every use."""
-
-    def __init__(self, held, idle):
-        self.held, self.idle = held, idle
-        self.address, self.nbytes, self.index, self.host_array = held.address, held.nbytes, held.index, held.host_array
-
-    def __del__(self):
-        self.idle.append(Pooled(self.held, self.idle))
-
-
 @pytest.fixture
 def driver(monkeypatch):
-    monkeypatch.setattr(simulated, "SimulatedDriver", PoolingDriver)
-    launched = []
-    plain = graphs.Captured.bound
-    monkeypatch.setattr(graphs.Captured, "bound", lambda self, stream: (launched.append(1), plain(self, stream))[1])
-    with simulated.simulating(devices=1) as made, torch.config.using(executor="native"):
-        made.launched = launched
+    """A simulated driver that counts: `captures`, and graphs `launched`."""
+    captures, launched = [], []
+    begin, bound = SimulatedDriver.begin_capture, graphs.Captured.bound
+    monkeypatch.setattr(SimulatedDriver, "begin_capture", lambda *given: (captures.append(1), begin(*given))[1])
+    monkeypatch.setattr(graphs.Captured, "bound", lambda *given: (launched.append(1), bound(*given))[1])
+    with simulating(devices=1) as made, torch.config.using(executor="native"):
+        made.captures, made.launched = captures, launched
         yield made
 
 
@@ -83,7 +55,7 @@ def test_training_becomes_a_graph(driver, compiled, rate):
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
     for mine, other in zip(parameters, theirs, strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-6)
-    assert driver.captures <= 8 and len(driver.launched) >= 15, (driver.captures, len(driver.launched))
+    assert len(driver.captures) == 2 and len(driver.launched) >= 20, (len(driver.captures), len(driver.launched))
 
 
 def test_times_of_kernels_come_from_waiting(driver):
@@ -106,9 +78,13 @@ def test_times_of_kernels_come_from_waiting(driver):
 def test_a_refused_launch_says_the_line(driver, monkeypatch):
     from flambeau.backends.cuda.schedule import GridSchedule
     monkeypatch.setattr(GridSchedule, "grid", lambda self, launch: (1, 1 << 20, 1))         # more than there can be
-    x = torch.ones(64, 64).to("cuda")
-    y = x.exp()
+    y = torch.ones(64, 64).to("cuda").exp()
     for _ in range(2):                            # now, and every time
-        with pytest.raises(DeviceFailed, match="launching a kernel") as caught:
+        told = None
+        try:
             y.cpu().numpy()
-        assert any("exp" in note and "test_graphs.py" in note for note in caught.value.__notes__)
+        except DeviceFailed as error:             # not by pytest.raises, which would keep the tensor alive
+            told = str(error), *error.__notes__
+        assert "launching a kernel" in told[0] and "exp" in told[1] and "test_graphs.py" in told[1]
+    del y
+    torch.cuda.synchronize()

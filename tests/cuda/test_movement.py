@@ -152,6 +152,18 @@ def test_on_a_stream_of_the_programs_own(lazy):
     assert torch.equal((moved + 1).cpu(), x + 1)
 
 
+def test_a_stream_that_comes_later_waits_too(lazy):
+    """Who reads first is not the only one that waits: another stream, which has joined the first before, does as well."""
+    side = torch.cuda.Stream()
+    x = torch.arange(1000.0).pin_memory()
+    moved = x.to("cuda", non_blocking=True)
+    side.wait_stream(torch.cuda.current_stream())
+    first = moved + 1
+    with torch.cuda.stream(side):
+        assert torch.equal((moved * 2).cpu(), x * 2)
+    assert torch.equal(first.cpu(), x + 1)
+
+
 def test_between_devices(lazy):
     x = torch.arange(10.0).pin_memory().to("cuda:1", non_blocking=True)
     assert x.device.index == 1

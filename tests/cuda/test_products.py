@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+import flambeau as torch
 from flambeau.backends import library_switches
 from flambeau.backends.cuda import library, products, vendor
 from flambeau.base import dtypes
@@ -103,7 +104,12 @@ def test_tf32_is_asked_for_and_read_at_every_call(blas):
     with library_switches.cuda.matmul.flags(allow_tf32=True):
         run()
     run()
-    assert [how for what, how in blas.log if what == "gemm"] == [68, 77, 68]
+    torch.set_float32_matmul_precision("high")
+    assert library_switches.cuda.matmul.allow_tf32 and torch.get_float32_matmul_precision() == "high"
+    run()
+    torch.set_float32_matmul_precision("highest")
+    run()
+    assert [how for what, how in blas.log if what == "gemm"] == [68, 77, 68, 77, 68]
 
 
 def test_sums_in_sixteen_bits_can_be_ruled_out(blas):

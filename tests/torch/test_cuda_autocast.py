@@ -1,4 +1,7 @@
-"""Autocast on CUDA by PyTorch's own lists of what is cast to what (those of its tests for a GPU), simulated: the dtypes of results are known when a call is recorded, and nothing has to run."""
+"""Autocast on CUDA by PyTorch's own lists of what is cast to what, those of its tests for a GPU, on a simulated one.
+
+The dtypes of results are known when a call is recorded; nothing has to run.
+"""
 import pytest
 
 torch = pytest.importorskip("torch")

@@ -16,11 +16,6 @@ import numpy as np
 from ...base import dtypes
 
 
-def held_as(dtype):
-    """The NumPy dtype of arrays that hold elements of ours; see Note [Bytes for dtypes] in backend.py."""
-    return np.uint8 if dtype.family == "float8" else dtype.np
-
-
 class ArrayModule:
     """The functions of `module`, CuPy or what stands for it, with NumPy's meaning.
 
@@ -115,13 +110,22 @@ class ArrayModule:
     def argpartition(self, a, kth, axis=-1):
         return self.argsort(a, axis)
 
-    def from_float8(self, bytes_, dtype):
-        """The numbers that bytes mean in a float8 dtype of ours, in float32."""
-        return self._module.asarray(decoded(dtype))[bytes_]
+    def from_bits(self, bits, dtype):
+        """The numbers that whole numbers are the bits of in bfloat16, or in a float8 dtype, in float32."""
+        if dtype is dtypes.bfloat16:
+            wide = self._module.ascontiguousarray(bits).astype(np.uint32) << np.uint32(16)
+            return wide.view(np.float32).reshape(bits.shape)
+        return self._module.asarray(decoded(dtype))[bits]
 
-    def to_float8(self, x, dtype):
-        """The bytes of a float8 dtype of ours that float32 numbers are rounded to."""
-        xp, (places, bytes_) = self._module, encoded(dtype)
+    def to_bits(self, x, dtype):
+        """The bits of bfloat16, or of a float8 dtype, that float32 numbers are rounded to."""
+        xp = self._module
+        if dtype is dtypes.bfloat16:
+            bits = xp.ascontiguousarray(x).view(np.uint32).reshape(x.shape)
+            even = (bits + np.uint32(0x7fff) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+            return xp.where(x != x, (bits >> np.uint32(16)) & np.uint32(0x8000) | np.uint32(0x7fc0), even) \
+                .astype(np.uint16)
+        places, bytes_ = encoded(dtype)
         bits = xp.ascontiguousarray(x).view(np.int32).astype(np.int64)
         at = xp.searchsorted(xp.asarray(places), xp.where(bits < 0, -2**31 - bits - 1, bits), side="right") - 1
         return xp.asarray(bytes_)[at].reshape(x.shape)

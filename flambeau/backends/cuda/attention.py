@@ -5,12 +5,14 @@ relative to that, and scales what it has when a larger one comes. It leaves behi
 Backward makes the weights again from that. One kernel owns keys and goes over queries, for the gradients of keys and
 values; another owns queries and goes over keys; so nobody writes where another does, and results are always the same.
 
-16-bit floats are multiplied by tensor cores (mma.sync, sm_80 and later; see tensor_attention.py), with sums in float32.
-Others, and sizes that those do not take, are multiplied one by one, here.
+16-bit floats go through cuDNN where NVIDIA's frontend is installed (cudnn_graph.py), or are multiplied by tensor cores
+(tensor_attention.py, sm_80 and later), with sums in float32. Others, and sizes that those do not take, are multiplied
+one by one, here.
 """
 import struct
 
-from . import elements, tensor_attention
+from .. import library_switches
+from . import cudnn_graph, elements, tensor_attention
 from .calls import LaunchCall
 
 TILE = 32                     # queries and keys of a tile
@@ -20,7 +22,7 @@ MAX_FEATURES = 256
 STRIDED = ("q", "k", "v", "out", "grad", "dq", "dk", "dv")
 
 
-def attention(dtype, args, outs, params, properties):
+def attention(dtype, args, outs, params, properties, index=0):
     """A LaunchCall for (average, logarithms of sums) of query, key and value [samples, heads, steps, features], all
     (shape, strides); None where there is none. The places are those of query, key, value, average and logarithms."""
     scale, causal, groups = params
@@ -28,6 +30,9 @@ def attention(dtype, args, outs, params, properties):
     laid = dict(zip(names, (*args, outs[0]), strict=True))
     if not _takes(dtype, laid):
         return None
+    found = cudnn_graph.forward(dtype, laid, causal, scale, index) if allowed()[1] else None
+    if found is not None:
+        return [found]
     (samples, heads, queries, size), width = laid["q"][0], laid["v"][0][3]
     ints = (heads, groups, queries, laid["k"][0][2], *_steps(laid, names), _bits(scale))
     fast = tensor_attention.forward(dtype, laid, causal, properties, ints)
@@ -39,7 +44,7 @@ def attention(dtype, args, outs, params, properties):
                                                                                                width), ints)]
 
 
-def attention_backward(dtype, args, outs, params, properties):
+def attention_backward(dtype, args, outs, params, properties, index=0):
     """LaunchCalls for the gradients of query, key and value; None where there are none. The places are those of the
     average's gradient, query, key, value, average, logarithms, and of the three gradients."""
     scale, causal, groups = params
@@ -47,6 +52,9 @@ def attention_backward(dtype, args, outs, params, properties):
     laid = dict(zip(names, (*args[:5], *outs), strict=True))
     if not _takes(dtype, laid):
         return None
+    found = cudnn_graph.backward(dtype, laid, causal, scale, index) if allowed()[1] else None
+    if found is not None:
+        return [found]
     (samples, heads, queries, size), (_, shared, keys, width) = laid["q"][0], laid["v"][0]
     ints = (heads, groups, queries, keys, *_steps(laid, names), _bits(scale))
     scratch = samples * heads * queries * (8 if dtype.name == "float64" else 4)
@@ -62,6 +70,18 @@ def attention_backward(dtype, args, outs, params, properties):
         calls.append(LaunchCall(_source(kind, dtype, size, width, causal, names), f"attention_{kind}", (blocks, 1, 1),
                                 (TILE_THREADS, 1, 1), _shared(kind, dtype, size, width), ints, scratch))
     return calls
+
+
+def allowed():
+    """(whether our kernels may be used, whether cuDNN may): PyTorch's switches, of which ours has two names."""
+    cuda = library_switches.cuda
+    return cuda.flash_sdp_enabled() or cuda.mem_efficient_sdp_enabled(), \
+        cuda.cudnn_sdp_enabled() and library_switches.cudnn.enabled
+
+
+def takes(dtype, args):
+    """Whether there are kernels for operands (shape, strides), whichever they will be."""
+    return _takes(dtype, dict(zip(("q", "k", "v"), args[-3:] if len(args) == 3 else args[1:4], strict=True)))
 
 
 def _takes(dtype, laid):
@@ -81,24 +101,11 @@ def _bits(number):
     return struct.unpack("q", struct.pack("d", float(number)))[0]
 
 
-def opening(dtype, names, extra=()):
-    """What all kernels of attention begin with: elements, Params, and where a row of an operand starts."""
-    addresses = ["q", "k", "v", "out", "rest"] if "grad" not in names else \
-        ["grad", "q", "k", "v", "out", "rest", "dq", "dk", "dv", "scratch"]
-    ints = ["heads", "groups", "queries", "keys", *[f"{name}_{by}" for name in names for by in ("b", "h", "t")],
-            "scale", *extra]
-    lines = [f"__device__ __forceinline__ long long {name}_row(const Params &p, long long b, long long h, long long t) "
-             f"{{ return b * p.{name}_b + h * p.{name}_h + t * p.{name}_t; }}" for name in names]
-    return elements.opening(dtype) + elements.params(addresses, ints) + "\n".join(lines) + """
-__device__ __forceinline__ double scale_of(const Params &p) { return __longlong_as_double(p.scale); }
-"""
-
-
 def _source(kind, dtype, size, width, causal, names):
     text = {"forward": _FORWARD, "delta": _DELTA, "keys": _KEYS, "queries": _QUERIES}[kind]
     extra = ("samples",) if kind == "delta" else ()
     exp, log = ("exp", "log") if dtype.name == "float64" else ("expf", "logf")
-    return opening(dtype, names, extra) + (_COMMON + text).replace("EXP", exp).replace("LOG", log) \
+    return tensor_attention.opening(dtype, names, extra) + (_COMMON + text).replace("EXP", exp).replace("LOG", log) \
         .replace("SIZE", str(size)).replace("WIDTH", str(width)).replace("CAUSAL", str(int(causal))) \
         .replace("TILE", str(TILE)).replace("THREADS", str(TILE_THREADS))
 

@@ -4,8 +4,9 @@ Memory is CuPy's, held by arrays of `xp` (arrays.py) over what the driver alloca
 current stream, and nothing waits until somebody looks at contents. What it compiles stands in schedule.py, code.py and
 program.py, its library in library.py; all of them are imported when the first trace comes.
 
-Note [Bytes for dtypes]: CuPy has no arrays of 8-bit floats. Memory of such a dtype is shown as an array of bytes
-(uint8) instead; operations that move elements run over bytes, and conversions go by way of a table (arrays.py).
+Note [Bits for dtypes]: CuPy has no arrays of 8-bit floats, and before version 14 none of bfloat16 (`Driver.lacks`).
+Memory of such a dtype is shown as an array of whole numbers of its size instead. Operations that move elements run over
+those; others over float32, and what they give is rounded (arrays.py).
 """
 import copy
 from functools import cached_property
@@ -17,7 +18,7 @@ from ...base.spec import spec as make_spec
 from .. import dlpack, host, reference
 from ..backend import Backend
 from . import driver, memory as device_memory
-from .arrays import ArrayModule, held_as
+from .arrays import ArrayModule
 from .recycle import RecycledMemory
 
 
@@ -42,6 +43,7 @@ class CUDABackend(Backend):
     """One GPU: `cuda:index`."""
 
     compiles = attends = copies_ahead = True
+    recomputed_operations, function_operations = 32, 4        # arithmetic is far quicker than memory
 
     @property
     def vector_bytes(self):
@@ -58,6 +60,9 @@ class CUDABackend(Backend):
         self.driver = driver.current()
         self.xp = ArrayModule(self.driver.xp, self.driver.address, self.driver.raising)
         self.memory = device_memory.account(self.driver, index)
+        self._lacks = frozenset(dtype for dtype in dtypes.ALL if dtype.name in self.driver.lacks)
+        self.held_as = {dtype: np.dtype(f"u{dtype.itemsize}") if dtype in self._lacks else dtype.np
+                        for dtype in dtypes.ALL}              # see Note [Bits for dtypes]
 
     @cached_property
     def properties(self):
@@ -79,7 +84,7 @@ class CUDABackend(Backend):
             return array
         if array.made is None:
             spec = array.spec
-            array.made = self.array_over(array.memory, spec.shape, held_as(spec.dtype), spec.np_strides)
+            array.made = self.array_over(array.memory, spec.shape, self.held_as[spec.dtype], spec.np_strides)
         return array.made
 
     def array_over(self, memory, shape, dtype, strides=None):
@@ -92,8 +97,11 @@ class CUDABackend(Backend):
     def look(self, memory, spec, offset):
         if spec.numel == 0:
             return self.blank(spec)[0]
-        return self.driver.array(memory, spec.shape, held_as(spec.dtype), spec.np_strides,
+        return self.driver.array(memory, spec.shape, self.held_as[spec.dtype], spec.np_strides,
                                  offset * spec.dtype.itemsize)
+
+    def spec_of(self, array):
+        return array.spec if array.__class__ is LazyArray else super().spec_of(array)
 
     def bytes_of(self, array):
         held = array.memory if array.__class__ is LazyArray else array
@@ -131,7 +139,7 @@ class CUDABackend(Backend):
             made = np.empty(spec.nbytes, np.uint8)
             if made.size:
                 self.driver.download(self.index, array.memory.address, host.address(made), made.size)
-            return host.laid_out(made, spec.shape, held_as(spec.dtype), spec.np_strides)
+            return host.laid_out(made, spec.shape, self.held_as[spec.dtype], spec.np_strides)
         laid = self._without_holes(array)
         made = np.empty(laid.nbytes, np.uint8)
         if made.size:
@@ -202,14 +210,19 @@ class CUDABackend(Backend):
     def fetch(self, array, spec):
         return self._copies.fetch(array, spec)
 
+    def join_copies(self, stream):
+        """Let a stream that becomes the current one wait for the copies to the device that are under way."""
+        if "_copies" in vars(self):
+            self._copies.join(stream)
+
     # --- work -------------------------------------------------------------------------------------------------------
 
     def execute(self, entry, arrays, params, own=False):
         try:
             with self.active():
                 arrays = [*map(self.seen, arrays)]
-                if any(kind.dtype.family == "float8" for kind in (*entry.kinds, *(entry.outs or ()))):
-                    return self._execute_float8(entry, arrays, params)
+                if any(kind.dtype in self._lacks for kind in (*entry.kinds, *(entry.outs or ()))):
+                    return self._execute_bits(entry, arrays, params)
                 try:
                     return reference.execute(entry, arrays, params, own, self.xp)
                 except self.driver.refusals:
@@ -234,27 +247,37 @@ class CUDABackend(Backend):
             array.astype(np.float32) if kind.dtype is dtypes.bfloat16 else array
             for array, kind in zip(arrays, entry.kinds, strict=True)]
 
-    def _execute_float8(self, entry, arrays, params):
-        """An operation with operands or results of 8-bit floats: over their bytes where it only moves elements, else
-        over float32. See Note [Bytes for dtypes]."""
+    def _execute_bits(self, entry, arrays, params):
+        """An operation with operands or results of dtypes that CuPy lacks; see Note [Bits for dtypes]."""
         outs = entry.outs or ()                       # none where their shapes are known only afterwards
-        small = {kind.dtype for kind in (*entry.kinds, *outs) if kind.dtype.family == "float8"}
-        moves = entry.op.__name__ in MOVES and len(small) == 1 and all(
-            kind.dtype in small or kind.dtype.is_integral for kind in (*entry.kinds, *outs))
-        stand_in = dtypes.uint8 if moves else dtypes.float32
+        small = {kind.dtype for kind in (*entry.kinds, *outs) if kind.dtype in self._lacks}
+        name = entry.op.__name__
+        moves = len(small) == 1 and (name in MOVES or name in PICKS) and all(
+            kind.dtype in small or name in PICKS and kind.dtype.is_integral for kind in (*entry.kinds, *outs))
+        stand_in = dtypes.float32 if not moves else dtypes.uint8 if min(small, key=str).itemsize == 1 else dtypes.uint16
 
         def instead(spec):
             return spec.like(stand_in) if spec.dtype in small else spec
 
         if not moves:
-            arrays = [self.xp.from_float8(array, kind.dtype) if kind.dtype in small else array
+            arrays = [self.xp.from_bits(array, kind.dtype) if kind.dtype in small else array
                       for array, kind in zip(arrays, entry.kinds, strict=True)]
         params = [stand_in if param.__class__ is dtypes.dtype and param in small else param for param in params]
         entry = _entry_for(entry, [*map(instead, entry.kinds)], outs and [*map(instead, outs)] or None)
         made = reference.execute(entry, arrays, params, False, self.xp)
-        return made if moves or not outs else [
-            self.laid_out(self.xp.to_float8(array, spec.dtype), spec) if spec.dtype in small else array
-            for array, spec in zip(made, outs, strict=True)]
+        if not outs:
+            dtype, = small
+            outs = [make_spec(dtype if array.dtype == stand_in.np else dtypes.from_numpy(np.dtype(array.dtype)),
+                              array.shape, None, self.device) for array in made]
+        return [self._as_bits(array, spec, moves) if spec.dtype in small else array
+                for array, spec in zip(made, outs, strict=True)]
+
+    def _as_bits(self, array, spec, are_bits):
+        """What stands for an array of `spec`, a dtype that CuPy lacks."""
+        bits = array if are_bits else self.xp.to_bits(array, spec.dtype)
+        made, _ = self.blank(spec)
+        self.put(made, bits)
+        return made
 
     # --- kernels ----------------------------------------------------------------------------------------------------
 
@@ -282,6 +305,10 @@ class CUDABackend(Backend):
         from .library import ask
         return ask(name, dtype, args, outs, params, self.index)
 
+    def has(self, name, dtype, args, outs, params):
+        from .library import can
+        return can(name, dtype, args, outs, params, self.index)
+
     def processor(self):
         return f"{self.properties.name} ({self.properties.architecture})"
 
@@ -301,14 +328,25 @@ class CUDABackend(Backend):
     def statistics(self):
         return self.memory.stats()
 
+    def empty_cache(self):
+        return self.memory.trim()
+
+    def keep_until(self, array, stream):
+        mark = self.driver.event()
+        mark.record(stream._held)
+        self._kept = [(mark, array), *((event, held) for event, held in self._kept if not event.query())]
+
+    _kept: list | tuple = ()      # (event, array) of what other streams still use
+
     def no_room(self, nbytes, spec=None, said=""):
         return self.memory.failure(nbytes, spec, said)
 
 
-# Operations that put elements elsewhere and look at none, which the table in base/limited_dtypes.py lets 8-bit floats
-# have.
-MOVES = frozenset("""_block_diag _diagonal_copy _empty _flip _index_put _repeat _roll _spread _to_copy _unsafe_view cat
-    clone diag_embed index index_select masked_select rot90 stack update""".split())
+# Operations that put elements elsewhere and look at none, those of base/limited_dtypes.py that 8-bit floats may have;
+# and those of them that have positions or masks beside.
+MOVES = frozenset("""_block_diag _diagonal_copy _empty _flip _repeat _roll _spread _to_copy _unsafe_view cat clone
+    diag_embed rot90 stack update""".split())
+PICKS = frozenset("_index_put index index_select masked_select".split())
 
 
 def _entry_for(entry, kinds, outs):

@@ -61,7 +61,7 @@ class Broken(AssertionError, RuntimeError):
         return Broken, (self.link, self.fact, self.mend, self.said)
 
 
-class Library(NamedTuple):
+class InstalledCuPy(NamedTuple):
     """CuPy as it is installed: `package` ("cupy-cuda13x"), its version, and the CUDA it was built for, None if that
     cannot be told from its name."""
 
@@ -95,7 +95,7 @@ def device_count():
 def failed(error):
     """Note that starting CUDA in this process ended in `error`, which stays so; gives what is Broken."""
     global _failure
-    major = (library() or Library("", "", None)).major
+    major = (library() or InstalledCuPy("", "", None)).major
     mend = f"run pip install --force-reinstall 'flambeau[cuda{major or _fitting(driver_version())}]', or {_RESTART}"
     link = "library" if isinstance(error, ImportError) else "driver"
     fact = f"CUDA does not start in this process: {type(error).__name__}: {' '.join(str(error).split())}"
@@ -144,12 +144,12 @@ def tell_once():
 
 def links():
     """(link, what there is, in words) of each, for people."""
-    found, where = broken(), library()
+    found, where, count, visible = broken(), library(), device_count(), os.environ.get(VISIBLE)
     known = {"driver": "not found" if driver_version() is None else f"for CUDA {_dotted(driver_version())} and older",
              "runtime": f"NVRTC {'.'.join(map(str, nvrtc.version()))}" if nvrtc.is_there() else "NVRTC not found",
              "library": "CuPy not found" if where is None else f"{where.package} {where.version}",
-             "visibility": f"{device_count()} devices" + (f", {VISIBLE}={os.environ[VISIBLE]}"
-                                                          if VISIBLE in os.environ else "")}
+             "visibility": f"{count} device{'' if count == 1 else 's'}"
+                           + (f", {VISIBLE}={visible}" if visible is not None else "")}
     if found is not None:
         known[found.link] += f": broken, {found.fact}. {found.mend[0].upper()}{found.mend[1:]}"
     return [(link, known[link]) for link in LINKS]
@@ -170,7 +170,7 @@ def driver_version():
 def _driver_found():
     known = driver_version()
     if known is None:
-        name, gpu = probe.LIBRARY_NAMES[0], gpu_found()
+        name, gpu = probe.DRIVER_NAMES[0], gpu_found()
         if gpu is not None:
             raise Broken("driver", f"there is an NVIDIA GPU ({gpu}) and no driver for it: {name} is not found",
                          f"install NVIDIA's driver, {FIRST_DRIVER[MAJORS[0]]} or later (Debian and Ubuntu: sudo apt "
@@ -209,8 +209,8 @@ def library():
     found = []
     for package in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found.append(Library(package, metadata.version(package), _major_of(package)))
-    return found[0] if found else Library("cupy", "of an unknown version", None)
+            found.append(InstalledCuPy(package, metadata.version(package), _major_of(package)))
+    return found[0] if found else InstalledCuPy("cupy", "of an unknown version", None)
 
 
 def built_for():

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...base import dtypes
 from ...base.locks import in_child, new_lock
 from .. import host
 from ..backend import DeviceFailed
@@ -30,6 +31,9 @@ MAX_DYNAMIC_SHARED_SIZE = 8                      # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC
 KERNEL_NODE = 0                                  # CU_GRAPH_NODE_TYPE_KERNEL
 NOT_READY = 600                                  # cudaErrorNotReady
 LASTING_ERRORS = frozenset((700, 702, 710, 714, 715, 716, 717, 718, 719))    # after which a process can do no more
+
+
+FLOAT8 = tuple(dtype.name for dtype in dtypes.ALL if dtype.family == "float8")
 
 
 class Properties(NamedTuple):
@@ -84,6 +88,7 @@ class Driver:
 
     xp: Any = None                # CuPy, or what stands for it: see arrays.py
     on_allocation: Any = None     # a function(index, nbytes) that is called after every allocation, those of xp too
+    lacks: tuple = FLOAT8         # names of dtypes that xp has no arrays of; see Note [Bits for dtypes] in backend.py
     errors: tuple = ()            # exceptions of xp by which a device fails; `told` gives them as DeviceErrors
     refusals: tuple = ()          # exceptions of xp by which it says that it cannot do something
 
@@ -254,6 +259,11 @@ class Driver:
         something could not be noted; the stream is not captured any more, either way."""
         raise NotImplementedError
 
+    def graph_updater(self) -> int:
+        """The address of a C function with the signature of cuGraphExecKernelNodeSetParams_v2: (a Graph's handle, a
+        node, a CUDA_KERNEL_NODE_PARAMS_v2 with kernelParams) → 0 or an error's number, which `check` tells in words."""
+        raise NotImplementedError
+
     def graph_launcher(self) -> int:
         """The address of a C function with the signature of cuGraphLaunch: (a Graph's handle, a Stream's handle) → 0 or
         an error's number, which `check` tells in words."""
@@ -339,6 +349,8 @@ class CuPyDriver(Driver):
         self.errors = runtime.CUDARuntimeError, functions.CUDADriverError        # those that `told` tells in words
         self.refusals = (TypeError, NotImplementedError, AttributeError, cupy.cuda.compiler.CompileException)
         self.raising = functools.partial(cupyx.errstate, linalg="raise")
+        if not _takes_bfloat16(cupy):
+            self.lacks = (*FLOAT8, "bfloat16")
         self._count = runtime.getDeviceCount()
         self._local = threading.local()
         self._staging = Staging(self)
@@ -587,6 +599,9 @@ class CuPyDriver(Driver):
         self.check(code, "asking what a stream captured last")
         return nodes[count.value - 1] if count.value else None
 
+    def graph_updater(self):
+        return ctypes.cast(_libcuda().cuGraphExecKernelNodeSetParams_v2, ctypes.c_void_p).value
+
     def graph_launcher(self):
         return ctypes.cast(_libcuda().cuGraphLaunch, ctypes.c_void_p).value
 
@@ -785,6 +800,13 @@ class KernelNodeParameters(ctypes.Structure):
 @functools.cache
 def _libcuda():
     return ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
+
+
+def _takes_bfloat16(cupy):
+    """Whether CuPy has arrays of ml_dtypes' bfloat16: from version 14 on, with a NumPy that has loops for it."""
+    def numbers(version):
+        return [int(part) for part in version.split(".")[:2]]
+    return numbers(cupy.__version__) >= [14, 0] and numbers(np.__version__) >= [2, 2]
 
 
 def _uuid(index):

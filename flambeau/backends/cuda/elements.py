@@ -5,7 +5,7 @@
 above all (for sorting and selecting).
 """
 # dtype → (element, what is computed with, unsigned of its size, bits)
-_TYPES = {"float16": ("unsigned short", "float", "unsigned short", 16),
+_C_TYPES = {"float16": ("unsigned short", "float", "unsigned short", 16),
           "bfloat16": ("unsigned short", "float", "unsigned short", 16),
           "float32": ("float", "float", "unsigned", 32), "float64": ("double", "double", "unsigned long long", 64),
           "bool": ("unsigned char", "unsigned char", "unsigned char", 8),
@@ -31,7 +31,7 @@ _EXPONENT = {"float16": "0x7c00", "bfloat16": "0x7f80", "float32": "0x7f800000u"
 
 def is_known(dtype):
     """Whether there is a text for `dtype`."""
-    return dtype.name in _TYPES
+    return dtype.name in _C_TYPES
 
 
 def is_float(dtype):
@@ -40,13 +40,13 @@ def is_float(dtype):
 
 def bits(dtype):
     """How many bits an element has."""
-    return _TYPES[dtype.name][3]
+    return _C_TYPES[dtype.name][3]
 
 
 def opening(dtype):
     """The text that says what an element is."""
     name = dtype.name
-    element, wide, unsigned, size = _TYPES[name]
+    element, wide, unsigned, size = _C_TYPES[name]
     half = size == 16 and is_float(dtype)
     base = "float32" if half else name
     lines = [f"typedef {element} E;", f"typedef {wide} W;", f"typedef {unsigned} U;",

@@ -6,8 +6,8 @@ hand to its stream is captured on a stream of our own instead, and becomes a gra
 learning rate or the count of steps that is another one is put into the Params of the kernels that read it.
 
 Whether a graph is worth it is decided by counts alone, so that a program does the same in every run: it has several
-tasks, and of its launches at most half read numbers that change (putting one in takes about as long as a launch). A
-program whose tables do not come back after they were captured waits twice as long with the next one.
+tasks, and its table has come a few times. A program whose tables do not come back after they were captured waits longer
+with the next one. (Putting numbers into a kernel takes less time than to launch it, so they do not count.)
 
 What the nodes of a graph address is the run's own memory, which is alive while it runs. A graph belongs to the thread
 that captured it: between the numbers and the launch comes nobody else.
@@ -20,6 +20,7 @@ from array import array
 from functools import partial
 
 from ...base.locks import new_lock
+from .. import library_switches
 from ..backend import DeviceFailed
 
 MIN_TASKS = 4                      # that a program has before a graph is thought of: a graph costs as much as two
@@ -33,49 +34,36 @@ _streams: dict = {}                # index of a device → (driver, the stream o
 _capturing = new_lock()
 
 
-class Sighting:
-    """A table that was run over before: how often, with which cells, and which launches have read other numbers."""
-
-    __slots__ = ("count", "cells", "moving")
-
-    def __init__(self, cells):
-        self.count, self.cells, self.moving = 0, cells, set()
-
-
 class Graphs:
-    """What a GPUProgram remembers of its runs, by the thread and the table of addresses."""
+    """What a GPUProgram remembers of its runs, by the thread and the table of addresses: a Captured, or how often that
+    table has come."""
 
     def __init__(self, program):
         self._program, self._seen = program, {}
         self._patience = SIGHTINGS_BEFORE_CAPTURE
-        self._readers = {launch: indices for launch in range(program.words.launches)
-                         if (indices := program.words.numbers(launch))}
 
     def of(self, table, cells):
         """The graph over `table`, with the numbers in `cells`; None where there is none, or none yet."""
-        key, seen = (threading.get_ident(), table.tobytes()), self._seen
+        exact = not library_switches.cuda.matmul.allow_tf32        # see Note [TF32] in products.py
+        key, seen = (threading.get_ident(), exact, table.tobytes()), self._seen
         found = seen.pop(key, None)
         if found is None:
-            found = Sighting(cells[:])
+            found = 0
             if len(seen) >= TABLES_REMEMBERED:
                 self._forget()
-        seen[key] = found                                         # the last in line to be forgotten
-        if found.__class__ is Captured:
-            found.update(table, cells)
-            return found
-        found.count += 1
-        if found.cells != cells:
-            found.moving.update(launch for launch, indices in self._readers.items()
-                                if any(found.cells[i] != cells[i] for i in indices))
-            found.cells = cells[:]
-        if found.count <= self._patience or 2 * len(found.moving) > self._program.tasks:
-            return None
         try:
-            made = seen[key] = captured(self._program, table, cells, self._readers)
-        except DeviceFailed:                                      # something in it cannot be captured
+            if found.__class__ is Captured:
+                found.update(table, cells)
+            elif found < self._patience:
+                seen[key] = found + 1
+                return None
+            else:
+                found = captured(self._program, table, cells)
+        except DeviceFailed:                                      # something cannot be captured, or not be changed
             self._program.graphs = None
             return None
-        return made
+        seen[key] = found                                         # the last in line to be forgotten
+        return found
 
     def _forget(self):
         """Forget the table that was not seen for longest."""
@@ -93,19 +81,16 @@ class Captured:
     def __init__(self, program, graph, nodes, cells):
         self.graph, self.launches = graph, 0
         self._words, self._native = program.words, program.launcher
-        self._nodes, self._cells = nodes, cells[:]                # nodes: (launch, its node, the cells that it reads)
+        self._nodes, self._cells = nodes, cells.tobytes()         # nodes: (its node, where its words are) of launches
 
     def update(self, table, cells):
         """Have it run with the numbers in `cells` from now on."""
-        if cells == self._cells:
-            return
-        for launch, node, indices in self._nodes:
-            if any(cells[i] != self._cells[i] for i in indices):
-                params = array("q", bytes(8 * self._words.params_words(launch)))
-                self._native.params(self._words.address(launch), 1, table.buffer_info()[0], cells.buffer_info()[0],
-                                    params.buffer_info()[0])
-                self.graph.update_parameters(node, params.tobytes())
-        self._cells = cells[:]
+        held = cells.tobytes()
+        if held != self._cells:
+            native = self._native
+            native.update(native.updater, self.graph.handle, self._nodes.buffer_info()[0], len(self._nodes) // 2,
+                          table.buffer_info()[0], self._cells, cells.buffer_info()[0])
+            self._cells = held
 
     def bound(self, stream):
         """A function of no arguments that launches it; one call of C."""
@@ -115,14 +100,14 @@ class Captured:
         return launch
 
 
-def captured(program, table, cells, readers):
+def captured(program, table, cells):
     """`program` over a table as a Captured; DeviceFailed where something of it cannot be captured."""
     driver = program.driver
     with _capturing, driver.on(program.index):
-        stream, nodes = _stream(driver, program.index), []
+        stream, nodes = _stream(driver, program.index), array("q")
         driver.begin_capture(stream)
         try:
-            _hand_over(program, table, cells, readers, stream, nodes)
+            _hand_over(program, table, cells, stream, nodes)
         except BaseException:
             with contextlib.suppress(RuntimeError):               # it is told that it could not be captured
                 driver.end_capture(stream)
@@ -134,7 +119,7 @@ def captured(program, table, cells, readers):
     return Captured(program, graph, nodes, cells)
 
 
-def _hand_over(program, table, cells, readers, stream, nodes):
+def _hand_over(program, table, cells, stream, nodes):
     """Hand the tasks of a program to a stream that is being captured, and note the nodes of those that read numbers."""
     driver, native = program.driver, program.launcher
     for piece in program.single:
@@ -143,8 +128,8 @@ def _hand_over(program, table, cells, readers, stream, nodes):
                 piece.run(table, stream.handle)
                 continue
             native.run(native.address, piece.start, 1, table.buffer_info()[0], cells.buffer_info()[0], stream.handle)
-            if piece.first in readers:
-                nodes.append((piece.first, driver.captured_node(stream), readers[piece.first]))
+            if program.words.numbers(piece.first):
+                nodes.extend((driver.captured_node(stream), piece.start))
         except DeviceFailed:
             raise
         except Exception as error:

@@ -8,8 +8,8 @@ A program is an array of words of 64 bits, launch by launch:
 `run(program, launches, table, cells, stream)` goes through it. For each launch it puts the kernel's Params together on
 its stack, a word for each pointer (an address of the table and the offset), each integer and each number (a cell), and
 calls cuLaunchKernel with them (CU_LAUNCH_PARAM_BUFFER_POINTER). It stops at the first launch that is refused, and says
-which. `params(program, launches, table, cells, out)` writes the Params of the launches to memory instead, one after the
-other, for the kernels of a captured graph.
+which. `update(graph, nodes, count, table, before, cells)` puts new Params into the nodes of a captured graph, those of
+launches that read a cell which is another one than `before`.
 
 Measured with a launcher that does nothing: 15 ns a launch of three pointers and a number (aarch64).
 """
@@ -156,15 +156,46 @@ end:
   ret i64 0
 }
 
-; The Params of launches, one after the other.
-define void @params(ptr %program, i64 %launches, ptr %table, ptr %cells, ptr %out) #0 {
+; Whether a launch reads a number that has changed.
+define internal i1 @changed(ptr %words, ptr %before, ptr %cells) #0 {
 entry:
-  %any = icmp sgt i64 %launches, 0
-  br i1 %any, label %loop, label %end
-loop:
-  %left = phi i64 [%launches, %entry], [%left.next, %loop]
-  %words = phi ptr [%program, %entry], [%words.next, %loop]
-  %params = phi ptr [%out, %entry], [%params.next, %loop]
+  %pointers.p = getelementptr i64, ptr %words, i64 8
+  %ints.p = getelementptr i64, ptr %words, i64 9
+  %numbers.p = getelementptr i64, ptr %words, i64 10
+  %pointers = load i64, ptr %pointers.p
+  %ints = load i64, ptr %ints.p
+  %numbers = load i64, ptr %numbers.p
+  %places = getelementptr i64, ptr %words, i64 11
+  %place.words = shl i64 %pointers, 1
+  %values = getelementptr i64, ptr %places, i64 %place.words
+  %indices = getelementptr i64, ptr %values, i64 %ints
+  br label %check
+check:
+  %n = phi i64 [0, %entry], [%n.next, %same]
+  %any = icmp slt i64 %n, %numbers
+  br i1 %any, label %look, label %no
+look:
+  %which.p = getelementptr i64, ptr %indices, i64 %n
+  %which = load i64, ptr %which.p
+  %old.p = getelementptr i64, ptr %before, i64 %which
+  %new.p = getelementptr i64, ptr %cells, i64 %which
+  %old = load i64, ptr %old.p
+  %new = load i64, ptr %new.p
+  %differs = icmp ne i64 %old, %new
+  br i1 %differs, label %yes, label %same
+same:
+  %n.next = add i64 %n, 1
+  br label %check
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
+; Put the Params of a launch into its node of a graph; CUDA_KERNEL_NODE_PARAMS_v2 is
+; { function, grid x, y, z, block x, y, z, shared bytes, kernelParams, extra, kern, ctx }, the last two unused.
+define internal i32 @put(ptr %call, ptr %graph, ptr %node, ptr %words, ptr %table, ptr %cells) #0 {
+entry:
   %pointers.p = getelementptr i64, ptr %words, i64 8
   %ints.p = getelementptr i64, ptr %words, i64 9
   %numbers.p = getelementptr i64, ptr %words, i64 10
@@ -173,13 +204,74 @@ loop:
   %numbers = load i64, ptr %numbers.p
   %some = add i64 %pointers, %ints
   %all = add i64 %some, %numbers
-  %words.next = call ptr @fill(ptr %words, i64 %pointers, i64 %ints, i64 %numbers, ptr %table, ptr %cells, ptr %params)
-  %params.next = getelementptr i64, ptr %params, i64 %all
-  %left.next = sub i64 %left, 1
-  %more = icmp sgt i64 %left.next, 0
-  br i1 %more, label %loop, label %end
+  %params = alloca i64, i64 %all, align 16
+  %kernel.params = alloca ptr
+  %given = alloca [9 x i64], align 16
+  %next = call ptr @fill(ptr %words, i64 %pointers, i64 %ints, i64 %numbers, ptr %table, ptr %cells, ptr %params)
+  store ptr %params, ptr %kernel.params
+  %function = load ptr, ptr %words
+  store ptr %function, ptr %given
+  %grid.x = call i32 @word(ptr %words, i64 1)
+  %grid.y = call i32 @word(ptr %words, i64 2)
+  %grid.z = call i32 @word(ptr %words, i64 3)
+  %block.x = call i32 @word(ptr %words, i64 4)
+  %block.y = call i32 @word(ptr %words, i64 5)
+  %block.z = call i32 @word(ptr %words, i64 6)
+  %shared = call i32 @word(ptr %words, i64 7)
+  %given.2 = getelementptr i32, ptr %given, i64 2
+  %given.3 = getelementptr i32, ptr %given, i64 3
+  %given.4 = getelementptr i32, ptr %given, i64 4
+  %given.5 = getelementptr i32, ptr %given, i64 5
+  %given.6 = getelementptr i32, ptr %given, i64 6
+  %given.7 = getelementptr i32, ptr %given, i64 7
+  %given.8 = getelementptr i32, ptr %given, i64 8
+  %given.9 = getelementptr i32, ptr %given, i64 9
+  store i32 %grid.x, ptr %given.2
+  store i32 %grid.y, ptr %given.3
+  store i32 %grid.z, ptr %given.4
+  store i32 %block.x, ptr %given.5
+  store i32 %block.y, ptr %given.6
+  store i32 %block.z, ptr %given.7
+  store i32 %shared, ptr %given.8
+  store i32 0, ptr %given.9
+  %given.kernel.params = getelementptr i64, ptr %given, i64 5
+  %given.extra = getelementptr i64, ptr %given, i64 6
+  %given.kern = getelementptr i64, ptr %given, i64 7
+  %given.ctx = getelementptr i64, ptr %given, i64 8
+  store ptr %kernel.params, ptr %given.kernel.params
+  store ptr null, ptr %given.extra
+  store ptr null, ptr %given.kern
+  store ptr null, ptr %given.ctx
+  %error = call i32 %call(ptr %graph, ptr %node, ptr %given)
+  ret i32 %error
+}
+
+; Go through pairs (node, words of its launch), and put new Params into those that read a number that has changed.
+define i32 @updates(ptr %call, ptr %graph, ptr %nodes, i64 %count, ptr %table, ptr %before, ptr %cells) #0 {
+entry:
+  br label %loop
+loop:
+  %at = phi i64 [0, %entry], [%at.next, %fine]
+  %more = icmp slt i64 %at, %count
+  br i1 %more, label %look, label %end
+look:
+  %pair = getelementptr [2 x ptr], ptr %nodes, i64 %at
+  %node = load ptr, ptr %pair
+  %words.p = getelementptr ptr, ptr %pair, i64 1
+  %words = load ptr, ptr %words.p
+  %differs = call i1 @changed(ptr %words, ptr %before, ptr %cells)
+  br i1 %differs, label %put, label %fine
+put:
+  %error = call i32 @put(ptr %call, ptr %graph, ptr %node, ptr %words, ptr %table, ptr %cells)
+  %refused = icmp ne i32 %error, 0
+  br i1 %refused, label %stop, label %fine
+fine:
+  %at.next = add i64 %at, 1
+  br label %loop
+stop:
+  ret i32 %error
 end:
-  ret void
+  ret i32 0
 }
 attributes #0 = { nounwind }
 """
@@ -189,22 +281,30 @@ _launchers: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()       # driv
 
 
 class Launcher:
-    """The native functions, over a driver's cuLaunchKernel, whose `address` comes first, and its cuGraphLaunch."""
+    """The native functions, over a driver's cuLaunchKernel, whose `address` comes first, its cuGraphLaunch, and what
+    changes the nodes of its graphs, `updater`."""
 
     def __init__(self, driver):
         self._driver = weakref.ref(driver)
         pointer, words = ctypes.c_void_p, ctypes.c_int64
-        found = cpu.functions({"launches": TEXT, "params": TEXT})
+        found = cpu.functions({"launches": TEXT, "updates": TEXT})
         self.address = driver.launcher()
         self.run = ctypes.CFUNCTYPE(words, pointer, pointer, words, pointer, pointer, pointer)(found["launches"])
         self.run.errcheck = self._check_launches
-        self.params = ctypes.CFUNCTYPE(None, pointer, words, pointer, pointer, pointer)(found["params"])
+        self.update = ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer, pointer, words, pointer, pointer, pointer)(
+            found["updates"])
+        self.update.errcheck = self._check_update
+        self.updater = driver.graph_updater()
         self.run_graph = ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer)(driver.graph_launcher())
         self.run_graph.errcheck = self._check_graph
 
     def _check_launches(self, status, function, given):
         if status:
             self._refuse(status & 0xFFFF_FFFF, "launching a kernel", status >> 32)
+
+    def _check_update(self, status, function, given):
+        if status:
+            self._refuse(status, "changing a graph", None)
 
     def _check_graph(self, status, function, given):
         if status:
@@ -247,11 +347,6 @@ class LaunchWords:
     def address(self, launch):
         """Where the words of a launch stand."""
         return self.start + 8 * self.starts[launch]
-
-    def params_words(self, launch):
-        """How many words the Params of a launch are."""
-        start = self.starts[launch]
-        return sum(self.words[start + 8:start + WORDS_BEFORE_PLACES])
 
     def numbers(self, launch):
         """The indices of the cells that a launch reads."""

@@ -6,7 +6,7 @@ badly, or the reference.
 
     gemm                                                        products.py
     scan(dim), running(kind, dim)                               scans.py; `kind`: "sum prod max min logaddexp recur"
-    add_rows(skip)                                              rows.py
+    add_rows(skip), sum_rows()                                  rows.py
     convolve(stride, padding, dilation, groups, transposed)     convolve.py
     convolve_weight(stride, padding, dilation, groups)          convolve.py
     attention(scale, causal, groups)                            attention.py
@@ -17,12 +17,13 @@ badly, or the reference.
 from functools import lru_cache
 from math import prod
 
+from ...base import settings
 from ...base.shapes import contiguous_strides
 from .. import library_switches
-from . import attention, convolve, driver, pools, products, rows, scans, select
+from . import attention, convolve, cudnn_graph, driver, pools, products, rows, scans, select
 from .calls import HostCall, LaunchCall
 
-__all__ = ["HostCall", "LaunchCall", "ask", "forget"]
+__all__ = ["HostCall", "LaunchCall", "ask", "can", "forget"]
 
 
 def ask(name, dtype, args, outs, params, index=0):
@@ -30,7 +31,16 @@ def ask(name, dtype, args, outs, params, index=0):
     there are none. The places are the operands, then the results, then the scratch memory of the calls, if any."""
     def whole(laid):
         return tuple([(tuple(shape), tuple(strides)) for shape, strides in laid])
-    return _answer(name, dtype, whole(args), whole(outs), params, index, library_switches.cudnn.allow_tf32)
+    cudnn = library_switches.cudnn
+    return _answer(name, dtype, whole(args), whole(outs), params, index,
+                   (cudnn.enabled, cudnn.allow_tf32, settings.deterministic, attention.allowed()))
+
+
+def can(name, dtype, args, outs, params, index=0):
+    """Whether `ask` would have an answer; of attention without making it, which takes cuDNN tenths of a second."""
+    if name in ("attention", "attention_backward"):
+        return any(attention.allowed()) and attention.takes(dtype, args)
+    return ask(name, dtype, args, outs, params, index) is not None
 
 
 def forget():
@@ -38,10 +48,11 @@ def forget():
     _answer.cache_clear()
     products.forget()
     convolve.forget()
+    cudnn_graph.forget()
 
 
 @lru_cache(4096)
-def _answer(name, dtype, args, outs, params, index, _tf32):
+def _answer(name, dtype, args, outs, params, index, _switches):
     if name == "gemm":
         return products.gemm(dtype, *args, *outs, index)
     if name == "scan":
@@ -54,15 +65,17 @@ def _answer(name, dtype, args, outs, params, index, _tf32):
     if name == "convolve_weight":
         return convolve.convolve_weight(dtype, *args, *outs, *params, index)
     if name == "attention":
-        return attention.attention(dtype, args, outs, params, driver.current().properties(index))
+        return attention.attention(dtype, args, outs, params, driver.current().properties(index), index)
     if name == "attention_backward":
-        return attention.attention_backward(dtype, args, outs, params, driver.current().properties(index))
+        return attention.attention_backward(dtype, args, outs, params, driver.current().properties(index), index)
     if name == "max_pool":
         return _one(pools.max_pool(dtype, args[0], *outs, *params))
     if not all(map(_dense, (*args, *outs))):
         return None
     if name == "add_rows":
-        return _one(rows.add_rows(dtype, *args[0][0], outs[0][0][0], *params))
+        return rows.add_rows(dtype, *args[0][0], outs[0][0][0], *params)
+    if name == "sum_rows":
+        return rows.add_rows(dtype, *args[0][0], outs[0][0][0], -1)
     if name == "drop":
         (shape, _), (index, _) = args
         shared = prod(index[:-1]) == 1

@@ -6,16 +6,16 @@ cuInit cannot be undone, and a process that forks after it has no CUDA in its ch
 import ctypes
 import sys
 
-LIBRARY_NAMES = ("nvcuda.dll",) if sys.platform == "win32" else ("libcuda.so.1", "libcuda.so")
+DRIVER_NAMES = ("nvcuda.dll",) if sys.platform == "win32" else ("libcuda.so.1", "libcuda.so")
 
 
 def load():
     """The driver's library, not started; OSError where there is none."""
-    for at, name in enumerate(LIBRARY_NAMES):
+    for at, name in enumerate(DRIVER_NAMES):
         try:
             return ctypes.CDLL(name)
         except OSError:
-            if at + 1 == len(LIBRARY_NAMES):
+            if at + 1 == len(DRIVER_NAMES):
                 raise
 
 

@@ -20,9 +20,9 @@ from ..backend import Reductions, Unschedulable
 
 LANE_BYTES = 1024                 # `CUDABackend.vector_bytes`: up to four of these are the lanes of a row
 # A GPU has some hundred thousand threads: few results over many elements are cut into many blocks, of columns too.
-REDUCTIONS = Reductions(max_short=8, many_columns=64, lane_multiple=1024, min_row_elements=2048, block_elements=1 << 14,
-                        max_row_blocks=1024, max_cut_rows=127, max_column_blocks=4096, max_cut_columns=1 << 17,
-                        max_column_parts=1 << 19)
+REDUCTIONS = Reductions(max_short=8, many_columns=64, lane_multiple=1024, column_multiple=1, min_row_elements=2048,
+                        block_elements=1 << 14, max_row_blocks=1024, max_cut_rows=127, max_column_blocks=4096,
+                        max_cut_columns=1 << 17, max_column_parts=1 << 19, block_multiple=4)
 MAP_THREADS = 256                 # of a block
 COLUMN_THREADS = 128
 SHORT_ROWS_THREADS = 128          # of a block that has several rows
@@ -33,7 +33,7 @@ COSTLY = 48                       # operations of an element, a function counted
 MANY_ACCESSES = 8
 USED_OF_TILES = 0.9               # of the positions of tiles, so that tiles of single rows are worth it
 MIN_COLUMN_THREADS = 1 << 15      # of a reduction down columns, before a thread takes several
-MAX_ROW_AT_HAND = 1024            # elements of a row that one warp has to itself
+MAX_WARP_ROW = 1024               # elements of a row that one warp may have to itself
 MAX_CHUNKS = 32                   # that are written out
 LOADS_UNDER_WAY = 8               # of a thread that walks several rows
 THREADS_AT_HAND = 768             # of a multiprocessor, which registers have to do for
@@ -256,21 +256,33 @@ def _rows(launch):
     vector = min(_vector(launch, last, sizes[last], alone=False), lanes)
     while kernel.cut is not None and kernel.reduced == 1 and launch.block % vector:
         vector //= 2
-    # so many threads that none has to go round; then so few that what they have is worth their meeting
-    group = min(WARP, _power_of_two(-(-length // vector)))
-    several = len(kernel.passes) > 1
     if kernel.reduced > 1:
         return _rows_of_rows(launch, order, wide, vector, lanes)
-    each = 2 * ELEMENTS_OF_THREAD if several and length > MAX_ROW_AT_HAND else 4 * ELEMENTS_OF_THREAD
-    group = min(max(group, _power_of_two(-(-length // each))), lanes // vector, MAX_GROUP)
-    chunks = _rounded(-(-length // (group * vector)))
-    kept = max(1, _kept_along_rows(kernel)) if several else 1
-    if chunks > MAX_CHUNKS or chunks * vector * kept > MAX_ELEMENTS_AT_HAND:
+    group, chunks = _shares(length, vector, min(lanes // vector, MAX_GROUP), len(kernel.passes) > 1,
+                            _kept_along_rows(kernel))
+    if not chunks:
         # as many threads as there are lanes: so few rows are under way that later passes find them in the cache
-        chunks, group = 0, min(lanes // vector, 1024, max(WARP, _power_of_two(-(-length // vector))))
+        group = min(lanes // vector, 1024, max(WARP, _power_of_two(-(-length // vector))))
     rows = max(1, SHORT_ROWS_THREADS // group) if group <= WARP else 1
     return GridSchedule("rows", order, wide, (group, rows, 1), vector, group=group, chunks=chunks,
                         unroll=4 if _cost(kernel) <= 24 else 2)
+
+
+def _shares(length, vector, most, several, kept):
+    """(threads that share a row, rounds that they make of it); no rounds where there are not enough registers.
+
+    A row that one warp can have costs no meeting of several. Of a row that is gone through several times, what is
+    `kept` at hand has to fit.
+    """
+    least = min(WARP, most, _power_of_two(-(-length // vector)))
+    each = 2 * ELEMENTS_OF_THREAD if several and length > MAX_WARP_ROW else 4 * ELEMENTS_OF_THREAD
+    while True:
+        group = min(max(least, _power_of_two(-(-length // each))), most)
+        chunks = _rounded(-(-length // (group * vector)))
+        held = chunks * vector * (max(1, kept) if several else 1)
+        if held <= MAX_ELEMENTS_AT_HAND // 2 or group == most or each == vector:
+            return group, chunks if held <= MAX_ELEMENTS_AT_HAND and chunks <= MAX_CHUNKS else 0
+        each //= 2
 
 
 def _rows_of_rows(launch, order, wide, vector, lanes):

@@ -7,6 +7,7 @@ rounded to 16 bits for that; sums are in float32.
 
 NVRTC sees the instructions; the C++ of the tests sees what they mean, lane by lane (under `#else`).
 """
+from . import elements
 from .calls import LaunchCall
 
 ROWS_OF_A_WARP, TENSOR_WARPS = 16, 4
@@ -52,8 +53,20 @@ def _row_bytes(size):
     return 2 * (-(-size // 16) * 16 + PAD)
 
 
+def opening(dtype, names, extra=()):
+    """What all kernels of attention begin with: elements, Params, and where a row of an operand starts."""
+    addresses = ["q", "k", "v", "out", "rest"] if "grad" not in names else \
+        ["grad", "q", "k", "v", "out", "rest", "dq", "dk", "dv", "scratch"]
+    ints = ["heads", "groups", "queries", "keys", *[f"{name}_{by}" for name in names for by in ("b", "h", "t")],
+            "scale", *extra]
+    lines = [f"__device__ __forceinline__ long long {name}_row(const Params &p, long long b, long long h, long long t) "
+             f"{{ return b * p.{name}_b + h * p.{name}_h + t * p.{name}_t; }}" for name in names]
+    return elements.opening(dtype) + elements.params(addresses, ints) + "\n".join(lines) + """
+__device__ __forceinline__ double scale_of(const Params &p) { return __longlong_as_double(p.scale); }
+"""
+
+
 def _source(text, dtype, size, causal, names, step):
-    from .attention import opening
     kind = "bf16" if dtype.name == "bfloat16" else "f16"
     aligned = " && ".join([f"((p.{name} & 15) | ((p.{name}_b | p.{name}_h | p.{name}_t) & 7)) == 0"
                            for name in names if name in ("q", "k", "v", "grad")])

@@ -154,4 +154,4 @@ def load(image):
 
 
 if sys.platform != "linux":
-    is_there = lambda: False  # noqa: E731 - the linker's sections, and the hooks, are those of Linux
+    is_there = lambda: False

@@ -906,6 +906,23 @@ int simulated_update(u64 graph, int node, const char *buffer, size_t nbytes) {
     return SUCCESS;
 }
 
+// As cuGraphExecKernelNodeSetParams_v2 is called.
+struct NodeParams {
+    void *function;
+    unsigned grid[3], block[3], shared_bytes;
+    void **kernel_params, **extra;
+    void *kernel, *context;
+};
+
+int simulated_node_update(u64 graph, u64 node, const NodeParams *given) {
+    LOCKED;
+    Work &work = ((Graph *)graph)->works[node];
+    if (work.kind != LAUNCH || (u64)work.function != (u64)given->function || !given->kernel_params || given->extra)
+        return refuse(INVALID_VALUE, words("node %d is another launch", (int)node));
+    work.parameters.assign((const char *)given->kernel_params[0], work.function->nbytes);
+    return SUCCESS;
+}
+
 void simulated_close_graph(u64 graph) { LOCKED; delete (Graph *)graph; }
 
 // How it all runs: streams that do nothing until somebody waits, threads in another order, each kernel in two orders.
