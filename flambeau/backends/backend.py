@@ -97,6 +97,7 @@ class Backend:
     the call.
     """
 
+    trace_weight = 1.0            # what a byte of results on it counts in `config.trace_bytes`, at which a trace runs
     xp = np
     compiles = interprets = attends = False
     copies_ahead = False      # whether it has `page_locked`, `send` and `fetch`
