@@ -330,9 +330,11 @@ class _CppWriter:
                     self._line(f"*({address}) = {value};")
 
     def _alignment(self):
-        """The C++ of whether all that is loaded and stored by several elements starts on a boundary of 16 bytes."""
-        packed = [f"given.p{i}" for i in range(len(self.kernel.accesses)) if self._is_packed(i)]
-        return f"(({' | '.join(packed)}) & {VECTOR_BYTES - 1}) == 0" if packed else "true"
+        """The C++ of whether all that is loaded and stored by several elements starts on a boundary of so many."""
+        packed = [i for i in range(len(self.kernel.accesses)) if self._is_packed(i)]
+        types = [self.kernel.accesses[i].type for i in packed]
+        most = max((BYTES_OF_TYPE[type] * _pack_size(type, self.width) for type in types), default=1)
+        return f"(({' | '.join(f'given.p{i}' for i in packed)}) & {most - 1}) == 0" if packed else "true"
 
     def _loads_of(self, roots):
         """The loads that expressions are made of, those first that others need."""
