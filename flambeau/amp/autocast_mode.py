@@ -9,6 +9,7 @@ from ..base.spec import device as Device
 from ..tensor.autocast import AUTOCAST_DEVICES, clear_cache, eligible, region
 from ..tensor.overrides import count_region
 from ..tensor.tensor import Tensor
+from ..trace.record import current
 
 __all__ = ["autocast", "autocast_decorator", "custom_bwd", "custom_fwd", "is_autocast_available"]
 
@@ -51,7 +52,8 @@ class autocast:
 
     def __enter__(self):
         region.outer.append((region.enabled.get(self.device, False), region.dtype.get(self.device),
-                             region.cache_enabled, modes.autocast))
+                             region.cache_enabled, modes.autocast, region.site))
+        region.site = current().site
         region.nesting += 1
         region.cache_enabled = self._cache_enabled
         region.dtype[self.device] = self.fast_dtype
@@ -59,7 +61,7 @@ class autocast:
         return self
 
     def __exit__(self, *exc):
-        enabled, dtype, region.cache_enabled, casting = region.outer.pop()
+        enabled, dtype, region.cache_enabled, casting, region.site = region.outer.pop()
         region.dtype[self.device] = dtype
         _switch(self.device, enabled)
         modes.autocast = casting                    # inside a backward it was set aside although enabled

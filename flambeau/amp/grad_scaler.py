@@ -150,7 +150,7 @@ class GradScaler:
                                  "gradient. Call scaler.scale(loss).backward() first.")
 
     def _unscale_grads_(self, optimizer, factor, allow_fp16):
-        """Multiply the gradients by `factor`; {device: 1.0 if one of them was not finite, else 0.0}."""
+        """Multiply the gradients by `factor`, if any; {device: 1.0 if one of them was not finite, else 0.0}."""
         bad: dict = {}
         with no_grad():
             for group in optimizer.param_groups:
@@ -162,15 +162,15 @@ class GradScaler:
                         raise ValueError("Attempting to unscale FP16 gradients. Keep the parameters in float32 and let "
                                          "autocast use float16.")
                     bad.setdefault(grad.device, []).append(grad.isfinite().all())
-                    grad.mul_(factor.to(grad.device))
+                    if factor is not None:
+                        grad.mul_(factor.to(grad.device))
             return {device: _any_false(fine) for device, fine in bad.items()}
 
     def _check_inf_per_device(self, optimizer):
         """Look for gradients that are not finite, and leave them as they are."""
         self._check_started("_check_inf_per_device")
-        one = make_tensor(1.0, dtype=dtypes.float32, device=self._scale.device)
         state = self._per_optimizer_states[id(optimizer)]
-        state["found_inf_per_device"] = self._unscale_grads_(optimizer, one, True)
+        state["found_inf_per_device"] = self._unscale_grads_(optimizer, None, True)
         return state["found_inf_per_device"]
 
     def _hand_over(self, optimizer, state, args, kwargs):

@@ -629,7 +629,7 @@ def gamma_one(d, unit, normal):
 # ---------------------------------------------------------------------- the streams that are drawn from by default
 
 _of_cpu = MersenneTwister()
-_seed_of_devices = None                   # what `seed_devices` said: a stream that is made later starts from it
+_seed_of_devices = DEFAULT_SEED           # what `seed_devices` said last: a stream that is made later starts from it
 _adding = new_lock()
 
 
@@ -643,7 +643,7 @@ def stream_of(device):
         with _adding:
             if backend.stream is None:
                 if made is not _of_cpu:
-                    made.seed() if _seed_of_devices is None else made.manual_seed(_seed_of_devices)
+                    made.manual_seed(_seed_of_devices)
                 backend.stream = made
     return backend.stream
 

@@ -9,11 +9,16 @@ in.
 
 What is on is thread-local, in `modes.autocast`: {type of device: dtype}, or None. `overrides.regions` is zero while it
 is on in no thread, so that a program without autocast pays for one look at an integer.
+
+Note [Inside composites]: CUDA's lists name functions that many of our operations are made of (exp, sum, pow), where
+PyTorch has a kernel of its own that is not cast. So on CUDA nothing is cast inside an operation; but for those that
+PyTorch makes of others too, CUDA_SEE_THROUGH_NAMES.
 """
 import threading
 
 from ..autograd.modes import modes
 from ..base import dtypes
+from ..trace.record import _local
 from .overrides import count_region
 
 # By public name; a name with an underscore is a part of another operation.
@@ -52,12 +57,14 @@ CUDA_LOWER_PRECISION_NAMES = """
     mm bmm mv matmul addmm addmv addr addbmm baddbmm chain_matmul einsum linalg.vecdot linalg.multi_dot
     nn.functional.linear nn.functional.prelu conv_tbc
     conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d
-    lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell nn.functional.scaled_dot_product_attention _attend
+    lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell lstm gru rnn_tanh rnn_relu
+    nn.functional.scaled_dot_product_attention _attend
 """.split()
 CUDA_FLOAT32_NAMES = """
-    acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal _rdiv rsqrt sinh tan pow
+    acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal _rdiv rsqrt sinh tan pow square
     nn.functional.softplus nn.functional.layer_norm native_layer_norm nn.functional.rms_norm nn.functional.group_norm
-    frobenius_norm nuclear_norm nn.functional.cosine_similarity nn.functional.interpolate
+    frobenius_norm nuclear_norm nn.functional.cosine_similarity nn.functional.pairwise_distance
+    nn.functional.interpolate
     nn.functional.poisson_nll_loss nn.functional.cosine_embedding_loss nn.functional.nll_loss
     nn.functional.cross_entropy nn.functional.hinge_embedding_loss nn.functional.kl_div nn.functional.l1_loss
     nn.functional.smooth_l1_loss nn.functional.huber_loss nn.functional.mse_loss nn.functional.margin_ranking_loss
@@ -66,14 +73,22 @@ CUDA_FLOAT32_NAMES = """
     dist pdist nn.functional.pdist cdist renorm logsumexp
 """.split()
 CUDA_FLOAT32_RESULT_NAMES = """
-    prod softmax log_softmax nn.functional.softmax nn.functional.log_softmax cumprod cumsum sum norm
-    linalg.vector_norm linalg.matrix_norm
+    prod softmax log_softmax nn.functional.softmax nn.functional.log_softmax nn.functional.softmin cumprod cumsum sum
+    norm linalg.vector_norm linalg.matrix_norm linalg.norm
 """.split()
 CUDA_WIDEST_DTYPE_NAMES = """
     addcdiv addcmul atan2 nn.functional.bilinear cross dot vdot grid_sampler grid_sampler_2d grid_sampler_3d index_put
     tensordot scatter_add
 """.split()
 CUDA_REFUSED_NAMES = ["nn.functional.binary_cross_entropy"]
+CUDA_SEE_THROUGH_NAMES = """
+    nn.functional.multi_head_attention_forward nn.functional.normalize nn.functional.gumbel_softmax
+    nn.functional.local_response_norm nn.functional.lp_pool1d nn.functional.lp_pool2d nn.functional.lp_pool3d
+    nn.functional.triplet_margin_with_distance_loss nn.functional.linear_cross_entropy
+    nn.functional.gaussian_nll_loss nn.functional.multilabel_soft_margin_loss
+    nn.functional.upsample nn.functional.upsample_bilinear nn.functional.upsample_nearest
+    cov corrcoef inner matrix_power linalg.matrix_power
+""".split()
 
 _CAST_OF_NAME = {
     "cpu": {**dict.fromkeys(LOWER_PRECISION_NAMES, "lower"), **dict.fromkeys(FLOAT32_NAMES, "float32"),
@@ -81,9 +96,10 @@ _CAST_OF_NAME = {
     "cuda": {**dict.fromkeys(CUDA_LOWER_PRECISION_NAMES, "lower"), **dict.fromkeys(CUDA_FLOAT32_NAMES, "float32"),
              **dict.fromkeys(CUDA_FLOAT32_RESULT_NAMES, "float32 result"),
              **dict.fromkeys(CUDA_WIDEST_DTYPE_NAMES, "widest"), **dict.fromkeys(UNCAST_NAMES, "as is"),
-             **dict.fromkeys(CUDA_REFUSED_NAMES, "refused")}}
+             **dict.fromkeys(CUDA_REFUSED_NAMES, "refused"),
+             **dict.fromkeys(CUDA_SEE_THROUGH_NAMES, "see through")}}
 AUTOCAST_DEVICES = tuple(_CAST_OF_NAME)
-# type of device → operation → "lower", "float32", "float32 result", "widest", "as is" or "refused"
+# type of device → operation → "lower", "float32", "float32 result", "widest", "as is", "refused" or "see through"
 casts_on: dict = {device: {} for device in AUTOCAST_DEVICES}
 cast_of_operation = casts_on["cpu"]
 listed: set = set()           # operations that stand in the lists of some device
@@ -105,6 +121,8 @@ class _Region(threading.local):
         self.enabled, self.dtype, self.cache_enabled = {}, {}, True
         self.nesting, self.outer = 0, []          # how many regions are open, and what held outside of each
         self.counted = False                      # whether this thread counts in `overrides.regions`
+        self.site = None                          # the line whose calls are made where the region began, in a backward
+        self.seen_through = None                  # the operation inside of which is cast; see Note [Inside composites]
         self.casts = {}       # (id of a parameter, its gradient wanted or not) → (parameter, its version, its cast)
 
 
@@ -121,6 +139,19 @@ class aside:
         modes.autocast = self.before
 
 
+class see_through:
+    """What the operation `op` is made of is cast, as if its caller had called that."""
+
+    def __init__(self, op):
+        self.op = op
+
+    def __enter__(self):
+        self.before, region.seen_through = region.seen_through, self.op
+
+    def __exit__(self, *exc):
+        region.seen_through = self.before
+
+
 class resumed:
     """Autocast as it was where `modes.autocast` was `dtype`: for what is run once more later."""
 
@@ -129,23 +160,36 @@ class resumed:
 
     def __enter__(self):
         self.before, modes.autocast = modes.autocast, self.dtype
+        self.site, region.site = region.site, _local.trace.site
         region.nesting += 1
         count_region(self.dtype is not None)
 
     def __exit__(self, *exc):
         count_region(-(self.dtype is not None))
-        modes.autocast = self.before
+        modes.autocast, region.site = self.before, self.site
         region.nesting -= 1
         if not region.nesting:
             clear_cache()
 
 
-def arguments(op, args, kwargs):
-    """The arguments of a call as autocast hands them on; None where it takes no part in it."""
+def handled(op, args, kwargs):
+    """(a context, args, kwargs) to make a call in and with; None where autocast takes no part in it."""
+    if op not in listed and not (region.seen_through is not None and op.composite):
+        return None
     device = _device_of(args, kwargs)
     kind = casts_on[device].get(op) if device is not None else None
-    if kind is None:
-        return None
+    if device == "cuda":                                  # see Note [Inside composites]
+        if _local.trace.site is not region.site and region.seen_through is None or op is region.seen_through:
+            return None
+        if kind is None and op.composite and region.seen_through is not None:
+            kind = "as is"
+        if kind == "see through":
+            return see_through(op), args, kwargs
+    return None if kind is None else (aside(), *_arguments(kind, args, kwargs, device))
+
+
+def _arguments(kind, args, kwargs, device):
+    """The arguments of a call as autocast hands them on."""
     if kind == "as is":
         return args, kwargs
     if kind == "refused":

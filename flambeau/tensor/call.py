@@ -18,7 +18,7 @@ from ..trace import effects, on_host
 from ..trace.record import _local, current
 from ..trace.value import Storage, Value
 from . import overrides
-from .autocast import arguments, aside, listed
+from .autocast import aside, handled
 from .composite import call_composite
 from .history import add_history, make_node
 from .infer import check_fits, find, infer_entry, number_in, plain_types, prepared, remember
@@ -40,12 +40,12 @@ def call(op, args, kwargs, public=None):
                 return handle_by_mode(public or op, args, kwargs)
             if function_modes.watchers and not op.composite:
                 return watched(op, args, kwargs, public)
-        if op in listed and modes.autocast is not None and kwargs.get("out") is None \
-                and not any_override(args, kwargs):
-            cast = arguments(op, args, kwargs)
-            if cast is not None:
-                with aside():                             # nothing further is cast inside
-                    return call(op, *cast, public)
+        if modes.autocast is not None and kwargs.get("out") is None and not any_override(args, kwargs):
+            found = handled(op, args, kwargs)
+            if found is not None:
+                inside, args, kwargs = found
+                with inside:
+                    return call(op, args, kwargs, public)
     facts = known.get(op) or prepared(op)
     key = None
     if kwargs and kwargs.get("pin_memory") and has_cuda():

@@ -244,10 +244,11 @@ def fresh(draw, kind, requires_grad=False):
 def filled(draw, kind):
     """The array of the dense spec `kind`, on its device, that `draw` gives the contents of."""
     try:
-        drawn = draw.make(kind.numel)
         if draw.source.device is not CPU:
             backend = kind.device.backend
-            return backend.look(backend.bytes_of(drawn), kind, 0)
+            with backend.active():
+                return backend.look(backend.bytes_of(draw.make(kind.numel)), kind, 0)
+        drawn = draw.make(kind.numel)
         made = drawn.reshape(kind.shape) if kind.contiguous else laid(drawn, kind.shape, kind.strides)
         return made if kind.device is CPU else kind.device.backend.from_host(made, kind)
     except MemoryError as error:

@@ -62,7 +62,7 @@ class CUDABackend(Backend):
         self.memory = device_memory.account(self.driver, index)
         self._lacks = frozenset(dtype for dtype in dtypes.ALL if dtype.name in self.driver.lacks)
         self.held_as = {dtype: np.dtype(f"u{dtype.itemsize}") if dtype in self._lacks else dtype.np
-                         for dtype in dtypes.ALL}         # see Note [Bits for dtypes]
+                        for dtype in dtypes.ALL}              # see Note [Bits for dtypes]
 
     @cached_property
     def properties(self):
@@ -209,6 +209,11 @@ class CUDABackend(Backend):
 
     def fetch(self, array, spec):
         return self._copies.fetch(array, spec)
+
+    def join_copies(self, stream):
+        """Let a stream that becomes the current one wait for the copies to the device that are under way."""
+        if "_copies" in vars(self):
+            self._copies.join(stream)
 
     # --- work -------------------------------------------------------------------------------------------------------
 

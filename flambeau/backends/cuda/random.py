@@ -14,9 +14,10 @@ What a word becomes, see `RULES`. Where PyTorch uses the approximate functions o
 is compiled with a multiplication and an addition as one operation where they meet, ours are not, so these are spelt
 out.
 
-Equal to PyTorch's bit for bit: uniform, normal, integers, bernoulli, exponential, cauchy, log_normal, geometric,
-dropout's mask, permutations, and multinomial without replacement or of one sample. Poisson, gamma, Dirichlet and
-binomial numbers, and multinomial with replacement, follow their distributions, with other numbers than PyTorch's.
+Equal to PyTorch's bit for bit: uniform, normal, integers, bernoulli, exponential, cauchy, log_normal, geometric, gamma,
+Dirichlet and binomial numbers, Poisson numbers of rates below 64, dropout's mask, permutations, and multinomial without
+replacement or of one sample. Poisson numbers of larger rates follow their distribution, with others than PyTorch's; and
+multinomial with replacement is PyTorch's but where a sum that is rounded otherwise moves a boundary.
 """
 import math
 import struct
@@ -35,6 +36,7 @@ LARGEST_32_BIT_OFFSET = 2**31 - 1        # in bytes: PyTorch draws what is large
 PROBABILITY_OFFSET = 10                  # what a draw with a tensor of probabilities moves the offset on by, in PyTorch
 POISSON_OFFSET, GAMMA_OFFSET, BINOMIAL_OFFSET = 20, 10, 42
 SAMPLE_THREADS = 128                     # of a block that draws with replacement
+BINOMIAL_THREADS = 128                   # of a block that draws binomial numbers
 FLOATS = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
 C_TYPE = {"f16": "unsigned short", "bf16": "unsigned short", "f32": "float", "f64": "double", "bool": "unsigned char",
           "uint8": "unsigned char", "int8": "signed char", "int16": "short", "int32": "int", "int64": "long long",
@@ -328,7 +330,7 @@ extern "C" __global__ void draw(const Params p) {
 """
 
 # Samplers that cannot say how many words they need: every element has a stream of its own, that of its thread.
-STREAMS = PHILOX + """\
+STREAMS = """\
 struct Stream { u64 seed, thread, turn; Words w; int used; float spare; bool has_spare; };
 
 __device__ static inline Stream started(u64 seed, u64 thread, u64 offset) {
@@ -340,8 +342,9 @@ __device__ static inline u32 word(Stream &s) {
     if (s.used == 4) { s.w = philox(s.seed, s.thread, s.turn++); s.used = 0; }
     return s.w.x[s.used++];
 }
-__device__ static inline double unit(Stream &s) { return unit32(word(s)); }
-__device__ static inline double normal(Stream &s) {
+__device__ static inline real unit(Stream &s) { return unit32(word(s)); }
+__device__ static inline real unit24(Stream &s) { return (word(s) & 0xffffffu) * 0x1p-24f; }       // over [0, 1)
+__device__ static inline real normal(Stream &s) {
     if (s.has_spare) { s.has_spare = false; return s.spare; }
     float two[2];
     const u32 x = word(s), y = word(s);
@@ -353,10 +356,10 @@ __device__ static inline double normal(Stream &s) {
 
 __device__ static double poisson(double rate, Stream &s) {
     if (!(rate > 0)) return rate == 0 ? 0.0 : rate - rate + __longlong_as_double(0x7ff8000000000000LL);
-    if (rate < 10) {                             // count the units whose product stays above e**-rate
-        const double floor_ = exp(-rate);
-        double product = unit(s), count = 0;
-        while (product > floor_) { count += 1; product *= unit(s); }
+    if (rate < 64) {                             // Knuth: count the units whose product stays above e**-rate
+        float product = expf((float)rate);
+        double count = -1;
+        do { count += 1; product *= unit32(word(s)); } while (product > 1.0f);
         return count;
     }
     const double b = 0.931 + 2.53 * sqrt(rate), a = -0.059 + 0.02483 * b;         // Hoermann's PTRS (1993)
@@ -370,73 +373,82 @@ __device__ static double poisson(double rate, Stream &s) {
     }
 }
 
-__device__ static double gamma_(double alpha, Stream &s) {                        // Marsaglia and Tsang (2000)
-    if (!(alpha > 0)) return alpha == 0 ? 0.0 : __longlong_as_double(0x7ff8000000000000LL);
-    const double boost = alpha < 1 ? pow(unit(s), 1 / alpha) : 1.0;
-    const double d = (alpha < 1 ? alpha + 1 : alpha) - 1.0 / 3, c = 1 / sqrt(9 * d);
+// Marsaglia and Tsang (2000). Its constants are floats for doubles too, as in PyTorch.
+__device__ static real gamma_(real alpha, Stream &s) {
+    if (!(alpha > 0)) return alpha == 0 ? (real)0 : (real)__longlong_as_double(0x7ff8000000000000LL);
+    real scale = 1;
+    if (alpha < 1) {
+        scale = pow((real)1 - unit(s), (real)1 / alpha);
+        alpha += 1;
+    }
+    const real d = alpha - (real)(1.0f / 3.0f), c = (real)1 / sqrt((real)9 * d);
     for (;;) {
-        const double x = normal(s), y = 1 + c * x;
+        const real x = normal(s), y = FMA(c, x, (real)1);
         if (y <= 0) continue;
-        const double v = y * y * y, u = unit(s), xx = x * x;
-        if (u < 1 - 0.0331 * xx * xx || log(u) < 0.5 * xx + d * (1 - v + log(v))) return boost * d * v;
+        const real v = y * y * y, u = (real)1 - unit(s), xx = x * x;
+        if (u < FMA(-((real)0.0331f * xx), xx, (real)1)) return scale * d * v;
+        if (log(u) < FMA(d, (real)1 - v + log(v), (real)0.5 * xx)) return scale * d * v;
     }
 }
 
-__device__ static double stirling_rest(double k) {     // of log(k!), what Stirling's formula leaves out
-    return lgamma(k + 1) - ((k + 0.5) * log(k + 1) - (k + 1) + 0.91893853320467274178);
+__device__ static real stirling_rest(real k) {         // of log(k!), what Stirling's formula leaves out
+    return lgamma((double)k + 1) - ((k + 0.5) * log((double)k + 1) - (k + 1.0) + 0.91893853320467274178);
 }
-__device__ static double binomial(double n, double chance, Stream &s) {           // Hoermann's BTRS (1993), or gaps
-    if (!(n > 0) || !(chance > 0)) return chance != chance ? chance : 0.0;
-    if (chance >= 1) return n;
-    const double p = chance <= 0.5 ? chance : 1 - chance;
-    double found = 0;
-    if (n * p < 10) {
-        const double scale = log1p(-p);
-        double reached = 0;
+__device__ static real binomial(real n, real chance, Stream &s) {                 // Hoermann's BTRS (1993), or gaps
+    if (n <= 0 || chance <= 0) return 0;
+    if (!(chance < 1)) return chance != chance ? chance : n;
+    const real p = chance <= (real)0.5 ? chance : (real)(1.0 - chance);
+    real found = 0;
+    if (n * p < (real)10) {
+        const real scale = log1p(-p);
+        real reached = 0;
         for (;;) {
-            reached += ceil(log(unit(s)) / scale);
+            reached += ceil(log(unit24(s)) / scale);
             if (reached > n) break;
             found += 1;
         }
     } else {
-        const double spread = sqrt(n * p * (1 - p)), b = 1.15 + 2.53 * spread, a = -0.0873 + 0.0248 * b + 0.01 * p;
-        const double c = n * p + 0.5, v_r = 0.92 - 4.2 / b, r = p / (1 - p), alpha = (2.83 + 5.1 / b) * spread;
-        const double m = floor((n + 1) * p);
+        const real spread = sqrt(n * p * (1 - p)), b = 1.15 + 2.53 * spread, a = -0.0873 + 0.0248 * b + 0.01 * p;
+        const real c = n * p + 0.5, v_r = 0.92 - 4.2 / b, r = p / (1 - p), alpha = (2.83 + 5.1 / b) * spread;
+        const real m = floor((n + 1) * p);
         for (;;) {
-            const double u = unit(s) - 0.5;
-            double v = unit(s);
-            const double us = 0.5 - fabs(u), k = us > 0 ? floor((2 * a / us + b) * u + c) : -1.0;
+            const real u = unit24(s) - 0.5;
+            real v = unit24(s);
+            const real us = 0.5 - fabs(u), k = floor((2 * a / us + b) * u + c);
+            if (!(k >= 0 && k <= n)) continue;
             if (us >= 0.07 && v <= v_r) { found = k; break; }
-            if (k < 0 || k > n) continue;
             v = log(v * alpha / (a / (us * us) + b));
-            const double bound = (m + 0.5) * log((m + 1) / (r * (n - m + 1))) + (n + 1) * log((n - m + 1) / (n - k + 1))
+            const real bound = (m + 0.5) * log((m + 1) / (r * (n - m + 1))) + (n + 1) * log((n - m + 1) / (n - k + 1))
                 + (k + 0.5) * log(r * (n - k + 1) / (k + 1)) + stirling_rest(m) + stirling_rest(n - m)
                 - stirling_rest(k) - stirling_rest(n - k);
             if (v <= bound) { found = k; break; }
         }
     }
-    return chance <= 0.5 ? found : n - found;
+    return chance <= (real)0.5 ? found : n - found;
 }
 """
+# A thread draws for `each` elements, which lie `stride` apart in groups of both multiplied, one after the other.
 EACH = """\
 struct Params {{ u64 {operands}, out; i64 n; u64 seed, offset; }};
 
 extern "C" __global__ void draw(const Params p) {{
-    const u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (at >= (u64)p.n) return;
-    Stream s = started(p.seed, at, p.offset);
-    const double value = {call};
-    ((double *)p.out)[at] = value;
+    const u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    Stream s = started(p.seed, thread, p.offset);
+    for (int i = 0; i < {each}; i++) {{
+        const u64 at = thread / {stride} * ({each} * {stride}) + i * {stride} + thread % {stride};
+        if (at < (u64)p.n) ((real *)p.out)[at] = {call};
+    }}
 }}
 """
 
 
 @cache
-def each_source(sampler, operands):
-    """The text of the kernel that draws one float64 for each element of so many operands of float64."""
+def each_source(sampler, operands, real, each=1, stride=1):
+    """The text of the kernel that draws a number of `real` for each element of so many operands of it."""
     names = [f"x{i}" for i in range(operands)]
-    call = f"{sampler}({', '.join(f'((const double *)p.{x})[at]' for x in names)}, s)"
-    return STREAMS + EACH.format(operands=", ".join(names), call=call)
+    call = f"{sampler}({', '.join(f'((const real *)p.{x})[at]' for x in names)}, s)"
+    head = f"typedef {real} real;\n#define FMA {'__fmaf_rn' if real == 'float' else '__fma_rn'}\n"
+    return PHILOX + head + STREAMS + EACH.format(operands=", ".join(names), call=call, each=each, stride=stride)
 
 
 # --- the stream -------------------------------------------------------------------------------------------------------
@@ -665,33 +677,35 @@ class Philox(RandomStream):
 
     def poisson(self, rate):
         """A Poisson count for each rate, in the dtype of `rate`."""
-        return self._each("poisson", POISSON_OFFSET, rate).astype(rate.dtype)
+        return self._each("poisson", POISSON_OFFSET, rate.astype(np.float64)).astype(rate.dtype)
 
     def standard_gamma(self, alpha):
         """A gamma sample of unit scale for each shape parameter."""
-        drawn = self._each("gamma_", GAMMA_OFFSET, alpha).astype(alpha.dtype)
-        return self.backend.xp.maximum(drawn, np.finfo(alpha.dtype).tiny)
+        return self.backend.xp.maximum(self._each("gamma_", GAMMA_OFFSET, alpha), np.finfo(alpha.dtype).tiny)
 
     def dirichlet(self, alpha, size):
         """A point of the simplex for each `size` concentrations in a row."""
         xp = self.backend.xp
-        gammas = self._each("gamma_", GAMMA_OFFSET, alpha).reshape(-1, size)
+        gammas = self.standard_gamma(alpha).reshape(-1, size)
         parts = gammas / gammas.sum(-1, keepdims=True)
         info = np.finfo(alpha.dtype)
-        return xp.clip(parts, info.tiny, 1 - info.eps).astype(alpha.dtype).reshape(-1)
+        return xp.clip(parts, info.tiny, 1 - info.eps).reshape(-1)
 
     def binomial(self, count, prob):
         """A number of successes for each pair of a number of trials and a probability."""
-        return self._each("binomial", BINOMIAL_OFFSET, count, prob).astype(count.dtype)
+        return self._each("binomial", BINOMIAL_OFFSET, count, prob, each=8, stride=BINOMIAL_THREADS)
 
-    def _each(self, sampler, offset_step, *operands):
-        operands = [self.backend.xp.ascontiguousarray(x.reshape(-1).astype(np.float64)) for x in operands]
-        n = operands[0].size
-        out = self._blank(n, np.dtype(np.float64))
+    def _each(self, sampler, offset_step, *operands, each=1, stride=1):
+        """A draw for each element of `operands`, float32 or float64, `each` by one thread, `stride` apart."""
+        operands = [self.backend.xp.ascontiguousarray(x.reshape(-1)) for x in operands]
+        n, dtype = operands[0].size, operands[0].dtype
+        out = self._blank(n, dtype)
         seed, offset = self.where.advance(offset_step)
         if n:
             addresses = [self.backend.address(x) for x in (*operands, out)]
-            self._launch(each_source(sampler, len(operands)), n, addresses, (n, seed, offset))
+            source = each_source(sampler, len(operands), "float" if dtype.itemsize == 4 else "double", each, stride)
+            threads = -(-n // (each * stride)) * stride
+            self._launch(source, threads, addresses, (n, seed, offset))
         return out
 
     def multinomial(self, weights, num_samples, replacement=False):
