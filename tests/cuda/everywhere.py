@@ -16,12 +16,14 @@ from .simulated import simulating
 @pytest.fixture(scope="session", autouse=True)
 def everywhere():
     options = dict(option.split("=") for option in os.environ.get("FLAMBEAU_TEST_CUDA_OPTIONS", "").split(",") if option)
-    plain = torch.Tensor.numpy
-    torch.Tensor.numpy = lambda self, *, force=False: plain(self, force=True)
+    patch, plain = pytest.MonkeyPatch(), torch.Tensor.numpy
+    patch.setattr(torch.Tensor, "numpy", lambda self, *, force=False: plain(self, force=True))
+    patch.setattr(torch, "get_rng_state", torch.cuda.get_rng_state)
+    patch.setattr(torch, "set_rng_state", torch.cuda.set_rng_state)
     with simulating(devices=2, **{name: value == "True" for name, value in options.items()}):
         specs.set_default_device("cuda:0")
         try:
             yield
         finally:
             specs.set_default_device(None)
-            torch.Tensor.numpy = plain
+            patch.undo()
