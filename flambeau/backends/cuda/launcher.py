@@ -20,7 +20,6 @@ from array import array
 from ...base.locks import new_lock
 from .. import cpu
 from ..backend import DeviceFailed
-from .driver import DeviceError
 
 WORDS_BEFORE_PLACES = 11           # of a launch, up to the number of its numbers
 
@@ -313,8 +312,9 @@ class Launcher:
     def _refuse(self, status, what, task):
         try:
             self._driver().check(status, what)
-        except DeviceError as error:
-            raise DeviceFailed(str(error), task) from error
+        except DeviceFailed as error:
+            error.task = task
+            raise
 
 
 def of(driver):
