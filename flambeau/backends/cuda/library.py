@@ -6,7 +6,7 @@ badly, or the reference.
 
     gemm                                                        products.py
     scan(dim), running(kind, dim)                               scans.py; `kind`: "sum prod max min logaddexp recur"
-    add_rows(skip)                                              rows.py
+    add_rows(skip), sum_rows()                                  rows.py
     convolve(stride, padding, dilation, groups, transposed)     convolve.py
     convolve_weight(stride, padding, dilation, groups)          convolve.py
     attention(scale, causal, groups)                            attention.py
@@ -73,7 +73,9 @@ def _answer(name, dtype, args, outs, params, index, _switches):
     if not all(map(_dense, (*args, *outs))):
         return None
     if name == "add_rows":
-        return _one(rows.add_rows(dtype, *args[0][0], outs[0][0][0], *params))
+        return rows.add_rows(dtype, *args[0][0], outs[0][0][0], *params)
+    if name == "sum_rows":
+        return rows.add_rows(dtype, *args[0][0], outs[0][0][0], -1)
     if name == "drop":
         (shape, _), (index, _) = args
         shared = prod(index[:-1]) == 1
