@@ -22,8 +22,7 @@ from .lower import HALVES, LOOP_TYPE, Unfusable, cell
 from .steps import CallbackStep, KernelStep, LibraryStep, TransferStep
 from .value import Value
 
-
-handed: deque = deque(maxlen=3)       # the programs that devices were handed last, and the instructions: they may still run
+handed: deque = deque(maxlen=3)       # (stretch, instructions) of the last programs that devices may still be running
 LINES_SHOWN = 12
 
 
@@ -31,7 +30,7 @@ def lines_handed():
     """The lines of what devices were handed last, in words, for an error that one of them tells late."""
     sites = [code[i][5] for stretch, code in handed for step in stretch.steps for i in step.instructions]
     lines = list(dict.fromkeys(map(line_of, sites)))
-    return f"The kernels that the device was handed last are of {', '.join(lines[-LINES_SHOWN:]) or 'no line of yours'}."
+    return f"The device was handed last the kernels of {', '.join(lines[-LINES_SHOWN:]) or 'no line of yours'}."
 
 
 on_late_failure.append(lines_handed)
