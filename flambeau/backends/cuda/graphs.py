@@ -12,7 +12,7 @@ with the next one. (Putting numbers into a kernel takes less time than to launch
 What the nodes of a graph address is the run's own memory, which is alive while it runs. A graph belongs to the thread
 that captured it: between the numbers and the launch comes nobody else.
 
-While the user captures a stream (`torch.cuda.graph`), programs are handed to that as they are; see `Recording`.
+While somebody else captures the current stream (CuPy, say), programs are handed to that as they are.
 """
 import contextlib
 import threading
@@ -30,7 +30,6 @@ SIGHTINGS_BEFORE_CAPTURE = 2       # of a table, beyond which it is captured
 MOST_SIGHTINGS = 64                # after which it is captured at the latest
 LAUNCHES_WORTH_CAPTURE = 16        # of a graph: forgotten after fewer, it was not worth it
 
-captures_open = 0                  # how many captures of the user's are going on
 refusals: deque = deque(maxlen=8)  # why programs could not be captured, the last ones, for people
 _streams: dict = {}                # (index of a device, handle of a stream) → (driver, the one on which we capture)
 _capturing = new_lock()
@@ -56,7 +55,7 @@ class Graphs:
         try:
             if found.__class__ is Captured:
                 found.update(table, cells)
-            elif found < self._patience:
+            elif found < self._patience or stream.is_capturing():
                 seen[key] = found + 1
                 return None
             else:

@@ -90,7 +90,7 @@ class GPUProgram:
         stream = driver.current_stream(self.index)
         if times is not None:
             return ProgramWalk(self, self.single, table, cells, stream, times)
-        if self.graphs is not None and not (graphs.captures_open and stream.is_capturing()):
+        if self.graphs is not None:
             graph = self.graphs.of(table, cells, stream)
             if graph is not None:
                 return graph.bound(stream)
@@ -114,7 +114,7 @@ class ProgramWalk:
 
     def __init__(self, program, pieces, table, cells, stream, times=None):
         self.program, self.pieces, self.table, self.cells, self.stream = program, pieces, table, cells, stream
-        self.times = None if graphs.captures_open and stream.is_capturing() else times
+        self.times = None if times is not None and stream.is_capturing() else times       # nobody may wait for it
         self.at = 0                           # how many pieces are done
 
     def __call__(self):
