@@ -277,7 +277,12 @@ def test_on_another_device_than_the_current(make):
     for _ in range(5):
         program.run([one.address for one in held], cells(1.0, 2.0, 3.0, 4.0))
         assert (contents(backend, held[4]) == expected((1, 2, 3, 4))).all()
-    assert backend.driver.current_device() == 0
+    assert backend.driver.current_device() == 0 and not backend.driver.captures       # its stream is not at hand
+    backend.driver.set_device(1)
+    for _ in range(5):
+        program.run([one.address for one in held], cells(1.0, 2.0, 3.0, 4.0))
+    assert backend.driver.captures == 1
+    backend.driver.set_device(0)
 
 
 def test_the_current_stream_is_that_of_the_run(make):

@@ -90,16 +90,16 @@ class GPUProgram:
         stream = driver.current_stream(self.index)
         if times is not None:
             return ProgramWalk(self, self.single, table, cells, stream, times)
-        if self.graphs is not None:
-            graph = self.graphs.of(table, cells, stream)
-            if graph is not None:
-                return graph.bound(stream)
         if not hasattr(_thread, "began"):
             with driver.on(self.index):       # libcuda wants to be told once in every thread
                 _thread.began = True
-        if self.only_launches and (self.only_device or driver.current_device() == self.index):
-            return partial(self.launcher.run, self.launcher.address, self.words.start, self.words.launches,
-                           table.buffer_info()[0], cells.buffer_info()[0], stream.handle)
+        if self.only_device or driver.current_device() == self.index:       # else it is made so, for the time of a walk
+            graph = self.graphs.of(table, cells, stream) if self.graphs is not None else None
+            if graph is not None:
+                return graph.bound(stream)
+            if self.only_launches:
+                return partial(self.launcher.run, self.launcher.address, self.words.start, self.words.launches,
+                               table.buffer_info()[0], cells.buffer_info()[0], stream.handle)
         return ProgramWalk(self, self.pieces, table, cells, stream)
 
 
