@@ -283,9 +283,11 @@ class Trace:
             return
         self.ran = None
         if settings.executor != "reference" and not self.aside:
-            from .plan import attempt  # and with it what compiles, which the reference never needs
+            global _by_plan
+            if _by_plan is None:
+                from .plan import attempt as _by_plan  # and with it what compiles, which the reference never needs
             try:
-                if attempt(self):
+                if _by_plan(self):
                     return
             finally:
                 if self.begun:
@@ -527,7 +529,7 @@ def execute(entry, arrays, params, own=False):
     return _by_body(entry, arrays, params, own)
 
 
-_by_body = None
+_by_body = _by_plan = None
 
 
 class _Local(threading.local):

@@ -22,7 +22,7 @@ import numpy as np
 from ...base import dtypes
 from ...base.locks import in_child, new_lock
 from .. import host
-from ..backend import DeviceFailed
+from ..backend import DeviceFailed, on_late_failure
 from . import chain
 
 STATIC_SHARED_BYTES = 48 << 10                   # beyond these a function has to be told that it may have more
@@ -72,12 +72,20 @@ class PoolStatistics(NamedTuple):
     reserved_bytes: int
 
 
-class DeviceError(RuntimeError):
+# CUDA's numbers of what a kernel does wrong, which the next one who waits is told: an address that is not there or not
+# aligned, an instruction that is none, an assertion, a time limit, and others.
+LATE_ERRORS = frozenset((700, 702, 710, *range(714, 720)))
+
+
+class DeviceError(DeviceFailed):
     """The device, or its driver, refused or failed. `code` is CUDA's number for it, `name` its name."""
 
     def __init__(self, said, code=None, name=None):
         super().__init__(said)
         self.code, self.name = code, name
+        if code in LATE_ERRORS:
+            for say in on_late_failure:
+                self.add_note(say())
 
 
 class Driver:

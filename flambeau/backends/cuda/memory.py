@@ -105,7 +105,8 @@ def configuration():
 class Account:
     """What is known of the memory of one device, `index` of `driver`.
 
-    `running` is the bytes in use, or more: what came back since the pool was last asked is not taken off.
+    Programs get their memory of the `recycler`, which knows how much is in use. `others` is the bytes that CuPy's own
+    arrays have, or more: what came back of them since the pool was last asked is not taken off.
     """
 
     def __init__(self, driver, index):
@@ -113,17 +114,24 @@ class Account:
         self.recycler = Recycler(driver, index)
         self.configured = configuration()
         self.fraction = self.configured.per_process_memory_fraction
-        self.running = self.peak = self.reserved_peak = 0
+        self.others = self.peak = self.reserved_peak = 0
+        self._surely = True           # `others` is what it is, not more
         self.calls = self.bytes = self.calls_before = self.bytes_before = 0
         self.retries = self.failures = 0
 
-    def allocated(self, nbytes):
+    def allocated(self, nbytes, recycled=False):
         """Somebody was given `nbytes`."""
         self.calls += 1
         self.bytes += nbytes
-        self.running += nbytes
-        if self.running > self.peak:
-            self._count()
+        if not recycled:
+            self.others += nbytes
+            self._surely = False
+        used = self.recycler.in_use() + self.others
+        if used > self.peak:
+            if self._surely:
+                self.peak = used
+            else:
+                self._count()
         if self.fraction < 1 and self.driver.pool(self.index).used_bytes > self.limit():
             raise MemoryError(f"Out of memory allocating {nbytes:,} bytes")      # and with it the memory goes back
         if (tell := observers.allocated) is not None:
@@ -137,7 +145,7 @@ class Account:
     def _count(self):
         """See how much is in use now, and whether too much lies idle."""
         used, reserved = self.pool()
-        self.running, self.peak = used, max(self.peak, used)
+        self.others, self._surely, self.peak = max(used - self.recycler.in_use(), 0), True, max(self.peak, used)
         conf = self.configured
         if conf.garbage_collection_threshold and reserved > conf.garbage_collection_threshold * self.limit() or \
                 conf.max_idle_bytes is not None and reserved - used > conf.max_idle_bytes:
@@ -157,8 +165,7 @@ class Account:
 
     def reset_peaks(self):
         """Count the peaks from now on."""
-        used, self.reserved_peak = self.pool()
-        self.running = self.peak = used
+        self.peak, self.reserved_peak = self.pool()
 
     def reset_sums(self):
         """Count what was given out from now on."""
@@ -225,8 +232,10 @@ class Account:
 
     def _taken(self, nbytes, stream):
         made, fresh = self.recycler.allocate(nbytes, stream)
-        if not fresh:                             # of what is, the driver tells us
-            self.allocated(nbytes)
+        if fresh:                                 # the driver told us: it is the recycler's now
+            self.others -= made.nbytes
+        else:
+            self.allocated(nbytes, recycled=True)
         return made
 
 
