@@ -173,6 +173,9 @@ def use(held):
     software = driver.current()
     software.set_device(held.index)
     software.use_stream(held.index, held)
+    backend = make_device("cuda", held.index).backend
+    if backend is not None:
+        backend.join_copies(held)
 
 
 class Event:

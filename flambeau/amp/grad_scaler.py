@@ -150,7 +150,7 @@ class GradScaler:
                                  "gradient. Call scaler.scale(loss).backward() first.")
 
     def _unscale_grads_(self, optimizer, factor, allow_fp16):
-        """Multiply the gradients by `factor`, if there is one; {device: 1.0 if one of them was not finite, else 0.0}."""
+        """Multiply the gradients by `factor`, if any; {device: 1.0 if one of them was not finite, else 0.0}."""
         bad: dict = {}
         with no_grad():
             for group in optimizer.param_groups:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import flambeau as torch
+from flambeau.trace.record import current
 from flambeau.utils.data import DataLoader, TensorDataset
 
 from .simulated import compiler, simulating
@@ -112,6 +113,19 @@ def test_landings_are_used_again_when_nobody_looks(lazy):
     assert sums.tolist() == [1000.0 * i for i in range(30)] and max(used[10:]) <= max(used[:10])
 
 
+def test_a_landing_is_not_written_before_it_was_read(lazy):
+    """Copies are hurried along while what computes with the ones before has not begun."""
+    made = []
+    for i in range(12):
+        source = torch.full((1000,), float(i)).pin_memory()
+        x = source.to("cuda", non_blocking=True)
+        made.append((x * 1.0).sum())
+        current().run()                                    # handed over, and not begun
+        del x
+        source.fill_(-1)                                   # waits for the copy alone
+    assert [m.item() for m in made] == [1000.0 * i for i in range(12)]
+
+
 def test_to_the_cpu_and_back(lazy):
     x = torch.arange(100.0, device="cuda") * 2
     there = x.to("cpu", non_blocking=True)
@@ -150,6 +164,18 @@ def test_on_a_stream_of_the_programs_own(lazy):
         moved = x.to("cuda", non_blocking=True)
     torch.cuda.current_stream().wait_stream(side)
     assert torch.equal((moved + 1).cpu(), x + 1)
+
+
+def test_a_stream_that_comes_later_waits_too(lazy):
+    """Who reads first is not the only one that waits: another stream, which has joined the first before, does as well."""
+    side = torch.cuda.Stream()
+    x = torch.arange(1000.0).pin_memory()
+    moved = x.to("cuda", non_blocking=True)
+    side.wait_stream(torch.cuda.current_stream())
+    first = moved + 1
+    with torch.cuda.stream(side):
+        assert torch.equal((moved * 2).cpu(), x * 2)
+    assert torch.equal(first.cpu(), x + 1)
 
 
 def test_between_devices(lazy):

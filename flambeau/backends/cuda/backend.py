@@ -210,6 +210,11 @@ class CUDABackend(Backend):
     def fetch(self, array, spec):
         return self._copies.fetch(array, spec)
 
+    def join_copies(self, stream):
+        """Let a stream that becomes the current one wait for the copies to the device that are under way."""
+        if "_copies" in vars(self):
+            self._copies.join(stream)
+
     # --- work -------------------------------------------------------------------------------------------------------
 
     def execute(self, entry, arrays, params, own=False):

@@ -82,7 +82,7 @@ class CopyQueue:
 
     def __init__(self, backend):
         self.backend, self.driver, self.index = backend, backend.driver, backend.index
-        self._stream = None
+        self._stream = self._last_sent = None
         self._landings: list = []
         self._under_way: deque = deque()      # (event, what has to stay until it is done)
 
@@ -96,6 +96,8 @@ class CopyQueue:
             address = landing.memory.address
             self.driver.upload(self.index, address, host.address(array), spec.nbytes, stream, blocking=False)
             event = self._noted(stream, array)
+            if stream is self._stream:
+                self._last_sent = event
             made = self.driver.array_at(self.index, address, spec.nbytes, spec.shape, self.backend.held_as[spec.dtype],
                                         spec.np_strides, lease)
             return made, ToDevice(event, self.driver, [computing, self.driver.default_stream(self.index)])
@@ -113,6 +115,11 @@ class CopyQueue:
                                  blocking=False)
             made = host.laid_out(memory, spec.shape, spec.dtype.np, spec.np_strides)
             return made, ToHost(self._noted(stream, array, memory))
+
+    def join(self, stream):
+        """Let `stream` wait for what was sent: it may read what another stream has waited for already."""
+        if self._last_sent is not None and not self._last_sent.query():
+            stream.wait(self._last_sent)
 
     def _beside(self, computing):
         """The stream that copies go to: their own, but on a stream that the program chose itself, that one."""
