@@ -144,6 +144,16 @@ def test_rows_are_added_in_order(device, dtype, count, cols, size, skip):
 
 @simulated
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
+def test_weighted_sums_of_rows(device, dtype):
+    rng = np.random.default_rng(0)
+    table, weight = (rng.standard_normal(shape).astype(dtype.np) for shape in ((50, 33), (40, 4)))
+    index = rng.integers(0, 50, (40, 4))
+    made, = run(device, "sum_weighted_rows", dtype, [table, index, weight], [np.empty((40, 33), dtype.np)], ())
+    close(made, (wide(table)[index] * wide(weight)[:, :, None]).sum(1), dtype)
+
+
+@simulated
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
 @pytest.mark.parametrize("count, cols, distinct", [(3000, 1, 2500), (3000, 3, 4), (2000, 40, 300), (1000, 33, 2)])
 def test_a_long_index_is_sorted_first(device, dtype, count, cols, distinct, monkeypatch):
     monkeypatch.setattr(rows, "MAX_INDEX_READS", 1000)
