@@ -35,9 +35,9 @@ def add_rows(dtype, count, cols, size, skip):
 
 
 def sum_weighted_rows(dtype, count, cols, taps):
-    """A LaunchCall for the sums [count, cols] of rows of a table: for each, those that its row of index says, each times
-    a number of its row of weight [count, taps]; None where there is none. All are contiguous and every index is in
-    range; the places are those of table, index, weight and out."""
+    """A LaunchCall for the sums [count, cols] of rows of a table: for each, those that its row of index says, each
+    times a number of its row of weight [count, taps]; None where there is none. All are contiguous and every index is
+    in range; the places are those of table, index, weight and out."""
     if not elements.is_float(dtype) or not count or not cols or not taps:
         return None
     text = elements.opening(dtype) + elements.params(["table", "index", "weight", "out"], ["count", "cols", "taps"]) \
