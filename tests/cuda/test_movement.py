@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import flambeau as torch
+from flambeau.trace.record import current
 from flambeau.utils.data import DataLoader, TensorDataset
 
 from .simulated import compiler, simulating
@@ -110,6 +111,19 @@ def test_landings_are_used_again_when_nobody_looks(lazy):
         sums[i] = (x * 1.0).sum()
         used.append(lazy.pool(0).used_bytes)
     assert sums.tolist() == [1000.0 * i for i in range(30)] and max(used[10:]) <= max(used[:10])
+
+
+def test_a_landing_is_not_written_before_it_was_read(lazy):
+    """Copies are hurried along while what computes with the ones before has not begun."""
+    made = []
+    for i in range(12):
+        source = torch.full((1000,), float(i)).pin_memory()
+        x = source.to("cuda", non_blocking=True)
+        made.append((x * 1.0).sum())
+        current().run()                                    # handed over, and not begun
+        del x
+        source.fill_(-1)                                   # waits for the copy alone
+    assert [m.item() for m in made] == [1000.0 * i for i in range(12)]
 
 
 def test_to_the_cpu_and_back(lazy):
