@@ -24,6 +24,7 @@ from ...base.locks import in_child, new_lock
 from .. import host
 from ..backend import DeviceFailed, on_late_failure
 from . import chain
+from .configuration import configuration
 
 STATIC_SHARED_BYTES = 48 << 10                   # beyond these a function has to be told that it may have more
 STAGED_BYTES, STAGING_BYTES = 64 << 10, 1 << 20  # copies to a device of up to so many go through page-locked memory
@@ -304,12 +305,12 @@ def absence():
 
 def device_count():
     """How many devices there are; starts nothing."""
-    return chain.device_count() if _driver is None else _driver.device_count()
+    return _driver.device_count() if is_made() else chain.device_count()
 
 
 def is_made():
-    """Whether there is a driver already: somebody has asked for a device."""
-    return _driver is not None
+    """Whether there is a driver already, that can be used: somebody has asked for a device, in this process."""
+    return _driver is not None and not is_forked()
 
 
 def is_forked():
@@ -362,9 +363,11 @@ class CuPyDriver(Driver):
         self._count = runtime.getDeviceCount()
         self._local = threading.local()
         self._staging = Staging(self)
-        self._pool = cupy.get_default_memory_pool()
+        self._pool = default = cupy.get_default_memory_pool()
+        if configuration().expandable_segments:               # CUDA's own pool, which maps pages as it grows
+            self._pool = cupy.cuda.MemoryAsyncPool()
         self._give = self._pool.malloc
-        if cupy.cuda.get_allocator() == self._give:           # else somebody chose another, before us
+        if cupy.cuda.get_allocator() == default.malloc:       # else somebody chose another, before us
             cupy.cuda.set_allocator(self._malloc)
         else:
             self._give = cupy.cuda.get_allocator()
