@@ -12,7 +12,8 @@ written without our knowing, and is copied while the caller waits.
 A copy to the GPU must not wait for the computations that were handed over before it: to run beside them is what it is
 for. But memory that the pool gives out may be in use by them. So what copies land in is kept apart, in `Landing`s. One
 that nobody looks at any more is used again behind an event of the computing stream, which is noted when that is found
-out: at some copy, so that the next ones overlap with all computations that came since.
+out: at some copy, so that the next ones overlap with all computations that came since. On a stream that the program
+chose itself, copies go to that one, and into memory that is that stream's, as PyTorch has it.
 """
 import weakref
 from collections import deque
@@ -92,14 +93,18 @@ class CopyQueue:
             self._let_go()
             computing = self.driver.current_stream(self.index)
             stream = self._beside(computing)
-            landing, lease = self._landing(spec.nbytes, computing, stream)
-            address = landing.memory.address
-            self.driver.upload(self.index, address, host.address(array), spec.nbytes, stream, blocking=False)
+            dtype = self.backend.held_as[spec.dtype]
+            if stream is computing:
+                memory = self.driver.allocate(self.index, spec.nbytes, stream)
+                made = self.driver.array(memory, spec.shape, dtype, spec.np_strides)
+            else:
+                memory, lease = self._landing(spec.nbytes, computing, stream)
+                made = self.driver.array_at(self.index, memory.address, spec.nbytes, spec.shape, dtype, spec.np_strides,
+                                            lease)
+            self.driver.upload(self.index, memory.address, host.address(array), spec.nbytes, stream, blocking=False)
             event = self._noted(stream, array)
-            if stream is self._stream:
+            if stream is not computing:
                 self._last_sent = event
-            made = self.driver.array_at(self.index, address, spec.nbytes, spec.shape, self.backend.held_as[spec.dtype],
-                                        spec.np_strides, lease)
             return made, ToDevice(event, self.driver, [computing, self.driver.default_stream(self.index)])
 
     def fetch(self, array, spec):
@@ -130,6 +135,7 @@ class CopyQueue:
         return self._stream
 
     def _landing(self, nbytes, computing, stream):
+        """(memory for `stream` to write to, what arrays over it have to hold)"""
         now = None
         for one in self._landings:
             one.passed_over += 1
@@ -149,7 +155,7 @@ class CopyQueue:
         found.lease, found.passed_over = weakref.ref(lease), 0
         self._landings = [one for one in self._landings if one.lease is not None or one.passed_over < IDLE_COPIES]
         self._landings.append(found)
-        return found, lease
+        return found.memory, lease
 
     def _event(self, stream):
         made = self.driver.event()
