@@ -111,6 +111,19 @@ def test_landings_are_used_again_when_nobody_looks(lazy):
         sums[i] = (x * 1.0).sum()
         used.append(lazy.pool(0).used_bytes)
     assert sums.tolist() == [1000.0 * i for i in range(30)] and max(used[10:]) <= max(used[:10])
+    landings = torch.device("cuda:0").backend._copies._landings
+    assert len(landings) <= 4                              # the one in use, and those that wait for their readers
+
+
+def test_idle_memory_goes_back(lazy):
+    for i in range(5):
+        x = torch.full((100_000,), float(i)).pin_memory().to("cuda", non_blocking=True)
+    assert x.mean().item() == 4.0
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_allocated() < 2 * 100_000 * 4 and x.sum().item() == 400_000.0
+    del x
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_allocated() < 100_000
 
 
 def test_a_landing_is_not_written_before_it_was_read(lazy):

@@ -71,8 +71,8 @@ class Lease:
 class Landing:
     """Memory of a GPU that copies land in, one after the other."""
 
-    def __init__(self, memory):
-        self.memory = memory
+    def __init__(self, memory, nbytes):
+        self.memory, self.nbytes = memory, nbytes
         self.lease = None         # weak
         self.after = None         # event of the computing stream that everybody who used it came before
         self.passed_over = 0
@@ -86,17 +86,18 @@ class CopyQueue:
         self._stream = self._last_sent = None
         self._landings: list = []
         self._under_way: deque = deque()      # (event, what has to stay until it is done)
+        backend.memory.idle_holders.append(self.give_back)
 
     def send(self, array, spec):
         """(an array of the GPU laid out as `spec`, its Arrival), of an array in page-locked memory laid out so too."""
         with self.backend.active():
-            self._let_go()
+            self.let_go()
             computing = self.driver.current_stream(self.index)
             stream = self._beside(computing)
             dtype = self.backend.held_as[spec.dtype]
             if stream is computing:
-                memory = self.driver.allocate(self.index, spec.nbytes, stream)
-                made = self.driver.array(memory, spec.shape, dtype, spec.np_strides)
+                memory = self.backend.memory.allocate(spec.nbytes, spec, stream)
+                made = self.backend.array_over(memory, spec.shape, dtype, spec.np_strides)
             else:
                 memory, lease = self._landing(spec.nbytes, computing, stream)
                 made = self.driver.array_at(self.index, memory.address, spec.nbytes, spec.shape, dtype, spec.np_strides,
@@ -110,7 +111,7 @@ class CopyQueue:
     def fetch(self, array, spec):
         """(a NumPy array in page-locked memory, its Arrival) of a dense array of the GPU laid out as `spec`."""
         with self.backend.active():
-            self._let_go()
+            self.let_go()
             computing = self.driver.current_stream(self.index)
             stream = self._beside(computing)
             if stream is not computing:
@@ -143,12 +144,12 @@ class CopyQueue:
                 now = now or self._event(computing)
                 one.lease, one.after = None, now
         free = [one for one in self._landings
-                if one.lease is None and one.memory.nbytes == nbytes and one.after is not now]
+                if one.lease is None and one.nbytes == nbytes and one.after is not now]
         if free:
             found = free[0]
             self._landings.remove(found)
         else:
-            found = Landing(self.driver.allocate(self.index, nbytes))
+            found = Landing(self.backend.memory.allocate(nbytes), nbytes)
             found.after = now or self._event(computing)   # whoever had this memory before
         stream.wait(found.after)
         lease = Lease()
@@ -167,7 +168,7 @@ class CopyQueue:
         self._under_way.append((event, things))
         return event
 
-    def _let_go(self):
+    def let_go(self):
         """Forget what was kept for copies that are through."""
         while self._under_way and self._under_way[0][0].query():
             self._under_way.popleft()
