@@ -180,7 +180,7 @@ def test_on_a_stream_of_the_programs_own(lazy):
 
 
 def test_a_stream_that_comes_later_waits_too(lazy):
-    """Who reads first is not the only one that waits: another stream, which has joined the first before, does as well."""
+    """Who reads first is not the only one that waits: another stream, which has joined the first before, does too."""
     side = torch.cuda.Stream()
     x = torch.arange(1000.0).pin_memory()
     moved = x.to("cuda", non_blocking=True)
