@@ -40,7 +40,7 @@ EXTRA = {
     "nn.parallel.distributed": ("distributed",), "optim.optimizer": ("utils._foreach_utils",),
     "hub": ("serialization",), "storage": ("serialization",), "utils.model_zoo": ("hub",),
     "utils.flop_counter": ("_ops",), "version": ("torch_version",),
-    "cuda.streams": ("streams",), "cuda.graphs": ("streams",), "accelerator": ("cuda", "streams"),
+    "cuda.streams": ("streams",), "cuda.graphs": ("streams", "compiler"), "accelerator": ("cuda", "streams"),
 }
 NAMESPACES = ("", "cli", "__main__", "private", "safetensors")      # these gather everything
 # Imports inside a function that close a cycle on purpose, and why.

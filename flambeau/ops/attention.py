@@ -512,7 +512,10 @@ class _multi_head_attention_forward(LayerFunction):
                                                         f"{key_padding_mask.shape[d]}", AssertionError)
             pad = key_padding_mask.view(batch, 1, 1, source)
             attn_mask = pad if attn_mask is None else attn_mask + pad
-        out, _, shown = attend(q, k, v, attn_mask, dropout_p if training else 0.0, causal, None, safe=not need_weights)
+        dropped = dropout_p if training else 0.0
+        out = flash(q, k, v, causal, None, 1) if attn_mask is None and not dropped and not need_weights else None
+        if out is None:
+            out, _, shown = attend(q, k, v, attn_mask, dropped, causal, None, safe=not need_weights)
         out = linear(out.permute(2, 0, 1, 3).reshape(steps, batch, width), out_proj_weight, out_proj_bias)
         if not need_weights:
             return (out if batched else out.squeeze(1)), None

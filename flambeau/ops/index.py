@@ -205,6 +205,23 @@ def add_at(xp, out, indices, values):
     return wide.reshape(sizes).transpose(back)
 
 
+def summed_rows(k, input, d, block, at, size):
+    """For a body: zeros of `size` with the slices of `input`, which `block` dimensions from `d` on number, added along
+    `d` at the positions `at`; NotImplemented without a library."""
+    if 0 in size or not input.numel:
+        return NotImplemented
+    count, rest = shapes.numel(at.shape), (*size[:d], *size[d + 1:])
+    width = shapes.numel(rest)
+    front = [*range(d, d + block), *range(d), *range(d + block, input.ndim)]
+    x = input if not d else k.permute(input, front)
+    made = k.library("sum_rows", (k.reshape(x, (count, width)), k.reshape(at, (count,))),
+                     [(input.dtype, (size[d], width))], ())
+    if made is None:
+        return NotImplemented
+    table = k.reshape(made[0], (size[d], *rest))
+    return table if not d else k.permute(table, [*range(1, d + 1), 0, *range(d + 1, len(size))])
+
+
 def half_widened(xp, array):
     """`array` in float32 if it is of a half type: sums are rounded once, at the end."""
     return array.astype(xp.float32) if array.dtype.itemsize == 2 and array.dtype.kind not in "iu" else array
@@ -261,6 +278,14 @@ class _index_backward(Op):
 
     def meta(input, size, indices): return input.like(shape=size)
     def ref(xp, input, size, indices): return add_at(xp, xp.zeros(size, input.dtype), indices, input)
+
+    def body(k, input, size, indices):
+        given = [d for d, i in enumerate(indices) if i is not None]
+        if len(given) != 1 or indices[given[0]].dtype in MASK_DTYPES:
+            return NotImplemented
+        d, at = given[0], indices[given[0]]
+        return summed_rows(k, input, d, at.ndim, wrapped(k, at, size[d]), size)
+
     def d_input(g, indices): return index(g, indices)
 
 
@@ -445,6 +470,9 @@ class _index_select_backward(Op):
         table = xp.zeros((shape[d], shapes.numel((*shape[:d], *shape[d + 1:]))), input.dtype)
         reduce_at(xp, xp.add, table, index.reshape(-1), table_of(xp, input, d))
         return table_back(xp, table, size, d)
+
+    def body(k, input, size, dim, index):
+        return summed_rows(k, input, dim % len(size), 1, k.cast(index, dtypes.int64), size) if size else NotImplemented
 
     def d_input(g, dim, index): return g.index_select(dim, index)
 

@@ -119,7 +119,24 @@ class _gather_backward(Op):
         reduce_at(xp, xp.add, out, places(xp, size, dim, index), input.reshape(-1, 1))
         return out.reshape(size)
 
+    def body(k, input, size, dim, index): return summed_at(k, input, size, dim, index)
+
     def d_input(g, dim, index): return gather(g, dim, index)
+
+
+def summed_at(k, input, size, dim, index):
+    """For a body: zeros of `size` with the elements of `input` added where `index`, of the same shape, points along
+    `dim`; NotImplemented without a library."""
+    if not size or 0 in size or not index.numel or not input.dtype.is_floating_point:
+        return NotImplemented
+    d, steps, n = dim % len(size), shapes.contiguous_strides(size), index.numel
+    at = k.cast(index, dtypes.int64) * steps[d]
+    for e, step in enumerate(steps):
+        if e != d and index.shape[e] > 1:
+            at = at + k.index(e, index.shape) * step
+    made = k.library("sum_rows", (k.reshape(input, (n, 1)), k.reshape(at, (n,))),
+                     [(input.dtype, (shapes.numel(size), 1))], ())
+    return NotImplemented if made is None else k.reshape(made[0], size)
 
 
 def pointed(k, input, dim, index):
@@ -255,9 +272,12 @@ class scatter_add(Op):
 
     def body(k, input, dim, index, src):
         here = pointed(k, input, dim, index)
-        if here is None or src.shape != index.shape or src.dtype is dtypes.bool:
+        if src.shape != index.shape or src.dtype is dtypes.bool:
             return NotImplemented
-        return k.where(here, input + src, input)
+        if here is not None:
+            return k.where(here, input + src, input)
+        made = summed_at(k, src, input.shape, dim, index)
+        return NotImplemented if made is NotImplemented else input + made
 
 
 class scatter_reduce(Op):

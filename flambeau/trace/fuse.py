@@ -145,7 +145,7 @@ class Fuser:
                 and base.op not in OWN_STEP_KINDS and base.op not in RESULT_KINDS:
             base.stored = True
             if base.layout is None:
-                base.layout = make_spec(base.dtype, base.shape, lies(base))
+                base.layout = make_spec(base.dtype, base.shape, lies(base), self.device_of(base))
 
     def _store_seen(self, arg, reader):
         """An operand that must stand in memory; numbers are written there first."""

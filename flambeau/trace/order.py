@@ -56,7 +56,7 @@ def order_of(shape, dims, strides, reductions, may_cut=True):
         runs = _rows(runs, shape, blocks, reductions.min_row_elements)
     block = 0
     if blocks:
-        unit = reductions.lane_multiple if len(runs) == 1 else 1
+        unit = (reductions.lane_multiple if along_rows else reductions.column_multiple) if len(runs) == 1 else 1
         block = -(-prod(shape[d] for d in runs[0]) // (blocks * unit)) * unit
     return Order(along_rows, vectors, tuple(over), len(runs[0]), len(runs[-1]), blocks, block,
                  reductions.lane_multiple)

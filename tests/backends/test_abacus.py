@@ -111,6 +111,19 @@ def test_two_devices_that_compile_are_one_plan(log):
     assert log.count("from_host") == log.count("to_host") == 1 and not {"mul", "add", "_sum"} & set(log)
 
 
+def test_what_is_laid_down_for_a_reduction_stands_on_its_device(log):
+    """Working memory that a reduction reads in an order of its own has a layout, and that is of this device too."""
+    x = torch.arange(99.0).reshape(33, 3).half().to(ABACUS).t()
+    torch.cpu.synchronize()
+    y = x * 2
+    made = y.amin(0), y.amax(1), y.max()
+    torch.cpu.synchronize()
+    assert {step.kind for step in torch.plans.last().steps} == {"kernel"}
+    n = np.arange(99.0).reshape(33, 3).T * 2
+    for a, b in zip(made, (n.min(0), n.max(1), n.max()), strict=True):
+        np.testing.assert_array_equal(a.cpu().numpy(), b)
+
+
 def test_one_answer():
     """The first time, by instructions, and the third, by a plan; the order of sums is this device's own."""
     plan.forget()

@@ -506,3 +506,17 @@ def test_a_reference_finds_room_in_what_lies_idle():
         del held
         x = torch.ones(3 << 18, device="cuda")
         assert (x + 1)[5].item() == 2
+
+
+def test_memory_that_a_cycle_held_is_given_out_whole(simulated):
+    """The collector of cycles finalises everything in one, also what is kept to be given out again."""
+    held = []
+    for _ in range(3):
+        x = torch.rand(1 << 10, device="cuda")
+        x.tolist()
+        cycle = [x]
+        cycle.append(cycle)
+        del x, cycle
+        gc.collect()
+        held.append(torch.full((1 << 10,), 7.0, device="cuda"))
+        assert held[-1].sum().item() == 7 << 10

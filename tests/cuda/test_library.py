@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from flambeau.backends.backend import Task
-from flambeau.backends.cuda import library, nvrtc
+from flambeau.backends.cuda import library, nvrtc, rows
 from flambeau.backends.cuda.backend import CUDABackend
 from flambeau.backends.cuda.calls import LaunchCall
 from flambeau.base import dtypes
@@ -140,6 +140,23 @@ def test_rows_are_added_in_order(device, dtype, count, cols, size, skip):
         np.testing.assert_array_equal(made, wanted.astype(dtype.np))
     else:
         close(made, wanted, dtype)
+
+
+@simulated
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
+@pytest.mark.parametrize("count, cols, distinct", [(3000, 1, 2500), (3000, 3, 4), (2000, 40, 300), (1000, 33, 2)])
+def test_a_long_index_is_sorted_first(device, dtype, count, cols, distinct, monkeypatch):
+    monkeypatch.setattr(rows, "MAX_INDEX_READS", 1000)
+    library.forget()
+    rng, size = np.random.default_rng(count), 70000
+    g = rng.integers(0, 2, (count, cols)).astype(dtype.np)
+    index = rng.permutation(size)[rng.integers(0, distinct, count)]
+    made, = run(device, "add_rows", dtype, [g, index], [np.empty((size, cols), dtype.np)], (int(index[5]),))
+    wanted = np.zeros((size, cols))
+    np.add.at(wanted, index, wide(g))
+    wanted[index[5]] = 0
+    close(made, wanted, dtype)
+    library.forget()
 
 
 @simulated

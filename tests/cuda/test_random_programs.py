@@ -2,12 +2,13 @@
 
 Whatever is exact must agree exactly; where rounding may differ, `UNITS` in the last place of the largest number around
 are allowed. Kernels are run forwards and backwards, which must give the same bytes; and with streams that do nothing
-until somebody waits for them.
+until somebody waits for them. Tiles and blocks are small, so that little data goes every way through a kernel.
 """
 import pytest
 from hypothesis import HealthCheck, given, settings as tuned
 
 import flambeau as torch
+from flambeau.backends.cuda import schedule
 
 from ..thorough import THOROUGH
 from ..trace.programs import differ, leaves, run, scale_of, steps
@@ -17,15 +18,21 @@ pytestmark = [pytest.mark.pinned, pytest.mark.filterwarnings("error:.*mistake in
               pytest.mark.skipif(not compiler.is_there(), reason="kernels are simulated with g++, on Linux")]
 
 UNITS = 500              # of a chain of a dozen operations and its backward, some of which magnify what they are given
+SMALL = {"MAP_THREADS": 32, "COLUMN_THREADS": 32, "LARGE_MAP": 64, "MIN_COLUMN_THREADS": 4,
+         "REDUCTIONS": schedule.REDUCTIONS._replace(min_row_elements=64, block_elements=64, max_column_parts=2048)}
 
 
 @pytest.fixture(scope="module", params=[{"races": True}, {"delayed": True}], ids=["races", "delayed"])
 def cuda(request):
+    patch = pytest.MonkeyPatch()
+    for name, value in SMALL.items():
+        patch.setattr(schedule, name, value)
     with simulating(devices=2, **request.param):
         yield torch.device("cuda", 0)
+    patch.undo()
 
 
-@tuned(max_examples=400 if THOROUGH else 30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@tuned(max_examples=400 if THOROUGH else 25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(leaves, steps)
 def test_a_gpu_means_what_the_cpu_means(cuda, leaf_args, program):
     with torch.config.using(executor="reference"):

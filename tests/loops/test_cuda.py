@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from flambeau.backends.backend import Unschedulable
-from flambeau.backends.cuda.schedule import LANE_BYTES, reciprocal, schedule
+from flambeau.backends.cuda.schedule import LANE_BYTES, REDUCTIONS, reciprocal, schedule
 from flambeau.loops.cuda import render
 from flambeau.loops.cuda_words import Unrenderable, expression, literal
 from flambeau.loops.ir import SCALAR_TYPES, Launch, Pass, verify
+from flambeau.trace.order import order_of
 
 from .test_ir import acc, kernel, load, op
 
@@ -214,3 +215,11 @@ def test_literals():
         **said, "i8": "(signed char)3", "u8": "(unsigned char)3", "i16": "(short)3", "i32": "3", "i64": "3ll"}
     assert literal(-(1 << 63), "i64") == "(-9223372036854775807ll - 1)" and literal(255, "i8") == "(signed char)-1"
     assert literal(float("-inf"), "f32") == "-__int_as_float(0x7f800000)" and literal(1, "f32") == "1.0f"
+
+
+@pytest.mark.parametrize("rows", [300, 8192, 16384, 100_003])
+@pytest.mark.parametrize("columns", [1, 64, 768, 2304, 4096, 50_257])
+def test_blocks_of_a_reduction_down_columns_have_about_the_same_work(rows, columns):
+    order = order_of((rows, columns), (0,), (columns, 1), REDUCTIONS)
+    if order.blocks and not order.along_rows:
+        assert -(-rows // order.block) >= 0.8 * order.blocks       # the rest would lie idle, and the others wait

@@ -11,6 +11,7 @@ one by one, here.
 """
 import struct
 
+from .. import library_switches
 from . import cudnn_graph, elements, tensor_attention
 from .calls import LaunchCall
 
@@ -29,7 +30,7 @@ def attention(dtype, args, outs, params, properties, index=0):
     laid = dict(zip(names, (*args, outs[0]), strict=True))
     if not _takes(dtype, laid):
         return None
-    found = cudnn_graph.forward(dtype, laid, causal, scale, index)
+    found = cudnn_graph.forward(dtype, laid, causal, scale, index) if allowed()[1] else None
     if found is not None:
         return [found]
     (samples, heads, queries, size), width = laid["q"][0], laid["v"][0][3]
@@ -51,7 +52,7 @@ def attention_backward(dtype, args, outs, params, properties, index=0):
     laid = dict(zip(names, (*args[:5], *outs), strict=True))
     if not _takes(dtype, laid):
         return None
-    found = cudnn_graph.backward(dtype, laid, causal, scale, index)
+    found = cudnn_graph.backward(dtype, laid, causal, scale, index) if allowed()[1] else None
     if found is not None:
         return [found]
     (samples, heads, queries, size), (_, shared, keys, width) = laid["q"][0], laid["v"][0]
@@ -69,6 +70,13 @@ def attention_backward(dtype, args, outs, params, properties, index=0):
         calls.append(LaunchCall(_source(kind, dtype, size, width, causal, names), f"attention_{kind}", (blocks, 1, 1),
                                 (TILE_THREADS, 1, 1), _shared(kind, dtype, size, width), ints, scratch))
     return calls
+
+
+def allowed():
+    """(whether our kernels may be used, whether cuDNN may): PyTorch's switches, of which ours has two names."""
+    cuda = library_switches.cuda
+    return cuda.flash_sdp_enabled() or cuda.mem_efficient_sdp_enabled(), \
+        cuda.cudnn_sdp_enabled() and library_switches.cudnn.enabled
 
 
 def takes(dtype, args):

@@ -62,7 +62,7 @@ class CUDABackend(Backend):
         self.memory = device_memory.account(self.driver, index)
         self._lacks = frozenset(dtype for dtype in dtypes.ALL if dtype.name in self.driver.lacks)
         self.held_as = {dtype: np.dtype(f"u{dtype.itemsize}") if dtype in self._lacks else dtype.np
-                         for dtype in dtypes.ALL}         # see Note [Bits for dtypes]
+                        for dtype in dtypes.ALL}              # see Note [Bits for dtypes]
 
     @cached_property
     def properties(self):

@@ -76,8 +76,8 @@ _sessions: dict = {}          # device → NetworkSession
 
 
 def session(index):
-    """The NetworkSession of a device; None where there is no cuDNN."""
-    library = vendor.load("cudnn")
+    """The NetworkSession of a device; None where there is no cuDNN, or it is switched off."""
+    library = vendor.load("cudnn") if library_switches.cudnn.enabled else None
     if library is None:
         return None
     if isinstance(library, ctypes.CDLL) and library.cudnnCreate.argtypes is None:

@@ -6,7 +6,7 @@ badly, or the reference.
 
     gemm                                                        products.py
     scan(dim), running(kind, dim)                               scans.py; `kind`: "sum prod max min logaddexp recur"
-    add_rows(skip)                                              rows.py
+    add_rows(skip), sum_rows()                                  rows.py
     convolve(stride, padding, dilation, groups, transposed)     convolve.py
     convolve_weight(stride, padding, dilation, groups)          convolve.py
     attention(scale, causal, groups)                            attention.py
@@ -31,14 +31,15 @@ def ask(name, dtype, args, outs, params, index=0):
     there are none. The places are the operands, then the results, then the scratch memory of the calls, if any."""
     def whole(laid):
         return tuple([(tuple(shape), tuple(strides)) for shape, strides in laid])
+    cudnn = library_switches.cudnn
     return _answer(name, dtype, whole(args), whole(outs), params, index,
-                   (library_switches.cudnn.allow_tf32, settings.deterministic))
+                   (cudnn.enabled, cudnn.allow_tf32, settings.deterministic, attention.allowed()))
 
 
 def can(name, dtype, args, outs, params, index=0):
     """Whether `ask` would have an answer; of attention without making it, which takes cuDNN tenths of a second."""
     if name in ("attention", "attention_backward"):
-        return attention.takes(dtype, args)
+        return any(attention.allowed()) and attention.takes(dtype, args)
     return ask(name, dtype, args, outs, params, index) is not None
 
 
@@ -72,7 +73,9 @@ def _answer(name, dtype, args, outs, params, index, _switches):
     if not all(map(_dense, (*args, *outs))):
         return None
     if name == "add_rows":
-        return _one(rows.add_rows(dtype, *args[0][0], outs[0][0][0], *params))
+        return rows.add_rows(dtype, *args[0][0], outs[0][0][0], *params)
+    if name == "sum_rows":
+        return rows.add_rows(dtype, *args[0][0], outs[0][0][0], -1)
     if name == "drop":
         (shape, _), (index, _) = args
         shared = prod(index[:-1]) == 1

@@ -20,9 +20,9 @@ from ..backend import Reductions, Unschedulable
 
 LANE_BYTES = 1024                 # `CUDABackend.vector_bytes`: up to four of these are the lanes of a row
 # A GPU has some hundred thousand threads: few results over many elements are cut into many blocks, of columns too.
-REDUCTIONS = Reductions(max_short=8, many_columns=64, lane_multiple=1024, min_row_elements=2048, block_elements=1 << 14,
-                        max_row_blocks=1024, max_cut_rows=127, max_column_blocks=4096, max_cut_columns=1 << 17,
-                        max_column_parts=1 << 19, block_multiple=4)
+REDUCTIONS = Reductions(max_short=8, many_columns=64, lane_multiple=1024, column_multiple=1, min_row_elements=2048,
+                        block_elements=1 << 14, max_row_blocks=1024, max_cut_rows=127, max_column_blocks=4096,
+                        max_cut_columns=1 << 17, max_column_parts=1 << 19, block_multiple=4)
 MAP_THREADS = 256                 # of a block
 COLUMN_THREADS = 128
 SHORT_ROWS_THREADS = 128          # of a block that has several rows

@@ -36,12 +36,16 @@ def sort(dtype, laid, descending):
     total = n * rows
     if total >= 2**31:
         return None
-    return _by_digits(dtype, n, rows, total, descending)
+    return by_digits(dtype, n, rows, elements.bits(dtype), descending, ["x", "values", "places"])[0]
 
 
-def _by_digits(dtype, n, rows, total, descending):
+def by_digits(dtype, n, rows, bits, descending, addresses, keeps=False):
+    """(LaunchCalls that sort rows of n elements by the lowest so many bits of their keys, where the elements stand in
+    the scratch memory, and where their places do). `addresses` names the places of the calls: "x" is what is sorted,
+    and the results are "values" and "places", unless it `keeps` them in the scratch memory alone."""
+    total = n * rows
     each = SORT_THREADS * _items(dtype)
-    tiles, passes = -(-total // each), elements.bits(dtype) // DIGIT_BITS
+    tiles, passes = -(-total // each), -(-bits // DIGIT_BITS)
     more = -(-(rows - 1).bit_length() // DIGIT_BITS)
     size = dtype.itemsize
     # scratch: elements and places, twice; counts of each digit in each tile, and of each digit in all
@@ -52,17 +56,17 @@ def _by_digits(dtype, n, rows, total, descending):
         at += -(-span // 256) * 256
     calls = []
     for number in range(passes + more):
-        first, last = number == 0, number == passes + more - 1
+        first, last = number == 0, number == passes + more - 1 and not keeps
         by_row = number >= passes
         shift = DIGIT_BITS * (number - passes if by_row else number)
         now, to = (number + 1) % 2, number % 2
         ints = (total, n, shift, tiles, offsets[2 * now], offsets[2 * now + 1], offsets[2 * to], offsets[2 * to + 1],
                 offsets[4], offsets[5])
-        text = _digits(dtype, first, last, by_row, descending)
+        text = _digits(dtype, first, last, by_row, descending, addresses)
         for name, blocks, threads in (("count_digits", tiles, SORT_THREADS), ("add_counts", 256, SORT_THREADS),
                                       ("move_elements", tiles, SORT_THREADS)):
             calls.append(LaunchCall(text[name], name, (blocks, 1, 1), (threads, 1, 1), 0, ints, at))
-    return calls
+    return calls, offsets[2 * to], offsets[2 * to + 1]
 
 
 def topk(dtype, laid, k, largest):
@@ -143,10 +147,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) sort_rows(const Params p) 
 # --- long rows --------------------------------------------------------------------------------------------------------
 
 
-def _digits(dtype, first, last, by_row, descending):
+def _digits(dtype, first, last, by_row, descending, addresses):
     """The texts of the three kernels of one digit, by their names."""
     ints = ["total", "n", "shift", "tiles", "from_x", "from_at", "to_x", "to_at", "counts", "sums"]
-    opening = _opening(dtype, descending, ["x", "values", "places", "scratch"], ints) + _DIGITS \
+    opening = _opening(dtype, descending, [*addresses, "scratch"], ints) + _DIGITS \
         .replace("ITEMS", str(_items(dtype))).replace("FIRST", str(int(first))).replace("LAST", str(int(last))) \
         .replace("BY_ROW", str(int(by_row)))
     return {name: opening + text.replace("THREADS", str(SORT_THREADS)).replace("ITEMS", str(_items(dtype)))

@@ -335,17 +335,30 @@ class SimulatedDriver(driver.Driver):
             raise AssertionError("; ".join(filter(None, errors)))
 
 
+# Who gives memory back is a capsule, and its destructor: a method __del__ would also be called by the garbage collector,
+# when it finds the memory in a cycle with somebody who then saves it from there, as recycle.py does.
+_owners: dict = {}                 # address → (driver, index of the device, bytes, stream)
+_new_capsule, _address_of = ctypes.pythonapi.PyCapsule_New, ctypes.pythonapi.PyCapsule_GetPointer
+_new_capsule.restype, _new_capsule.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+_address_of.restype, _address_of.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_char_p)
+
+
+@ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+def _gone(capsule):
+    address = _address_of(capsule, None)
+    driver, index, size, handle = _owners.pop(address)
+    driver.give_back(index, address, size, handle)
+
+
 class Memory:
     """Memory of a device, which goes back to the pool when nobody holds it."""
 
-    __slots__ = ("driver", "index", "nbytes", "address", "size", "handle", "__weakref__")
+    __slots__ = ("index", "nbytes", "address", "held", "__weakref__")
 
     def __init__(self, driver, index, nbytes, address, size, handle):
-        self.driver, self.index, self.nbytes = driver, index, nbytes
-        self.address, self.size, self.handle = address, size, handle
-
-    def __del__(self):
-        self.driver.give_back(self.index, self.address, self.size, self.handle)
+        self.index, self.nbytes, self.address = index, nbytes, address
+        _owners[address] = driver, index, size, handle
+        self.held = _new_capsule(address, None, ctypes.cast(_gone, ctypes.c_void_p))
 
     def host_array(self, shape, dtype, strides=None, offset=0):
         return _array_over(self, shape, np.dtype(dtype), strides, offset)
