@@ -330,6 +330,8 @@ class CUDABackend(Backend):
 
     def synchronize(self):
         self.driver.synchronize(self.index)
+        if "_copies" in vars(self):
+            self._copies.let_go()
 
     def statistics(self):
         return self.memory.stats()

@@ -25,6 +25,7 @@ class Account:
     def __init__(self, driver, index):
         self.driver, self.index = driver, index
         self.recycler = Recycler(driver, index)
+        self.idle_holders = []        # functions that let go of memory which lies idle with somebody else
         self.configured = configuration()
         self.fraction = self.configured.per_process_memory_fraction
         self.others = self.peak = self.reserved_peak = 0
@@ -68,6 +69,8 @@ class Account:
         """Give back to the device what lies idle; how many bytes that were."""
         before = self.driver.pool(self.index).reserved_bytes
         self.reserved_peak = max(self.reserved_peak, before)
+        for let_go in self.idle_holders:
+            let_go()
         self.recycler.clear()
         self.driver.trim(self.index)
         return before - self.driver.pool(self.index).reserved_bytes
