@@ -32,6 +32,7 @@ from flambeau.nn import functional as F
 from flambeau.trace import plan
 
 from ..backends.toy.abacus import AbacusBackend
+from ..thorough import THOROUGH
 from .simulated import compiler, simulating
 
 pytestmark = [pytest.mark.pinned, pytest.mark.filterwarnings("error:.*mistake in Flambeau"),
@@ -167,7 +168,8 @@ def listed(made):
     return list(made) if isinstance(made, tuple) else [made]
 
 
-slowly = tuned(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck), derandomize=True)
+slowly = tuned(deadline=None, max_examples=40 if THOROUGH else 12,
+               suppress_health_check=list(HealthCheck), derandomize=True)
 
 
 @slowly
