@@ -13,6 +13,7 @@ Note [TF32]: as in PyTorch, float32 products are exact unless `torch.backends.cu
 `set_float32_matmul_precision` is not "highest". It is looked up at every call.
 """
 import ctypes
+import functools
 from itertools import product
 from math import prod
 from typing import NamedTuple
@@ -93,8 +94,8 @@ def gemm(dtype, a, b, c, index=0):
     call = lay_out(a, b, c)
     if call is None or blas() is None:
         return None
-    return [HostCall(_bound(call, dtype, index), f"cublasGemm{'StridedBatched' * (call.count > 1)}Ex "
-                                                 f"{dtype.name} {call.m} x {call.n} x {call.k}")]
+    says = f"cublasGemm{'StridedBatched' * (call.count > 1)}Ex {dtype.name} {call.m} x {call.n} x {call.k}"
+    return [HostCall(_bound(call, dtype, index), says, prepare=_prepare(index))]
 
 
 def blas():
@@ -244,6 +245,12 @@ def session(index, stream):
     if found is None:
         found = _sessions[index, stream] = Session(blas(), index, stream)
     return found
+
+
+@functools.cache
+def _prepare(index):
+    """A function of a stream that makes its Session, the same for all calls on a device."""
+    return functools.partial(session, index)
 
 
 def forget():
