@@ -247,7 +247,7 @@ def filled(draw, kind):
         if draw.source.device is not CPU:
             backend = kind.device.backend
             with backend.active():
-                return backend.look(backend.bytes_of(draw.make(kind.numel)), kind, 0)
+                return backend.relaid(draw.make(kind.numel), kind)
         drawn = draw.make(kind.numel)
         made = drawn.reshape(kind.shape) if kind.contiguous else laid(drawn, kind.shape, kind.strides)
         return made if kind.device is CPU else kind.device.backend.from_host(made, kind)
