@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 PY     := $(VENV)/bin/python
 
-.PHONY: run test executors processors pythons thorough conformance programs programs-quick check docs bench clean
+.PHONY: run test executors processors pythons thorough cuda conformance programs programs-quick check docs bench clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -15,6 +15,9 @@ test: $(VENV)/.has-test               ## every test that does not need PyTorch; 
 
 thorough: $(VENV)/.has-test           ## the same with the whole tables
 	FLAMBEAU_TEST_THOROUGH=1 $(PY) -m pytest -n 2 -q --ignore=tests/torch
+
+cuda: $(VENV)/.has-test-cuda          ## kernels for NVIDIA's GPUs, of the whole tables, through NVIDIA's compiler; no GPU is needed
+	FLAMBEAU_TEST_THOROUGH=1 $(PY) -m pytest -n 2 -q tests/cuda/test_sources.py tests/cuda/test_code.py tests/cuda/test_library.py
 
 executors: $(VENV)/.has-test          ## the tests that leave the executor open, with each pinned
 	FLAMBEAU_EXECUTOR=native $(PY) -m pytest -n 2 -q --ignore=tests/torch -m 'not pinned'

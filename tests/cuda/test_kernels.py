@@ -32,6 +32,7 @@ from flambeau.nn import functional as F
 from flambeau.trace import plan
 
 from ..backends.toy.abacus import AbacusBackend
+from ..thorough import THOROUGH
 from .simulated import compiler, simulating
 
 pytestmark = [pytest.mark.pinned, pytest.mark.filterwarnings("error:.*mistake in Flambeau"),
@@ -167,7 +168,8 @@ def listed(made):
     return list(made) if isinstance(made, tuple) else [made]
 
 
-slowly = tuned(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck), derandomize=True)
+slowly = tuned(deadline=None, max_examples=40 if THOROUGH else 12,
+               suppress_health_check=list(HealthCheck), derandomize=True)
 
 
 @slowly
@@ -188,6 +190,19 @@ def test_floats(name, rows, columns, dtype, layout):
        st.sampled_from(sorted(LAYOUTS)))
 def test_integers(name, rows, columns, dtype, layout):
     compare(INTEGERS[name], matrix(rows, columns, dtype), LAYOUTS[layout], True)
+
+
+@pytest.mark.parametrize("name", ("map", "rows and columns", "squares", "gathered", "sum", "sums of columns",
+                                  "layer norm"))
+def test_positions_of_64_bits(name, monkeypatch):
+    """As if there were more positions than 32 bits can count."""
+    asked = []
+    monkeypatch.setattr(schedule, "_wide", lambda launch, dims: asked.append(launch) or True)
+    plan.forget()
+    function, exact = FLOATS[name]
+    compare(function, matrix(33, 100, torch.float32), LAYOUTS["contiguous"], exact)
+    assert asked and all(launch.schedule.wide for launch in asked)
+    plan.forget()
 
 
 # --- every word, at the ends of its types --------------------------------------------------------------------------
