@@ -206,7 +206,7 @@ def in_order(array, shape, strides):
 
 
 class Draw:
-    """What is drawn: called with a count, it gives an array of so many numbers on the device of `source`, its stream."""
+    """What is drawn: called with a count, it gives an array of so many numbers on the device of its `source`."""
 
     __slots__ = ("source", "make")
 
