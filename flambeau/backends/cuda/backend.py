@@ -109,6 +109,9 @@ class CUDABackend(Backend):
     def spec_of(self, array):
         return array.spec if array.__class__ is LazyArray else super().spec_of(array)
 
+    def relaid(self, array, spec):
+        return LazyArray(array.memory, spec) if array.__class__ is LazyArray else super().relaid(array, spec)
+
     def bytes_of(self, array):
         held = array.memory if array.__class__ is LazyArray else array
         if isinstance(held, RecycledMemory):                               # a block of working memory, too
