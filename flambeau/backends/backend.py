@@ -73,6 +73,9 @@ class Reductions(NamedTuple):
     block_multiple: int = 1            # that the number of blocks is brought to, where there are as many
 
 
+on_late_failure: list = []    # functions that say what devices were handed last, for errors that are told later
+
+
 class Task(NamedTuple):
     """A step of a device's program: a Launch, or a call that its `library` gave.
 
@@ -97,8 +100,10 @@ class Backend:
     the call.
     """
 
+    trace_weight = 1.0            # what a byte of results on it counts in `config.trace_bytes`, at which a trace runs
     xp = np
     compiles = interprets = attends = False
+    runs_ahead = False        # whether programs return before they are done, so that errors are told later
     copies_ahead = False      # whether it has `page_locked`, `send` and `fetch`
     vector_bytes = 16
     reductions = Reductions()

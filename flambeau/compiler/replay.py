@@ -15,6 +15,7 @@ from ..base.ownership import may_donate, may_recycle_grad
 from ..base.spec import CPU
 from ..trace import effects, plan as plans
 from ..trace.lower import HALVES, Unfusable, cell
+from ..trace.program import handed
 from ..trace.record import Failure, Trace
 from ..trace.value import Value
 
@@ -219,6 +220,8 @@ class BoundPlan:
                 if made[-1] and hasattr(run, "resume"):
                     run.resume()
                 raise
+            if self.native.runs_ahead:
+                handed.append((self.native, self.runner.code))
             if times is not None:
                 self.native.tell(times, self.runner.code)
             return True

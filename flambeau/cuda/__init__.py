@@ -97,7 +97,7 @@ def device_count():
 
 def is_initialized():
     """Whether CUDA has been started."""
-    return _driver.is_made() and not _is_in_bad_fork()
+    return _driver.is_made()
 
 
 def init():

@@ -4,6 +4,7 @@ Allocated are the blocks that are in use, each rounded up as the pool does; rese
 device. Without a device the questions answer 0, as in PyTorch.
 """
 from ..backends.cuda import driver, memory as _memory
+from ..backends.cuda.configuration import configuration
 from ..backends.memory import bytes_in_words
 from ..base.errors import warn
 from ..base.spec import device as device_type
@@ -130,7 +131,7 @@ def get_per_process_memory_fraction(device=None):
 
 def get_allocator_backend():
     """Where memory comes from: "native", or "cudaMallocAsync" with expandable segments."""
-    return "cudaMallocAsync" if _memory.configuration().expandable_segments else "native"
+    return "cudaMallocAsync" if configuration().expandable_segments else "native"
 
 
 def memory_snapshot(mempool_id=None, include_traces=True):

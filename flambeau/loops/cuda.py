@@ -330,9 +330,11 @@ class _CppWriter:
                     self._line(f"*({address}) = {value};")
 
     def _alignment(self):
-        """The C++ of whether all that is loaded and stored by several elements starts on a boundary of 16 bytes."""
-        packed = [f"given.p{i}" for i in range(len(self.kernel.accesses)) if self._is_packed(i)]
-        return f"(({' | '.join(packed)}) & {VECTOR_BYTES - 1}) == 0" if packed else "true"
+        """The C++ of whether all that is loaded and stored by several elements starts on a boundary of so many."""
+        packed = [i for i in range(len(self.kernel.accesses)) if self._is_packed(i)]
+        types = [self.kernel.accesses[i].type for i in packed]
+        most = max((BYTES_OF_TYPE[type] * _pack_size(type, self.width) for type in types), default=1)
+        return f"(({' | '.join(f'given.p{i}' for i in packed)}) & {most - 1}) == 0" if packed else "true"
 
     def _loads_of(self, roots):
         """The loads that expressions are made of, those first that others need."""
@@ -813,8 +815,7 @@ class _Rows(_CppWriter):
         if s.group > 32:
             folded = self._fold_through_shared_memory(folded)
         else:
-            folded = [(kind, type, self._fold_lanes(kind, type, self._fold_warp(kind, type, mine, s.group)))
-                      for kind, type, mine in folded]
+            folded = [(kind, type, self._fold_group(kind, type, mine, s.group)) for kind, type, mine in folded]
             if s.group > 1:
                 folded = [(kind, type, tuple(self._shuffled("__shfl_sync", part_type, part, 0, s.group)
                                              for part, part_type in zip(acc, (type, "i64"), strict=False)))
@@ -835,6 +836,36 @@ class _Rows(_CppWriter):
         text = f"{how}(0xffffffffu, {'(int)' if cast else ''}{name}, {by}, {width})"
         return self._put(CPP_TYPE[type], f"({CPP_TYPE[type]}){text}" if cast else text)
 
+    def _fold_group(self, kind, type, lanes, width):
+        """The accumulators of `width` threads of a warp, and their lanes, in the first of them.
+
+        At every step a thread gives half of its lanes to the other one, and takes half of that one's: so they have
+        fewer and fewer of them, until each has one; in the end the lanes are folded from thread to thread.
+        """
+        half, given = width // 2, []
+        if kind.startswith("arg"):                            # two values each: seldom enough
+            return self._fold_lanes(kind, type, self._fold_warp(kind, type, lanes, width))
+        while half and len(lanes) > 1:
+            many = len(lanes) // 2
+            upper = self._put("bool", f"({self.thread} & {half}) != 0")
+            made = []
+            for (low,), (high,) in zip(lanes[:many], lanes[many:], strict=True):
+                theirs = self._put(CPP_TYPE[type], f"{upper} ? {low} : {high}")
+                mine = self._put(CPP_TYPE[type], f"{upper} ? {high} : {low}")
+                theirs = self._shuffled("__shfl_xor_sync", type, theirs, half, width)
+                if kind in ("max", "min", "top"):             # where it matters which comes first
+                    mine, theirs = (self._put(CPP_TYPE[type], f"{upper} ? {theirs} : {mine}"),
+                                    self._put(CPP_TYPE[type], f"{upper} ? {mine} : {theirs}"))
+                made.append(self._joined(kind, type, (mine,), (theirs,)))
+            lanes = made
+            given.append(half)
+            half //= 2
+        lanes = self._fold_warp(kind, type, lanes, 2 * half) if half else lanes
+        for half in given:
+            lanes = [self._joined(kind, type, acc, (self._shuffled("__shfl_down_sync", type, acc[0], half, width),))
+                     for acc in lanes]
+        return self._fold_lanes(kind, type, lanes)
+
     def _fold_warp(self, kind, type, lanes, width):
         """The accumulators of `width` threads, in the first of them."""
         half = width // 2
@@ -853,51 +884,55 @@ class _Rows(_CppWriter):
         return lanes[0]
 
     def _fold_through_shared_memory(self, folded):
-        """The accumulators of all threads of the block: one warp folds them, and tells the others."""
-        group, at, rooms = self.schedule.group, 0, []
+        """The accumulators of all threads of the block. Warps share the lanes: one that has a lane folds what all
+        threads have in it, and tells the others, who fold the lanes."""
+        group, width = self.schedule.group, self.width
+        warps, at, rooms = group // 32, 0, []
         for _, type, lanes in folded:
             mine = []
             for part, part_type in enumerate((type, "i64")[:len(lanes[0])]):
                 kind = _memory_type(part_type)
                 room = self._new("r")
                 self._line(f"{kind} *const {room} = ({kind} *)((char *)room + {at});")
-                at += -(-group * self.width * BYTES_OF_TYPE[part_type] // 8) * 8
+                at += -(-group * width * BYTES_OF_TYPE[part_type] // 8) * 8
                 for v, acc in enumerate(lanes):
                     self._line(f"{room}[{v * group} + {self.thread}] = {acc[part]};")
                 mine.append((room, part_type))
             rooms.append(mine)
         self._line("__syncthreads();")
-        scope, box, boxes = _CppScope(), 0, []
+        scope, box = _CppScope(), 0
         self.scopes.append(scope)
-        for (kind, type, lanes), mine in zip(folded, rooms, strict=True):
-            made = []
-            for v in range(len(lanes)):
-                parts = [tuple(self._put(CPP_TYPE[part_type], f"{room}[{v * group + 32 * w} + {self.thread}]"
+        for (kind, type, _), mine in zip(folded, rooms, strict=True):
+            for first in range(0, width, warps):
+                lane = self._put("int", f"{self.thread} / 32" + (f" + {first}" if first else ""))
+                start = self._put("int", f"{lane} * {group} + {self.thread} % 32")
+                parts = [tuple(self._put(CPP_TYPE[part_type], f"{room}[{start} + {32 * w}]"
                                          + (" != 0" if part_type == "b1" else ""))
-                               for room, part_type in mine) for w in range(group // 32)]
+                               for room, part_type in mine) for w in range(warps)]
                 while len(parts) > 1:
                     half = len(parts) // 2
                     parts = [self._joined(kind, type, a, b) for a, b in zip(parts[:half], parts[half:], strict=True)]
-                made.append(parts[0])
-            done = self._fold_lanes(kind, type, self._fold_warp(kind, type, made, 32))
-            for part, part_type in zip(done, (type, "i64"), strict=False):
-                memory = _memory_type(part_type)
-                self._line(f"if ({self.thread} == 0) *({memory} *)(box + {box}) = {part};")
-                boxes.append((box, part_type))
-                box += 1
+                done, = self._fold_warp(kind, type, parts, 32)
+                for number, (part, part_type) in enumerate(zip(done, (type, "i64"), strict=False)):
+                    memory = _memory_type(part_type)
+                    self._line(f"if ({self.thread} % 32 == 0) *({memory} *)(box + {box + number * width} + {lane}) = "
+                               f"{part};")
+            box += width * len(mine)
         self.scopes.pop()
-        self._block(f"if ({self.thread} < 32)", scope)
+        if width < warps:
+            self._block(f"if ({self.thread} < {32 * width})", scope)
+        else:
+            self.scopes[-1].lines.extend(scope.lines)
         self._line("__syncthreads();")
         self.room, self.boxes = max(self.room, at), max(self.boxes, box)
-        out, boxes = [], iter(boxes)
-        for kind, type, lanes in folded:
-            told = []
-            for _ in lanes[0]:
-                number, part_type = next(boxes)
-                memory = _memory_type(part_type)
-                told.append(self._put(CPP_TYPE[part_type], f"*({memory} *)(box + {number})"
-                                      + (" != 0" if part_type == "b1" else "")))
-            out.append((kind, type, tuple(told)))
+        out, box = [], 0
+        for (kind, type, _), mine in zip(folded, rooms, strict=True):
+            lanes = [tuple(self._put(CPP_TYPE[part_type], f"*({_memory_type(part_type)} *)(box + {box + at})"
+                                     + (" != 0" if part_type == "b1" else ""))
+                           for at, (_, part_type) in zip(range(v, width * len(mine), width), mine, strict=True))
+                     for v in range(width)]
+            box += width * len(mine)
+            out.append((kind, type, self._fold_lanes(kind, type, lanes)))
         return out
 
 

@@ -580,8 +580,16 @@ class _rrelu_front(Composite):
         need(lower <= upper, f"lower bound must not be above upper, got {lower} and {upper}")
         if not training:
             return run(_leaky_relu, inplace, input, (lower + upper) / 2)
-        # PyTorch draws, in double precision, only for the elements that get a slope. So it has to be known how many.
         sloped = input <= 0
+        if input._is_drawn_there():                       # for every element, in the precision that it computes in
+            if input.dtype is dtypes.float64:
+                drawn = input.new_empty(input.shape).uniform_(lower, upper)
+            else:
+                unit = input.new_empty(input.shape, dtype=dtypes.float32).uniform_().to(input.dtype)
+                drawn = (unit.double() * (upper - lower) + lower).to(input.dtype)
+            made = _prelu_kernel(input, drawn.where(sloped, 1))
+            return input.copy_(made) if inplace else made
+        # PyTorch draws, in double precision, only for the elements that get a slope. So it has to be known how many.
         drawn = input.new_empty((int(sloped.sum()),), dtype=dtypes.float64).uniform_(lower, upper)
         slope = input.new_ones(input.shape).masked_scatter(sloped, drawn.to(input.dtype))
         made = _prelu_kernel(input, slope)

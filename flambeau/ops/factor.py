@@ -539,7 +539,7 @@ class _permutation(Op):
         P = xp.zeros((*pivots.shape[:-1], m, m), bool)
         for at in xp.ndindex(*pivots.shape[:-1]):
             order = list(range(m))
-            for i, j in enumerate(pivots[at]):
+            for i, j in enumerate(pivots[at].tolist()):
                 order[i], order[j - 1] = order[j - 1], order[i]
             P[at][order, list(range(m))] = True
         return P

@@ -768,7 +768,12 @@ def _dropout_mask(self, p):
                  spec(dtypes.bool, kind.shape, strides, kind.device))
 
 
-Tensor._dropout_mask = _dropout_mask
+def _is_drawn_there(self):
+    """Whether random numbers for tensors like this are drawn on their own device, by its own rules."""
+    return stream(None, self._spec.device).device is not CPU
+
+
+Tensor._dropout_mask, Tensor._is_drawn_there = _dropout_mask, _is_drawn_there
 for form in IN_PLACE_METHODS:
     setattr(Tensor, form.__name__, form)
 for form in (bernoulli, multinomial):

@@ -116,8 +116,8 @@ class Buffers:
     def _share_in(self, step, last_reference):
         nest = step.nest
         ends = [*nest.passes[-1].stores, *nest.finals]
-        pairs = [(nest.reads[number], read, number, other) for number, _ in ends for other, read in enumerate(nest.reads)
-                 if self._fits(nest, nest.reads[number], read)]
+        pairs = [(nest.reads[number], read, number, other) for number, _ in ends
+                 for other, read in enumerate(nest.reads) if self._fits(nest, nest.reads[number], read)]
         if len(pairs) > 1 and len(ends) > 1:
             # Memory goes to what is computed from it before it goes to others: an optimizer's average of gradients to
             # the next average, not to the gradient. In a loop, each of them then stays where it is.

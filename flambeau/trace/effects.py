@@ -48,7 +48,7 @@ class Lost:
     __slots__ = ("op", "outs", "many", "device")
     kinds = zeros = template = param_at = ()
     casts = rounded = wrap = compute = None
-    simple, compiles, nbytes = True, False, 0
+    simple, compiles, nbytes, weight = True, False, 0, 0
 
     def __init__(self, entry, why):
         self.op, self.outs, self.many, self.device = _NotAgain(entry.op.__name__, why), entry.outs, entry.many, \
@@ -72,7 +72,7 @@ def append(trace, entry, inputs, params, site):
     if not entry.outs:
         raise TypeError(f"{entry.op.__name__}() has an effect and no result: give one, the input say, by which it can "
                         "be kept and waited for")
-    if len(trace.code) >= settings.trace_instructions or trace.bytes + entry.nbytes >= settings.trace_bytes \
+    if len(trace.code) >= settings.trace_instructions or trace.bytes + entry.weight >= settings.trace_bytes \
             or any(tensor._storage.exported for tensor in inputs):
         trace.run()                               # now, and not behind it: then what another raises ends no call of it
     made = trace.append(entry, inputs, params, site)

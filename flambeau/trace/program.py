@@ -7,9 +7,10 @@ them find their memory through a table of addresses.
 import re
 import struct
 from array import array
+from collections import deque
 from itertools import groupby
 
-from ..backends.backend import DeviceFailed, NotCompiled, Task
+from ..backends.backend import DeviceFailed, NotCompiled, Task, on_late_failure
 from ..base import observers
 from ..base.errors import line_of
 from ..base.spec import spec as make_spec
@@ -20,6 +21,19 @@ from .interpret import execute, say_not_compiled
 from .lower import HALVES, LOOP_TYPE, Unfusable, cell
 from .steps import CallbackStep, KernelStep, LibraryStep, TransferStep
 from .value import Value
+
+handed: deque = deque(maxlen=3)       # (stretch, instructions) of the last programs that devices may still be running
+LINES_SHOWN = 12
+
+
+def lines_handed():
+    """The lines of what devices were handed last, in words, for an error that one of them tells late."""
+    sites = [code[i][5] for stretch, code in handed for step in stretch.steps for i in step.instructions]
+    lines = list(dict.fromkeys(map(line_of, sites)))
+    return f"The device was handed last the kernels of {', '.join(lines[-LINES_SHOWN:]) or 'no line of yours'}."
+
+
+on_late_failure.append(lines_handed)
 
 
 class Failed(Exception):
@@ -69,10 +83,11 @@ class Kernels:
 class NativeStretch:
     """The `steps` that one call runs, as a `program` of their device; `bound` and `lasts` are the program's."""
 
-    __slots__ = ("steps", "program", "bound", "lasts")
+    __slots__ = ("steps", "program", "bound", "lasts", "runs_ahead")
 
     def __init__(self, steps, program):
         self.steps, self.program, self.bound, self.lasts = steps, program, program.bound, program.lasts
+        self.runs_ahead = steps[0].device.backend.runs_ahead
 
     def run(self, table, cells, observed):
         """Run over addresses and the numbers in `cells`; gives the times of steps if `observed`."""
@@ -243,6 +258,8 @@ class Program:
                     run.resume()
                 finish(made)
             raise
+        if last is not None and last.runs_ahead:
+            handed.append((last, code))
         if times is not None:
             last.tell(times, code)
 
@@ -254,6 +271,8 @@ class Program:
         except DeviceFailed as error:
             stretch.explain(error, code)
             raise
+        if stretch.runs_ahead:
+            handed.append((stretch, code))
         if times is not None:
             stretch.tell(times, code)
 
@@ -292,6 +311,8 @@ class Program:
                 outs = execute(entry, given, params, call.own)
             else:                                            # what stands elsewhere was brought before
                 outs = entry.device.backend.execute(entry, given, params, call.own)
+        except DeviceFailed:                      # which the reference would not mend
+            raise
         except Exception as error:
             raise Failed from error
         finally:
@@ -308,6 +329,8 @@ class Program:
             if observers.during_runs and observers.gathering() else 0
         try:
             made = target.device.backend.copy_from(origin, seen, target)
+        except DeviceFailed:                      # which the reference would not mend
+            raise
         except Exception as error:
             raise Failed from error
         finally:

@@ -135,7 +135,7 @@ class Trace:
                         last.append(index)
                         outs.append(made)
                 code.append((entry, slots, offsets, params, first, site))
-                self.bytes = total = self.bytes + entry.nbytes
+                self.bytes = total = self.bytes + entry.weight
                 if total < settings.trace_bytes and index < settings.trace_instructions and tell_recorded is None:
                     return outs
         except BaseException:
@@ -185,7 +185,7 @@ class Trace:
             slot = self.slots[value] = len(self.values)
             self.values.append(value)
             self.last.append(0)
-            self.held += value.spec.nbytes
+            self.held += int(value.spec.nbytes * value.spec.device.backend.trace_weight)
             if 2 * HELD_INPUT_WEIGHT * self.held >= settings.trace_bytes:
                 self._weigh()
         return slot
@@ -201,7 +201,8 @@ class Trace:
         held = counts(self.values)
         for value, slot in self.slots.items():
             if held[slot] <= INPUT:
-                self.bytes += HELD_INPUT_WEIGHT * value.spec.nbytes
+                kind = value.spec
+                self.bytes += HELD_INPUT_WEIGHT * int(kind.nbytes * kind.device.backend.trace_weight)
 
     def _append_beside(self, entry, inputs, params, site):
         """Record in another trace: a signal handler or a finaliser came in the middle of a run or an append of ours."""
@@ -282,9 +283,11 @@ class Trace:
             return
         self.ran = None
         if settings.executor != "reference" and not self.aside:
-            from .plan import attempt  # and with it what compiles, which the reference never needs
+            global _by_plan
+            if _by_plan is None:
+                from .plan import attempt as _by_plan  # and with it what compiles, which the reference never needs
             try:
-                if attempt(self):
+                if _by_plan(self):
                     return
             finally:
                 if self.begun:
@@ -424,10 +427,10 @@ class Trace:
         # since nobody wants it, may be read by others that nobody wants either.)
         inputs = {values[s]: s for s, last in enumerate(reads)
                   if last >= 0 and s not in made and values[s].trace is None}
-        nbytes = sum(entry.nbytes for entry, *_ in code)
+        weight = sum(entry.weight for entry, *_ in code)
         # Python looks for signals at calls and loops: an interrupt finds all of this done, or nothing.
         self.code, self.last, self.slots, self.bytes, self.begun, self.unsettled, self.values[:] = \
-            code, reads, inputs, nbytes, None, None, values
+            code, reads, inputs, weight, None, None, values
 
     def _set_aside(self, code):
         """Move the instructions `code`, which have failed or read what has, to a trace of their own.
@@ -526,7 +529,7 @@ def execute(entry, arrays, params, own=False):
     return _by_body(entry, arrays, params, own)
 
 
-_by_body = None
+_by_body = _by_plan = None
 
 
 class _Local(threading.local):

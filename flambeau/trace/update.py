@@ -11,7 +11,7 @@ class UpdateEntry:
     """What is known of such a write: `outs` is the whole storage, `kinds` the view that is written and its source."""
 
     op, casts, many, template, simple, param_at, wrap, zeros = update, None, False, (0, 1), True, (), None, (0, 0)
-    nbytes, rounded = 0, None
+    nbytes, weight, rounded = 0, 0, None
     __slots__ = ("outs", "kinds", "device", "compiles")
 
 

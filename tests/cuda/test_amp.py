@@ -2,6 +2,7 @@
 import pytest
 
 import flambeau as torch
+from flambeau.backends.cuda import driver
 from flambeau.tensor import autocast as lists
 from flambeau.tensor.forms import namespace
 
@@ -13,6 +14,18 @@ NOT_OURS = {"conv_tbc", "native_layer_norm", "frobenius_norm", "nuclear_norm"}
 PARTS = {"_attend", "_rdiv"}             # of other operations
 
 
+@pytest.fixture(params=["simulated", "gpu"])
+def device(request):
+    """The driver of simulated devices; and that of the GPUs, where there are any."""
+    if request.param == "simulated":
+        yield request.getfixturevalue("simulated")
+        return
+    if not torch.cuda.is_available():
+        pytest.skip("there is no GPU")
+    yield driver.current()
+    vars(driver.current()).pop("download", None)
+
+
 def test_every_name_in_the_lists_is_an_operations():
     names = [name for some in CUDA_NAMES for name in some]
     assert len(names) == len(set(names))
@@ -20,8 +33,8 @@ def test_every_name_in_the_lists_is_an_operations():
     assert set(names) - known == NOT_OURS | PARTS
 
 
-def x(dtype, *shape, device="cuda"):
-    return torch.ones(shape or (4, 4), dtype=dtype, device=device)
+def x(dtype, *shape, on="cuda"):
+    return torch.ones(shape or (4, 4), dtype=dtype, device=on)
 
 
 LOWER = {
@@ -64,7 +77,7 @@ AS_THEY_ARE = {
 
 @pytest.mark.parametrize("dtype", [HALF, BFLOAT])
 @pytest.mark.parametrize("name", LOWER)
-def test_products_are_of_the_lower_precision(name, dtype, simulated):
+def test_products_are_of_the_lower_precision(name, dtype, device):
     with torch.autocast("cuda", dtype=dtype):
         assert LOWER[name](x(FLOAT)).dtype is dtype and LOWER[name](x(dtype)).dtype is dtype
         if name != "attention":
@@ -73,7 +86,7 @@ def test_products_are_of_the_lower_precision(name, dtype, simulated):
 
 
 @pytest.mark.parametrize("name", FLOAT32)
-def test_what_loses_digits_is_float32(name, simulated):
+def test_what_loses_digits_is_float32(name, device):
     for _ in range(2):                                        # the second time a call is known
         assert FLOAT32[name](x(HALF)).dtype is HALF           # outside
         with torch.autocast("cuda"):
@@ -82,13 +95,13 @@ def test_what_loses_digits_is_float32(name, simulated):
 
 
 @pytest.mark.parametrize("name", AS_THEY_ARE)
-def test_all_else_is_as_it_is(name, simulated):
+def test_all_else_is_as_it_is(name, device):
     """Also where we compute it with operations that are cast when a program calls them."""
     with torch.autocast("cuda"):
         assert AS_THEY_ARE[name](x(HALF)).dtype is HALF and AS_THEY_ARE[name](x(FLOAT)).dtype is FLOAT
 
 
-def test_the_widest_wins(simulated):
+def test_the_widest_wins(device):
     with torch.autocast("cuda"):
         assert torch.dot(x(HALF, 3), x(FLOAT, 3)).dtype is FLOAT and torch.dot(x(HALF, 3), x(HALF, 3)).dtype is HALF
         assert torch.addcmul(x(HALF), x(FLOAT), x(HALF)).dtype is FLOAT
@@ -99,7 +112,7 @@ def test_the_widest_wins(simulated):
             F.binary_cross_entropy(x(FLOAT), x(FLOAT))
 
 
-def test_what_pytorch_makes_of_others_is_seen_through(simulated):
+def test_what_pytorch_makes_of_others_is_seen_through(device):
     with torch.autocast("cuda", dtype=BFLOAT):
         assert F.normalize(x(BFLOAT)).dtype is FLOAT          # a norm, which is of float32
         attention = torch.nn.MultiheadAttention(4, 2).to("cuda").train()
@@ -107,8 +120,8 @@ def test_what_pytorch_makes_of_others_is_seen_through(simulated):
         assert out.dtype is BFLOAT
 
 
-def test_regions_are_of_a_device(simulated):
-    cpu, cuda = x(FLOAT, device="cpu"), x(FLOAT)
+def test_regions_are_of_a_device(device):
+    cpu, cuda = x(FLOAT, on="cpu"), x(FLOAT)
     with torch.autocast("cuda", dtype=BFLOAT):
         assert (cpu @ cpu).dtype is FLOAT and (cuda @ cuda).dtype is BFLOAT
         assert torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda") is BFLOAT
@@ -124,7 +137,7 @@ def test_regions_are_of_a_device(simulated):
     assert not torch.is_autocast_enabled("cuda")
 
 
-def test_the_older_names(simulated):
+def test_the_older_names(device):
     with pytest.warns(FutureWarning):
         region = torch.cuda.amp.autocast(dtype=BFLOAT)
     with region:
@@ -133,7 +146,7 @@ def test_the_older_names(simulated):
         assert torch.cuda.amp.GradScaler().is_enabled()
 
 
-def test_a_step_in_mixed_precision(simulated):
+def test_a_step_in_mixed_precision(device):
     """Weights stay float32, their casts are made once in a region, and a checkpoint casts as the first run did."""
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.LayerNorm(8), torch.nn.Linear(8, 4))
     model.cuda()
@@ -159,7 +172,7 @@ def test_a_step_in_mixed_precision(simulated):
 
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])
 @pytest.mark.parametrize("fused", [False, True])
-def test_scaling(optimizer, fused, simulated):
+def test_scaling(optimizer, fused, device):
     model, twin = torch.nn.Linear(4, 3).cuda(), torch.nn.Linear(4, 3).cuda()
     twin.load_state_dict(model.state_dict())
     steps, plain = optimizer(model.parameters(), lr=0.1, fused=fused), optimizer(twin.parameters(), lr=0.1)
@@ -187,19 +200,19 @@ def test_scaling(optimizer, fused, simulated):
     assert scaler._scale.device.type == "cuda"
 
 
-def test_one_wait_for_each_step(simulated):
+def test_one_wait_for_each_step(device):
     """Whether all gradients are finite is one look, however many parameters there are."""
     model = torch.nn.Sequential(*[torch.nn.Linear(4, 4) for _ in range(6)]).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = torch.amp.GradScaler("cuda")
     scaler.scale(model(torch.ones(2, 4, device="cuda")).sum()).backward()
     torch.cuda.synchronize()
-    seen, whole = [], simulated.download
+    seen, whole = [], device.download
 
     def download(*args, **kwargs):
         seen.append(args)
         return whole(*args, **kwargs)
-    simulated.download = download
+    device.download = download
     scaler.unscale_(optimizer)
     assert not seen
     scaler.step(optimizer)

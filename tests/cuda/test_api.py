@@ -6,7 +6,7 @@ import threading
 import pytest
 
 import flambeau as torch
-from flambeau.backends.cuda import driver, memory
+from flambeau.backends.cuda import configuration, driver, memory
 from tests.patience import PATIENCE
 
 cuda = torch.cuda
@@ -338,17 +338,17 @@ def test_the_pool_is_emptied_before_it_fails():
 
 
 @pytest.mark.parametrize("text, want", [
-    ("", memory.Configuration()),
-    ("expandable_segments:True", memory.Configuration(expandable_segments=True)),
-    ("backend:cudaMallocAsync", memory.Configuration(expandable_segments=True)),
+    ("", configuration.Configuration()),
+    ("expandable_segments:True", configuration.Configuration(expandable_segments=True)),
+    ("backend:cudaMallocAsync", configuration.Configuration(expandable_segments=True)),
     ("max_split_size_mb:128, garbage_collection_threshold:0.8",
-     memory.Configuration(garbage_collection_threshold=0.8)),
+     configuration.Configuration(garbage_collection_threshold=0.8)),
     ("per_process_memory_fraction:0.5,max_idle_bytes:1000000",
-     memory.Configuration(per_process_memory_fraction=0.5, max_idle_bytes=1_000_000)),
-    ("roundup_power2_divisions:[256:1,512:2,>:4]", memory.Configuration()),
+     configuration.Configuration(per_process_memory_fraction=0.5, max_idle_bytes=1_000_000)),
+    ("roundup_power2_divisions:[256:1,512:2,>:4]", configuration.Configuration()),
 ])
 def test_configuration(text, want):
-    assert memory.read_configuration(text) == want
+    assert configuration.read_configuration(text) == want
 
 
 @pytest.mark.parametrize("text, words", [
@@ -359,7 +359,7 @@ def test_configuration(text, want):
 ])
 def test_configuration_that_is_refused(text, words):
     with pytest.raises(RuntimeError, match=words):
-        memory.read_configuration(text)
+        configuration.read_configuration(text)
 
 
 def test_idle_memory_is_given_back_as_configured(simulated, monkeypatch):
@@ -415,14 +415,16 @@ def test_a_forked_child_is_told(simulated):
         try:
             os.write(write, "|".join([*map(said_by, (
                 lambda: torch.zeros(1, device="cuda"), lambda: (x + 1).tolist(), lambda: cuda.current_device(),
-                lambda: cuda.Stream())), str(cuda.is_initialized()), str(cuda._is_in_bad_fork())]).encode())
+                lambda: cuda.Stream())), str(cuda.is_initialized()), str(cuda._is_in_bad_fork()),
+                str(cuda.manual_seed(1)), str(torch.manual_seed(2).initial_seed()), str(cuda.is_available()),
+                str(cuda.memory_allocated())]).encode())
         finally:
             os._exit(0)
     os.close(write)
     with open(read) as pipe:
         said = pipe.read().split("|")
     os.waitpid(child, 0)
-    assert said == ["Cannot re-initialize CUDA in forked subprocess"] * 4 + ["False", "True"]
+    assert said == ["Cannot re-initialize CUDA in forked subprocess"] * 4 + ["False", "True", "None", "2", "True", "0"]
     assert not driver.is_forked() and x.tolist() == [1, 1]
 
 

@@ -88,3 +88,24 @@ def test_a_refused_launch_says_the_line(driver, monkeypatch):
         assert "launching a kernel" in told[0] and "exp" in told[1] and "test_graphs.py" in told[1]
     del y
     torch.cuda.synchronize()
+
+
+def test_an_error_of_a_kernel_tells_the_lines_at_the_next_wait(driver, monkeypatch):
+    from flambeau.backends.cuda.schedule import GridSchedule
+    plain = GridSchedule.ints
+
+    def too_many(self, launch):
+        count, *rest = plain(self, launch)
+        return [count * 100, *rest]
+    x = torch.ones(64, 64).to("cuda")
+    torch.cuda.synchronize()
+    monkeypatch.setattr(GridSchedule, "ints", too_many)
+    monkeypatch.setattr(GridSchedule, "grid", lambda self, launch: (100, 1, 1))
+    y = x.tanh()
+    told = None
+    try:
+        y.cpu().numpy()
+    except RuntimeError as error:
+        told = str(error), *getattr(error, "__notes__", ())
+    assert "illegal memory access" in told[0] and "test_graphs.py" in told[1], told
+    del y

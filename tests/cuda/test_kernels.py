@@ -192,6 +192,19 @@ def test_integers(name, rows, columns, dtype, layout):
     compare(INTEGERS[name], matrix(rows, columns, dtype), LAYOUTS[layout], True)
 
 
+@pytest.mark.parametrize("name", ("map", "rows and columns", "squares", "gathered", "sum", "sums of columns",
+                                  "layer norm"))
+def test_positions_of_64_bits(name, monkeypatch):
+    """As if there were more positions than 32 bits can count."""
+    asked = []
+    monkeypatch.setattr(schedule, "_wide", lambda launch, dims: asked.append(launch) or True)
+    plan.forget()
+    function, exact = FLOATS[name]
+    compare(function, matrix(33, 100, torch.float32), LAYOUTS["contiguous"], exact)
+    assert asked and all(launch.schedule.wide for launch in asked)
+    plan.forget()
+
+
 # --- every word, at the ends of its types --------------------------------------------------------------------------
 
 FLOAT_ENDS = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.7, 1e-3, 7.25, -7.75, 100.0, 2.0**23 + 1, 2.0**31,

@@ -6,19 +6,27 @@ import numpy as np
 import pytest
 
 import flambeau as torch
+from flambeau.backends.cuda import driver
 from flambeau.trace.record import current
 from flambeau.utils.data import DataLoader, TensorDataset
 
 from .simulated import compiler, simulating
 
 
-@pytest.fixture
-def lazy():
-    """Two simulated devices that work as late as they may."""
+@pytest.fixture(params=["simulated", "gpu"])
+def lazy(request):
+    """The driver of two simulated devices that work as late as they may; and that of the GPUs, where there are any."""
+    if request.param == "gpu":
+        if not torch.cuda.is_available():
+            pytest.skip("there is no GPU")
+        yield driver.current()
+        for noted in ("upload", "download"):               # see `count`
+            vars(driver.current()).pop(noted, None)
+        return
     if not compiler.is_there():
         pytest.skip("kernels are simulated with g++, on Linux")
-    with simulating(devices=2, delayed=True) as driver:
-        yield driver
+    with simulating(devices=2, delayed=True) as made:
+        yield made
 
 
 def test_pinning(lazy):
@@ -63,15 +71,15 @@ def test_a_copy_ahead_waits_for_nobody_until_it_is_read(lazy):
     assert torch.equal(twice.cpu(), x * 2)
 
 
-def count(driver, what):
+def count(software, what):
     """Notes of each copy whether the caller waits for it, and on which stream it goes."""
-    seen, whole = [], getattr(driver, what)
+    seen, whole = [], getattr(software, what)
 
     def noting(index, address, host_address, nbytes, stream=None, blocking=True):
-        own = stream is not None and stream != driver.default_stream(index)
+        own = stream is not None and stream != software.default_stream(index)
         seen.append((blocking, "its own" if own else "the computing one"))
         return whole(index, address, host_address, nbytes, stream, blocking)
-    setattr(driver, what, noting)
+    setattr(software, what, noting)
     return seen
 
 
@@ -111,6 +119,21 @@ def test_landings_are_used_again_when_nobody_looks(lazy):
         sums[i] = (x * 1.0).sum()
         used.append(lazy.pool(0).used_bytes)
     assert sums.tolist() == [1000.0 * i for i in range(30)] and max(used[10:]) <= max(used[:10])
+    landings = torch.device("cuda:0").backend._copies._landings
+    assert len(landings) <= 4                              # the one in use, and those that wait for their readers
+
+
+def test_idle_memory_goes_back(lazy):
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    for i in range(5):
+        x = torch.full((100_000,), float(i)).pin_memory().to("cuda", non_blocking=True)
+    assert x.mean().item() == 4.0
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_allocated() < before + 2 * 100_000 * 4 and x.sum().item() == 400_000.0
+    del x
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_allocated() < before + 100_000
 
 
 def test_a_landing_is_not_written_before_it_was_read(lazy):
@@ -167,7 +190,7 @@ def test_on_a_stream_of_the_programs_own(lazy):
 
 
 def test_a_stream_that_comes_later_waits_too(lazy):
-    """Who reads first is not the only one that waits: another stream, which has joined the first before, does as well."""
+    """Who reads first is not the only one that waits: another stream, which has joined the first before, does too."""
     side = torch.cuda.Stream()
     x = torch.arange(1000.0).pin_memory()
     moved = x.to("cuda", non_blocking=True)
@@ -179,6 +202,8 @@ def test_a_stream_that_comes_later_waits_too(lazy):
 
 
 def test_between_devices(lazy):
+    if torch.cuda.device_count() < 2:
+        pytest.skip("there is one GPU")
     x = torch.arange(10.0).pin_memory().to("cuda:1", non_blocking=True)
     assert x.device.index == 1
     assert (x.to("cuda:0", non_blocking=True) * 2).tolist() == [2.0 * i for i in range(10)]

@@ -1,4 +1,7 @@
-"""Products on a GPU: which call of cuBLAS is made for which layout, computed by a cuBLAS of the tests."""
+"""Products on a GPU: which call of cuBLAS is made for which layout, computed by a cuBLAS of the tests.
+
+Small ones, which are kernels, are in test_library.py.
+"""
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,6 +24,7 @@ DTYPES = [dtypes.float32, dtypes.float64, dtypes.float16, dtypes.bfloat16]
 def blas():
     patch, block = pytest.MonkeyPatch(), np.empty(4096, np.uint8)
     address = (block.ctypes.data + 255) & ~255
+    patch.setattr(products, "MAX_SMALL", 0)                  # these are for cuBLAS, too
     patch.setattr(vendor, "workspace", lambda index, nbytes: SimpleNamespace(address=address, block=block))
     with vendor.substitute("cublas", FakeBLAS()) as fake:
         library.forget()

@@ -187,6 +187,28 @@ def test_a_graph_has_calls_from_python_in_it(make):
     assert backend.driver.captures == 1 and len(calls) == graphs.SIGHTINGS_BEFORE_CAPTURE + 1
 
 
+def test_libraries_are_prepared_for_the_stream_before_it_is_captured(make):
+    backend, prepared = make(), []
+    copy, calls = double_on_host(backend.driver)
+
+    def prepare(stream):
+        prepared.append((stream, backend.driver.external_stream(0, stream).is_capturing()))
+
+    streams = []
+    call = HostCall(lambda addresses, stream: (streams.append(stream), copy.fn(addresses, stream)), prepare=prepare)
+    program = GPUProgram(backend, [*chain(3), Task(call, [(3, 0), (4, 0)])])
+    held = [memory(backend, X), *(memory(backend) for _ in range(4))]
+    for current in (backend.driver.default_stream(0), backend.driver.stream(0)):
+        backend.driver.use_stream(0, current)
+        for _ in range(graphs.SIGHTINGS_BEFORE_CAPTURE + 2):
+            program.run([one.address for one in held], cells(1.0, 2.0, 3.0))
+        assert (contents(backend, held[4]) == expected((1, 2, 3))).all()
+    backend.driver.use_stream(0, backend.driver.default_stream(0))
+    assert [is_capturing for _, is_capturing in prepared] == [False, False]
+    captured = [stream for stream, _ in prepared]
+    assert len(set(captured)) == 2 and [streams[2], streams[5]] == captured       # of each current stream one
+
+
 def test_what_cannot_be_captured_is_tried_once(make):
     backend = make()
 
@@ -198,7 +220,7 @@ def test_what_cannot_be_captured_is_tried_once(make):
     for run in range(8):
         program.run([one.address for one in held], cells(1.0, 2.0, 3.0, 1.0 + run))
         assert (contents(backend, held[4]) == expected((1, 2, 3, 1 + run))).all()
-    assert backend.driver.captures == 1
+    assert backend.driver.captures == 1 and "waiting" in graphs.refusals[-1]
 
 
 def test_graphs_that_are_not_used_are_captured_later(make):
@@ -231,14 +253,13 @@ def test_a_graph_belongs_to_its_thread(make):
     assert backend.driver.captures == 2
 
 
-def test_into_the_stream_that_the_user_captures(make, monkeypatch):
+def test_into_a_stream_that_somebody_captures(make):
     backend = make()
     driver = backend.driver
     program = GPUProgram(backend, chain(4))
     held = [memory(backend, X), *(memory(backend) for _ in range(4))]
     stream = driver.stream(0)
     driver.use_stream(0, stream)
-    monkeypatch.setattr(graphs, "captures_open", 1)
     driver.begin_capture(stream)
     for _ in range(5):
         program.run([one.address for one in held], cells(1.0, 2.0, 3.0, 4.0))
@@ -256,7 +277,12 @@ def test_on_another_device_than_the_current(make):
     for _ in range(5):
         program.run([one.address for one in held], cells(1.0, 2.0, 3.0, 4.0))
         assert (contents(backend, held[4]) == expected((1, 2, 3, 4))).all()
-    assert backend.driver.current_device() == 0
+    assert backend.driver.current_device() == 0 and not backend.driver.captures       # its stream is not at hand
+    backend.driver.set_device(1)
+    for _ in range(5):
+        program.run([one.address for one in held], cells(1.0, 2.0, 3.0, 4.0))
+    assert backend.driver.captures == 1
+    backend.driver.set_device(0)
 
 
 def test_the_current_stream_is_that_of_the_run(make):

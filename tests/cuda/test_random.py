@@ -138,7 +138,7 @@ def ramp(low, high, n, dtype):
 
 def call_of(key):
     """(a function that makes the call, how its result compares: "bits", "functions", "first" or "offset"), or None."""
-    found = re.fullmatch(r"(?:consecutive \d+ )?(\S+?)(?:\((.*)\))?(?: (double|p=\S+|aligned\+\d+|values))?"
+    found = re.fullmatch(r"(?:consecutive \d+ )?(\S+?)(?:\((.*)\))?(?: (double|train|p=\S+|aligned\+\d+|values))?"
                          r"(?: (float\d+|bfloat16|u?int\d+|bool|torch\.\w+))? (\d+)", key)
     if found is None:
         return None
@@ -178,6 +178,8 @@ def call_of(key):
         ends, compared = {"bernoulli": ((0, 1), "bits"), "poisson": ((0, 90), "first"),      # others above a rate of 64
                           "_standard_gamma": ((0.1, 5), "functions")}[name]
         return lambda: getattr(torch, name)(ramp(*ends, n, dtype)), compared
+    if name == "rrelu":                                    # of numbers that are rounded otherwise there
+        return lambda: torch.nn.functional.rrelu(ramp(-1, 1, n, dtype), training=True), "functions"
     if name == "binomial":
         return lambda: torch.binomial(torch.full((n,), 20.0, dtype=dtype, device="cuda"), ramp(0, 1, n, dtype)), "bits"
     if name == "_sample_dirichlet":

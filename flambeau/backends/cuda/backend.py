@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ...base import dtypes
+from ...base import dtypes, settings
 from ...base.spec import spec as make_spec
 from .. import dlpack, host, reference
 from ..backend import Backend
@@ -42,7 +42,7 @@ class LazyArray:
 class CUDABackend(Backend):
     """One GPU: `cuda:index`."""
 
-    compiles = attends = copies_ahead = True
+    compiles = attends = copies_ahead = runs_ahead = True
     recomputed_operations, function_operations = 32, 4        # arithmetic is far quicker than memory
 
     @property
@@ -63,6 +63,12 @@ class CUDABackend(Backend):
         self._lacks = frozenset(dtype for dtype in dtypes.ALL if dtype.name in self.driver.lacks)
         self.held_as = {dtype: np.dtype(f"u{dtype.itemsize}") if dtype in self._lacks else dtype.np
                         for dtype in dtypes.ALL}              # see Note [Bits for dtypes]
+
+    @cached_property
+    def trace_weight(self):
+        """A trace may make results of a quarter of the memory before it runs. (Most of them never stand there: the longer
+        a trace, the more is fused, and the fewer programs and graphs a step is.)"""
+        return min(1.0, 4 * settings.trace_bytes / self.properties.total_memory)
 
     @cached_property
     def properties(self):
@@ -324,6 +330,8 @@ class CUDABackend(Backend):
 
     def synchronize(self):
         self.driver.synchronize(self.index)
+        if "_copies" in vars(self):
+            self._copies.let_go()
 
     def statistics(self):
         return self.memory.stats()

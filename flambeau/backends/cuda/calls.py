@@ -26,9 +26,11 @@ class LaunchCall(NamedTuple):
 class HostCall(NamedTuple):
     """`fn(addresses, stream)`: addresses of operands, results and scratch, in order, and the handle of a stream.
 
-    `says` is what people are shown of it.
+    It may be called again where an interrupt came in the middle, so it does not write to what it reads. `says` is what
+    people are shown of it. `prepare(stream)` makes what the library needs for a stream, before that is captured.
     """
 
     fn: object
     says: str = ""
     scratch: int = 0
+    prepare: object = None

@@ -120,7 +120,8 @@ def backward(dtype, laid, causal, scale, index):
                                    use_deterministic_algorithm=settings.deterministic, name="sdpa_backward")
         for one, number, name in zip(made, (DQ, DK, DV), ("dq", "dk", "dv"), strict=True):
             _result(one, number, laid[name])
-    return _planned(described, dtype, laid, index, (GRAD, Q, K, V, AVERAGE, REST, DQ, DK, DV), "cuDNN attention, backward")
+    order = GRAD, Q, K, V, AVERAGE, REST, DQ, DK, DV
+    return _planned(described, dtype, laid, index, order, "cuDNN attention, backward")
 
 
 def _tensor(graph, number, laid, types):

@@ -22,8 +22,9 @@ import numpy as np
 from ...base import dtypes
 from ...base.locks import in_child, new_lock
 from .. import host
-from ..backend import DeviceFailed
+from ..backend import DeviceFailed, on_late_failure
 from . import chain
+from .configuration import configuration
 
 STATIC_SHARED_BYTES = 48 << 10                   # beyond these a function has to be told that it may have more
 STAGED_BYTES, STAGING_BYTES = 64 << 10, 1 << 20  # copies to a device of up to so many go through page-locked memory
@@ -72,12 +73,20 @@ class PoolStatistics(NamedTuple):
     reserved_bytes: int
 
 
-class DeviceError(RuntimeError):
+# CUDA's numbers of what a kernel does wrong, which the next one who waits is told: an address that is not there or not
+# aligned, an instruction that is none, an assertion, a time limit, and others.
+LATE_ERRORS = frozenset((700, 702, 710, *range(714, 720)))
+
+
+class DeviceError(DeviceFailed):
     """The device, or its driver, refused or failed. `code` is CUDA's number for it, `name` its name."""
 
     def __init__(self, said, code=None, name=None):
         super().__init__(said)
         self.code, self.name = code, name
+        if code in LATE_ERRORS:
+            for say in on_late_failure:
+                self.add_note(say())
 
 
 class Driver:
@@ -296,12 +305,12 @@ def absence():
 
 def device_count():
     """How many devices there are; starts nothing."""
-    return chain.device_count() if _driver is None else _driver.device_count()
+    return _driver.device_count() if is_made() else chain.device_count()
 
 
 def is_made():
-    """Whether there is a driver already: somebody has asked for a device."""
-    return _driver is not None
+    """Whether there is a driver already, that can be used: somebody has asked for a device, in this process."""
+    return _driver is not None and not is_forked()
 
 
 def is_forked():
@@ -354,9 +363,11 @@ class CuPyDriver(Driver):
         self._count = runtime.getDeviceCount()
         self._local = threading.local()
         self._staging = Staging(self)
-        self._pool = cupy.get_default_memory_pool()
+        self._pool = default = cupy.get_default_memory_pool()
+        if configuration().expandable_segments:               # CUDA's own pool, which maps pages as it grows
+            self._pool = cupy.cuda.MemoryAsyncPool()
         self._give = self._pool.malloc
-        if cupy.cuda.get_allocator() == self._give:           # else somebody chose another, before us
+        if cupy.cuda.get_allocator() == default.malloc:       # else somebody chose another, before us
             cupy.cuda.set_allocator(self._malloc)
         else:
             self._give = cupy.cuda.get_allocator()

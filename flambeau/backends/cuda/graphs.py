@@ -12,11 +12,12 @@ with the next one. (Putting numbers into a kernel takes less time than to launch
 What the nodes of a graph address is the run's own memory, which is alive while it runs. A graph belongs to the thread
 that captured it: between the numbers and the launch comes nobody else.
 
-While the user captures a stream (`torch.cuda.graph`), programs are handed to that as they are; see `Recording`.
+While somebody else captures the current stream (CuPy, say), programs are handed to that as they are.
 """
 import contextlib
 import threading
 from array import array
+from collections import deque
 from functools import partial
 
 from ...base.locks import new_lock
@@ -29,23 +30,23 @@ SIGHTINGS_BEFORE_CAPTURE = 2       # of a table, beyond which it is captured
 MOST_SIGHTINGS = 64                # after which it is captured at the latest
 LAUNCHES_WORTH_CAPTURE = 16        # of a graph: forgotten after fewer, it was not worth it
 
-captures_open = 0                  # how many captures of the user's are going on
-_streams: dict = {}                # index of a device → (driver, the stream on which we capture)
+refusals: deque = deque(maxlen=8)  # why programs could not be captured, the last ones, for people
+_streams: dict = {}                # (index of a device, handle of a stream) → (driver, the one on which we capture)
 _capturing = new_lock()
 
 
 class Graphs:
-    """What a GPUProgram remembers of its runs, by the thread and the table of addresses: a Captured, or how often that
-    table has come."""
+    """What a GPUProgram remembers of its runs, by the thread, the stream and the table of addresses: a Captured, or how
+    often that has come."""
 
     def __init__(self, program):
         self._program, self._seen = program, {}
         self._patience = SIGHTINGS_BEFORE_CAPTURE
 
-    def of(self, table, cells):
-        """The graph over `table`, with the numbers in `cells`; None where there is none, or none yet."""
+    def of(self, table, cells, stream):
+        """The graph for a stream over `table`, with the numbers in `cells`; None where there is none, or none yet."""
         exact = not library_switches.cuda.matmul.allow_tf32        # see Note [TF32] in products.py
-        key, seen = (threading.get_ident(), exact, table.tobytes()), self._seen
+        key, seen = (threading.get_ident(), stream.handle, exact, table.tobytes()), self._seen
         found = seen.pop(key, None)
         if found is None:
             found = 0
@@ -54,13 +55,14 @@ class Graphs:
         try:
             if found.__class__ is Captured:
                 found.update(table, cells)
-            elif found < self._patience:
+            elif found < self._patience or stream.is_capturing():
                 seen[key] = found + 1
                 return None
             else:
-                found = captured(self._program, table, cells)
-        except DeviceFailed:                                      # something cannot be captured, or not be changed
+                found = captured(self._program, table, cells, stream)
+        except DeviceFailed as error:                             # something cannot be captured, or not be changed
             self._program.graphs = None
+            refusals.append(str(error))
             return None
         seen[key] = found                                         # the last in line to be forgotten
         return found
@@ -100,12 +102,17 @@ class Captured:
         return launch
 
 
-def captured(program, table, cells):
-    """`program` over a table as a Captured; DeviceFailed where something of it cannot be captured."""
+def captured(program, table, cells, current):
+    """`program` over a table as a Captured for the stream `current`; DeviceFailed where it cannot be captured."""
     driver = program.driver
     with _capturing, driver.on(program.index):
-        stream, nodes = _stream(driver, program.index), array("q")
-        driver.begin_capture(stream)
+        stream, nodes = _stream(driver, program.index, current), array("q")
+        try:
+            for prepare in program.prepares:
+                prepare(stream.handle)
+            driver.begin_capture(stream)
+        except RuntimeError as error:
+            raise DeviceFailed(str(error)) from error
         try:
             _hand_over(program, table, cells, stream, nodes)
         except BaseException:
@@ -136,10 +143,13 @@ def _hand_over(program, table, cells, stream, nodes):
             raise DeviceFailed(str(error), piece.task) from error
 
 
-def _stream(driver, index):
-    """The stream of a device on which we capture: the default one cannot be."""
-    known, stream = _streams.get(index, (None, None))
+def _stream(driver, index, current):
+    """The stream on which we capture what is for the stream `current`, which may be the default one, that cannot be.
+
+    Each has one of its own, and what libraries need for it (HostCall.prepare): graphs of two streams may run at once.
+    """
+    known, stream = _streams.get((index, current.handle), (None, None))
     if known is not driver:
         stream = driver.stream(index)
-        _streams[index] = driver, stream
+        _streams[index, current.handle] = driver, stream
     return stream

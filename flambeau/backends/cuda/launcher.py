@@ -11,7 +11,7 @@ calls cuLaunchKernel with them (CU_LAUNCH_PARAM_BUFFER_POINTER). It stops at the
 which. `update(graph, nodes, count, table, before, cells)` puts new Params into the nodes of a captured graph, those of
 launches that read a cell which is another one than `before`.
 
-Measured with a launcher that does nothing: 15 ns a launch of three pointers and a number (aarch64).
+Measured with a launcher that does nothing (aarch64): 20 ns a launch, and 3 µs for a program of one from Python.
 """
 import ctypes
 import weakref
@@ -20,7 +20,6 @@ from array import array
 from ...base.locks import new_lock
 from .. import cpu
 from ..backend import DeviceFailed
-from .driver import DeviceError
 
 WORDS_BEFORE_PLACES = 11           # of a launch, up to the number of its numbers
 
@@ -313,8 +312,9 @@ class Launcher:
     def _refuse(self, status, what, task):
         try:
             self._driver().check(status, what)
-        except DeviceError as error:
-            raise DeviceFailed(str(error), task) from error
+        except DeviceFailed as error:
+            error.task = task
+            raise
 
 
 def of(driver):

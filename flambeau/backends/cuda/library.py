@@ -6,7 +6,7 @@ badly, or the reference.
 
     gemm                                                        products.py
     scan(dim), running(kind, dim)                               scans.py; `kind`: "sum prod max min logaddexp recur"
-    add_rows(skip), sum_rows()                                  rows.py
+    add_rows(skip), sum_rows(), sum_weighted_rows()             rows.py
     convolve(stride, padding, dilation, groups, transposed)     convolve.py
     convolve_weight(stride, padding, dilation, groups)          convolve.py
     attention(scale, causal, groups)                            attention.py
@@ -76,6 +76,8 @@ def _answer(name, dtype, args, outs, params, index, _switches):
         return rows.add_rows(dtype, *args[0][0], outs[0][0][0], *params)
     if name == "sum_rows":
         return rows.add_rows(dtype, *args[0][0], outs[0][0][0], -1)
+    if name == "sum_weighted_rows":
+        return _one(rows.sum_weighted_rows(dtype, *outs[0][0], args[1][0][1]))
     if name == "drop":
         (shape, _), (index, _) = args
         shared = prod(index[:-1]) == 1

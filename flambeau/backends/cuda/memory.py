@@ -5,125 +5,47 @@ that at every allocation would cost more than the allocation; so an Account only
 never too little, and looks when the sum is about to be a peak. What the pool holds shrinks only when it is trimmed, so
 its peak is looked at then and when somebody asks.
 """
-import os
 import re
-from typing import NamedTuple
 
 from ...base import observers
 from ...base.spec import device as device_type
 from ..memory import OutOfMemoryError, bytes_in_words
+from .configuration import configuration
 from .driver import PoolStatistics
 from .recycle import Recycler
-
-ALLOC_CONF = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")       # the newer name wins, as in PyTorch
-
-
-# --- PYTORCH_CUDA_ALLOC_CONF -----------------------------------------------------------------------------------------
-
-
-class Configuration(NamedTuple):
-    """What `PYTORCH_CUDA_ALLOC_CONF` says, as far as it means something here.
-
-    `expandable_segments`, and `backend:cudaMallocAsync`: memory comes from CUDA's own pool, which maps pages as it
-    grows, so that freed blocks of other sizes are never in the way. `garbage_collection_threshold`: where the pool
-    holds more than this part of what the process may have, idle blocks are given back to the device.
-    `per_process_memory_fraction`: as `set_per_process_memory_fraction()`. `max_idle_bytes`, Flambeau's own: idle blocks
-    are given back where they are more than so many bytes in all.
-    """
-
-    expandable_segments: bool = False
-    garbage_collection_threshold: float = 0.0
-    per_process_memory_fraction: float = 1.0
-    max_idle_bytes: int | None = None
-
-
-# What PyTorch takes and Flambeau has no use for, and why.
-WITHOUT_EFFECT = {
-    "max_split_size_mb": "the pool cuts a block of any size, and joins its parts again when they are idle",
-    "roundup_power2_divisions": "sizes are rounded to 512 bytes",
-    "roundup_bypass_threshold_mb": "sizes are rounded to 512 bytes",
-    "pinned_use_cuda_host_register": "page-locked memory is allocated as such",
-    "pinned_num_register_threads": "page-locked memory is allocated as such",
-    "pinned_use_background_threads": "page-locked memory is allocated as such",
-    "pinned_reserve_segment_size_mb": "page-locked memory is allocated as such",
-    "release_lock_on_cudamalloc": "the interpreter is free while the device allocates",
-    "release_lock_on_hipmalloc": "there is no HIP here",
-    "graph_capture_record_stream_reuse": "memory of another stream is kept until that stream is through",
-}
-FLAGS = {"true": True, "false": False, "1": True, "0": False}
-
-
-def read_configuration(text):
-    """The Configuration that a text like `expandable_segments:True,garbage_collection_threshold:0.8` says."""
-    said: dict = {}
-    for pair in filter(None, (part.strip() for part in re.split(r",(?![^\[]*\])", text))):   # not inside of a list
-        name, colon, value = (word.strip() for word in pair.partition(":"))
-        if not colon or not value:
-            raise RuntimeError(f"Error parsing PYTORCH_CUDA_ALLOC_CONF={text!r}: {pair!r} is not a name:value")
-        if name == "expandable_segments":
-            _need(value.lower() in FLAGS, text, pair, "True or False")
-            said[name] = FLAGS[value.lower()]
-        elif name == "backend":
-            _need(value in ("native", "cudaMallocAsync"), text, pair, "native or cudaMallocAsync")
-            said["expandable_segments"] = said.get("expandable_segments", False) or value == "cudaMallocAsync"
-        elif name in ("garbage_collection_threshold", "per_process_memory_fraction"):
-            _need(_is_number(value) and 0 < float(value) <= 1, text, pair, "a number between 0 and 1")
-            said[name] = float(value)
-        elif name == "max_split_size_mb":
-            _need(value.isdecimal() and int(value) > 20, text, pair, "a whole number greater than 20")
-        elif name == "max_idle_bytes":
-            _need(value.isdecimal(), text, pair, "a whole number")
-            said[name] = int(value)
-        elif name not in WITHOUT_EFFECT:
-            known = [*Configuration._fields, "backend", *WITHOUT_EFFECT]
-            raise RuntimeError(f"Unrecognized key '{name}' in CUDA allocator config, PYTORCH_CUDA_ALLOC_CONF={text!r}; "
-                               f"the keys are {', '.join(known)}")
-    return Configuration(**said)
-
-
-def _need(condition, text, pair, want):
-    if not condition:
-        raise RuntimeError(f"Error parsing PYTORCH_CUDA_ALLOC_CONF={text!r}: {pair!r} must have {want}")
-
-
-def _is_number(text):
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def configuration():
-    """What the environment says."""
-    return read_configuration(next((os.environ[name] for name in ALLOC_CONF if os.environ.get(name)), ""))
-
-
-# --- counting --------------------------------------------------------------------------------------------------------
 
 
 class Account:
     """What is known of the memory of one device, `index` of `driver`.
 
-    `running` is the bytes in use, or more: what came back since the pool was last asked is not taken off.
+    Programs get their memory of the `recycler`, which knows how much is in use. `others` is the bytes that CuPy's own
+    arrays have, or more: what came back of them since the pool was last asked is not taken off.
     """
 
     def __init__(self, driver, index):
         self.driver, self.index = driver, index
         self.recycler = Recycler(driver, index)
+        self.idle_holders = []        # functions that let go of memory which lies idle with somebody else
         self.configured = configuration()
         self.fraction = self.configured.per_process_memory_fraction
-        self.running = self.peak = self.reserved_peak = 0
+        self.others = self.peak = self.reserved_peak = 0
+        self._surely = True           # `others` is what it is, not more
         self.calls = self.bytes = self.calls_before = self.bytes_before = 0
         self.retries = self.failures = 0
 
-    def allocated(self, nbytes):
+    def allocated(self, nbytes, recycled=False):
         """Somebody was given `nbytes`."""
         self.calls += 1
         self.bytes += nbytes
-        self.running += nbytes
-        if self.running > self.peak:
-            self._count()
+        if not recycled:
+            self.others += nbytes
+            self._surely = False
+        used = self.recycler.in_use() + self.others
+        if used > self.peak:
+            if self._surely:
+                self.peak = used
+            else:
+                self._count()
         if self.fraction < 1 and self.driver.pool(self.index).used_bytes > self.limit():
             raise MemoryError(f"Out of memory allocating {nbytes:,} bytes")      # and with it the memory goes back
         if (tell := observers.allocated) is not None:
@@ -137,7 +59,7 @@ class Account:
     def _count(self):
         """See how much is in use now, and whether too much lies idle."""
         used, reserved = self.pool()
-        self.running, self.peak = used, max(self.peak, used)
+        self.others, self._surely, self.peak = max(used - self.recycler.in_use(), 0), True, max(self.peak, used)
         conf = self.configured
         if conf.garbage_collection_threshold and reserved > conf.garbage_collection_threshold * self.limit() or \
                 conf.max_idle_bytes is not None and reserved - used > conf.max_idle_bytes:
@@ -147,6 +69,8 @@ class Account:
         """Give back to the device what lies idle; how many bytes that were."""
         before = self.driver.pool(self.index).reserved_bytes
         self.reserved_peak = max(self.reserved_peak, before)
+        for let_go in self.idle_holders:
+            let_go()
         self.recycler.clear()
         self.driver.trim(self.index)
         return before - self.driver.pool(self.index).reserved_bytes
@@ -157,8 +81,7 @@ class Account:
 
     def reset_peaks(self):
         """Count the peaks from now on."""
-        used, self.reserved_peak = self.pool()
-        self.running = self.peak = used
+        self.peak, self.reserved_peak = self.pool()
 
     def reset_sums(self):
         """Count what was given out from now on."""
@@ -225,8 +148,10 @@ class Account:
 
     def _taken(self, nbytes, stream):
         made, fresh = self.recycler.allocate(nbytes, stream)
-        if not fresh:                             # of what is, the driver tells us
-            self.allocated(nbytes)
+        if fresh:                                 # the driver told us: it is the recycler's now
+            self.others -= made.nbytes
+        else:
+            self.allocated(nbytes, recycled=True)
         return made
 
 

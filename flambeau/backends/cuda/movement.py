@@ -12,7 +12,8 @@ written without our knowing, and is copied while the caller waits.
 A copy to the GPU must not wait for the computations that were handed over before it: to run beside them is what it is
 for. But memory that the pool gives out may be in use by them. So what copies land in is kept apart, in `Landing`s. One
 that nobody looks at any more is used again behind an event of the computing stream, which is noted when that is found
-out: at some copy, so that the next ones overlap with all computations that came since.
+out: at some copy, so that the next ones overlap with all computations that came since. On a stream that the program
+chose itself, copies go to that one, and into memory that is that stream's, as PyTorch has it.
 """
 import weakref
 from collections import deque
@@ -70,8 +71,8 @@ class Lease:
 class Landing:
     """Memory of a GPU that copies land in, one after the other."""
 
-    def __init__(self, memory):
-        self.memory = memory
+    def __init__(self, memory, nbytes):
+        self.memory, self.nbytes = memory, nbytes
         self.lease = None         # weak
         self.after = None         # event of the computing stream that everybody who used it came before
         self.passed_over = 0
@@ -85,27 +86,32 @@ class CopyQueue:
         self._stream = self._last_sent = None
         self._landings: list = []
         self._under_way: deque = deque()      # (event, what has to stay until it is done)
+        backend.memory.idle_holders.append(self.give_back)
 
     def send(self, array, spec):
         """(an array of the GPU laid out as `spec`, its Arrival), of an array in page-locked memory laid out so too."""
         with self.backend.active():
-            self._let_go()
+            self.let_go()
             computing = self.driver.current_stream(self.index)
             stream = self._beside(computing)
-            landing, lease = self._landing(spec.nbytes, computing, stream)
-            address = landing.memory.address
-            self.driver.upload(self.index, address, host.address(array), spec.nbytes, stream, blocking=False)
+            dtype = self.backend.held_as[spec.dtype]
+            if stream is computing:
+                memory = self.backend.memory.allocate(spec.nbytes, spec, stream)
+                made = self.backend.array_over(memory, spec.shape, dtype, spec.np_strides)
+            else:
+                memory, lease = self._landing(spec.nbytes, computing, stream)
+                made = self.driver.array_at(self.index, memory.address, spec.nbytes, spec.shape, dtype, spec.np_strides,
+                                            lease)
+            self.driver.upload(self.index, memory.address, host.address(array), spec.nbytes, stream, blocking=False)
             event = self._noted(stream, array)
-            if stream is self._stream:
+            if stream is not computing:
                 self._last_sent = event
-            made = self.driver.array_at(self.index, address, spec.nbytes, spec.shape, self.backend.held_as[spec.dtype],
-                                        spec.np_strides, lease)
             return made, ToDevice(event, self.driver, [computing, self.driver.default_stream(self.index)])
 
     def fetch(self, array, spec):
         """(a NumPy array in page-locked memory, its Arrival) of a dense array of the GPU laid out as `spec`."""
         with self.backend.active():
-            self._let_go()
+            self.let_go()
             computing = self.driver.current_stream(self.index)
             stream = self._beside(computing)
             if stream is not computing:
@@ -130,6 +136,7 @@ class CopyQueue:
         return self._stream
 
     def _landing(self, nbytes, computing, stream):
+        """(memory for `stream` to write to, what arrays over it have to hold)"""
         now = None
         for one in self._landings:
             one.passed_over += 1
@@ -137,19 +144,19 @@ class CopyQueue:
                 now = now or self._event(computing)
                 one.lease, one.after = None, now
         free = [one for one in self._landings
-                if one.lease is None and one.memory.nbytes == nbytes and one.after is not now]
+                if one.lease is None and one.nbytes == nbytes and one.after is not now]
         if free:
             found = free[0]
             self._landings.remove(found)
         else:
-            found = Landing(self.driver.allocate(self.index, nbytes))
+            found = Landing(self.backend.memory.allocate(nbytes), nbytes)
             found.after = now or self._event(computing)   # whoever had this memory before
         stream.wait(found.after)
         lease = Lease()
         found.lease, found.passed_over = weakref.ref(lease), 0
         self._landings = [one for one in self._landings if one.lease is not None or one.passed_over < IDLE_COPIES]
         self._landings.append(found)
-        return found, lease
+        return found.memory, lease
 
     def _event(self, stream):
         made = self.driver.event()
@@ -161,7 +168,7 @@ class CopyQueue:
         self._under_way.append((event, things))
         return event
 
-    def _let_go(self):
+    def let_go(self):
         """Forget what was kept for copies that are through."""
         while self._under_way and self._under_way[0][0].query():
             self._under_way.popleft()

@@ -6,21 +6,29 @@ are copied by the plan first (`gemm` answers None). A result that lies row by ro
 C' = B' A'. Batches that lie evenly, or are shared, are one call; others are one for each matrix of their outer
 dimensions, up to MAX_CALLS of them.
 
+Small products are kernels of our own, over any strides: they stand among a program's launches, where a call of cuBLAS
+would have to come from Python, and take as long.
+
 Note [TF32]: as in PyTorch, float32 products are exact unless `torch.backends.cuda.matmul.allow_tf32` is set, or
 `set_float32_matmul_precision` is not "highest". It is looked up at every call.
 """
 import ctypes
+import functools
 from itertools import product
 from math import prod
 from typing import NamedTuple
 
 from ...base.shapes import merged_dims
 from .. import library_switches
-from . import vendor
-from .calls import HostCall
+from . import elements, vendor
+from .calls import HostCall, LaunchCall
 
 WORKSPACE_BYTES = 32 << 20     # what PyTorch gives cuBLAS on Hopper; less elsewhere would do
 MAX_CALLS = 64                 # of cuBLAS for one product; with more, a copy is quicker
+MAX_SMALL = 1 << 21            # multiplications of a small product, in all
+MAX_SMALL_DEPTH = 512          # of each of its elements
+SMALL_TILE, SMALL_THREADS = 32, 256
+MAX_GRID_ROWS = 65535          # of a launch's second dimension
 
 # cuBLAS's and CUDA's numbers
 AS_IT_IS, TRANSPOSED = 0, 1
@@ -75,16 +83,19 @@ class Call(NamedTuple):
 
 
 def gemm(dtype, a, b, c, index=0):
-    """[HostCall] for c = a @ b, all (shape, strides) with leading dimensions that broadcast; None where there is none.
-
-    The addresses are those of a, b and c."""
+    """[HostCall] or [LaunchCall] for c = a @ b, all (shape, strides) with leading dimensions that broadcast; None where
+    there is none. The places are those of a, b and c."""
     if dtype.name not in CUDA_TYPES:
         return None
+    if prod(c[0]) * a[0][-1] <= MAX_SMALL and a[0][-1] <= MAX_SMALL_DEPTH:
+        found = small(dtype, a, b, c)
+        if found is not None:
+            return [found]
     call = lay_out(a, b, c)
     if call is None or blas() is None:
         return None
-    return [HostCall(_bound(call, dtype, index), f"cublasGemm{'StridedBatched' * (call.count > 1)}Ex "
-                                                 f"{dtype.name} {call.m} x {call.n} x {call.k}")]
+    says = f"cublasGemm{'StridedBatched' * (call.count > 1)}Ex {dtype.name} {call.m} x {call.n} x {call.k}"
+    return [HostCall(_bound(call, dtype, index), says, prepare=_prepare(index))]
 
 
 def blas():
@@ -93,6 +104,73 @@ def blas():
     if library is not None and isinstance(library, ctypes.CDLL) and library.cublasCreate_v2.argtypes is None:
         vendor.declare(library, _SIGNATURES)
     return library
+
+
+# --- small products ---------------------------------------------------------------------------------------------------
+
+
+def small(dtype, a, b, c):
+    """A LaunchCall for a small product, over any strides; None where a batch has too many dimensions."""
+    (m, n), k, batch = c[0][-2:], a[0][-1], c[0][:-2]
+    dims = merged_dims(batch, [_batch_strides(laid, len(batch)) for laid in (a, b, c)])
+    if 0 in (m, n, k, *batch) or len(dims) > 2 or prod(batch) > MAX_GRID_ROWS:
+        return None
+    (outer, *steps), (inner, *by) = [(1, 0, 0, 0)] * (2 - len(dims)) + dims
+    tiles = -(-m // SMALL_TILE), -(-n // SMALL_TILE)
+    ints = (m, n, k, *a[1][-2:], *b[1][-2:], *c[1][-2:], inner, *steps, *by, tiles[1])
+    return LaunchCall(_small_source(dtype), "multiply", (tiles[0] * tiles[1], outer * inner, 1), (SMALL_THREADS, 1, 1),
+                      0, ints)
+
+
+def _small_source(dtype):
+    ints = ["m", "n", "k", "am", "ak", "bk", "bn", "cm", "cn", "inner", "outer_a", "outer_b", "outer_c", "inner_a",
+            "inner_b", "inner_c", "tiles_n"]
+    return elements.opening(dtype) + elements.params(["a", "b", "c"], ints) + _MULTIPLY \
+        .replace("TILE", str(SMALL_TILE)).replace("THREADS", str(SMALL_THREADS))
+
+
+# A block makes a tile of the result, each thread four of its elements; both factors come by way of shared memory, so
+# many of k at a time. Every element adds its products in the order of k.
+_MULTIPLY = """
+#undef DEPTH
+#define DEPTH 16
+extern "C" __global__ void __launch_bounds__(THREADS) multiply(const Params p) {
+    __shared__ W left[DEPTH][TILE + 1], right[DEPTH][TILE + 1];
+    long long outer = blockIdx.y / p.inner, inner = blockIdx.y % p.inner;
+    const E *a = (const E *)p.a + outer * p.outer_a + inner * p.inner_a;
+    const E *b = (const E *)p.b + outer * p.outer_b + inner * p.inner_b;
+    E *c = (E *)p.c + outer * p.outer_c + inner * p.inner_c;
+    int top = (int)(blockIdx.x / p.tiles_n) * TILE, first = (int)(blockIdx.x % p.tiles_n) * TILE;
+    int row = threadIdx.x / (TILE / 2), col = threadIdx.x % (TILE / 2);
+    bool a_lies = p.ak == 1, b_lies = p.bn == 1;             // which of its dimensions neighbours go along
+    W sum[4] = {0, 0, 0, 0};
+    for (int start = 0; start < (int)p.k; start += DEPTH) {
+        for (int i = threadIdx.x; i < TILE * DEPTH; i += THREADS) {
+            int m = a_lies ? i / DEPTH : i % TILE, k = a_lies ? i % DEPTH : i / TILE;
+            bool there = top + m < p.m && start + k < p.k;
+            left[k][m] = there ? widen(a[(top + m) * p.am + (start + k) * p.ak]) : (W)0;
+            int n = b_lies ? i % TILE : i / DEPTH;
+            k = b_lies ? i / TILE : i % DEPTH;
+            there = first + n < p.n && start + k < p.k;
+            right[k][n] = there ? widen(b[(start + k) * p.bk + (first + n) * p.bn]) : (W)0;
+        }
+        __syncthreads();
+        int deep = (int)p.k - start < DEPTH ? (int)p.k - start : DEPTH;
+        for (int k = 0; k < deep; k++) {
+            W x = left[k][row], y = left[k][row + TILE / 2], u = right[k][col], v = right[k][col + TILE / 2];
+            sum[0] = fma(x, u, sum[0]);
+            sum[1] = fma(x, v, sum[1]);
+            sum[2] = fma(y, u, sum[2]);
+            sum[3] = fma(y, v, sum[3]);
+        }
+        __syncthreads();
+    }
+    for (int e = 0; e < 4; e++) {
+        int m = top + row + (e >> 1) * (TILE / 2), n = first + col + (e & 1) * (TILE / 2);
+        if (m < p.m && n < p.n) c[m * p.cm + n * p.cn] = narrow(sum[e]);
+    }
+}
+"""
 
 
 # --- layout -----------------------------------------------------------------------------------------------------------
@@ -167,6 +245,12 @@ def session(index, stream):
     if found is None:
         found = _sessions[index, stream] = Session(blas(), index, stream)
     return found
+
+
+@functools.cache
+def _prepare(index):
+    """A function of a stream that makes its Session, the same for all calls on a device."""
+    return functools.partial(session, index)
 
 
 def forget():

@@ -20,7 +20,6 @@ from ..backend import DeviceFailed
 from . import graphs, launcher
 from .calls import LaunchCall
 from .code import kernels_of
-from .driver import DeviceError
 
 _thread = threading.local()              # `began`: in this thread, CUDA knows on which device
 
@@ -28,11 +27,11 @@ _thread = threading.local()              # `began`: in this thread, CUDA knows o
 class HostPiece:
     """A HostCall of a program, and the places of what it reads and writes."""
 
-    __slots__ = ("fn", "places", "task")
+    __slots__ = ("fn", "prepare", "places", "task")
     is_launch = False
 
-    def __init__(self, fn, places, task):
-        self.fn, self.places, self.task = fn, places, task
+    def __init__(self, call, places, task):
+        self.fn, self.prepare, self.places, self.task = call.fn, call.prepare, places, task
 
     def run(self, table, stream):
         """Put its work on a stream."""
@@ -69,12 +68,13 @@ class GPUProgram:
                 self.words.add(kernels.of_call(work), work.grid, work.block, work.shared_bytes, places, work.ints,
                                numbers)
             else:
-                rows.append(HostPiece(work.fn, places, number))
+                rows.append(HostPiece(work, places, number))
                 continue
             rows.append(self.words.launches - 1)
         self.single = [row if isinstance(row, HostPiece) else LaunchPiece(self.words, row, 1, number)
                        for number, row in enumerate(rows)]
         self.pieces = _joined(self.single)
+        self.prepares = {piece.prepare for piece in self.single if not piece.is_launch} - {None}
         self.only_launches = len(self.pieces) == 1 and self.pieces[0].is_launch
         self.only_device = self.driver.device_count() == 1
         self.graphs = graphs.Graphs(self) if self.tasks >= graphs.MIN_TASKS else None
@@ -90,16 +90,16 @@ class GPUProgram:
         stream = driver.current_stream(self.index)
         if times is not None:
             return ProgramWalk(self, self.single, table, cells, stream, times)
-        if self.graphs is not None and not (graphs.captures_open and stream.is_capturing()):
-            graph = self.graphs.of(table, cells)
-            if graph is not None:
-                return graph.bound(stream)
         if not hasattr(_thread, "began"):
             with driver.on(self.index):       # libcuda wants to be told once in every thread
                 _thread.began = True
-        if self.only_launches and (self.only_device or driver.current_device() == self.index):
-            return partial(self.launcher.run, self.launcher.address, self.words.start, self.words.launches,
-                           table.buffer_info()[0], cells.buffer_info()[0], stream.handle)
+        if self.only_device or driver.current_device() == self.index:       # else it is made so, for the time of a walk
+            graph = self.graphs.of(table, cells, stream) if self.graphs is not None else None
+            if graph is not None:
+                return graph.bound(stream)
+            if self.only_launches:
+                return partial(self.launcher.run, self.launcher.address, self.words.start, self.words.launches,
+                               table.buffer_info()[0], cells.buffer_info()[0], stream.handle)
         return ProgramWalk(self, self.pieces, table, cells, stream)
 
 
@@ -114,7 +114,7 @@ class ProgramWalk:
 
     def __init__(self, program, pieces, table, cells, stream, times=None):
         self.program, self.pieces, self.table, self.cells, self.stream = program, pieces, table, cells, stream
-        self.times = None if graphs.captures_open and stream.is_capturing() else times
+        self.times = None if times is not None and stream.is_capturing() else times       # nobody may wait for it
         self.at = 0                           # how many pieces are done
 
     def __call__(self):
@@ -139,7 +139,7 @@ class ProgramWalk:
                     self.at += 1
             except DeviceFailed as error:
                 self.at = len(pieces)         # there is no rest
-                error.task += piece.task
+                error.task = piece.task + (error.task or 0)
                 raise
             except Exception as error:        # CUDA's, or of one of NVIDIA's libraries
                 self.at = len(pieces)
@@ -158,9 +158,10 @@ class ProgramWalk:
     def _wait(self, task):
         try:
             self.stream.synchronize()
-        except DeviceError as error:
+        except DeviceFailed as error:
             self.at = len(self.pieces)
-            raise DeviceFailed(str(error), task) from error
+            error.task = task
+            raise
 
 
 def _joined(single):

@@ -735,8 +735,10 @@ class Philox(RandomStream):
         row_threads = -(-num_samples // SAMPLE_THREADS) * SAMPLE_THREADS
         self._launch(SAMPLE_UNITS, rows * num_samples, (self.backend.address(units),),
                      (num_samples, rows, row_threads, grid_rows, seed, offset))
-        units = units.reshape(rows, num_samples).astype(steps.dtype)
-        picked = xp.stack([xp.searchsorted(row, unit) for row, unit in zip(steps, units)])
+        base = xp.arange(rows, dtype=np.float64)[:, None] * 2            # all rows in a row, each behind the one before
+        steps, units = steps.astype(np.float64) + base, units.reshape(rows, num_samples).astype(np.float64) + base
+        picked = xp.searchsorted(steps.reshape(-1), units.reshape(-1)).reshape(rows, num_samples)
+        picked = picked - xp.arange(rows)[:, None] * weights.shape[-1]
         last = weights.shape[-1] - 1 - (weights[:, ::-1] > 0).argmax(-1)      # rounding may leave the sum below 1
         return xp.minimum(picked, last[:, None]).reshape(*shape[:-1], num_samples).astype(np.int64)
 

@@ -12,6 +12,7 @@ finaliser, in which no Python code runs; see Note [Finalisers] in backends/memor
 import ctypes
 from bisect import insort
 from operator import attrgetter
+from typing import Any
 
 ROUNDED_TO_BYTES = 512            # sizes are multiples of it
 IDLE_PART = 0.5                   # of a device's memory: so much may lie idle here, and no more
@@ -22,10 +23,11 @@ _method.restype, _method.argtypes = ctypes.py_object, (ctypes.py_object,)
 
 
 class RecycledMemory:
-    """Memory of one size and stream; goes back to its Shelf when nobody holds it. `held` is the driver's."""
+    """Memory of one size and stream, of a `shelf`; goes back there when nobody holds it. `held` is the driver's."""
 
     __slots__ = ("address", "held", "rank", "__weakref__")
     nbytes = 0
+    shelf: Any = None
 
     def __init__(self, held):
         self.held, self.address = held, held.address
@@ -33,35 +35,24 @@ class RecycledMemory:
 
 
 class Shelf:
-    """The idle blocks of a size: `idle`, the lowest address last, and those that came back since, `returned`."""
+    """The idle blocks of a size, the lowest address last."""
 
-    __slots__ = ("size", "idle", "returned", "make", "last_used")
+    __slots__ = ("size", "idle", "make", "last_used")
 
-    def __init__(self, size):
-        self.size, self.idle, self.returned, self.last_used = size, [], [], 0
+    def __init__(self, size, returned):
+        self.size, self.idle, self.last_used = size, [], 0
         self.make = type("RecycledMemory", (RecycledMemory,), {
-            "__slots__": (), "nbytes": size, "__del__": _method(self.returned.append)})
-
-    def take(self):
-        """A block; None where none lies idle."""
-        returned, idle = self.returned, self.idle
-        while returned:
-            insort(idle, returned.pop(), key=_rank)
-        if not idle:
-            return None
-        return self.make(idle.pop().held)
-
-    def count(self):
-        """How many blocks lie idle."""
-        return len(self.idle) + len(self.returned)
+            "__slots__": (), "nbytes": size, "shelf": self, "__del__": _method(returned.append)})
 
 
 class Recycler:
-    """The idle memory of one device."""
+    """The memory of one device that programs get: `owned` bytes from the driver, of which `idle` lie idle here."""
 
     def __init__(self, driver, index):
         self.driver, self.index = driver, index
         self.most = int(IDLE_PART * driver.properties(index).total_memory)
+        self.owned = self.idle = 0
+        self._returned: list = []         # what came back, and was not put on its shelf yet
         self._shelves: dict = {}          # (bytes, handle of a stream) → Shelf
         self._fresh = 0                   # how often there was nothing idle
 
@@ -72,44 +63,66 @@ class Recycler:
             shelf = self._shelves[nbytes, handle]
         except KeyError:
             shelf = self._shelf(nbytes, handle)
-        made = shelf.take()
-        if made is not None:
-            return made, False
+        if self._returned:
+            self._put_back()
+        idle, size = shelf.idle, shelf.size
+        try:
+            made = shelf.make(idle.pop().held)
+        except IndexError:
+            return self._from_driver(shelf, stream), True
+        self.idle -= size
+        return made, False
+
+    def _from_driver(self, shelf, stream):
         self._fresh += 1
-        if self.idle_bytes() > self.most:
+        if self.idle > self.most:
             self._drop_oldest()
         shelf.last_used = self._fresh
-        return shelf.make(self.driver.allocate(self.index, shelf.size, stream)), True
+        made = shelf.make(self.driver.allocate(self.index, shelf.size, stream))
+        self.owned += shelf.size
+        return made
 
     def _shelf(self, nbytes, handle):
         """The Shelf for a size, under the size itself and as it is rounded."""
         size = max(-(-nbytes // ROUNDED_TO_BYTES), 1) * ROUNDED_TO_BYTES
-        found = self._shelves.setdefault((size, handle), Shelf(size))
-        self._shelves[nbytes, handle] = found
+        found = self._shelves.get((size, handle)) or Shelf(size, self._returned)
+        self._shelves[nbytes, handle] = self._shelves[size, handle] = found
         return found
 
-    def _all(self):
-        return list({id(shelf): shelf for shelf in list(self._shelves.values())}.values())
+    def _put_back(self):
+        """Put what came back on its shelves."""
+        returned = self._returned
+        while returned:
+            dead = returned.pop()
+            insort(dead.shelf.idle, dead, key=_rank)
+            self.idle += dead.nbytes
+
+    def in_use(self):
+        """How many bytes somebody holds."""
+        if self._returned:
+            self._put_back()
+        return self.owned - self.idle
 
     def idle_bytes(self):
         """How many bytes lie idle."""
-        return sum(shelf.size * shelf.count() for shelf in self._all())
+        self._put_back()
+        return self.idle
 
     def _drop_oldest(self):
         """Give the driver what lies idle of the sizes that were not allocated anew for longest."""
-        idle = self.idle_bytes()
-        for shelf in sorted(self._all(), key=lambda shelf: shelf.last_used):
-            if idle <= self.most // 2:
+        for shelf in sorted(self._shelves.values(), key=lambda shelf: shelf.last_used):
+            if self.idle <= self.most // 2:
                 break
-            idle -= shelf.size * shelf.count()
             self._empty(shelf)
 
     def clear(self):
         """Give the driver all that lies idle."""
-        for shelf in self._all():
+        self._put_back()
+        for shelf in list(self._shelves.values()):
             self._empty(shelf)
 
-    @staticmethod
-    def _empty(shelf):
-        shelf.idle.clear()
-        shelf.returned.clear()            # their finalisers are spent: the driver's memory goes with them
+    def _empty(self, shelf):
+        """Their finalisers are spent: with them goes what they hold of the driver's."""
+        gone = [shelf.idle.pop() for _ in range(len(shelf.idle))]
+        self.owned -= shelf.size * len(gone)
+        self.idle -= shelf.size * len(gone)

@@ -34,6 +34,32 @@ def add_rows(dtype, count, cols, size, skip):
                        (count, cols, size, skip))]
 
 
+def sum_weighted_rows(dtype, count, cols, taps):
+    """A LaunchCall for the sums [count, cols] of rows of a table: for each, those that its row of index says, each
+    times a number of its row of weight [count, taps]; None where there is none. All are contiguous and every index is
+    in range; the places are those of table, index, weight and out."""
+    if not elements.is_float(dtype) or not count or not cols or not taps:
+        return None
+    text = elements.opening(dtype) + elements.params(["table", "index", "weight", "out"], ["count", "cols", "taps"]) \
+        + _SUM_WEIGHTED.replace("THREADS", str(ADDING_THREADS))
+    return LaunchCall(text, "sum_weighted_rows", (-(-count * cols // ADDING_THREADS), 1, 1), (ADDING_THREADS, 1, 1), 0,
+                      (count, cols, taps))
+
+
+_SUM_WEIGHTED = """
+extern "C" __global__ void __launch_bounds__(THREADS) sum_weighted_rows(const Params p) {
+    long long at = (long long)blockIdx.x * THREADS + threadIdx.x, row = at / p.cols, col = at % p.cols;
+    if (row >= p.count) return;
+    const long long *index = (const long long *)p.index + row * p.taps;
+    const E *weight = (const E *)p.weight + row * p.taps;
+    W sum = 0;
+    for (long long t = 0; t < p.taps; t++)
+        sum = fma(widen(weight[t]), widen(((const E *)p.table)[index[t] * p.cols + col]), sum);
+    ((E *)p.out)[at] = narrow(sum);
+}
+"""
+
+
 def _by_sorting(dtype, count, cols, size, skip):
     bits = max(1, (size - 1).bit_length())
     # of int64, the sign is turned to sort: the lowest bits are as they were

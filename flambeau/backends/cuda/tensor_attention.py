@@ -209,14 +209,24 @@ __device__ __forceinline__ float over_quad_sum(float x) {
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-// Products of the 16 rows at `left` with STEP rows at `right`.
-__device__ __forceinline__ void scores_of(float (*made)[4], const E *left, const E *right) {
+__device__ __forceinline__ float power_of_two(float x) {
+#ifdef __CUDACC_RTC__
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return exp2f(x);
+#endif
+}
+
+// Products of 16 rows, in registers or at `left`, with STEP rows at `right`.
+__device__ __forceinline__ void scores_of(float (*made)[4], R (*held)[4], const E *left, const E *right) {
 #pragma unroll
     for (int n = 0; n < STEP / 8; n++) made[n][0] = made[n][1] = made[n][2] = made[n][3] = 0;
 #pragma unroll
     for (int k = 0; k < FEATURES; k++) {
-        R a[4], b[4];
-        left_factor(a, left + k * 16);
+        R own[4], b[4], *a = held ? held[k] : own;
+        if (!held) left_factor(own, left + k * 16);
 #pragma unroll
         for (int n = 0; n < STEP / 16; n++) {
             right_factors(b, right + n * 16 * LD + k * 16);
@@ -224,6 +234,11 @@ __device__ __forceinline__ void scores_of(float (*made)[4], const E *left, const
             multiply(made[2 * n + 1], a, b[2], b[3]);
         }
     }
+}
+
+__device__ __forceinline__ void hold(R (*held)[4], const E *left) {       // 16 rows, in registers
+#pragma unroll
+    for (int k = 0; k < FEATURES; k++) left_factor(held[k], left + k * 16);
 }
 
 // sums += weights (16 x STEP, in registers as scores_of left them) times STEP rows at `right`.
@@ -264,6 +279,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_forward(const Pa
     int steps = (int)((end + STEP - 1) / STEP);
     float scale = (float)(scale_of(p) * 1.4426950408889634);             // powers of two instead of e
     float made[2 * FEATURES][4], top[2] = {LEAST, LEAST}, sum[2] = {0, 0};
+    R own[FEATURES][4];
     for (int n = 0; n < 2 * FEATURES; n++) made[n][0] = made[n][1] = made[n][2] = made[n][3] = 0;
     fetch(q, (const E *)p.q + q_row(p, b, h, start), p.q_t, p.queries - start, OWNED, aligned);
     fetch(k, (const E *)p.k + k_row(p, b, kv, 0), p.k_t, p.keys, STEP, aligned);
@@ -280,21 +296,28 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_forward(const Pa
             wait_for_all_but_the_last();
         } else wait_for_all();
         __syncthreads();
+        if (step == 0) hold(own, q + warp * 16 * LD);
         float scores[STEP / 8][4];
-        scores_of(scores, q + warp * 16 * LD, k + now * STEP * LD);
-        bool whole = next <= p.keys && (!CAUSAL || next <= start + warp * 16 + 1);
+        scores_of(scores, own, 0, k + now * STEP * LD);
+#pragma unroll
+        for (int n = 0; n < STEP / 8; n++)
+            for (int e = 0; e < 4; e++) scores[n][e] *= scale;
+        if (next > p.keys || (CAUSAL && next > start + warp * 16 + 1)) {
+            int keys = (int)(p.keys - first), ahead = (int)(start - first) + warp * 16 + g;
+#pragma unroll
+            for (int n = 0; n < STEP / 8; n++)
+                for (int e = 0; e < 4; e++) {
+                    int key = n * 8 + 2 * t + (e & 1);
+                    if (key >= keys || (CAUSAL && key > ahead + (e >> 1) * 8)) scores[n][e] = LEAST;
+                }
+        }
         float most[2] = {top[0], top[1]};
 #pragma unroll
         for (int n = 0; n < STEP / 8; n++)
-            for (int e = 0; e < 4; e++) {
-                long long key = first + n * 8 + 2 * t + (e & 1), query = start + warp * 16 + g + (e >> 1) * 8;
-                scores[n][e] *= scale;
-                if (!whole && (key >= p.keys || (CAUSAL && key > query))) scores[n][e] = LEAST;
-                most[e >> 1] = fmaxf(most[e >> 1], scores[n][e]);
-            }
+            for (int e = 0; e < 4; e++) most[e >> 1] = fmaxf(most[e >> 1], scores[n][e]);
         for (int r = 0; r < 2; r++) {
             most[r] = over_quad_max(most[r]);
-            float base = most[r] == LEAST ? 0 : most[r], back = exp2f(top[r] - base);
+            float base = most[r] == LEAST ? 0 : most[r], back = power_of_two(top[r] - base);
             sum[r] *= back;
             top[r] = most[r];
 #pragma unroll
@@ -302,7 +325,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_forward(const Pa
 #pragma unroll
             for (int n = 0; n < STEP / 8; n++)
                 for (int e = 2 * r; e < 2 * r + 2; e++) {
-                    scores[n][e] = exp2f(scores[n][e] - base);
+                    scores[n][e] = power_of_two(scores[n][e] - base);
                     sum[r] += scores[n][e];
                 }
         }
@@ -359,17 +382,27 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_keys(const Param
         int now = step & 1;
         long long start = (begin + step % each) * STEP;
         float weights[STEP / 8][4], backs[STEP / 8][4];
-        scores_of(weights, k + warp * 16 * LD, q + now * STEP * LD);
-        scores_of(backs, v + warp * 16 * LD, grad + now * STEP * LD);
+        scores_of(weights, 0, k + warp * 16 * LD, q + now * STEP * LD);
+        scores_of(backs, 0, v + warp * 16 * LD, grad + now * STEP * LD);
 #pragma unroll
         for (int n = 0; n < STEP / 8; n++)
             for (int e = 0; e < 4; e++) {
                 int at = n * 8 + 2 * t + (e & 1);
-                long long query = start + at, key = first + warp * 16 + g + (e >> 1) * 8;
-                bool counts = query < p.queries && key < p.keys && (!CAUSAL || key <= query);
-                weights[n][e] = counts ? exp2f(weights[n][e] * scale - rests[now * STEP + at]) : 0;
-                backs[n][e] = weights[n][e] * (backs[n][e] - deltas[now * STEP + at]) * plain;
+                weights[n][e] = power_of_two(weights[n][e] * scale - rests[now * STEP + at]);
             }
+        if (start + STEP > p.queries || first + OWNED > p.keys || (CAUSAL && first + warp * 16 + 15 > start)) {
+            int queries = (int)(p.queries - start), keys = (int)(p.keys - first), behind = (int)(first - start);
+#pragma unroll
+            for (int n = 0; n < STEP / 8; n++)
+                for (int e = 0; e < 4; e++) {
+                    int query = n * 8 + 2 * t + (e & 1), key = warp * 16 + g + (e >> 1) * 8;
+                    if (query >= queries || key >= keys || (CAUSAL && key + behind > query)) weights[n][e] = 0;
+                }
+        }
+#pragma unroll
+        for (int n = 0; n < STEP / 8; n++)
+            for (int e = 0; e < 4; e++)
+                backs[n][e] = weights[n][e] * (backs[n][e] - deltas[now * STEP + n * 8 + 2 * t + (e & 1)]) * plain;
         add_weighted(dv, weights, grad + now * STEP * LD);
         add_weighted(dk, backs, q + now * STEP * LD);
         __syncthreads();
@@ -395,6 +428,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_queries(const Pa
     int steps = (int)((end + STEP - 1) / STEP);
     float plain = (float)scale_of(p), scale = (float)(scale_of(p) * 1.4426950408889634), rest[2], delta[2];
     float dq[2 * FEATURES][4];
+    R own[FEATURES][4], slopes[FEATURES][4];
     for (int n = 0; n < 2 * FEATURES; n++) dq[n][0] = dq[n][1] = dq[n][2] = dq[n][3] = 0;
     for (int r = 0; r < 2; r++) {
         long long query = start + warp * 16 + g + r * 8, place = (b * p.heads + h) * p.queries + query;
@@ -417,17 +451,28 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_queries(const Pa
             wait_for_all_but_the_last();
         } else wait_for_all();
         __syncthreads();
+        if (step == 0) {
+            hold(own, q + warp * 16 * LD);
+            hold(slopes, grad + warp * 16 * LD);
+        }
         float weights[STEP / 8][4], backs[STEP / 8][4];
-        scores_of(weights, q + warp * 16 * LD, k + now * STEP * LD);
-        scores_of(backs, grad + warp * 16 * LD, v + now * STEP * LD);
+        scores_of(weights, own, 0, k + now * STEP * LD);
+        scores_of(backs, slopes, 0, v + now * STEP * LD);
 #pragma unroll
         for (int n = 0; n < STEP / 8; n++)
-            for (int e = 0; e < 4; e++) {
-                long long key = first + n * 8 + 2 * t + (e & 1), query = start + warp * 16 + g + (e >> 1) * 8;
-                bool counts = query < p.queries && key < p.keys && (!CAUSAL || key <= query);
-                float weight = counts ? exp2f(weights[n][e] * scale - rest[e >> 1]) : 0;
-                backs[n][e] = weight * (backs[n][e] - delta[e >> 1]) * plain;
-            }
+            for (int e = 0; e < 4; e++) weights[n][e] = power_of_two(weights[n][e] * scale - rest[e >> 1]);
+        if (next > p.keys || start + OWNED > p.queries || (CAUSAL && next > start + warp * 16 + 1)) {
+            int keys = (int)(p.keys - first), queries = (int)(p.queries - start), behind = (int)(start - first);
+#pragma unroll
+            for (int n = 0; n < STEP / 8; n++)
+                for (int e = 0; e < 4; e++) {
+                    int key = n * 8 + 2 * t + (e & 1), query = warp * 16 + g + (e >> 1) * 8;
+                    if (key >= keys || query >= queries || (CAUSAL && key > query + behind)) weights[n][e] = 0;
+                }
+        }
+#pragma unroll
+        for (int n = 0; n < STEP / 8; n++)
+            for (int e = 0; e < 4; e++) backs[n][e] = weights[n][e] * (backs[n][e] - delta[e >> 1]) * plain;
         add_weighted(dq, backs, k + now * STEP * LD);
         __syncthreads();
     }

@@ -81,7 +81,8 @@ def _by_pathfinder(name):
         return None
     from cuda import pathfinder
     try:
-        return ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib(name).abs_path)
+        path = pathfinder.load_nvidia_dynamic_lib(name).abs_path
+        return ctypes.CDLL(path) if path else None
     except (pathfinder.DynamicLibNotFoundError, OSError):
         return None
 

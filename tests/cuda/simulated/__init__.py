@@ -12,6 +12,7 @@ device's memory is taken for another's or for the CPU's.
     SimulatedDriver(order=1)              threads and blocks backwards; from 2 on, threads in an order drawn by that seed
     SimulatedDriver(races=True)           each kernel is run forwards and backwards, which has to give the same bytes
 """
+import atexit
 import contextlib
 import ctypes
 import gc
@@ -337,17 +338,26 @@ class SimulatedDriver(driver.Driver):
 
 # Who gives memory back is a capsule, and its destructor: a method __del__ would also be called by the garbage collector,
 # when it finds the memory in a cycle with somebody who then saves it from there, as recycle.py does.
-_owners: dict = {}                 # address → (driver, index of the device, bytes, stream)
+_owners: dict = {}                 # address → (driver, index of the device, bytes, stream), and where the capsule is
 _new_capsule, _address_of = ctypes.pythonapi.PyCapsule_New, ctypes.pythonapi.PyCapsule_GetPointer
 _new_capsule.restype, _new_capsule.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
 _address_of.restype, _address_of.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_char_p)
+_set_destructor = ctypes.pythonapi.PyCapsule_SetDestructor
+_set_destructor.restype, _set_destructor.argtypes = ctypes.c_int, (ctypes.c_void_p, ctypes.c_void_p)
 
 
 @ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 def _gone(capsule):
     address = _address_of(capsule, None)
-    driver, index, size, handle = _owners.pop(address)
+    driver, index, size, handle, _ = _owners.pop(address)
     driver.give_back(index, address, size, handle)
+
+
+@atexit.register
+def _keep_all():
+    """Python ends: nobody answers destructors any more."""
+    for *_, capsule in _owners.values():
+        _set_destructor(capsule, None)
 
 
 class Memory:
@@ -357,8 +367,8 @@ class Memory:
 
     def __init__(self, driver, index, nbytes, address, size, handle):
         self.index, self.nbytes, self.address = index, nbytes, address
-        _owners[address] = driver, index, size, handle
         self.held = _new_capsule(address, None, ctypes.cast(_gone, ctypes.c_void_p))
+        _owners[address] = driver, index, size, handle, id(self.held)
 
     def host_array(self, shape, dtype, strides=None, offset=0):
         return _array_over(self, shape, np.dtype(dtype), strides, offset)
@@ -496,7 +506,6 @@ def simulating(kind=SimulatedDriver, **options):
         with vendor.substitute("cublas", SimulatedBLAS(made)):
             yield made
     finally:
-        record.run_all()                                     # what nobody looked at belongs to these devices too
         gc.collect()                                         # tensors of a test that failed, in its traceback
         with contextlib.suppress(Exception):                 # what a test recorded and never looked at
             record.run_all()

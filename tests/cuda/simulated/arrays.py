@@ -6,23 +6,22 @@ gives scalars. A call goes to the current stream: what was handed to it before i
 """
 import functools
 import operator
+import pathlib
 from types import SimpleNamespace
 
 import numpy as np
 
-# What NumPy has and CuPy 14 has not.
-MISSING = frozenset("""asmatrix block bmat bytes_ char clongdouble complex256 core ctypeslib datetime64 einsum_path emath
-errstate float128 frompyfunc geomspace geterr histogram_bin_edges info insert isnat longdouble ma matrix matvec memmap
-nanpercentile nanquantile ndenumerate nditer nested_iters object_ polyder polydiv polyint rec seterr spacing str_ strings
-timedelta64 typecodes unstack vecdot vecmat void linalg.diagonal linalg.matrix_norm linalg.multi_dot linalg.outer
-linalg.svdvals linalg.tensordot linalg.trace linalg.vecdot linalg.vector_norm""".split())
+# What CuPy has of NumPy's names → the names of its arguments, None for what is no function: see ../cupy_names.py.
+CUPY = {line.partition("(")[0]: line.partition("(")[2].rstrip(")").split(", ") if "(" in line else None
+        for line in pathlib.Path(__file__).parents[1].joinpath("cupy_names.txt").read_text().splitlines()[1:]}
+ONLY_ARRAYS = ("where", "broadcast_to", "take", "sort", "argsort", "nonzero")     # whose first argument is no number
 UPLOADING = ("array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray")
 ON_THE_CPU = ("dtype", "finfo", "iinfo", "result_type", "promote_types", "can_cast", "broadcast_shapes", "issubdtype",
               "isscalar", "ndindex", "min_scalar_type", "common_type", "shape", "ndim", "size", "may_share_memory",
               "shares_memory")
 METHODS = """all any argmax argmin argpartition argsort astype choose clip compress conj conjugate copy cumprod cumsum
-diagonal dot flatten max mean min nonzero partition prod put ravel repeat reshape round searchsorted sort squeeze std sum
-swapaxes take trace transpose var view fill""".split()
+diagonal dot flatten max mean min nonzero partition prod put ravel repeat reshape round searchsorted sort squeeze std
+sum swapaxes take trace transpose var view fill""".split()
 OPERATORS = """add sub mul truediv floordiv mod pow matmul and_ or_ xor lshift rshift""".split()
 COMPARISONS = "lt le gt ge eq ne".split()
 
@@ -113,9 +112,6 @@ class ndarray:
     def __complex__(self):
         return complex(self.get())
 
-    def __index__(self):
-        return operator.index(self.get().item())
-
     def __repr__(self):
         return f"simulated {self.get()!r}"
 
@@ -128,8 +124,16 @@ def _view(name):
     return property(lambda self: self.module._wrapped(getattr(self.host, name), [self]))
 
 
+def _check_named(name, named):
+    """Refuse arguments that CuPy's function does not have."""
+    unknown = [key for key in named if key not in (CUPY[name] or named)]
+    if unknown:
+        raise TypeError(f"cupy.{name}() got an unexpected keyword argument {unknown[0]!r}")
+
+
 def _method(name):
     def method(self, *given, **named):
+        _check_named(f"ndarray.{name}", named)
         return self.module._call(lambda host, *g, **n: getattr(host, name)(*g, **n), (self, *given), named)
     return method
 
@@ -180,9 +184,9 @@ class Module:
         self._driver, self._numpy, self._prefix = driver, numpy, prefix
 
     def __getattr__(self, name):
-        if self._prefix + name in MISSING:
-            raise AttributeError(f"module 'cupy' has no attribute {self._prefix + name!r}")
         found = getattr(self._numpy, name)
+        if self._prefix + name not in CUPY and not isinstance(found, type(np)):
+            raise AttributeError(f"module 'cupy' has no attribute {self._prefix + name!r}")
         if isinstance(found, type(np)):
             made = Module(self._driver, found, f"{self._prefix}{name}.")
         elif isinstance(found, np.ufunc):
@@ -190,7 +194,7 @@ class Module:
         elif name in ON_THE_CPU or isinstance(found, type) or not callable(found):
             return found                                     # types and constants
         else:
-            made = functools.partial(self._named, found, name in UPLOADING)
+            made = functools.partial(self._named, found, self._prefix + name)
         setattr(self, name, made)
         return made
 
@@ -208,8 +212,11 @@ class Module:
 
     # --- the simulation
 
-    def _named(self, function, uploads, *given, **named):
-        return self._call(function, given, named, uploads=uploads)
+    def _named(self, function, name, *given, **named):
+        _check_named(name, named)
+        if name in ONLY_ARRAYS and not isinstance(given[0], ndarray):
+            raise TypeError(f"cupy.{name}() takes an array, got {type(given[0]).__name__}")
+        return self._call(function, given, named, uploads=name in UPLOADING)
 
     def _call(self, function, given, named, uploads=False, index=False):
         """What NumPy's function gives over the memory of arrays, as arrays of the current device."""
@@ -295,6 +302,8 @@ class UFunc:
     def __getattr__(self, name):
         if name not in ("accumulate", "at", "outer", "reduce", "reduceat"):
             raise AttributeError(name)
+        if self.__name__ not in ("add", "multiply") and name != "outer":
+            raise NotImplementedError(f"`cupy_{self.__name__}.{name}` is not supported yet")
         return functools.partial(self._module._call_method, self.ufunc, name)
 
 
