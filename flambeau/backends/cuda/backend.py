@@ -102,7 +102,7 @@ class CUDABackend(Backend):
 
     def look(self, memory, spec, offset):
         if spec.numel == 0:
-            return self.blank(spec)[0]
+            return self.seen(self.blank(spec)[0])
         return self.driver.array(memory, spec.shape, self.held_as[spec.dtype], spec.np_strides,
                                  offset * spec.dtype.itemsize)
 
