@@ -362,16 +362,17 @@ def test_configuration_that_is_refused(text, words):
         configuration.read_configuration(text)
 
 
-def test_idle_memory_is_given_back_as_configured(simulated, monkeypatch):
-    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_idle_bytes:1000000")
+@pytest.mark.parametrize("text, kept", [("", True), ("max_idle_bytes:1000000", False),
+                                        ("garbage_collection_threshold:0.001", False)])
+def test_idle_memory_is_given_back_as_configured(simulated, monkeypatch, text, kept):
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", text)
     memory._accounts.clear()
     account = memory.account(simulated, 0)
     held = [account.allocate(1 << 18) for _ in range(8)]
     del held
-    account.peak = 0                                                        # so that the next one is looked at
-    kept = account.allocate(1 << 18)
-    used, reserved = simulated.pool(0)
-    assert reserved - used < 1_000_000 and kept.nbytes == 1 << 18
+    more = account.allocate(1 << 19)                                        # of another size, so fresh
+    used, reserved = account.pool()
+    assert (reserved - used >= 2 << 20) is kept and used == more.nbytes == 1 << 19
 
 
 # --- seeds -----------------------------------------------------------------------------------------------------------

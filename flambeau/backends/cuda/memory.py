@@ -1,9 +1,9 @@
 """What is known of a GPU's memory: bytes in use and held by the pool, their peaks, and the words when there is no more.
 
-The pool is the driver's (CuPy's), and says at any time how much of it is in use, by going through its blocks. To do
-that at every allocation would cost more than the allocation; so an Account only adds up what was given out, which is
-never too little, and looks when the sum is about to be a peak. What the pool holds shrinks only when it is trimmed, so
-its peak is looked at then and when somebody asks.
+Programs get their memory of recycle.py, which knows how much of it is in use. CuPy's own arrays get theirs of the pool,
+which says how much is in use by going through its blocks. To do that at every allocation would cost more than the
+allocation; so an Account only adds up what was given out, which is never too little, and looks when the sum is about to
+be a peak. What the pool holds shrinks only when it is trimmed, so its peak is looked at then and when somebody asks.
 """
 import re
 
@@ -28,6 +28,8 @@ class Account:
         self.idle_holders = []        # functions that let go of memory which lies idle with somebody else
         self.configured = configuration()
         self.fraction = self.configured.per_process_memory_fraction
+        self._gives_back = bool(self.configured.garbage_collection_threshold) or \
+            self.configured.max_idle_bytes is not None
         self.others = self.peak = self.reserved_peak = 0
         self._surely = True           # `others` is what it is, not more
         self.calls = self.bytes = self.calls_before = self.bytes_before = 0
@@ -57,10 +59,13 @@ class Account:
         return PoolStatistics(max(used - self.recycler.idle_bytes(), 0), reserved)
 
     def _count(self):
-        """See how much is in use now, and whether too much lies idle."""
-        used, reserved = self.pool()
+        """See how much is in use now."""
+        used = self.pool().used_bytes
         self.others, self._surely, self.peak = max(used - self.recycler.in_use(), 0), True, max(self.peak, used)
-        conf = self.configured
+
+    def _give_back(self):
+        """Give idle memory back, where the configuration bounds it: there is more from the device than before."""
+        (used, reserved), conf = self.pool(), self.configured
         if conf.garbage_collection_threshold and reserved > conf.garbage_collection_threshold * self.limit() or \
                 conf.max_idle_bytes is not None and reserved - used > conf.max_idle_bytes:
             self.trim()
@@ -150,6 +155,8 @@ class Account:
         made, fresh = self.recycler.allocate(nbytes, stream)
         if fresh:                                 # the driver told us: it is the recycler's now
             self.others -= made.nbytes
+            if self._gives_back:
+                self._give_back()
         else:
             self.allocated(nbytes, recycled=True)
         return made
