@@ -31,8 +31,7 @@ def test_locks_are_made_in_one_place():
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.ImportFrom) else \
-                [node.attr] if isinstance(node, ast.Attribute) and not ast.unparse(node).startswith("self.driver.cupy.") \
-                else []                                       # an event of CUDA's is none that threads wait for
+                [node.attr] if isinstance(node, ast.Attribute) else []
             if isinstance(node, ast.ImportFrom) and node.module not in ("threading", "_thread", "os"):
                 continue
             if isinstance(node, ast.Attribute) and getattr(node.value, "attr", "") == "cuda":    # an event of a GPU's
