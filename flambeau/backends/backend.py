@@ -140,6 +140,10 @@ class Backend:
         """What an array without holes is, that an operation gave whose result's shape depends on the data."""
         return specs.of_array(array, True, self.device)
 
+    def relaid(self, array, spec):
+        """The memory of a dense array, laid out as the dense `spec` instead."""
+        return self.look(self.bytes_of(array), spec, 0)
+
     def bytes_of(self, array):
         """The bytes behind a dense array, in memory order."""
         if not array.flags.c_contiguous:

@@ -245,43 +245,45 @@ class _flash(Op):
     has a kernel that never holds the weights: memory is linear in the number of queries and keys.
 
     `query` is [samples, heads, queries, features]; `groups` of its heads in a row share one of `key` and `value`.
-    Backward computes the weights again.
+    `mask`, which is given or None, is added to the products, or says where they count. Backward computes the weights
+    again.
     """
 
     node = "ScaledDotProductFlashAttentionBackward0"
 
-    def meta(query, key, value, scale, causal, groups):
+    def meta(query, key, value, mask, scale, causal, groups):
         shape = (*query.shape[:-1], value.shape[-1])
         like = query.strides if value.shape[-1] == query.shape[-1] else shapes.contiguous_strides(shape)
         rest = dtypes.float64 if query.dtype is dtypes.float64 else dtypes.float32
         return spec(query.dtype, shape, shapes.preserved_strides(shape, like), query.device), \
             spec(rest, query.shape[:-1], None, query.device)
 
-    def ref(xp, query, key, value, scale, causal, groups):
-        weights, rest = weights_of(xp, query, key, scale, causal, groups)
+    def ref(xp, query, key, value, mask, scale, causal, groups):
+        weights, rest = weights_of(xp, query, key, mask, scale, causal, groups)
         return xp.matmul(weights, xp.repeat(value, groups, -3)), rest
 
-    def grads(g, needs, query, key, value, scale, causal, groups, out0, out1):
-        if g[0] is None:
-            return None, None, None
-        return tuple(_flash_backward(g[0], query, key, value, out0, out1, scale, causal, groups))
+    def grads(g, needs, query, key, value, mask, scale, causal, groups, out0, out1):
+        made = (None,) * 3 if g[0] is None else \
+            tuple(_flash_backward(g[0], query, key, value, out0, out1, mask, scale, causal, groups))
+        return made if mask is None else (*made, None)
 
-    def body(k, query, key, value, scale, causal, groups):
+    def body(k, query, key, value, mask, scale, causal, groups):
         rest = dtypes.float64 if query.dtype is dtypes.float64 else dtypes.float32
-        made = k.library("attention", (query, key, value), [(query.dtype, (*query.shape[:-1], value.shape[-1])),
-                                                            (rest, query.shape[:-1])], (scale, causal, groups),
-                         single=(4,))
+        args = (query, key, value) if mask is None else (query, key, value, mask)
+        made = k.library("attention", args, [(query.dtype, (*query.shape[:-1], value.shape[-1])),
+                                             (rest, query.shape[:-1])], (scale, causal, groups, kind_of(mask)),
+                         single=(len(args) + 1,))
         return NotImplemented if made is None else made
 
 
 class _flash_backward(Op):
     """The gradients of `query`, `key` and `value` of `_flash`, from that of its average."""
 
-    def meta(grad, query, key, value, out, rest, scale, causal, groups):
+    def meta(grad, query, key, value, out, rest, mask, scale, causal, groups):
         return tuple(x.like(strides=shapes.preserved_strides(x.shape, x.strides)) for x in (query, key, value))
 
-    def ref(xp, grad, query, key, value, out, rest, scale, causal, groups):
-        weights, _ = weights_of(xp, query, key, scale, causal, groups)
+    def ref(xp, grad, query, key, value, out, rest, mask, scale, causal, groups):
+        weights, _ = weights_of(xp, query, key, mask, scale, causal, groups)
         k, v = xp.repeat(key, groups, -3), xp.repeat(value, groups, -3)
         d = weights * (xp.matmul(grad, v.swapaxes(-1, -2)) - (grad * out).sum(-1, keepdims=True)) * scale
 
@@ -292,39 +294,58 @@ class _flash_backward(Op):
         return xp.matmul(d, k), summed(xp.matmul(d.swapaxes(-1, -2), query)), \
             summed(xp.matmul(weights.swapaxes(-1, -2), grad))
 
-    def body(k, grad, query, key, value, out, rest, scale, causal, groups):
-        made = k.library("attention_backward", (grad, query, key, value, out, rest),
-                         [(x.dtype, x.shape) for x in (query, key, value)], (scale, causal, groups), single=(5,))
+    def body(k, grad, query, key, value, out, rest, mask, scale, causal, groups):
+        args = (grad, query, key, value, out, rest)
+        made = k.library("attention_backward", args if mask is None else (*args, mask),
+                         [(x.dtype, x.shape) for x in (query, key, value)], (scale, causal, groups, kind_of(mask)),
+                         single=(5,))
         return NotImplemented if made is None else made
 
 
-def weights_of(xp, query, key, scale, causal, groups):
-    """(the weights of an attention's averages, the logarithms of what they were divided by)."""
+def kind_of(mask):
+    """What a library is told of a mask, of which it sees neither dtype nor whether it is there: None, or "bool", or
+    "float" for one of the dtype of `query`."""
+    return None if mask is None else "bool" if mask.dtype is dtypes.bool else "float"
+
+
+def weights_of(xp, query, key, mask, scale, causal, groups):
+    """(the weights of an attention's averages, the logarithms of what they were divided by). A query that no key counts
+    for has no weights, and infinity there, so that none come out of it."""
     scores = xp.matmul(query, xp.repeat(key, groups, -3).swapaxes(-1, -2)) * scale
     if causal:
         scores = xp.where(xp.tri(*scores.shape[-2:], dtype=bool), scores, -xp.inf)
+    if mask is not None:
+        scores = xp.where(mask, scores, -xp.inf) if mask.dtype == bool else scores + mask
     top = scores.max(-1, keepdims=True)
-    weights = xp.exp(scores - top)
+    weights = xp.exp(scores - xp.where(top == -xp.inf, 0, top))
     total = weights.sum(-1, keepdims=True)
-    return weights / total, (top + xp.log(total))[..., 0]
+    rest = xp.where(total == 0, xp.inf, top + xp.log(xp.where(total == 0, 1, total)))
+    return weights / xp.where(total == 0, 1, total), rest[..., 0]
 
 
-def flash(query, key, value, causal, scale, groups):
-    """The average of an attention by `_flash`; None where the device's library has no such kernel, or the operands are
-    not batches of heads."""
+def flash(query, key, value, mask, causal, scale, groups):
+    """The average of an attention by `_flash`; None where the device's library has no such kernel, the operands are not
+    batches of heads, or the mask is one that needs a gradient."""
     q, k, v = query._spec, key._spec, value._spec
     backend = q.device.backend
     if backend is None or not backend.attends:
         return None
+    if mask is not None:
+        fits = mask.dim() <= 4 and all(n in (1, m) for n, m in zip(
+            mask.shape[::-1], (k.shape[2], *q.shape[2::-1]), strict=False))
+        if mask.requires_grad or not fits or mask.dtype not in (dtypes.bool, q.dtype):
+            return None
+        mask = mask.reshape((1,) * (4 - mask.dim()) + tuple(mask.shape)) if mask.dim() < 4 else mask
     if q.ndim != 4 or k.ndim != 4 or v.ndim != 4 or 0 in (q.numel, k.numel, v.numel) \
             or k.shape[:3] != v.shape[:3] or (q.shape[0], q.shape[1]) != (k.shape[0], k.shape[1] * groups):
         return None
     scale = float(scale) if scale is not None else 1 / math.sqrt(q.shape[-1])
-    made = _flash.meta(q, k, v, scale, causal, groups)
-    laid = [(one.shape, shapes.contiguous_strides(one.shape)) for one in (q, k, v, *made)]
-    if not backend.has("attention", q.dtype, laid[:3], laid[3:], (scale, causal, groups)):
+    given = (q, k, v) if mask is None else (q, k, v, mask._spec)
+    made = _flash.meta(q, k, v, None if mask is None else mask._spec, scale, causal, groups)
+    laid = [[(one.shape, shapes.contiguous_strides(one.shape)) for one in some] for some in (given, made)]
+    if not backend.has("attention", q.dtype, *laid, (scale, causal, groups, kind_of(mask))):
         return None
-    return _flash(query, key, value, scale, causal, groups)[0]
+    return _flash(query, key, value, mask, scale, causal, groups)[0]
 
 
 def attend(query, key, value, mask, dropout, causal, scale, groups=1, safe=True):
@@ -376,7 +397,7 @@ class _scaled_dot_product_attention(LayerFunction):
                 groups = heads // own
             else:
                 k, v = k.repeat_interleave(heads // own, -3), v.repeat_interleave(heads // other, -3)
-        made = flash(q, k, v, is_causal, scale, groups) if attn_mask is None and not dropout_p else None
+        made = flash(q, k, v, attn_mask, is_causal, scale, groups) if not dropout_p else None
         if made is not None:
             return made
         if groups == 1:
@@ -513,7 +534,7 @@ class _multi_head_attention_forward(LayerFunction):
             pad = key_padding_mask.view(batch, 1, 1, source)
             attn_mask = pad if attn_mask is None else attn_mask + pad
         dropped = dropout_p if training else 0.0
-        out = flash(q, k, v, causal, None, 1) if attn_mask is None and not dropped and not need_weights else None
+        out = flash(q, k, v, attn_mask, causal, None, 1) if not dropped and not need_weights else None
         if out is None:
             out, _, shown = attend(q, k, v, attn_mask, dropped, causal, None, safe=not need_weights)
         out = linear(out.permute(2, 0, 1, 3).reshape(steps, batch, width), out_proj_weight, out_proj_bias)

@@ -206,12 +206,15 @@ def in_order(array, shape, strides):
 
 
 class Draw:
-    """What is drawn: `make(count)` gives so many numbers, an array of the device of `source`, a RandomStream."""
+    """What is drawn: called with a count, it gives an array of so many numbers on the device of its `source`."""
 
     __slots__ = ("source", "make")
 
     def __init__(self, source, make):
         self.source, self.make = source, make
+
+    def __call__(self, count):
+        return self.make(count)
 
 
 def ordered(source, tensor, kind):
@@ -247,8 +250,8 @@ def filled(draw, kind):
         if draw.source.device is not CPU:
             backend = kind.device.backend
             with backend.active():
-                return backend.look(backend.bytes_of(draw.make(kind.numel)), kind, 0)
-        drawn = draw.make(kind.numel)
+                return backend.relaid(draw(kind.numel), kind)
+        drawn = draw(kind.numel)
         made = drawn.reshape(kind.shape) if kind.contiguous else laid(drawn, kind.shape, kind.strides)
         return made if kind.device is CPU else kind.device.backend.from_host(made, kind)
     except MemoryError as error:

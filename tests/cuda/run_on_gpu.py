@@ -3,7 +3,7 @@
     python tests/cuda/run_on_gpu.py [parts ...] [--out DIR] [--packages DIR] [--limit tests=240 ...]
 
     report      the GPU, the driver, the versions, and what a first tensor does
-    tests       tests/cuda, beside PyTorch on the same GPU
+    tests       those of tests/cuda that use a GPU, most of them beside PyTorch on the same one
     sanitizer   a sample of the kernels under compute-sanitizer: memcheck, then racecheck
     bench       bench/cuda.py
 
@@ -26,6 +26,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LIMITS = {"report": 60, "tests": 240, "sanitizer": 120, "bench": 240}
 GROUPS_SHOWN = 30
+# The tests that use a GPU; the others of the folder simulate one.
+TESTS = [f"tests/cuda/{name}.py" for name in ("test_on_gpu", "test_against_torch", "test_rows_against_torch",
+                                              "test_training_against_torch")]
 
 REPORT = """
 import importlib.metadata as metadata, os, platform, sys, time, traceback
@@ -205,7 +208,7 @@ def main():
     parser.add_argument("--packages", default=".gpu-packages" if (ROOT / ".gpu-packages").is_dir() else None)
     parser.add_argument("--limit", nargs="*", default=[], metavar="PART=SECONDS")
     parser.add_argument("--workers", type=int, default=max(2, (os.cpu_count() or 2) * 3 // 4))
-    parser.add_argument("--tests", nargs="*", default=["tests/cuda"], help="which tests, in place of tests/cuda")
+    parser.add_argument("--tests", nargs="*", default=TESTS, help="other tests")
     parser.add_argument("--choose", help="pytest's -k")
     parser.add_argument("--bench", default="", help="more arguments for bench/cuda.py, in one string")
     args = parser.parse_args()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+import flambeau as torch
 from flambeau.backends.backend import Task
 from flambeau.backends.cuda import library, nvrtc, rows
 from flambeau.backends.cuda.backend import CUDABackend
@@ -299,21 +300,79 @@ ATTENTIONS = [(1, 2, 5, 7, 4, 3, False, 1), (1, 2, 70, 70, 16, 16, True, 1), (1,
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
 @pytest.mark.parametrize("case", ATTENTIONS, ids=str)
 def test_attention(device, dtype, case):
+    attend(device, dtype, case, None)
+
+
+@simulated
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
+@pytest.mark.parametrize("case", [case for case in ATTENTIONS if not case[6]], ids=str)
+@pytest.mark.parametrize("kind", ["bool", "float"])
+def test_attention_with_a_mask(device, dtype, case, kind):
+    _, heads, queries, keys = case[:4]
+    rng = np.random.default_rng(keys)
+    if kind == "bool":
+        mask = rng.integers(0, 2, (1, heads, queries, keys)).astype(bool)
+        mask[:, :, 3] = False                                # a query that no key counts for
+    else:
+        mask = np.where(rng.integers(0, 3, (1, 1, 1, keys)) > 0, rng.standard_normal((1, 1, 1, keys)), -np.inf)
+        mask = mask.astype(dtype.np)
+    attend(device, dtype, case, mask)
+
+
+def attend(device, dtype, case, mask):
+    """Compare an attention and its gradients with the reference."""
     samples, heads, queries, keys, size, width, causal, groups = case
     rng, how = np.random.default_rng(queries), (size ** -0.5, causal, groups)
+    kind, given_ = None if mask is None else "bool" if mask.dtype == bool else "float", [] if mask is None else [mask]
+    wide_mask = mask if mask is None or mask.dtype == bool else wide(mask)
     shared = heads // groups
     q, k, v, g = (rng.standard_normal((samples, *shape)).astype(dtype.np) for shape in (
         (heads, queries, size), (shared, keys, size), (shared, keys, width), (heads, queries, width)))
-    average, rest = attention._flash.ref(np, *map(wide, (q, k, v)), *how)
-    kind = np.float64 if dtype is dtypes.float64 else np.float32
-    average_, rest_ = average.astype(dtype.np), rest.astype(kind)
-    made = run(device, "attention", dtype, [q, k, v], [average_, rest_], how)
+    average, rest = attention._flash.ref(np, *map(wide, (q, k, v)), wide_mask, *how)
+    average_, rest_ = average.astype(dtype.np), rest.astype(np.float64 if dtype is dtypes.float64 else np.float32)
+    made = run(device, "attention", dtype, [q, k, v, *given_], [average_, rest_], (*how, kind))
     close(made[0], average, dtype)
     np.testing.assert_allclose(made[1], rest, rtol=1e-5, atol=1e-5)
-    gradients = attention._flash_backward.ref(np, *map(wide, (g, q, k, v)), average, rest, *how)
-    made = run(device, "attention_backward", dtype, [g, q, k, v, average_, rest_], [q, k, v], how)
+    gradients = attention._flash_backward.ref(np, *map(wide, (g, q, k, v)), average, rest, wide_mask, *how)
+    made = run(device, "attention_backward", dtype, [g, q, k, v, average_, rest_, *given_], [q, k, v], (*how, kind))
     for one, other in zip(made, gradients, strict=True):
         close(one, other, dtype)
+
+
+def attended(device, mask, dtype, groups):
+    """(average, gradients, plan) of an attention over heads that lie as projections leave them."""
+    torch.manual_seed(0)
+    x = torch.randn(2, 9, 32 + 2 * 32 // groups).to(dtype).to(device).requires_grad_()
+    q, k, v = [t.view(2, 9, -1, 8).transpose(1, 2) for t in x.split([32, 32 // groups, 32 // groups], 2)]
+    mask = mask if mask is None else mask.to(device)
+    made = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None,
+                                                            enable_gqa=groups > 1)
+    words = str(torch.plans.of(made)) if device == "cuda" else ""
+    (made.float() * torch.arange(8, device=device)).sum().backward()
+    return made.detach().cpu().float(), x.grad.cpu().float(), words
+
+
+@simulated
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("kind", [None, "bool", "float"])
+def test_attention_of_tensors(device, dtype, groups, kind):
+    rng = np.random.default_rng(0)
+    mask = None if kind is None else torch.from_numpy(rng.random((9, 9)) > 0.3) if kind == "bool" else \
+        torch.from_numpy(rng.standard_normal((4, 9, 9))).to(dtype)
+    *mine, words = attended("cuda", mask, dtype, groups)
+    *other, _ = attended("cpu", mask, dtype, groups)
+    assert "attention" in words and "gemm" not in words and "reference" not in words
+    for a, b in zip(mine, other, strict=True):
+        tolerance = 1e-5 if dtype is torch.float32 else 3e-2
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=tolerance, atol=tolerance * b.abs().max().item())
+
+
+@simulated
+def test_attention_keeps_to_the_switches(device):
+    with torch.backends.cuda.sdp_kernel(enable_flash=False, enable_mem_efficient=False, enable_cudnn=False):
+        *_, words = attended("cuda", None, torch.float32, 1)
+    assert "gemm" in words and "attention" not in words
 
 
 # --- the compiler -----------------------------------------------------------------------------------------------------
@@ -341,8 +400,12 @@ def all_calls():
         yield from ask("max_pool", dtype, [pooled], [made, np.empty(made.shape, np.int64)], (picture,))
         if dtype.is_floating_point:
             q, rest = np.empty((1, 2, 70, 64), dtype.np), np.empty((1, 2, 70), np.float32)
-            yield from ask("attention", dtype, [q, q, q], [q, rest], (0.125, True, 1))
-            yield from ask("attention_backward", dtype, [q, q, q, q, q, rest], [q, q, q], (0.125, True, 1))
+            yield from ask("attention", dtype, [q, q, q], [q, rest], (0.125, True, 1, None))
+            yield from ask("attention_backward", dtype, [q, q, q, q, q, rest], [q, q, q], (0.125, True, 1, None))
+            mask = np.empty((1, 1, 70, 70), bool)
+            yield from ask("attention", dtype, [q, q, q, mask], [q, rest], (0.125, False, 1, "bool"))
+            yield from ask("attention_backward", dtype, [q, q, q, q, q, rest, mask], [q, q, q],
+                           (0.125, False, 1, "bool"))
 
 
 @pytest.mark.skipif(not nvrtc.is_there(), reason="NVRTC is not installed: pip install nvidia-cuda-nvrtc")

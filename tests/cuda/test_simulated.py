@@ -56,7 +56,8 @@ def launch(driver, source, words, grid=1, block=32, shared=0, stream=None, index
     buffer = (ctypes.c_int64 * len(words))(*words)
     nbytes = ctypes.c_size_t(8 * len(words) if size is None else size)
     extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(buffer), 2, ctypes.addressof(nbytes), 0)
-    call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3)(driver.launcher())
+    call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3)
+    call = call(driver.launcher())
     grid, block = ((*of, 1, 1)[:3] if isinstance(of, tuple) else (of, 1, 1) for of in (grid, block))
     stream = stream or driver.current_stream(index)
     driver.check(call(function, *grid, *block, shared, stream.handle, None, extra), name)
@@ -106,9 +107,10 @@ def test_dynamic_shared_memory_and_blocks_of_three_dimensions(device, order):
 extern "C" __global__ void turn(const Params p) {
     extern __shared__ __align__(16) int part[];
     int w = blockDim.x, h = blockDim.y;
-    part[(threadIdx.z * h + threadIdx.y) * w + threadIdx.x] = ((const int *)p.x)[(threadIdx.z * h + threadIdx.y) * w + threadIdx.x];
+    int at = (threadIdx.z * h + threadIdx.y) * w + threadIdx.x;
+    part[at] = ((const int *)p.x)[at];
     __syncthreads();
-    ((int *)p.y)[(threadIdx.z * w + threadIdx.x) * h + threadIdx.y] = part[(threadIdx.z * h + threadIdx.y) * w + threadIdx.x];
+    ((int *)p.y)[(threadIdx.z * w + threadIdx.x) * h + threadIdx.y] = part[at];
 }"""
     x = np.arange(2 * 5 * 7, dtype=np.int32).reshape(2, 5, 7)
     there, y = upload(driver, x), driver.allocate(0, x.nbytes)
@@ -188,8 +190,8 @@ def test_memory_out_of_bounds(device):
     driver = device()
     x, y = upload(driver, np.zeros(10, np.float32)), driver.allocate(0, 40)
     launch(driver, SCALE, (x.address, y.address, 11))
-    with pytest.raises(DeviceError, match=r"thread \(10, 0, 0\) of block \(0, 0, 0\) of scale reads 4 bytes at .*, 0 bytes "
-                                          "past the end of an allocation of 40 bytes"):
+    with pytest.raises(DeviceError, match=r"thread \(10, 0, 0\) of block \(0, 0, 0\) of scale reads 4 bytes at .*, "
+                                          "0 bytes past the end of an allocation of 40 bytes"):
         driver.synchronize(0)
     host = np.zeros(10, np.float32)
     launch(driver, SCALE, (host.ctypes.data, y.address, 10))
@@ -222,8 +224,8 @@ def test_memory_is_poisoned_and_guarded(device):
 def test_launches_that_are_refused(device):
     driver = device()
     x = driver.allocate(0, 40)
-    for options, said in (({"grid": 0}, "grid of"), ({"block": 1025}, "blocks of"), ({"size": 16}, "16 bytes of parameters"),
-                          ({"grid": (1, 65536)}, "grid of")):
+    for options, said in (({"grid": 0}, "grid of"), ({"block": 1025}, "blocks of"), ({"grid": (1, 65536)}, "grid of"),
+                          ({"size": 16}, "16 bytes of parameters")):
         with pytest.raises(DeviceError, match=said):
             launch(driver, SCALE, (x.address, x.address, 10), **options)
     with pytest.raises(DeviceError, match="named symbol not found: other"):
@@ -350,11 +352,12 @@ def test_arrays_are_not_numpys(device):
     view = x.T[1]
     view[...] = 9
     assert x.get().tolist() == [[0, 9, 2], [3, 9, 5]] and driver.address(view) == driver.address(x) + 8
-    for wrong in (lambda: np.asarray(x), lambda: x + np.ones(3), lambda: xp.add(x, np.ones(3)), lambda: xp.sum(np.ones(3))):
+    for wrong in (lambda: np.asarray(x), lambda: x + np.ones(3), lambda: xp.add(x, np.ones(3)),
+                  lambda: xp.sum(np.ones(3))):
         with pytest.raises(TypeError):
             wrong()
     with pytest.raises(AttributeError, match="'cupy' has no attribute 'nditer'"):
-        xp.nditer
+        getattr(xp, "nditer")  # noqa: B009
     with driver.on(1), pytest.raises(ValueError, match="array device = 0 while current = 1"):
         x + 1
     memory = driver.allocate(0, 24)

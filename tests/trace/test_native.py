@@ -615,7 +615,7 @@ def test_a_fork_while_another_thread_computes():
     def hold():
         shared["pending"] = torch.ones(3) * 2
         trace = record.current()
-        with trace.lock, torch.default_generator._lock:
+        with trace.lock, torch.default_generator._stream._lock:
             held.set()
             done.wait(60)
     thread = threading.Thread(target=hold)

@@ -23,22 +23,23 @@ STRIDED = ("q", "k", "v", "out", "grad", "dq", "dk", "dv")
 
 
 def attention(dtype, args, outs, params, properties, index=0):
-    """A LaunchCall for (average, logarithms of sums) of query, key and value [samples, heads, steps, features], all
-    (shape, strides); None where there is none. The places are those of query, key, value, average and logarithms."""
-    scale, causal, groups = params
+    """A LaunchCall for (average, logarithms of sums) of query, key and value [samples, heads, steps, features], and a
+    mask if there is one, all (shape, strides); None where there is none. The places are those of query, key, value,
+    mask, average and logarithms."""
+    scale, causal, groups, mask = params
     names = ("q", "k", "v", "out")
-    laid = dict(zip(names, (*args, outs[0]), strict=True))
+    laid = dict(zip(names, (*args[:3], outs[0]), strict=True))
     if not _takes(dtype, laid):
         return None
-    found = cudnn_graph.forward(dtype, laid, causal, scale, index) if allowed()[1] else None
+    found = cudnn_graph.forward(dtype, laid, causal, scale, index) if allowed()[1] and mask is None else None
     if found is not None:
         return [found]
     (samples, heads, queries, size), width = laid["q"][0], laid["v"][0][3]
-    ints = (heads, groups, queries, laid["k"][0][2], *_steps(laid, names), _bits(scale))
-    fast = tensor_attention.forward(dtype, laid, causal, properties, ints)
+    ints = (heads, groups, queries, laid["k"][0][2], *_steps(laid, names), *_mask_steps(mask, args), _bits(scale))
+    fast = tensor_attention.forward(dtype, laid, causal, mask, properties, ints)
     if fast is not None:
         return [fast]
-    text = _source("forward", dtype, size, width, causal, names)
+    text = _source("forward", dtype, size, width, causal, mask, names)
     blocks = samples * heads * -(-queries // TILE)
     return [LaunchCall(text, "attention_forward", (blocks, 1, 1), (TILE_THREADS, 1, 1), _shared("forward", dtype, size,
                                                                                                width), ints)]
@@ -46,29 +47,29 @@ def attention(dtype, args, outs, params, properties, index=0):
 
 def attention_backward(dtype, args, outs, params, properties, index=0):
     """LaunchCalls for the gradients of query, key and value; None where there are none. The places are those of the
-    average's gradient, query, key, value, average, logarithms, and of the three gradients."""
-    scale, causal, groups = params
+    average's gradient, query, key, value, average, logarithms, a mask if there is one, and of the three gradients."""
+    scale, causal, groups, mask = params
     names = ("grad", "q", "k", "v", "out", "dq", "dk", "dv")
     laid = dict(zip(names, (*args[:5], *outs), strict=True))
     if not _takes(dtype, laid):
         return None
-    found = cudnn_graph.backward(dtype, laid, causal, scale, index) if allowed()[1] else None
+    found = cudnn_graph.backward(dtype, laid, causal, scale, index) if allowed()[1] and mask is None else None
     if found is not None:
         return [found]
     (samples, heads, queries, size), (_, shared, keys, width) = laid["q"][0], laid["v"][0]
-    ints = (heads, groups, queries, keys, *_steps(laid, names), _bits(scale))
+    ints = (heads, groups, queries, keys, *_steps(laid, names), *_mask_steps(mask, args), _bits(scale))
     scratch = samples * heads * queries * (8 if dtype.name == "float64" else 4)
-    fast = tensor_attention.backward(dtype, laid, causal, properties, ints, scratch)
+    fast = tensor_attention.backward(dtype, laid, causal, mask, properties, ints, scratch)
     rows = -(-samples * heads * queries // (TILE_THREADS // 32))
-    first = LaunchCall(_source("delta", dtype, size, width, causal, names), "attention_delta", (rows, 1, 1),
+    first = LaunchCall(_source("delta", dtype, size, width, causal, mask, names), "attention_delta", (rows, 1, 1),
                        (TILE_THREADS, 1, 1), 0, ints + (samples,), scratch)
     if fast is not None:
         return [first, *fast]
     calls = [first]
     for kind, blocks in (("keys", samples * shared * -(-keys // TILE)), ("queries", samples * heads
                                                                        * -(-queries // TILE))):
-        calls.append(LaunchCall(_source(kind, dtype, size, width, causal, names), f"attention_{kind}", (blocks, 1, 1),
-                                (TILE_THREADS, 1, 1), _shared(kind, dtype, size, width), ints, scratch))
+        calls.append(LaunchCall(_source(kind, dtype, size, width, causal, mask, names), f"attention_{kind}",
+                                (blocks, 1, 1), (TILE_THREADS, 1, 1), _shared(kind, dtype, size, width), ints, scratch))
     return calls
 
 
@@ -81,7 +82,7 @@ def allowed():
 
 def takes(dtype, args):
     """Whether there are kernels for operands (shape, strides), whichever they will be."""
-    return _takes(dtype, dict(zip(("q", "k", "v"), args[-3:] if len(args) == 3 else args[1:4], strict=True)))
+    return _takes(dtype, dict(zip(("q", "k", "v"), args[:3] if len(args) <= 4 else args[1:4], strict=True)))
 
 
 def _takes(dtype, laid):
@@ -96,18 +97,24 @@ def _steps(laid, names):
     return tuple(s if n > 1 else 0 for name in names for n, s in zip(laid[name][0][:3], laid[name][1][:3], strict=True))
 
 
+def _mask_steps(mask, args):
+    """The strides of a mask along samples, heads, queries and keys, 0 where it is the same for all."""
+    return () if mask is None else tuple(s if n > 1 else 0 for n, s in zip(*args[-1], strict=True))
+
+
 def _bits(number):
     """A number as the integer of its bits, which a kernel is given."""
     return struct.unpack("q", struct.pack("d", float(number)))[0]
 
 
-def _source(kind, dtype, size, width, causal, names):
+def _source(kind, dtype, size, width, causal, mask, names):
     text = {"forward": _FORWARD, "delta": _DELTA, "keys": _KEYS, "queries": _QUERIES}[kind]
     extra = ("samples",) if kind == "delta" else ()
     exp, log = ("exp", "log") if dtype.name == "float64" else ("expf", "logf")
-    return tensor_attention.opening(dtype, names, extra) + (_COMMON + text).replace("EXP", exp).replace("LOG", log) \
-        .replace("SIZE", str(size)).replace("WIDTH", str(width)).replace("CAUSAL", str(int(causal))) \
-        .replace("TILE", str(TILE)).replace("THREADS", str(TILE_THREADS))
+    text = (_COMMON + text).replace("EXP", exp).replace("LOG", log).replace("SIZE", str(size)) \
+        .replace("WIDTH", str(width)).replace("CAUSAL", str(int(causal))).replace("TILE", str(TILE)) \
+        .replace("THREADS", str(TILE_THREADS))
+    return tensor_attention.opening(dtype, names, mask, extra) + text
 
 
 def _shared(kind, dtype, size, width):
@@ -171,7 +178,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_forward(const Pa
         for (int j = 0; j < EACH; j++) {
             long long key = first + lane + j * LANES;
             bool counts = key < p.keys && (!CAUSAL || key <= query);
-            score[j] = counts ? dot(q + row * (SIZE + 1), k + (lane + j * LANES) * (SIZE + 1), SIZE) * scale : LEAST;
+            score[j] = LEAST;
+            if (counts && query < p.queries) {
+                score[j] = dot(q + row * (SIZE + 1), k + (lane + j * LANES) * (SIZE + 1), SIZE) * scale;
+                score[j] = masked(p, score[j], 1, b, h, query, key);
+            }
             if (most < score[j]) most = score[j];
         }
         most = folded_max(most);
@@ -196,8 +207,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_forward(const Pa
     }
     if (query >= p.queries) return;
     for (int i = 0; i < OWN(WIDTH); i++)
-        if (lane + i * LANES < WIDTH) ((E *)p.out)[out_row(p, b, h, query) + lane + i * LANES] = narrow(made[i] / sum);
-    if (lane == 0) ((W *)p.rest)[(b * p.heads + h) * p.queries + query] = top + LOG(sum);
+        if (lane + i * LANES < WIDTH)
+            ((E *)p.out)[out_row(p, b, h, query) + lane + i * LANES] = narrow(sum == 0 ? (W)0 : made[i] / sum);
+    if (lane == 0) ((W *)p.rest)[(b * p.heads + h) * p.queries + query] = sum == 0 ? MOST : top + LOG(sum);
 }
 """
 
@@ -218,13 +230,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_delta(const Para
 # The weights of a tile, and what flows back into their scores: for query `row` and every eighth key from `lane` on.
 _AGAIN = """
 __device__ __forceinline__ void again(const Params &p, const W *q, const W *k, const W *g, const W *v, W rest, W delta,
-                                      long long query, long long first, W *weight, W *back) {
+                                      long long b, long long h, long long query, long long first, W *weight, W *back) {
     int row = threadIdx.x / LANES, lane = threadIdx.x % LANES;
     W scale = (W)scale_of(p);
     for (int j = 0; j < EACH; j++) {
         int n = lane + j * LANES;
         bool counts = query < p.queries && first + n < p.keys && (!CAUSAL || first + n <= query);
-        weight[j] = counts ? EXP(dot(q + row * (SIZE + 1), k + n * (SIZE + 1), SIZE) * scale - rest) : (W)0;
+        weight[j] = 0;
+        if (counts)
+            weight[j] = EXP(masked(p, dot(q + row * (SIZE + 1), k + n * (SIZE + 1), SIZE) * scale, 1, b, h, query,
+                                   first + n) - rest);
         back[j] = counts ? weight[j] * (dot(g + row * (WIDTH + 1), v + n * (WIDTH + 1), WIDTH) - delta) * scale : (W)0;
     }
 }
@@ -253,7 +268,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_keys(const Param
             bool inside = query < p.queries;
             W weight[EACH], back[EACH];
             again(p, q, k, g, v, inside ? ((const W *)p.rest)[at] : (W)0, inside ? ((const W *)p.scratch)[at] : (W)0,
-                  query, first, weight, back);
+                  b, h, query, first, weight, back);
             for (int j = 0; j < EACH; j++) {
                 weights[row * (TILE + 1) + lane + j * LANES] = weight[j];
                 backs[row * (TILE + 1) + lane + j * LANES] = back[j];
@@ -295,7 +310,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_queries(const Pa
         fetch(v, (const E *)p.v, v_row(p, b, h / p.groups, first), p.v_t, p.keys - first, WIDTH);
         __syncthreads();
         W weight[EACH], back[EACH];
-        again(p, q, k, g, v, rest, delta, query, first, weight, back);
+        again(p, q, k, g, v, rest, delta, b, h, query, first, weight, back);
         for (int j = 0; j < EACH; j++) backs[row * (TILE + 1) + lane + j * LANES] = back[j];
         __syncwarp();
         for (int i = 0; i < OWN(SIZE); i++)

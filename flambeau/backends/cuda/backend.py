@@ -102,12 +102,15 @@ class CUDABackend(Backend):
 
     def look(self, memory, spec, offset):
         if spec.numel == 0:
-            return self.blank(spec)[0]
+            return self.seen(self.blank(spec)[0])
         return self.driver.array(memory, spec.shape, self.held_as[spec.dtype], spec.np_strides,
                                  offset * spec.dtype.itemsize)
 
     def spec_of(self, array):
         return array.spec if array.__class__ is LazyArray else super().spec_of(array)
+
+    def relaid(self, array, spec):
+        return LazyArray(array.memory, spec) if array.__class__ is LazyArray else super().relaid(array, spec)
 
     def bytes_of(self, array):
         held = array.memory if array.__class__ is LazyArray else array

@@ -25,7 +25,9 @@ from functools import cache, lru_cache
 
 import numpy as np
 
+from ...base import dtypes
 from ...base.locks import new_lock
+from ...base.spec import spec
 from ..random import REAL_DTYPE, SIGNIFICAND_BITS, RandomStream, largest, need, representable, rounded
 from .calls import LaunchCall
 from .launch import launch
@@ -202,9 +204,16 @@ INTEGER_PUT = {"f16": "out[at + j * threads] = to_f16((float)({}));", "f64": "ou
                "bf16": "out[at + j * threads] = to_bf16((float)({}));"}
 
 
+@cache
 def name_of(dtype):
     """The kernels' name of a NumPy dtype."""
     return FLOATS.get(dtype.name, dtype.name)
+
+
+@cache
+def real_part(dtype):
+    """The dtype of the parts of a complex one; None of any other."""
+    return REAL_DTYPE.get(dtype.name)
 
 
 @cache
@@ -522,8 +531,11 @@ class Philox(RandomStream):
     # --- launches
 
     def _blank(self, n, dtype):
-        memory = self.backend.block(n * dtype.itemsize)
-        return self.backend.array_over(memory, (n,), dtype)
+        """Memory for n elements, as the backend keeps it: `_seen` makes an array of it."""
+        return self.backend.blank(spec(dtypes.from_numpy(dtype), (n,), None, self.backend.device))[0]
+
+    def _seen(self, blank):
+        return self.backend.seen(blank)
 
     def _fill(self, source, n, dtype, per_turn, numbers=()):
         """`n` new numbers of a kernel of the form `FILL`, of which a turn gives `per_turn`."""
@@ -571,16 +583,16 @@ class Philox(RandomStream):
     def uniform(self, n, dtype, low=0.0, high=1.0):
         """Uniform over [low, high)."""
         dtype = np.dtype(dtype)
-        if dtype.name in REAL_DTYPE:
-            return self.uniform(2 * n, REAL_DTYPE[dtype.name], low, high).view(dtype)
+        if (real := real_part(dtype)) is not None:
+            return self.uniform(2 * n, real, low, high)
         low, high = rounded(np.array([low, high], np.float64), dtype)         # in the dtype, and so is their difference
         return self._real("uniform", n, dtype, float(low), float(high), float(high - low))
 
     def normal(self, n, dtype, mean=0.0, std=1.0, contiguous=True):
         """Normal around `mean`."""
         dtype = np.dtype(dtype)
-        if dtype.name in REAL_DTYPE:
-            return self.normal(2 * n, REAL_DTYPE[dtype.name], mean, std / math.sqrt(2)).view(dtype)
+        if (real := real_part(dtype)) is not None:
+            return self.normal(2 * n, real, mean, std / math.sqrt(2))
         return self._real("normal", n, dtype, float(mean), float(std))
 
     def log_normal(self, n, dtype, mean=1.0, std=2.0):
@@ -663,7 +675,7 @@ class Philox(RandomStream):
         bits = min(64, math.ceil(math.log2(n - (6.0 * n * n + 1) / (12 * math.log(0.9)))))
         size = 32 if bits <= 32 else 64
         keys = self.integers(-2**(size - 1), 2**(size - 1) - 1, n, np.int32 if size == 32 else np.int64)
-        keys = keys.astype(np.int64)
+        keys = self._seen(keys).astype(np.int64)
         if bits < size:                                     # all of them: they are compared as signed
             keys &= (1 << bits) - 1
         with self.backend.driver.on(self.backend.index):
@@ -706,7 +718,7 @@ class Philox(RandomStream):
             source = each_source(sampler, len(operands), "float" if dtype.itemsize == 4 else "double", each, stride)
             threads = -(-n // (each * stride)) * stride
             self._launch(source, threads, addresses, (n, seed, offset))
-        return out
+        return self._seen(out)
 
     def multinomial(self, weights, num_samples, replacement=False):
         """`num_samples` indices for each row of `weights`, drawn in proportion to the weights."""
@@ -718,7 +730,7 @@ class Philox(RandomStream):
         if replacement and num_samples > 1:
             return self._with_replacement(exact, num_samples)
         # A race of clocks that tick at these rates: who is first, who is second, and so on.
-        waits = self.exponential(weights.size, weights.dtype).reshape(weights.shape).astype(exact.dtype)
+        waits = self._seen(self.exponential(weights.size, weights.dtype)).reshape(weights.shape).astype(exact.dtype)
         race = (exact / waits).astype(weights.dtype).astype(exact.dtype)
         if num_samples == 1:
             return race.argmax(-1)[..., None]
@@ -736,7 +748,8 @@ class Philox(RandomStream):
         self._launch(SAMPLE_UNITS, rows * num_samples, (self.backend.address(units),),
                      (num_samples, rows, row_threads, grid_rows, seed, offset))
         base = xp.arange(rows, dtype=np.float64)[:, None] * 2            # all rows in a row, each behind the one before
-        steps, units = steps.astype(np.float64) + base, units.reshape(rows, num_samples).astype(np.float64) + base
+        steps, units = steps.astype(np.float64) + base, self._seen(units).reshape(rows, num_samples)
+        units = units.astype(np.float64) + base
         picked = xp.searchsorted(steps.reshape(-1), units.reshape(-1)).reshape(rows, num_samples)
         picked = picked - xp.arange(rows)[:, None] * weights.shape[-1]
         last = weights.shape[-1] - 1 - (weights[:, ::-1] > 0).argmax(-1)      # rounding may leave the sum below 1

@@ -18,26 +18,26 @@ MAX_TENSOR_FEATURES = 128
 PAD = 8                                      # elements behind a row in shared memory, so that rows start in other banks
 
 
-def forward(dtype, laid, causal, properties, ints):
+def forward(dtype, laid, causal, mask, properties, ints):
     """A LaunchCall; None where tensor cores do not take it."""
     if not _fits(dtype, laid, properties):
         return None
     samples, heads, queries, size = laid["q"][0]
     blocks = samples * heads * -(-queries // OWNED)
     shared = _row_bytes(size) * (OWNED + 4 * FORWARD_STEP)
-    return LaunchCall(_source(_FORWARD_TEXT, dtype, size, causal, ("q", "k", "v", "out"), FORWARD_STEP),
+    return LaunchCall(_source(_FORWARD_TEXT, dtype, size, causal, mask, ("q", "k", "v", "out"), FORWARD_STEP),
                       "attention_forward", (blocks, 1, 1), (TENSOR_THREADS, 1, 1), shared, ints)
 
 
-def backward(dtype, laid, causal, properties, ints, scratch):
+def backward(dtype, laid, causal, mask, properties, ints, scratch):
     """LaunchCalls for the gradients of keys and values, and of queries; None where tensor cores do not take them."""
     if not _fits(dtype, laid, properties):
         return None
     (samples, heads, queries, size), (_, shared, keys, _) = laid["q"][0], laid["k"][0]
     names = ("grad", "q", "k", "v", "out", "dq", "dk", "dv")
     nbytes = _row_bytes(size) * (2 * OWNED + 4 * BACKWARD_STEP) + 16 * BACKWARD_STEP
-    return [LaunchCall(_source(text, dtype, size, causal, names, BACKWARD_STEP), f"attention_{kind}", (blocks, 1, 1),
-                       (TENSOR_THREADS, 1, 1), nbytes, ints, scratch)
+    return [LaunchCall(_source(text, dtype, size, causal, mask, names, BACKWARD_STEP), f"attention_{kind}",
+                       (blocks, 1, 1), (TENSOR_THREADS, 1, 1), nbytes, ints, scratch)
             for text, kind, blocks in ((_KEYS_TEXT, "keys", samples * shared * -(-keys // OWNED)),
                                        (_QUERIES_TEXT, "queries", samples * heads * -(-queries // OWNED)))]
 
@@ -53,24 +53,35 @@ def _row_bytes(size):
     return 2 * (-(-size // 16) * 16 + PAD)
 
 
-def opening(dtype, names, extra=()):
-    """What all kernels of attention begin with: elements, Params, and where a row of an operand starts."""
-    addresses = ["q", "k", "v", "out", "rest"] if "grad" not in names else \
-        ["grad", "q", "k", "v", "out", "rest", "dq", "dk", "dv", "scratch"]
+def opening(dtype, names, mask, extra=()):
+    """What all kernels of attention begin with: elements, Params, where a row of an operand starts, and a score with
+    what the mask says of it (times `factor`, if it is a number)."""
+    room = [] if mask is None else ["mask"]
+    addresses = ["q", "k", "v", *room, "out", "rest"] if "grad" not in names else \
+        ["grad", "q", "k", "v", "out", "rest", *room, "dq", "dk", "dv", "scratch"]
     ints = ["heads", "groups", "queries", "keys", *[f"{name}_{by}" for name in names for by in ("b", "h", "t")],
-            "scale", *extra]
+            *[f"mask_{by}" for by in "bhqk" if room], "scale", *extra]
+    kind = "unsigned char" if mask == "bool" else "E"
+    value = f"((const {kind} *)p.mask)[b * p.mask_b + h * p.mask_h + query * p.mask_q + key * p.mask_k]"
+    says = {None: "score", "bool": f"{value} ? score : LEAST", "float": f"score + widen({value}) * factor"}[mask]
     lines = [f"__device__ __forceinline__ long long {name}_row(const Params &p, long long b, long long h, long long t) "
              f"{{ return b * p.{name}_b + h * p.{name}_h + t * p.{name}_t; }}" for name in names]
-    return elements.opening(dtype) + elements.params(addresses, ints) + "\n".join(lines) + """
-__device__ __forceinline__ double scale_of(const Params &p) { return __longlong_as_double(p.scale); }
+    return elements.opening(dtype) + elements.params(addresses, ints) + "\n".join(lines) + f"""
+#undef MASKED
+#define MASKED {int(mask is not None)}
+__device__ __forceinline__ double scale_of(const Params &p) {{ return __longlong_as_double(p.scale); }}
+__device__ __forceinline__ W masked(const Params &p, W score, W factor, long long b, long long h, long long query,
+                                    long long key) {{
+    return {says};
+}}
 """
 
 
-def _source(text, dtype, size, causal, names, step):
+def _source(text, dtype, size, causal, mask, names, step):
     kind = "bf16" if dtype.name == "bfloat16" else "f16"
     aligned = " && ".join([f"((p.{name} & 15) | ((p.{name}_b | p.{name}_h | p.{name}_t) & 7)) == 0"
                            for name in names if name in ("q", "k", "v", "grad")])
-    return opening(dtype, names) + (_TENSOR_COMMON + text).replace("KIND", kind).replace("SIZE", str(size)) \
+    return opening(dtype, names, mask) + (_TENSOR_COMMON + text).replace("KIND", kind).replace("SIZE", str(size)) \
         .replace("PADDED", str(-(-size // 16) * 16)).replace("PAD", str(PAD)).replace("CAUSAL", str(int(causal))) \
         .replace("STEP", str(step)).replace("OWNED", str(OWNED)).replace("THREADS", str(TENSOR_THREADS)) \
         .replace("ALIGNED", f"SIZE % 8 == 0 && {aligned}".replace("SIZE", str(size)))
@@ -302,13 +313,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_forward(const Pa
 #pragma unroll
         for (int n = 0; n < STEP / 8; n++)
             for (int e = 0; e < 4; e++) scores[n][e] *= scale;
-        if (next > p.keys || (CAUSAL && next > start + warp * 16 + 1)) {
+        if (MASKED || next > p.keys || (CAUSAL && next > start + warp * 16 + 1)) {
             int keys = (int)(p.keys - first), ahead = (int)(start - first) + warp * 16 + g;
 #pragma unroll
             for (int n = 0; n < STEP / 8; n++)
                 for (int e = 0; e < 4; e++) {
                     int key = n * 8 + 2 * t + (e & 1);
+                    long long query = start + warp * 16 + g + (e >> 1) * 8;
                     if (key >= keys || (CAUSAL && key > ahead + (e >> 1) * 8)) scores[n][e] = LEAST;
+                    else if (MASKED && query < p.queries)
+                        scores[n][e] = masked(p, scores[n][e], 1.4426950408889634f, b, h, query, first + key);
                 }
         }
         float most[2] = {top[0], top[1]};
@@ -336,9 +350,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_forward(const Pa
         long long query = start + warp * 16 + g + r * 8;
         float whole = over_quad_sum(sum[r]);
         if (query >= p.queries) continue;
-        write_row((E *)p.out + out_row(p, b, h, query), made, r, 1 / whole);
+        write_row((E *)p.out + out_row(p, b, h, query), made, r, whole == 0 ? 0 : 1 / whole);
         if (t == 0)
-            ((float *)p.rest)[(b * p.heads + h) * p.queries + query] = (top[r] + log2f(whole)) * 0.6931471805599453f;
+            ((float *)p.rest)[(b * p.heads + h) * p.queries + query] =
+                whole == 0 ? MOST : (top[r] + log2f(whole)) * 0.6931471805599453f;
     }
 }
 """
@@ -388,7 +403,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_keys(const Param
         for (int n = 0; n < STEP / 8; n++)
             for (int e = 0; e < 4; e++) {
                 int at = n * 8 + 2 * t + (e & 1);
-                weights[n][e] = power_of_two(weights[n][e] * scale - rests[now * STEP + at]);
+                float score = weights[n][e] * scale;
+                if (MASKED) {
+                    long long query = start + at, key = first + warp * 16 + g + (e >> 1) * 8;
+                    if (query < p.queries && key < p.keys)
+                        score = masked(p, score, 1.4426950408889634f, b, kv * p.groups + step / each, query, key);
+                }
+                weights[n][e] = power_of_two(score - rests[now * STEP + at]);
             }
         if (start + STEP > p.queries || first + OWNED > p.keys || (CAUSAL && first + warp * 16 + 15 > start)) {
             int queries = (int)(p.queries - start), keys = (int)(p.keys - first), behind = (int)(first - start);
@@ -460,7 +481,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_queries(const Pa
         scores_of(backs, slopes, 0, v + now * STEP * LD);
 #pragma unroll
         for (int n = 0; n < STEP / 8; n++)
-            for (int e = 0; e < 4; e++) weights[n][e] = power_of_two(weights[n][e] * scale - rest[e >> 1]);
+            for (int e = 0; e < 4; e++) {
+                float score = weights[n][e] * scale;
+                if (MASKED) {
+                    long long key = first + n * 8 + 2 * t + (e & 1), query = start + warp * 16 + g + (e >> 1) * 8;
+                    if (query < p.queries && key < p.keys)
+                        score = masked(p, score, 1.4426950408889634f, b, h, query, key);
+                }
+                weights[n][e] = power_of_two(score - rest[e >> 1]);
+            }
         if (next > p.keys || start + OWNED > p.queries || (CAUSAL && next > start + warp * 16 + 1)) {
             int keys = (int)(p.keys - first), queries = (int)(p.queries - start), behind = (int)(start - first);
 #pragma unroll

@@ -1,15 +1,15 @@
-"""SimulatedDriver: devices like NVIDIA's GPUs on a machine that has none, so that everything above the driver is tested.
+"""SimulatedDriver: devices like NVIDIA's GPUs on a machine without one, so that everything above the driver is tested.
 
 Memory is the processor's, out of bounds of which every access of a kernel is refused, and of which there is as much as
-`limit` says. Kernels are CUDA C++ compiled by g++ (compiler.py), whose threads are run in turns (runtime.cpp). Arrays are
-like CuPy's (arrays.py). What is checked beside: that barriers are met by all threads, that addresses are aligned, that no
-device's memory is taken for another's or for the CPU's.
+`limit` says. Kernels are CUDA C++ compiled by g++ (compiler.py), whose threads are run in turns (runtime.cpp). Arrays
+are like CuPy's (arrays.py). What is checked beside: that barriers are met by all threads, that addresses are aligned,
+that no device's memory is taken for another's or for the CPU's.
 
     SimulatedDriver(devices=2)            two of them
     SimulatedDriver(limit=1 << 20)        with a megabyte each
     SimulatedDriver(delayed=True)         work waits on its stream until somebody waits for it: what should have waited
                                           reads what was there before
-    SimulatedDriver(order=1)              threads and blocks backwards; from 2 on, threads in an order drawn by that seed
+    SimulatedDriver(order=1)              threads and blocks backwards; from 2 on, threads in an order that is drawn
     SimulatedDriver(races=True)           each kernel is run forwards and backwards, which has to give the same bytes
 """
 import atexit
@@ -87,7 +87,8 @@ class SimulatedDriver(driver.Driver):
 
     def versions(self):
         made = hashlib.sha256((compiler.header() + compiler.version() + repr(compiler.KERNEL_OPTIONS)).encode())
-        return {"driver": "13.0", "runtime": "13.0", "nvrtc": f"13.0.simulated.{made.hexdigest()[:12]}", "cupy": "14.2.0",
+        nvrtc = f"13.0.simulated.{made.hexdigest()[:12]}"    # whose images are no other's
+        return {"driver": "13.0", "runtime": "13.0", "nvrtc": nvrtc, "cupy": "14.2.0",
                 "cudnn": None}
 
     def current_device(self):
@@ -144,8 +145,8 @@ class SimulatedDriver(driver.Driver):
             elif self.pool(index).reserved_bytes + size > self.limit:
                 self.trim(index)
                 if self.pool(index).reserved_bytes + size > self.limit:
-                    raise MemoryError(f"Out of memory allocating {size:,} bytes (allocated so far: {self._used[index]:,} "
-                                      f"bytes, limit set to: {self.limit:,} bytes).")
+                    raise MemoryError(f"Out of memory allocating {size:,} bytes (allocated so far: "
+                                      f"{self._used[index]:,} bytes, limit set to: {self.limit:,} bytes).")
             self._used[index] += size
         made = Memory(self, index, nbytes, self.runtime.simulated_allocate(index, nbytes), size, handle)
         if self.on_allocation is not None:
@@ -250,8 +251,8 @@ class SimulatedDriver(driver.Driver):
         module.simulated_shared_range(shared)
         static = shared[1] - shared[0]
         if shared_bytes > 232448:
-            raise driver.DeviceError(f"CUDA error: invalid argument: {name} with {shared_bytes:,} bytes of shared memory, "
-                                     f"{static:,} beside", 1)
+            raise driver.DeviceError(f"CUDA error: invalid argument: {name} with {shared_bytes:,} bytes of shared "
+                                     f"memory, {static:,} beside", 1)
         return self.runtime.simulated_function(ctypes.cast(enter, ctypes.c_void_p).value, size(), name.encode(),
                                                module.index, shared_bytes, *shared,
                                                getattr(module, f"simulated_threads_{name}")())
@@ -336,8 +337,8 @@ class SimulatedDriver(driver.Driver):
             raise AssertionError("; ".join(filter(None, errors)))
 
 
-# Who gives memory back is a capsule, and its destructor: a method __del__ would also be called by the garbage collector,
-# when it finds the memory in a cycle with somebody who then saves it from there, as recycle.py does.
+# Who gives memory back is a capsule, and its destructor: a method __del__ would also be called by the garbage
+# collector, when it finds the memory in a cycle with somebody who then saves it from there, as recycle.py does.
 _owners: dict = {}                 # address → (driver, index of the device, bytes, stream), and where the capsule is
 _new_capsule, _address_of = ctypes.pythonapi.PyCapsule_New, ctypes.pythonapi.PyCapsule_GetPointer
 _new_capsule.restype, _new_capsule.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
@@ -498,7 +499,7 @@ class SimulatedBLAS(FakeBLAS):
 
 @contextlib.contextmanager
 def simulating(kind=SimulatedDriver, **options):
-    """Have "cuda" mean simulated devices, with the options of SimulatedDriver, or of a `kind` of it; gives the driver."""
+    """Have "cuda" mean simulated devices, with the options of SimulatedDriver or a `kind` of it; gives the driver."""
     made = kind(**options)
     before = driver.use(made)
     _begin_anew()

@@ -159,6 +159,9 @@ for name in ("shape", "strides", "dtype", "ndim", "size", "itemsize", "nbytes"):
     setattr(ndarray, name, _delegated(name))
 for name in ("T", "real", "imag", "mT"):
     setattr(ndarray, name, _view(name))
+for name in ("real", "imag"):                                # which may be written to
+    setattr(ndarray, name, getattr(ndarray, name).setter(
+        lambda self, value, name=name: getattr(self, name).__setitem__(..., value)))
 for name in METHODS:
     setattr(ndarray, name, _method(name))
 for name in OPERATORS:

@@ -21,13 +21,14 @@ RUNTIME_OPTIONS = ("-O2", "-std=c++17", "-shared", "-fPIC", "-w", "-U_FORTIFY_SO
 # Fused products and sums would be other numbers; the sanitizers' hooks are runtime.cpp's own.
 KERNEL_OPTIONS = ("-O1", "-std=c++17", "-shared", "-fPIC", "-w", "-pipe", "-nostdlib", "-ffp-contract=off",
                   "-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing", "-fwrapv", "-fsanitize=kernel-address",
-                  "-fsanitize=alignment", "--param", "asan-stack=0", "--param", "asan-globals=0",
+                  "-fsanitize=alignment", "--param", "asan-stack=0", "--param", "asan-globals=0", "--param",
+                  "asan-instrumentation-with-call-threshold=0",
                   "-Wl,-z,max-page-size=4096")
 
 KERNEL = re.compile(r'(?:extern\s+"C"\s+)?__global__\s+(?:void\s+)?(?:__launch_bounds__\s*\(([^)]*)\)\s*)?(?:void\s+)?'
                     r"(\w+)\s*\(([^)]*)\)\s*(?=\{)")
-DYNAMIC_SHARED = re.compile(r"extern\s+__shared__\s+(?:__align__\s*\([^)]*\)\s*|alignas\s*\([^)]*\)\s*)?([\w\s]+?)\s*(\w+)\s*"
-                            r"\[\s*\]\s*;")
+DYNAMIC_SHARED = re.compile(r"extern\s+__shared__\s+(?:__align__\s*\([^)]*\)\s*|alignas\s*\([^)]*\)\s*)?([\w\s]+?)\s*"
+                            r"(\w+)\s*\[\s*\]\s*;")
 PTX = re.compile(r'asm\s*(?:volatile\s*)?\(\s*"([\w.]+)\s+%0((?:\s*,\s*%\w+)*)\s*;"\s*:\s*"=\w"\s*\(([^()]*)\)\s*'
                  r'(?::\s*((?:"\w+"\s*\([^()]*\)\s*,?\s*)*))?\)')
 
@@ -41,7 +42,7 @@ def is_there():
 def runtime():
     """The library of runtime.cpp, whose functions kernels call."""
     source = FOLDER / "runtime.cpp"
-    folder = os.environ.get("FLAMBEAU_CACHE_DIR") or os.path.join(tempfile.gettempdir(), f"flambeau-simulated-{os.getuid()}")
+    folder = os.environ.get("FLAMBEAU_CACHE_DIR") or f"{tempfile.gettempdir()}/flambeau-simulated-{os.getuid()}"
     path = pathlib.Path(folder) / f"simulated-{fingerprint(source.read_text(), *RUNTIME_OPTIONS)}.so"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,13 +55,15 @@ def runtime():
             "refusal": (text,), "take_error": (number, number), "has_error": (number, number),
             "allocate": (word, number, size), "free": (None, number, word, word), "pin": (None, word, size, number),
             "owner": (number, word), "function": (word, word, size, text, number, size, word, word, number),
-            "call": (None, word, word, number, word), "copy": (number, number, word, number, word, size, number, word, number), "stream": (word, number, number),
+            "call": (None, word, word, number, word), "stream": (word, number, number),
+            "copy": (number, number, word, number, word, size, number, word, number),
             "close_stream": (None, word), "finish_stream": (number, number, word),
             "stream_is_done": (number, number, word), "finish_device": (number, number), "event": (word,),
             "record": (None, word, number, word), "event_is_done": (number, word), "finish_event": (None, word),
             "event_time": (ctypes.c_double, word), "event_device": (number, word), "wait": (None, number, word, word),
             "begin_capture": (number, number, word), "end_capture": (word, number, word),
-            "is_capturing": (number, number, word), "launch_graph": (number, word, word), "captured": (number, number, word),
+            "is_capturing": (number, number, word), "launch_graph": (number, word, word),
+            "captured": (number, number, word),
             "graph_size": (number, word), "graph_kind": (number, word, number),
             "update": (number, word, number, text, size), "close_graph": (None, word),
             "mode": (None, number, word, number), "launches": (word,), "reset": (number, number)}.items():
@@ -77,7 +80,8 @@ def fingerprint(*texts):
 @functools.cache
 def version():
     """The compiler's version, and what it compiles for."""
-    return subprocess.run(["g++", "-dumpfullversion", "-dumpmachine"], capture_output=True, text=True, check=True).stdout
+    return "".join(subprocess.run(["g++", what], capture_output=True, text=True, check=True).stdout
+                   for what in ("-dumpfullversion", "-dumpmachine"))
 
 
 @functools.cache
@@ -87,7 +91,7 @@ def header():
 
 @functools.lru_cache(1000)
 def image(source, options=()):
-    """The bytes of a library with the kernels of `source`; NotCompiled, with the compiler's words, where it is refused."""
+    """The bytes of a library with the kernels of `source`; NotCompiled, with the compiler's words, if it is refused."""
     defines = [option for option in options if option.startswith(("-D", "-std", "--std"))]
     if "template" not in source:                             # whose variables cannot stand in a section
         defines.append("-DSHARED_IN_SECTION")

@@ -652,7 +652,7 @@ double simulated_erfinv(double y) {
     double w = log1p(-y * y), a = 2 / (M_PI * 0.147) + w / 2;
     double x = copysign(sqrt(sqrt(a * a - w / 0.147) - a), y);       // Winitzki's, to three digits
     for (int i = 0; i < 4; i++) {                                    // and Halley's steps from there
-        double off = fabs(y) > 0.5 ? copysign(erfc(fabs(x)) - (1 - fabs(y)), -y) : erf(x) - y;
+        double off = fabs(y) > 0.5 ? (erfc(fabs(x)) - (1 - fabs(y))) * (y > 0 ? -1 : 1) : erf(x) - y;
         double slope = 2 / sqrt(M_PI) * exp(-x * x);
         if (slope == 0) break;
         x -= off / (slope + x * off);
