@@ -135,16 +135,12 @@ class Stream:
 
     def __enter__(self):
         if self._held is not None:
-            software = driver.current()
-            self._outer.append((software.current_device(), software.current_stream(self.device_index)))
-            use(self._held)
+            self._outer.append(enter(self._held))
         return self
 
     def __exit__(self, *exc):
         if self._held is not None:
-            index, held = self._outer.pop()
-            use(held)
-            driver.current().set_device(index)
+            leave(*self._outer.pop())
         return False
 
     def __eq__(self, other):
@@ -176,6 +172,20 @@ def use(held):
     backend = make_device("cuda", held.index).backend
     if backend is not None:
         backend.join_copies(held)
+
+
+def enter(held):
+    """`use(held)`; what `leave` takes to have it as it was."""
+    software = driver.current()
+    before = software.current_device(), software.current_stream(held.index)
+    use(held)
+    return before
+
+
+def leave(index, held):
+    """Make a stream the current one of its device again, and the device with `index` the current device."""
+    use(held)
+    driver.current().set_device(index)
 
 
 class Event:

@@ -1,6 +1,6 @@
 """`torch.cuda.Stream` and `Event`: those of flambeau/streams.py, with the names that PyTorch has there."""
 from ..backends.cuda import driver
-from ..streams import Event as AnyEvent, Stream as AnyStream, _by_number, need_cuda, use
+from ..streams import Event as AnyEvent, Stream as AnyStream, _by_number, enter, leave, need_cuda, use
 from ._utils import _get_device_index, there
 
 __all__ = ["Event", "ExternalStream", "Stream"]
@@ -82,11 +82,11 @@ class StreamContext:
 
     def __enter__(self):
         if self.stream is not None:
-            self.stream.__enter__()
+            self.before = enter(self.stream._held)
 
     def __exit__(self, *exc):
         if self.stream is not None:
-            self.stream.__exit__(*exc)
+            leave(*self.before)
         return False
 
 
