@@ -116,7 +116,8 @@ class Entry:
     """All that is known about one call before it runs; found again by its key (operation, specs, parameters)."""
 
     __slots__ = ("op", "outs", "many", "casts", "template", "simple", "param_at", "pick", "wrap", "kinds", "zeros",
-                 "deltas", "look", "nbytes", "weight", "device", "compiles", "recipes", "quick", "compute", "fits", "rounded")
+                 "deltas", "look", "nbytes", "weight", "device", "compiles", "recipes", "quick", "compute", "fits",
+                 "rounded")
 
 
 class Page:

@@ -35,6 +35,7 @@ from .llvm import MOST_OF_TYPE
 
 VECTOR_BYTES = 16                 # of one load or store
 MAX_ELEMENTS_AT_HAND = 64         # of a thread: so many loaded elements are kept in registers from pass to pass
+STEPS_AT_ONCE = 4                 # of a row that is gone through in a loop, and stored to
 TILE_SIDE = 32                    # of the squares that go through shared memory
 TILE_ROWS = 8                     # of them that the threads of a block take at once
 MAX_GIVEN_WORDS = 512             # CUDA's bound: 4096 bytes of arguments
@@ -717,11 +718,36 @@ class _Rows(_CppWriter):
                 self.scopes[depth - 1] = outer
                 self._block(f"if ({self.at[d]} < {last})", scope)
         self.scopes.pop()
-        if not one.stores:
-            self._line(f"#pragma unroll {self.schedule.unroll}")
         step = f"{self.thread} * {self.width}" if self.width > 1 else self.thread
-        self._block(f"for ({self.index} {base} = {first} + {step}; {base} < {last}; {base} += {turns * self.chunk})",
-                    outer)
+        self._line(f"{self.index} {base} = {first} + {step};")
+        if one.stores and turns == 1:
+            self._several_steps(d, one, accs, base, last)
+        elif not one.stores:
+            self._line(f"#pragma unroll {self.schedule.unroll}")
+        self._block(f"for (; {base} < {last}; {base} += {turns * self.chunk})", outer)
+
+    def _several_steps(self, d, one, accs, base, last):
+        """Steps of a pass that stores, some at once: their loads first, which the compiler may not put before the
+        stores of the steps before."""
+        loads = [e for e in self._loads_of([e for _, e in (*one.accs, *one.stores)]) if self.deps[e] >> d & 1]
+        outer, steps = _CppScope(), []
+        self.scopes.append(outer)
+        for i in range(STEPS_AT_ONCE):
+            place = self._put(self.index, f"{base} + {i * self.chunk}", outer)
+            scope = self.scopes[-1] = _CppScope()
+            self.at[d] = place
+            for load in loads:
+                self.value(load)
+            outer.lines.extend(scope.lines)
+            scope.lines = []
+            steps.append((scope, place))
+        for i, (scope, self.at[d]) in enumerate(steps):
+            self.scopes[-1] = scope
+            self._body_of(one, accs, i)
+            outer.lines.extend(scope.lines)
+        self.scopes.pop()
+        step = STEPS_AT_ONCE * self.chunk
+        self._block(f"for (; {base} + {step - self.chunk} < {last}; {base} += {step})", outer)
 
     # --- a row at hand
 

@@ -5,7 +5,7 @@ time may have the same one. The others have a place of their own in the table of
 """
 from ..base.spec import CPU, spec as make_spec
 from ..loops.ir import BYTES_OF_TYPE
-from .fuse import memory as seen_memory, root
+from .fuse import RESULT_KINDS, memory as seen_memory, root
 from .steps import CopyStep, KernelStep
 
 
@@ -223,6 +223,8 @@ def _loads(root):
 
 
 def _device_of(node):
+    if node.group is None and node.op in RESULT_KINDS:       # nobody reads it, but the step that makes it writes it
+        node = node.args[0]
     return CPU if node.group is None else node.attr[1] if node.op == "transfer" else node.group.device
 
 

@@ -75,8 +75,8 @@ class FakeDNN:
     cudnnGetConvolutionForwardAlgorithm_v7 = cudnnGetConvolutionBackwardDataAlgorithm_v7 = \
         cudnnGetConvolutionBackwardFilterAlgorithm_v7 = _algorithms
 
-    def cudnnConvolutionForward(self, handle, alpha, x_desc, x, w_desc, w, how, algorithm, scratch, nbytes, beta, y_desc,
-                                y):
+    def cudnnConvolutionForward(self, handle, alpha, x_desc, x, w_desc, w, how, algorithm, scratch, nbytes, beta,
+                                y_desc, y):
         self._compute(x_desc, x, w_desc, w, y_desc, y, how, algorithm, scratch, nbytes, "y")
         return 0
 

@@ -69,7 +69,9 @@ def lib_of(tensor):
 def there(x, memo=None):
     """`x` with its tensors as leaves on the devices of their libraries."""
     def move(t):
-        return t.detach().to(THEIRS if lib_of(t) is torch else OURS).requires_grad_(t.requires_grad)
+        device = THEIRS if lib_of(t) is torch else OURS
+        moved = t.detach().clone() if device == "cpu" else t.detach().to(device)       # memory of its own, either way
+        return moved.requires_grad_(t.requires_grad)
     return there_with(move, x, memo)
 
 

@@ -59,7 +59,7 @@ def test_all_three_maps_are_those_of_the_reference(data):
     size = [draw(st.integers(d * (k - 1) + 1, 6)) for d, k in zip(dilation, kernel, strict=True)]
     blocks = tuple((n + 2 * p - d * (k - 1) - 1) // s + 1
                    for n, p, d, k, s in zip(size, padding, dilation, kernel, stride, strict=True))
-    batch, channels, filters = draw(st.integers(1, 2)), groups * draw(st.integers(1, 2)), groups * draw(st.integers(1, 2))
+    batch, channels, filters = (each * draw(st.integers(1, 2)) for each in (1, groups, groups))
 
     def drawn(*shape):
         return arranged(rng.integers(-2, 3, shape).astype(dtype.np), last)

@@ -205,6 +205,17 @@ def test_positions_of_64_bits(name, monkeypatch):
     plan.forget()
 
 
+@pytest.mark.parametrize("name", ("softmax", "softmax gradient", "layer norm", "layer norm gradient", "sums of rows"))
+@pytest.mark.parametrize("columns", (100, 2049, 4096, 5000))
+def test_rows_in_loops(name, columns, monkeypatch):
+    """As if no row were short enough to be kept at hand."""
+    monkeypatch.setattr(schedule, "MAX_CHUNKS", 0)
+    plan.forget()
+    function, exact = FLOATS[name]
+    compare(function, matrix(5, columns, torch.float32), LAYOUTS["contiguous"], exact)
+    plan.forget()
+
+
 # --- every word, at the ends of its types --------------------------------------------------------------------------
 
 FLOAT_ENDS = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.7, 1e-3, 7.25, -7.75, 100.0, 2.0**23 + 1, 2.0**31,

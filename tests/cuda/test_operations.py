@@ -112,3 +112,17 @@ def test_by_kernels(row, dtype, layout, cuda):
     with warnings.catch_warnings():
         warnings.filterwarnings("error", ".*mistake in Flambeau")
         compare(row, cuda, "native", dtype, layout)
+
+
+@cases([torch.float32], [""], 13)
+def test_results_that_nobody_reads(row, dtype, layout, cuda):
+    """Of several results one is kept: what makes the others writes them somewhere all the same."""
+    with torch.config.using(executor="reference"), observing(Draws()) as draws:
+        theirs = results(row.ours(*row.tensors(dtype=dtype)))
+    if len(theirs) < 2 or draws.any or not all(isinstance(made, torch.Tensor) for made in theirs):
+        pytest.skip("it has one result")
+    with torch.config.using(executor="native"), cuda:
+        for at, other in enumerate(theirs):
+            ours = [t if stays(row, t) else t.to(cuda) for t in row.tensors(dtype=dtype)]
+            close(results(row.ours(*ours))[at], other, TOLERANCE[dtype][0])
+    torch.cuda.synchronize()

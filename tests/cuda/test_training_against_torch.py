@@ -169,6 +169,7 @@ def test_scaler(text):
     assert life(flambeau, OURS) == life(torch, THEIRS)
 
 
+@pytest.mark.skipif(THEIRS != OURS, reason="PyTorch's rules of autocast for its CPU are others")
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", amp.NETS)
 def test_autocast_modules(name, dtype):

@@ -66,8 +66,8 @@ class CUDABackend(Backend):
 
     @cached_property
     def trace_weight(self):
-        """A trace may make results of a quarter of the memory before it runs. (Most of them never stand there: the longer
-        a trace, the more is fused, and the fewer programs and graphs a step is.)"""
+        """A trace may make results of a quarter of the memory before it runs. Most never stand there: the longer
+        a trace, the more is fused, and the fewer programs and graphs a step is."""
         return min(1.0, 4 * settings.trace_bytes / self.properties.total_memory)
 
     @cached_property

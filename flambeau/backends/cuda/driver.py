@@ -658,7 +658,7 @@ class Staging:
     """
 
     def __init__(self, driver):
-        self.driver, self.memory, self.end, self.streams, self.lock = driver, None, 0, {}, threading.Lock()
+        self.driver, self.memory, self.end, self.streams, self.lock = driver, None, 0, {}, new_lock()
 
     def upload(self, address, host_address, nbytes, stream):
         """Copy bytes of the CPU to the current device; they have been read when it returns."""

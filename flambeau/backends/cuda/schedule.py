@@ -36,7 +36,8 @@ MIN_COLUMN_THREADS = 1 << 15      # of a reduction down columns, before a thread
 MAX_WARP_ROW = 1024               # elements of a row that one warp may have to itself
 MAX_CHUNKS = 32                   # that are written out
 LOADS_UNDER_WAY = 8               # of a thread that walks several rows
-THREADS_AT_HAND = 768             # of a multiprocessor, which registers have to do for
+ROW_THREADS_RESIDENT = 768        # of a multiprocessor, which registers have to do for
+COLUMN_THREADS_RESIDENT = 1024
 WARP = 32
 INT_LIMIT = (1 << 31) - 1
 
@@ -48,20 +49,22 @@ class GridSchedule:
     are the threads of a block. Of `positions`, a thread takes `units` times `vector` neighbours, and `unroll` steps of
     a loop at once; `by_rows` says that a block stays within a row of the last dimension. Of `rows`, `group` threads
     share one, in at most `chunks` rounds, or in a loop where that is 0. Of what is `turned`, the accesses `across` go
-    through shared memory.
+    through shared memory. `resident` threads of a multiprocessor are enough, so that each may have more registers, and
+    with them more loads under way; 0: as many as there can be.
     """
 
-    __slots__ = ("way", "order", "wide", "block", "vector", "units", "unroll", "by_rows", "group", "chunks", "across")
+    __slots__ = ("way", "order", "wide", "block", "vector", "units", "unroll", "by_rows", "group", "chunks", "across",
+                 "resident")
 
     shared_bytes = 0              # beside what the text itself has
     lane_bytes = LANE_BYTES
     turned: dict = {}             # operands that lie otherwise go through shared memory
 
     def __init__(self, way, order, wide, block, vector=1, units=1, unroll=8, by_rows=False, group=1, chunks=0,
-                 across=()):
+                 across=(), resident=0):
         self.way, self.order, self.wide, self.block = way, tuple(order), wide, block
         self.vector, self.units, self.unroll, self.by_rows = vector, units, unroll, by_rows
-        self.group, self.chunks, self.across = group, chunks, tuple(across)
+        self.group, self.chunks, self.across, self.resident = group, chunks, tuple(across), resident
 
     @property
     def divided(self):
@@ -82,7 +85,7 @@ class GridSchedule:
     def bounds(self):
         """The threads of a block, and how many blocks there should be room for on a multiprocessor."""
         threads = prod(self.block)
-        return (threads, max(1, THREADS_AT_HAND // threads)) if self.way == "rows" else (threads,)
+        return (threads, max(1, self.resident // threads)) if self.resident else (threads,)
 
     def grid(self, launch):
         """The blocks of a launch along x, y and z."""
@@ -200,7 +203,8 @@ def _positions(launch):
     if kernel.reduced:
         while vector > 1 and (count // vector < MIN_COLUMN_THREADS or len(kernel.accesses) * vector > 32):
             vector //= 2
-        return GridSchedule("positions", order, wide, (COLUMN_THREADS, 1, 1), vector, unroll=8 if cost <= 12 else 4)
+        return GridSchedule("positions", order, wide, (COLUMN_THREADS, 1, 1), vector, unroll=8 if cost <= 12 else 4,
+                            resident=COLUMN_THREADS_RESIDENT)
     units = 1
     if cost <= COSTLY and len(kernel.accesses) <= MANY_ACCESSES and count >= LARGE_MAP:
         units = ELEMENTS_OF_THREAD if vector == 1 else 2 if vector * len(kernel.accesses) <= 32 else 1
@@ -265,7 +269,7 @@ def _rows(launch):
         group = min(lanes // vector, 1024, max(WARP, _power_of_two(-(-length // vector))))
     rows = max(1, SHORT_ROWS_THREADS // group) if group <= WARP else 1
     return GridSchedule("rows", order, wide, (group, rows, 1), vector, group=group, chunks=chunks,
-                        unroll=4 if _cost(kernel) <= 24 else 2)
+                        unroll=4 if _cost(kernel) <= 24 else 2, resident=ROW_THREADS_RESIDENT)
 
 
 def _shares(length, vector, most, several, kept):
@@ -294,7 +298,8 @@ def _rows_of_rows(launch, order, wide, vector, lanes):
     unroll = LOADS_UNDER_WAY // chunks if several else 4
     rows = max(1, SHORT_ROWS_THREADS // group) if group <= WARP else 1
     return GridSchedule("rows", order, wide, (group, rows, 1), vector, group=group, chunks=chunks * several,
-                        unroll=max(1, unroll if _cost(launch.kernel) <= 24 else unroll // 2))
+                        unroll=max(1, unroll if _cost(launch.kernel) <= 24 else unroll // 2),
+                        resident=ROW_THREADS_RESIDENT)
 
 
 def _kept_along_rows(kernel):
