@@ -452,7 +452,8 @@ def test_numpy_gets_the_idle_memory_when_it_has_none():
             raise MemoryError
         return given + 1
     op = SimpleNamespace(ref=ref, overwrites=False, effect=False, kwonly=(), __module__="nobody")
-    entry = SimpleNamespace(op=op, nbytes=12, casts=None, rounded=None, simple=True, outs=(kind,), many=False)
+    entry = SimpleNamespace(op=op, nbytes=12, casts=None, rounded=None, simple=True, outs=(kind,), many=False,
+                            device=kind.device)
     idle = block(5 * MIB)
     del idle
     assert execute(entry, [array], ())[0].tolist() == [2, 2, 2] and tries[0] - tries[1] >= 5 * MIB

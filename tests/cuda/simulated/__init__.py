@@ -340,9 +340,11 @@ class SimulatedDriver(driver.Driver):
 # Who gives memory back is a capsule, and its destructor: a method __del__ would also be called by the garbage
 # collector, when it finds the memory in a cycle with somebody who then saves it from there, as recycle.py does.
 _owners: dict = {}                 # address → (driver, index of the device, bytes, stream), and where the capsule is
-_new_capsule, _address_of = ctypes.pythonapi.PyCapsule_New, ctypes.pythonapi.PyCapsule_GetPointer
-_new_capsule.restype, _new_capsule.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
-_address_of.restype, _address_of.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_char_p)
+# Functions of our own: what is set on those in `ctypes.pythonapi`, everybody has (backends/dlpack.py too).
+_new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+    ("PyCapsule_New", ctypes.pythonapi))
+_address_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi))
 _set_destructor = ctypes.pythonapi.PyCapsule_SetDestructor
 _set_destructor.restype, _set_destructor.argtypes = ctypes.c_int, (ctypes.c_void_p, ctypes.c_void_p)
 
