@@ -45,3 +45,20 @@ def test_gradcheck(cuda):
     z = torch.complex(x.detach(), x.detach() + 1).requires_grad_()
     assert gradcheck(lambda z: (z * z).abs(), (z,))
     assert x.device == cuda and x.grad is None
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0,), (2, 0, 3)])
+@pytest.mark.parametrize("work", [
+    lambda t: t[..., :1].mul_(2), lambda t: t.__setitem__(slice(None, None, 2), t[::2] * 2), lambda t: t.sum(-1),
+    lambda t: (t.transpose(0, -1) + 1).contiguous(), lambda t: torch.cat([t, t]).cumsum(0), lambda t: t.sort()[0],
+    lambda t: t[torch.zeros(0, dtype=torch.int64)], lambda t: t.sum().exp()])
+def test_tensors_without_elements(shape, work, cuda):
+    """A launch over nothing, which CUDA refuses, is not made."""
+    with torch.config.using(executor="native"):
+        found = []
+        for device in (torch.device("cpu"), cuda):
+            with device:
+                t = torch.zeros(shape)
+                made = work(t)
+                found.append((t.tolist(), None if made is None else made.tolist()))
+        assert found[0] == found[1]

@@ -141,6 +141,12 @@ def test_short_rows_share_warps_and_long_ones_have_blocks():
         assert launch.schedule.grid(launch) == (-(-100 // launch.schedule.block[1]), 1, 1)
 
 
+def test_registers_leave_room_for_threads():
+    """A block of 1024 threads alone on a multiprocessor would wait; down columns, few threads have many loads each."""
+    assert softmax(100, 50257).schedule.bounds == (1024, 2) and softmax(100, 4096).schedule.bounds == (256, 3)
+    assert column_sum(16384, 4096).schedule.bounds == (128, 8) and doubled(1000).schedule.bounds == (256,)
+
+
 def test_a_row_at_hand_is_read_once():
     """The maximum, the sum and the quotients: what was loaded, and what was raised, stays in registers."""
     text = text_of(softmax(100, 4096))

@@ -18,10 +18,13 @@ from ...base import observers
 from ...loops.ir import Launch
 from ..backend import DeviceFailed
 from . import graphs, launcher
-from .calls import LaunchCall
+from .calls import HostCall, LaunchCall
 from .code import kernels_of
 
 _thread = threading.local()              # `began`: in this thread, CUDA knows on which device
+
+
+NOTHING = HostCall(lambda addresses, stream: None, "nothing")
 
 
 class HostPiece:
@@ -60,17 +63,19 @@ class GPUProgram:
         self.words = launcher.LaunchWords()
         rows: list = []                       # a HostPiece, or the number of a launch, for each task
         for number, (work, places, numbers) in enumerate(tasks):
-            if isinstance(work, Launch):
-                plan = work.schedule
-                self.words.add(kernels.of_launch(work), plan.grid(work), plan.block, plan.shared_bytes, places,
-                               plan.ints(work), numbers)
-            elif isinstance(work, LaunchCall):
-                self.words.add(kernels.of_call(work), work.grid, work.block, work.shared_bytes, places, work.ints,
+            plan = work.schedule if isinstance(work, Launch) else work
+            grid = plan.grid(work) if plan is not work else getattr(work, "grid", ())
+            if 0 in grid:                     # over nothing, which CUDA refuses to launch
+                rows.append(HostPiece(NOTHING, (), number))
+            elif isinstance(work, Launch):
+                self.words.add(kernels.of_launch(work), grid, plan.block, plan.shared_bytes, places, plan.ints(work),
                                numbers)
+                rows.append(self.words.launches - 1)
+            elif isinstance(work, LaunchCall):
+                self.words.add(kernels.of_call(work), grid, work.block, work.shared_bytes, places, work.ints, numbers)
+                rows.append(self.words.launches - 1)
             else:
                 rows.append(HostPiece(work, places, number))
-                continue
-            rows.append(self.words.launches - 1)
         self.single = [row if isinstance(row, HostPiece) else LaunchPiece(self.words, row, 1, number)
                        for number, row in enumerate(rows)]
         self.pieces = _joined(self.single)

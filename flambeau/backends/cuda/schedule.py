@@ -269,7 +269,12 @@ def _rows(launch):
         group = min(lanes // vector, 1024, max(WARP, _power_of_two(-(-length // vector))))
     rows = max(1, SHORT_ROWS_THREADS // group) if group <= WARP else 1
     return GridSchedule("rows", order, wide, (group, rows, 1), vector, group=group, chunks=chunks,
-                        unroll=4 if _cost(kernel) <= 24 else 2, resident=ROW_THREADS_RESIDENT)
+                        unroll=4 if _cost(kernel) <= 24 else 2, resident=_resident(group))
+
+
+def _resident(group):
+    """Threads of a multiprocessor that there have to be registers for: two blocks of the largest, or one would wait."""
+    return max(ROW_THREADS_RESIDENT, 2 * group if group > MAX_GROUP else 0)
 
 
 def _shares(length, vector, most, several, kept):
@@ -299,7 +304,7 @@ def _rows_of_rows(launch, order, wide, vector, lanes):
     rows = max(1, SHORT_ROWS_THREADS // group) if group <= WARP else 1
     return GridSchedule("rows", order, wide, (group, rows, 1), vector, group=group, chunks=chunks * several,
                         unroll=max(1, unroll if _cost(launch.kernel) <= 24 else unroll // 2),
-                        resident=ROW_THREADS_RESIDENT)
+                        resident=_resident(group))
 
 
 def _kept_along_rows(kernel):
