@@ -25,22 +25,17 @@ def generators():
     return tuple(_generator(index) for index in range(driver.current().device_count()))
 
 
-def _seed_devices(seed):
-    if hasattr(streams, "seed_devices"):          # until devices have streams of their own
-        streams.seed_devices(seed)
-
-
 def manual_seed(seed):
     """Start the generator of the current device over from `seed`; before the first use of a device, those of all."""
     if driver.is_made():
         _generator().manual_seed(int(seed))
     else:
-        _seed_devices(int(seed))
+        streams.seed_devices(int(seed))
 
 
 def manual_seed_all(seed):
     """Start the generators of all devices over from `seed`."""
-    _seed_devices(int(seed))
+    streams.seed_devices(int(seed))
 
 
 def seed():
@@ -52,7 +47,7 @@ def seed():
 def seed_all():
     """Start the generators of all devices over from one seed that the operating system picks."""
     if driver.is_made():
-        _seed_devices(_generator(0).seed())
+        streams.seed_devices(_generator(0).seed())
 
 
 def initial_seed():

@@ -55,6 +55,7 @@ class _native_dropout(Pointwise):
 
     forms = ""
     operands = "input keep"
+    refuses = "bool int"
     node = "NativeDropoutBackward0"
 
     def ref(xp, input, keep, scale, slope):  return input * keep * scale

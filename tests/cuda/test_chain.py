@@ -148,6 +148,7 @@ REQUESTS = {
     "Stream": lambda: torch.cuda.Stream(), "ExternalStream": lambda: torch.cuda.ExternalStream(1),
     "Event": lambda: torch.cuda.Event(), "CUDAGraph": lambda: torch.cuda.CUDAGraph(),
     "torch.Stream": lambda: torch.Stream("cuda"), "torch.Event": lambda: torch.Event("cuda"),
+    "Generator": lambda: torch.Generator("cuda"),
     "accelerator.synchronize": lambda: torch.accelerator.synchronize(),
     "accelerator.current_device_index": lambda: torch.accelerator.current_device_index(),
 }
