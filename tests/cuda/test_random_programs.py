@@ -34,7 +34,7 @@ def cuda(request):
 
 @tuned(max_examples=400 if THOROUGH else 25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(leaves, steps)
-@example([((1, 9), 1, "float32", True)],                     # of one position, whose result stands where its index stood
+@example([((1, 9), 1, "float32", True)],                     # one position, whose result stands where its index stood
          [("= select", 0, 0, 9, 3), ("= gather", 0, 8, 8, 8), ("= mul_number", 1, 1, 5, 3), ("! cast", 1, 0, 7, 3),
           ("~ cross_entropy", 2, 0, 0, 8), ("~ sum", 8, 3, 2, 7), ("= double", 5, 8, 6, 1), ("= double", 5, 8, 6, 1),
           ("= select", 8, 5, 2, 9), ("~ gelu", 1, 0, 0, 9), ("= pad", 0, 0, 5, 9)])
