@@ -436,6 +436,8 @@ class _Positions(_CppWriter):
         s = self.schedule
         if s.units * s.vector == 1:
             place = self._put(self.index, f"{first} + (int)threadIdx.x")
+            if not s.order:               # of one position, all is read here; the only thread that has one may write
+                self._line(f"if ({place} >= {total}) return;")     # its results over that before others look
             self._block(f"if ({place} < {total})", self._unit(place))
             return
         self.width = s.vector

@@ -5,7 +5,7 @@ are allowed. Kernels are run forwards and backwards, which must give the same by
 until somebody waits for them. Tiles and blocks are small, so that little data goes every way through a kernel.
 """
 import pytest
-from hypothesis import HealthCheck, given, settings as tuned
+from hypothesis import HealthCheck, example, given, settings as tuned
 
 import flambeau as torch
 from flambeau.backends.cuda import schedule
@@ -34,6 +34,10 @@ def cuda(request):
 
 @tuned(max_examples=400 if THOROUGH else 25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(leaves, steps)
+@example([((1, 9), 1, "float32", True)],                     # one position, whose result stands where its index stood
+         [("= select", 0, 0, 9, 3), ("= gather", 0, 8, 8, 8), ("= mul_number", 1, 1, 5, 3), ("! cast", 1, 0, 7, 3),
+          ("~ cross_entropy", 2, 0, 0, 8), ("~ sum", 8, 3, 2, 7), ("= double", 5, 8, 6, 1), ("= double", 5, 8, 6, 1),
+          ("= select", 8, 5, 2, 9), ("~ gelu", 1, 0, 0, 9), ("= pad", 0, 0, 5, 9)])
 def test_a_gpu_means_what_the_cpu_means(cuda, leaf_args, program):
     with torch.config.using(executor="reference"):
         theirs = run(torch, leaf_args, program)
