@@ -26,7 +26,7 @@ class ArrayModule:
 
     def __init__(self, module, address, raising=contextlib.nullcontext):
         self._module, self._address = module, address
-        self.linalg = Checked(module.linalg, raising)
+        self.linalg = LinearAlgebra(module, raising)
         for name in ("maximum", "minimum", "add", "multiply", "logaddexp"):
             setattr(self, name, PairwiseFold(self, getattr(module, name)))
 
@@ -156,6 +156,20 @@ class Checked:
     def _call(self, function, *args, **named):
         with self._raising():
             return function(*args, **named)
+
+
+class LinearAlgebra(Checked):
+    """The functions of CuPy's linalg; `solve` lets batches meet, as NumPy's does."""
+
+    def __init__(self, module, raising):
+        super().__init__(module.linalg, raising)
+        self._module = module
+
+    def solve(self, a, b):
+        if b.ndim > 1:
+            batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+            a, b = (self._module.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, b))
+        return self._call(self._part.solve, a, b)
 
 
 class PairwiseFold:
