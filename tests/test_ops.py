@@ -39,8 +39,12 @@ DOMAIN = {
     "mvlgamma": [(2.5, 5)], "igamma": [(0.5, 3), (0.5, 3)], "igammac": [(0.5, 3), (0.5, 3)], "_zeta": [(2.0, 5), (0.5, 4)],
     "gcd": [(1, 40), (1, 40)], "lcm": [(1, 40), (1, 40)], "bitwise_left_shift": [(0, 9), (0, 3)],
     "bitwise_right_shift": [(0, 99), (0, 3)], "polar": [(0.3, 2), (-2, 2)], "ldexp": [(-2, 2), (-1, 3)], "nextafter": [(0.3, 1), (2, 3)],
-    "_where": [None, (-2, 2), (-2, 2)], "_log_ndtr": [(-2, 2)],
+    "_where": [None, (-2, 2), (-2, 2)], "_native_dropout": [(-2, 2), None], "_log_ndtr": [(-2, 2)],
 }
+
+def every_other(shape):
+    return torch.tensor(np.arange(math.prod(shape)).reshape(shape) % 2 == 0)
+
 
 # What stands for arguments that are no operands.
 GIVEN = {
@@ -51,7 +55,8 @@ GIVEN = {
     "_hardshrink": {"lambd": 0.5}, "_leaky_relu": {"negative_slope": 0.1},
     "_elu": {"alpha": 1.2, "scale": 1.1, "input_scale": 0.9}, "_celu": {"alpha": 1.2}, "_polygamma": {"n": 1}, "mvlgamma": {"p": 2},
     "_isclose": {"rtol": 1e-5, "atol": 1e-8, "equal_nan": False},
-    "_where": {"condition": lambda shape: torch.tensor(np.arange(math.prod(shape)).reshape(shape) % 2 == 0)},
+    "_where": {"condition": lambda shape: every_other(shape)},
+    "_native_dropout": {"keep": lambda shape: every_other(shape), "scale": 1.25, "slope": 1.25},
 }
 WHOLE = {"_integer_division"}            # parts of public operations that are handed whole numbers only
 NO_NUMBERS = {"_threshold_backward", "_pow"}    # and such as are handed tensors only
@@ -519,6 +524,7 @@ ORACLE = {
     "maximum": max, "minimum": min, "fmax": max, "fmin": min, "_clamp": lambda a, low, high: min(max(a, low), high),
     "_clamp_tensor": lambda a, low, high: min(max(a, low), high), "clamp_min": max, "clamp_max": min,
     "heaviside": lambda a, v: v if a == 0 else float(a > 0), "_where": lambda c, a, b: a if c else b,
+    "_native_dropout": lambda a, keep, scale, slope: a * keep * scale,
     "relu": lambda a: max(a, 0), "_threshold": lambda a, t, v: a if a > t else v,
     "_threshold_backward": lambda g, a, t: g if a > t else 0.0, "_tanh_backward": lambda g, a: g * (1 - a * a),
     "_hardtanh": lambda a, low, high: min(max(a, low), high),

@@ -326,7 +326,7 @@ RESIZED = "_resized _resized_back _pad_circular _reflection_pad1d _reflection_pa
 SOLVES = "an algorithm of its own"
 PARTS = "is copies into parts of the result"
 NO_BODY = {
-    "_gather_backward": ADDS, "_index_backward": ADDS, "_index_put_add": ADDS, "_index_select_backward": ADDS, "_put_add": ADDS,
+    "_index_put_add": ADDS, "_put_add": ADDS,
     "index_reduce": ADDS, "scatter_reduce": ADDS, "_embedding_bag": ADDS,
     "_embedding_bag_backward": ADDS, "_bag_weights_backward": ADDS, "_unfold_backward": ADDS, "_scatter_strided": ADDS,
     "_index_put": WRITES, "_put": WRITES, "index_copy": WRITES, "_index_fill": WRITES, "_index_fill_tensor": WRITES, "_renormed": WRITES,
