@@ -20,8 +20,8 @@ cuda: $(VENV)/.has-test-cuda          ## kernels for NVIDIA's GPUs, of the whole
 	FLAMBEAU_TEST_THOROUGH=1 $(PY) -m pytest -n 2 -q tests/cuda/test_sources.py tests/cuda/test_code.py tests/cuda/test_library.py
 
 executors: $(VENV)/.has-test          ## the tests that leave the executor open, with each pinned
-	FLAMBEAU_EXECUTOR=native $(PY) -m pytest -n 2 -q --ignore=tests/torch -m 'not pinned'
-	FLAMBEAU_EXECUTOR=reference $(PY) -m pytest -n 2 -q --ignore=tests/torch -m 'not pinned'
+	FLAMBEAU_EXECUTOR=native $(PY) -m pytest -n 2 -q --ignore=tests/torch --ignore=tests/cuda -m 'not pinned'
+	FLAMBEAU_EXECUTOR=reference $(PY) -m pytest -n 2 -q --ignore=tests/torch --ignore=tests/cuda -m 'not pinned'
 
 processors: $(VENV)/.has-test         ## the tests of native code, compiled for each processor that this one can stand for
 	$(PY) -m tests.processors -n 2
