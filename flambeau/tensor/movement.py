@@ -73,7 +73,9 @@ def pinnable(function):
     def form(*args, pin_memory=False, **kwargs):
         if pin_memory and has_cuda():
             return new_pinned(function(*args, **kwargs))
-        return function(*args, pin_memory=pin_memory, **kwargs)
+        if pin_memory:
+            kwargs["pin_memory"] = pin_memory
+        return function(*args, **kwargs)
     return form
 
 

@@ -385,7 +385,12 @@ def at_odds(p, kind, source):
     """A draw of zeros and ones for each probability in the tensor `p`, broadcast to the spec `kind`."""
     need(p._spec.dtype.category == 2, f"\"bernoulli_tensor_cpu_p_\" not implemented for '{p._spec.dtype.cname}'",
          NotImplementedError)
-    shapes.broadcast(p._spec.shape, kind.shape)
+    if p._spec.shape != kind.shape:
+        with_grad, modes.grad = modes.grad, False
+        try:
+            p = p.expand(kind.shape)
+        finally:
+            modes.grad = with_grad
     return Draw(source, lambda n: source.bernoulli(ordered(source, p, kind), n, kind.dtype.np))
 
 
