@@ -183,10 +183,13 @@ class Size(tuple):
 
 
 class Spec:
-    """What a tensor is without its contents. Made by `spec()`, one object for equal arguments."""
+    """What a tensor is without its contents. Made by `spec()`, one object for equal arguments.
+
+    `weight` is what its bytes count in `config.trace_bytes`, on its device: see `Backend.trace_weight`.
+    """
 
     __slots__ = ("dtype", "shape", "strides", "device", "ndim", "numel", "size", "np_strides", "contiguous", "dense",
-                 "nbytes")
+                 "nbytes", "weight")
 
     def __repr__(self):
         layout = "" if self.contiguous else f" strides {list(self.strides)}"
@@ -235,6 +238,7 @@ def _make(dtype, shape, strides, device):
     s.dense = s.contiguous or shapes.is_dense(shape, strides)
     s.nbytes = s.numel * dtype.itemsize
     need(s.nbytes < 1 << 63 or not s.dense, f"Storage size calculation overflowed with sizes={list(shape)}")
+    s.weight = s.nbytes if device.backend is None else int(s.nbytes * device.backend.trace_weight)
     _interned[key] = s
     return s
 

@@ -303,7 +303,9 @@ def verify(op, args):
 
 
 def _remember(moved, source):
-    on_host.remember(moved._storage.value, source)
+    held = source._storage.value
+    if held.trace is None:
+        on_host.remember(moved._storage.value, held.look(source._spec, source._offset))
 
 
 door.call, door.remember = call, _remember

@@ -11,6 +11,7 @@ from ..base.dtypes import as_dtype
 from ..base.errors import here, warn
 from ..base.op import NUMBER_CLASSES, door
 from ..base.spec import CPU, META, Size, device, of_array, place, spec
+from ..trace import on_host
 from ..trace.value import Storage, Value
 from .dlpack import array_over
 from .forms import declared
@@ -27,16 +28,21 @@ def from_array(array, requires_grad=False, where=None):
     kind = of_array(array)
     if not array.flags.c_contiguous:
         kind = spec(kind.dtype, kind.shape, tuple([step // kind.dtype.itemsize for step in array.strides]))
+    if where is None or where is CPU:
+        return from_array_of(kind, array, requires_grad)
+    kind = kind.on(where)
     if where is META:
-        kind = kind.on(META)
-        out = wrap(Storage.of(None, kind.nbytes, META), kind)
-    else:
-        if where is not None and where is not CPU:
-            kind = kind.on(where)
-            array = where.backend.from_host(array, kind)
-        out = wrap(Storage.of(Value.of(array, kind), kind.nbytes, kind.device), kind)
-        if (tell := observers.made) is not None:
-            tell(out._storage.value)
+        return from_array_of(kind, None, requires_grad)
+    out = from_array_of(kind, where.backend.from_host(array, kind), requires_grad)
+    on_host.remember(out._storage.value, array)
+    return out
+
+
+def from_array_of(kind, array, requires_grad):
+    """A tensor of the dense spec `kind` that takes over an array of its device nobody else holds; None on META."""
+    out = wrap(Storage.of(None if array is None else Value.of(array, kind), kind.nbytes, kind.device), kind)
+    if array is not None and (tell := observers.made) is not None:
+        tell(out._storage.value)
     out._site = here()
     if modes.inference:
         out._storage.inference = True

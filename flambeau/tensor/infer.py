@@ -256,7 +256,7 @@ def infer_entry(op, args, key):
     if common is not None and common.category == 1:
         entry.wrap = common.np
     entry.nbytes = sum(s.nbytes for s in entry.outs) if entry.outs is not None else 0
-    entry.weight = entry.nbytes if entry.device is META else int(entry.nbytes * entry.device.backend.trace_weight)
+    entry.weight = sum(s.weight for s in entry.outs) if entry.outs is not None else 0
     entry.compiles = entry.device is not META and entry.device.backend.compiles \
         and all(s.device is entry.device for s in (*kinds, *(entry.outs or ())))
     entry.quick = not entry.many and entry.outs is not None and entry.device is not META and not op.eager \

@@ -17,9 +17,9 @@ from ..base import dtypes, limited_dtypes, observers, shapes
 from ..base.arguments import C_NAMES, asked, fitting, like, number, options, shape_of
 from ..base.errors import argument_error, here, need
 from ..base.spec import CPU, META, place, spec
-from ..trace.value import Storage, Value
+from ..trace.value import Storage
 from . import attributes
-from .create import from_array
+from .create import from_array, from_array_of
 from .forms import declared
 from .movement import pinnable
 from .overrides import handle_torch_function, has_torch_function
@@ -257,17 +257,6 @@ def filled(draw, kind):
     except MemoryError as error:
         error.spec, error.site = kind, here()
         raise out_of_memory(error) from None
-
-
-def from_array_of(kind, array, requires_grad):
-    """A tensor of the dense spec `kind` that takes over an array of its device nobody else holds."""
-    out = wrap(Storage.of(Value.of(array, kind), kind.nbytes, kind.device), kind)
-    if (tell := observers.made) is not None:
-        tell(out._storage.value)
-    out._site = here()
-    if modes.inference:
-        out._storage.inference = True
-    return asked(out, requires_grad)
 
 
 def fill(self, draw, what, name):

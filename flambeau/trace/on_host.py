@@ -21,14 +21,13 @@ MAX_COMPUTED_ELEMENTS = 1 << 16  # of a pending Value that is computed on the CP
 MAX_COMPUTED_DEPTH = 8           # instructions that it comes from, one after the other
 
 
-def remember(value, source):
-    """Keep of a Value of another device what the tensor `source` on the CPU holds, if it is whole numbers, and there.
+def remember(value, array):
+    """Keep of a Value of another device what `array` of the CPU holds, which it is a copy of, if that is whole numbers.
 
-    They are copied: the memory of `source` may be somebody else's, or be written over.
+    They are copied: the memory may be somebody else's, or be written over.
     """
-    kind, held = value.spec, source._storage.value
-    if held.trace is None and _worth_keeping(kind):
-        value.on_host = _bytes_of(held.look(source._spec, source._offset), kind)
+    if _worth_keeping(value.spec):
+        value.on_host = _bytes_of(array, value.spec)
 
 
 def known(tensor):

@@ -185,7 +185,7 @@ class Trace:
             slot = self.slots[value] = len(self.values)
             self.values.append(value)
             self.last.append(0)
-            self.held += int(value.spec.nbytes * value.spec.device.backend.trace_weight)
+            self.held += value.spec.weight
             if 2 * HELD_INPUT_WEIGHT * self.held >= settings.trace_bytes:
                 self._weigh()
         return slot
@@ -201,8 +201,7 @@ class Trace:
         held = counts(self.values)
         for value, slot in self.slots.items():
             if held[slot] <= INPUT:
-                kind = value.spec
-                self.bytes += HELD_INPUT_WEIGHT * int(kind.nbytes * kind.device.backend.trace_weight)
+                self.bytes += HELD_INPUT_WEIGHT * value.spec.weight
 
     def _append_beside(self, entry, inputs, params, site):
         """Record in another trace: a signal handler or a finaliser came in the middle of a run or an append of ours."""

@@ -39,6 +39,14 @@ def test_what_is_out_of_bounds_is_refused_at_the_call(downloads):
     assert downloads == []
 
 
+def test_positions_that_were_written_out(downloads):
+    table = torch.ones(5, 2, device="cuda")
+    assert table[torch.tensor([1, 2], device="cuda")].shape == (2, 2)
+    with pytest.raises(IndexError, match="index 7 is out of bounds"):
+        table[torch.tensor([1, 7], device="cuda")]
+    assert downloads == []
+
+
 def test_what_the_device_made_is_brought_back_once(downloads):
     x = torch.randn(40, device="cuda")
     best = x.topk(5).indices

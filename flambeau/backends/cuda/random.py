@@ -30,7 +30,7 @@ from ...base.locks import new_lock
 from ...base.spec import spec
 from ..random import REAL_DTYPE, SIGNIFICAND_BITS, RandomStream, largest, need, representable, rounded
 from .calls import LaunchCall
-from .launch import launch
+from .single_launch import launch
 
 BLOCK_THREADS = 256
 PHILOX_STATE_BYTES = 16                  # the seed and the offset, as torch.cuda.get_rng_state() has them
