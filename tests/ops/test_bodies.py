@@ -382,6 +382,7 @@ def crossed(columns, rng):
 PATHS = {
     "add": [{}, {"alpha": 3}, {"alpha": -1.0}, {"alpha": True}], "sub": [{}, {"alpha": 3}, {"alpha": -1.0}],
     "rsub": [{}, {"alpha": 3}, {"alpha": -1.0}],
+    "_native_dropout": [{"scale": 1.25, "slope": 1.25}, {"scale": 1.1, "slope": 2.5}],
     "addcmul": [{}, {"value": 3}, {"value": 2.5}], "addcdiv": [{}, {"value": 3}, {"value": 2.5}],
     "_integer_division": [{"part": part} for part in ("floor", "trunc", "remainder", "fmod")],
     "_div_rounded": [{"rounding_mode": "floor"}, {"rounding_mode": "trunc"}],
@@ -448,7 +449,7 @@ def calls(name):
                 continue                                            # rounded once, not twice as the reference
             tensors = [n for n, d in zip(op.arg_names, op.defaults)
                        if (d is REQUIRED or name == "_clamp_tensor") and path.get(n) is None]
-            columns = crossed([samples(dtypes.bool, rng) if n == "condition" else column for n in tensors], rng)
+            columns = crossed([samples(dtypes.bool, rng) if n in ("condition", "keep") else column for n in tensors], rng)
             if name == "_integer_division":
                 columns = [c[columns[1] != 0] for c in columns]
             some = [dict(zip(tensors, [torch.tensor(c) for c in columns]))]
