@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 EXACT_POWERS = 22             # 10**22 is the largest power of ten that a float64 holds exactly
-VIEW_BYTES, INLINE_BYTES = 16, 12       # of an entry of a view array, and of the text that such an entry can hold itself
+VIEW_BYTES, INLINE_BYTES = 16, 12       # of an entry of a view array, and of the text that it can hold itself
 
 
 class ArrowSchema(ctypes.Structure):
@@ -197,7 +197,7 @@ def _taken(capsule, name, structure):
     """The structure inside a capsule, moved out of it: what is left there is marked as released."""
     inside = structure.from_address(_pointer_in(capsule, name))
     if not inside.release:
-        raise ValueError(f"the {name.decode()} was read already: a stream is read once, so ask its producer for another")
+        raise ValueError(f"the {name.decode()} was read already: a stream is read once, so ask for another")
     moved = structure.from_buffer_copy(inside)
     ctypes.memset(ctypes.addressof(inside) + structure.release.offset, 0, structure.release.size)
     return moved
@@ -210,8 +210,8 @@ def _fields(schema):
     """The fields of a schema, which is released."""
     try:
         if schema.format != b"+s":
-            raise NotImplementedError(f"the stream holds Arrow's {schema.format.decode()!r}, not rows with columns: give "
-                                      "a table, a record batch or a reader of record batches")
+            raise NotImplementedError(f"the stream holds Arrow's {schema.format.decode()!r}, not rows with columns: "
+                                      "give a table, a record batch or a reader of record batches")
         fields = [_field(schema.children[i].contents) for i in range(schema.n_children)]
     finally:
         schema.release(schema)

@@ -42,7 +42,8 @@ class Column:
             return self.views([b"" if value is None else value.encode() for value in values])
         if self.format.startswith("d:"):
             size = int((self.format + ",128").split(",")[2]) // 8
-            return [np.frombuffer(b"".join((value or 0).to_bytes(size, "little", signed=True) for value in values), "u1")]
+            numbers = b"".join((value or 0).to_bytes(size, "little", signed=True) for value in values)
+            return [np.frombuffer(numbers, "u1")]
         dtype = {"c": "i1", "C": "u1", "s": "i2", "S": "u2", "i": "i4", "I": "u4", "l": "i8", "L": "u8", "e": "f2",
                  "f": "f4", "g": "f8", "tdD": "i4", "tdm": "i8", "tts": "i4", "ttm": "i4"}.get(self.format, "i8")
         return [np.array([7 if value is None else value for value in values], dtype)]
