@@ -124,8 +124,9 @@ def draw_bounding_boxes(image, boxes, labels=None, colors=None, fill=False, widt
     if count == 0:
         warn("boxes doesn't contain any box. No box was drawn")
         return image
-    need(labels is None or len(labels) == count, f"Number of boxes ({count}) and labels ({0 if labels is None else len(labels)}) mismatch. "
-                                                 "Please specify labels for each box.", ValueError)
+    labels = [None] * count if labels is None else labels
+    need(len(labels) == count, f"Number of boxes ({count}) and labels ({len(labels)}) mismatch. Please specify labels "
+                               "for each box.", ValueError)
     colors = _colors(colors, count)
     label_colors = _colors(label_colors or "black", count) if label_colors or fill_labels else colors
     behind = _colors(label_background_colors, count) if fill_labels and label_background_colors else colors
@@ -142,7 +143,7 @@ def draw_bounding_boxes(image, boxes, labels=None, colors=None, fill=False, widt
             draw.rectangle(box, width=width, outline=colors[i], fill=inside)
         else:
             _draw_turned(draw, box, inside, colors[i], width)
-        if labels is not None and labels[i] is not None:
+        if labels[i] is not None:
             at = box[0] + width + 1, box[1] + width + 1
             if fill_labels:
                 left, top, right, bottom = draw.textbbox(at, labels[i], font=font)
@@ -176,7 +177,8 @@ def draw_segmentation_masks(image, masks, alpha=0.8, colors=None):
     masks = masks[None] if masks.ndim == 2 else masks
     need(masks.ndim == 3, "masks must be of shape (H, W) or (batch_size, H, W)", ValueError)
     need(masks.dtype is dtypes.bool, f"The masks must be of dtype bool. Got {masks.dtype}", ValueError)
-    need(masks.shape[-2:] == image.shape[-2:], "The image and the masks must have the same height and width", ValueError)
+    need(masks.shape[-2:] == image.shape[-2:], "The image and the masks must have the same height and width",
+         ValueError)
     if masks.shape[0] == 0:
         warn("masks doesn't contain any mask. No mask was drawn")
         return image
@@ -200,7 +202,8 @@ def draw_keypoints(image, keypoints, connectivity=None, colors=None, radius=2, w
     if visibility is None:
         visibility = keypoints.new_ones(keypoints.shape[:-1], dtype=dtypes.bool)
     visibility = visibility.squeeze(-1) if visibility.ndim == 3 else visibility
-    need(visibility.ndim == 2, f"visibility must be of shape (num_instances, K). Got ndim={visibility.ndim}", ValueError)
+    need(visibility.ndim == 2, f"visibility must be of shape (num_instances, K). Got ndim={visibility.ndim}",
+         ValueError)
     need(visibility.shape == keypoints.shape[:-1],
          "keypoints and visibility must have the same dimensionality for num_instances and K. Got "
          f"visibility.shape={visibility.shape} and keypoints.shape={keypoints.shape}", ValueError)

@@ -1,6 +1,5 @@
 """Pictures of random numbers, for trying a program without data."""
 from ...base.errors import need
-from ...tensor.forms import namespace
 from ...tensor.random import Generator, randint, randn
 from .vision import PicturesOfOneSize
 
