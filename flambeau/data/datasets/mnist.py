@@ -238,7 +238,7 @@ def read_sn3_pascalvincent_tensor(path, strict=True):
          f"{path} is no IDX file: it starts with {held[:4].hex(' ') or 'nothing'} instead of 00 00, a kind of element "
          "(08 for bytes) and 1 to 3 dimensions", ValueError)
     start = 4 * (ndim[0] + 1)
-    need(len(held) >= start, f"{path} is cut short: {len(held)} bytes, and its header alone would be {start}", ValueError)
+    need(len(held) >= start, f"{path} is cut short: it has {len(held)} bytes, and its header alone {start}", ValueError)
     shape = [int.from_bytes(held[at:at + 4], "big") for at in range(4, start, 4)]
     element = np.dtype(IDX_ELEMENTS[kind[0]])
     meant = start + int(np.prod(shape, dtype=object)) * element.itemsize

@@ -2,7 +2,7 @@
 import importlib
 import sys
 
-import torch              # the Flambeau of the folder beside this one, which then knows where torchvision is
+import torch  # the Flambeau of the folder beside this one, which then knows where torchvision is
 
 del sys.modules[__name__]
 importlib.import_module("torchvision")
