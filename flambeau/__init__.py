@@ -13,7 +13,7 @@ from .autograd.modes import (
 )
 from .backends import threads as _threads
 from .backends.memory import OutOfMemoryError
-from .base import dtypes as _dtypes, layout as _layout, tracebacks as _tracebacks
+from .base import dtypes as _dtypes, layout as _layout, settings as _settings, tracebacks as _tracebacks
 from .base.dtypes import can_cast, dtype, finfo, get_default_dtype, iinfo, promote_types, set_default_dtype
 from .base.layout import layout, memory_format
 from .base.spec import Size, device, set_default_device
@@ -80,7 +80,7 @@ _IMPORTED_WHEN_ASKED = {
     "autocast": "amp:autocast", "GradScaler": "amp:GradScaler",
     "save": "serialization:save", "load": "serialization:load",
     "vmap": "func:vmap",
-    "install_as_torch": "cli:install_as_torch",
+    "install_as_torch": "cli:install_as_torch", "doctor": "cli.doctor:doctor", "expect": "cli.expected:expect",
     "sparse": "sparse", "sparse_coo_tensor": "sparse:sparse_coo_tensor",
     "ops": "_ops:ops", "Tag": "_ops:Tag", "svd_lowrank": "_lowrank:svd_lowrank",
     "pca_lowrank": "_lowrank:pca_lowrank",
@@ -131,3 +131,6 @@ is_anomaly_check_nan_enabled = autograd.graph.is_anomaly_check_nan_enabled
 legacy_contiguous_format = _layout.contiguous_format
 newaxis = None
 __version__ = "0.1.0"
+
+if _settings.expect_device:
+    _import_module(".cli.expected", __name__).at_import()

@@ -54,6 +54,9 @@ if num_threads and not (num_threads.isdecimal() and int(num_threads)):
 _openmp = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()   # may be a list, one number for each level
 num_threads = int(num_threads or (_openmp if _openmp.isdecimal() else 0))
 
+# Which device has to be there, or `import flambeau` raises: see cli/expected.py.
+expect_device = os.environ.get("FLAMBEAU_EXPECT_DEVICE", "").strip()
+
 # Whether `use_deterministic_algorithms` was asked for.
 deterministic = False
 
