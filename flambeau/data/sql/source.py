@@ -57,12 +57,12 @@ class ColumnFact(NamedTuple):
     name: str                   # as the query names it
     declared: str               # the database's own word for its type, for messages; "" where it has none
     kind: str                   # one of KINDS
-    bits: int = 64              # of "int" and "float": how wide it is there
+    bits: int = 64              # of "int", "uint" and "float": how wide it is there
 
 
 # What columns can be. "unknown": the database does not tell before there are rows (an expression in SQLite); SQLDataset
 # then asks for the form that it needs, and a Session that finds something else raises TypeError with column and value.
-KINDS = ("bool", "int", "float", "decimal", "text", "date", "timestamp", "unknown", "other")
+KINDS = ("bool", "int", "uint", "float", "decimal", "text", "date", "timestamp", "unknown", "other")
 
 
 class Wanted(NamedTuple):
@@ -72,7 +72,7 @@ class Wanted(NamedTuple):
 
         kind of the column     form         what the array holds
         "bool"                 "bool"       bool
-        "int"                  "int8" … "int64", as wide as the column (unsigned 64 bits: "uint64")
+        "int", "uint"          "int8" … "int64", "uint8" … "uint64", as wide as the column
         "float"                "float32", "float64", as wide as the column
         "decimal"              "float64"    the nearest float64: cast in SQL
         "date"                 "int64"      days since 1970-01-01: cast in SQL
@@ -285,6 +285,11 @@ class Dialect:
         """The statement of `Session.fetch` for so many key ranges, with places for their bounds."""
         raise NotImplementedError
 
+    def null_counts(self, query: Query, names: Sequence[str]) -> str | None:
+        """A statement that gives one row: how many NULLs each of these columns has. None where there is no SQL."""
+        counts = (f"count(*) - count(q.{self.quote(name)}) AS {self.quote(name)}" for name in names)
+        return f"SELECT {', '.join(counts)} FROM (\n{query.text}\n) AS q"
+
 
 class Session:
     """One connection, used by one thread at a time: that which asked `Source.connect` for it, or a later one.
@@ -330,8 +335,11 @@ class Session:
         """What the database says of how it will run `fetch`, for `explain()`; "" where it says nothing."""
         return ""
 
+    def cancel(self) -> None:
+        """End the statement that runs, if one does: it raises in its thread. The one method that is called from others."""
+
     def close(self) -> None:
-        """Close the connection. May be called twice, and from another thread in order to end a statement that runs."""
+        """Close the connection. May be called twice."""
 
 
 class Source:
