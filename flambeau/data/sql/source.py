@@ -242,6 +242,7 @@ class Dialect:
     name = "sql"
     rows_in_block = 256                     # rows that lie side by side in a block: the step of `boundaries`
     blocks_in_group = 256                   # blocks of one fetch, whose rows are mixed with each other
+    positional = False                      # whether rows have places without a key: see Session.boundaries
 
     def quote(self, name: str) -> str:
         """`name` as an identifier, whatever it holds."""
@@ -285,8 +286,12 @@ class Dialect:
         """The statement of `Session.fetch` for so many key ranges, with places for their bounds."""
         raise NotImplementedError
 
-    def null_counts(self, query: Query, names: Sequence[str]) -> str | None:
-        """A statement that gives one row: how many NULLs each of these columns has. None where there is no SQL."""
+    def count(self, query: Query) -> str:
+        """The statement of `Session.count`."""
+        return f"SELECT count(*) AS n FROM (\n{query.text}\n) AS q"
+
+    def null_counts(self, query: Query, names: Sequence[str]) -> str:
+        """The statement of `Session.null_counts`."""
         counts = (f"count(*) - count(q.{self.quote(name)}) AS {self.quote(name)}" for name in names)
         return f"SELECT {', '.join(counts)} FROM (\n{query.text}\n) AS q"
 
@@ -297,6 +302,7 @@ class Session:
     Every method that sends a statement raises ConnectionLost where a new connection may do better. A Session is never
     carried over a fork: SQLDataset opens a new one in the new process, and does not close the parent's.
     """
+    dialect: Dialect
 
     def __init__(self):
         self.pid = os.getpid()
@@ -314,8 +320,26 @@ class Session:
         """
         raise NotImplementedError
 
+    def count(self, query: Query) -> int:
+        """How many rows the query gives."""
+        return self._numbers(query, self.dialect.count(query), ["n"])[0]
+
+    def null_counts(self, query: Query, names: Sequence[str]) -> list[int]:
+        """How many NULLs each of these columns has: asked for the words of an error alone."""
+        return self._numbers(query, self.dialect.null_counts(query, names), names)
+
+    def _numbers(self, query, text, names):
+        wanted = [Wanted(name, "int", "int64") for name in names]
+        for chunk in self.stream(Query(text, query.params), wanted, 1):
+            return [int(column[0]) for column in chunk.columns]
+        raise RuntimeError(f"a statement that counts gave no row: {text}")
+
     def boundaries(self, query: Query, key: Sequence[str], step: int) -> Boundaries:
-        """See Boundaries. Raises ValueError for NULL and duplicate keys, in the words of this module's functions."""
+        """See Boundaries. Raises ValueError for NULL and duplicate keys, in the words of this module's functions.
+
+        With a `positional` dialect the key may be (): rows are where they are, and `first` and `last` are one array each,
+        of row numbers.
+        """
         raise NotImplementedError
 
     def fetch(self, query: Query, wanted: Sequence[Wanted], boundaries: Boundaries, blocks: Sequence[int]) -> Chunk:
