@@ -67,11 +67,12 @@ class SQLDataset(Dataset):
     # --- planning -------------------------------------------------------------------------------------------------
 
     def _planned(self, reading):
-        """The boundaries in the state that `reading` reads: found once, and again when the tables have changed."""
+        """The boundaries in the state that `reading` reads: found once, and again when the tables may have changed."""
         mark = reading.snapshot.mark
-        if self._plan is None or self._plan[1] != mark:
-            self._plan = reading.plan(self.source.dialect.rows_in_block), mark
-        reading.boundaries = self._plan[0]
+        if reading.boundaries is None:
+            if self._plan is None or not mark or self._plan[1] != mark:
+                self._plan = reading.plan(self.source.dialect.rows_in_block), mark
+            reading.boundaries = self._plan[0]
         return reading.boundaries
 
     @property

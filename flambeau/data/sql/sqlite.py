@@ -377,7 +377,7 @@ class SQLiteSnapshot(Snapshot):
 
 
 def mark_of(source):
-    """How often the file was written to, as its header counts it; with a log beside it, what that looks like."""
+    """How often the file was written to, as its header counts it. In WAL mode that is not counted: when, then."""
     path = source.path
     if isinstance(source, SQLiteMemory):
         return source.identity()
@@ -385,14 +385,16 @@ def mark_of(source):
         return ""
     with open(path, "rb") as file:
         header = file.read(100)
-    log = f"{path}-wal"
-    try:
-        about = os.stat(log)
-        log = f" log {about.st_size} {about.st_mtime_ns}" if about.st_size else ""
-    except FileNotFoundError:
-        log = ""
     count, pages, schema = (int.from_bytes(header[at:at + 4], "big") for at in (24, 28, 40))
-    return f"written {count} pages {pages} schema {schema}{log}"
+    mark = f"written {count} pages {pages} schema {schema}"
+    if header[18:20] == b"\2\2":
+        for name in (path, f"{path}-wal"):
+            try:
+                about = os.stat(name)
+            except FileNotFoundError:
+                continue
+            mark += f", {about.st_size} bytes at {about.st_mtime_ns}" if about.st_size else ""
+    return mark
 
 
 # --- cells ----------------------------------------------------------------------------------------------------------
