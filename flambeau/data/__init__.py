@@ -1,6 +1,7 @@
 """Data from where it is kept to batches of tensors: `flambeau.data.sql` and what else is ours beside `torch.utils.data`.
 
     sql              a query of a database, as a Dataset
+    transforms       transforms of images, whole batches at once, with torchvision's names
 
 Nothing here is PyTorch's; `torch.utils.data` has PyTorch's datasets and its loader.
 """
@@ -9,7 +10,7 @@ from importlib import import_module as _import_module
 from ..base.names import attribute_error as _attribute_error
 
 # A name, and the module that is imported when it is asked for: no one pays for what he does not use.
-_IMPORTED_WHEN_ASKED = {"sql": "sql", "SQLDataset": "sql:SQLDataset"}
+_IMPORTED_WHEN_ASKED = {"sql": "sql", "SQLDataset": "sql:SQLDataset", "transforms": "transforms"}
 
 
 def __getattr__(name):
