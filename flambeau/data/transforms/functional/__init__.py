@@ -26,3 +26,25 @@ from .colour import (
     to_grayscale,
 )
 from .convert import convert_image_dtype, pil_to_tensor, to_dtype, to_image, to_pil_image, to_tensor
+from .geometry import (
+    affine,
+    center_crop,
+    crop,
+    elastic,
+    elastic_transform,
+    five_crop,
+    get_dimensions,
+    get_image_num_channels,
+    get_num_channels,
+    get_size,
+    hflip,
+    horizontal_flip,
+    pad,
+    perspective,
+    resize,
+    resized_crop,
+    rotate,
+    ten_crop,
+    vertical_flip,
+    vflip,
+)
