@@ -15,7 +15,9 @@ from . import functional as F
 from .base import Transform
 from .colour_kernels import max_value
 from .functional.dispatch import is_pillow, samples_of
+from .functional.geometry import affine_tables, inverse_affine_matrix, warp
 from .gamma import dirichlet
+from .modes import interpolation_mode
 
 __all__ = ["AugMix", "AutoAugment", "AutoAugmentPolicy", "RandAugment", "TrivialAugmentWide"]
 
@@ -88,7 +90,9 @@ OPERATIONS = {
     "Equalize": lambda images, *_: F.equalize(images),
     "Invert": lambda images, *_: F.invert(images),
 }
+NUMBERED_OPERATIONS = list(OPERATIONS.values())
 NUMBERS = {"Identity": -1, **{name: number for number, name in enumerate(OPERATIONS)}}
+LAST_MOVE = NUMBERS["Rotate"]                                 # the first operations move pixels, the others their colours
 
 
 # --- how strongly they act ------------------------------------------------------------------------------------------
@@ -251,20 +255,37 @@ def rows_of(images, order):
 
 
 def by_operation(images, numbers, magnitudes, interpolation, fill):
-    """Each operation of `numbers`, which are sorted, on the samples that have drawn it."""
-    starts = np.flatnonzero(np.diff(numbers, prepend=-2))
-    ends = [*starts[1:], len(numbers)]
-    made = [operated(int(numbers[start]), images[start:end], magnitudes[start:end], interpolation, fill)
-            for start, end in zip(starts, ends)]
+    """Each operation of `numbers`, which are sorted, on the samples that have drawn it. What moves pixels is one."""
+    starts = np.flatnonzero(np.diff(np.where(numbers < 0, numbers, numbers.clip(LAST_MOVE)), prepend=-2))
+    ends, made = [*starts[1:], len(numbers)], []
+    for start, end in zip(starts, ends):
+        number, part = int(numbers[start]), images[start:end]
+        if 0 <= number <= LAST_MOVE:
+            made.append(moved(part, numbers[start:end], magnitudes[start:end], interpolation, fill))
+        else:
+            made.append(operated(number, part, magnitudes[start:end], interpolation, fill))
     return made[0] if len(made) == 1 else cat(made)
 
 
-NAMES = list(OPERATIONS)
+def moved(images, numbers, magnitudes, interpolation, fill):
+    """A batch whose samples are sheared, moved or turned, each as it has drawn: one map for each, in one pass."""
+    height, width = images.shape[-2:]
+    lean, pixels = np.zeros((len(numbers), 2)), np.zeros((len(numbers), 2))
+    for axis, names in enumerate((("ShearX", "TranslateX"), ("ShearY", "TranslateY"))):
+        sheared, translated = (numbers == NUMBERS[name] for name in names)
+        lean[sheared, axis] = np.degrees(np.arctan(magnitudes[sheared]))
+        pixels[translated, axis] = np.trunc(magnitudes[translated])
+    angle = np.where(numbers == NUMBERS["Rotate"], -(magnitudes % 360), 0.0)
+    # Shears start from the top left corner; all else is seen from the middle.
+    corner = (numbers == NUMBERS["ShearX"]) | (numbers == NUMBERS["ShearY"])
+    centre = [np.where(corner, -0.5 * width, 0.0), np.where(corner, -0.5 * height, 0.0)]
+    matrix = inverse_affine_matrix(centre, angle, pixels, np.ones(len(numbers)), lean)
+    return warp(images, affine_tables(matrix, (height, width), images.dtype), interpolation_mode(interpolation), fill)
 
 
 def operated(number, images, magnitude, interpolation, fill):
     """One operation on images; -1 is none."""
-    return images if number < 0 else OPERATIONS[NAMES[number]](images, magnitude, interpolation, fill)
+    return images if number < 0 else NUMBERED_OPERATIONS[number](images, magnitude, interpolation, fill)
 
 
 class AutoAugment(AutomaticAugmentation):
