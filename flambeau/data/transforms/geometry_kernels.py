@@ -3,18 +3,16 @@
     warped         along the lines of an affine or a perspective map, with its numbers for each sample
     sampled        at places that a grid says
     resampled      along one dimension by a table: resizing, and crops that are resized, with a table for each sample
+    picked         along one dimension by an index: what is nearest, and borders made of the image itself
     cropped        boxes of one size, each sample's from a corner of its own
     flipped        mirrored, those of the samples that are chosen
 
 Positions are computed as torchvision and PyTorch compute them, rounding for rounding: which of two neighbours is the
 nearest pixel is a matter of the last digit.
 """
-import numpy as np
-
 from ...base import dtypes
 from ...base.op import Op
 from ...base.shapes import contiguous_strides
-from .colour_kernels import computed_in
 
 MOST_UNROLLED_TAPS = 24       # more neighbours than this are added up in a loop of their own
 
@@ -79,15 +77,14 @@ class sampled(Op):
 
 
 def fused(xp, a, b, c):
-    """`a * b + c`, rounded once."""
+    """`a * b + c`, rounded once (where they are in single precision)."""
     return (a.astype(xp.float64) * b.astype(xp.float64) + c.astype(xp.float64)).astype(c.dtype)
 
 
 def read_at(xp, image, x, y, fill, size, nearest):
     """`image` [N, C, 1, H * W] at the places `x`, `y` [N, 1, H', W'] from -1 to 1."""
     wide, (height, width) = x.dtype, size
-    x = (x + wide.type(1)) * wide.type(width / 2) - wide.type(0.5)
-    y = (y + wide.type(1)) * wide.type(height / 2) - wide.type(0.5)
+    x, y = (fused(xp, at + wide.type(1), wide.type(n / 2), wide.type(-0.5)) for at, n in ((x, width), (y, height)))
     flat = image[:, :, 0].astype(wide)
 
     def pixel(row, col):
@@ -104,9 +101,10 @@ def read_at(xp, image, x, y, fill, size, nearest):
         down, right = y - top, x - left
         made, covered = 0, 0
         for row, vertical in ((top, 1 - down), (top + 1, down)):
-            for col, level in ((left, 1 - right), (left + 1, right)):
+            for col, level in ((left + 1, right), (left, 1 - right))[::1 if row is top else -1]:
                 found, inside = pixel(row, col)
-                made, covered = made + found * (level * vertical), covered + inside * (level * vertical)
+                share = level * vertical
+                made, covered = fused(xp, found, share, wide.type(0) + made), covered + inside * share
         made = made if fill is None else (made - fill) * covered + fill
     return (made if image.dtype.kind == "f" else xp.rint(made)).astype(image.dtype)
 
@@ -114,8 +112,7 @@ def read_at(xp, image, x, y, fill, size, nearest):
 def read_body(k, image, x, y, fill, size, nearest):
     """For a body: `read_at`."""
     wide, (height, width) = x.dtype, size
-    x = (x + 1.0) * (width / 2) - 0.5
-    y = (y + 1.0) * (height / 2) - 0.5
+    x, y = (k.fma(at + 1.0, k.const(n / 2, wide), k.const(-0.5, wide)) for at, n in ((x, width), (y, height)))
     zero = k.const(0.0, wide)
 
     def pixel(row, col):
@@ -131,10 +128,11 @@ def read_body(k, image, x, y, fill, size, nearest):
         down, right = y - top, x - left
         made = covered = zero
         for row, vertical in ((top, 1.0 - down), (top + 1.0, down)):
-            for col, level in ((left, 1.0 - right), (left + 1.0, right)):
+            # the top right first, then the others as one reads: the order in which PyTorch's compiler adds them up
+            for col, level in ((left + 1.0, right), (left, 1.0 - right))[::1 if row is top else -1]:
                 found, inside = pixel(row, col)
                 share = level * vertical
-                made, covered = made + found * share, covered + k.where(inside, share, zero)
+                made, covered = k.fma(found, share, made), covered + k.where(inside, share, zero)
         made = made if fill is None else (made - fill) * covered + fill
     return made if image.dtype.category == 2 else k.rint(made)
 
@@ -183,6 +181,25 @@ class resampled(Op):
         if bits is not None:
             made = k.minimum(k.maximum(made >> bits, 0), 255)
         return made
+
+
+class picked(Op):
+    """`image` [N, C, H, W] at the positions `index` [N or 1, 1, …] along its dimension `dim` (2 or 3), in range."""
+
+    forms = ""
+    exact = True
+
+    def meta(image, index, dim):
+        shape = list(image.shape)
+        shape[dim] = index.shape[dim]
+        return image.like(shape=tuple(shape))
+
+    def ref(xp, image, index, dim):
+        if len(index) == 1:
+            return xp.take(image, index.reshape(-1), dim)
+        return xp.take_along_axis(image, index, dim)
+
+    def body(k, image, index, dim): return k.gather(image, dim, index)
 
 
 class cropped(Op):

@@ -9,7 +9,7 @@ import numpy as np
 from ...base import dtypes
 from ...base.axis_maps import ANTIALIAS_FILTERS, cubic_weights
 from ...tensor.create import from_array
-from .geometry_kernels import resampled
+from .geometry_kernels import picked, resampled
 
 FILTERS = {"bilinear": "linear", "bicubic": "cubic", "lanczos": "lanczos"}
 SCALED_DTYPES = (dtypes.float32, dtypes.float64, dtypes.uint8)        # others are computed in float32
@@ -42,8 +42,7 @@ def along(batch, first, weight, dim):
 
     index = tensor(first.reshape(len(first), 1, *side).astype(np.int64))
     if weight is None:
-        return batch.gather(dim, index.expand(*batch.shape[:2], *[n if d else m for d, n, m in (
-            (dim == 2, side[0], batch.shape[2]), (dim == 3, side[1], batch.shape[3]))]))
+        return picked(batch, index, dim)
     bits = None
     if batch.dtype is dtypes.uint8:
         weight, bits = whole_weights(weight)

@@ -48,3 +48,4 @@ from .geometry import (
     vertical_flip,
     vflip,
 )
+from .smooth import erase, gaussian_blur, gaussian_noise, normalize

@@ -12,7 +12,7 @@ from ....tensor.create import from_array
 from ....tensor.functions import rot90
 from ....tensor.tensor import Tensor
 from ..colour_kernels import computed_in
-from ..geometry_kernels import cropped, flipped, sampled, warped
+from ..geometry_kernels import cropped, flipped, picked, sampled, warped
 from ..modes import InterpolationMode, interpolation_mode
 from ..tables import resize_all, resize_boxes
 from .dispatch import is_number, numbers_of, of_images, samples_of
@@ -174,11 +174,8 @@ def pad(inpt, padding, fill=None, padding_mode="constant"):
     if isinstance(fill, list) and padding_mode != "constant":
         raise ValueError(f"Padding mode '{padding_mode}' is not supported if fill is not scalar")
     batch, _ = in_batch(inpt)
-    if padding_mode == "symmetric":
-        made = mirrored(batch, sides)
-    elif padding_mode != "constant":
-        wide = batch.to(computed_in(batch.dtype))
-        made = pad_dimensions(wide, sides, "replicate" if padding_mode == "edge" else "reflect").to(batch.dtype)
+    if padding_mode != "constant":
+        made = bordered(batch, sides, padding_mode)
     elif isinstance(fill, list):
         made = padded_by_channel(batch, sides, fill)
     else:
@@ -186,18 +183,30 @@ def pad(inpt, padding, fill=None, padding_mode="constant"):
     return made.reshape(*inpt.shape[:-2], *made.shape[-2:])
 
 
-def mirrored(batch, sides):
-    """`batch` with itself around it, mirrored with its edge; what is negative cuts."""
+def bordered(batch, sides, padding_mode):
+    """`batch` [N, C, H, W] with a border that is made of itself; what is negative cuts."""
     left, right, top, bottom = sides
-    height, width = batch.shape[-2:]
-    batch = batch[..., max(-top, 0):height - max(-bottom, 0), max(-left, 0):width - max(-right, 0)]
-    for dim, before, after in ((-2, top, bottom), (-1, left, right)):
-        before, after, size = max(before, 0), max(after, 0), batch.shape[dim]
-        if before > size or after > size:
-            raise IndexError(f"symmetric padding of {max(before, after)} is more than the {size} there are to mirror")
-        index = np.concatenate([np.arange(before)[::-1], np.arange(size), size - 1 - np.arange(after)])
-        batch = batch.index_select(dim, on_device(index.astype(np.int64), batch))
+    for dim, before, after in ((2, top, bottom), (3, left, right)):
+        if before or after:
+            index = border_index(batch.shape, dim, before, after, padding_mode)
+            batch = picked(batch, on_device(index.reshape(1, 1, *((-1, 1) if dim == 2 else (1, -1))), batch), dim)
     return batch
+
+
+def border_index(shape, dim, before, after, padding_mode):
+    """Which elements of a dimension stand in it after padding by `before` and `after`."""
+    size = shape[dim]
+    place = np.arange(-before, size + after)
+    if padding_mode == "edge":
+        return np.clip(place, max(-before, 0), size - 1 + min(after, 0)).astype(np.int64)
+    # mirrored: what is cut is gone before the rest is mirrored
+    low, high = max(-before, 0), size - max(-after, 0)
+    once = padding_mode == "reflect"
+    if max(before, after) > high - low - once:
+        raise RuntimeError(f"Padding size should be less than the corresponding input dimension, but got: padding "
+                           f"({before}, {after}) at dimension {dim} of input {list(shape)}")
+    place = np.where(place < low, 2 * low - 1 + once - place, place)
+    return np.where(place >= high, 2 * high - 1 - once - place, place).astype(np.int64)
 
 
 def padded_by_channel(batch, sides, fill):
