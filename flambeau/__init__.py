@@ -76,12 +76,12 @@ if TYPE_CHECKING:
 
 # What a program may never ask for is imported when it asks: a module, or a name out of one.
 _IMPORTED_WHEN_ASKED = {
-    "amp": "amp", "cuda": "cuda", "distributions": "distributions", "func": "func", "hub": "hub", "nn": "nn",
-    "optim": "optim", "safetensors": "safetensors", "serialization": "serialization",
+    "amp": "amp", "cuda": "cuda", "data": "data", "distributions": "distributions", "func": "func", "hub": "hub",
+    "nn": "nn", "optim": "optim", "safetensors": "safetensors", "serialization": "serialization",
     "autocast": "amp:autocast", "GradScaler": "amp:GradScaler",
     "save": "serialization:save", "load": "serialization:load",
     "vmap": "func:vmap",
-    "install_as_torch": "cli:install_as_torch",
+    "install_as_torch": "cli:install_as_torch", "doctor": "cli.doctor:doctor", "expect": "cli.expected:expect",
     "sparse": "sparse", "sparse_coo_tensor": "sparse:sparse_coo_tensor",
     "ops": "_ops:ops", "Tag": "_ops:Tag", "svd_lowrank": "_lowrank:svd_lowrank",
     "pca_lowrank": "_lowrank:pca_lowrank",
@@ -142,3 +142,6 @@ newaxis = None
 __version__ = "0.1.0"
 if _settings.watch in ("full", "strict") or _settings.watch_ignore:
     _import_module(".watch.watching", __name__).switch(_settings.watch)
+
+if _settings.expect_device:
+    _import_module(".cli.expected", __name__).at_import()

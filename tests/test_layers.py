@@ -27,6 +27,7 @@ ALLOWED = {
     "autograd": ("base", "trace"),
     "tensor":   ("base", "loops", "backends", "trace", "autograd"),
     "nn":       LOWER,
+    "data":     (*LOWER, "nn", "missing", "hub", "serialization", "utils.data", "vision"),
 }
 REST = (*LOWER, "nn", "missing")                    # optim, amp, utils, testing, serialization…
 EXTRA = {
@@ -362,7 +363,8 @@ HOW_THE_CPU_COMPILES = {f"backends.{name}" for name in (
     "compile_thread convolve cpu gemm kernels library llvm_writer native native_runtime object_cache pools processor "
     "schedule taps threads").split()} | {f"loops.{name}" for name in "emit llvm schedule target".split()}
 ABOUT_THE_CPU = {                                   # settings of the processor, and what people want to know of it
-    "": {"backends.threads"}, "config": {"backends.threads", "backends.cpu"}, "cli.info": {"backends.cpu"},
+    "": {"backends.threads"}, "config": {"backends.threads", "backends.cpu"},
+    "cli.facts": {"backends.cpu", "backends.object_cache", "backends.threads"},
     "utils.data._utils.processes": {"backends.threads"},
 }
 

@@ -61,6 +61,8 @@ if watch not in WATCHES:
     raise ValueError(f"FLAMBEAU_WATCH={watch!r}: must be 0, 1 or strict")
 watch = WATCHES[watch]
 watch_ignore = os.environ.get("FLAMBEAU_WATCH_IGNORE", "")            # names of findings, with commas between
+# Which device has to be there, or `import flambeau` raises: see cli/expected.py.
+expect_device = os.environ.get("FLAMBEAU_EXPECT_DEVICE", "").strip()
 
 # Whether `use_deterministic_algorithms` was asked for.
 deterministic = False

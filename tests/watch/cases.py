@@ -62,3 +62,136 @@ pred, y = torch.randn(6, 1, requires_grad=True) * 2, torch.randn(6)
 loss = torch.nn.functional.mse_loss(pred, y.unsqueeze(1))
 loss = torch.nn.functional.mse_loss(pred, y[:1])
 """)
+
+TRAINING = """
+net = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+x, y = torch.randn(8, 3), torch.randn(8, 1)
+"""
+case("stale-gradients", TRAINING + """
+for i in range(3):
+    loss = ((net(x) - y) ** 2).mean()
+    loss.backward()
+    optimizer.step()                # found
+""", TRAINING + """
+for i in range(3):
+    optimizer.zero_grad()
+    loss = ((net(x) - y) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+optimizer.zero_grad()
+for i in range(3):
+    loss = ((net(x) - y) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=False)
+for i in range(3):
+    for p in net.parameters():
+        p.grad.data.zero_()
+    ((net(x) - y) ** 2).mean().backward()
+    torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    optimizer.step()
+optimizer.zero_grad()
+for i in range(8):                  # over batches
+    ((net(x) - y) ** 2).mean().backward()
+    if i % 4 == 3:
+        optimizer.step()
+        optimizer.zero_grad()
+optimizer.accumulate(4)
+for i in range(8):
+    ((net(x) - y) ** 2).mean().backward()
+    optimizer.step()
+    if i % 4 == 3:
+        optimizer.zero_grad()
+""")
+case("stale-gradients", TRAINING + """
+optimizer.accumulate(2)
+for i in range(4):
+    ((net(x) - y) ** 2).mean().backward()
+    if i % 2:
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()            # found
+""", TRAINING + """
+optimizer.accumulate(2)
+other = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=0.1)
+for i in range(4):
+    loss = ((net(x) - y) ** 2).mean() + other.param_groups[0]["params"][0].sum()
+    loss.backward()                 # goes through both; each sets its own to zero before it matters
+    if i % 2:
+        optimizer.step()
+        net.zero_grad()
+    other.zero_grad()
+    other.param_groups[0]["params"][0].sum().backward()
+    other.step()
+    other.zero_grad()
+""")
+case("old-graph", TRAINING + """
+total = 0
+for i in range(12):
+    optimizer.zero_grad()
+    loss = ((net(x) - y) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+    total += loss                   # found
+""", TRAINING + """
+total, last = 0, None
+for i in range(12):
+    optimizer.zero_grad()
+    loss = ((net(x) - y) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+    total += loss.detach()
+    total += loss.item()
+    last = loss
+""")
+case("old-graph", TRAINING + """
+class Log:
+    def __init__(self):
+        self.losses = []
+log = Log()
+def train():
+    for i in range(12):
+        optimizer.zero_grad()
+        loss = ((net(x) - y) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        log.losses.append(loss)     # found
+train()
+""", TRAINING + """
+losses, nets = {}, [torch.nn.Linear(3, 1) for _ in range(10)]
+steps = [torch.optim.SGD(one.parameters(), lr=0.1) for one in nets]
+for i in range(12):
+    for number, (one, step) in enumerate(zip(nets, steps)):
+        step.zero_grad()
+        losses[number] = ((one(x) - y) ** 2).mean()
+        losses[number].backward()
+        step.step()
+""")
+case("plain-container", """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(3, 4)
+        self.rest = [torch.nn.Linear(4, 1)]     # found
+    def forward(self, x):
+        return self.rest[0](self.first(x))
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+net(torch.ones(2, 3)).sum().backward()
+optimizer.step()
+""", """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(3, 4)
+        self.rest = torch.nn.ModuleList([torch.nn.Linear(4, 1)])
+        self.teacher = [torch.nn.Linear(3, 4)]           # on purpose: it is not trained
+    def forward(self, x):
+        with torch.no_grad():
+            wanted = self.teacher[0](x)
+        return self.rest[0](self.first(x) - wanted)
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+net(torch.ones(2, 3)).sum().backward()
+optimizer.step()
+""")
