@@ -20,10 +20,11 @@ import sys as _sys
 import types as _types
 
 from .finding import FINDINGS, Finding, FindingError, FindingWarning, allow, clear, findings
+from .nonfinite import non_finite
 from .watching import Watching, settle, start, stop
 
 __all__ = ["FINDINGS", "Finding", "FindingError", "FindingWarning", "Watching", "allow", "clear", "findings",
-           "settle", "start", "stop"]
+           "non_finite", "settle", "start", "stop"]
 
 
 class WatchModule(_types.ModuleType):

@@ -13,6 +13,7 @@ import itertools
 import weakref
 
 from ..autograd.engine import recent_roots
+from ..base import observers
 from ..base.errors import here, line_of
 from .finding import found, listens
 
@@ -73,6 +74,8 @@ def before_step(number):
     g = first_gradient(optimizer)
     if g is not None and g._stale is not None:
         _tell_stale(optimizer, g)
+    if (tell := observers.step_began) is not None:
+        tell(optimizer)
     if record.unseen is not None:
         unseen, record.unseen = record.unseen, None
         _tell_unseen(optimizer, unseen)
@@ -87,6 +90,8 @@ def after_step(number):
     g = first_gradient(optimizer)
     if g is not None:
         g._stepped = g._storage.version
+    if (tell := observers.step_ended) is not None:
+        tell(optimizer)
     record.steps = steps = record.steps + 1
     roots = record.roots
     while recent_roots:
@@ -132,6 +137,12 @@ def _tell_unseen(optimizer, unseen):
                   "those of the optimizer", waiting[0]._site, [("step() was called at", here())],
                   "they keep the values they were made with; to(), eval() and state_dict() pass them by as well",
                   "use the container that is named, or give the optimizer these parameters too")
+
+
+def module_of(optimizer):
+    """The module whose parameters() an optimizer was given, if that is known and it is still there."""
+    record = _records.get(optimizer._watched)
+    return record.module() if record is not None and record.module is not None else None
 
 
 def words_for(parameters, module):

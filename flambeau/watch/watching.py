@@ -5,8 +5,9 @@ from ..base import settings
 from ..base.locks import new_lock
 from ..base.observers import observing
 from .finding import check_names, in_force
+from .training import Training
 
-OBSERVERS: tuple = ()         # classes; one of each observes while anybody watches
+OBSERVERS = (Training,)       # one of each observes while anybody watches
 at_the_end: list = []         # functions that find what only the end of a program shows
 _lock = new_lock()
 _undo: list = []              # an ExitStack while anybody watches

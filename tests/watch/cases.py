@@ -195,3 +195,135 @@ optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 net(torch.ones(2, 3)).sum().backward()
 optimizer.step()
 """)
+case("non-finite", """
+x = torch.tensor([0.0, 1.0, 2.0], requires_grad=True)
+p = x / x.sum()
+logs = p.log()                      # found
+loss = -(p * logs).sum()
+print(f"{loss.item():.3f}")
+""", """
+x = torch.tensor([0.0, 1.0, 2.0], requires_grad=True)
+p = x / x.sum()
+loss = -torch.special.xlogy(p, p.clamp(min=1e-9)).sum()
+print(f"{loss.item():.3f}")
+scores = torch.randn(4, 4, requires_grad=True)
+scores = scores.masked_fill(torch.ones(4, 4).triu(1) == 1, float("-inf"))
+print(scores.softmax(-1).sum().item(), scores[0, 1].item())
+(scores.softmax(-1)[:, 0] ** 2).sum().backward()
+""")
+case("non-finite", TRAINING + """
+scale = torch.tensor(1e30)
+for i in range(3):
+    optimizer.zero_grad()
+    wide = net(x) * scale
+    loss = (wide ** 2).mean()       # found
+    loss.backward()
+    optimizer.step()
+    break
+""", TRAINING + """
+for i in range(12):
+    optimizer.zero_grad()
+    loss = ((net(x) - y) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+""", full=True)
+case("non-finite", """
+net = torch.nn.Linear(3, 2)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+h = net(torch.ones(4, 3))
+h = h - h
+length = (h ** 2).sum(1).sqrt()     # found
+length.sum().backward()
+optimizer.step()
+""", """
+net = torch.nn.Linear(3, 2)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+h = net(torch.ones(4, 3))
+h = h - h
+length = ((h ** 2).sum(1) + 1e-12).sqrt()
+length.sum().backward()
+optimizer.step()
+""", full=True)
+case("non-finite", """
+data = torch.tensor([[1.0, float("nan"), 2.0]] * 4)         # found
+net = torch.nn.Linear(3, 1)
+loss = net(data).mean()
+loss.backward()
+""", """
+data = torch.tensor([[1.0, float("nan"), 2.0]] * 4).nan_to_num()
+net = torch.nn.Linear(3, 1)
+loss = net(data).mean()
+loss.backward()
+""", full=True)
+case("no-gradient", """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.used = torch.nn.Linear(3, 1)
+        self.unused = torch.nn.Linear(3, 1)     # found
+    def forward(self, x):
+        return self.used(x)
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for i in range(6):
+    optimizer.zero_grad()
+    net(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+""", """
+net = torch.nn.ModuleList([torch.nn.Linear(3, 1), torch.nn.Linear(3, 1), torch.nn.Linear(3, 1)])
+net[2].requires_grad_(False)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for i in range(6):
+    optimizer.zero_grad()
+    net[i % 2](torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+""", full=True)
+case("dead-layer", """
+first, second = torch.nn.Linear(3, 4), torch.nn.Linear(4, 1)            # found
+with torch.no_grad():
+    first.bias.fill_(-1000.0)
+optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.1)
+for i in range(6):
+    optimizer.zero_grad()
+    second(first(torch.ones(2, 3)).relu()).sum().backward()
+    optimizer.step()
+""", """
+first, second = torch.nn.Linear(3, 4), torch.nn.Linear(4, 1)
+with torch.no_grad():
+    first.bias.fill_(1.0)
+optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.01)
+for i in range(6):
+    optimizer.zero_grad()
+    second(first(torch.ones(2, 3)).relu()).sum().backward()
+    optimizer.step()
+""", full=True)
+case("exploding-gradients", """
+w = torch.ones(4, requires_grad=True)
+optimizer = torch.optim.SGD([w], lr=50.0)
+for i in range(5):
+    optimizer.zero_grad()
+    (w ** 2).sum().backward()
+    optimizer.step()                # found
+""", """
+w = torch.ones(4, requires_grad=True)
+optimizer = torch.optim.SGD([w], lr=50.0)
+for i in range(5):
+    optimizer.zero_grad()
+    (w ** 2).sum().backward()
+    torch.nn.utils.clip_grad_norm_([w], 1.0)
+    optimizer.step()
+""", full=True)
+case("underflow", """
+w = torch.ones(64, dtype=torch.float16, requires_grad=True)
+optimizer = torch.optim.SGD([w], lr=0.1)
+loss = (w.float() * torch.linspace(0, 5e-8, 64)).sum()
+loss.backward()
+optimizer.step()                    # found
+""", """
+w = torch.ones(64, dtype=torch.float16, requires_grad=True)
+optimizer = torch.optim.SGD([w], lr=0.1)
+loss = (w.float() * torch.linspace(0, 5e-8, 64)).sum()
+(loss * 2.0 ** 16).backward()
+w.grad /= 2.0 ** 8
+optimizer.step()
+""", full=True)
