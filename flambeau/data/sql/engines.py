@@ -70,6 +70,8 @@ ENGINES = [
     ("sqlite", begins_with("sqlite:", "file:")),
     ("sqlite", of_package("sqlite3")),
     ("sqlite", file_that_holds(b"SQLite format 3\0")),
+    ("postgres", begins_with("postgresql:", "postgres:")),
+    ("postgres", of_package("psycopg")),
     ("duckdb", begins_with("duckdb:")),
     ("duckdb", of_package("duckdb", "_duckdb")),
     ("duckdb", file_that_holds(b"DUCK", at=8)),
@@ -79,6 +81,6 @@ ENGINES = [
     ("sqlite", a_path),             # what is no file yet, or an empty one: the engine says so. Behind all other paths
     ("sqlite", callable),           # a function that connects. Keep it last, and give it to the engine it connects to
 ]
-ACCEPTED = ("the path of a SQLite or DuckDB file, of Parquet or CSV files, a frame, an object with "
+ACCEPTED = ("the path of a SQLite or DuckDB file, of Parquet or CSV files, postgresql://…, a frame, an object with "
             "__arrow_c_stream__, or a function without arguments that gives a new connection "
             "each time")
