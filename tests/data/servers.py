@@ -13,7 +13,7 @@ from tests.patience import PATIENCE
 
 
 def postgres_programs():
-    """The folder of PostgreSQL's programs: on the path, of the system's packages, or of a package of Python's; or None."""
+    """The folder of PostgreSQL's programs: on the path, of the system's or one of Python's packages; or None."""
     found = shutil.which("initdb")
     folders = [os.path.dirname(found)] if found else []
     folders += sorted(glob.glob("/usr/lib/postgresql/*/bin"), key=lambda path: float(path.split("/")[-2]), reverse=True)
@@ -44,8 +44,8 @@ class Server:
         self.log = os.path.join(self.folder, "log")
 
     def call(self, *command):
-        done = subprocess.run(command, user=self.user, capture_output=True, text=True, timeout=PATIENCE, cwd=self.folder,
-                              env={**os.environ, "HOME": self.folder})
+        done = subprocess.run(command, user=self.user, capture_output=True, text=True, timeout=PATIENCE,
+                              cwd=self.folder, env={**os.environ, "HOME": self.folder})
         assert done.returncode == 0, done.stdout + done.stderr
 
     def start(self):
@@ -84,13 +84,13 @@ class PostgresServer(Server):
     def __init__(self):
         super().__init__()
         self.programs, self.data = postgres_programs(), os.path.join(self.folder, "data")
-        self.call(f"{self.programs}/initdb", "-D", self.data, "-U", "tester", "--auth=trust", "-E", "UTF8", "--locale=C",
-                  "--no-sync")
+        self.call(f"{self.programs}/initdb", "-D", self.data, "-U", "tester", "--auth=trust", "-E", "UTF8",
+                  "--locale=C", "--no-sync")
         self.address = f"postgresql:///postgres?host={self.folder}&user=tester"
 
     def command(self):
-        settings = {"listen_addresses": "", "unix_socket_directories": self.folder, "fsync": "off", "max_connections": "40",
-                    "shared_buffers": "32MB", "log_min_messages": "panic"}
+        settings = {"listen_addresses": "", "unix_socket_directories": self.folder, "fsync": "off",
+                    "max_connections": "40", "shared_buffers": "32MB", "log_min_messages": "panic"}
         return [f"{self.programs}/postgres", "-D", self.data,
                 *(f"--{name}={value}" for name, value in settings.items())]
 

@@ -1,8 +1,9 @@
 """From database columns to the arrays that tensors are made of: types, NULLs, codes, and what would be lost.
 
 A Layout is made once from what the query's columns are and what the user wants. It says which columns to ask for and in
-which form, makes the arrays of a result (its parts: features, mask, label), and writes Chunks into them. There is one rule
-for every engine: a number that its place cannot hold is an error, one that would be rounded among whole numbers is warned of.
+which form, makes the arrays of a result (its parts: features, mask, label), and writes Chunks into them. There is one
+rule for every engine: a number that its place cannot hold is an error, one that would be rounded among whole numbers is
+warned of.
 """
 import math
 from typing import NamedTuple
@@ -63,8 +64,8 @@ def form_of(fact, dtype, codes):
         return f"{kind}{fact.bits}"
     form = {"bool": "bool", "decimal": "float64", "date": "int64", "timestamp": "float64"}.get(kind)
     if form is None:
-        raise TypeError(f"column {name!r} is {fact.declared or kind}, which no tensor holds: leave it out of features= and "
-                        "label=, or cast it in the query")
+        raise TypeError(f"column {name!r} is {fact.declared or kind}, which no tensor holds: leave it out of features= "
+                        "and label=, or cast it in the query")
     return form
 
 
@@ -96,13 +97,13 @@ class Layout:
         for given, table in (("dtype", dtype), ("nulls", nulls), ("codes", codes)):
             for name in table if isinstance(table, dict) else ():
                 if name not in known:
-                    raise ValueError(f"{given}={{{name!r}: …}}: that is neither one of features= nor of label=, which are "
-                                     f"{', '.join([*features, *labels])}")
+                    raise ValueError(f"{given}={{{name!r}: …}}: that is neither one of features= nor of label=, which "
+                                     f"are {', '.join([*features, *labels])}")
         self.key = tuple(key)
-        self.features = [self._column(by_name[name], self._feature_dtype(name, dtype, default), nulls, codes, "features")
+        self.features = [target_column(by_name[name], feature_dtype(name, dtype, default), nulls, codes, "features")
                          for name in features]
-        self.labels = [self._column(by_name[name], label_dtype(by_name[name], dtype, codes, default), nulls, codes, "label")
-                       for name in labels]
+        self.labels = [target_column(by_name[name], label_dtype(by_name[name], dtype, codes, default), nulls, codes,
+                                     "label") for name in labels]
         self.masked = any(column.nulls == "mask" for column in self.features)
         self.parts = []
         for name, columns, width in (("features", self.features, len(features)),
@@ -120,28 +121,6 @@ class Layout:
         self.wanted = [column.wanted for column in self.columns]
         self.lossy: dict = {}               # column → what is to be said of it; workers find it, `say` warns
         self.said: set = set()
-
-    @staticmethod
-    def _feature_dtype(name, dtype, default):
-        return checked_dtype((dtype.get(name) if isinstance(dtype, dict) else dtype) or default)
-
-    @staticmethod
-    def _column(fact, dtype, nulls, codes, part):
-        coded = codes.get(fact.name)
-        policy = nulls.get(fact.name, "raise") if isinstance(nulls, dict) else nulls
-        own = isinstance(nulls, dict) and fact.name in nulls
-        checked_nulls(policy, fact.name)
-        if policy == "mask" and part == "label":
-            if own:
-                raise ValueError(f"nulls={{{fact.name!r}: 'mask'}}: masks are of features, and this is the label; give a "
-                                 "number, or leave the rows out with WHERE … IS NOT NULL")
-            policy = "raise"
-        if policy == "nan" and not dtype.is_floating_point:
-            if own or part == "features":
-                raise ValueError(f"nulls='nan': column {fact.name!r} becomes {dtype}, which has no NaN; give a number, "
-                                 "'mask', or a floating dtype")
-            policy = "raise"
-        return TargetColumn(fact, Wanted(fact.name, fact.kind, form_of(fact, dtype, coded)), dtype, policy, coded)
 
     @property
     def record_bytes(self):
@@ -197,14 +176,37 @@ class Layout:
             cells[nulls] = math.nan if column.nulls == "nan" else 0 if column.nulls == "mask" else column.nulls
 
 
+def feature_dtype(name, dtype, default):
+    return checked_dtype((dtype.get(name) if isinstance(dtype, dict) else dtype) or default)
+
+
+def target_column(fact, dtype, nulls, codes, part):
+    coded = codes.get(fact.name)
+    policy = nulls.get(fact.name, "raise") if isinstance(nulls, dict) else nulls
+    own = isinstance(nulls, dict) and fact.name in nulls
+    checked_nulls(policy, fact.name)
+    if policy == "mask" and part == "label":
+        if own:
+            raise ValueError(f"nulls={{{fact.name!r}: 'mask'}}: masks are of features, and this is the label; give "
+                             "a number, or leave the rows out with WHERE … IS NOT NULL")
+        policy = "raise"
+    if policy == "nan" and not dtype.is_floating_point:
+        if own or part == "features":
+            raise ValueError(f"nulls='nan': column {fact.name!r} becomes {dtype}, which has no NaN; give a number, "
+                             "'mask', or a floating dtype")
+        policy = "raise"
+    return TargetColumn(fact, Wanted(fact.name, fact.kind, form_of(fact, dtype, coded)), dtype, policy, coded)
+
+
 def label_dtype(fact, dtype, codes, default):
-    """Whole numbers, truth values and codes make an int64 label, which losses take for classes; others a floating one."""
+    """An int64 label of whole numbers, truth values and codes, which losses take for classes; else a floating one."""
     if isinstance(dtype, dict) and fact.name in dtype:
         return checked_dtype(dtype[fact.name])
     coded = codes.get(fact.name)
-    whole = all(isinstance(code, int) for code in coded.values()) if coded else fact.kind in ("int", "uint", "bool", "date")
-    return dtypes.int64 if whole else checked_dtype(default if isinstance(dtype, dict) or dtype is None
-                                                    or not dtype.is_floating_point else dtype)
+    whole = all(isinstance(code, int) for code in coded.values()) if coded else \
+        fact.kind in ("int", "uint", "bool", "date")
+    given = dtype if isinstance(dtype, dtypes.dtype) and dtype.is_floating_point else default
+    return dtypes.int64 if whole else checked_dtype(given)
 
 
 def checked_dtype(dtype):
@@ -227,7 +229,8 @@ def checked_codes(codes, by_name):
     if codes is None:
         return {}
     if not isinstance(codes, dict) or not all(isinstance(table, dict) for table in codes.values()):
-        raise TypeError(f"codes={codes!r}: give a dictionary for each column, codes={{'city': {{'Rome': 0, 'Oslo': 1}}}}")
+        raise TypeError(f"codes={codes!r}: give a dictionary for each column, "
+                        "codes={'city': {'Rome': 0, 'Oslo': 1}}")
     for name, table in codes.items():
         if name not in by_name:
             raise ValueError(f"codes={{{name!r}: …}} is no column of the query, which has {', '.join(by_name)}")
@@ -253,14 +256,15 @@ def coded(column, values, nulls):
             [0 if value is None else table[value] for value in values]
     except KeyError as error:
         known = ", ".join(map(repr, list(table)[:8])) + (", …" if len(table) > 8 else "")
-        raise ValueError(f"column {name!r} holds {error.args[0]!r}, for which codes={{{name!r}: …}} has no number; it has "
-                         f"{known}") from None
+        raise ValueError(f"column {name!r} holds {error.args[0]!r}, for which codes={{{name!r}: …}} has no number; it "
+                         f"has {known}") from None
     whole = all(isinstance(code, int) for code in table.values())
     return np.array(found, np.int64 if whole else np.float64), None if nulls is None or None in table else nulls
 
 
 # up to which every whole number is there
-EXACT_WHOLE_NUMBERS = {dtypes.float64: 2 ** 53, dtypes.float32: 2 ** 24, dtypes.float16: 2 ** 11, dtypes.bfloat16: 2 ** 8}
+EXACT_WHOLE_NUMBERS = {dtypes.float64: 2 ** 53, dtypes.float32: 2 ** 24, dtypes.float16: 2 ** 11,
+                       dtypes.bfloat16: 2 ** 8}
 
 
 def convert(column, values, cells, lossy):
@@ -277,21 +281,22 @@ def convert(column, values, cells, lossy):
         if target.np.itemsize < values.dtype.itemsize and not (fine := np.isfinite(cells)).all():
             wrong = ~fine & np.isfinite(values)
             if wrong.any():
-                raise OverflowError(f"column {name!r} holds {values[wrong][0]!s}, which is too large for {target}; give "
-                                    "dtype=torch.float64, or scale it in the query")
+                raise OverflowError(f"column {name!r} holds {values[wrong][0]!s}, which is too large for {target}; "
+                                    "give dtype=torch.float64, or scale it in the query")
         return
     if values.dtype.kind in "iu" and target.is_floating_point:
         back = cells.astype(np.float64)
         if not np.isfinite(back).all():
-            raise OverflowError(f"column {name!r} holds {values[~np.isfinite(back)][0]}, which is too large for {target}; "
-                                "give a wider dtype")
+            raise OverflowError(f"column {name!r} holds {values[~np.isfinite(back)][0]}, which is too large for "
+                                f"{target}; give a wider dtype")
         exact = EXACT_WHOLE_NUMBERS[target]
         if name not in lossy and len(values) and (values.max() > exact or values.min() < -exact):
             with np.errstate(invalid="ignore"):
                 wrong = back.astype(values.dtype) != values
             if wrong.any():
-                lossy[name] = f"column {name!r} holds {values[wrong][0]}, which {target} rounds to {int(back[wrong][0])}: " \
-                              f"beyond {exact} it does not have all whole numbers. Give a wider dtype, or codes"
+                lossy[name] = f"column {name!r} holds {values[wrong][0]}, which {target} rounds to " \
+                              f"{int(back[wrong][0])}: beyond {exact} it does not have all whole " \
+                              "numbers. Give a wider dtype, or codes"
         return
     low, high = (0, 1) if target is dtypes.bool else (np.iinfo(target.np).min, np.iinfo(target.np).max)
     if values.dtype.kind == "f":

@@ -31,6 +31,7 @@ from .source import (
     Snapshot,
     SnapshotLost,
     Source,
+    UnmarkedSnapshot,
     Wanted,
 )
 from .tables import TABLE_NAME, gathered, parts
@@ -59,9 +60,9 @@ def source(con):
     return DuckDBSource(os.path.abspath(path))
 
 
-def is_files(con):
-    """Whether `con` is the path of Parquet or CSV files, a folder of them, or a pattern."""
-    return isinstance(con, str | os.PathLike) and reader_of(os.fspath(con)) is not None
+def source_of_factory(make):
+    """The Source of a function that connects."""
+    return ConnectingSource(make)
 
 
 def reader_of(path):
@@ -150,6 +151,17 @@ class FilesSource(DuckDBSource):
         if self.path:
             files = ", ".join(map(literal, self.files()))
             con.execute(f"CREATE VIEW {TABLE_NAME} AS SELECT * FROM {self.reader}([{files}])")
+
+
+class ConnectingSource(Source):
+    """What a function of the user's connects to. The connections read for themselves; of changes nothing is known."""
+
+    def __init__(self, make):
+        self.make, self.dialect = make, DuckDBDialect()
+        self.name = f"DuckDB, {getattr(make, '__qualname__', make)}"
+
+    def connect(self, snapshot=None):
+        return DuckDBSession(self, self.make())
 
 
 class ConnectionSource(Source):
@@ -331,6 +343,8 @@ class DuckDBSession(Session):
     def snapshot(self):
         if isinstance(self.source, DuckDBSource):
             return FilesSnapshot(self.source)
+        if isinstance(self.source, ConnectingSource):
+            return UnmarkedSnapshot()
         self.con.execute("BEGIN")
         self.con.execute("SELECT 1 FROM duckdb_tables() LIMIT 1").fetchall()
         self.shared = True

@@ -78,9 +78,11 @@ ENGINES = [
     ("duckdb", parquet_or_csv),
     ("frames", of_package("pandas")),
     ("arrow", with_methods("__arrow_c_stream__", "__arrow_c_array__")),
-    ("sqlite", a_path),             # what is no file yet, or an empty one: the engine says so. Behind all other paths
-    ("sqlite", callable),           # a function that connects. Keep it last, and give it to the engine it connects to
+    ("dbapi", of_package("sqlalchemy")),
+    ("sqlite", a_path),             # no file yet, or an empty one: the engine says so. Behind all other paths
+    ("dbapi", callable),            # a function that connects: the engine of its connections has it
+    ("dbapi", with_methods("cursor")),                          # an open connection: refused, with what to give
 ]
 ACCEPTED = ("the path of a SQLite or DuckDB file, of Parquet or CSV files, postgresql://…, a frame, an object with "
-            "__arrow_c_stream__, or a function without arguments that gives a new connection "
+            "__arrow_c_stream__, an engine of SQLAlchemy, or a function without arguments that gives a new connection "
             "each time")

@@ -39,3 +39,27 @@ def permutation(count, *numbers):
     mixed = (hashes << bits) | places                     # the high bits of a hash fall out
     mixed.sort()
     return (mixed & np.uint64((1 << int(bits)) - 1)).astype(np.int64)
+
+
+ROUNDS = 6                # of the network below: four make a permutation that looks random, two are in reserve
+
+
+def shuffled_places(indices, count, *numbers):
+    """Where a permutation of 0 … count - 1, decided by `numbers`, sends these indices; the others are not computed.
+
+    A Feistel network permutes the numbers below a power of four; what falls outside is sent on until it is inside.
+    """
+    half = np.uint64(max(1, (max(count - 1, 0).bit_length() + 1) // 2))
+    mask = np.uint64((1 << int(half)) - 1)
+    keys = [np.uint64(key_from(*numbers, turn)) for turn in range(ROUNDS)]
+
+    def sent(places):
+        left, right = places >> half, places & mask
+        for key in keys:
+            left, right = right, left ^ (scrambled(right + key) & mask)
+        return (left << half) | right
+
+    places = sent(np.asarray(indices).astype(np.uint64))
+    while (outside := np.flatnonzero(places >= count)).size:
+        places[outside] = sent(places[outside])
+    return places.astype(np.int64)

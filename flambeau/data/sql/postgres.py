@@ -50,17 +50,20 @@ NUMPY_OF_WIRE = {"int4": ">i4", "int8": ">i8", "float4": ">f4", "float8": ">f8"}
 
 
 def source(con):
-    """The Source of `postgresql://…`, of a connection of psycopg, or of a function that makes one."""
+    """The Source of `postgresql://…`, or of a connection of psycopg."""
     if isinstance(con, psycopg.Connection):
         if con.info.transaction_status != TransactionStatus.IDLE:
-            raise ValueError("con is in the middle of a transaction, which other connections do not see: commit() first, "
-                             "or give postgresql://…")
+            raise ValueError("con is in the middle of a transaction, which other connections do not see: commit() "
+                             "first, or give postgresql://…")
         return PostgresSource(conninfo.make_conninfo(con.info.dsn, password=con.info.password or None))
     if isinstance(con, psycopg.AsyncConnection):
         raise TypeError("con is an asynchronous connection: give postgresql://…, or psycopg.connect")
-    if callable(con):
-        return PostgresFactory(con)
     return PostgresSource(con)
+
+
+def source_of_factory(make):
+    """The Source of a function that connects."""
+    return PostgresFactory(make)
 
 
 # --- sources --------------------------------------------------------------------------------------------------------
@@ -164,7 +167,8 @@ class PostgresDialect(Dialect):
         row = lambda terms: terms[0] if width == 1 else f"({', '.join(terms)})"
         low, high = (row([f"b.{name}" for name in side]) for side in sides)
         cells = ", ".join(f"{self.cast(f'q.{self.quote(each.name)}', each)} AS c{i}" for i, each in enumerate(wanted))
-        return f"SELECT b.n, r.* FROM unnest({arrays}) WITH ORDINALITY AS b({', '.join([*sides[0], *sides[1], 'n'])}) " \
+        named = ", ".join([*sides[0], *sides[1], "n"])
+        return f"SELECT b.n, r.* FROM unnest({arrays}) WITH ORDINALITY AS b({named}) " \
                f"CROSS JOIN LATERAL (SELECT {', '.join(f'array_agg(s.c{i})' for i in range(len(wanted)))} FROM (" \
                f"SELECT {cells} FROM (\n{query.text}\n) AS q WHERE {row(names)} >= {low} AND {row(names)} <= {high} " \
                f"ORDER BY {', '.join(names)} OFFSET 0) AS s) AS r"
@@ -196,9 +200,11 @@ class PostgresSession(Session):
         with connection_lost():
             found = self.run(f"SELECT * FROM (\n{escaped(query)}\n) AS q LIMIT 0", query.params).description
             oids = sorted({column.type_code for column in found})
-            about = {oid: (word, category) for oid, word, category in self.run(
-                "SELECT oid::int8, format_type(oid, NULL), typcategory::text FROM pg_type WHERE oid = ANY(%s)", (oids,))}
-        return [ColumnFact(column.name, about[column.type_code][0], *kind_of(column.type_code, about)) for column in found]
+            told = self.run("SELECT oid::int8, format_type(oid, NULL), typcategory::text FROM pg_type "
+                            "WHERE oid = ANY(%s)", (oids,))
+            about = {oid: (word, category) for oid, word, category in told}
+        return [ColumnFact(column.name, about[column.type_code][0], *kind_of(column.type_code, about[column.type_code][1]))
+                for column in found]
 
     def stream(self, query, wanted, rows, order=None, skip=0, limit=None):
         text = self.dialect.stream(query._replace(text=escaped(query)), wanted, order, skip, limit)
@@ -290,9 +296,9 @@ def escaped(query):
     return query.text if query.params else query.text.replace("%", "%%")
 
 
-def kind_of(oid, about):
+def kind_of(oid, category):
     """(kind, bits) of a type; of an enumeration, and what else the server counts among texts, text."""
-    return KIND_OF_OID.get(oid) or (("text", 64) if about[oid][1] in "SE" else ("other", 64))
+    return KIND_OF_OID.get(oid) or (("text", 64) if category in ("S", "E") else ("other", 64))
 
 
 # --- bytes ----------------------------------------------------------------------------------------------------------

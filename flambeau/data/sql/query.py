@@ -1,7 +1,7 @@
 """The user's statement, looked at before it is sent: exactly one, which gives rows.
 
-The text is not parsed, only split into strings, quoted names, comments and the rest, which is enough to find a semicolon
-that ends a statement. Everything else is the database's to say.
+The text is not parsed, only split into strings, quoted names, comments and the rest, which is enough to find a
+semicolon that ends a statement. Everything else is the database's to say.
 """
 import re
 

@@ -1,8 +1,8 @@
 """What a database has to be able to do, so that SQLDataset can read from it: the protocol of all engines.
 
-A Source opens Sessions; a Session answers five questions about a Query with NumPy columns; a Dialect writes the SQL that
-it sends, so that `explain()` shows the very text. Nobody below this line knows tensors, shuffling or batches, and nobody
-above it knows a driver.
+A Source opens Sessions; a Session answers five questions about a Query with NumPy columns; a Dialect writes the SQL
+that it sends, so that `explain()` shows the very text. Nobody below this line knows tensors, shuffling or batches, and
+nobody above it knows a driver.
 
     Source.connect(snapshot)  →  Session.describe    which columns there are
                                  Session.stream      all rows, in some order
@@ -44,9 +44,9 @@ class TableChanged(RuntimeError):
 class Query(NamedTuple):
     """One statement that gives rows, without a semicolon (`query.checked` has seen to that), and its parameters.
 
-    `params` is what the user gave, in the style of the driver: a tuple (positions) or a dict (names). It is bound, never
-    pasted into the text. A Session that needs parameters of its own (keys) adds them in the same style; names of ours
-    begin with `flambeau_`.
+    `params` is what the user gave, in the style of the driver: a tuple (positions) or a dict (names). It is bound,
+    never pasted into the text. A Session that needs parameters of its own (keys) adds them in the same style; names of
+    ours begin with `flambeau_`.
     """
     text: str
     params: tuple | dict = ()
@@ -76,12 +76,12 @@ class Wanted(NamedTuple):
         "float"                "float32", "float64", as wide as the column
         "decimal"              "float64"    the nearest float64: cast in SQL
         "date"                 "int64"      days since 1970-01-01: cast in SQL
-        "timestamp"            "float64"    seconds since 1970-01-01 00:00:00 UTC; without a time zone it is taken for UTC
-        "text"                 "text"       object array of str (codes= makes numbers of them, above)
+        "timestamp"            "float64"    seconds since 1970-01-01 00:00:00 UTC; without a time zone it is taken for
+        UTC "text"                 "text"       object array of str (codes= makes numbers of them, above)
         "unknown"              whichever is needed
 
-    A form is the NumPy dtype's name, but for "text", which is an object array. Narrowing (int64 to float32 and so on) is
-    done above, by one rule; a Session never loses a bit in silence. What cannot be had exactly raises TypeError or
+    A form is the NumPy dtype's name, but for "text", which is an object array. Narrowing (int64 to float32 and so on)
+    is done above, by one rule; a Session never loses a bit in silence. What cannot be had exactly raises TypeError or
     OverflowError with the column's name and the value.
     """
     name: str
@@ -101,17 +101,26 @@ class Order(NamedTuple):
 # --- what is answered -----------------------------------------------------------------------------------------------
 
 
-class Chunk(NamedTuple):
+class Chunk:
     """Some rows: for each Wanted column an array [n] (any stride), and bool [n], True at NULL (None: there is none).
 
     What a column holds at a NULL is anything that its dtype can hold. Arrays may be views of a driver's memory, and
     read-only; they stay as they are until the Session is asked for more. The reader copies.
     """
-    columns: list
-    nulls: list
+    __slots__ = ("columns", "nulls")
+
+    def __init__(self, columns: list, nulls: list):
+        self.columns, self.nulls = columns, nulls
 
     def __len__(self):
         return len(self.columns[0])
+
+    def part(self, begin, end):
+        """Rows `begin` to `end` of it."""
+        if begin == 0 and end == len(self):
+            return self
+        return Chunk([column[begin:end] for column in self.columns],
+                     [None if nulls is None else nulls[begin:end] for nulls in self.nulls])
 
 
 class Boundaries:
@@ -144,7 +153,8 @@ class Boundaries:
         return list(zip(lows, highs))
 
     def __eq__(self, other):
-        return (isinstance(other, Boundaries) and (self.key, self.step, self.count) == (other.key, other.step, other.count)
+        return (isinstance(other, Boundaries) and self.key == other.key and self.step == other.step
+                and self.count == other.count
                 and all(a.tolist() == b.tolist() for a, b in zip(self.first + self.last, other.first + other.last)))
 
     __hash__ = None
@@ -248,6 +258,11 @@ class Snapshot:
         """The snapshot is not needed any more. May be called twice."""
 
 
+class UnmarkedSnapshot(Snapshot):
+    """No database in general tells whether it changed; that rows came or went is noticed by their number."""
+    exact = False
+
+
 # --- who answers ----------------------------------------------------------------------------------------------------
 
 
@@ -287,8 +302,9 @@ class Dialect:
             terms.insert(0, self.hash([f"{table}.{self.quote(name)}" for name in order.key], order.salt))
         return f" ORDER BY {', '.join(terms)}"
 
-    def stream(self, query: Query, wanted: Sequence[Wanted], order: Order | None, skip=0, limit: int | None = None) -> str:
-        """The statement of `Session.stream`. The parentheses close on a line of their own: `query` may end in a comment."""
+    def stream(self, query: Query, wanted: Sequence[Wanted], order: Order | None, skip=0,
+               limit: int | None = None) -> str:
+        """The statement of `Session.stream`. The parenthesis closes on the next line: `query` may end in a comment."""
         text = f"SELECT {self.columns(wanted)} FROM (\n{query.text}\n) AS q{self.order(order)}"
         if limit is not None:
             text += f" LIMIT {int(limit)}"
@@ -354,16 +370,17 @@ class Session:
     def boundaries(self, query: Query, key: Sequence[str], step: int) -> Boundaries:
         """See Boundaries. Raises ValueError for NULL and duplicate keys, in the words of this module's functions.
 
-        With a `positional` dialect the key may be (): rows are where they are, and `first` and `last` are one array each,
-        of row numbers.
+        With a `positional` dialect the key may be (): rows are where they are, and `first` and `last` are one array
+        each, of row numbers.
         """
         raise NotImplementedError
 
     def fetch(self, query: Query, wanted: Sequence[Wanted], boundaries: Boundaries, blocks: Sequence[int]) -> Chunk:
-        """The rows of these blocks (each at most once), with one statement: in the order of the list, inside a block by key.
+        """The rows of these blocks (each at most once), with one statement: in the order of the list, inside a block by
+        key.
 
-        `boundaries.ranges(blocks)` gives the key ranges. How many rows come is counted by the caller, who knows how many
-        there have to be; so a fetch that finds more or fewer simply gives them.
+        `boundaries.ranges(blocks)` gives the key ranges. How many rows come is counted by the caller, who knows how
+        many there have to be; so a fetch that finds more or fewer simply gives them.
         """
         raise NotImplementedError
 
@@ -377,7 +394,7 @@ class Session:
         return ""
 
     def cancel(self) -> None:
-        """End the statement that runs, if one does: it raises in its thread. The one method that is called from others."""
+        """End the statement that runs, if one does: it raises in its thread. This one is called from other threads."""
 
     def close(self) -> None:
         """Close the connection. May be called twice."""
@@ -393,7 +410,7 @@ class Source:
     name: str                               # for messages and explain(): what it reads from, without passwords
 
     def connect(self, snapshot: Snapshot | None = None) -> Session:
-        """A new connection, which only reads. With a snapshot of this source: one that reads that state (if `exact`)."""
+        """A new connection, which only reads. With a snapshot of this source: one that reads its state (if `exact`)."""
         raise NotImplementedError
 
     def identity(self) -> Any:

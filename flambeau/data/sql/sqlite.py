@@ -46,8 +46,8 @@ def source(con):
     if isinstance(text, bytes):
         text = os.fsdecode(text)
     if text == ":memory:":
-        raise ValueError("':memory:' is a database of its own for every connection, so there is nothing in it: give the "
-                         "connection that made the tables")
+        raise ValueError("':memory:' is a database of its own for every connection, so there is nothing in it: give "
+                         "the connection that made the tables")
     if text.startswith("sqlite:"):
         text = urllib.parse.unquote(text.removeprefix("sqlite:").removeprefix("//").removeprefix("/"))
     if text.startswith("file:"):
@@ -61,8 +61,8 @@ def source(con):
 def source_of_connection(con):
     """Connections are not shared: the file of this one is opened anew; a database in memory is copied."""
     if con.in_transaction:
-        raise ValueError("con is in the middle of a transaction, which other connections do not see: commit() first, or "
-                         "give the path of the file")
+        raise ValueError("con is in the middle of a transaction, which other connections do not see: commit() first, "
+                         "or give the path of the file")
     path = next((row[2] for row in con.execute("PRAGMA database_list") if row[1] == "main"), "")
     return SQLiteSource(path) if path else SQLiteMemory(con.serialize())
 
@@ -257,7 +257,7 @@ class SQLiteSession(Session):
         return [ColumnFact(name, word, kind_of(word)) for name, word in zip(names, declared or [""] * len(names))]
 
     def declared(self, query):
-        """The declared types of the query's columns, which SQLite tells of a view; none if no view can be made of it."""
+        """The declared types of the query's columns, which SQLite tells of a view; None if it can be no view."""
         self.con.execute("PRAGMA query_only = OFF")         # a temporary view is written beside the file, in memory
         try:
             self.con.execute("PRAGMA temp_store = MEMORY")
@@ -377,7 +377,7 @@ class SQLiteSnapshot(Snapshot):
 
 
 def mark_of(source):
-    """How often the file was written to, as its header counts it; with a log beside it, what that looks like."""
+    """How often the file was written to, as its header counts it. In WAL mode that is not counted: when, then."""
     path = source.path
     if isinstance(source, SQLiteMemory):
         return source.identity()
@@ -385,14 +385,16 @@ def mark_of(source):
         return ""
     with open(path, "rb") as file:
         header = file.read(100)
-    log = f"{path}-wal"
-    try:
-        about = os.stat(log)
-        log = f" log {about.st_size} {about.st_mtime_ns}" if about.st_size else ""
-    except FileNotFoundError:
-        log = ""
     count, pages, schema = (int.from_bytes(header[at:at + 4], "big") for at in (24, 28, 40))
-    return f"written {count} pages {pages} schema {schema}{log}"
+    mark = f"written {count} pages {pages} schema {schema}"
+    if header[18:20] == b"\2\2":
+        for name in (path, f"{path}-wal"):
+            try:
+                about = os.stat(name)
+            except FileNotFoundError:
+                continue
+            mark += f", {about.st_size} bytes at {about.st_mtime_ns}" if about.st_size else ""
+    return mark
 
 
 # --- cells ----------------------------------------------------------------------------------------------------------
@@ -458,8 +460,8 @@ class CellColumn:
     def check_integers(self, cells):
         for cell in cells:
             if isinstance(cell, int) and int(float(cell)) != cell:
-                raise OverflowError(f"column {self.wanted.name!r} holds {cell}, which no float64 is equal to; declare the "
-                                    "column INTEGER, or cast it in the query")
+                raise OverflowError(f"column {self.wanted.name!r} holds {cell}, which no float64 is equal to; declare "
+                                    "the column INTEGER, or cast it in the query")
 
     def refuse(self, cell):
         name, kind = self.wanted.name, self.wanted.kind
@@ -467,5 +469,6 @@ class CellColumn:
         if isinstance(cell, str) and self.wanted.form != "text":
             hint = f"text becomes numbers by codes={{{name!r}: {{{said}: 0, …}}}}"
         else:
-            hint = f"cast it in the query, such as CAST({name} AS {'TEXT' if self.wanted.form == 'text' else 'REAL'}) AS {name}"
+            target = "TEXT" if self.wanted.form == "text" else "REAL"
+            hint = f"cast it in the query, such as CAST({name} AS {target}) AS {name}"
         raise TypeError(f"column {name!r} is taken for {kind} and holds {said}; {hint}")
