@@ -50,8 +50,6 @@ class ColorJitter(Transform):
     Each is a range (low, high), or a number: so far to both sides of no change.
     """
 
-    is_random = True
-
     def __init__(self, brightness=None, contrast=None, saturation=None, hue=None):
         super().__init__()
         self.brightness = self._check_input(brightness, "brightness")
@@ -125,8 +123,6 @@ def jitter_batch(image, order, values):
 
 class RandomChannelPermutation(Transform):
     """The channels in another order."""
-
-    is_random = True
 
     def draw(self, n, inputs, random): return {"permutation": random.permutation(query_chw(inputs)[0])}
 
