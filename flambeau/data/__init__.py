@@ -1,7 +1,9 @@
-"""Data from where it is kept to batches of tensors: `flambeau.data.sql` and what else is ours beside `torch.utils.data`.
+"""Data from where it is kept to batches of tensors: `flambeau.data.sql` and what else is ours beside `utils.data`.
 
     sql              a query of a database, as a Dataset
-    transforms       transforms of images, whole batches at once, with torchvision's names
+    datasets         pictures as they lie on disk: folders, MNIST, CIFAR
+    transforms       pictures changed and augmented, whole batches at once
+    pictures         many in a grid, in a file, drawn upon
 
 Nothing here is PyTorch's; `torch.utils.data` has PyTorch's datasets and its loader.
 """
@@ -10,7 +12,8 @@ from importlib import import_module as _import_module
 from ..base.names import attribute_error as _attribute_error
 
 # A name, and the module that is imported when it is asked for: no one pays for what he does not use.
-_IMPORTED_WHEN_ASKED = {"sql": "sql", "SQLDataset": "sql:SQLDataset", "transforms": "transforms"}
+_IMPORTED_WHEN_ASKED = {"sql": "sql", "SQLDataset": "sql:SQLDataset", "datasets": "datasets", "pictures": "pictures",
+                        "transforms": "transforms"}
 
 
 def __getattr__(name):

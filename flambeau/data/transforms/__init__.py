@@ -7,9 +7,12 @@
     colour           transforms of colours
     misc             normalising, blur, noise, erasing, dtypes, Pillow's images
     modes            what is read between pixels
+    auto             augmentations that choose their operations by themselves
+    mixing           batches whose samples are mixed with each other
 """
 from . import functional
 from .arguments import query_chw, query_size
+from .auto import AugMix, AutoAugment, AutoAugmentPolicy, RandAugment, TrivialAugmentWide
 from .base import RandomApplyTransform, Transform, check_evaluation, each, evaluating, evaluation, random_parts
 from .colour import (
     RGB,
@@ -56,4 +59,5 @@ from .misc import (
     ToPureTensor,
     ToTensor,
 )
+from .mixing import CutMix, MixUp
 from .modes import InterpolationMode

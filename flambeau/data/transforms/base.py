@@ -58,7 +58,7 @@ class Transform(Module):
 
     def make_params(self, flat_inputs):
         """What `transform` is given: by default what is drawn, once for each sample of the first of the inputs."""
-        if not self.is_random:
+        if type(self).draw is Transform.draw:           # streams may start from the default generator: leave it alone
             return {}
         n = samples_of(flat_inputs[0]) if flat_inputs else 1
         return self.draw(n, flat_inputs, streams(n))

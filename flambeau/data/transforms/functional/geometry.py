@@ -56,8 +56,10 @@ def on_device(array, image):
 
 def flip_some(image, chosen, dim):
     """`image` with those of its samples mirrored along `dim` that the mask `chosen` [n] says."""
-    if chosen.all() or not chosen.any():
-        return image.flip(dim) if chosen.any() else image
+    if not chosen.any():
+        return image
+    if dim == -2 and chosen.all():
+        return image.flip(dim)
     if dim == -1:
         rows = image.reshape(len(chosen), -1, image.shape[-1])
         return mirrored_rows(rows, on_device(chosen.astype(np.uint8), image)).reshape(image.shape)
