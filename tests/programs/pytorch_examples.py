@@ -39,7 +39,8 @@ def _printed(script, *arguments, without=False, lines=None):
     folder = Path("run")                                      # the scripts look for their data in ../data
     (folder / "results").mkdir(parents=True, exist_ok=True)
     start = [sys.executable, *(["-c", WITHOUT_TORCHVISION] if without else []), str(path), *map(str, arguments)]
-    environment = {name: held for name, held in os.environ.items() if name != "PYTHONSAFEPATH"}   # they import beside them
+    # Without the safe path: a script imports what lies beside it.
+    environment = {name: held for name, held in os.environ.items() if name != "PYTHONSAFEPATH"}
     process = subprocess.Popen(start, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env={**environment, "PYTHONUNBUFFERED": "1"})
     try:
