@@ -12,6 +12,7 @@ from ..autograd.node import requires
 from ..base.errors import PACKAGE, here, name_of, place_of, user_frame
 from .finding import found, in_force, listens
 from .nonfinite import seen as non_finite_seen  # noqa: F401  # by its name, from `door.noticed`
+from .swallowed import error_raised  # noqa: F401
 
 # --- results that are larger than both operands ----------------------------------------------------------------------
 
