@@ -362,7 +362,7 @@ HOW_THE_CPU_COMPILES = {f"backends.{name}" for name in (
     "schedule taps threads").split()} | {f"loops.{name}" for name in "emit llvm schedule target".split()}
 ABOUT_THE_CPU = {                                   # settings of the processor, and what people want to know of it
     "": {"backends.threads"}, "config": {"backends.threads", "backends.cpu"},
-    "cli.facts": {"backends.cpu", "backends.object_cache", "backends.threads"},
+    "cli.facts": {"backends.cpu", "backends.object_cache", "backends.threads"}, "cli.precompile": {"backends.cpu"},
     "utils.data._utils.processes": {"backends.threads"},
 }
 
