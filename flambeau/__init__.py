@@ -75,8 +75,8 @@ if TYPE_CHECKING:
 
 # What a program may never ask for is imported when it asks: a module, or a name out of one.
 _IMPORTED_WHEN_ASKED = {
-    "amp": "amp", "cuda": "cuda", "distributions": "distributions", "func": "func", "hub": "hub", "nn": "nn",
-    "optim": "optim", "safetensors": "safetensors", "serialization": "serialization",
+    "amp": "amp", "cuda": "cuda", "data": "data", "distributions": "distributions", "func": "func", "hub": "hub",
+    "nn": "nn", "optim": "optim", "safetensors": "safetensors", "serialization": "serialization",
     "autocast": "amp:autocast", "GradScaler": "amp:GradScaler",
     "save": "serialization:save", "load": "serialization:load",
     "vmap": "func:vmap",

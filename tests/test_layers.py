@@ -27,6 +27,7 @@ ALLOWED = {
     "autograd": ("base", "trace"),
     "tensor":   ("base", "loops", "backends", "trace", "autograd"),
     "nn":       LOWER,
+    "data":     (*LOWER, "nn", "missing", "hub", "serialization", "utils.data", "vision"),
 }
 REST = (*LOWER, "nn", "missing")                    # optim, amp, utils, testing, serialization…
 EXTRA = {

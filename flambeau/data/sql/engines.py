@@ -1,0 +1,60 @@
+"""Which engine `con` belongs to. An engine's module is imported when a `con` is its, and not before.
+
+A row of the table is a module of this package and a function that recognises its `con` by looks alone: no driver is
+imported for that, and nothing is connected to. The module has `source(con)`, which gives the Source, or refuses with a
+sentence. The first row that recognises `con` has it.
+"""
+import os
+from importlib import import_module
+from pathlib import Path
+
+from .source import Source
+
+
+def source_of(con) -> Source:
+    """The Source for `con`."""
+    if isinstance(con, Source):
+        return con
+    for module, recognises in ENGINES:
+        if recognises(con):
+            return import_module(f".{module}", __package__).source(con)
+    raise TypeError(f"con={con!r} is no database that is known here: give {ACCEPTED}")
+
+
+def begins_with(*starts):
+    return lambda con: isinstance(con, str) and con.startswith(starts)
+
+
+def of_package(*packages):
+    """`con` is an object of one of these packages, of a class that may be the user's own below theirs."""
+    return lambda con: not isinstance(con, str | os.PathLike | type) and any(
+        cls.__module__.split(".")[0] in packages for cls in type(con).__mro__)
+
+
+def file_that_holds(magic, at=0):
+    """`con` is the path of a file in which these bytes stand."""
+    def recognises(con):
+        if not isinstance(con, str | os.PathLike) or not os.path.isfile(con):
+            return False
+        with open(con, "rb") as file:
+            file.seek(at)
+            return file.read(len(magic)) == magic
+    return recognises
+
+
+def with_suffix(*suffixes):
+    return lambda con: isinstance(con, str | os.PathLike) and Path(con).suffix.lower() in suffixes
+
+
+def a_path(con):
+    return isinstance(con, str | os.PathLike)
+
+
+ENGINES = [
+    ("sqlite", begins_with("sqlite:", "file:")),
+    ("sqlite", of_package("sqlite3")),
+    ("sqlite", file_that_holds(b"SQLite format 3\0")),
+    ("sqlite", a_path),             # what is no file yet, or an empty one: the engine says so. Keep it behind other paths
+    ("sqlite", callable),           # a function that connects. Keep it last, and give it to the engine of its connection
+]
+ACCEPTED = "the path of a SQLite file, or a function without arguments that gives a new connection each time"
