@@ -194,7 +194,7 @@ def audio(tag, given, sample_rate=44100):
 _TENSOR_FIELDS = {
     "float16": ("DT_HALF", "half_val", lambda held: held.view(np.uint16)),
     "float32": ("DT_FLOAT", "float_val", None), "float64": ("DT_DOUBLE", "double_val", None),
-    "int8": ("DT_INT8", "int_val", None), "uint8": ("DT_UINT8", "uint32_val", None),
+    "int8": ("DT_INT8", "int_val", None), "uint8": ("DT_UINT8", "int_val", None),
     "int16": ("DT_INT16", "int_val", None), "int32": ("DT_INT32", "int_val", None),
     "int64": ("DT_INT64", "int64_val", None), "bool": ("DT_BOOL", "bool_val", None),
     "complex64": ("DT_COMPLEX64", "scomplex_val", lambda held: held.view(np.float32)),
