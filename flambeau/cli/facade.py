@@ -122,13 +122,11 @@ class FacadeFinder(importlib.abc.MetaPathFinder):
         return spec
 
     def others(self):
-        """The functions by which Python would look for a package if there were no Flambeau."""
+        """(finder, where it is to look) for each that Python would ask for a package if there were no Flambeau."""
         path = [place for place in sys.path if place != STARTUP_FOLDER]
         for finder in sys.meta_path:
-            if finder is importlib.machinery.PathFinder:
-                yield lambda name: importlib.machinery.PathFinder.find_spec(name, path)
-            elif not hasattr(finder, "of_flambeau") and hasattr(finder, "find_spec"):
-                yield finder.find_spec
+            if not hasattr(finder, "of_flambeau") and hasattr(finder, "find_spec"):
+                yield finder, path if finder is importlib.machinery.PathFinder else None
 
     def find_distributions(self, context=None):
         """For `importlib.metadata`: packages ask which version of torch is installed before they import it."""

@@ -9,6 +9,7 @@ from ..autograd.node import requires
 from ..backends import host
 from ..base import dtypes
 from ..base.errors import here, warn
+from ..base.op import door
 from ..base.spec import CPU, META, place, spec as make_spec
 from ..trace.value import Storage, Value
 from .create import elements, from_array
@@ -30,7 +31,10 @@ def item(self):
     if kind.device is META:
         raise RuntimeError("Tensor.item() cannot be called on meta tensors" + who(self))
     found = array_of(self).item()
-    return float(found) if kind.dtype.foreign else found
+    found = float(found) if kind.dtype.foreign else found
+    if self._node is not None and found - found != 0:      # infinite, or not a number
+        door.noticed("non_finite_seen", self, found)
+    return found
 
 
 def tolist(self):

@@ -57,6 +57,9 @@ class Tensor(TensorBase, metaclass=TensorType):
     _tangent = None           # (level, tangent) in forward mode
     _dual_of = None           # the dual tensor that it is a view of
     _data_version = None      # of `.data` and its views: their own count; see Note [Writes through .data] in value.py
+    _stepped = None           # of a gradient: its version when a step had used it; see watch/steps.py
+    _stale = None             # of a gradient: (version, site) of a backward that added to it after that
+    _passes = 1               # of a gradient: how many backward passes it is the sum of
     __array_priority__ = 1000
 
     def __init__(self, *args, **kwargs):

@@ -1,36 +1,36 @@
-"""torchvision, imported over PyTorch for comparisons: `torchvision = real_torchvision()`.
+"""torchvision itself, beside PyTorch: what our transforms are held against.
 
-Its wheels for some machines are made for PyTorch with CUDA, and their compiled half does not load beside one without.
-Transforms, datasets and utils are Python; for those it is enough that the operators have been declared.
+Its compiled half may be made for another build of PyTorch (for CUDA, where PyTorch is the CPU's) and is not needed: the
+transforms are Python. Importing it registers shapes for two of the compiled operators, which therefore have to be
+there by name.
 """
 import importlib
 import sys
 
 import pytest
 
-from flambeau.vision import OPERATORS
-
-TORCHVISION_VERSION = "0.28.0"
-
 
 def real_torchvision():
-    """The package; the test that asks for it is skipped where it is not installed."""
+    """The package, or a skip that says why there is none."""
     torch = pytest.importorskip("torch")
-    pytest.importorskip("PIL")
+    pytest.importorskip("PIL.Image")
     try:
-        found = importlib.import_module("torchvision")
-    except ModuleNotFoundError:
-        pytest.skip(f"torchvision is not installed: pip install --no-deps torchvision=={TORCHVISION_VERSION}")
+        return pytest.importorskip("torchvision")
     except RuntimeError as error:
-        if "operator torchvision::" not in str(error):
+        if "does not exist" not in str(error):
             raise
-        for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
-            del sys.modules[name]
-        declared = torch.library.Library("torchvision", "FRAGMENT")
-        for schema, _ in OPERATORS["_C"]:
-            declared.define(schema.removeprefix("torchvision::"))
-        real_torchvision.declared = declared                  # operators go with the object that declared them
-        found = importlib.import_module("torchvision")
-    if found.__version__.partition("+")[0] != TORCHVISION_VERSION:
-        pytest.skip(f"torchvision {found.__version__} is installed, and comparisons are with {TORCHVISION_VERSION}")
-    return found
+    made = torch.library.Library("torchvision", "DEF")
+    for schema in ("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+                   "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"):
+        made.define(schema)
+    real_torchvision.kept = made          # the operators go when it does
+    for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
+        del sys.modules[name]             # what the import that failed has left
+    return importlib.import_module("torchvision")
+
+
+def transforms():
+    """torchvision.transforms.v2"""
+    real_torchvision()
+    from torchvision.transforms import v2
+    return v2

@@ -8,6 +8,7 @@ import pickle
 import numpy as np
 
 from ...tensor.create import from_array
+from ...vision.images import pillow
 from .utils import check_integrity, download_and_extract_archive, fault_of
 from .vision import PicturesOfOneSize
 
@@ -34,8 +35,7 @@ class CIFAR10(PicturesOfOneSize):
     meta = {"filename": "batches.meta", "key": "label_names", "md5": "5ff9c542aee3614f3951f8cda6e48888"}
 
     def __init__(self, root, train=True, transform=None, target_transform=None, download=False):
-        super().__init__(root, transform=transform, target_transform=target_transform)
-        self.train = train
+        super().__init__(root, train, transform, target_transform)
         if download:
             self.download()
         if not self._check_integrity():
@@ -76,12 +76,12 @@ class CIFAR10(PicturesOfOneSize):
         if not self._check_integrity():
             download_and_extract_archive(self.url, self.root, filename=self.filename, md5=self.tgz_md5)
 
-    def _picture(self, index):
-        from PIL import Image
-        return Image.fromarray(self.data[index])
+    def _sample(self, index):
+        return pillow().fromarray(self.data[index]), self.targets[index]
 
-    def _pictures(self, indices):
-        return from_array(np.ascontiguousarray(self.data[indices].transpose(0, 3, 1, 2)))
+    def _batch(self, indices):
+        return from_array(np.ascontiguousarray(self.data[indices].transpose(0, 3, 1, 2))), \
+            [self.targets[index] for index in indices]
 
     def extra_repr(self):
         return f"Split: {'Train' if self.train is True else 'Test'}"

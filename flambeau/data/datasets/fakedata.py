@@ -1,6 +1,8 @@
 """Pictures of random numbers, for trying a program without data."""
 from ...base.errors import need
+from ...tensor.functions import stack
 from ...tensor.random import Generator, randint, randn
+from ..transforms.functional import to_pil_image
 from .vision import PicturesOfOneSize
 
 __all__ = ["FakeData"]
@@ -25,15 +27,16 @@ class FakeData(PicturesOfOneSize):
         numbers = randn(*self.image_size, generator=own)
         return numbers.mul(255).byte(), randint(0, self.num_classes, (1,), generator=own)[0]
 
-    def __getitem__(self, index):
-        from ..transforms.functional import to_pil_image
+    def _sample(self, index):
         picture, target = self._drawn(index)
-        picture = to_pil_image(picture)
-        if self.transform is not None:
-            picture = self.transform(picture)
-        if self.target_transform is not None:
-            target = self.target_transform(target)
-        return picture, target.item()
+        return to_pil_image(picture), target
+
+    def _batch(self, indices):
+        pictures, targets = zip(*[self._drawn(index) for index in indices])
+        return stack(pictures), targets
+
+    def _transformed(self, target):
+        return super()._transformed(target).item()
 
     def __len__(self):
         return self.size

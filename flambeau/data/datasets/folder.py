@@ -2,6 +2,7 @@
 import os
 
 from ...base.errors import need
+from ...vision.images import pillow
 from .vision import VisionDataset
 
 __all__ = ["DatasetFolder", "ImageFolder", "default_loader", "find_classes", "make_dataset", "pil_loader"]
@@ -102,12 +103,12 @@ class DatasetFolder(VisionDataset):
 
 def pil_loader(path):
     """The picture in the file as one of Pillow's, in red, green and blue. A file that is none is named in the error."""
-    from PIL import Image, UnidentifiedImageError
+    images = pillow()
     with open(path, "rb") as file:
         try:
-            return Image.open(file).convert("RGB")
-        except UnidentifiedImageError:
-            raise UnidentifiedImageError(f"{os.fspath(path)} is not a picture that Pillow can read") from None
+            return images.open(file).convert("RGB")
+        except images.UnidentifiedImageError:
+            raise images.UnidentifiedImageError(f"{os.fspath(path)} is not a picture that Pillow can read") from None
         except (OSError, SyntaxError, ValueError) as error:   # a file that is cut short, or damaged inside
             raise OSError(f"{os.fspath(path)}: {error}") from error
 

@@ -13,6 +13,7 @@ import numpy as np
 from ...base.errors import need, warn
 from ...tensor.create import from_array
 from ...tensor.results import array_of
+from ...vision.images import pillow
 from .utils import check_integrity, download_and_extract_archive, extract_archive, fault_of, verify_str_arg
 from .vision import PicturesOfOneSize
 
@@ -41,8 +42,7 @@ class MNIST(PicturesOfOneSize):
     classes = DIGIT_CLASSES
 
     def __init__(self, root, train=True, transform=None, target_transform=None, download=False):
-        super().__init__(root, transform=transform, target_transform=target_transform)
-        self.train = train
+        super().__init__(root, train, transform, target_transform)
         if download:
             self.download()
         if not self._check_exists():
@@ -112,12 +112,11 @@ class MNIST(PicturesOfOneSize):
             else:
                 raise RuntimeError(f"Error downloading {filename}:\n{''.join(errors)}")
 
-    def _picture(self, index):
-        from PIL import Image
-        return Image.fromarray(array_of(self.data[index]))
+    def _sample(self, index):
+        return pillow().fromarray(array_of(self.data[index])), int(self.targets[index])
 
-    def _pictures(self, indices):
-        return self.data[indices].unsqueeze(1)
+    def _batch(self, indices):
+        return self.data[indices].unsqueeze(1), self.targets[indices].tolist()
 
     def extra_repr(self):
         return f"Split: {'Train' if self.train is True else 'Test'}"

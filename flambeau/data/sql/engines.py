@@ -54,7 +54,7 @@ ENGINES = [
     ("sqlite", begins_with("sqlite:", "file:")),
     ("sqlite", of_package("sqlite3")),
     ("sqlite", file_that_holds(b"SQLite format 3\0")),
-    ("sqlite", a_path),             # what is no file yet, or an empty one: the engine says so. Keep it behind other paths
-    ("sqlite", callable),           # a function that connects. Keep it last, and give it to the engine of its connection
+    ("sqlite", a_path),             # no file yet, or an empty one: the engine says so. Behind all other paths
+    ("sqlite", callable),           # a function that connects. Last
 ]
 ACCEPTED = "the path of a SQLite file, or a function without arguments that gives a new connection each time"

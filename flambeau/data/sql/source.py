@@ -1,8 +1,8 @@
 """What a database has to be able to do, so that SQLDataset can read from it: the protocol of all engines.
 
-A Source opens Sessions; a Session answers five questions about a Query with NumPy columns; a Dialect writes the SQL that
-it sends, so that `explain()` shows the very text. Nobody below this line knows tensors, shuffling or batches, and nobody
-above it knows a driver.
+A Source opens Sessions; a Session answers five questions about a Query with NumPy columns; a Dialect writes the SQL
+that it sends, so that `explain()` shows the very text. Nobody below this line knows tensors, shuffling or batches, and
+nobody above it knows a driver.
 
     Source.connect(snapshot)  →  Session.describe    which columns there are
                                  Session.stream      all rows, in some order
@@ -44,9 +44,9 @@ class TableChanged(RuntimeError):
 class Query(NamedTuple):
     """One statement that gives rows, without a semicolon (`query.checked` has seen to that), and its parameters.
 
-    `params` is what the user gave, in the style of the driver: a tuple (positions) or a dict (names). It is bound, never
-    pasted into the text. A Session that needs parameters of its own (keys) adds them in the same style; names of ours
-    begin with `flambeau_`.
+    `params` is what the user gave, in the style of the driver: a tuple (positions) or a dict (names). It is bound,
+    never pasted into the text. A Session that needs parameters of its own (keys) adds them in the same style; names of
+    ours begin with `flambeau_`.
     """
     text: str
     params: tuple | dict = ()
@@ -57,12 +57,12 @@ class ColumnFact(NamedTuple):
     name: str                   # as the query names it
     declared: str               # the database's own word for its type, for messages; "" where it has none
     kind: str                   # one of KINDS
-    bits: int = 64              # of "int" and "float": how wide it is there
+    bits: int = 64              # of "int", "uint" and "float": how wide it is there
 
 
 # What columns can be. "unknown": the database does not tell before there are rows (an expression in SQLite); SQLDataset
 # then asks for the form that it needs, and a Session that finds something else raises TypeError with column and value.
-KINDS = ("bool", "int", "float", "decimal", "text", "date", "timestamp", "unknown", "other")
+KINDS = ("bool", "int", "uint", "float", "decimal", "text", "date", "timestamp", "unknown", "other")
 
 
 class Wanted(NamedTuple):
@@ -72,16 +72,16 @@ class Wanted(NamedTuple):
 
         kind of the column     form         what the array holds
         "bool"                 "bool"       bool
-        "int"                  "int8" … "int64", as wide as the column (unsigned 64 bits: "uint64")
+        "int", "uint"          "int8" … "int64", "uint8" … "uint64", as wide as the column
         "float"                "float32", "float64", as wide as the column
         "decimal"              "float64"    the nearest float64: cast in SQL
         "date"                 "int64"      days since 1970-01-01: cast in SQL
-        "timestamp"            "float64"    seconds since 1970-01-01 00:00:00 UTC; without a time zone it is taken for UTC
-        "text"                 "text"       object array of str (codes= makes numbers of them, above)
+        "timestamp"            "float64"    seconds since 1970-01-01 00:00:00 UTC; without a time zone it is taken for
+        UTC "text"                 "text"       object array of str (codes= makes numbers of them, above)
         "unknown"              whichever is needed
 
-    A form is the NumPy dtype's name, but for "text", which is an object array. Narrowing (int64 to float32 and so on) is
-    done above, by one rule; a Session never loses a bit in silence. What cannot be had exactly raises TypeError or
+    A form is the NumPy dtype's name, but for "text", which is an object array. Narrowing (int64 to float32 and so on)
+    is done above, by one rule; a Session never loses a bit in silence. What cannot be had exactly raises TypeError or
     OverflowError with the column's name and the value.
     """
     name: str
@@ -101,17 +101,26 @@ class Order(NamedTuple):
 # --- what is answered -----------------------------------------------------------------------------------------------
 
 
-class Chunk(NamedTuple):
+class Chunk:
     """Some rows: for each Wanted column an array [n] (any stride), and bool [n], True at NULL (None: there is none).
 
     What a column holds at a NULL is anything that its dtype can hold. Arrays may be views of a driver's memory, and
     read-only; they stay as they are until the Session is asked for more. The reader copies.
     """
-    columns: list
-    nulls: list
+    __slots__ = ("columns", "nulls")
+
+    def __init__(self, columns: list, nulls: list):
+        self.columns, self.nulls = columns, nulls
 
     def __len__(self):
         return len(self.columns[0])
+
+    def part(self, begin, end):
+        """Rows `begin` to `end` of it."""
+        if begin == 0 and end == len(self):
+            return self
+        return Chunk([column[begin:end] for column in self.columns],
+                     [None if nulls is None else nulls[begin:end] for nulls in self.nulls])
 
 
 class Boundaries:
@@ -144,7 +153,8 @@ class Boundaries:
         return list(zip(lows, highs))
 
     def __eq__(self, other):
-        return (isinstance(other, Boundaries) and (self.key, self.step, self.count) == (other.key, other.step, other.count)
+        return (isinstance(other, Boundaries) and self.key == other.key and self.step == other.step
+                and self.count == other.count
                 and all(a.tolist() == b.tolist() for a, b in zip(self.first + self.last, other.first + other.last)))
 
     __hash__ = None
@@ -242,6 +252,7 @@ class Dialect:
     name = "sql"
     rows_in_block = 256                     # rows that lie side by side in a block: the step of `boundaries`
     blocks_in_group = 256                   # blocks of one fetch, whose rows are mixed with each other
+    positional = False                      # whether rows have places without a key: see Session.boundaries
 
     def quote(self, name: str) -> str:
         """`name` as an identifier, whatever it holds."""
@@ -269,8 +280,9 @@ class Dialect:
             terms.insert(0, self.hash([f"{table}.{self.quote(name)}" for name in order.key], order.salt))
         return f" ORDER BY {', '.join(terms)}"
 
-    def stream(self, query: Query, wanted: Sequence[Wanted], order: Order | None, skip=0, limit: int | None = None) -> str:
-        """The statement of `Session.stream`. The parentheses close on a line of their own: `query` may end in a comment."""
+    def stream(self, query: Query, wanted: Sequence[Wanted], order: Order | None, skip=0,
+               limit: int | None = None) -> str:
+        """The statement of `Session.stream`. The parenthesis closes on the next line: `query` may end in a comment."""
         text = f"SELECT {self.columns(wanted)} FROM (\n{query.text}\n) AS q{self.order(order)}"
         if limit is not None:
             text += f" LIMIT {int(limit)}"
@@ -285,6 +297,15 @@ class Dialect:
         """The statement of `Session.fetch` for so many key ranges, with places for their bounds."""
         raise NotImplementedError
 
+    def count(self, query: Query) -> str:
+        """The statement of `Session.count`."""
+        return f"SELECT count(*) AS n FROM (\n{query.text}\n) AS q"
+
+    def null_counts(self, query: Query, names: Sequence[str]) -> str:
+        """The statement of `Session.null_counts`."""
+        counts = (f"count(*) - count(q.{self.quote(name)}) AS {self.quote(name)}" for name in names)
+        return f"SELECT {', '.join(counts)} FROM (\n{query.text}\n) AS q"
+
 
 class Session:
     """One connection, used by one thread at a time: that which asked `Source.connect` for it, or a later one.
@@ -292,6 +313,7 @@ class Session:
     Every method that sends a statement raises ConnectionLost where a new connection may do better. A Session is never
     carried over a fork: SQLDataset opens a new one in the new process, and does not close the parent's.
     """
+    dialect: Dialect
 
     def __init__(self):
         self.pid = os.getpid()
@@ -309,15 +331,34 @@ class Session:
         """
         raise NotImplementedError
 
+    def count(self, query: Query) -> int:
+        """How many rows the query gives."""
+        return self._numbers(query, self.dialect.count(query), ["n"])[0]
+
+    def null_counts(self, query: Query, names: Sequence[str]) -> list[int]:
+        """How many NULLs each of these columns has: asked for the words of an error alone."""
+        return self._numbers(query, self.dialect.null_counts(query, names), names)
+
+    def _numbers(self, query, text, names):
+        wanted = [Wanted(name, "int", "int64") for name in names]
+        for chunk in self.stream(Query(text, query.params), wanted, 1):
+            return [int(column[0]) for column in chunk.columns]
+        raise RuntimeError(f"a statement that counts gave no row: {text}")
+
     def boundaries(self, query: Query, key: Sequence[str], step: int) -> Boundaries:
-        """See Boundaries. Raises ValueError for NULL and duplicate keys, in the words of this module's functions."""
+        """See Boundaries. Raises ValueError for NULL and duplicate keys, in the words of this module's functions.
+
+        With a `positional` dialect the key may be (): rows are where they are, and `first` and `last` are one array
+        each, of row numbers.
+        """
         raise NotImplementedError
 
     def fetch(self, query: Query, wanted: Sequence[Wanted], boundaries: Boundaries, blocks: Sequence[int]) -> Chunk:
-        """The rows of these blocks (each at most once), with one statement: in the order of the list, inside a block by key.
+        """The rows of these blocks (each at most once), with one statement: in the order of the list, inside a block by
+        key.
 
-        `boundaries.ranges(blocks)` gives the key ranges. How many rows come is counted by the caller, who knows how many
-        there have to be; so a fetch that finds more or fewer simply gives them.
+        `boundaries.ranges(blocks)` gives the key ranges. How many rows come is counted by the caller, who knows how
+        many there have to be; so a fetch that finds more or fewer simply gives them.
         """
         raise NotImplementedError
 
@@ -330,8 +371,11 @@ class Session:
         """What the database says of how it will run `fetch`, for `explain()`; "" where it says nothing."""
         return ""
 
+    def cancel(self) -> None:
+        """End the statement that runs, if one does: it raises in its thread. This one is called from other threads."""
+
     def close(self) -> None:
-        """Close the connection. May be called twice, and from another thread in order to end a statement that runs."""
+        """Close the connection. May be called twice."""
 
 
 class Source:
@@ -344,7 +388,7 @@ class Source:
     name: str                               # for messages and explain(): what it reads from, without passwords
 
     def connect(self, snapshot: Snapshot | None = None) -> Session:
-        """A new connection, which only reads. With a snapshot of this source: one that reads that state (if `exact`)."""
+        """A new connection, which only reads. With a snapshot of this source: one that reads its state (if `exact`)."""
         raise NotImplementedError
 
     def identity(self) -> Any:
