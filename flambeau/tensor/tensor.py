@@ -309,7 +309,11 @@ class Tensor(TensorBase, metaclass=TensorType):
 
     def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):
         """Add the gradients of this tensor into the leaves' `.grad`."""
-        engine.backward((self,), (gradient,), retain_graph, create_graph, inputs=inputs)
+        try:
+            engine.backward((self,), (gradient,), retain_graph, create_graph, inputs=inputs)
+        except Exception as error:
+            door.noticed("error_raised", error)
+            raise
 
     def retain_grad(self):
         """Keep this non-leaf's gradient in `.grad` at backward."""

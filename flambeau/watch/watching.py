@@ -5,10 +5,11 @@ from ..base import settings
 from ..base.locks import new_lock
 from ..base.observers import observing
 from .finding import check_names, in_force
+from .swallowed import tell_swallowed
 from .training import Training
 
 OBSERVERS = (Training,)       # one of each observes while anybody watches
-at_the_end: list = []         # functions that find what only the end of a program shows
+AT_THE_END = (tell_swallowed,)       # functions that find what only the end of a program shows
 _lock = new_lock()
 _undo: list = []              # an ExitStack while anybody watches
 
@@ -67,5 +68,5 @@ def switch(to):
 
 def settle():
     """Find now what is found only at the end of a program, or of a loop."""
-    for function in at_the_end:
+    for function in AT_THE_END:
         function()

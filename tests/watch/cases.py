@@ -327,3 +327,58 @@ loss = (w.float() * torch.linspace(0, 5e-8, 64)).sum()
 w.grad /= 2.0 ** 8
 optimizer.step()
 """, full=True)
+case("swallowed-error", """
+def total(batches):
+    good = 0
+    for batch in batches:
+        try:
+            good += (batch @ torch.ones(3)).sum()
+        except Exception:           # found
+            continue
+    return good
+total([torch.ones(2, 3), torch.ones(2, 4), torch.ones(5, 5)])
+""", """
+import traceback
+def total(batches):
+    good = 0
+    for batch in batches:
+        try:
+            good += (batch @ torch.ones(3)).sum()
+        except RuntimeError:
+            continue
+        except Exception:
+            pass
+        try:
+            batch.view(77)
+        except Exception as error:
+            print(error)
+        try:
+            try:
+                batch.view(77)
+            except Exception:
+                raise
+        except RuntimeError:
+            pass
+        try:
+            batch.view(77)
+        except:
+            traceback.print_exc()
+    return good
+total([torch.ones(2, 3), torch.ones(2, 4), torch.ones(5, 5)])
+""")
+case("swallowed-error", """
+import contextlib
+x = torch.ones(3, requires_grad=True)
+loss = x.sum()
+loss.backward()
+for i in range(3):
+    with contextlib.suppress(Exception):        # found
+        (x * 2).backward()
+""", """
+import contextlib
+x = torch.ones(3, requires_grad=True)
+with contextlib.suppress(RuntimeError):
+    (x * 2).backward()
+with contextlib.suppress(Exception):
+    raise ValueError("another's")
+""")
