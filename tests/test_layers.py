@@ -40,7 +40,7 @@ EXTRA = {
     "_library.check": ("compiler", "testing"), "library": ("_library", "_ops"),
     "nn.parallel.distributed": ("distributed",), "optim.optimizer": ("utils._foreach_utils", "watch"),
     "config": ("watch",),
-    "hub": ("serialization",), "storage": ("serialization",), "utils.model_zoo": ("hub",),
+    "lens.graph": ("watch.nonfinite",), "hub": ("serialization",), "storage": ("serialization",), "utils.model_zoo": ("hub",),
     "utils.flop_counter": ("_ops",), "version": ("torch_version",),
     "cuda.streams": ("streams",), "cuda.graphs": ("streams", "compiler"), "accelerator": ("cuda", "streams"),
 }
