@@ -44,8 +44,8 @@ def graph(tensor, model=None, *, error=None, most=MOST_NODES):
 
     >>> x = torch.ones(2, 3, requires_grad=True)
     >>> print(torch.lens.graph((x * 2).sum()))
-    SumBackward0 float32[] at <doctest flambeau.lens.graph.graph[1]>:1  reads MulBackward0
-    MulBackward0 float32[2, 3] at <doctest flambeau.lens.graph.graph[1]>:1  reads x
+    SumBackward0 float32[] at ...:1  reads MulBackward0
+    MulBackward0 float32[2, 3] at ...:1  reads x
     x float32[2, 3]
     """
     if not isinstance(tensor, Tensor):
