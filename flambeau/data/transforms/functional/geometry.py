@@ -458,14 +458,13 @@ def rotate(inpt, angle, interpolation=InterpolationMode.NEAREST, expand=False, c
     """`inpt` turned by `angle` degrees, counter-clockwise; with `expand`, in an image that holds all of it."""
     mode = interpolation_mode(interpolation)
     size = tuple(inpt.shape[-2:])
-    angles = numbers_of(angle, samples_of(inpt), "angle") % 360
-    if len(angles) == 1 or is_number(angle):
+    angles = numbers_of(angle, 1 if is_number(angle) else samples_of(inpt), "angle") % 360
+    if len(angles) == 1:
         quarters = angles[0] / 90
         if center is None and quarters in (0, 2):
             return rot90(inpt, 2, (-2, -1)) if quarters else inpt.clone()
         if center is None and quarters in (1, 3) and (expand or size[0] == size[1]):
             return rot90(inpt, int(quarters), (-2, -1))
-        angles = angles[:1]
     nothing = np.zeros((len(angles), 2))
     matrix = inverse_affine_matrix(shifted_centre(center, size), -angles, nothing, np.ones(len(angles)), nothing)
     out = size
