@@ -1,7 +1,7 @@
 """The user's statement, looked at before it is sent: exactly one, which gives rows.
 
-The text is not parsed, only split into strings, quoted names, comments and the rest, which is enough to find a semicolon
-that ends a statement. Everything else is the database's to say.
+The text is not parsed, only split into strings, quoted names, comments and the rest, which is enough to find a
+semicolon that ends a statement. Everything else is the database's to say.
 """
 import re
 
@@ -13,6 +13,7 @@ _PIECES = re.compile(r"""
   | (?P<text> '(?:[^']|'')*(?:'|\Z) | "(?:[^"]|"")*(?:"|\Z) | `(?:[^`]|``)*(?:`|\Z)
             | \$(?P<tag>[A-Za-z_]\w*)?\$ .*? (?:\$(?P=tag)?\$|\Z) )
   | (?P<word> [A-Za-z_]\w* )
+  | (?P<parameter> \?\d* | [:@$][A-Za-z_]\w* )
   | (?P<end> ; )
   | (?P<other> . )
 """, re.VERBOSE | re.DOTALL)
@@ -42,6 +43,11 @@ def checked(text, params=None) -> Query:
         raise ValueError(f"the query begins with {first!r}: give a statement that gives rows, such as "
                          "SELECT … FROM …; nothing is written here")
     return Query(text if end is None else text[:end], params_of(params))
+
+
+def without_parameters(text):
+    """The statement with NULL in the place of each parameter (in SQLite's styles), where only its form is asked for."""
+    return _PIECES.sub(lambda piece: "NULL" if piece["parameter"] else piece[0], text)
 
 
 def shortened(text, length=60):

@@ -1,0 +1,210 @@
+"""What a profile holds: spans of time, the steps that ran, and rows of tables made of them. Plain objects.
+
+A Span is something that a thread did from `start` to `end`; spans of one thread lie inside of each other or apart, and
+`parent` is the one around it. A StepTime is a step of a plan, or an instruction without one, that a device ran: its
+`shares` say for whom. So a recorded operation has two times, which are far from each other: that of its call, when it
+was recorded, and its share of the steps that computed it.
+
+Times are nanoseconds on `base.observers.clock`. Everything has `to_dict()`, in words and numbers that JSON has.
+"""
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ..base.plain import Plain, as_plain
+
+# What a moment of the profiled thread was spent on; see `Profile.parts`.
+PARTS = {
+    "python": "the program's own Python, and everything else",
+    "recording": "calls of operations, autograd and optimizers, up to the record of what to compute",
+    "planning": "making plans: fusing, laying out memory",
+    "compiling": "waiting for the compiler, or for code that it keeps on disk",
+    "launching": "what a run needs besides its steps: memory, addresses, keys of plans",
+    "running": "steps: kernels, library functions, operations of the reference executor",
+    "copying": "steps that bring memory from one device to another, and what the CPU reads of another device",
+    "waiting": "waiting for a device, or for data from a loader's workers",
+    "observing": "the profiler itself, as far as it can see that",
+}
+# kind of a span → the part that its own time belongs to
+PART_OF_KIND = {"operation": "recording", "node": "recording", "backward": "recording", "optimizer": "recording",
+                "scope": "python", "module": "python", "step": "python", "run": "launching", "planning": "planning",
+                "compiling": "compiling", "copying": "copying", "waiting": "waiting", "observing": "observing"}
+
+
+@dataclass(slots=True)
+class Span(Plain):
+    """Something that thread `thread` did from `start` to `end`: a call of an operation, a module, a run, ….
+
+    `kind` is a key of PART_OF_KIND; `name` is PyTorch's where it has one (`aten::mul`). `own` is what is left of its
+    time after the spans and steps inside of it. `order` is the sequence number of autograd's node.
+    """
+
+    kind: str
+    name: str
+    start: int
+    end: int
+    thread: int = 0
+    parent: int | None = None
+    own: int = 0
+    line: str | None = None
+    module: str | None = None
+    backward: bool = False
+    order: int = -1
+    shapes: list = field(default_factory=list)
+    dtypes: list = field(default_factory=list)
+    stack: tuple = ()
+    nbytes: int = 0
+    flops: int = 0
+    running: int = 0                  # nanoseconds of the CPU's steps that computed what it recorded
+    device_running: int = 0           # the same of other devices' steps
+    allocated: int = 0                # bytes that its steps were given, less those that came back
+    device_allocated: int = 0
+    device: str = "cpu"
+
+    @property
+    def nanoseconds(self):
+        """From its start to its end."""
+        return self.end - self.start
+
+
+@dataclass(slots=True)
+class Share(Plain):
+    """The `part`, from 0 to 1, of a step that an operation has: by the numbers that it reads or makes."""
+
+    operation: str
+    line: str
+    part: float
+    module: str | None = None
+    span: int | None = None           # the call that recorded it, where that was seen
+    backward: bool = False
+
+
+@dataclass(slots=True)
+class StepTime(Plain):
+    """A step that `device` ran. `nbytes` and `flops` estimate its work, each byte of memory counted once."""
+
+    kind: str                         # kernel, library, reference, callback, transfer; instruction: without a plan
+    name: str
+    start: int
+    end: int
+    thread: int
+    device: str
+    nbytes: int
+    flops: int
+    sizes: tuple
+    shares: list
+    parent: int | None = None         # the run that it was a part of
+    failed: bool = False
+
+    @property
+    def nanoseconds(self):
+        """How long it took."""
+        return self.end - self.start
+
+    @property
+    def lines(self):
+        """The lines that it computes."""
+        return list(dict.fromkeys(share.line for share in self.shares))
+
+
+@dataclass(slots=True)
+class MachineLimit(Plain):
+    """What a device can do at most: bytes of memory it moves in a second, and operations of float32."""
+
+    device: str
+    bytes_per_second: float
+    flops_per_second: float
+
+    def least_seconds(self, nbytes, flops):
+        """The time that so much work takes at least."""
+        return max(nbytes / self.bytes_per_second, flops / self.flops_per_second)
+
+
+@dataclass(slots=True)
+class ProfileRow(Plain):
+    """A row of a table: what a line, an operation, a kernel or a module took, in nanoseconds, bytes and operations.
+
+    `limit_share` is the part of the machine's limit that its steps have reached; None where that is not known.
+    """
+
+    name: str
+    count: int = 0
+    recording: int = 0
+    running: int = 0
+    copying: int = 0
+    waiting: int = 0
+    nbytes: int = 0
+    flops: int = 0
+    limit_share: float | None = None
+    device: str = ""
+
+    @property
+    def total(self):
+        """All of its time."""
+        return self.recording + self.running + self.copying + self.waiting
+
+
+@dataclass
+class Profile(Plain):
+    """All that was seen from `start` to `end`; `thread` is the one that asked for it.
+
+    `memory` has (time, device, bytes, line) of each allocation, and with bytes below zero of what came back.
+    """
+
+    start: int
+    end: int
+    thread: int
+    spans: list = field(default_factory=list)
+    steps: list = field(default_factory=list)
+    memory: list = field(default_factory=list)
+    limits: dict = field(default_factory=dict)        # device → MachineLimit
+    threads: dict = field(default_factory=dict)       # number → name
+
+    @property
+    def wall(self):
+        """How long it lasted."""
+        return self.end - self.start
+
+    @cached_property
+    def parts(self):
+        """{part: nanoseconds} of the time of the thread that asked for it, in the order of PARTS; together `wall`."""
+        found = dict.fromkeys(PARTS, 0)
+        for span in self.spans:
+            if span.thread == self.thread:
+                found[PART_OF_KIND[span.kind]] += span.own
+        for step in self.steps:
+            if step.thread == self.thread:
+                found["copying" if step.kind == "transfer" else "running"] += step.nanoseconds
+        found["python"] += self.wall - sum(found.values())
+        return found
+
+    @property
+    def background(self):
+        """{part: nanoseconds} of all other threads: of the compiler's, while it works ahead."""
+        found: dict = {}
+        for span in self.spans:
+            if span.thread != self.thread:
+                part = PART_OF_KIND[span.kind]
+                found[part] = found.get(part, 0) + span.own
+        for step in self.steps:
+            if step.thread != self.thread:
+                found["running"] = found.get("running", 0) + step.nanoseconds
+        return found
+
+    def to_dict(self):
+        """Everything, with the rows of all tables, for a report."""
+        return {**super().to_dict(), "wall": self.wall, "parts": self.parts, "background": self.background,
+                **{by: as_plain(self.rows(by)) for by in ("line", "operation", "kernel", "module")}}
+
+    def rows(self, by):
+        """The rows of the table by "line", "operation", "kernel" or "module", the longest first."""
+        from .tables import rows
+        return rows(self, by)
+
+    def table(self, by="line", limit=20):
+        """The same as text."""
+        from .tables import table
+        return table(self, by, limit)
+
+    def __str__(self):
+        from .tables import overview
+        return overview(self)
