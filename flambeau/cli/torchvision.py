@@ -38,7 +38,9 @@ def torchvision_spec(fullname, elsewhere, loader):
         found = next(filter(None, (finder.find_spec(fullname, path) for finder, path in elsewhere())), None)
         if found is not None and found.origin is not None:    # a folder that has the name and no code is not it
             return found
-        return importlib.machinery.ModuleSpec(fullname, loader(Torchvision()), is_package=True)
+        module = Torchvision()
+        module.__spec__ = importlib.machinery.ModuleSpec(fullname, loader(module), is_package=True)
+        return module.__spec__
     if not isinstance(sys.modules.get("torchvision"), Torchvision):
         return None
     if fullname not in STANDIN_MODULES:
