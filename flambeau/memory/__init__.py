@@ -1,1 +1,1 @@
-"""Memory by line, by module and by role: who holds it now, how it came to its peak, and what more samples would need."""
+"""Memory by line, by module and by role: who holds it now, how it came to its peak, what more samples would need."""

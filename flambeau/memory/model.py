@@ -1,4 +1,4 @@
-"""What is known of memory: who holds it now, how that came about, and what more samples would need. Plain objects.
+"""What is known of memory: who holds it now, how that came about, and what more samples would need. PlainData objects.
 
 Bytes are those of the allocators' blocks, so sums are what `cpu.memory_allocated()` and `cuda.memory_allocated()` say;
 what a tensor itself has of its block is `used`. Everything has `to_dict()`, in words and numbers that JSON has.
@@ -6,14 +6,14 @@ what a tensor itself has of its block is `used`. Everything has `to_dict()`, in 
 from dataclasses import dataclass, field
 
 from ..backends.memory import bytes_in_words
-from ..base.plain import Plain
+from ..base.plain import PlainData
 from ..tensor.oom import ROLES
 
 ALL_ROLES = (*ROLES, "no tensor")     # memory that no tensor holds: programs' own, what is about to come back, rounding
 
 
 @dataclass(slots=True)
-class Holding(Plain):
+class Holding(PlainData):
     """A buffer that is there: for what role, which line made it, and what it is called.
 
     `keepers` say what keeps it alive, the nearest first: `loss in train.py:12 (main)`, `model.fc.weight`,
@@ -33,7 +33,7 @@ class Holding(Plain):
 
 
 @dataclass(slots=True)
-class Tally(Plain):
+class Tally(PlainData):
     """The bytes of a line, a module or a role, and in how many buffers."""
 
     name: str
@@ -43,7 +43,7 @@ class Tally(Plain):
 
 
 @dataclass(slots=True)
-class DeviceMemory(Plain):
+class MemoryOfDevice(PlainData):
     """The memory of one device: the allocator's numbers, and all that holds some of it."""
 
     device: str
@@ -72,7 +72,7 @@ class DeviceMemory(Plain):
 
 
 @dataclass(slots=True)
-class MemorySnapshot(Plain):
+class MemorySnapshot(PlainData):
     """Who holds what now, device by device."""
 
     devices: list
@@ -86,7 +86,7 @@ class MemorySnapshot(Plain):
 
 
 @dataclass(slots=True)
-class MemoryEvent(Plain):
+class MemoryEvent(PlainData):
     """`nbytes` were given out at `time` for a line, or with `nbytes` below zero came back."""
 
     time: int
@@ -99,7 +99,7 @@ class MemoryEvent(Plain):
 
 
 @dataclass(slots=True)
-class Peak(Plain):
+class Peak(PlainData):
     """The moment at which most was in use of a device: how much, and for whom."""
 
     device: str
@@ -112,7 +112,7 @@ class Peak(Plain):
 
 
 @dataclass(slots=True)
-class MemoryRecord(Plain):
+class MemoryRecord(PlainData):
     """What happened to memory between two moments: the peak of each device, and the events that led there."""
 
     start: int
@@ -127,7 +127,7 @@ class MemoryRecord(Plain):
 
 
 @dataclass(slots=True)
-class BatchEstimate(Plain):
+class BatchEstimate(PlainData):
     """What a batch of any size would need: `fixed` bytes, and `per_sample` for each sample.
 
     `measured` has the peaks that were seen: {samples: bytes}. `limit` is what there is.

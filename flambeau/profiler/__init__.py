@@ -2,8 +2,8 @@
 import contextlib
 from enum import Enum
 
-from .base.errors import warn
-from .missing import rest_of
+from ..base.errors import warn
+from ..missing import rest_of
 
 __getattr__ = rest_of("torch.profiler",
                       profile="use cProfile for the Python side; flambeau.plans shows what runs natively")

@@ -1,4 +1,4 @@
-"""What a profile holds: spans of time, the steps that ran, and rows of tables made of them. Plain objects.
+"""What a profile holds: spans of time, the steps that ran, and rows of tables made of them. PlainData objects.
 
 A Span is something that a thread did from `start` to `end`; spans of one thread lie inside of each other or apart, and
 `parent` is the one around it. A StepTime is a step of a plan, or an instruction without one, that a device ran: its
@@ -10,7 +10,7 @@ Times are nanoseconds on `base.observers.clock`. Everything has `to_dict()`, in 
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ..base.plain import Plain, as_plain
+from ..base.plain import PlainData, as_plain
 
 # What a moment of the profiled thread was spent on; see `Profile.parts`.
 PARTS = {
@@ -31,7 +31,7 @@ PART_OF_KIND = {"operation": "recording", "node": "recording", "backward": "reco
 
 
 @dataclass(slots=True)
-class Span(Plain):
+class Span(PlainData):
     """Something that thread `thread` did from `start` to `end`: a call of an operation, a module, a run, ….
 
     `kind` is a key of PART_OF_KIND; `name` is PyTorch's where it has one (`aten::mul`). `own` is what is left of its
@@ -67,7 +67,7 @@ class Span(Plain):
 
 
 @dataclass(slots=True)
-class Share(Plain):
+class Share(PlainData):
     """The `part`, from 0 to 1, of a step that an operation has: by the numbers that it reads or makes."""
 
     operation: str
@@ -79,7 +79,7 @@ class Share(Plain):
 
 
 @dataclass(slots=True)
-class StepTime(Plain):
+class StepTime(PlainData):
     """A step that `device` ran. `nbytes` and `flops` estimate its work, each byte of memory counted once."""
 
     kind: str                         # kernel, library, reference, callback, transfer; instruction: without a plan
@@ -107,7 +107,7 @@ class StepTime(Plain):
 
 
 @dataclass(slots=True)
-class MachineLimit(Plain):
+class MachineLimit(PlainData):
     """What a device can do at most: bytes of memory it moves in a second, and operations of float32."""
 
     device: str
@@ -120,7 +120,7 @@ class MachineLimit(Plain):
 
 
 @dataclass(slots=True)
-class ProfileRow(Plain):
+class ProfileRow(PlainData):
     """A row of a table: what a line, an operation, a kernel or a module took, in nanoseconds, bytes and operations.
 
     `limit_share` is the part of the machine's limit that its steps have reached; None where that is not known.
@@ -144,7 +144,7 @@ class ProfileRow(Plain):
 
 
 @dataclass
-class Profile(Plain):
+class Profile(PlainData):
     """All that was seen from `start` to `end`; `thread` is the one that asked for it.
 
     `memory` has (time, device, bytes, line) of each allocation, and with bytes below zero of what came back.

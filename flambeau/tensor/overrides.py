@@ -6,6 +6,7 @@ asked once, and is then in `tensor_types` if it takes no part.
 import threading
 
 from ..autograd.modes import modes
+from ..base import observers
 from ..base.locks import new_lock
 from .tensor import Tensor
 
@@ -19,6 +20,7 @@ _asks: dict = {}              # class → whether it takes part in `__torch_func
 class _FunctionModes(threading.local):
     stack: tuple = ()         # those of this thread, the innermost last; see function_modes.py
     watchers: tuple = ()      # functions that are told of every operation that is recorded in this thread
+    told = None               # the operation that is about to be called, where observers know of that call
 
 
 function_modes = _FunctionModes()
@@ -129,6 +131,22 @@ def handle_by_mode(func, args, kwargs):
     if made is not NotImplemented:
         return made
     return handle_by_class(func, getattr(func, "__name__", func), found, args, kwargs, stack[-1])
+
+
+def observed(function, name, args, kwargs, told=None):
+    """What `function(*args, **kwargs)` gives, of which observers are told as a call of `name`.
+
+    `told`: an operation whose call inside is no other one.
+    """
+    made, start = None, observers.clock()
+    try:
+        function_modes.told = told
+        made = function(*args, **kwargs)
+        return made
+    finally:
+        function_modes.told = None
+        if (tell := observers.called) is not None:
+            tell(name, args, kwargs, made, start, observers.clock())
 
 
 def has_torch_function(relevant_args):
