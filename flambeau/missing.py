@@ -24,7 +24,6 @@ _QUANTISE = "quantise with PyTorch from the same state_dict"
 MISSING_MODULES = {
     "torch.ao": _QUANTISE,
     "torch.autograd.profiler_legacy": "use cProfile",
-    "torch.autograd.profiler_util": "use cProfile",
     "torch.cuda.jiterator": "operations fuse by themselves",
     "torch.cuda.sparse": "use dense tensors",
     "torch.distributed": "there is one process; leave it out where torch.distributed.is_available() is False",

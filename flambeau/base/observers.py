@@ -46,10 +46,13 @@ class Observer:
 
     # --- recording --------------------------------------------------------------------------------------------------
 
+    def calling(self, name, args, kwargs):
+        """A function or method of torch's that computes is about to be called, by a program or by another one. To be
+        told of calls has all of them go the long way (Note [Asking for modes] in tensor/function_modes.py)."""
+
     def called(self, name, args, kwargs, made, start, end):
-        """A function or method of torch's that computes was called, by a program or by another one, which is told
-        after it: `made` is what it gave, None also where it raised. To be told of these has every call go the long way
-        (Note [Asking for modes] in tensor/function_modes.py)."""
+        """It was called: `made` is what it gave, None also where it raised. Those that it has called were told
+        before."""
 
     def recorded(self, instruction):
         """A call was recorded; nothing has been computed."""
@@ -114,7 +117,7 @@ KINDS = tuple(name for name in vars(Observer) if not name.startswith("_"))
 DURING_RUNS = frozenset(("planned", "ran", "run_ended", "compiled", "copied", "waited",
                          "allocated", "freed"))                        # see Note [Told after the run]
 
-called = recorded = looked = wrote = made = drew = None                # kind → a function that tells whoever asks
+calling = called = recorded = looked = wrote = made = drew = None      # kind → a function that tells whoever asks
 planned = ran = run_ended = compiled = copied = waited = None
 allocated = freed = None
 node_made = backward_began = node_ran = backward_ended = None

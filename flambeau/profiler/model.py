@@ -129,6 +129,7 @@ class ProfileRow(PlainData):
     name: str
     count: int = 0
     recording: int = 0
+    preparing: int = 0                # planning, compiling and launching, for who looked at a result
     running: int = 0
     copying: int = 0
     waiting: int = 0
@@ -140,14 +141,28 @@ class ProfileRow(PlainData):
     @property
     def total(self):
         """All of its time."""
-        return self.recording + self.running + self.copying + self.waiting
+        return self.recording + self.preparing + self.running + self.copying + self.waiting
+
+
+@dataclass(slots=True)
+class MemoryChange(PlainData):
+    """`nbytes` of a device that were given out at `time` for a line, or with `nbytes` below zero came back.
+
+    `span` is what they were for, or in which they came back; None outside of any.
+    """
+
+    time: int
+    device: str
+    nbytes: int
+    line: str
+    span: int | None = None
 
 
 @dataclass
 class Profile(PlainData):
     """All that was seen from `start` to `end`; `thread` is the one that asked for it.
 
-    `memory` has (time, device, bytes, line) of each allocation, and with bytes below zero of what came back.
+    `memory` has the MemoryChanges, where they were asked for.
     """
 
     start: int

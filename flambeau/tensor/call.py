@@ -49,7 +49,7 @@ def call(op, args, kwargs, public=None):
                 return handle_by_mode(public or op, args, kwargs)
             if function_modes.watchers and not op.composite:
                 return watched(op, args, kwargs, public)
-            if observers.called is not None and function_modes.told is not op:
+            if overrides.calls_observed and function_modes.told is not op:
                 return observed(lambda *args, **kwargs: call(op, args, kwargs, public), op.__name__, args, kwargs, op)
             function_modes.told = None
         if modes.autocast is not None and kwargs.get("out") is None and not any_override(args, kwargs):

@@ -91,7 +91,7 @@ def ask(func, plain, args, kwargs):
     local = overrides.function_modes
     stack = local.stack
     if not stack:
-        if observers.called is not None and func.__class__ is FunctionType:
+        if overrides.calls_observed and func.__class__ is FunctionType:
             return overrides.observed(plain, func.__name__, args, kwargs)
         return plain(*args, **kwargs)
     if func is not None:
@@ -103,15 +103,12 @@ def ask(func, plain, args, kwargs):
         local.stack = stack
 
 
-_observed = False             # whether observers of calls are counted
-
-
 def _observe():
     """Somebody began to observe calls, or the last who did has ended."""
-    global _observed
-    if _observed is (observers.called is None):
-        _observed = not _observed
-        _count(1 if _observed else -1)
+    asked = observers.called is not None or observers.calling is not None
+    if asked is not overrides.calls_observed:
+        overrides.calls_observed = asked
+        _count(1 if asked else -1)
 
 
 observers.on_change.append(_observe)

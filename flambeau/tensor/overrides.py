@@ -12,6 +12,7 @@ from .tensor import Tensor
 
 tensor_types = {Tensor}       # and the subclasses that take no part in `__torch_function__`
 regions = 0                   # how often autocast, or any function mode, is on in some thread; see count_region
+calls_observed = False        # whether observers are told of calls; then it counts as an active mode
 modes_active = 0              # how many function modes are active in all threads; see Note [Asking for modes]
 _counting = new_lock()
 _asks: dict = {}              # class → whether it takes part in `__torch_function__`
@@ -138,6 +139,8 @@ def observed(function, name, args, kwargs, told=None):
 
     `told`: an operation whose call inside is no other one.
     """
+    if (tell := observers.calling) is not None:
+        tell(name, args, kwargs)
     made, start = None, observers.clock()
     try:
         function_modes.told = told

@@ -46,6 +46,8 @@ class Log(Observer):
 def _noting(kind):
     if kind == "called":                          # what is kept of arguments and results would be wanted
         return lambda self, name, args, kwargs, made, start, end: self.events.append((kind, name, start, end))
+    if kind == "calling":
+        return lambda self, name, args, kwargs: self.events.append((kind, name))
     return lambda self, *event: self.events.append((kind, *event))
 
 
