@@ -40,7 +40,7 @@ EXTRA = {
     "nn.parallel.distributed": ("distributed",), "optim.optimizer": ("utils._foreach_utils",),
     "hub": ("serialization",), "storage": ("serialization",), "utils.model_zoo": ("hub",),
     "utils.flop_counter": ("_ops",), "profiler.operators": ("_library",),
-    "profiler.autograd_profiler": ("cuda",), "version": ("torch_version",),
+    "profiler.autograd_profiler": ("cuda",), "memory.recording": ("profiler",), "cuda.memory": ("memory",), "version": ("torch_version",),
     "cuda.streams": ("streams",), "cuda.graphs": ("streams", "compiler"), "accelerator": ("cuda", "streams"),
 }
 NAMESPACES = ("", "cli", "__main__", "private", "safetensors")      # these gather everything

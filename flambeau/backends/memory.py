@@ -397,7 +397,20 @@ def _quarter():
 _told: dict = {}                # address of a block in use → its Allocation, of which observers were told
 
 
+def block_of(array):
+    """(address, bytes) of the Block that a NumPy array stands in; None where it stands in other memory."""
+    while array is not None and not isinstance(array, Block):
+        array = getattr(array, "base", None)
+    return None if array is None else (array.address, array.nbytes)
+
+
+def adopt(address, allocation):
+    """Tell observers `allocation` when the block at `address` comes back, which was given out before they came."""
+    _told.setdefault(address, allocation)
+
+
 def _take_and_tell(size_class):
+    _notice_freed()                                   # so that what is in use is never told to be more than it is
     made = size_class.plain_take()
     size_class.noticed = min(size_class.noticed, len(size_class.free))
     address = _addressof(made)

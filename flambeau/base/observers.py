@@ -251,6 +251,12 @@ def _finish(start=0):
     _tell_all(waiting)
 
 
+def settle():
+    """Tell what has happened and was not told yet, as memory that came back since the last run."""
+    if not gathering():
+        _finish()
+
+
 def gathering():
     """Whether this thread gathers, where something is asked for `during_runs`: an observer may come amid a run."""
     return _thread.waiting is not None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ..backends.memory import bytes_in_words
 from ..base.plain import PlainData
 from ..tensor.oom import ROLES
+from .words import record_in_words, snapshot_in_words
 
 ALL_ROLES = (*ROLES, "no tensor")     # memory that no tensor holds: programs' own, what is about to come back, rounding
 
@@ -29,6 +30,7 @@ class Holding(PlainData):
     name: str | None = None
     module: str | None = None
     address: int = 0
+    outside: bool = False             # in memory that is not the allocator's: NumPy's
     keepers: list = field(default_factory=list)
 
 
@@ -51,15 +53,15 @@ class MemoryOfDevice(PlainData):
     reserved: int
     peak: int
     limit: int
-    outside: int                      # bytes of tensors in memory that is not the allocator's: NumPy's
+    outside: int                      # bytes of tensors in memory that is not the allocator's
     holdings: list
 
     def by_role(self):
-        """{role: bytes}, of all in ALL_ROLES; together `allocated`."""
+        """{role: bytes}, of all in ALL_ROLES; together `allocated` and `outside`."""
         found = dict.fromkeys(ALL_ROLES, 0)
         for one in self.holdings:
             found[one.role] += one.nbytes
-        found["no tensor"] = self.allocated - sum(found.values())
+        found["no tensor"] = self.allocated + self.outside - sum(found.values())
         return found
 
     def by_line(self):
@@ -81,7 +83,6 @@ class MemorySnapshot(PlainData):
         return next(one for one in self.devices if one.device == str(device))
 
     def __str__(self):
-        from .words import snapshot_in_words
         return snapshot_in_words(self)
 
 
@@ -100,12 +101,13 @@ class MemoryEvent(PlainData):
 
 @dataclass(slots=True)
 class Peak(PlainData):
-    """The moment at which most was in use of a device: how much, and for whom."""
+    """The moment at which most was in use of a device: how much, and for whom. Roles are those of `outside`, too."""
 
     device: str
     nbytes: int
     time: int = 0
     before: int = 0                   # bytes that were there before anybody looked
+    outside: int = 0                  # bytes of tensors in NumPy's own memory, which are not among `nbytes`
     lines: list = field(default_factory=list)         # Tallies
     modules: list = field(default_factory=list)
     roles: dict = field(default_factory=dict)
@@ -122,7 +124,6 @@ class MemoryRecord(PlainData):
     dropped: int = 0                  # how many of the oldest events were let go
 
     def __str__(self):
-        from .words import record_in_words
         return record_in_words(self)
 
 

@@ -1,9 +1,10 @@
 """`torch.profiler`: where time goes. PyTorch's interface; and `prof.profile`, by line, operation, kernel and module."""
 from ..missing import rest_of
 from . import itt
+from .data import Profile
 from .events import DeviceType
 from .machine import limit_of
-from .model import MachineLimit, Profile
+from .model import MachineLimit
 from .profiler import (
     ExecutionTraceObserver,
     ProfilerAction,

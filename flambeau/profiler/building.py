@@ -1,4 +1,4 @@
-"""From what a Recorder has noted to a Profile: which span lies in which, and whose work each step did.
+"""From what a TimeRecorder has noted to a Profile: which span lies in which, and whose work each step did.
 
 Everything is found by time. The spans of a thread are gone through in the order of their starts, with a stack of those
 that are open; the moments at which instructions were recorded and nodes made go along, and find the stack as it was.
@@ -6,7 +6,8 @@ that are open; the moments at which instructions were recorded and nodes made go
 from ..base.errors import line_of
 from ..base.spec import CPU
 from ..trace.steps import TransferStep
-from .model import MemoryChange, Profile, Share, Span, StepTime
+from .data import Profile
+from .model import MemoryChange, Share, Span, StepTime
 from .operators import operator_name
 from .work import bytes_of, flops_of, weight_of
 

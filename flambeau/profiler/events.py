@@ -9,6 +9,8 @@ import math
 from collections import namedtuple
 from enum import Enum
 
+from .chrome import write_trace
+
 __all__ = ["EventList", "FormattedTimesMixin", "FunctionEvent", "FunctionEventAvg", "Interval", "Kernel",
            "MEMORY_EVENT_NAME", "StringTable"]
 
@@ -148,7 +150,7 @@ class FunctionEventAvg(FormattedTimesMixin):
     is_legacy = is_async = is_remote = False
     node_id = -1
     overload_name = ""
-    device_type = DeviceType.CPU
+    device_type = DeviceType.CPU      # until one is added
 
     def __init__(self):
         self.key = self.scope = self.use_device = self.cpu_parent = self.input_shapes = self.stack = None
@@ -159,8 +161,8 @@ class FunctionEventAvg(FormattedTimesMixin):
     def add(self, other):
         """Take in one more."""
         if self.key is None:
-            for name in ("key", "scope", "use_device", "cpu_parent", "input_shapes", "stack", "is_user_annotation",
-                         "cpu_children"):
+            for name in ("key", "scope", "device_type", "use_device", "cpu_parent", "input_shapes", "stack", "is_user_annotation",
+                         "cpu_children"):       # of the first
                 setattr(self, name, getattr(other, name))
         for name in self.SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -241,7 +243,6 @@ class EventList(list):
 
     def export_chrome_trace(self, path):
         """Write the profile that the events are of as a trace that Perfetto and Chrome open."""
-        from .chrome import write_trace
         write_trace(self._profile, path)
 
     def table(self, sort_by=None, row_limit=100, max_src_column_width=75, max_name_column_width=55,
@@ -290,7 +291,7 @@ def _table(events, sort_by, row_limit, src_width, name_width, shapes_width, head
         return "".join(f"{text:{column.side}{column.width}}  " for text, column in zip(texts, columns, strict=True))
     lines += [rule, row([column.title for column in columns]), rule, *map(row, rows), rule,
               f"Self CPU time total: {_unit(sum(e.self_cpu_time_total for e in events), time_unit)}"]
-    device = sum(event.self_device_time_total for event in events if event.device_type is DeviceType.CPU)
+    device = sum(event.self_device_time_total for event in events if event.device_type is not DeviceType.CPU)
     if device:
         lines.append(f"Self {(events._use_device or 'cuda').upper()} time total: {_unit(device, time_unit)}")
     return "\n".join(lines) + "\n"
@@ -309,7 +310,7 @@ def _columns(events, time_unit, name_width, shapes_width, src_width):
     """The columns that a table of these events has."""
     total = sum(event.self_cpu_time_total for event in events)
     device = (events._use_device or "cuda").upper()
-    on_device = sum(event.self_device_time_total for event in events if event.device_type is DeviceType.CPU)
+    on_device = sum(event.self_device_time_total for event in events if event.device_type is not DeviceType.CPU)
 
     def fitted(text, width):
         return text[:width - 3] + "..." if width is not None and len(text) >= width - 3 else text

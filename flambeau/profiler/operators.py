@@ -1,4 +1,4 @@
-"""What PyTorch's profiler calls the functions that are called here: `aten::add_`; `flambeau::name` where it has none."""
+"""What PyTorch's profiler calls the functions that are called here: `aten::add_`, else `flambeau::name`."""
 import functools
 
 from .._library.aten import names
@@ -29,8 +29,8 @@ ATEN_NAMES = {
 # Functions that tell something of a tensor and compute nothing.
 UNSHOWN = frozenset("""dim numel size stride storage_offset get_device is_complex is_conj is_contiguous is_inference
     is_floating_point is_neg is_nonzero is_pinned is_same_size is_set_to is_signed requires_grad_ retain_grad
-    result_type record_stream set_ backward backwards grad text formatted _is_view __len__ data_ptr element_size contains
-    dlpack dlpack_device is_same_size_method is_shared register_hook register_post_accumulate_grad_hook storage
+    result_type record_stream set_ backward backwards grad text formatted _is_view __len__ data_ptr element_size
+    contains dlpack dlpack_device is_same_size_method is_shared register_hook register_post_accumulate_grad_hook storage
     storage_type untyped_storage truth to_int to_float to_index to_complex array iterate tolist numpy new deep reduce
     array_function array_ufunc broadcast_shapes""".split())
 PREFIXES = ("", "linalg_", "fft_", "special_")

@@ -1,4 +1,4 @@
-"""`torch.profiler.profile` and what belongs to it, over our Recorder.
+"""`torch.profiler.profile` and what belongs to it, over our TimeRecorder.
 
     with torch.profiler.profile(record_shapes=True) as prof:
         train()
@@ -20,7 +20,7 @@ from . import recorder as recorders
 from .chrome import write_trace
 from .events import events_of
 from .machine import limit_of, raised
-from .recorder import MemoryRecorder, Recorder
+from .recorder import TimeAndMemoryRecorder, TimeRecorder
 
 __all__ = ["ExecutionTraceObserver", "ProfilerAction", "ProfilerActivity", "profile", "record_function", "schedule",
            "supported_activities", "tensorboard_trace_handler"]
@@ -158,7 +158,7 @@ class _KinetoProfile:
     def prepare_trace(self):
         """Look, and forget what is seen until `start_trace`: what happens for the first time happens now."""
         if self._recorder is None:
-            kind = MemoryRecorder if self.profile_memory else Recorder
+            kind = TimeAndMemoryRecorder if self.profile_memory else TimeRecorder
             self._recorder = kind(self.record_shapes, self.with_stack, self.with_modules or self.with_stack).start()
             self.profiler = self._recorder
             if self.custom_trace_id_callback is not None:

@@ -13,6 +13,7 @@ from ..base.observers import Observer, clock, observing
 from ..base.spec import CPU
 from ..nn.modules.hooks import register_module_forward_hook, register_module_forward_pre_hook
 from ..tensor.tensor import Tensor
+from .building import built
 from .model import Span
 from .operators import called_name
 
@@ -20,7 +21,7 @@ _ident = threading.get_ident
 current: list = []            # the Recorders that are at work, for `record_function`
 
 
-class Recorder(Observer):
+class TimeRecorder(Observer):
     """Notes what happens between `start` and `stop`, which gives a Profile.
 
     `shapes`: of the arguments of calls; `stacks`: the program's frames around each; `modules`: which modules run.
@@ -166,12 +167,11 @@ class Recorder(Observer):
 
     def profile(self, end):
         """The Profile of what was noted until `end`."""
-        from .building import built
         return built(self, end)
 
 
-class MemoryRecorder(Recorder):
-    """A Recorder that notes allocations, too."""
+class TimeAndMemoryRecorder(TimeRecorder):
+    """A TimeRecorder that notes allocations, too."""
 
     def allocated(self, allocation):
         self.memory.append((allocation.time, allocation, 1, _ident()))

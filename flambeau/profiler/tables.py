@@ -4,7 +4,7 @@ from .model import PARTS, ProfileRow
 BY = ("line", "operation", "kernel", "module")
 PREPARING = frozenset(("planning", "compiling", "run"))
 RECORDING = frozenset(("operation", "node", "backward", "optimizer"))
-NOWHERE = {"line": "an unknown line", "module": "outside of modules"}
+WITHOUT_A_NAME = {"line": "an unknown line", "module": "outside of modules"}
 
 
 def rows(profile, by):
@@ -15,7 +15,7 @@ def rows(profile, by):
     least: dict = {}                  # name → (seconds at the machine's limit, seconds) of steps whose limit is known
 
     def row(name, device=""):
-        name = name or NOWHERE.get(by, "")
+        name = name or WITHOUT_A_NAME.get(by, "")
         return found.get(name) or found.setdefault(name, ProfileRow(name, device=device))
     for step in profile.steps:
         limit = profile.limits.get(step.device)
