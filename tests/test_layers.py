@@ -364,6 +364,7 @@ HOW_THE_CPU_COMPILES = {f"backends.{name}" for name in (
 ABOUT_THE_CPU = {                                   # settings of the processor, and what people want to know of it
     "": {"backends.threads"}, "config": {"backends.threads", "backends.cpu"}, "cli.info": {"backends.cpu"},
     "utils.data._utils.processes": {"backends.threads"}, "profiler.machine": {"backends.threads"},
+    "utils.benchmark.utils.common": {"backends.threads"},
 }
 
 

@@ -205,4 +205,4 @@ def _account_memory(recorder, profile, makers, found):
             else:
                 spans[inside].device_allocated += way * allocation.nbytes
         profile.memory.append(MemoryChange(time, str(allocation.device), way * allocation.nbytes,
-                                           ", ".join(allocation.lines[:3]), inside))
+                                           ", ".join(allocation.lines[:3]), inside, recorder.roles.get(id(allocation), "other")))

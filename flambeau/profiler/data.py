@@ -20,6 +20,7 @@ class Profile(PlainData):
     spans: list = field(default_factory=list)
     steps: list = field(default_factory=list)
     memory: list = field(default_factory=list)
+    memory_before: dict = field(default_factory=dict)      # device → {role: bytes in use when it began}
     limits: dict = field(default_factory=dict)        # device → MachineLimit
     threads: dict = field(default_factory=dict)       # number → name
 

@@ -161,8 +161,8 @@ class FunctionEventAvg(FormattedTimesMixin):
     def add(self, other):
         """Take in one more."""
         if self.key is None:
-            for name in ("key", "scope", "device_type", "use_device", "cpu_parent", "input_shapes", "stack", "is_user_annotation",
-                         "cpu_children"):       # of the first
+            for name in ("key", "scope", "device_type", "use_device", "cpu_parent", "input_shapes", "stack",
+                         "is_user_annotation", "cpu_children"):       # of the first
                 setattr(self, name, getattr(other, name))
         for name in self.SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))

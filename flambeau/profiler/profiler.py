@@ -21,6 +21,7 @@ from .chrome import write_trace
 from .events import events_of
 from .machine import limit_of, raised
 from .recorder import TimeAndMemoryRecorder, TimeRecorder
+from .timeline import write_timeline
 
 __all__ = ["ExecutionTraceObserver", "ProfilerAction", "ProfilerActivity", "profile", "record_function", "schedule",
            "supported_activities", "tensorboard_trace_handler"]
@@ -231,7 +232,6 @@ class _KinetoProfile:
     def export_memory_timeline(self, path, device=None):
         """Write how many bytes were in use when, by what they were for: .html, .json, .json.gz or .raw.json.gz; needs
         `profile_memory=True`."""
-        from .timeline import write_timeline
         if not self.profile_memory:
             raise ValueError("profile_memory=False: there is no memory timeline. Use "
                              "profile(profile_memory=True, record_shapes=True, with_stack=True)")

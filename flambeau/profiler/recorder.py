@@ -8,10 +8,12 @@ import threading
 from collections import defaultdict
 from math import prod
 
+from ..backends.backend import has_cuda
 from ..base.errors import PACKAGE, here, line_of
 from ..base.observers import Observer, clock, observing
-from ..base.spec import CPU
+from ..base.spec import CPU, place
 from ..nn.modules.hooks import register_module_forward_hook, register_module_forward_pre_hook
+from ..tensor import oom
 from ..tensor.tensor import Tensor
 from .building import built
 from .model import Span
@@ -38,6 +40,7 @@ class TimeRecorder(Observer):
         """Forget what was noted."""
         self.calls, self.instructions, self.ran_steps, self.spans = [], [], [], []
         self.memory, self.node_times, self.open = [], {}, defaultdict(list)
+        self.roles: dict = {}             # id of an Allocation → what it is for
         self.began = clock()
 
     # --- beginning and end ------------------------------------------------------------------------------------------
@@ -173,6 +176,19 @@ class TimeRecorder(Observer):
 class TimeAndMemoryRecorder(TimeRecorder):
     """A TimeRecorder that notes allocations, too."""
 
+    def clear(self):
+        super().clear()
+        self.before = {str(device): _by_role(device)[0] for device in _devices()}
+
+    def profile(self, end):
+        blocks = {device: _by_role(device)[1] for device in _devices()}
+        freed = {id(allocation) for _, allocation, way, _ in self.memory if way < 0}
+        self.roles = {id(allocation): blocks.get(allocation.device, {}).get(allocation.address, "other")
+                      for _, allocation, way, _ in self.memory if way > 0 and id(allocation) not in freed}
+        made = super().profile(end)
+        made.memory_before = self.before
+        return made
+
     def allocated(self, allocation):
         self.memory.append((allocation.time, allocation, 1, _ident()))
 
@@ -205,6 +221,22 @@ class ModulePaths:
             self._held[id(one)] = one, path, f"nn.Module: {kind}_{self._numbers[kind]}"
             self._numbers[kind] += 1
             stack += [(inner, f"{path}.{name}") for name, inner in reversed(list(one.named_children()))]
+
+
+def _devices():
+    """The CPU, and all devices that have steps of their own."""
+    return [CPU, *([place("cuda")] if has_cuda() else [])]
+
+
+def _by_role(device):
+    """({role: bytes in use}, {address of a block: role}) of what tensors hold of the device's allocator."""
+    found, blocks = dict.fromkeys(oom.ROLES, 0), {}
+    for value, role in oom.roles(device):
+        block = device.backend.block_of(value.array)
+        if block is not None and block[0] not in blocks:
+            blocks[block[0]] = role
+            found[role] += block[1]
+    return found, blocks
 
 
 def _step_name(optimizer):
