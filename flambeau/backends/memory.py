@@ -422,8 +422,8 @@ def _take_and_tell(size_class):
 
 
 def _tell_freed(allocation):
-    if allocation is not None and (tell := observers.freed) is not None:
-        tell(allocation)
+    if allocation is not None:
+        observers.tell_freed(allocation)
 
 
 def _notice_freed():

@@ -290,6 +290,13 @@ def tell_ran(step, instructions, start, end=None, failed=False):
         tell(StepRun(step, instructions, start, clock() if end is None else end, failed))
 
 
+def tell_freed(allocation):
+    """Tell who asks for it that memory came back."""
+    if (tell := freed) is not None:
+        allocation.end = clock()
+        tell(allocation)
+
+
 def _lines(sites):
     return tuple(dict.fromkeys(map(line_of, sites)))
 
@@ -338,14 +345,15 @@ class Planning:
 class Allocation:
     """Memory that was given out: `nbytes` of `device` from `address` on, at `time` on `clock`, for `instructions`.
 
-    There are none where it was not for a run; then `site` is the line that asked.
+    There are none where it was not for a run; then `site` is the line that asked. `end` is when it was noticed that it
+    had come back.
     """
 
-    __slots__ = ("nbytes", "device", "address", "instructions", "site", "time")
+    __slots__ = ("nbytes", "device", "address", "instructions", "site", "time", "end")
 
     def __init__(self, nbytes, device, address=0):
         self.nbytes, self.device, self.address = nbytes, device, address
-        self.instructions, self.time = _thread.instructions or (), clock()
+        self.instructions, self.time, self.end = _thread.instructions or (), clock(), 0
         self.site = here() if not self.instructions else None
 
     @property

@@ -6,7 +6,7 @@ happened is noted with its lines, and the blocks that are in use are those of th
 import pickle
 from collections import deque
 
-from ..base.observers import Observer, clock, observing, settle
+from ..base.observers import Observer, observing, settle
 from .looking import snapshot
 
 WAYS = ("state", "all", None)
@@ -23,9 +23,8 @@ class AllocationHistory(Observer):
         self._note("alloc", allocation, allocation.time)
 
     def freed(self, allocation):
-        now = clock()
-        self._note("free_requested", allocation, now)
-        self._note("free_completed", allocation, now)
+        self._note("free_requested", allocation, allocation.end)
+        self._note("free_completed", allocation, allocation.end)
 
     def _note(self, action, allocation, time):
         self.entries.append((str(allocation.device), action, allocation.address, allocation.nbytes, time,

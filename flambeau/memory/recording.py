@@ -158,7 +158,7 @@ class record(Observer):
             found.at_peak = self._standing(found)
         del found.live[id(allocation)]
         found.now -= allocation.nbytes
-        self._note(clock(), held[1], -1)
+        self._note(allocation.end, held[1], -1)
 
     def run_ended(self, start, end):
         for found in self._devices.values():

@@ -204,5 +204,6 @@ def _account_memory(recorder, profile, makers, found):
                 spans[inside].allocated += way * allocation.nbytes
             else:
                 spans[inside].device_allocated += way * allocation.nbytes
+        role = recorder.roles.get(id(allocation), "other")
         profile.memory.append(MemoryChange(time, str(allocation.device), way * allocation.nbytes,
-                                           ", ".join(allocation.lines[:3]), inside, recorder.roles.get(id(allocation), "other")))
+                                           ", ".join(allocation.lines[:3]), inside, role))

@@ -193,7 +193,7 @@ class TimeAndMemoryRecorder(TimeRecorder):
         self.memory.append((allocation.time, allocation, 1, _ident()))
 
     def freed(self, allocation):
-        self.memory.append((clock(), allocation, -1, _ident()))
+        self.memory.append((allocation.end, allocation, -1, _ident()))
 
 
 class ModulePaths:
