@@ -13,9 +13,10 @@ from .autograd.modes import (
 )
 from .backends import threads as _threads
 from .backends.memory import OutOfMemoryError
-from .base import dtypes as _dtypes, layout as _layout, tracebacks as _tracebacks
+from .base import dtypes as _dtypes, layout as _layout, settings as _settings, tracebacks as _tracebacks
 from .base.dtypes import can_cast, dtype, finfo, get_default_dtype, iinfo, promote_types, set_default_dtype
 from .base.layout import layout, memory_format
+from .base.op import door
 from .base.spec import Size, device, set_default_device
 from .tensor import (
     create as _create,
@@ -75,18 +76,19 @@ if TYPE_CHECKING:
 
 # What a program may never ask for is imported when it asks: a module, or a name out of one.
 _IMPORTED_WHEN_ASKED = {
-    "amp": "amp", "cuda": "cuda", "distributions": "distributions", "func": "func", "hub": "hub", "nn": "nn",
-    "optim": "optim", "safetensors": "safetensors", "serialization": "serialization",
+    "amp": "amp", "cuda": "cuda", "data": "data", "distributions": "distributions", "func": "func", "hub": "hub",
+    "nn": "nn", "optim": "optim", "safetensors": "safetensors", "serialization": "serialization",
     "autocast": "amp:autocast", "GradScaler": "amp:GradScaler",
     "save": "serialization:save", "load": "serialization:load",
     "vmap": "func:vmap",
-    "install_as_torch": "cli:install_as_torch",
+    "install_as_torch": "cli:install_as_torch", "doctor": "cli.doctor:doctor", "expect": "cli.expected:expect",
+    "lens": "lens",
     "sparse": "sparse", "sparse_coo_tensor": "sparse:sparse_coo_tensor",
     "ops": "_ops:ops", "Tag": "_ops:Tag", "svd_lowrank": "_lowrank:svd_lowrank",
     "pca_lowrank": "_lowrank:pca_lowrank",
     **{name: name for name in ("_ops", "_utils", "accelerator", "distributed", "fft", "functional", "fx", "jit",
                                "library", "memory", "multiprocessing", "profiler", "quasirandom", "signal", "storage",
-                               "torch_version", "types", "version", "xpu")},
+                               "torch_version", "types", "version", "watch", "xpu")},
     **{name: f"amp.autocast_mode:{name}" for name in (
         "autocast_decrement_nesting", "autocast_increment_nesting", "clear_autocast_cache", "get_autocast_cpu_dtype",
         "get_autocast_dtype", "get_autocast_gpu_dtype", "is_autocast_cache_enabled", "is_autocast_cpu_enabled",
@@ -122,6 +124,14 @@ def __getattr__(name):
     return found
 
 
+def _noticed(what, *facts):
+    return getattr(_import_module(".watch.noticed", __name__), what)(*facts)
+
+
+door.noticed = _noticed
+del door
+
+
 def __dir__():
     return sorted({*globals(), *_IMPORTED_WHEN_ASKED})
 
@@ -131,3 +141,8 @@ is_anomaly_check_nan_enabled = autograd.graph.is_anomaly_check_nan_enabled
 legacy_contiguous_format = _layout.contiguous_format
 newaxis = None
 __version__ = "0.1.0"
+if _settings.watch in ("full", "strict") or _settings.watch_ignore:
+    _import_module(".watch.watching", __name__).switch(_settings.watch)
+
+if _settings.expect_device:
+    _import_module(".cli.expected", __name__).at_import()

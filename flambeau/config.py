@@ -80,12 +80,26 @@ def _set_objects(name):
     return put
 
 
+def _set_watch(given):
+    from .watch import watching
+    watching.switch(given)
+
+
+def _finding_names(name, given):
+    from .watch.finding import check_names
+    if not isinstance(given, str):
+        raise ValueError(f"config.{name} = {given!r}: must be names of findings, with commas between them")
+    check_names(given.split(",") if given else ())
+    return given
+
+
 _CHECKS = {"executor": _one_of(_settings.EXECUTORS), "num_threads": _integer(1), "cpu": _processor,
            "tracebacks": _one_of(_settings.TRACEBACKS), "trace_instructions": _integer(1),
-           "trace_bytes": _integer(1), "cache_bytes": _integer(), "object_dir": _folder, "object_bytes": _integer(0)}
+           "trace_bytes": _integer(1), "cache_bytes": _integer(), "object_dir": _folder, "object_bytes": _integer(0),
+           "watch": _one_of(tuple(_settings.WATCHES.values())), "watch_ignore": _finding_names}
 _READ = {"num_threads": _threads.get_num_threads}                    # those that somebody else holds
 _WRITE = {"executor": _set_executor, "cpu": _set_processor, "num_threads": _threads.set_num_threads,
-          "object_dir": _set_objects("object_dir"), "object_bytes": _set_objects("object_bytes")}
+          "watch": _set_watch, "object_dir": _set_objects("object_dir"), "object_bytes": _set_objects("object_bytes")}
 
 
 class Switch:

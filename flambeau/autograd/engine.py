@@ -3,9 +3,11 @@
 Nodes run in the order of their making, latest first, as in PyTorch; nothing recurses, so a graph of any depth will
 do. Broadcasting and dtype promotion are undone here, once, for every rule.
 """
+import collections
 import functools
 import heapq
 import itertools
+import weakref
 
 from ..base import observers, settings
 from ..base.errors import here, line_of, name_of, user_frame, warn
@@ -21,6 +23,8 @@ from .node import AccumulateGrad, OpNode, edge_of, requires
 
 _accumulate_lock = new_lock()
 _pass_numbers = itertools.count()
+ROOTS_REMEMBERED = 16
+recent_roots: collections.deque = collections.deque(maxlen=ROOTS_REMEMBERED)      # (weak reference, site), for watch
 
 
 class BackwardPass:
@@ -48,6 +52,8 @@ def run_backward(roots, grads, retain_graph, create_graph, wanted=None, accumula
     capture = {}
     for edge in wanted or ():
         capture.setdefault(edge[0], set()).add(edge[1])
+    if accumulate:
+        recent_roots.append((weakref.ref(roots[0][0]), site))
     waiting = {node for node, _ in roots}
     ready = [(-node.seq, id(node), node) for node in waiting if node in reached and not readers.get(node)]
     heapq.heapify(ready)
@@ -298,7 +304,7 @@ def _accumulate(node, g, create_graph):
             leaf._grad = held + g
         else:
             before, modes.grad = modes.grad, False
-            held.add_(g)
+            _add_to(held, g)
             modes.grad = before
     if leaf._post_hooks:
         for hook in list(leaf._post_hooks.values()):
@@ -308,6 +314,21 @@ def _accumulate(node, g, create_graph):
     if node.hooks:
         for hook in list(node.hooks.values()):
             hook((), (g,))
+
+
+def _add_to(held, g):
+    """Add to a gradient that is there, and note if nothing was written to it since a step used it.
+
+    See Note [Stale gradients] in watch/steps.py.
+    """
+    storage, stale = held._storage, held._stale
+    version = storage.version
+    if stale is not None and stale[0] != version:
+        stale = None
+    held._passes = 2 if storage.writer is not None and storage.writer[1] == "zero_" else held._passes + 1
+    held.add_(g)
+    if stale is not None or held._stepped == version:
+        held._stale = (storage.version, current().site)
 
 
 def _refuse_given(given):
@@ -480,6 +501,10 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
         wanted = _wanted_edges(inputs)
         for t in inputs:
             t.retain_grad()                                        # which gives a non-leaf its .grad
+    if roots[0][0].__class__ is AccumulateGrad and tensors[0].__class__ is door.tensor:
+        door.noticed("backward_at_leaf", tensors[0])
+    if (tell := observers.backward_called) is not None:
+        tell(tensors)
     retain = create_graph if retain_graph is None else retain_graph
     if create_graph:
         warn_of_cycle()

@@ -17,6 +17,7 @@ moment after each step, and then sleep. One program at a time has them; another 
 """
 import ctypes
 import functools
+import math
 import os
 
 from ..base import observers, settings
@@ -24,6 +25,8 @@ from ..base.errors import need
 from ..base.locks import in_child, new_lock
 
 PUBLIC = ("get_num_threads", "set_num_threads", "get_num_interop_threads", "set_num_interop_threads")
+
+NO_QUOTA = 1 << 20            # processors, where no control group limits them
 
 _lock = new_lock()            # a signal handler may come again, in the middle
 _native = None                # the compiled `run`
@@ -142,7 +145,13 @@ def processors():
 
 def quota(root="/"):
     """How many processors' time the control groups of this process grant, rounded up; very many without a limit."""
-    granted = [1 << 20]
+    granted = time_granted(root)
+    return NO_QUOTA if granted is None else math.ceil(granted)
+
+
+def time_granted(root="/"):
+    """How many processors' time the control groups of this process grant, such as 1.5; None without a limit."""
+    granted = []
     for line in _read(f"{root}proc/self/cgroup").splitlines():
         number, kinds, path = line.split(":", 2)
         if "cpu" in kinds.split(","):
@@ -158,8 +167,8 @@ def quota(root="/"):
                 words = (_read(f"{folder}/cpu.max") or
                          _read(f"{folder}/cpu.cfs_quota_us") + " " + _read(f"{folder}/cpu.cfs_period_us")).split()
                 if len(words) == 2 and words[0].isdigit() and int(words[0]):        # max, and -1, mean no limit
-                    granted.append(-(-int(words[0]) // int(words[1])))
-    return min(granted)
+                    granted.append(int(words[0]) / int(words[1]))
+    return min(granted, default=None)
 
 
 def _read(path):

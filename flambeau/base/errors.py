@@ -52,15 +52,23 @@ def user_frame():
     return frame
 
 
+def place_of(site):
+    """(file, line number) of a site; ("", 0) without one."""
+    if site is None:
+        return "", 0
+    code, offset = site
+    for start, end, number in code.co_lines():
+        if number is not None and start <= offset < end:
+            return code.co_filename, number
+    return code.co_filename, code.co_firstlineno
+
+
 def line_of(site):
     """`file.py:42` for a site, and `an unknown line` without one."""
     if site is None:
         return "an unknown line"
-    code, offset = site
-    for start, end, number in code.co_lines():
-        if number is not None and start <= offset < end:
-            return f"{os.path.basename(code.co_filename)}:{number}"
-    return f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}"
+    file, number = place_of(site)
+    return f"{os.path.basename(file)}:{number}"
 
 
 def name_of(tensor, frame=None, same=None):

@@ -100,8 +100,14 @@ class Observer:
 
     # --- autograd ---------------------------------------------------------------------------------------------------
 
+    def backward_called(self, tensors):
+        """`backward` was called on these tensors, and has done nothing yet."""
+
     def node_made(self, node):
         """A node was made beside a call."""
+
+    def gradient_read(self, tensor):
+        """Somebody reads `tensor.grad`."""
 
     def backward_began(self, backward_pass):
         """A backward is about to go through its nodes, `backward_pass.reached`."""
@@ -112,6 +118,14 @@ class Observer:
     def backward_ended(self, backward_pass):
         """A backward is over, with an error or without."""
 
+    # --- training ---------------------------------------------------------------------------------------------------
+
+    def step_began(self, optimizer):
+        """An optimizer is about to take a step."""
+
+    def step_ended(self, optimizer):
+        """An optimizer has taken a step."""
+
 
 KINDS = tuple(name for name in vars(Observer) if not name.startswith("_"))
 DURING_RUNS = frozenset(("planned", "ran", "run_ended", "compiled", "copied", "waited",
@@ -120,7 +134,8 @@ DURING_RUNS = frozenset(("planned", "ran", "run_ended", "compiled", "copied", "w
 calling = called = recorded = looked = wrote = made = drew = None      # kind → a function that tells whoever asks
 planned = ran = run_ended = compiled = copied = waited = None
 allocated = freed = None
-node_made = backward_began = node_ran = backward_ended = None
+backward_called = node_made = backward_began = node_ran = backward_ended = None
+gradient_read = step_began = step_ended = None
 during_runs = False           # whether any of those that happen during runs is asked for
 
 on_change: list = []          # functions to call when another observer has come, or gone

@@ -74,6 +74,7 @@ class _Door:
     resize: Any = None        # tensor/attributes   resize(tensor, size, strides): the storage gets the memory for them
     look_again: Any = None    # autograd/slices     look_again(base, view): the view anew, with its history
     tangent_of: Any = None    # autograd/forward_ad tangent_of(tensor): what it carries in forward mode
+    noticed: Any = None       # __init__            noticed(what, ...): tell watch of it; see watch/noticed.py
 
 
 door = _Door()
@@ -117,7 +118,7 @@ class Entry:
 
     __slots__ = ("op", "outs", "many", "casts", "template", "simple", "param_at", "pick", "wrap", "kinds", "zeros",
                  "deltas", "look", "nbytes", "weight", "device", "compiles", "recipes", "quick", "compute", "fits",
-                 "rounded")
+                 "rounded", "larger")
 
 
 class Page:

@@ -44,6 +44,10 @@ if object_dir is None:
 object_dir = object_dir and os.path.abspath(os.path.expanduser(object_dir))
 object_bytes = 256 << 20
 
+# A folder of kernels that `flambeau precompile` made: they are used, and nothing is compiled (backends/precompiled.py).
+precompiled = os.environ.get("FLAMBEAU_PRECOMPILED", "").strip()
+precompiled = precompiled and os.path.abspath(os.path.expanduser(precompiled))
+
 # Which processor kernels are compiled for; backends/processor.py has the words.
 cpu = os.environ.get("FLAMBEAU_CPU", "").strip() or "native"
 
@@ -53,6 +57,16 @@ if num_threads and not (num_threads.isdecimal() and int(num_threads)):
     raise ValueError(f"FLAMBEAU_NUM_THREADS={num_threads!r}: must be a positive integer")
 _openmp = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()   # may be a list, one number for each level
 num_threads = int(num_threads or (_openmp if _openmp.isdecimal() else 0))
+
+# How much `flambeau.watch` looks for: nothing, what costs nothing, everything, or everything with errors for findings.
+WATCHES = {"0": "off", "": "free", "1": "full", "strict": "strict"}
+watch = os.environ.get("FLAMBEAU_WATCH", "")
+if watch not in WATCHES:
+    raise ValueError(f"FLAMBEAU_WATCH={watch!r}: must be 0, 1 or strict")
+watch = WATCHES[watch]
+watch_ignore = os.environ.get("FLAMBEAU_WATCH_IGNORE", "")            # names of findings, with commas between
+# Which device has to be there, or `import flambeau` raises: see cli/expected.py.
+expect_device = os.environ.get("FLAMBEAU_EXPECT_DEVICE", "").strip()
 
 # Whether `use_deterministic_algorithms` was asked for.
 deterministic = False
@@ -72,5 +86,8 @@ SWITCHES = {
     "cache_bytes": ("FLAMBEAU_CACHE_BYTES", "how many bytes of memory may lie idle in the allocator's cache; negative: "
                                             "a quarter of what the process may have"),
     "object_dir": ("FLAMBEAU_CACHE_DIR", "where compiled kernels are kept for later processes; empty: nowhere"),
+    "watch": ("FLAMBEAU_WATCH", "what is looked for: 'off' (0) nothing, 'free' what costs nothing, 'full' (1) every "
+                                "finding of flambeau.watch, 'strict' the same, with errors for warnings"),
+    "watch_ignore": ("FLAMBEAU_WATCH_IGNORE", "names of findings that are never said, with commas between them"),
     "object_bytes": (None, "how many bytes of compiled kernels are kept there; the longest unused are dropped"),
 }

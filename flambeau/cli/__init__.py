@@ -1,4 +1,4 @@
-"""The command `flambeau`: run a PyTorch program on Flambeau, be an environment's torch, and say what is installed."""
+"""The command `flambeau`: run a PyTorch program on Flambeau, be an environment's torch, say what works here."""
 import sys
 
 from .facade import install_as_torch
@@ -12,6 +12,8 @@ flambeau: PyTorch programs on Flambeau
   flambeau run -m package.module [...]    the same for a module, found as `python -m` finds it
   flambeau run -c "code" [...]            the same for a line of code
   flambeau provide-torch [--undo]         make Flambeau the torch of this environment, for pip too
+  flambeau precompile --to FOLDER script  run a program, and keep its kernels for machines without a compiler
+  flambeau doctor [--expect cuda]         what is installed, what may be used, and whether each device computes
   flambeau info                           versions, processor, threads, cache, executor
   flambeau --version                      Flambeau's version
   flambeau --help                         this text
@@ -27,7 +29,13 @@ def main(argv=None):
     argv = sys.argv[1:] if argv is None else list(argv)
     what = argv[0] if argv else "--help"
     if what == "run" and argv[1:2] not in ([], ["-h"], ["--help"]):
+        from .expected import expect
         from .run import run
+        try:
+            expect()                              # FLAMBEAU_EXPECT_DEVICE, before the program has begun
+        except (RuntimeError, ValueError) as error:
+            print(f"flambeau run: {error}", file=sys.stderr)
+            return 1
         return run(argv[1:])
     if what in ("-h", "--help", "help", "run"):
         if argv == ["run"]:
@@ -42,6 +50,12 @@ def main(argv=None):
     if what == "provide-torch":
         from .provide import provide
         return provide(argv[1:])
+    if what == "doctor":
+        from .doctor import main as doctor
+        return doctor(argv[1:])
+    if what in ("precompile", "precompile-part"):
+        from . import precompile
+        return (precompile.main if what == "precompile" else precompile.part)(argv[1:])
     if what == "info":
         from .info import report
         print(report())

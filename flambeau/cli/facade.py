@@ -20,6 +20,7 @@ import flambeau
 from ..base.names import packages
 from ..missing import MissingModule, is_module, no_attribute
 from ..version import __version__ as TORCH_VERSION
+from .torchvision import torchvision_spec
 
 # Modules whose place in Flambeau is not that in PyTorch.
 ELSEWHERE = {
@@ -101,12 +102,17 @@ class Torch(ModuleType):
 
 
 class FacadeFinder(importlib.abc.MetaPathFinder):
-    """Finds `torch` and what is below it in Flambeau; and what safetensors has for torch."""
+    """Finds `torch` and what is below it in Flambeau; what safetensors has for torch; torchvision, where it is not
+    installed."""
+
+    of_flambeau = True
 
     def find_spec(self, fullname, path=None, target=None):
         top = fullname.partition(".")[0]
         if fullname in ("safetensors", "safetensors.torch"):
             return safetensors_spec(fullname, path)
+        if top == "torchvision":
+            return torchvision_spec(fullname, self.others, FacadeLoader)
         module = named(fullname) if top in PYTORCH_PACKAGES else None
         if module is None:
             return None
@@ -114,6 +120,13 @@ class FacadeFinder(importlib.abc.MetaPathFinder):
         if getattr(module, "__spec__", None) is None:         # one without a file
             module.__spec__ = spec
         return spec
+
+    def others(self):
+        """(finder, where it is to look) for each that Python would ask for a package if there were no Flambeau."""
+        path = [place for place in sys.path if place != STARTUP_FOLDER]
+        for finder in sys.meta_path:
+            if not hasattr(finder, "of_flambeau") and hasattr(finder, "find_spec"):
+                yield finder, path if finder is importlib.machinery.PathFinder else None
 
     def find_distributions(self, context=None):
         """For `importlib.metadata`: packages ask which version of torch is installed before they import it."""

@@ -1,7 +1,8 @@
 """`flambeau provide-torch`: make Flambeau this environment's torch, for pip and for every program in it.
 
-What it installs is a distribution named torch, a wheel of two files written on the spot: metadata with PyTorch's
-version, which meets what other packages require, and a package `torch` whose import calls `install_as_torch`.
+What it installs is a distribution named torch, a wheel written on the spot: metadata with PyTorch's version, which
+meets what other packages require; a package `torch` whose import calls `install_as_torch`; and a finder for
+`torchvision`, which Python asks after all others, so that the package, once installed, comes first.
 """
 import base64
 import hashlib
@@ -30,6 +31,28 @@ stands_in = True              # so that it is not taken for the real one
 from flambeau.cli.facade import install_as_torch
 
 install_as_torch()
+'''
+
+# What Python runs when it starts in such an environment. It imports nothing that is not there already.
+FINDER_MODULE = "_torchvision_of_flambeau"
+FINDER_SOURCE = '''\
+"""Where torchvision is not installed, `import torchvision` gives the part of it that Flambeau has."""
+import sys
+
+
+class LastFinder:
+    of_flambeau = True
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name != "torchvision" or "torch" in sys.modules:
+            return None                   # Flambeau's own finder was asked before
+        import torch
+        from flambeau.cli.facade import FacadeFinder
+        return FacadeFinder().find_spec(name)
+
+
+sys.meta_path.append(LastFinder)
 '''
 
 WHEEL_FILE = """\
@@ -108,7 +131,9 @@ def write_wheel(folder):
     """Write the wheel into `folder`; its path."""
     os.makedirs(folder, exist_ok=True)
     info = f"torch-{TORCH_VERSION}.dist-info"
-    files = {"torch/__init__.py": PACKAGE_SOURCE, f"{info}/METADATA": METADATA, f"{info}/WHEEL": WHEEL_FILE}
+    files = {"torch/__init__.py": PACKAGE_SOURCE, f"{FINDER_MODULE}.py": FINDER_SOURCE,
+             f"{FINDER_MODULE}.pth": f"import {FINDER_MODULE}\n", f"{info}/METADATA": METADATA,
+             f"{info}/WHEEL": WHEEL_FILE}
     record = "".join(f"{name},sha256={_digest(text)},{len(text.encode())}\n" for name, text in files.items())
     files[f"{info}/RECORD"] = f"{record}{info}/RECORD,,\n"
     path = os.path.join(folder, f"torch-{TORCH_VERSION}-py3-none-any.whl")

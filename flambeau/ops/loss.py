@@ -47,6 +47,7 @@ def warn_sizes(input, target):
         warn(f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). This "
              "will likely lead to incorrect results due to broadcasting. Please ensure they have the same "
              "size.")
+        door.noticed("loss_sizes", input, target)
 
 
 class Loss(Composite):

@@ -1,5 +1,6 @@
 """What all optimizers share: parameter groups, state, hooks, saving and loading, and how steps are counted."""
 import functools
+import weakref
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable
 from copy import deepcopy
@@ -13,6 +14,7 @@ from ..tensor.functions import full
 from ..tensor.tensor import Tensor
 from ..trace.record import milestone
 from ..utils._foreach_utils import _group_tensors_by_device_and_dtype
+from ..watch import steps as watched
 
 __all__ = ["Optimizer", "register_optimizer_step_post_hook", "register_optimizer_step_pre_hook"]
 
@@ -79,6 +81,21 @@ def _unseen(held):
             better = f"nn.{'Module' if isinstance(one, Module) else 'Parameter'}{kind}"
             return f"holds {what} in a plain Python {type(held).__name__}, `{{name}}`; use {better}"
     return None
+
+
+def _unseen_of(module):
+    """(words, weak references to parameters) of what a module and its parts hold where they do not look."""
+    found = []
+    for path, part in module.named_modules():
+        for name, held in vars(part).items():
+            words = _unseen(held) if not name.startswith("_") else None
+            if words:
+                inside = held.values() if isinstance(held, dict) else [held] if isinstance(held, Tensor) else held
+                inner = [p for one in inside for p in (one.parameters() if hasattr(one, "parameters") else [one])
+                         if isinstance(p, Tensor)]
+                found.append((f"{type(module).__name__} {words.format(name=f'{path}.{name}'.lstrip('.'))}",
+                              [weakref.ref(p) for p in inner]))
+    return found
 
 
 # --- hooks -----------------------------------------------------------------------------------------------------------
@@ -183,6 +200,7 @@ class Optimizer:
     are the options for groups that do not say otherwise. A subclass defines `step`.
     """
 
+    passes_per_step = None    # what `accumulate` declared
     _added = {}               # options that were added in later versions: old checkpoints lack them
 
     def __init__(self, params, defaults):
@@ -203,6 +221,8 @@ class Optimizer:
             groups = [{"params": groups}]
         for group in groups:
             self.add_param_group(group)
+        if source is not None:
+            watched.made(self._watched, source, _unseen_of(source))
 
     def _make_hooks(self):
         for name in HOOK_TABLES:
@@ -210,6 +230,7 @@ class Optimizer:
         # Held here as well, so that a recording of a step sees when one of them is registered later.
         self._global_hooks = _global_optimizer_pre_hooks, _global_optimizer_post_hooks
         self._clocks, self._turns = [], {}
+        self._watched = watched.number_of(self)
         self._patch_step_function()
 
     def _patch_step_function(self):
@@ -233,8 +254,10 @@ class Optimizer:
                         raise RuntimeError(f"{func} must return None or a tuple of (new_args, new_kwargs), but got "
                                            f"{result}: that is what a hook before a step gives")
                     (self, *args), kwargs = result
+            watched.before_step(self._watched)
             out = func(self, *args, **kwargs)
             milestone(INSTRUCTIONS_WORTH_A_RUN)
+            watched.after_step(self._watched)
             for hook in (*self._optimizer_step_post_hooks.values(), *_global_optimizer_post_hooks.values()):
                 hook(self, (self, *args), kwargs)
             return out
@@ -333,6 +356,19 @@ class Optimizer:
                     else:
                         g.requires_grad_(False)
                     g.zero_()
+
+    def accumulate(self, n):
+        """Declare that gradients are meant to add up over `n` backward passes, with steps in between or without.
+
+        Nothing is computed in another way: `flambeau.watch` is silent about gradients that a step has already used, for
+        as long as they are sums over at most `n` passes. PyTorch's optimizers have no such method.
+
+        >>> optimizer = torch.optim.SGD([torch.ones(2, requires_grad=True)], lr=0.1)
+        >>> optimizer.accumulate(4)
+        """
+        if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+            raise ValueError(f"accumulate({n!r}): must be how many backward passes add up, at least 1")
+        self.passes_per_step = n
 
     def step(self, closure=None):
         """Take one step: each optimizer defines its own. `closure` computes the loss anew and returns it."""

@@ -163,6 +163,8 @@ def record(entry, op, args, inputs, params, inside):
     if entry.deltas is not None:
         return view_any(entry, op, args, inputs[0], 0, inside + 1)
     site = _local.trace.site or here(inside)
+    if entry.larger:
+        door.noticed("larger_result", op, entry, inputs, site)
     if entry.device is META:
         if entry.outs is None:
             raise NotImplementedError(f"{op.__name__} on the meta device: its shape depends on data that is not there")

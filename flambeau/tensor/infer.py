@@ -219,7 +219,7 @@ def infer_entry(op, args, key):
     entry.zeros = (0,) * len(kinds)
     entry.simple = not param_at and not op.kwonly and not any(t.__class__ is tuple for t in template)
     entry.wrap = None
-    entry.quick = False
+    entry.quick = entry.larger = False
     entry.deltas = entry.look = entry.fits = entry.rounded = None
     entry.recipes = {}
     try:
@@ -261,6 +261,8 @@ def infer_entry(op, args, key):
         and all(s.device is entry.device for s in (*kinds, *(entry.outs or ())))
     entry.quick = not entry.many and entry.outs is not None and entry.device is not META and not op.eager \
         and op.verify is None and not op.effect
+    if op.pointwise and len(kinds) > 1 and not entry.many and entry.outs[0].numel > max([k.numel for k in kinds]):
+        entry.larger, entry.quick = True, False           # each such call is looked at; see watch/noticed.py
     return _remembered(key, entry)
 
 

@@ -1,0 +1,216 @@
+"""A packed copy of a query's rows in a local file: the first epoch is teed into it, later ones gather from it.
+
+The file is a line of JSON that says what it is a copy of, and then the rows in the order of the key, each as the bytes
+of its tensors side by side. It is written under another name and renamed when every row is in it, so that there is
+never a part of one. Rows are read with `pread`, not mapped: memory stays bounded, and threads share the file.
+"""
+import errno
+import itertools
+import json
+import os
+import threading
+
+import numpy as np
+
+from .blocks import EpochOrder
+from .permute import shuffled_places
+from .reading import Piece
+from .source import Boundaries
+
+CACHE_FORMAT = 1
+HEADER_ALIGNMENT = 4096
+GROUP_ROWS = 65_536                 # rows of a piece that is gathered from all over the file
+_numbers = itertools.count()        # so that two writers in a process have two files
+
+
+def about(dataset, mark):
+    """What a cache has to be a copy of: words that are compared one by one, and said where they differ."""
+    columns = [[column.fact.name, column.wanted.form, column.dtype.name, repr(column.nulls), repr(column.codes)]
+               for column in dataset.layout.columns]
+    return {"format": CACHE_FORMAT, "database": str(dataset.source.identity()), "query": dataset.query.text,
+            "params": repr(dataset.query.params), "key": list(dataset.key),
+            "columns": [columns, [[part.name, part.width] for part in dataset.layout.parts]],
+            "state of the tables": mark}
+
+
+def open_cache(path, dataset, reading):
+    """The cache at `path`, if there is one, which has to be of this very query; None if there is no file."""
+    try:
+        file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    except FileNotFoundError:
+        return None
+    try:
+        return CachedRows(file, path, dataset, reading)
+    except BaseException:
+        os.close(file)
+        raise
+
+
+class CachedRows:
+    """A cache that is complete, and of this query."""
+
+    def __init__(self, file, path, dataset, reading):
+        self.file, self.path = file, path
+        size = os.fstat(file).st_size
+        try:
+            line = os.pread(file, min(size, 1 << 20), 0).split(b"\n", 1)[0]
+            header = json.loads(line)
+            self.rows, self.record, self.begin = header["rows"], header["record_bytes"], header["begin"]
+            found = header["of"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"cache={path!r} is no cache of rows; choose another path") from error
+        expected = json.loads(json.dumps(about(dataset, reading.snapshot.mark)))
+        for word, value in expected.items():
+            if found.get(word) != value:
+                raise ValueError(f"cache={path!r} is of another {word}: {shown(found.get(word))}, where this is "
+                                 f"{shown(value)}. Delete the file, or choose another path")
+        if size != self.begin + self.rows * self.record:
+            raise ValueError(f"cache={path!r} has {size} bytes, and should have "
+                             f"{self.begin + self.rows * self.record}; delete it")
+        if not reading.snapshot.mark and reading.first.count(dataset.query) != self.rows:
+            raise ValueError(f"cache={path!r} has {self.rows} rows, and the query gives another number now: delete it")
+        self.layout = dataset.layout
+        self.boundaries = Boundaries((), dataset.source.dialect.rows_in_block, self.rows, [], [])
+
+    def choose(self, order: EpochOrder, layout, exactly):
+        """Say in which order rows will be asked for: `exactly` permuted over the whole file, or as `order` has them."""
+        self.order, self.exactly = order, exactly
+        if exactly:
+            order.starts = np.append(np.arange(0, self.rows, GROUP_ROWS), self.rows)
+
+    def piece(self, number):
+        if self.exactly:
+            begin, end = (int(row) for row in self.order.starts[number:number + 2])
+            places = shuffled_places(np.arange(begin, end), self.rows, self.order.seed, self.order.epoch)
+            found = np.sort(places)
+            records = self.read((row, 1) for row in found.tolist())(end - begin)
+            return Piece(self.unpacked(records), np.searchsorted(found, places))
+        group = self.order.group(number)
+        step, counts = self.boundaries.step, self.boundaries.rows_of(group.blocks)
+        records = self.read(zip((group.blocks * step).tolist(), counts.tolist()))(group.rows)
+        return Piece(self.unpacked(records), group.order)
+
+    def read(self, runs):
+        """Reads runs of rows (first, how many) into one array of records."""
+        def into(rows):
+            records = np.empty((rows, self.record), np.uint8)
+            memory, at = memoryview(records).cast("B") if records.size else memoryview(b""), 0
+            for first, count in runs:
+                wanted = memory[at:at + count * self.record]
+                if os.preadv(self.file, [wanted], self.begin + first * self.record) != len(wanted):
+                    raise OSError(errno.EIO, f"the cache ends before row {first + count}", self.path)
+                at += len(wanted)
+            return records
+        return into
+
+    def unpacked(self, records):
+        arrays, at = self.layout.empty(len(records)), 0
+        for array in arrays:
+            flat = array.reshape(len(array), -1).view(np.uint8)
+            flat[...] = records[:, at:at + flat.shape[1]]
+            at += flat.shape[1]
+        return arrays
+
+    def close(self):
+        file, self.file = self.file, None
+        if file is not None:
+            os.close(file)
+
+
+class CacheMaker:
+    """Piece n of an epoch, from a cache. All makers of an epoch share its file."""
+
+    def __init__(self, cached):
+        self.cached = cached
+
+    def make(self, number):
+        return self.cached.piece(number)
+
+    def cancel(self):
+        pass
+
+    def close(self):
+        pass
+
+
+class CacheWriter:
+    """A cache that is being filled, by several threads, in any order of blocks."""
+
+    def __init__(self, path, dataset, reading):
+        self.path, self.layout, self.boundaries = path, dataset.layout, dataset._planned(reading)
+        self.record = self.layout.record_bytes
+        self.missing = np.ones(self.boundaries.blocks, bool)
+        self.lock = threading.Lock()
+        header = {"of": about(dataset, reading.snapshot.mark), "rows": self.boundaries.count,
+                  "record_bytes": self.record}
+        line = json.dumps({**header, "begin": 0})
+        self.begin = -(-(len(line) + 32) // HEADER_ALIGNMENT) * HEADER_ALIGNMENT
+        line = json.dumps({**header, "begin": self.begin}) + "\n"
+        self.partial = f"{path}.{os.getpid()}-{next(_numbers)}.partial"
+        self.file = os.open(self.partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
+        try:
+            self._reserve(self.begin + self.boundaries.count * self.record)
+            self._write(line.encode(), 0)
+        except BaseException:
+            self.abandon()
+            raise
+
+    def _reserve(self, size):
+        """Ask for all of the space before the epoch begins, rather than find the disk full at its end."""
+        try:
+            os.posix_fallocate(self.file, 0, size)
+        except OSError as error:
+            raise self._named(error) from error
+
+    def _write(self, data, at):
+        view = memoryview(data)
+        try:
+            while view:
+                written = os.pwrite(self.file, view, at)
+                view, at = view[written:], at + written
+        except OSError as error:
+            raise self._named(error) from error
+
+    def _named(self, error):
+        needed = self.begin + self.boundaries.count * self.record
+        return OSError(error.errno, f"{os.strerror(error.errno)}: the cache needs {needed / 2 ** 20:.1f} MiB; the rows "
+                       "are there without cache=", self.path)
+
+    def write(self, blocks, arrays):
+        """Write the rows of these blocks, which the arrays hold one block after the other."""
+        flats = [array.reshape(len(array), -1).view(np.uint8) for array in arrays]
+        records = np.concatenate(flats, 1) if len(arrays[0]) else np.empty((0, self.record), np.uint8)
+        step, at = self.boundaries.step, 0
+        for block, rows in zip(blocks.tolist(), self.boundaries.rows_of(blocks).tolist()):
+            self._write(records[at:at + rows].reshape(-1), self.begin + block * step * self.record)
+            at += rows
+        with self.lock:
+            self.missing[blocks] = False
+
+    def complete(self, maker):
+        """Fetch what has not come by, and give the file its name."""
+        left = np.flatnonzero(self.missing)
+        size = max(1, GROUP_ROWS // self.boundaries.step)
+        for begin in range(0, len(left), size):
+            blocks = left[begin:begin + size]
+            self.write(blocks, maker.rows_of(blocks, int(self.boundaries.rows_of(blocks).sum())))
+        os.fsync(self.file)
+        os.close(self.file)
+        self.file = None
+        os.replace(self.partial, self.path)
+        self.partial = None
+
+    def abandon(self):
+        """Forget what was written, unless it is complete."""
+        with self.lock:
+            file, partial, self.file, self.partial = self.file, self.partial, None, None
+        if file is not None:
+            os.close(file)
+        if partial is not None:
+            os.unlink(partial)
+
+
+def shown(value):
+    text = value if isinstance(value, str) else json.dumps(value)
+    text = " ".join(text.split())
+    return repr(text if len(text) <= 80 else text[:79] + "…")

@@ -1,0 +1,52 @@
+"""Permutations out of a key: the same numbers give the same order on every machine, and no state has to be kept.
+
+Place i gets the hash of (key, i), as a counter-based generator would give it, and places are sorted by their hashes.
+"""
+import numpy as np
+
+from ...utils.data.sample_random import GOLDEN_STEP, WORD, mixed, mixed_number
+
+
+def key_from(*numbers):
+    """One 64-bit number out of several, in whose order it matters which comes first."""
+    key = 0
+    for number in numbers:
+        key = mixed_number(key + GOLDEN_STEP * (int(number) + 1) & WORD)
+    return key
+
+
+def permutation(count, *numbers):
+    """The numbers 0 to count - 1 in an order that `numbers` decide, as int64.
+
+    The place is kept in the low bits of its hash: sorting numbers is several times as fast as sorting places by them.
+    """
+    places = np.arange(count, dtype=np.uint64)
+    bits = np.uint64(max(count - 1, 0).bit_length())
+    hashes = mixed(places * np.uint64(GOLDEN_STEP) + np.uint64(key_from(*numbers)))
+    words = (hashes << bits) | places                     # the high bits of a hash fall out
+    words.sort()
+    return (words & np.uint64((1 << int(bits)) - 1)).astype(np.int64)
+
+
+FEISTEL_ROUNDS = 6                # of the network below: four make a permutation that looks random, two are in reserve
+
+
+def shuffled_places(indices, count, *numbers):
+    """Where a permutation of 0 … count - 1, decided by `numbers`, sends these indices; the others are not computed.
+
+    A Feistel network permutes the numbers below a power of four; what falls outside is sent on until it is inside.
+    """
+    half = np.uint64(max(1, (max(count - 1, 0).bit_length() + 1) // 2))
+    mask = np.uint64((1 << int(half)) - 1)
+    keys = [np.uint64(key_from(*numbers, turn)) for turn in range(FEISTEL_ROUNDS)]
+
+    def sent(places):
+        left, right = places >> half, places & mask
+        for key in keys:
+            left, right = right, left ^ (mixed(right + key) & mask)
+        return (left << half) | right
+
+    places = sent(np.asarray(indices).astype(np.uint64))
+    while (outside := np.flatnonzero(places >= count)).size:
+        places[outside] = sent(places[outside])
+    return places.astype(np.int64)

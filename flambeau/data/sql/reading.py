@@ -1,0 +1,309 @@
+"""One pass over a query: its connections, what happens when one is lost, and threads that read ahead.
+
+    ReadingPass       the snapshot that all connections of a pass read, and the session that holds it
+    Link          one connection of the pass, which is replaced when it is lost
+    Maker         reads the nth piece of the pass over a Link: a group of blocks, or the next rows of a stream
+    ReadAhead     threads with a Maker each; hands their pieces out strictly in order
+"""
+import os
+import threading
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from .source import ConnectionLost, Order, SnapshotLost, TableChanged
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0      # seconds between attempts to connect again
+STREAM_ROWS = 16_384                        # rows of a piece of a stream
+
+
+class Piece(NamedTuple):
+    """Some rows, as the arrays of a Layout, and the order in which they are delivered (None: as they are)."""
+    arrays: list
+    order: np.ndarray | None
+
+
+class ReadingPass:
+    """What the connections of one pass have in common."""
+
+    def __init__(self, source, query, key, retry_seconds):
+        self.source, self.query, self.key, self.retry_seconds = source, query, key, retry_seconds
+        self.lock, self.stopped, self.pid = threading.Lock(), threading.Event(), os.getpid()
+        self.boundaries = self.first = self.snapshot = None
+        self.begin()
+
+    def begin(self):
+        self.first = self.source.connect()
+        self.snapshot = self.first.snapshot()
+
+    def plan(self, step):
+        """Find the boundaries in the state that this pass reads."""
+        self.boundaries = self.first.boundaries(self.query, self.key, step)
+        self.check_unchanged()
+        return self.boundaries
+
+    def check_unchanged(self):
+        if not self.snapshot.exact and self.snapshot.changed():
+            raise TableChanged(f"{self.source.name} was written to while it was read, so that the rows of this epoch "
+                               "would be of two states. Write between epochs; or read from a copy, a cache= file, or a "
+                               "database that keeps a state for its readers (SQLite in WAL mode, PostgreSQL)")
+
+    def connect(self):
+        """A session that reads the state of this pass."""
+        with self.lock:
+            try:
+                return self.source.connect(self.snapshot)
+            except SnapshotLost:
+                self.renew()
+                return self.source.connect(self.snapshot)
+
+    def renew(self):
+        """The session that held the snapshot is gone: take another, if the rows are those that were planned with."""
+        before = self.snapshot.mark
+        self.end_first()
+        self.begin()
+        same = before == self.snapshot.mark or not before or not self.snapshot.mark
+        if same and self.boundaries is not None and not (before and before == self.snapshot.mark):
+            found = self.first.boundaries(self.query, self.key, self.boundaries.step)
+            same = found == self.boundaries
+        if not same:
+            raise TableChanged(f"{self.source.name} was written to while the connection was lost: its rows are not "
+                               "those that this epoch began with. Begin a new one")
+
+    def end_first(self):
+        if self.snapshot is not None:
+            self.snapshot.close()
+        if self.first is not None:
+            self.first.close()
+        self.snapshot = self.first = None
+
+    def close(self):
+        self.stopped.set()
+        if self.pid == os.getpid():
+            with self.lock:
+                self.end_first()
+
+
+class Link:
+    """One connection of a ReadingPass, for one thread."""
+
+    def __init__(self, reading):
+        self.reading, self.session = reading, None
+
+    def open(self):
+        """The session, which is connected if it is not."""
+        if self.session is None:
+            self.session = self.reading.connect()
+        return self.session
+
+    def ask(self, work):
+        """`work(session)`; once more, over a new connection, when the connection is lost in it."""
+        began, pause = None, FIRST_PAUSE
+        while True:
+            try:
+                made = work(self.open())
+                self.reading.check_unchanged()
+                return made
+            except ConnectionLost as error:
+                self.close()
+                now = time.monotonic()
+                began = now if began is None else began
+                if self.reading.stopped.is_set() or now + pause > began + self.reading.retry_seconds:
+                    raise
+                said = error
+            if self.reading.stopped.wait(pause):
+                raise said
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def close(self):
+        session, self.session = self.session, None
+        if session is not None and session.pid == os.getpid():
+            try:
+                session.close()
+            except ConnectionLost:                  # it is closed then
+                pass
+
+    def cancel(self):
+        session = self.session
+        if session is not None:
+            session.cancel()
+
+
+# --- pieces ---------------------------------------------------------------------------------------------------------
+
+
+class GroupMaker:
+    """Piece n is group n of an EpochOrder."""
+
+    def __init__(self, link, order, layout, tee=None):
+        self.link, self.order, self.layout, self.tee = link, order, layout, tee
+
+    def make(self, number):
+        group = self.order.group(number)
+        arrays = self.rows_of(group.blocks, group.rows)
+        if self.tee is not None:
+            self.tee.write(group.blocks, arrays)
+        return Piece(arrays, group.order)
+
+    def rows_of(self, blocks, rows):
+        reading = self.link.reading
+        arrays = self.layout.empty(rows)
+        chunk = self.link.ask(lambda session: session.fetch(reading.query, self.layout.wanted, reading.boundaries,
+                                                            blocks))
+        if len(chunk) != rows:
+            raise TableChanged(f"{reading.source.name} gave {len(chunk)} rows where there were {rows} when the epoch "
+                               "was planned: the table was written to. Begin a new epoch")
+        self.layout.fill(arrays, 0, chunk)
+        return arrays
+
+    def cancel(self):
+        self.link.cancel()
+
+    def close(self):
+        self.link.close()
+
+
+class StreamMaker:
+    """Piece n is the nth `STREAM_ROWS` rows of a stream, from row `begin` of the whole result to row `end`."""
+
+    def __init__(self, link, layout, key, salt, begin, end):
+        self.link, self.layout, self.begin, self.end = link, layout, begin, end
+        self.order = None if not key and salt is None else Order(key, salt)
+        self.chunks, self.next = None, 0
+
+    def make(self, number):
+        return self.link.ask(lambda session: self.piece(session, number))
+
+    def piece(self, session, number):
+        at = self.begin + number * STREAM_ROWS
+        rows = min(STREAM_ROWS, self.end - at)
+        if self.chunks is None or self.next != at or self.chunks.session is not session:
+            self.chunks = RowStream(session, session.stream(self.link.reading.query, self.layout.wanted, STREAM_ROWS,
+                                                            self.order, at, self.end - at))
+        arrays = self.layout.empty(rows)
+        self.next = at + rows
+        if self.chunks.fill(self.layout, arrays, rows) != rows:
+            raise TableChanged(f"{self.link.reading.source.name} gave fewer rows than it counted: the table was "
+                               "written to. Begin a new epoch")
+        return Piece(arrays, None)
+
+    def cancel(self):
+        self.link.cancel()
+
+    def close(self):
+        if self.chunks is not None:
+            self.chunks.iterator.close()
+            self.chunks = None
+        self.link.close()
+
+
+class RowStream:
+    """Chunks of whatever length, taken so many rows at a time."""
+
+    def __init__(self, session, iterator):
+        self.session, self.iterator, self.left, self.used = session, iterator, None, 0
+
+    def fill(self, layout, arrays, rows):
+        """Write the next `rows` rows into the arrays; gives how many there were."""
+        at = 0
+        while at < rows:
+            if self.left is None:
+                self.left, self.used = next(self.iterator, None), 0
+                if self.left is None:
+                    break
+            taken = self.left.part(self.used, min(self.used + rows - at, len(self.left)))
+            layout.fill(arrays, at, taken)
+            at += len(taken)
+            self.used += len(taken)
+            if self.used == len(self.left):
+                self.left = None
+        return at
+
+
+# --- ahead ----------------------------------------------------------------------------------------------------------
+
+
+class ReadAhead:
+    """Pieces first … last - 1, made by threads, handed out in order. One for each thread, and one more, are ahead."""
+
+    def __init__(self, makers, first, last):
+        self.makers, self.last = makers, last
+        self.given = self.claimed = first
+        self.ready: dict = {}
+        self.changed, self.stopped = threading.Condition(), False
+        self.threads = [threading.Thread(target=self.work, args=(maker,), name=f"flambeau.data.sql {n}", daemon=True)
+                        for n, maker in enumerate(makers)]
+
+    def start(self):
+        for thread in self.threads:
+            thread.start()
+
+    def claim(self):
+        """The number of the next piece that nobody makes yet; None at the end. Waits while enough is ready."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.stopped or self.claimed == self.last
+                                  or self.claimed - self.given <= len(self.makers))
+            if self.stopped or self.claimed == self.last:
+                return None
+            self.claimed += 1
+            return self.claimed - 1
+
+    def work(self, maker):
+        """What a thread does: a piece after the other, up to the first that fails."""
+        try:
+            while (number := self.claim()) is not None:
+                if not self.put(number, maker):
+                    break
+        finally:
+            maker.close()
+
+    def put(self, number, maker):
+        try:
+            made, fine = maker.make(number), True
+        except BaseException as error:          # raised where the piece is asked for, not here
+            made, fine = error, False
+        with self.changed:
+            self.ready[number] = made
+            self.changed.notify_all()
+        return fine
+
+    def take(self):
+        """The next piece, or the error that came of making it."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.given in self.ready)
+            made = self.ready.pop(self.given)
+            self.given += 1
+            self.changed.notify_all()
+        if isinstance(made, BaseException):
+            raise made
+        return made
+
+    def close(self, wait=True):
+        with self.changed:
+            self.stopped = True
+            self.ready.clear()
+            self.changed.notify_all()
+        if self.threads[0].ident is None:       # never started
+            return
+        for maker in self.makers:
+            maker.cancel()
+        for thread in self.threads if wait else ():
+            thread.join(LONGEST_PAUSE)
+
+
+class ReadWhenAsked:
+    """The same without threads: a piece is made when it is taken."""
+
+    def __init__(self, maker, first):
+        self.maker, self.given = maker, first
+
+    def start(self):
+        pass
+
+    def take(self):
+        self.given += 1
+        return self.maker.make(self.given - 1)
+
+    def close(self, wait=True):
+        self.maker.close()

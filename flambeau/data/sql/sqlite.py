@@ -1,0 +1,472 @@
+"""SQLite, with Python's own module.
+
+Connections are opened read-only from the path. Where the file is in WAL mode each holds a read transaction, and all
+read one state; otherwise `PRAGMA data_version` tells whether anybody has written meanwhile.
+
+SQLite has no types of columns, only of cells: what a column is declared as is taken for its kind, and a cell that is
+something else is refused with its value. Rows come as tuples and become columns of machine numbers 256 at a time, while
+they are in the processor's cache; `array` takes numbers alone, so that text, bytes and NULL are noticed for free.
+"""
+import os
+import re
+import sqlite3
+import threading
+import urllib.parse
+from array import array
+from hashlib import blake2b
+
+import numpy as np
+
+from .query import without_parameters
+from .source import (
+    BoundaryScan,
+    Chunk,
+    ColumnFact,
+    ConnectionLost,
+    Dialect,
+    RowSession,
+    RowSource,
+    Snapshot,
+    SnapshotLost,
+    Wanted,
+)
+
+ROWS_AT_ONCE = 256              # tuples that exist at a time
+BUSY_SECONDS = 30               # how long somebody else's writing is waited for
+EXACT_INTEGERS = 2 ** 53        # beyond them float64 has gaps
+
+
+def source(con):
+    """The RowSource of a path, an URI (`sqlite:///…`, `file:…`), a connection, or a function that connects."""
+    if isinstance(con, sqlite3.Connection):
+        return source_of_connection(con)
+    if callable(con):
+        return source_of_factory(con)
+    text = os.fspath(con)
+    if isinstance(text, bytes):
+        text = os.fsdecode(text)
+    if text == ":memory:":
+        raise ValueError("':memory:' is a database of its own for every connection, so there is nothing in it: give "
+                         "the connection that made the tables")
+    if text.startswith("sqlite:"):
+        text = urllib.parse.unquote(text.removeprefix("sqlite:").removeprefix("//").removeprefix("/"))
+    if text.startswith("file:"):
+        return SQLiteSource(text, uri=True)
+    if not os.path.isfile(text):
+        raise FileNotFoundError(f"con={text!r}: there is no such file" if not os.path.exists(text) else
+                                f"con={text!r} is no file of SQLite")
+    return SQLiteSource(os.path.abspath(text))
+
+
+def source_of_connection(con):
+    """Connections are not shared: the file of this one is opened anew; a database in memory is copied."""
+    if con.in_transaction:
+        raise ValueError("con is in the middle of a transaction, which other connections do not see: commit() first, "
+                         "or give the path of the file")
+    path = next((row[2] for row in con.execute("PRAGMA database_list") if row[1] == "main"), "")
+    return SQLiteSource(path) if path else SQLiteMemory(con.serialize())
+
+
+def source_of_factory(make):
+    made = make()
+    if not isinstance(made, sqlite3.Connection):
+        raise TypeError(f"con() gave {type(made).__module__}.{type(made).__name__}, which is no connection that is "
+                        "known here")
+    made.close()
+    return SQLiteFactory(make)
+
+
+# --- sources --------------------------------------------------------------------------------------------------------
+
+
+class SQLiteSource(RowSource):
+    """A file of SQLite."""
+
+    def __init__(self, path, uri=False):
+        self.path, self.uri = path, uri
+        self.name = f"SQLite, {path}"
+        self.dialect = SQLiteDialect()
+
+    def open(self):
+        address = self.path if self.uri else f"file:{urllib.parse.quote(self.path)}?mode=ro"
+        return opened(lambda: sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None,
+                                              check_same_thread=False))
+
+    def connect(self, snapshot=None):
+        return SQLiteSession(self, self.open(), snapshot)
+
+
+class SQLiteFactory(SQLiteSource):
+    """What a function of the user's connects to."""
+
+    def __init__(self, make):
+        super().__init__("")
+        self.make, self.name = make, f"SQLite, {getattr(make, '__qualname__', make)}()"
+
+    def open(self):
+        con = opened(self.make)
+        con.isolation_level = None
+        return con
+
+
+class SQLiteMemory(SQLiteSource):
+    """A database in memory, as it was when it was given: every connection gets a copy."""
+
+    def __init__(self, contents):
+        super().__init__("")
+        self.contents, self.name = contents, "SQLite, in memory"
+
+    def open(self):
+        con = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        con.deserialize(self.contents)
+        return con
+
+    def identity(self):
+        return blake2b(self.contents, digest_size=16).hexdigest()
+
+
+def opened(make):
+    try:
+        con = make()
+        con.execute("PRAGMA query_only = ON")
+        con.execute("PRAGMA reverse_unordered_selects = OFF")       # `fetch` relies on ranges being walked forwards
+    except sqlite3.OperationalError as error:
+        raise lost(error) from error
+    return con
+
+
+def lost(error):
+    """What to raise for a driver's error: ConnectionLost where asking again may help, the error itself otherwise."""
+    name = getattr(error, "sqlite_errorname", "")
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_PROTOCOL")):
+        return ConnectionLost(f"{error} ({name})")
+    return error
+
+
+# --- statements -----------------------------------------------------------------------------------------------------
+
+
+class SQLiteDialect(Dialect):
+    name = "SQLite"
+
+    def cast(self, expression, wanted):
+        if wanted.kind == "date":           # text in ISO's form, or whole days
+            return f"CASE typeof({expression}) WHEN 'text' THEN strftime('%s', {expression}, 'start of day') / 86400 " \
+                   f"ELSE {expression} END"
+        if wanted.kind == "timestamp":      # text in ISO's form (strftime knows milliseconds), or seconds
+            return f"CASE typeof({expression}) WHEN 'text' THEN strftime('%s', {expression}) + " \
+                   f"(strftime('%f', {expression}) - strftime('%S', {expression})) ELSE {expression} END"
+        return expression
+
+    def hash(self, key, salt):
+        return f"flambeau_hash({int(salt)}, {', '.join(key)})"
+
+    def columns(self, wanted, table="q"):
+        """Cells go by position, so columns need no names."""
+        return ", ".join(self.cast(f"{table}.{self.quote(w.name)}", w) for w in wanted)
+
+    def key_terms(self, key, table="q"):
+        """Keys are compared byte by byte, whatever collation a column has: two keys that it takes for equal are two."""
+        return [f"{table}.{self.quote(name)} COLLATE BINARY" for name in key]
+
+    def order(self, order, table="q"):
+        if order is None:
+            return ""
+        hashed = [] if order.salt is None else [self.hash([f"{table}.{self.quote(n)}" for n in order.key], order.salt)]
+        return f" ORDER BY {', '.join([*hashed, *self.key_terms(order.key, table)])}"
+
+    def stream(self, query, wanted, order, skip=0, limit=None):
+        if skip and limit is None:
+            limit = -1                      # SQLite has no OFFSET without a LIMIT
+        return super().stream(query, wanted, order, skip, limit)
+
+    def boundaries(self, query, key, step):
+        names = ", ".join(f"q.{self.quote(name)}" for name in key)
+        return f"SELECT {names} FROM (\n{query.text}\n) AS q ORDER BY {', '.join(self.key_terms(key))}"
+
+    def fetch(self, query, wanted, key, ranges, ordered=True, names=()):
+        """The ranges are the outer loop, since CROSS JOIN keeps the order in which it is written.
+
+        Not `ordered`: nothing is sorted, where an index of the key is walked inside that loop.
+        """
+        places = iter(names) if names else iter(lambda: "?", None)
+        width = len(key)
+        bounds = [", ".join(f"{side}{i}" for i in range(width)) for side in ("low", "high")]
+        values = ", ".join(f"({n}, {', '.join(next(places) for _ in range(2 * width))})" for n in range(ranges))
+        terms = self.key_terms(key)
+        if width == 1:
+            condition = f"{terms[0]} BETWEEN b.low0 AND b.high0"
+        else:
+            low, high = (", ".join(f"b.{side}{i}" for i in range(width)) for side in ("low", "high"))
+            condition = f"({', '.join(terms)}) BETWEEN ({low}) AND ({high})"
+        text = f"WITH q AS (\n{query.text}\n), b(n, {', '.join(bounds)}) AS (VALUES {values}) " \
+               f"SELECT {self.columns(wanted)} FROM b CROSS JOIN q ON {condition}"
+        return text + (f" ORDER BY b.n, {', '.join(terms)}" if ordered else "")
+
+
+def hash_of(salt, *key):
+    """The hash of a row's key, for shuffle='global': a whole number of 63 bits."""
+    text = "\0".join(map(repr, key)).encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(text, digest_size=8, salt=salt.to_bytes(8, "little")).digest(), "little") >> 1
+
+
+# --- kinds ----------------------------------------------------------------------------------------------------------
+
+# By the first of these that the declared type contains, in capital letters: SQLite's own rule of affinity, with dates
+# and truth values, which have none, before it.
+KIND_OF_DECLARED = [("BOOL", "bool"), ("TIMESTAMP", "timestamp"), ("DATETIME", "timestamp"), ("DATE", "date"),
+                    ("INT", "int"), ("CHAR", "text"), ("CLOB", "text"), ("TEXT", "text"), ("BLOB", "other"),
+                    ("REAL", "float"), ("FLOA", "float"), ("DOUB", "float"), ("DEC", "decimal"), ("NUM", "decimal")]
+
+
+def kind_of(declared):
+    return next((kind for word, kind in KIND_OF_DECLARED if word in declared.upper()), "unknown")
+
+
+# --- sessions -------------------------------------------------------------------------------------------------------
+
+
+class SQLiteSession(RowSession):
+    def __init__(self, source, con, snapshot=None):
+        super().__init__()
+        self.source, self.dialect, self.con = source, source.dialect, con
+        self.sorted_already, self.must_sort = None, True    # of which query `must_sort` speaks
+        con.create_function("flambeau_hash", -1, hash_of, deterministic=True)
+        if snapshot is not None and snapshot.exact:
+            self.hold_state()
+            if snapshot.changed():          # somebody has written since, and this transaction began behind it
+                self.close()
+                raise SnapshotLost("the database was written to before this connection could read the same state")
+
+    def hold_state(self):
+        """Read one state from now on (WAL alone: elsewhere a reader that stays would keep writers out)."""
+        self.run("BEGIN")
+        self.run("SELECT count(*) FROM sqlite_master").fetchall()
+
+    def run(self, text, params=()):
+        try:
+            return self.con.execute(text, params)
+        except sqlite3.OperationalError as error:
+            raise lost(error) from error
+
+    def describe(self, query):
+        names = [name for name, *_ in self.run(f"SELECT * FROM (\n{query.text}\n) LIMIT 0", query.params).description]
+        declared = self.declared(query)
+        return [ColumnFact(name, word, kind_of(word)) for name, word in zip(names, declared or [""] * len(names))]
+
+    def declared(self, query):
+        """The declared types of the query's columns, which SQLite tells of a view; None if it can be no view."""
+        self.con.execute("PRAGMA query_only = OFF")         # a temporary view is written beside the file, in memory
+        try:
+            self.con.execute("PRAGMA temp_store = MEMORY")
+            self.con.execute(f"CREATE TEMP VIEW flambeau_view AS\n{without_parameters(query.text)}")
+            found = [row[2] for row in self.con.execute("PRAGMA temp.table_info(flambeau_view)")]
+            self.con.execute("DROP VIEW temp.flambeau_view")
+        except sqlite3.OperationalError:
+            return None
+        finally:
+            self.con.execute("PRAGMA query_only = ON")
+        return found
+
+    def stream(self, query, wanted, rows, order=None, skip=0, limit=None):
+        cursor = self.run(self.dialect.stream(query, wanted, order, skip, limit), query.params)
+        try:
+            while True:
+                chunk = decoded(cursor, wanted, rows)
+                if len(chunk):
+                    yield chunk
+                if len(chunk) < rows:
+                    return
+        except sqlite3.OperationalError as error:
+            raise lost(error) from error
+        finally:
+            cursor.close()
+
+    def boundaries(self, query, key, step):
+        scan = BoundaryScan(key, step)
+        cursor = self.run(self.dialect.boundaries(query, key, step), query.params)
+        try:
+            while rows := cursor.fetchmany(ROWS_AT_ONCE):
+                scan.add(rows)
+        except sqlite3.OperationalError as error:
+            raise lost(error) from error
+        finally:
+            cursor.close()
+        return scan.done()
+
+    def fetch(self, query, wanted, boundaries, blocks):
+        ranges = boundaries.ranges(blocks)
+        values = [value for low, high in ranges for value in (*low, *high)]
+        if isinstance(query.params, dict):
+            given = {f"flambeau_{i}": value for i, value in enumerate(values)}
+            params, names = {**query.params, **given}, [f":{name}" for name in given]
+        else:
+            params, names = (*query.params, *values), ()
+        text = self.dialect.fetch(query, wanted, boundaries.key, len(ranges), self.sorts(query, boundaries), names)
+        cursor = self.run(text, params)
+        try:
+            return decoded(cursor, wanted, int(boundaries.rows_of(blocks).sum()) + 1)
+        except sqlite3.OperationalError as error:
+            raise lost(error) from error
+        finally:
+            cursor.close()
+
+    def sorts(self, query, boundaries):
+        """Whether `fetch` has to sort: not if one index of the key is walked for each range, which gives its order."""
+        known = (query.text, boundaries.key)
+        if self.sorted_already != known:
+            loops = self.plan(query, (), boundaries).splitlines()
+            self.sorted_already, self.must_sort = known, not (
+                len(boundaries.key) == 1 and len(loops) == 2 and _INDEX_WALK.search(loops[1]))
+        return self.must_sort
+
+    def plan(self, query, wanted, boundaries):
+        text = self.dialect.fetch(query, wanted or [Wanted(name, "int", "int64") for name in boundaries.key],
+                                  boundaries.key, 1, ordered=False)
+        if isinstance(query.params, dict):
+            text = without_parameters(text)
+            params = ()
+        else:
+            params = (*query.params, *[None] * (2 * len(boundaries.key)))
+        steps = [row[3] for row in self.run(f"EXPLAIN QUERY PLAN {text}", params)]
+        return "\n".join(step for step in steps if not step.startswith(("CO-ROUTINE", "SCAN CONSTANT", "SCAN 1 CONST")))
+
+    def snapshot(self):
+        made = SQLiteSnapshot(self.source, self.run("PRAGMA journal_mode").fetchone()[0])
+        if made.exact:
+            self.hold_state()
+            if made.changed():
+                made.close()
+                raise ConnectionLost("the database was written to while a snapshot of it was taken")
+        return made
+
+    def cancel(self):
+        self.con.interrupt()
+
+    def close(self):
+        self.con.close()
+
+
+_INDEX_WALK = re.compile(r"^SEARCH .*\((?:\w+=\? AND )*(\w+)>\? AND \1<\?\)$")
+
+
+class SQLiteSnapshot(Snapshot):
+    """`data_version` of a connection of its own, which changes when another one has written to the file."""
+
+    def __init__(self, source, journal_mode):
+        self.exact = journal_mode == "wal"
+        self.mark = mark_of(source) if isinstance(source, SQLiteSource) else ""
+        self.lock, self.con = threading.Lock(), source.open()
+        self.version = self.read_version()
+
+    def read_version(self):
+        try:
+            return self.con.execute("PRAGMA data_version").fetchone()[0]
+        except sqlite3.OperationalError as error:
+            raise lost(error) from error
+
+    def changed(self):
+        with self.lock:
+            return self.read_version() != self.version
+
+    def close(self):
+        with self.lock:
+            self.con.close()
+
+
+def mark_of(source):
+    """How often the file was written to, as its header counts it. In WAL mode that is not counted: when, then."""
+    path = source.path
+    if isinstance(source, SQLiteMemory):
+        return source.identity()
+    if not path or source.uri:
+        return ""
+    with open(path, "rb") as file:
+        header = file.read(100)
+    count, pages, schema = (int.from_bytes(header[at:at + 4], "big") for at in (24, 28, 40))
+    mark = f"written {count} pages {pages} schema {schema}"
+    if header[18:20] == b"\2\2":
+        for name in (path, f"{path}-wal"):
+            try:
+                about = os.stat(name)
+            except FileNotFoundError:
+                continue
+            mark += f", {about.st_size} bytes at {about.st_mtime_ns}" if about.st_size else ""
+    return mark
+
+
+# --- cells ----------------------------------------------------------------------------------------------------------
+
+
+def decoded(cursor, wanted, rows):
+    """The next `rows` rows, or those that are left, as a Chunk."""
+    columns = [CellColumn(each, rows) for each in wanted]
+    at = 0
+    while at < rows and (taken := cursor.fetchmany(min(ROWS_AT_ONCE, rows - at))):
+        for column, cells in zip(columns, zip(*taken)):
+            column.take(cells, at)
+        at += len(taken)
+    return Chunk([column.values[:at] for column in columns],
+                 [None if column.nulls is None else column.nulls[:at] for column in columns])
+
+
+class CellColumn:
+    """A column that is being filled from cells."""
+
+    def __init__(self, wanted, rows):
+        self.wanted, self.rows = wanted, rows
+        self.values = np.empty(rows, object if wanted.form == "text" else wanted.form)
+        self.nulls = None
+        self.code = "d" if self.values.dtype.kind == "f" else "q"
+
+    def take(self, cells, at):
+        if self.wanted.form == "text":
+            return self.take_text(cells, at)
+        try:
+            numbers = np.asarray(array(self.code, cells))
+        except TypeError:
+            numbers = self.without_nulls(cells, at)
+        if self.code == "d":
+            if (abs(numbers) >= EXACT_INTEGERS).any():
+                self.check_integers(cells)
+        elif self.wanted.form == "bool" and ((numbers < 0) | (numbers > 1)).any():
+            self.refuse(next(cell for cell in cells if cell not in (None, 0, 1)))
+        self.values[at:at + len(cells)] = numbers
+
+    def take_text(self, cells, at):
+        for cell in {*cells}:
+            if not isinstance(cell, str) and cell is not None:
+                self.refuse(cell)
+        if None in cells:
+            self.found_nulls(cells, at)
+        self.values[at:at + len(cells)] = cells
+
+    def found_nulls(self, cells, at):
+        if self.nulls is None:
+            self.nulls = np.zeros(self.rows, bool)
+        self.nulls[at:at + len(cells)] = [cell is None for cell in cells]
+
+    def without_nulls(self, cells, at):
+        """The cells as numbers, with 0 for NULL; what is neither is refused."""
+        self.found_nulls(cells, at)
+        try:
+            return np.asarray(array(self.code, [0 if cell is None else cell for cell in cells]))
+        except TypeError:
+            right = (int, float) if self.code == "d" else int
+            self.refuse(next(cell for cell in cells if cell is not None and not isinstance(cell, right)))
+
+    def check_integers(self, cells):
+        for cell in cells:
+            if isinstance(cell, int) and int(float(cell)) != cell:
+                raise OverflowError(f"column {self.wanted.name!r} holds {cell}, which no float64 is equal to; declare "
+                                    "the column INTEGER, or cast it in the query")
+
+    def refuse(self, cell):
+        name, kind = self.wanted.name, self.wanted.kind
+        said = repr(cell) if len(repr(cell)) < 60 else repr(cell)[:57] + "…"
+        if isinstance(cell, str) and self.wanted.form != "text":
+            hint = f"text becomes numbers by codes={{{name!r}: {{{said}: 0, …}}}}"
+        else:
+            target = "TEXT" if self.wanted.form == "text" else "REAL"
+            hint = f"cast it in the query, such as CAST({name} AS {target}) AS {name}"
+        raise TypeError(f"column {name!r} is taken for {kind} and holds {said}; {hint}")

@@ -1,0 +1,63 @@
+"""Transforms of images with torchvision's names (v2), for whole batches at once: one draw for every sample.
+
+    functional       the functions of images that they are made of
+    base             what a transform is, which samples draw what, and evaluation data
+    containers       transforms of transforms
+    geometry         transforms that move pixels
+    colour           transforms of colours
+    misc             normalising, blur, noise, erasing, dtypes, Pillow's images
+    modes            what is read between pixels
+    auto             augmentations that choose their operations by themselves
+    mixing           batches whose samples are mixed with each other
+"""
+from . import functional
+from .arguments import query_chw, query_size
+from .auto import AugMix, AutoAugment, AutoAugmentPolicy, RandAugment, TrivialAugmentWide
+from .base import RandomApplyTransform, Transform, check_evaluation, each, evaluating, evaluation, random_parts
+from .colour import (
+    RGB,
+    ColorJitter,
+    Grayscale,
+    RandomAdjustSharpness,
+    RandomAutocontrast,
+    RandomChannelPermutation,
+    RandomEqualize,
+    RandomGrayscale,
+    RandomInvert,
+    RandomPosterize,
+    RandomSolarize,
+)
+from .containers import Compose, RandomApply, RandomChoice, RandomOrder
+from .geometry import (
+    CenterCrop,
+    ElasticTransform,
+    FiveCrop,
+    Pad,
+    RandomAffine,
+    RandomCrop,
+    RandomHorizontalFlip,
+    RandomPerspective,
+    RandomResizedCrop,
+    RandomRotation,
+    RandomVerticalFlip,
+    Resize,
+    TenCrop,
+)
+from .misc import (
+    ConvertImageDtype,
+    GaussianBlur,
+    GaussianNoise,
+    Identity,
+    Lambda,
+    LinearTransformation,
+    Normalize,
+    PILToTensor,
+    RandomErasing,
+    ToDtype,
+    ToImage,
+    ToPILImage,
+    ToPureTensor,
+    ToTensor,
+)
+from .mixing import CutMix, MixUp
+from .modes import InterpolationMode

@@ -1,0 +1,559 @@
+"""Functions that move pixels: flips, crops, padding, resizing, affine maps, rotation, perspective, elastic.
+
+What torchvision takes one of (an angle, a box), a batch may be given one of for each sample; see dispatch.py.
+"""
+import numbers
+
+import numpy as np
+
+from ....base import dtypes
+from ....nn.functional import pad as pad_dimensions
+from ....tensor.create import from_array
+from ....tensor.functions import rot90
+from ....tensor.tensor import Tensor
+from ..colour_kernels import computed_in
+from ..geometry_kernels import cropped, flipped, mirrored_rows, picked, sampled, warped
+from ..modes import InterpolationMode, interpolation_mode
+from ..tables import resize_all, resize_boxes
+from .dispatch import is_number, numbers_of, of_images, samples_of
+
+
+@of_images
+def get_dimensions(inpt):
+    """[channels, height, width]"""
+    if inpt.ndim < 2:
+        raise TypeError(f"Input tensor should have at least two dimensions, but got {inpt.ndim}")
+    return [1, *inpt.shape] if inpt.ndim == 2 else list(inpt.shape[-3:])
+
+
+@of_images
+def get_num_channels(inpt):
+    """The number of channels."""
+    return get_dimensions.of_tensor(inpt)[0]
+
+
+get_image_num_channels = get_num_channels
+
+
+@of_images
+def get_size(inpt):
+    """[height, width]"""
+    return get_dimensions.of_tensor(inpt)[1:]
+
+
+def in_batch(image):
+    """`image` [..., C, H, W] as a batch [N, C, H, W]; how many of that each of its samples is."""
+    batch = image.reshape(-1, *image.shape[-3:])
+    return batch, batch.shape[0] // max(samples_of(image), 1)
+
+
+def on_device(array, image):
+    return from_array(np.ascontiguousarray(array).copy(), where=image.device)
+
+
+# --- flips ------------------------------------------------------------------------------------------------------------
+
+
+def flip_some(image, chosen, dim):
+    """`image` with those of its samples mirrored along `dim` that the mask `chosen` [n] says."""
+    if not chosen.any():
+        return image
+    if dim == -2 and chosen.all():
+        return image.flip(dim)
+    if dim == -1:
+        rows = image.reshape(len(chosen), -1, image.shape[-1])
+        return mirrored_rows(rows, on_device(chosen.astype(np.uint8), image)).reshape(image.shape)
+    mask = on_device(chosen.reshape(-1, *[1] * (image.ndim - 1)), image)
+    return flipped(image, mask, dim % image.ndim)
+
+
+@of_images
+def horizontal_flip(inpt):
+    """`inpt`, left and right exchanged."""
+    return inpt.flip(-1)
+
+
+@of_images
+def vertical_flip(inpt):
+    """`inpt`, top and bottom exchanged."""
+    return inpt.flip(-2)
+
+
+hflip, vflip = horizontal_flip, vertical_flip
+
+
+# --- crops and padding ------------------------------------------------------------------------------------------------
+
+
+def box_numbers(values, n):
+    """Four parts of boxes, each a number or one for each of `n` samples, as an array [n, 4] of integers."""
+    return np.stack([numbers_of(value, n, name, np.int64) for value, name in
+                     zip(values, ("top", "left", "height", "width"), strict=True)], 1)
+
+
+@of_images
+def crop(inpt, top, left, height, width):
+    """The box of `height` and `width` at (`top`, `left`); where it reaches beyond the image it is zero."""
+    old_height, old_width = inpt.shape[-2:]
+    if not all(isinstance(value, int) for value in (top, left)):
+        boxes = box_numbers((top, left, height, width), samples_of(inpt))
+        top, left = (boxes[0, i].item() if (boxes[:, i] == boxes[0, i]).all() else None for i in (0, 1))
+        if top is None or left is None:
+            return crop_each(inpt, boxes)
+    right, bottom = left + width, top + height
+    if left >= 0 and top >= 0 and right <= old_width and bottom <= old_height:
+        return inpt[..., top:bottom, left:right]
+    part = inpt[..., max(top, 0):max(bottom, 0), max(left, 0):max(right, 0)]
+    around = [max(min(right, 0) - left, 0), max(right - max(old_width, left), 0),
+              max(min(bottom, 0) - top, 0), max(bottom - max(old_height, top), 0)]
+    return pad_dimensions(part, around)
+
+
+def crop_each(image, boxes):
+    """Boxes [n, (top, left, height, width)] of one size, each from its sample."""
+    size = tuple(boxes[0, 2:].tolist())
+    if (boxes[:, 2:] != size).any():
+        raise ValueError("the boxes of a batch have one size, but these have several: "
+                         f"{np.unique(boxes[:, 2:], axis=0).tolist()}. Give resized_crop a size, or crop single images.")
+    batch, parts = in_batch(image)
+    boxes = np.repeat(boxes, parts, 0)
+    beyond = (boxes[:, :2] < 0).any() or (boxes[:, :2] + boxes[:, 2:] > batch.shape[2:]).any()
+    made = cropped(batch.contiguous(), on_device(boxes[:, :2, None, None], image), size, bool(beyond))
+    return made.reshape(*image.shape[:-2], *size)
+
+
+def two_sizes(size):
+    """A size as (height, width)."""
+    if isinstance(size, numbers.Number):
+        return int(size), int(size)
+    return (size[0], size[0]) if len(size) == 1 else tuple(size)
+
+
+def centre_padding(height, width, old_height, old_width):
+    """What has to be around an image (left, top, right, bottom) for a crop of its centre that is larger."""
+    wide, high = max(width - old_width, 0), max(height - old_height, 0)
+    return [wide // 2, high // 2, (wide + 1) // 2, (high + 1) // 2]
+
+
+def central_box(height, width, old_height, old_width):
+    """(top, left, height, width) of the centre of an image."""
+    return round((old_height - height) / 2), round((old_width - width) / 2), height, width
+
+
+@of_images
+def center_crop(inpt, output_size):
+    """The centre of `inpt`; with zeros around it where it is smaller."""
+    height, width = two_sizes(output_size)
+    if not inpt.numel():
+        return inpt.reshape(*inpt.shape[:-2], height, width)
+    around = centre_padding(height, width, *inpt.shape[-2:])
+    if any(around):
+        inpt = pad_dimensions(inpt, padding_of(around))
+    return crop.of_tensor(inpt, *central_box(height, width, *inpt.shape[-2:]))
+
+
+def padding_of(padding):
+    """[left, right, top, bottom] of what callers give: one number, (sides, ends), or (left, top, right, bottom)."""
+    if isinstance(padding, int):
+        return [padding] * 4
+    if not isinstance(padding, (tuple, list)):
+        raise TypeError(f"`padding` should be an integer or tuple or list of integers, but got {padding}")
+    if len(padding) == 1:
+        return [padding[0]] * 4
+    if len(padding) == 2:
+        return [padding[0], padding[0], padding[1], padding[1]]
+    if len(padding) == 4:
+        return [padding[0], padding[2], padding[1], padding[3]]
+    raise ValueError(f"Padding must be an int or a 1, 2, or 4 element tuple or list. Found {len(padding)}")
+
+
+@of_images
+def pad(inpt, padding, fill=None, padding_mode="constant"):
+    """`inpt` with a border: of `fill`, of its edge repeated, or of itself mirrored, with the edge or without."""
+    sides = padding_of(padding)
+    if padding_mode not in ("constant", "edge", "reflect", "symmetric"):
+        raise ValueError("`padding_mode` should be either `'constant'`, `'edge'`, `'reflect'` or `'symmetric'`, but got "
+                         f"`'{padding_mode}'`.")
+    fill = 0 if fill is None else fill
+    fill = fill if isinstance(fill, (int, float)) else fill[0] if len(fill) == 1 else list(fill)
+    if isinstance(fill, list) and padding_mode != "constant":
+        raise ValueError(f"Padding mode '{padding_mode}' is not supported if fill is not scalar")
+    batch, _ = in_batch(inpt)
+    if padding_mode != "constant":
+        made = bordered(batch, sides, padding_mode)
+    elif isinstance(fill, list):
+        made = padded_by_channel(batch, sides, fill)
+    else:
+        made = pad_dimensions(batch, sides, value=float(fill))
+    return made.reshape(*inpt.shape[:-2], *made.shape[-2:])
+
+
+def bordered(batch, sides, padding_mode):
+    """`batch` [N, C, H, W] with a border that is made of itself; what is negative cuts."""
+    left, right, top, bottom = sides
+    for dim, before, after in ((2, top, bottom), (3, left, right)):
+        if before or after:
+            index = border_index(batch.shape, dim, before, after, padding_mode)
+            batch = picked(batch, on_device(index.reshape(1, 1, *((-1, 1) if dim == 2 else (1, -1))), batch), dim)
+    return batch
+
+
+def border_index(shape, dim, before, after, padding_mode):
+    """Which elements of a dimension stand in it after padding by `before` and `after`."""
+    size = shape[dim]
+    place = np.arange(-before, size + after)
+    if padding_mode == "edge":
+        return np.clip(place, max(-before, 0), size - 1 + min(after, 0)).astype(np.int64)
+    # mirrored: what is cut is gone before the rest is mirrored
+    low, high = max(-before, 0), size - max(-after, 0)
+    once = padding_mode == "reflect"
+    if max(before, after) > high - low - once:
+        raise RuntimeError(f"Padding size should be less than the corresponding input dimension, but got: padding "
+                           f"({before}, {after}) at dimension {dim} of input {list(shape)}")
+    place = np.where(place < low, 2 * low - 1 + once - place, place)
+    return np.where(place >= high, 2 * high - 1 - once - place, place).astype(np.int64)
+
+
+def padded_by_channel(batch, sides, fill):
+    """`batch` with a border that has a value for each channel."""
+    made = pad_dimensions(batch, sides)
+    left, right, top, bottom = sides
+    border = from_array(np.asarray(fill, np.float64)).to(batch.dtype).to(batch.device).reshape(-1, 1, 1)
+    for there, part in ((top, made[..., :max(top, 0), :]), (left, made[..., :, :max(left, 0)]),
+                        (bottom, made[..., made.shape[-2] - max(bottom, 0):, :]),
+                        (right, made[..., :, made.shape[-1] - max(right, 0):])):
+        if there > 0:
+            part[...] = border
+    return made
+
+
+def corner_crops(image, size, crop, center_crop, old_size):
+    """The four corners of `image`, top left, top right, bottom left, bottom right, and its centre."""
+    height, width = two_sizes(size)
+    if isinstance(size, (tuple, list)) and len(size) > 2:
+        raise ValueError("Please provide only two dimensions (h, w) for size.")
+    down, right = old_size[0] - height, old_size[1] - width
+    if down < 0 or right < 0:
+        raise ValueError(f"Requested crop size {size} is bigger than input size {tuple(old_size)}")
+    corners = [crop(image, top, left, height, width) for top in (0, down) for left in (0, right)]
+    return (*corners, center_crop(image, [height, width]))
+
+
+@of_images
+def five_crop(inpt, size):
+    """The four corners of `inpt` and its centre."""
+    return corner_crops(inpt, size, crop.of_tensor, center_crop.of_tensor, inpt.shape[-2:])
+
+
+@of_images
+def ten_crop(inpt, size, vertical_flip=False):
+    """`five_crop` of `inpt`, and of `inpt` mirrored."""
+    return five_crop.of_tensor(inpt, size) + five_crop.of_tensor(inpt.flip(-2 if vertical_flip else -1), size)
+
+
+# --- resizing ---------------------------------------------------------------------------------------------------------
+
+
+def resized_size(old, size, max_size=None):
+    """(height, width) of an image of size `old` when it is resized: a single `size` is that of its shorter edge."""
+    size = [size] if isinstance(size, int) else size
+    if max_size is not None and size is not None and len(size) != 1:
+        raise ValueError("max_size should only be passed if size is None or specifies the length of the smaller edge, "
+                         "i.e. size should be an int or a sequence of length 1 in torchscript mode.")
+    if size is not None and len(size) == 2:
+        return tuple(size)
+    short, long = min(old), max(old)
+    if size is None:
+        if not isinstance(max_size, int):
+            raise ValueError(f"max_size must be an integer when size is None, but got {max_size} instead.")
+        short, long = int(max_size * short / long), max_size
+    else:
+        short, long = size[0], int(size[0] * long / short)
+        if max_size is not None:
+            if max_size <= short:
+                raise ValueError(f"max_size = {max_size} must be strictly greater than the requested size for the "
+                                 f"smaller edge size = {size}")
+            if long > max_size:
+                short, long = int(max_size * short / long), max_size
+    return (long, short) if old[1] <= old[0] else (short, long)
+
+
+def resize_mode(interpolation, antialias):
+    """(the mode, whether shrinking averages) of a resize of tensors."""
+    mode = interpolation_mode(interpolation)
+    smooth = mode in (InterpolationMode.BILINEAR, InterpolationMode.BICUBIC, InterpolationMode.LANCZOS)
+    if mode is InterpolationMode.LANCZOS and not antialias:
+        raise ValueError("InterpolationMode.LANCZOS requires antialias=True")
+    if mode in (InterpolationMode.BOX, InterpolationMode.HAMMING):
+        raise NotImplementedError(f"resize of a tensor with {mode}: PyTorch has no such interpolation. Take BILINEAR, "
+                                  "BICUBIC or LANCZOS, or an image of Pillow's.")
+    return mode, bool(antialias) and smooth
+
+
+@of_images
+def resize(inpt, size, interpolation=InterpolationMode.BILINEAR, max_size=None, antialias=True):
+    """`inpt` in another size. Shrinking averages over what is left out, unless `antialias` is False."""
+    mode, smooth = resize_mode(interpolation, antialias)
+    new = resized_size(tuple(inpt.shape[-2:]), size, max_size)
+    if new == tuple(inpt.shape[-2:]):
+        return inpt
+    if not inpt.numel():
+        return inpt.reshape(*inpt.shape[:-2], *new)
+    made = resize_all(in_batch(inpt)[0], new, mode.value, smooth)
+    return made.reshape(*inpt.shape[:-2], *new)
+
+
+@of_images
+def resized_crop(inpt, top, left, height, width, size, interpolation=InterpolationMode.BILINEAR, antialias=True):
+    """The box at (`top`, `left`) of `height` and `width`, resized to `size`; for a batch, also a box for each sample."""
+    if all(isinstance(value, int) for value in (top, left, height, width)):
+        return resize.of_tensor(crop.of_tensor(inpt, top, left, height, width), size, interpolation,
+                                antialias=antialias)
+    return resize_each(inpt, box_numbers((top, left, height, width), samples_of(inpt)), size, interpolation, antialias)
+
+
+def resize_each(image, boxes, size, interpolation=InterpolationMode.BILINEAR, antialias=True):
+    """Boxes [n, (top, left, height, width)] inside of the samples of `image`, all resized to `size`."""
+    mode, smooth = resize_mode(interpolation, antialias)
+    if isinstance(size, int) or len(size) != 2:
+        raise ValueError(f"boxes of several shapes become one size (height, width), and got {size}")
+    batch, parts = in_batch(image)
+    wrong = (boxes[:, :2] < 0).any(1) | (boxes[:, :2] + boxes[:, 2:] > batch.shape[2:]).any(1) | (boxes[:, 2:] < 1).any(1)
+    if wrong.any():
+        raise ValueError(f"the box (top, left, height, width) {tuple(boxes[wrong][0].tolist())} is not inside of images "
+                         f"of {tuple(batch.shape[2:])}")
+    made = resize_boxes(batch, np.repeat(boxes, parts, 0), tuple(size), mode.value, smooth)
+    return made.reshape(*image.shape[:-2], *size)
+
+
+# --- maps of the plane ------------------------------------------------------------------------------------------------
+
+
+def affine_arguments(angle, translate, scale, shear, center, n):
+    """The numbers of affine maps for `n` samples: angles [n], translations [n, 2], scales [n], shears [n, 2], centre."""
+    if isinstance(angle, (str, list, tuple)) or angle is None:
+        raise TypeError("Argument angle should be int or float")
+    if not isinstance(translate, (list, tuple, np.ndarray, Tensor)):
+        raise TypeError("Argument translate should be a sequence")
+    if len(translate) != 2 and not hasattr(translate, "shape"):
+        raise ValueError("Argument translate should be a sequence of length 2")
+    scales = numbers_of(scale, n, "scale")
+    if (scales <= 0.0).any():
+        raise ValueError("Argument scale should be positive")
+    if not isinstance(shear, (numbers.Number, list, tuple, np.ndarray, Tensor)):
+        raise TypeError("Shear should be either a single value or a sequence of two values")
+    if isinstance(shear, numbers.Number):
+        shear = [shear, 0.0]
+    elif len(shear) == 1 and not hasattr(shear, "shape"):
+        shear = [shear[0], shear[0]]
+    if not hasattr(shear, "shape") and len(shear) != 2:
+        raise ValueError(f"Shear should be a sequence containing two values. Got {shear}")
+    if center is not None:
+        if not isinstance(center, (list, tuple)):
+            raise TypeError("Argument center should be a sequence")
+        center = [float(c) for c in center]
+    return numbers_of(angle, n, "angle"), pairs_of(translate, n, "translate"), scales, pairs_of(shear, n, "shear"), center
+
+
+def pairs_of(value, n, name):
+    """`value`, two numbers or two for each of `n` samples, as an array [n, 2]."""
+    given = np.asarray(value.detach().cpu().numpy() if isinstance(value, Tensor) else value, np.float64)
+    if given.shape not in ((2,), (n, 2)):
+        raise ValueError(f"{name} should be two numbers, or two for each of the {n} samples, but its shape is "
+                         f"{list(given.shape)}")
+    return np.broadcast_to(given, (n, 2))
+
+
+def inverse_affine_matrix(center, angle, translate, scale, shear):
+    """[n, 6]: where places of the result come from; rotation and shear in degrees around `center`, then translation."""
+    turn, (lean_x, lean_y) = np.radians(angle), np.radians(shear).T
+    (cx, cy), (tx, ty) = center, translate.T
+    a = np.cos(turn - lean_y) / np.cos(lean_y)
+    b = -(a * np.tan(lean_x) + np.sin(turn))
+    c = np.sin(turn - lean_y) / np.cos(lean_y)
+    d = np.cos(turn) - c * np.tan(lean_x)
+    xx, xy, yx, yy = d / scale, -b / scale, -c / scale, a / scale
+    return np.stack([xx, xy, cx - xx * (cx + tx) - xy * (cy + ty), yx, yy, cy - yx * (cx + tx) - yy * (cy + ty)], 1)
+
+
+def need_warp(image, mode, fill):
+    """Refuse what tensors cannot be warped by."""
+    if isinstance(fill, (tuple, list)) and len(fill) > 1 and len(fill) != image.shape[-3]:
+        raise ValueError("The number of elements in 'fill' cannot broadcast to match the number of channels of the image "
+                         f"({len(fill)} != {image.shape[-3]})")
+    if fill is not None and not isinstance(fill, (int, float, tuple, list)):
+        raise ValueError("Argument fill should be either int, float, tuple or list")
+    if mode not in (InterpolationMode.NEAREST, InterpolationMode.BILINEAR):
+        raise ValueError(f"Interpolation mode '{mode.value}' is unsupported with Tensor input")
+
+
+def flat_pixels(batch):
+    """[N, C, 1, H * W]: one dimension that any pixel can be found in."""
+    return batch.reshape(*batch.shape[:2], 1, -1)
+
+
+def fill_tensor(fill, image, wide):
+    """`fill` as a tensor [1, C or 1, 1, 1], None for none."""
+    if fill is None:
+        return None
+    given = np.asarray(list(fill) if isinstance(fill, (tuple, list)) else [float(fill)], wide)
+    return on_device(given.reshape(1, -1, 1, 1), image)
+
+
+def warp(image, tables, mode, fill, out=None):
+    """`image` through the maps `tables` [n or 1, 6 or 8], to the size `out`."""
+    need_warp(image, mode, fill)
+    out = tuple(image.shape[-2:]) if out is None else out
+    shape = (*image.shape[:-2], *out)
+    if not image.numel():
+        return image.reshape(shape)
+    batch, parts = in_batch(image)
+    work = computed_in(image.dtype)
+    # 16-bit floats are widened and rounded at the end
+    wide = np.float64 if work is dtypes.float64 else np.float32
+    tables = np.repeat(tables, parts if len(tables) > 1 else batch.shape[0], 0)
+    if work.itemsize == 2:
+        return warp(image.to(dtypes.float32), tables[::parts], mode, fill, out).to(image.dtype)
+    made = warped(flat_pixels(batch), on_device(tables.astype(wide)[:, :, None, None], image),
+                  fill_tensor(fill, image, wide), tuple(image.shape[-2:]), out, mode is InterpolationMode.NEAREST)
+    return made.reshape(shape)
+
+
+def affine_tables(matrix, size, dtype):
+    """Matrices [n, 6] on pixels around the centre, as maps to places from -1 to 1, in the precision of `dtype`."""
+    wide = np.float64 if dtype is dtypes.float64 else np.float32
+    halves = np.repeat(np.array([0.5 * size[1], 0.5 * size[0]], wide), 3)
+    return matrix.astype(wide) / halves
+
+
+def shifted_centre(center, size):
+    """`center` as it is seen from the middle of an image of `size`."""
+    return [0.0, 0.0] if center is None else [center[0] - size[1] * 0.5, center[1] - size[0] * 0.5]
+
+
+@of_images
+def affine(inpt, angle, translate, scale, shear, interpolation=InterpolationMode.NEAREST, fill=None, center=None):
+    """`inpt` turned by `angle` (degrees, clockwise), scaled, sheared (degrees along x and y) and moved (pixels)."""
+    mode = interpolation_mode(interpolation)
+    angles, moved, scales, shears, center = affine_arguments(angle, translate, scale, shear, center, samples_of(inpt))
+    size = inpt.shape[-2:]
+    matrix = inverse_affine_matrix(shifted_centre(center, size), angles, moved, scales, shears)
+    return warp(inpt, affine_tables(matrix, size, inpt.dtype), mode, fill)
+
+
+def expanded_size(matrix, size):
+    """(height, width) of what holds the whole of an image of `size` after the inverse of `matrix` [6]."""
+    half = np.array([size[1], size[0]], np.float32) * np.float32(0.5)
+    corners = np.array([[-1, -1], [-1, 1], [1, 1], [1, -1]], np.float32) * half
+    theta = matrix.astype(np.float32).reshape(2, 3)
+    places = corners @ theta[:, :2].T + theta[:, 2] + half
+    # a corner that is off by rounding alone needs no pixel of its own
+    low, high = (np.trunc(np.float32(1 / 1e-4) * bound) * np.float32(1e-4) for bound in (places.min(0), places.max(0)))
+    width, height = (np.ceil(high) - np.floor(low)).astype(int).tolist()
+    return height, width
+
+
+@of_images
+def rotate(inpt, angle, interpolation=InterpolationMode.NEAREST, expand=False, center=None, fill=None):
+    """`inpt` turned by `angle` degrees, counter-clockwise; with `expand`, in an image that holds all of it."""
+    mode = interpolation_mode(interpolation)
+    size = tuple(inpt.shape[-2:])
+    angles = numbers_of(angle, samples_of(inpt), "angle") % 360
+    if len(angles) == 1 or is_number(angle):
+        quarters = angles[0] / 90
+        if center is None and quarters in (0, 2):
+            return rot90(inpt, 2, (-2, -1)) if quarters else inpt.clone()
+        if center is None and quarters in (1, 3) and (expand or size[0] == size[1]):
+            return rot90(inpt, int(quarters), (-2, -1))
+        angles = angles[:1]
+    nothing = np.zeros((len(angles), 2))
+    matrix = inverse_affine_matrix(shifted_centre(center, size), -angles, nothing, np.ones(len(angles)), nothing)
+    out = size
+    if expand and len(matrix):
+        sizes = {expanded_size(one, size) for one in matrix}
+        if len(sizes) > 1:
+            raise ValueError(f"expand=True: the samples of a batch keep one shape, and these angles need {len(sizes)} "
+                             "different ones. Rotate single images, or without expand.")
+        out = sizes.pop()
+    return warp(inpt, affine_tables(matrix, size, inpt.dtype), mode, fill, out)
+
+
+def perspective_coefficients(startpoints, endpoints):
+    """[n, 8]: the maps that bring `endpoints` [n, 4, 2] to `startpoints`, corner by corner."""
+    start, end = (np.asarray(points, np.float64) for points in (startpoints, endpoints))
+    start, end = (points.reshape(-1, *points.shape[-2:]) for points in (start, end))
+    if start.shape[1:] != (4, 2) or end.shape[1:] != (4, 2):
+        raise ValueError(f"Please provide exactly four corners, got {start.shape[1]} startpoints and {end.shape[1]} "
+                         "endpoints.")
+    start = np.broadcast_to(start, end.shape)
+    zero, one = np.zeros(end.shape[:2]), np.ones(end.shape[:2])
+    (x, y), (u, v) = (end[..., 0], end[..., 1]), (start[..., 0], start[..., 1])
+    rows = np.stack([np.stack([x, y, one, zero, zero, zero, -u * x, -u * y], -1),
+                     np.stack([zero, zero, zero, x, y, one, -v * x, -v * y], -1)], 2)
+    found = np.linalg.solve(rows.reshape(-1, 8, 8), start.reshape(-1, 8, 1))[..., 0]
+    return found.astype(np.float32).astype(np.float64)
+
+
+def perspective_arguments(startpoints, endpoints, coefficients, n):
+    """The coefficients [n or 1, 8] that callers give, or corners that say them."""
+    if coefficients is None:
+        if startpoints is None or endpoints is None:
+            raise ValueError("Either the startpoints/endpoints or the coefficients must have non `None` values.")
+        return perspective_coefficients(startpoints, endpoints)
+    if startpoints is not None and endpoints is not None:
+        raise ValueError("The startpoints/endpoints and the coefficients shouldn't be defined concurrently.")
+    found = np.asarray(coefficients, np.float64)
+    if found.shape not in ((8,), (1, 8), (n, 8)):
+        raise ValueError("Argument coefficients should have 8 float values")
+    return found.reshape(-1, 8)
+
+
+@of_images
+def perspective(inpt, startpoints, endpoints, interpolation=InterpolationMode.BILINEAR, fill=None, coefficients=None):
+    """`inpt` seen so that its `startpoints` (four corners) come to be at the `endpoints`."""
+    found = perspective_arguments(startpoints, endpoints, coefficients, samples_of(inpt))
+    mode = interpolation_mode(interpolation)
+    height, width = inpt.shape[-2:]
+    wide = np.float64 if inpt.dtype is dtypes.float64 else np.float32
+    found = found.astype(wide)
+    halves = np.repeat(np.array([0.5 * width, 0.5 * height], wide), 3)
+    return warp(inpt, np.concatenate([found[:, :6] / halves, found[:, 6:]], 1), mode, fill)
+
+
+@of_images
+def elastic(inpt, displacement, interpolation=InterpolationMode.BILINEAR, fill=None):
+    """`inpt` with every pixel moved by `displacement` [1 or N, H, W, 2], in halves of its width and height."""
+    if not isinstance(displacement, Tensor):
+        raise TypeError("Argument displacement should be a Tensor")
+    mode = interpolation_mode(interpolation)
+    need_warp(inpt, mode, fill)
+    height, width = inpt.shape[-2:]
+    n = samples_of(inpt)
+    if tuple(displacement.shape) not in ((1, height, width, 2), (n, height, width, 2)):
+        raise ValueError(f"Argument displacement shape should be {(1, height, width, 2)}, but given "
+                         f"{displacement.shape}")
+    if not inpt.numel():
+        return inpt
+    if inpt.dtype.is_floating_point and inpt.dtype.itemsize == 2:
+        return elastic.of_tensor(inpt.to(dtypes.float32), displacement, mode, fill).to(inpt.dtype)
+    batch, parts = in_batch(inpt)
+    work = computed_in(inpt.dtype)
+    wide = np.float64 if work is dtypes.float64 else np.float32
+    moved = displacement.to(work)
+    if parts > 1 and len(moved) > 1:
+        moved = moved.repeat_interleave(parts, 0)
+    x = moved.select(-1, 0) + on_device(centres(width, wide)[None, None, :], inpt)
+    y = moved.select(-1, 1) + on_device(centres(height, wide)[None, :, None], inpt)
+    made = sampled(flat_pixels(batch), x.unsqueeze(1), y.unsqueeze(1), fill_tensor(fill, inpt, wide), (height, width),
+                   mode is InterpolationMode.NEAREST)
+    return made.reshape(inpt.shape)
+
+
+elastic_transform = elastic
+
+
+def centres(size, dtype):
+    """The centres of `size` pixels, from -1 to 1."""
+    return np.linspace((1 - size) / size, (size - 1) / size, size).astype(dtype)
+
+

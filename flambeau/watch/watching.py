@@ -1,0 +1,75 @@
+"""Watching: what `flambeau.watch()` gives, and which observers are in force while anybody watches."""
+import contextlib
+
+from ..base import settings
+from ..base.locks import new_lock
+from ..base.observers import observing
+from .finding import check_names, in_force
+from .graphs import Graphs
+from .swallowed import tell_swallowed
+from .training import Training
+
+OBSERVERS = (Training, Graphs)       # one of each observes while anybody watches
+AT_THE_END = (tell_swallowed,)       # functions that find what only the end of a program shows
+_lock = new_lock()
+_undo: list = []              # an ExitStack while anybody watches
+
+
+class Watching(contextlib.ContextDecorator):
+    """Inside of the `with`, everything is watched, in all threads. `strict`: findings are errors. `ignore`: names."""
+
+    def __init__(self, *, strict=False, ignore=()):
+        self.strict, self.ignore = bool(strict), check_names(ignore)
+
+    def __enter__(self):
+        with _lock:
+            if not _undo:
+                with contextlib.ExitStack() as undo:
+                    for kind in OBSERVERS:
+                        undo.enter_context(observing(observer := kind()))
+                        if hasattr(observer, "close"):
+                            undo.callback(observer.close)
+                    _undo.append(undo.pop_all())
+            in_force.append(self)
+        return self
+
+    def __exit__(self, *exc):
+        with _lock:
+            in_force.remove(self)
+            if not in_force:
+                _undo.pop().close()
+
+    def _recreate_cm(self):
+        return Watching(strict=self.strict, ignore=self.ignore)
+
+
+_started: list = []           # the Watching that `start` began
+
+
+def start(*, strict=False, ignore=()):
+    """Watch everything from here on, as `FLAMBEAU_WATCH=1` does from the beginning; `stop` ends it."""
+    begun = Watching(strict=strict, ignore=ignore)
+    stop()
+    _started.append(begun.__enter__())
+    settings.watch = "strict" if strict else "full"
+
+
+def stop():
+    """End what `start` began; what costs nothing stays on."""
+    settings.watch = "free"
+    while _started:
+        _started.pop().__exit__()
+
+
+def switch(to):
+    """`config.watch = to`."""
+    stop()
+    if to in ("full", "strict"):
+        start(strict=to == "strict")
+    settings.watch = to
+
+
+def settle():
+    """Find now what is found only at the end of a program, or of a loop."""
+    for function in AT_THE_END:
+        function()

@@ -1,0 +1,31 @@
+"""`engine`: every database of `sources.ENGINES`, one after the other. `connected`: those, in every way there is."""
+import pytest
+
+from .sources import ENGINES, WAYS
+
+
+@pytest.fixture(params=list(ENGINES))
+def engine(request, tmp_path):
+    made = ENGINES[request.param](tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=[*ENGINES, *WAYS])
+def connected(request, tmp_path):
+    made = {**ENGINES, **WAYS}[request.param](tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks of 8 rows, in groups of 4, for every dialect."""
+    from flambeau.data.sql.source import Dialect
+    for dialect in subclasses(Dialect):
+        monkeypatch.setattr(dialect, "rows_in_block", 8)
+        monkeypatch.setattr(dialect, "blocks_in_group", 4)
+
+
+def subclasses(cls):
+    return [cls, *(below for sub in cls.__subclasses__() for below in subclasses(sub))]

@@ -1,0 +1,496 @@
+"""Programs with a mistake, and their correct twins: (finding, whether it needs a full watch, mistake, twin).
+
+The line that has to be named ends with `# found`.
+"""
+CASES = []
+
+
+def case(name, mistake, twin, full=False):
+    CASES.append((name, full, mistake, twin))
+
+
+case("broadcast", """
+net = torch.nn.Linear(3, 1)
+x, y = torch.randn(64, 3), torch.randn(64)
+pred = net(x)
+loss = ((pred - y) ** 2).mean()     # found
+""", """
+net = torch.nn.Linear(3, 1)
+x, y = torch.randn(64, 3), torch.randn(64)
+pred = net(x).squeeze(-1)
+loss = ((pred - y) ** 2).mean()
+""")
+case("broadcast", """
+labels = torch.arange(10).reshape(10, 1)
+a = 1
+b = 2
+c = 3
+d = 4
+e = 5
+f = 6
+g = 7
+scores = torch.randn(10, 4)
+found = scores.argmax(1, keepdim=True)
+right = (
+    found == labels.flatten()       # found
+).float().mean()
+""", """
+labels = torch.arange(10).reshape(10, 1)
+scores = torch.randn(10, 4)
+right = (scores.argmax(1) == labels.flatten()).float().mean()
+pairs = labels == labels.flatten()
+near = labels.flatten()[:, None] - labels.flatten()
+apart = torch.cdist(scores, scores)
+""")
+case("broadcast", """
+weight = torch.randn(5, 1)
+value = torch.randn(5)
+each = weight * value               # found
+""", """
+weight = torch.randn(5, 1)
+value = torch.randn(5)
+each = weight.squeeze(1) * value
+table = weight * value[None, :]
+with torch.watch.allow("broadcast"):
+    other = weight * value
+""", full=True)
+case("broadcast", """
+pred, y = torch.randn(6, 1, requires_grad=True) * 2, torch.randn(6)
+loss = torch.nn.functional.mse_loss(pred, y)        # found
+""", """
+pred, y = torch.randn(6, 1, requires_grad=True) * 2, torch.randn(6)
+loss = torch.nn.functional.mse_loss(pred, y.unsqueeze(1))
+loss = torch.nn.functional.mse_loss(pred, y[:1])
+""")
+
+TRAINING = """
+net = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+x, y = torch.randn(8, 3), torch.randn(8, 1)
+"""
+case("stale-gradients", TRAINING + """
+for i in range(3):
+    loss = ((net(x) - y) ** 2).mean()
+    loss.backward()
+    optimizer.step()                # found
+""", TRAINING + """
+for i in range(3):
+    optimizer.zero_grad()
+    loss = ((net(x) - y) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+optimizer.zero_grad()
+for i in range(3):
+    loss = ((net(x) - y) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=False)
+for i in range(3):
+    for p in net.parameters():
+        p.grad.data.zero_()
+    ((net(x) - y) ** 2).mean().backward()
+    torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    optimizer.step()
+optimizer.zero_grad()
+for i in range(8):                  # over batches
+    ((net(x) - y) ** 2).mean().backward()
+    if i % 4 == 3:
+        optimizer.step()
+        optimizer.zero_grad()
+optimizer.accumulate(4)
+for i in range(8):
+    ((net(x) - y) ** 2).mean().backward()
+    optimizer.step()
+    if i % 4 == 3:
+        optimizer.zero_grad()
+""")
+case("stale-gradients", TRAINING + """
+optimizer.accumulate(2)
+for i in range(4):
+    ((net(x) - y) ** 2).mean().backward()
+    if i % 2:
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()            # found
+""", TRAINING + """
+optimizer.accumulate(2)
+other = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=0.1)
+for i in range(4):
+    loss = ((net(x) - y) ** 2).mean() + other.param_groups[0]["params"][0].sum()
+    loss.backward()                 # goes through both; each sets its own to zero before it matters
+    if i % 2:
+        optimizer.step()
+        net.zero_grad()
+    other.zero_grad()
+    other.param_groups[0]["params"][0].sum().backward()
+    other.step()
+    other.zero_grad()
+""")
+case("old-graph", TRAINING + """
+total = 0
+for i in range(12):
+    optimizer.zero_grad()
+    loss = ((net(x) - y) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+    total += loss                   # found
+""", TRAINING + """
+total, last = 0, None
+for i in range(12):
+    optimizer.zero_grad()
+    loss = ((net(x) - y) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+    total += loss.detach()
+    total += loss.item()
+    last = loss
+""")
+case("old-graph", TRAINING + """
+class Log:
+    def __init__(self):
+        self.losses = []
+log = Log()
+def train():
+    for i in range(12):
+        optimizer.zero_grad()
+        loss = ((net(x) - y) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        log.losses.append(loss)     # found
+train()
+""", TRAINING + """
+losses, nets = {}, [torch.nn.Linear(3, 1) for _ in range(10)]
+steps = [torch.optim.SGD(one.parameters(), lr=0.1) for one in nets]
+for i in range(12):
+    for number, (one, step) in enumerate(zip(nets, steps)):
+        step.zero_grad()
+        losses[number] = ((one(x) - y) ** 2).mean()
+        losses[number].backward()
+        step.step()
+""")
+case("plain-container", """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(3, 4)
+        self.rest = [torch.nn.Linear(4, 1)]     # found
+    def forward(self, x):
+        return self.rest[0](self.first(x))
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+net(torch.ones(2, 3)).sum().backward()
+optimizer.step()
+""", """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(3, 4)
+        self.rest = torch.nn.ModuleList([torch.nn.Linear(4, 1)])
+        self.teacher = [torch.nn.Linear(3, 4)]           # on purpose: it is not trained
+    def forward(self, x):
+        with torch.no_grad():
+            wanted = self.teacher[0](x)
+        return self.rest[0](self.first(x) - wanted)
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+net(torch.ones(2, 3)).sum().backward()
+optimizer.step()
+""")
+case("non-finite", """
+x = torch.tensor([0.0, 1.0, 2.0], requires_grad=True)
+p = x / x.sum()
+logs = p.log()                      # found
+loss = -(p * logs).sum()
+print(f"{loss.item():.3f}")
+""", """
+x = torch.tensor([0.0, 1.0, 2.0], requires_grad=True)
+p = x / x.sum()
+loss = -torch.special.xlogy(p, p.clamp(min=1e-9)).sum()
+print(f"{loss.item():.3f}")
+scores = torch.randn(4, 4, requires_grad=True)
+scores = scores.masked_fill(torch.ones(4, 4).triu(1) == 1, float("-inf"))
+print(scores.softmax(-1).sum().item(), scores[0, 1].item())
+(scores.softmax(-1)[:, 0] ** 2).sum().backward()
+""")
+case("non-finite", TRAINING + """
+scale = torch.tensor(1e30)
+for i in range(3):
+    optimizer.zero_grad()
+    wide = net(x) * scale
+    loss = (wide ** 2).mean()       # found
+    loss.backward()
+    optimizer.step()
+    break
+""", TRAINING + """
+for i in range(12):
+    optimizer.zero_grad()
+    loss = ((net(x) - y) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+""", full=True)
+case("non-finite", """
+net = torch.nn.Linear(3, 2)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+h = net(torch.ones(4, 3))
+h = h - h
+length = (h ** 2).sum(1).sqrt()     # found
+length.sum().backward()
+optimizer.step()
+""", """
+net = torch.nn.Linear(3, 2)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+h = net(torch.ones(4, 3))
+h = h - h
+length = ((h ** 2).sum(1) + 1e-12).sqrt()
+length.sum().backward()
+optimizer.step()
+""", full=True)
+case("non-finite", """
+data = torch.tensor([[1.0, float("nan"), 2.0]] * 4)         # found
+net = torch.nn.Linear(3, 1)
+loss = net(data).mean()
+loss.backward()
+""", """
+data = torch.tensor([[1.0, float("nan"), 2.0]] * 4).nan_to_num()
+net = torch.nn.Linear(3, 1)
+loss = net(data).mean()
+loss.backward()
+""", full=True)
+case("no-gradient", """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.used = torch.nn.Linear(3, 1)
+        self.unused = torch.nn.Linear(3, 1)     # found
+    def forward(self, x):
+        return self.used(x)
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for i in range(6):
+    optimizer.zero_grad()
+    net(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+""", """
+net = torch.nn.ModuleList([torch.nn.Linear(3, 1), torch.nn.Linear(3, 1), torch.nn.Linear(3, 1)])
+net[2].requires_grad_(False)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for i in range(6):
+    optimizer.zero_grad()
+    net[i % 2](torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+""", full=True)
+case("dead-layer", """
+first, second = torch.nn.Linear(3, 4), torch.nn.Linear(4, 1)            # found
+with torch.no_grad():
+    first.bias.fill_(-1000.0)
+optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.1)
+for i in range(6):
+    optimizer.zero_grad()
+    second(first(torch.ones(2, 3)).relu()).sum().backward()
+    optimizer.step()
+""", """
+first, second = torch.nn.Linear(3, 4), torch.nn.Linear(4, 1)
+with torch.no_grad():
+    first.bias.fill_(1.0)
+optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.01)
+for i in range(6):
+    optimizer.zero_grad()
+    second(first(torch.ones(2, 3)).relu()).sum().backward()
+    optimizer.step()
+""", full=True)
+case("exploding-gradients", """
+w = torch.ones(4, requires_grad=True)
+optimizer = torch.optim.SGD([w], lr=50.0)
+for i in range(5):
+    optimizer.zero_grad()
+    (w ** 2).sum().backward()
+    optimizer.step()                # found
+""", """
+w = torch.ones(4, requires_grad=True)
+optimizer = torch.optim.SGD([w], lr=50.0)
+for i in range(5):
+    optimizer.zero_grad()
+    (w ** 2).sum().backward()
+    torch.nn.utils.clip_grad_norm_([w], 1.0)
+    optimizer.step()
+""", full=True)
+case("underflow", """
+w = torch.ones(64, dtype=torch.float16, requires_grad=True)
+optimizer = torch.optim.SGD([w], lr=0.1)
+loss = (w.float() * torch.linspace(0, 5e-8, 64)).sum()
+loss.backward()
+optimizer.step()                    # found
+""", """
+w = torch.ones(64, dtype=torch.float16, requires_grad=True)
+optimizer = torch.optim.SGD([w], lr=0.1)
+loss = (w.float() * torch.linspace(0, 5e-8, 64)).sum()
+(loss * 2.0 ** 16).backward()
+w.grad /= 2.0 ** 8
+optimizer.step()
+""", full=True)
+case("swallowed-error", """
+def total(batches):
+    good = 0
+    for batch in batches:
+        try:
+            good += (batch @ torch.ones(3)).sum()
+        except Exception:           # found
+            continue
+    return good
+total([torch.ones(2, 3), torch.ones(2, 4), torch.ones(5, 5)])
+""", """
+import traceback
+def total(batches):
+    good = 0
+    for batch in batches:
+        try:
+            good += (batch @ torch.ones(3)).sum()
+        except RuntimeError:
+            continue
+        except Exception:
+            pass
+        try:
+            batch.view(77)
+        except Exception as error:
+            print(error)
+        try:
+            try:
+                batch.view(77)
+            except Exception:
+                raise
+        except RuntimeError:
+            pass
+        try:
+            batch.view(77)
+        except:
+            traceback.print_exc()
+    return good
+total([torch.ones(2, 3), torch.ones(2, 4), torch.ones(5, 5)])
+""")
+case("swallowed-error", """
+import contextlib
+x = torch.ones(3, requires_grad=True)
+loss = x.sum()
+loss.backward()
+for i in range(3):
+    with contextlib.suppress(Exception):        # found
+        (x * 2).backward()
+""", """
+import contextlib
+x = torch.ones(3, requires_grad=True)
+with contextlib.suppress(RuntimeError):
+    (x * 2).backward()
+with contextlib.suppress(Exception):
+    raise ValueError("another's")
+""")
+case("unused-graph", TRAINING + """
+net.eval()
+total = 0.0
+for i in range(6):
+    total += ((net(x) - y) ** 2).mean().item()          # found
+""", TRAINING + """
+net.eval()
+total = 0.0
+with torch.no_grad():
+    for i in range(6):
+        total += ((net(x) - y) ** 2).mean().item()
+def loss_of(rows):
+    return ((net(rows) - y) ** 2).mean()
+loss_of(x).backward()
+for i in range(6):
+    total += loss_of(x).item()
+kept = [net(x) for i in range(6)]                       # for a backward to come
+sum(k.sum() for k in kept).backward()
+""", full=True)
+case("unused-graph", TRAINING + """
+def answer(rows):
+    return net(rows).argmax(1)      # found
+for i in range(6):
+    answer(x)
+""", TRAINING + """
+@torch.inference_mode()
+def answer(rows):
+    return net(rows).argmax(1)
+for i in range(6):
+    answer(x)
+frozen = torch.nn.Linear(3, 1).requires_grad_(False)
+for i in range(6):
+    frozen(x)
+""", full=True)
+case("input-requires-grad", TRAINING + """
+for i in range(6):
+    rows = torch.randn(8, 3, requires_grad=True)        # found
+    optimizer.zero_grad()
+    ((net(rows) - y) ** 2).mean().backward()
+    optimizer.step()
+""", TRAINING + """
+for i in range(6):
+    rows = torch.randn(8, 3, requires_grad=True)
+    optimizer.zero_grad()
+    ((net(rows) - y) ** 2).mean().backward()
+    optimizer.step()
+    rows = rows + 0.1 * rows.grad.sign()                # an attack
+shift = torch.zeros(3, requires_grad=True)
+other = torch.optim.SGD([shift], lr=0.1)
+for i in range(6):
+    other.zero_grad()
+    optimizer.zero_grad()
+    ((net(x + shift) - y) ** 2).mean().backward()
+    optimizer.step()
+    other.step()
+""", full=True)
+case("cut-loss", TRAINING + """
+with torch.no_grad():
+    loss = ((net(x) - y) ** 2).mean()
+loss.requires_grad = True
+loss.backward()                     # found
+optimizer.step()
+""", TRAINING + """
+loss = ((net(x) - y) ** 2).mean()
+loss.backward()
+optimizer.step()
+w = torch.tensor(2.0, requires_grad=True)
+w.backward()
+""")
+case("cut-loss", TRAINING + """
+value = ((net(x) - y) ** 2).mean().item()
+loss = torch.tensor(net(x).mean().item(), requires_grad=True)
+loss.backward()                     # found
+""", TRAINING + """
+loss = net(x).mean()
+print(loss.item())
+loss.backward()
+""")
+case("not-called", """
+device = "cuda" if torch.cuda.is_available else "cpu"       # found
+""", """
+device = "cuda" if torch.cuda.is_available() else "cpu"
+device = "mps" if torch.backends.mps.is_available() else "cpu"
+supported = getattr(torch.cuda, "is_bf16_supported", None)
+if supported and supported():
+    pass
+if getattr(torch.cuda, "is_available", None) and torch.cuda.is_available():
+    pass
+assert callable(torch.cuda.is_available) and torch.cuda.is_available is not None
+""")
+case("not-called", """
+if not torch.backends.mps.is_available:                     # found
+    raise SystemExit
+""", """
+if torch.backends.mps.is_available():
+    raise SystemExit
+""")
+case("not-called", TRAINING + """
+for i in range(2):
+    optimizer.zero_grad             # found
+    loss = ((net(x) - y) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+    net.zero_grad()
+""", TRAINING + """
+for i in range(2):
+    optimizer.zero_grad()
+    loss = ((net(x) - y) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+    zero = optimizer.zero_grad
+""", full=True)
