@@ -74,6 +74,7 @@ class _Door:
     resize: Any = None        # tensor/attributes   resize(tensor, size, strides): the storage gets the memory for them
     look_again: Any = None    # autograd/slices     look_again(base, view): the view anew, with its history
     tangent_of: Any = None    # autograd/forward_ad tangent_of(tensor): what it carries in forward mode
+    records: Any = None       # autograd/modes      records(): whether calls record autograd nodes now
 
 
 door = _Door()
