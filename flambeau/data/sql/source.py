@@ -199,6 +199,23 @@ class BoundaryScan:
             self.previous = row
             self.count += 1
 
+    def add_numbers(self, values: np.ndarray, nulls: np.ndarray | None = None) -> bool:
+        """Take the keys of the next rows, of a key that is one column of whole numbers; False if not in order."""
+        if nulls is not None and nulls.any():
+            refuse_null_key(self.key, (None,))
+        known = 0 if self.previous is None else 1
+        keys = np.concatenate([self.previous, values]) if known else values
+        if (twice := keys[1:] == keys[:-1]).any():
+            refuse_duplicate_key(self.key, (int(keys[1:][twice][0]),))
+        if (keys[1:] < keys[:-1]).any():
+            return False
+        starts = np.arange(-self.count % self.step, len(values), self.step) + known
+        self.first += zip(keys[starts].tolist())
+        self.last += zip(keys[starts[starts > 0] - 1].tolist())
+        self.count += len(values)
+        self.previous = tuple(keys[-1:].tolist()) or None
+        return True
+
     def done(self) -> Boundaries:
         if self.previous is not None:
             self.last.append(self.previous)
@@ -239,6 +256,11 @@ class Snapshot:
 
     def close(self) -> None:
         """The snapshot is not needed any more. May be called twice."""
+
+
+class UnmarkedSnapshot(Snapshot):
+    """No database in general tells whether it changed; that rows came or went is noticed by their number."""
+    exact = False
 
 
 # --- who answers ----------------------------------------------------------------------------------------------------
