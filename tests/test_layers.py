@@ -40,7 +40,7 @@ EXTRA = {
     "_library.check": ("compiler", "testing"), "library": ("_library", "_ops"),
     "nn.parallel.distributed": ("distributed",), "optim.optimizer": ("utils._foreach_utils", "watch"),
     "config": ("watch",),
-    "hub": ("serialization",), "storage": ("serialization",), "utils.model_zoo": ("hub",),
+    "lens.graph": ("watch.nonfinite",), "hub": ("serialization",), "storage": ("serialization",), "utils.model_zoo": ("hub",),
     "utils.flop_counter": ("_ops",), "version": ("torch_version",),
     "cuda.streams": ("streams",), "cuda.graphs": ("streams", "compiler"), "accelerator": ("cuda", "streams"),
 }
@@ -364,7 +364,7 @@ HOW_THE_CPU_COMPILES = {f"backends.{name}" for name in (
     "schedule taps threads").split()} | {f"loops.{name}" for name in "emit llvm schedule target".split()}
 ABOUT_THE_CPU = {                                   # settings of the processor, and what people want to know of it
     "": {"backends.threads"}, "config": {"backends.threads", "backends.cpu"},
-    "cli.facts": {"backends.cpu", "backends.object_cache", "backends.threads"},
+    "cli.facts": {"backends.cpu", "backends.object_cache", "backends.threads"}, "cli.precompile": {"backends.cpu"},
     "utils.data._utils.processes": {"backends.threads"},
 }
 

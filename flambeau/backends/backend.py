@@ -40,6 +40,10 @@ class NotCompiled(RuntimeError):
         super().__init__("\n".join(dict.fromkeys(failed.values())))
 
 
+class NotPrecompiled(NotCompiled):
+    """Some code was not compiled beforehand, and there is no compiler here (precompiled.py)."""
+
+
 class DeviceFailed(RuntimeError):
     """A device refused a step of a program, or fails since an earlier one: nothing that the program would have made can
     be had. `task` is the number of the step among the program's, None where nobody can tell."""

@@ -81,6 +81,12 @@ def when_idle(work, *args):
         _tasks.put((_nothing, (), queue.SimpleQueue()))           # from now on it does not wait for ever
 
 
+def do_idle_work():
+    """Do now, on this thread, what was left for when there is time."""
+    while _idle:
+        _do_one(_idle)
+
+
 def _nothing():
     pass
 

@@ -85,6 +85,9 @@ class Observer:
     def node_made(self, node):
         """A node was made beside a call."""
 
+    def gradient_read(self, tensor):
+        """Somebody reads `tensor.grad`."""
+
     def backward_began(self, backward_pass):
         """A backward is about to go through its nodes, `backward_pass.reached`."""
 
@@ -109,7 +112,7 @@ DURING_RUNS = frozenset(("planned", "ran", "allocated", "freed"))      # see Not
 recorded = looked = wrote = made = drew = None                         # kind → a function that tells whoever asks
 planned = ran = allocated = freed = None
 backward_called = node_made = backward_began = node_ran = backward_ended = None
-step_began = step_ended = None
+gradient_read = step_began = step_ended = None
 during_runs = False           # whether any of those that happen during runs is asked for
 
 on_change: list = []          # functions to call when another observer has come, or gone

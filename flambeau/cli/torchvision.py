@@ -31,8 +31,8 @@ TORCHVISION_PARTS = ("_C", "_internally_replaced_utils", "extension", "io", "mod
 def torchvision_spec(fullname, elsewhere, loader):
     """The spec of a module of torchvision's: the installed package's (or None, for others to find), or ours.
 
-    `elsewhere()` gives the finders to ask for the package, and where they are to look; `loader(module)` puts a module of
-    ours under another name.
+    `elsewhere()` gives the finders to ask for the package, and where they are to look; `loader(module)` puts a module
+    of ours under another name.
     """
     if fullname == "torchvision":
         found = next(filter(None, (finder.find_spec(fullname, path) for finder, path in elsewhere())), None)

@@ -17,7 +17,7 @@ from math import prod
 import numpy as np
 
 from ..backends import memory, reference
-from ..backends.backend import NoCompiler, NotCompiled, Task, execute as by_reference
+from ..backends.backend import NoCompiler, NotCompiled, NotPrecompiled, Task, execute as by_reference
 from ..base import dtypes, settings
 from ..base.errors import warn
 from ..base.shapes import contiguous_strides
@@ -103,7 +103,8 @@ def do_without(error):
     if settings.executor == "native":
         raise error
     settings.executor = "reference"
-    warn(f"{error}. Everything runs on the reference executor, which is slower: reinstall llvmlite, or set "
+    mend = "unset FLAMBEAU_PRECOMPILED where llvmlite is installed" if settings.precompiled else "reinstall llvmlite"
+    warn(f"{error}. Everything runs on the reference executor, which is slower: {mend}, or set "
          "FLAMBEAU_EXECUTOR=reference to say that this is fine.")
 
 
@@ -111,6 +112,11 @@ def say_not_compiled(error, what, backend):
     """Say it once: the results are right, but slow, and somebody should know."""
     if not _said:
         _said.append(what)
+        if isinstance(error, NotPrecompiled):
+            warn(f"code for {what} was not compiled beforehand, and there is no compiler here. It runs on the "
+                 "reference executor, which is slower: have a program that does the same, with these shapes, run by "
+                 f"`flambeau precompile`. {error}")
+            return
         warn(f"code for {what} could not be compiled for {backend.processor()}. It runs on the "
              "reference executor, which is slower; nothing else is affected. This is a mistake in Flambeau: please "
              f"report it, with what `flambeau info` prints, and what LLVM says: {error}")

@@ -161,6 +161,9 @@ def _planned(trace, wanted, free):
     except NoCompiler as error:
         do_without(error)
         return False
+    except NotCompiled as error:                             # a step of the library, which a body asked for
+        say_not_compiled(error, trace.code[0][0].op.__name__, trace.code[0][0].device.backend)
+        return False
     except DeviceFailed:
         raise
     except Exception as error:

@@ -39,7 +39,8 @@ def _printed(script, *arguments, without=False, lines=None):
     folder = Path("run")                                      # the scripts look for their data in ../data
     (folder / "results").mkdir(parents=True, exist_ok=True)
     start = [sys.executable, *(["-c", WITHOUT_TORCHVISION] if without else []), str(path), *map(str, arguments)]
-    environment = {name: held for name, held in os.environ.items() if name != "PYTHONSAFEPATH"}   # they import beside them
+    # Without the safe path: a script imports what lies beside it.
+    environment = {name: held for name, held in os.environ.items() if name != "PYTHONSAFEPATH"}
     process = subprocess.Popen(start, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env={**environment, "PYTHONUNBUFFERED": "1"})
     try:
@@ -117,7 +118,7 @@ def mnist_hogwild():
         for process, loss in re.findall(r"(\d+)\tTrain Epoch.*Loss: (\S+)", text):
             losses.setdefault(process, []).append(float(loss))
         (test,) = re.findall(r"Average loss: ([\d.]+)", text)
-        told[run] = {"processes": len(losses), "batches": [len(held) for held in losses.values()],
+        told[run] = {"processes": len(losses),                # which may print over each other's lines
                      "losses_fall": [sum(held[-5:]) < sum(held[:5]) for held in losses.values()],
                      "net_has_learned": float(test) < 2.0}
     return told

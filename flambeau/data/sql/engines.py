@@ -1,19 +1,19 @@
 """Which engine `con` belongs to. An engine's module is imported when a `con` is its, and not before.
 
 A row of the table is a module of this package and a function that recognises its `con` by looks alone: no driver is
-imported for that, and nothing is connected to. The module has `source(con)`, which gives the Source, or refuses with a
-sentence. The first row that recognises `con` has it.
+imported for that, and nothing is connected to. The module has `source(con)`, which gives the RowSource, or refuses with
+a sentence. The first row that recognises `con` has it.
 """
 import os
 from importlib import import_module
 from pathlib import Path
 
-from .source import Source
+from .source import RowSource
 
 
-def source_of(con) -> Source:
-    """The Source for `con`."""
-    if isinstance(con, Source):
+def source_of(con) -> RowSource:
+    """The RowSource for `con`."""
+    if isinstance(con, RowSource):
         return con
     for module, recognises in ENGINES:
         if recognises(con):

@@ -1,0 +1,82 @@
+"""Tensors whose memory several processes see: `share_memory_()`, and tensors on their way through `multiprocessing`.
+
+Note [Shared storages]: a storage that is shared lies in a SharedBlock, and is exported for good (Note [Exported
+storages] in trace/value.py): whatever reads or writes it runs at the call, in place, so that a write is there for all
+processes when the call returns, and a read looks at the memory as it is then. Nothing of it is remembered, and what
+autograd keeps of it is what is there when backward reads it, since only writes of this process are counted. Two
+processes that write the same memory at the same time have no order between them, as in PyTorch.
+"""
+import threading
+import time
+
+from ..backends.shared_blocks import SharedBlock, places
+from ..base.spec import CPU
+from .record import run_all
+from .value import Storage, Value
+
+SECONDS_FOR_A_CALL = 0.001    # what another thread gets to finish the call that it is in
+
+
+def share(cells):
+    """Move the contents of storages where other processes see them, all into one block; views and versions stay."""
+    cells = [cell for cell in dict.fromkeys(cells) if can_be_shared(cell) and cell.shared is None]
+    if not cells:
+        return
+    starts, nbytes = places([cell.nbytes for cell in cells])
+    block = SharedBlock.made(nbytes)
+    run_all()                                 # what was recorded before must not see what others will write
+    for cell in cells:
+        cell.exported = cell._pinned = True
+    if threading.current_thread() is not threading.main_thread():
+        time.sleep(SECONDS_FOR_A_CALL)        # `Queue.put` pickles in a thread: let a write that had begun go first
+    for cell, start in zip(cells, starts):
+        memory = block.bytes_at(start, cell.nbytes)
+        memory[...] = cell.value.ready().memory
+        settle(cell, block, start, memory)
+
+
+def can_be_shared(cell):
+    return cell.device is CPU and cell.nbytes > 0
+
+
+def settle(cell, block, start, memory):
+    """Let a storage stand on its part of a block."""
+    cell.value = Value.of_bytes(memory)
+    cell.shared, block.cells[start] = (block, start), cell
+    cell.exported = cell._pinned = True
+    cell._keeper = cell._export = cell.fingerprint = None     # arrays that looked at the memory before stay with that
+    cell.readonly = False
+
+
+# --- on their way to other processes --------------------------------------------------
+
+
+def shared_parts(cell):
+    """What another process makes a storage from that it will share with this one: function and arguments."""
+    share([cell])
+    block, start = cell.shared
+    return rebuild_storage, (block, start, cell.nbytes)
+
+
+def rebuild_storage(block, start, nbytes):
+    """The storage at a place of a block: the one that this process has already, or a new one."""
+    cell = block.cells.get(start)
+    if cell is None or cell.nbytes != nbytes:
+        memory = block.bytes_at(start, nbytes)
+        cell = Storage.of(Value.of_bytes(memory), nbytes, CPU)
+        settle(cell, block, start, memory)
+    return cell
+
+
+def reduce_block(block):
+    from multiprocessing import reduction
+    return rebuild_block, (reduction.DupFd(block.file), block.nbytes)
+
+
+def rebuild_block(file, nbytes):
+    try:
+        file = file.detach()
+    except OSError as error:
+        raise RuntimeError("the process that has sent a tensor ended before the tensor was received here; it has to "
+                           "live until then, or to send a copy (tensor.numpy())") from error
+    return SharedBlock.over(file, nbytes)
