@@ -100,8 +100,8 @@ class SQLDataset(Dataset):
             boundaries = Boundaries(self.key, step, 0, [()] * len(self.key), [()] * len(self.key))
             reading = self._reading()
             try:
-                fetch = dialect.fetch(self.query, self.layout.wanted, self.key, 1)
-                plan = reading.ask(lambda session: session.plan(self.query, self.layout.wanted, boundaries))
+                fetch, plan = reading.ask(lambda session: [
+                    tell(self.query, self.layout.wanted, boundaries) for tell in (session.fetch_text, session.plan)])
             finally:
                 reading.close()
             lines += ["", f"once, for the bounds of blocks of {step} rows:",

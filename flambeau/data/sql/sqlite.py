@@ -394,6 +394,9 @@ class SQLiteSession(RowSession):
                 len(boundaries.key) == 1 and len(loops) == 2 and _INDEX_WALK.search(loops[1]))
         return self.must_sort
 
+    def fetch_text(self, query, wanted, boundaries):
+        return self.dialect.fetch(query, wanted, boundaries.key, 1, self.sorts(query, boundaries))
+
     def plan(self, query, wanted, boundaries):
         text = self.dialect.fetch(query, wanted or [Wanted(name, "int", "int64") for name in boundaries.key],
                                   boundaries.key, 1, ordered=False)
