@@ -66,17 +66,3 @@ def rebuild_storage(block, start, nbytes):
         cell = Storage.of(Value.of_bytes(memory), nbytes, CPU)
         settle(cell, block, start, memory)
     return cell
-
-
-def reduce_block(block):
-    from multiprocessing import reduction
-    return rebuild_block, (reduction.DupFd(block.file), block.nbytes)
-
-
-def rebuild_block(file, nbytes):
-    try:
-        file = file.detach()
-    except OSError as error:
-        raise RuntimeError("the process that has sent a tensor ended before the tensor was received here; it has to "
-                           "live until then, or to send a copy (tensor.numpy())") from error
-    return SharedBlock.over(file, nbytes)
