@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 PY     := $(VENV)/bin/python
 
-.PHONY: run test executors processors pythons thorough cuda conformance programs programs-quick check docs bench clean
+.PHONY: run test executors processors pythons thorough cuda conformance programs programs-quick check images docs bench clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -41,7 +41,11 @@ programs-quick: .venv-programs/.has-quick ## the quick half of them
 check: $(VENV)/.has-dev               ## style, types, import directions, the ten-second test
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy flambeau
+	$(VENV)/bin/hadolint docker/Dockerfile
 	$(PY) -m pytest -q tests/test_layers.py tests/test_tiny.py
+
+images:                               ## the steps of docker/Dockerfile in bare root file systems; needs root and debootstrap
+	docker/in_chroot.py cpu inference --to build/images $(IMAGES) --run
 
 docs: $(VENV)/.has-docs               ## site/index.html
 	$(PY) docs/build.py

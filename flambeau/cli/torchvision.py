@@ -31,14 +31,16 @@ TORCHVISION_PARTS = ("_C", "_internally_replaced_utils", "extension", "io", "mod
 def torchvision_spec(fullname, elsewhere, loader):
     """The spec of a module of torchvision's: the installed package's (or None, for others to find), or ours.
 
-    `elsewhere()` gives the finders to ask for the package, and where they are to look; `loader(module)` puts a module of
-    ours under another name.
+    `elsewhere()` gives the finders to ask for the package, and where they are to look; `loader(module)` puts a module
+    of ours under another name.
     """
     if fullname == "torchvision":
         found = next(filter(None, (finder.find_spec(fullname, path) for finder, path in elsewhere())), None)
         if found is not None and found.origin is not None:    # a folder that has the name and no code is not it
             return found
-        return importlib.machinery.ModuleSpec(fullname, loader(Torchvision()), is_package=True)
+        module = Torchvision()
+        module.__spec__ = importlib.machinery.ModuleSpec(fullname, loader(module), is_package=True)
+        return module.__spec__
     if not isinstance(sys.modules.get("torchvision"), Torchvision):
         return None
     if fullname not in STANDIN_MODULES:

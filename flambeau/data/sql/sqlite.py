@@ -24,10 +24,10 @@ from .source import (
     ColumnFact,
     ConnectionLost,
     Dialect,
-    Session,
+    RowSession,
+    RowSource,
     Snapshot,
     SnapshotLost,
-    Source,
     Wanted,
 )
 
@@ -37,7 +37,7 @@ EXACT_INTEGERS = 2 ** 53        # beyond them float64 has gaps
 
 
 def source(con):
-    """The Source of a path, an URI (`sqlite:///…`, `file:…`), a connection, or a function that connects."""
+    """The RowSource of a path, an URI (`sqlite:///…`, `file:…`), a connection, or a function that connects."""
     if isinstance(con, sqlite3.Connection):
         return source_of_connection(con)
     if callable(con):
@@ -69,19 +69,17 @@ def source_of_connection(con):
 
 def source_of_factory(make):
     made = make()
-    try:
-        if not isinstance(made, sqlite3.Connection):
-            raise TypeError(f"con() gave {type(made).__module__}.{type(made).__name__}, which is no connection that is "
-                            "known here")
-    finally:
-        made.close()
+    if not isinstance(made, sqlite3.Connection):
+        raise TypeError(f"con() gave {type(made).__module__}.{type(made).__name__}, which is no connection that is "
+                        "known here")
+    made.close()
     return SQLiteFactory(make)
 
 
 # --- sources --------------------------------------------------------------------------------------------------------
 
 
-class SQLiteSource(Source):
+class SQLiteSource(RowSource):
     """A file of SQLite."""
 
     def __init__(self, path, uri=False):
@@ -228,7 +226,7 @@ def kind_of(declared):
 # --- sessions -------------------------------------------------------------------------------------------------------
 
 
-class SQLiteSession(Session):
+class SQLiteSession(RowSession):
     def __init__(self, source, con, snapshot=None):
         super().__init__()
         self.source, self.dialect, self.con = source, source.dialect, con

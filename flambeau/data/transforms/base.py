@@ -33,7 +33,6 @@ class Transform(Module):
 
     >>> from flambeau.data import transforms
     >>> class Darker(transforms.Transform):
-    ...     is_random = True
     ...     def draw(self, n, inputs, random):
     ...         return {"factor": random.uniform(low=0.5)[:, 0]}
     ...     def transform(self, inpt, params):
@@ -42,8 +41,13 @@ class Transform(Module):
     torch.Size([2, 3, 4, 4])
     """
 
-    is_random = False                               # whether what it does depends on what it draws; see Evaluation
+    is_random = False                               # whether it draws: those that say `draw` do; see Note [Evaluation]
     _transformed_types = (Tensor, is_pillow)        # classes, or functions that say whether they take an input
+
+    def __init_subclass__(cls, **more):
+        super().__init_subclass__(**more)
+        if "draw" in cls.__dict__ and "is_random" not in cls.__dict__:
+            cls.is_random = True
 
     def check_inputs(self, flat_inputs):
         """Refuse inputs, all of the sample in a list, that this transform cannot take."""

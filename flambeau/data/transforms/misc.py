@@ -99,8 +99,6 @@ class Normalize(Transform):
 class GaussianBlur(Transform):
     """A blur over `kernel_size` pixels, as wide as a `sigma` that is drawn from a range."""
 
-    is_random = True
-
     def __init__(self, kernel_size, sigma=(0.1, 2.0)):
         super().__init__()
         self.kernel_size = size_pair(kernel_size, "Kernel size should be a tuple/list of two integers")

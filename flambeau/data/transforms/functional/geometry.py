@@ -12,7 +12,7 @@ from ....tensor.create import from_array
 from ....tensor.functions import rot90
 from ....tensor.tensor import Tensor
 from ..colour_kernels import computed_in
-from ..geometry_kernels import cropped, flipped, picked, sampled, warped
+from ..geometry_kernels import cropped, flipped, mirrored_rows, picked, sampled, warped
 from ..modes import InterpolationMode, interpolation_mode
 from ..tables import resize_all, resize_boxes
 from .dispatch import is_number, numbers_of, of_images, samples_of
@@ -56,8 +56,13 @@ def on_device(array, image):
 
 def flip_some(image, chosen, dim):
     """`image` with those of its samples mirrored along `dim` that the mask `chosen` [n] says."""
-    if chosen.all() or not chosen.any():
-        return image.flip(dim) if chosen.any() else image
+    if not chosen.any():
+        return image
+    if dim == -2 and chosen.all():
+        return image.flip(dim)
+    if dim == -1:
+        rows = image.reshape(len(chosen), -1, image.shape[-1])
+        return mirrored_rows(rows, on_device(chosen.astype(np.uint8), image)).reshape(image.shape)
     mask = on_device(chosen.reshape(-1, *[1] * (image.ndim - 1)), image)
     return flipped(image, mask, dim % image.ndim)
 
@@ -453,14 +458,13 @@ def rotate(inpt, angle, interpolation=InterpolationMode.NEAREST, expand=False, c
     """`inpt` turned by `angle` degrees, counter-clockwise; with `expand`, in an image that holds all of it."""
     mode = interpolation_mode(interpolation)
     size = tuple(inpt.shape[-2:])
-    angles = numbers_of(angle, samples_of(inpt), "angle") % 360
-    if len(angles) == 1 or is_number(angle):
+    angles = numbers_of(angle, 1 if is_number(angle) else samples_of(inpt), "angle") % 360
+    if len(angles) == 1:
         quarters = angles[0] / 90
         if center is None and quarters in (0, 2):
             return rot90(inpt, 2, (-2, -1)) if quarters else inpt.clone()
         if center is None and quarters in (1, 3) and (expand or size[0] == size[1]):
             return rot90(inpt, int(quarters), (-2, -1))
-        angles = angles[:1]
     nothing = np.zeros((len(angles), 2))
     matrix = inverse_affine_matrix(shifted_centre(center, size), -angles, nothing, np.ones(len(angles)), nothing)
     out = size
