@@ -18,7 +18,7 @@ from tests.thorough import sample
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked here")
 FILES_PER_BLOCK = 1 if sys.version_info >= (3, 13) else 2         # `mmap` held on to one of its own before
-METHODS = sample(["fork", "spawn", "forkserver"], 1)
+METHODS = sample(["fork", "spawn", "forkserver"], 3)
 
 
 def forked(function, *args):
