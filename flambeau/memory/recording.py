@@ -16,13 +16,13 @@ from collections import deque
 from ..backends.backend import has_cuda
 from ..base import settings
 from ..base.errors import line_of
-from ..base.observers import Allocation, Observer, clock, observing, settle
+from ..base.observers import Observer, clock, observing, settle
 from ..base.spec import place
 from ..profiler.modules import ModulePaths
 from ..profiler.operators import operator_name
 from ..tensor import oom
 from ..trace.record import run_all
-from .looking import snapshot
+from .looking import adopted, snapshot
 from .model import ALL_ROLES, BatchEstimate, MemoryEvent, MemoryRecord, Peak, tallied
 from .words import snapshot_in_words
 
@@ -73,12 +73,9 @@ class record(Observer):
         self.start, self._executor = clock(), settings.executor
         self._observing = observing(self)
         run_all()
+        self._observing.__enter__()                          # only now does an allocator note what comes back
         for one in snapshot().devices:
             self._adopt(one)
-        self._observing.__enter__()
-        for found in self._devices.values():                 # only now does an allocator note what comes back
-            for allocation, live in found.live.values():
-                place(found.name).backend.adopt(live.address, allocation)
         if settings.executor == "auto":
             settings.executor = "native"
         return self
@@ -95,12 +92,11 @@ class record(Observer):
 
     def _adopt(self, one):
         found = self._devices[one.device] = _Device(one.device, one.allocated)
-        device = place(one.device)
         for held in one.holdings:
             if held.outside:
                 found.outside.append(_Live(held.nbytes, one.device, held.line, held.module, held.role, held.kind, 0))
                 continue
-            allocation = Allocation(held.nbytes, device, held.address)
+            allocation = adopted(held)
             found.live[id(allocation)] = allocation, _Live(held.nbytes, one.device, held.line, held.module, held.role,
                                                            held.kind, held.address)
         found.unknown = one.allocated - sum(live.nbytes for _, live in found.live.values())
