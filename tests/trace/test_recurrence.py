@@ -43,7 +43,8 @@ def trained(net, x, states, weights):
 
 CASES = st.fixed_dictionaries({
     "kind": st.sampled_from(KINDS), "steps": st.integers(1, 6), "samples": st.integers(1, 5),
-    "features": st.integers(1, 4), "hidden": st.integers(1, 9), "layers": st.integers(1, 2), "both": st.booleans(), "bias": st.booleans(),
+    "features": st.integers(1, 4), "hidden": st.integers(1, 9), "layers": st.integers(1, 2),
+    "both": st.booleans(), "bias": st.booleans(),
     "dtype": st.sampled_from(("float32", "float64")), "layout": st.sampled_from(sorted(LAYOUTS)),
     "wanted": st.sampled_from(((1, None, None), (1, 1, 1), (None, 1, None), (None, 1, 1)))})
 
