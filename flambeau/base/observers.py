@@ -61,6 +61,12 @@ class Observer:
     def drew(self, draw, kind, value):
         """A Value holds random numbers of spec `kind`, from `draw(count)`."""
 
+    def shared(self, storage):
+        """A Storage was made over the memory of an outside array."""
+
+    def moved(self, tensor, device):
+        """A copy of a tensor on another device was asked for."""
+
     # --- planning and running ---------------------------------------------------------------------------------------
 
     def planned(self, planning):
@@ -109,7 +115,7 @@ class Observer:
 KINDS = tuple(name for name in vars(Observer) if not name.startswith("_"))
 DURING_RUNS = frozenset(("planned", "ran", "allocated", "freed"))      # see Note [Told after the run]
 
-recorded = looked = wrote = made = drew = None                         # kind → a function that tells whoever asks
+recorded = looked = wrote = made = drew = shared = moved = None                         # kind → a function that tells whoever asks
 planned = ran = allocated = freed = None
 backward_called = node_made = backward_began = node_ran = backward_ended = None
 gradient_read = step_began = step_ended = None

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from ...backends.backend import has_cuda
 from ...base.errors import warn
+from ...base.op import door
 from ._utils.collate import default_collate, default_convert
 from ._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher, gathers
 from ._utils.pin_memory import pin_memory
@@ -181,6 +182,7 @@ class DataLoader(Generic[_T_co]):
         return _MultiProcessingDataLoaderIter(self)
 
     def __iter__(self):
+        door.noticed("loader_started", self)
         if not self.persistent_workers or self.num_workers == 0:
             return self._get_iterator()
         if self._iterator is None or self._iterator._shutdown:       # never made, or its workers have come to harm
