@@ -73,7 +73,7 @@ class Value:
 
     def bytes_on_host(self):
         """The bytes behind the array where NumPy can read them: its own memory, or a copy from another device."""
-        return self.spec.device.backend.to_host(self.memory)
+        return self._on_host(self.memory)
 
     def copy_of_bytes(self):
         """A ready Value over a copy of the bytes behind the array."""
@@ -107,7 +107,15 @@ class Value:
         found, device = self.look(spec, offset), self.spec.device
         if device is CPU:
             return found
-        return host.as_dtype(device.backend.to_host(found), spec.dtype.np)
+        return host.as_dtype(self._on_host(found), spec.dtype.np)
+
+    def _on_host(self, array):
+        """What NumPy can read of `array`, a look at this Value's memory."""
+        device = self.spec.device
+        if observers.copied is None or device is CPU:
+            return device.backend.to_host(array)
+        with observers.timed("copied", device, CPU, array.nbytes):
+            return device.backend.to_host(array)
 
 
 class HiddenWrites:
@@ -171,6 +179,7 @@ class Storage:
     _keeper = None            # the outside array whose memory this is
     _export = None            # weak reference to what our own exports stand on
     _pinned = False           # somebody knows the address
+    shared = None             # (block, offset) where other processes see it: see Note [Shared storages]
     page_locked = False       # it lies where a device copies from and to by itself, and stays there
     in_flight = None          # what has to be waited for before it is written to: a copy of its contents is under way
 
@@ -258,7 +267,7 @@ class Storage:
         if self.in_flight is not None:
             self.settle()
         memory = self._own_memory()
-        if self.saved_at == self.version and not self.has_outside_arrays():
+        if self.saved_at == self.version and self.shared is None and not self.has_outside_arrays():
             self.fingerprint = (self.version, zlib.crc32(memory))    # a backward waits for these bytes as they are now
         base = self._export() if self._export is not None else None
         if base is None and memory.size and host.is_writeable(memory) and not self.readonly:

@@ -1,17 +1,15 @@
 """What is found about data: memory that NumPy wrote to after a tensor was made of it, loaders that repeat or starve."""
-import sys
 import weakref
 import zlib
 
 from ..base.errors import here
 from ..base.observers import Observer
-from .finding import found, in_force, listens
+from .finding import found, in_force
 from .steps import is_recording, taken
 
 TENSORS_REMEMBERED = 32       # that share memory with NumPy
 BYTES_COMPARED = 1 << 16      # of each; of more, as many bytes evenly spread
 LOOKS_BETWEEN = 4
-RANDOM_GENERATORS = (("numpy.random", "Generator"), ("numpy.random", "RandomState"), ("random", "Random"))
 STARVED_SHARE = 0.4           # of the time of an epoch that was spent waiting
 STARVED_BATCHES, STARVED_SECONDS = 16, 0.2
 
@@ -75,8 +73,6 @@ _epochs: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()       # loader 
 
 def loader_started(loader):
     """An epoch begins: `door.noticed("loader_started", loader)`."""
-    if loader.num_workers and loader.worker_init_fn is None and listens("same-random-numbers"):
-        _tell_same_numbers(loader)
     if in_force:
         _tell_starved(loader)
         _epochs[loader] = taken[0], here()
@@ -99,26 +95,7 @@ def _tell_starved(loader):
           f"num_workers={max(2, 2 * loader.num_workers)}, a cheaper __getitem__, or a dataset that reads whole batches")
 
 
-def _generators(thing, path, depth=2):
-    """(path, generator) of random generators that an object holds."""
-    kinds = tuple(getattr(sys.modules[module], name) for module, name in RANDOM_GENERATORS if module in sys.modules)
-    if isinstance(thing, kinds) or type(thing).__name__ == "Generator" and hasattr(thing, "manual_seed"):
-        yield path, thing
-    elif depth:
-        inside = vars(thing).items() if hasattr(thing, "__dict__") and not isinstance(thing, type) else \
-            enumerate(thing) if isinstance(thing, (list, tuple)) and len(thing) < 100 else ()
-        for name, held in list(inside):
-            further = f"{path}.{name}" if isinstance(name, str) else f"{path}[{name}]"
-            yield from _generators(held, further, depth - 1)
-
-
-def _tell_same_numbers(loader):
-    if getattr(loader, "worker_type", None) == "thread" or loader.multiprocessing_context == "thread":
-        return                                            # one object, which all of them draw from
-    for path, generator in _generators(loader.dataset, "dataset"):
-        found("same-random-numbers", f"`{path}` is a {type(generator).__name__}: each of the {loader.num_workers} "
-              "workers has a copy of it in the same state, and draws the same numbers", here(), (),
-              "batches of different workers get the same noise, crops or masks",
-              "draw from torch, random or numpy.random themselves, which are seeded for each worker; or make the "
-              "generator in worker_init_fn")
-        return
+def kept_generator(words, harm, fix):
+    """A dataset keeps a generator of random numbers, which its loader has found."""
+    found("same-random-numbers", f"{words}: {harm}", here(), (),
+          "samples of different workers get the same noise, crops or masks, or none can be had again", fix)
