@@ -120,11 +120,13 @@ class SQLDataset(Dataset):
         The result is allocated once, and filled some thousand rows at a time.
         """
         reading = self._reading()
+        link = Link(reading)
         try:
-            arrays = Link(reading).ask(lambda session: self._read(session, reading))
+            arrays = link.ask(lambda session: self._read(session, reading))
         except NullFound as found:
             raise self._null_error(found, reading) from None
         finally:
+            link.close()
             reading.close()
         self.layout.say()
         return self._sample(arrays)
