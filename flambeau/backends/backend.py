@@ -20,7 +20,7 @@ import numpy as np
 
 from ..base import spec as specs
 from ..base.spec import CPU
-from . import host, memory, reference
+from . import host, memory, memory_limits, reference
 
 
 class NoCompiler(ImportError):
@@ -298,6 +298,17 @@ class Backend:
         """What is known of its memory, by name."""
         return {}
 
+    def block_of(self, array):
+        """(address, bytes) of the block of the allocator's that `array` stands in; None where that is not its own."""
+        return None
+
+    def adopt(self, address, allocation):
+        """Have observers told when the block at `address` comes back, which was given out before they came."""
+
+    def memory_limit(self):
+        """How many bytes this process may have there."""
+        return memory_limits.limit()
+
     def empty_cache(self):
         """Give back to the system, or to the device, what lies idle of its memory; how many bytes that were."""
         return memory.empty_cache()
@@ -363,6 +374,12 @@ class CPUBackend(Backend):
 
     def statistics(self):
         return memory.stats()
+
+    def block_of(self, array):
+        return memory.block_of(array)
+
+    def adopt(self, address, allocation):
+        memory.adopt(address, allocation)
 
     @cached_property
     def _native(self):

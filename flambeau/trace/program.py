@@ -205,10 +205,10 @@ class Program:
         """Run the instructions `code` over ready `values` by slot; then `finish` with (slot, array, address) of what
         was made. See Note [All or nothing] in plan.py. `perform(index, arrays)` has an effect happen."""
         table, blocks = self.zeros[:], {}
-        sites = self.sites(code) if observers.during_runs and observers.gathering() else None
+        makers = self.makers(code) if observers.during_runs and observers.gathering() else None
         for device, nbytes, index in self.blocks:
-            if sites is not None:
-                observers.begin(*sites[None])
+            if makers is not None:
+                observers.begin(*makers[None])
             blocks[index] = block = device.backend.block(nbytes)
             table[index] = block.address
         for slot, index in self.inputs:
@@ -218,15 +218,15 @@ class Program:
                 table[index] = values[slot].address()
         made = []
         for slot, spec, index in self.outputs:
-            if sites is not None:
-                observers.begin(sites[slot])
+            if makers is not None:
+                observers.begin(makers[slot])
             array_, address = spec.device.backend.blank(spec)
             table[index] = address
             made.append((slot, array_, address))
         scalars = self.scalars([code[i][3][n] for i, n, _ in self.numbers]) if self.numbers else self.constants
         last = self.native
         for stretch in self.before:
-            self.run_stretch(stretch, table, scalars, code, sites is not None)
+            self.run_stretch(stretch, table, scalars, code, makers is not None)
         if last is None:
             held = {slot: (array_, spec) for (slot, array_, _), (_, spec, _) in zip(made, self.outputs, strict=True)}
             arrays, stretches = {}, self.stretches
@@ -234,14 +234,14 @@ class Program:
                 *stretches, last = stretches
             for stretch in stretches:
                 if isinstance(stretch, NativeStretch):
-                    self.run_stretch(stretch, table, scalars, code, sites is not None)
+                    self.run_stretch(stretch, table, scalars, code, makers is not None)
                 elif isinstance(stretch, TransferCall):
                     self._transfer(stretch, table, values, code, blocks, held, arrays)
                 else:
                     self._call_reference(stretch, table, values, code, blocks, held, arrays, perform)
             for slot, index in self.givens:
                 made.append((slot, arrays[index], None))
-        times = last.times() if last is not None and sites is not None else None
+        times = last.times() if last is not None and makers is not None else None
         run = last.bound(table, scalars, times) if last is not None else None
         started = False
         try:
@@ -276,13 +276,14 @@ class Program:
         if times is not None:
             stretch.tell(times, code)
 
-    def sites(self, code):
-        """For observers: the site of each slot that instructions of `code` make, and under None all those whose steps
-        share the working memory."""
-        found = {slot: site for entry, _, _, _, first, site in code for slot in range(first, first + len(entry.outs))}
+    def makers(self, code):
+        """For observers: the instruction of `code` that makes each slot, and under None all those whose steps share the
+        working memory."""
+        found = {slot: one for one in code for slot in range(one[4], one[4] + len(one[0].outs))}
         steps = [step for stretch in self.stretches
                  for step in (stretch.steps if isinstance(stretch, NativeStretch) else (stretch.step,))]
-        found[None] = tuple(dict.fromkeys(code[i][5] for step in steps if step.keeps for i in step.instructions))
+        found[None] = tuple([code[i] for i in dict.fromkeys(i for step in steps if step.keeps
+                                                            for i in step.instructions)])
         return found
 
     def scalars(self, numbers):
@@ -301,9 +302,9 @@ class Program:
         return scalars
 
     def _call_reference(self, call, table, values, code, blocks, held, arrays, perform):
-        instruction = entry, _, _, params, _, site = code[call.index]
+        instruction = entry, _, _, params, _, _ = code[call.index]
         given = [_seen(operand, values, blocks, held, arrays) for operand in call.operands]
-        start, outs = observers.begin(site) if observers.during_runs and observers.gathering() else 0, None
+        start, outs = observers.begin(instruction) if observers.during_runs and observers.gathering() else 0, None
         try:
             if isinstance(call.step, CallbackStep):
                 outs = perform(call.index, given)
@@ -325,7 +326,7 @@ class Program:
         origin, target = call.operand[0].spec.device.backend, call.made.spec
         seen = _seen(call.operand, values, blocks, held, arrays)
         instructions, made = [code[i] for i in call.step.instructions], None
-        start = observers.begin(*[one[5] for one in instructions]) \
+        start = observers.begin(*instructions) \
             if observers.during_runs and observers.gathering() else 0
         try:
             made = target.device.backend.copy_from(origin, seen, target)
