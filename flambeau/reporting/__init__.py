@@ -1,12 +1,12 @@
 """`flambeau.report("run.html")`: one page about a run. See recorder.py, what is collected; data.py, what is made of it;
 page.py, page.css and page.js, how it is shown."""
-from .recorder import Report
+from .recorder import RunReport
 
-__all__ = ["Report", "report"]
+__all__ = ["RunReport", "report"]
 
 
 def report(path="report.html", *, title=None, warmup=2, steps=5):
-    """Write a page about what the program does from here on: a Report, which records at once.
+    """Write a page about what the program does from here on: a RunReport, which records at once.
 
         with flambeau.report("run.html") as run:
             train()
@@ -16,4 +16,4 @@ def report(path="report.html", *, title=None, warmup=2, steps=5):
     the whole run; time by line, memory and the graph for `steps` optimizer steps after the first `warmup`, or for all
     of it where there are no optimizer steps.
     """
-    return Report(path, title=title, warmup=warmup, steps=steps).start()
+    return RunReport(path, title=title, warmup=warmup, steps=steps).start()

@@ -1,4 +1,4 @@
-"""What a page shows, as a dictionary that JSON can hold: made of what a Report has collected.
+"""What a page shows, as a dictionary that JSON can hold: made of what a RunReport has collected.
 
 Numbers that are not finite become words, since JSON has none; long series are thinned, so that a page of a run of a
 million steps is as large as one of a thousand.

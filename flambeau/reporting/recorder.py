@@ -25,7 +25,7 @@ SETTLING_STEPS = 2                 # between the beginning of the account of mem
 MOST_SECONDS = 30.0                # that a profile from the beginning lasts
 
 
-class Report(Observer):
+class RunReport(Observer):
     """A report that is being recorded. `close()` writes it; so does leaving the `with`, and the end of Python."""
 
     def __init__(self, path, *, title=None, warmup=2, steps=5):
