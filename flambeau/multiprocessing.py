@@ -1,8 +1,11 @@
 """`torch.multiprocessing`: Python's `multiprocessing`, and `spawn`.
 
-Tensors travel between processes as copies of their contents; memory is not shared.
+A tensor that is sent to another process, through a queue, a pipe or as an argument, is moved to memory that both see:
+trace/shared_memory.py.
 """
 import importlib
+
+from .tensor.protocol import tell_multiprocessing
 
 __all__ = ["ProcessContext", "ProcessExitedException", "ProcessRaisedException", "SpawnContext",
            "get_all_sharing_strategies", "get_sharing_strategy", "set_sharing_strategy", "spawn", "start_processes"]
@@ -13,18 +16,25 @@ __path__: list = []           # what PyTorch has below it can be imported, and i
 def __getattr__(name):
     found = None
     if not name.startswith("__"):
-        found = getattr(importlib.import_module("multiprocessing"), name, None)   # imported when it is asked for
+        found = getattr(python_module(), name, None)
     if found is None:
         raise AttributeError(f"module 'torch.multiprocessing' has no attribute {name!r}")
     return found
 
 
 def __dir__():
-    return sorted({*globals(), *dir(importlib.import_module("multiprocessing"))})
+    return sorted({*globals(), *dir(python_module())})
+
+
+def python_module():
+    """Python's `multiprocessing`, imported when it is asked for, which then knows how tensors travel."""
+    found = importlib.import_module("multiprocessing")
+    tell_multiprocessing()
+    return found
 
 
 def get_all_sharing_strategies():
-    """The ways in which tensors go to other processes: as copies, whatever PyTorch's name for it."""
+    """PyTorch's names for the ways in which memory is shared. Here it is one way: files in memory without a name."""
     return {"file_descriptor", "file_system"}
 
 
@@ -32,12 +42,12 @@ _strategy = "file_descriptor"
 
 
 def get_sharing_strategy():
-    """The way that `set_sharing_strategy` has chosen. It changes nothing: tensors are copied."""
+    """The way that `set_sharing_strategy` has chosen. It changes nothing: memory never has a name."""
     return _strategy
 
 
 def set_sharing_strategy(new_strategy):
-    """Choose a way of sharing. It changes nothing: tensors are copied."""
+    """Choose a way of sharing. It changes nothing: memory never has a name, so that none is left behind."""
     global _strategy
     if new_strategy not in get_all_sharing_strategies():
         raise AssertionError(f"sharing strategy {new_strategy!r}: must be one of {get_all_sharing_strategies()}")
@@ -83,7 +93,7 @@ def spawn(fn, args=(), nprocs=1, join=True, daemon=False, start_method="spawn"):
 
 def start_processes(fn, args=(), nprocs=1, join=True, daemon=False, start_method="spawn"):
     """`spawn` by any start method."""
-    made = importlib.import_module("multiprocessing").get_context(start_method)
+    made = python_module().get_context(start_method)
     processes, errors = [], []
     for i in range(nprocs):
         error = made.SimpleQueue()

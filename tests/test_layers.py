@@ -43,9 +43,8 @@ EXTRA = {
     "reporting.recorder": ("lens", "memory", "optim.optimizer", "profiler"),
     "reporting.data": ("cli", "profiler.model", "watch"),
     "hub": ("serialization",), "storage": ("serialization",), "utils.model_zoo": ("hub",),
-    "utils.flop_counter": ("_ops",), "profiler.operators": ("_library",),
-    "profiler.autograd_profiler": ("cuda",), "memory.recording": ("profiler",), "cuda.memory": ("memory",),
-    "version": ("torch_version",),
+    "utils.flop_counter": ("_ops",), "profiler.operators": ("_library",), "profiler.autograd_profiler": ("cuda",),
+    "memory.recording": ("profiler",), "cuda.memory": ("memory",), "version": ("torch_version",),
     "cuda.streams": ("streams",), "cuda.graphs": ("streams", "compiler"), "accelerator": ("cuda", "streams"),
 }
 NAMESPACES = ("", "cli", "__main__", "private", "safetensors")      # these gather everything

@@ -273,7 +273,7 @@ def keep(tensor, own=False, nr=0):
             kept.tangent = (modes.level, door.tangent_of(tensor))
     if modes.saved_hooks:
         return pack_hooked(kept, tensor)
-    if storage.exported and storage.has_outside_arrays():
+    if storage.exported and storage.shared is None and storage.has_outside_arrays():
         kept.check = checksum(storage)
     return kept
 

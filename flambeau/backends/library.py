@@ -10,6 +10,8 @@ and takes the reference, where there is none: integers, complex numbers, layouts
     add_rows(dtype, count, cols, size, skip), scan(dtype, shape, dim)                  a LibraryCall; pools.py
     add_weighted_rows(dtype, count, cols, size, taps)                                  a LibraryCall; pools.py
     sum_weighted_rows(dtype, count, cols, taps)                                        a LibraryCall; pools.py
+    jitter_colours(dtype, image, out), mirror_rows(dtype, image)                       a LibraryCall; images.py
+    resize_boxes(dtype, image, weight_x, weight_y, out)                                a LibraryCall; images.py
 
 Note [Own kernels]: these are kernels of our own, in LLVM's language, and not calls of the OpenBLAS inside NumPy. What
 was compared, in microseconds, float32, on two cores of a Sapphire Rapids processor with AVX-512, side by side, the best
@@ -42,11 +44,12 @@ from functools import lru_cache
 from ..base.shapes import contiguous_strides
 from .convolve import convolve, convolve_weight
 from .gemm import LibraryCall, gemm
+from .images import jitter_colours, mirror_rows, resize_boxes
 from .pools import add_rows, add_weighted_rows, drop, max_pool, scan, sum_weighted_rows
 from .threads import get_num_threads
 
 __all__ = ["LibraryCall", "add_rows", "add_weighted_rows", "ask", "convolve", "convolve_weight", "drop", "gemm",
-           "max_pool", "product", "scan", "sum_weighted_rows"]
+           "jitter_colours", "max_pool", "mirror_rows", "product", "resize_boxes", "scan", "sum_weighted_rows"]
 
 
 def product(dtype, a, b, c):
@@ -105,6 +108,12 @@ def _answer(name, dtype, args, outs, params, _threads):
         taps = args[1][0][1]
         found = add_weighted_rows(dtype, *args[0][0], outs[0][0][0], taps) if name == "add_weighted_rows" else \
             sum_weighted_rows(dtype, *outs[0][0], taps)
+    elif name == "jitter_colours":
+        found = jitter_colours(dtype, args[0], outs[0])
+    elif name == "resize_boxes":
+        found = resize_boxes(dtype, args[0], args[2], args[5], outs[0])
+    elif name == "mirror_rows":
+        found = mirror_rows(dtype, args[0])
     elif name != "drop":
         return None
     else:

@@ -405,8 +405,8 @@ def block_of(array):
 
 
 def adopt(address, allocation):
-    """Tell observers `allocation` when the block at `address` comes back, which was given out before they came."""
-    _told.setdefault(address, allocation)
+    """Tell observers `allocation` when the block at `address` comes back, or what they know of it already."""
+    return _told.setdefault(address, allocation)
 
 
 def _take_and_tell(size_class):
@@ -422,8 +422,8 @@ def _take_and_tell(size_class):
 
 
 def _tell_freed(allocation):
-    if allocation is not None and (tell := observers.freed) is not None:
-        tell(allocation)
+    if allocation is not None:
+        observers.tell_freed(allocation)
 
 
 def _notice_freed():

@@ -146,6 +146,16 @@ class MersenneTwister(RandomStream):
             self._spare = float(state["spare"]) if state["has_spare"] else None
             self._spare32 = float(state["spare32"]) if state["has_spare32"] else None
 
+    def set_aside(self):
+        """Where it stands, to be given to `put_back`, at the price of a look: nothing may draw before it is seeded."""
+        with self._lock:
+            return self._seed, self._twister, self._spare, self._spare32
+
+    def put_back(self, standing):
+        """Go on from where it stood; what was drawn since is forgotten."""
+        with self._lock:
+            self._seed, self._twister, self._spare, self._spare32 = standing
+
     def new(self):
         """Another stream of this kind."""
         return MersenneTwister()

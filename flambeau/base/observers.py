@@ -106,6 +106,9 @@ class Observer:
     def node_made(self, node):
         """A node was made beside a call."""
 
+    def gradient_read(self, tensor):
+        """Somebody reads `tensor.grad`."""
+
     def backward_began(self, backward_pass):
         """A backward is about to go through its nodes, `backward_pass.reached`."""
 
@@ -114,6 +117,13 @@ class Observer:
 
     def backward_ended(self, backward_pass):
         """A backward is over, with an error or without."""
+
+    def module_began(self, module):
+        """A module's forward is about to be called. To be told of these has all modules go the way of those with hooks
+        (nn/modules/hooks.py); what `compile` has recorded is recorded once more for it, and holds again afterwards."""
+
+    def module_ended(self, module):
+        """A module's forward is over, with an error or without."""
 
     # --- training ---------------------------------------------------------------------------------------------------
 
@@ -132,7 +142,7 @@ calling = called = recorded = looked = wrote = made = drew = None      # kind â†
 planned = ran = run_ended = compiled = copied = waited = None
 allocated = freed = None
 backward_called = node_made = backward_began = node_ran = backward_ended = None
-step_began = step_ended = None
+gradient_read = module_began = module_ended = step_began = step_ended = None
 during_runs = False           # whether any of those that happen during runs is asked for
 
 on_change: list = []          # functions to call when another observer has come, or gone
@@ -302,6 +312,25 @@ def tell_ran(step, instructions, start, end=None, failed=False):
         tell(StepRun(step, instructions, start, clock() if end is None else end, failed))
 
 
+def tell_module_began(module, args):
+    """A hook for all modules (nn/modules/hooks.py), in a file that `compile` does not follow calls into."""
+    if (tell := module_began) is not None:
+        tell(module)
+
+
+def tell_module_ended(module, args, output):
+    """The same, for after the call."""
+    if (tell := module_ended) is not None:
+        tell(module)
+
+
+def tell_freed(allocation):
+    """Tell who asks for it that memory came back."""
+    if (tell := freed) is not None:
+        allocation.end = clock()
+        tell(allocation)
+
+
 def _lines(sites):
     return tuple(dict.fromkeys(map(line_of, sites)))
 
@@ -350,14 +379,15 @@ class Planning:
 class Allocation:
     """Memory that was given out: `nbytes` of `device` from `address` on, at `time` on `clock`, for `instructions`.
 
-    There are none where it was not for a run; then `site` is the line that asked.
+    There are none where it was not for a run; then `site` is the line that asked. `end` is when it was noticed that it
+    had come back.
     """
 
-    __slots__ = ("nbytes", "device", "address", "instructions", "site", "time")
+    __slots__ = ("nbytes", "device", "address", "instructions", "site", "time", "end")
 
     def __init__(self, nbytes, device, address=0):
         self.nbytes, self.device, self.address = nbytes, device, address
-        self.instructions, self.time = _thread.instructions or (), clock()
+        self.instructions, self.time, self.end = _thread.instructions or (), clock(), 0
         self.site = here() if not self.instructions else None
 
     @property

@@ -274,13 +274,7 @@ class TreeSpec:
         if len(leaves) != self.num_leaves:
             raise ValueError(f"treespec.unflatten(leaves): `leaves` has length {len(leaves)} but the spec refers to a "
                              f"pytree that holds {self.num_leaves} items ({self}).")
-        found = iter(leaves)
-
-        def build(spec):
-            if spec.type is None:
-                return next(found)
-            return SUPPORTED_NODES[spec.type].unflatten_fn([build(child) for child in spec._children], spec._context)
-        return build(self)
+        return _built(self, iter(leaves))
 
     def __eq__(self, other):
         if self is other:
@@ -356,16 +350,29 @@ def _parts(spec, tree, found):
 def tree_flatten(tree, is_leaf=None):
     """(the leaves of `tree` in order, its structure)."""
     leaves: list = []
+    return leaves, _walked(tree, is_leaf, leaves)
 
-    def walk(held):
-        kind = node_type(held)
-        node = None if is_leaf is not None and is_leaf(held) else SUPPORTED_NODES.get(kind)
-        if node is None:
-            leaves.append(held)
-            return LEAF
-        children, context = node.flatten_fn(held)
-        return TreeSpec(kind, context, [walk(child) for child in children])
-    return leaves, walk(tree)
+
+# A function inside of another that calls itself is a cycle, which would hold the leaves until Python collects garbage:
+# tensors keep their memory, and a trace computes what nobody asks for. So the walks stand on their own.
+
+
+def _walked(held, is_leaf, leaves):
+    """The structure of `held`, whose leaves are added to `leaves`."""
+    kind = node_type(held)
+    node = None if is_leaf is not None and is_leaf(held) else SUPPORTED_NODES.get(kind)
+    if node is None:
+        leaves.append(held)
+        return LEAF
+    children, context = node.flatten_fn(held)
+    return TreeSpec(kind, context, [_walked(child, is_leaf, leaves) for child in children])
+
+
+def _built(spec, leaves):
+    """The tree of a structure, with the next of the iterator `leaves` in order."""
+    if spec.type is None:
+        return next(leaves)
+    return SUPPORTED_NODES[spec.type].unflatten_fn([_built(child, leaves) for child in spec._children], spec._context)
 
 
 def tree_flatten_with_path(tree, is_leaf=None):
@@ -376,20 +383,21 @@ def tree_flatten_with_path(tree, is_leaf=None):
 def tree_leaves_with_path(tree, is_leaf=None):
     """[(keys on the way to a leaf, leaf)] in order."""
     found: list = []
-
-    def walk(held, path):
-        kind = node_type(held)
-        node = None if is_leaf is not None and is_leaf(held) else SUPPORTED_NODES.get(kind)
-        if node is None:
-            found.append((path, held))
-            return
-        if node.flatten_with_keys_fn is None:
-            raise ValueError(f"Did not find a flatten_with_keys_fn for type: {kind}. Please pass a "
-                             "flatten_with_keys_fn argument to register_pytree_node.")
-        for key, child in node.flatten_with_keys_fn(held)[0]:
-            walk(child, (*path, key))
-    walk(tree, ())
+    _walked_with_path(tree, (), is_leaf, found)
     return found
+
+
+def _walked_with_path(held, path, is_leaf, found):
+    kind = node_type(held)
+    node = None if is_leaf is not None and is_leaf(held) else SUPPORTED_NODES.get(kind)
+    if node is None:
+        found.append((path, held))
+        return
+    if node.flatten_with_keys_fn is None:
+        raise ValueError(f"Did not find a flatten_with_keys_fn for type: {kind}. Please pass a "
+                         "flatten_with_keys_fn argument to register_pytree_node.")
+    for key, child in node.flatten_with_keys_fn(held)[0]:
+        _walked_with_path(child, (*path, key), is_leaf, found)
 
 
 def tree_unflatten(leaves, treespec):

@@ -258,8 +258,8 @@ def screen(known):
 
 def wrapped(label, text):
     """A line of the screen, on as many rows as it needs."""
-    return textwrap.fill(text, SCREEN_COLUMNS, initial_indent=f"{label:<{LABEL_COLUMNS}}", subsequent_indent=" " * LABEL_COLUMNS,
-                         break_long_words=False, break_on_hyphens=False)
+    return textwrap.fill(text, SCREEN_COLUMNS, initial_indent=f"{label:<{LABEL_COLUMNS}}",
+                         subsequent_indent=" " * LABEL_COLUMNS, break_long_words=False, break_on_hyphens=False)
 
 
 def gib(count):

@@ -1,7 +1,7 @@
 """Where the nodes of a graph go: by Graphviz's `dot` where it is installed, else in layers.
 
-Either gives a GraphLayout, so there is one way to draw. Ours: a node lies one layer above the nearest that reads it, is put
-in the middle of those it is connected with, some times up and down, and pushed aside where there is one already.
+Either gives a GraphLayout, so there is one way to draw. Ours: a node lies one layer above the nearest that reads it, is
+put in the middle of those it is connected with, some times up and down, and pushed aside where there is one already.
 """
 import json
 import shutil

@@ -6,8 +6,8 @@ happened is noted with its lines, and the blocks that are in use are those of th
 import pickle
 from collections import deque
 
-from ..base.observers import Observer, clock, observing, settle
-from .looking import snapshot
+from ..base.observers import Observer, observing, settle
+from .looking import adopted, snapshot
 
 WAYS = ("state", "all", None)
 MICROSECOND = 1000                # nanoseconds
@@ -23,9 +23,8 @@ class AllocationHistory(Observer):
         self._note("alloc", allocation, allocation.time)
 
     def freed(self, allocation):
-        now = clock()
-        self._note("free_requested", allocation, now)
-        self._note("free_completed", allocation, now)
+        self._note("free_requested", allocation, allocation.end)
+        self._note("free_completed", allocation, allocation.end)
 
     def _note(self, action, allocation, time):
         self.entries.append((str(allocation.device), action, allocation.address, allocation.nbytes, time,
@@ -55,6 +54,10 @@ def record_history(enabled="all", context="all", stacks="all", max_entries=None,
         _history = AllocationHistory(max_entries if enabled == "all" else 0)
     _observing = observing(_history)
     _observing.__enter__()
+    for one in snapshot().devices:                # so that it is seen when they go
+        for held in one.holdings:
+            if not held.outside:
+                adopted(held)
 
 
 def snapshot_for_pytorch(device_type="cuda"):

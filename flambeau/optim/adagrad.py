@@ -1,5 +1,6 @@
 """Adagrad, and its form over lists."""
 from ..tensor.functions import full_like
+from ..trace.shared_memory import share
 from ._rule import ByRule, check_implementations, check_lr, check_positive, descend_by_quotient, functional, given, plus
 from .optimizer import Clock, scalar_dtype
 
@@ -29,7 +30,8 @@ class Adagrad(ByRule):
                 state.update(self.start(p, None, **group))
 
     def share_memory(self):
-        """Nothing: tensors can be reached from other threads as they are, and not from other processes."""
+        """Put the sums where other processes see them."""
+        share([self.state[p]["sum"]._storage for group in self.param_groups for p in group["params"]])
 
     @staticmethod
     def start(p, g, initial_accumulator_value, **_):

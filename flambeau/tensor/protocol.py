@@ -1,5 +1,6 @@
 """The tensor as a Python object: numbers, truth, iteration, printing, copying, pickling."""
 import copyreg
+import sys
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from ..base import dtypes
 from ..base.errors import here, warn
 from ..base.op import door
 from ..base.spec import CPU, META, place, spec as make_spec
+from ..trace.shared_memory import can_be_shared, shared_parts
 from ..trace.value import Storage, Value
 from .create import elements, from_array
 from .interop import who
@@ -157,11 +159,19 @@ def rebuild_cell(memory, nbytes, device):
 
 
 def reduce_cell(cell):
+    """How to pickle a storage: its bytes. But what `multiprocessing` sends is shared, be it that its pickler was made
+    before it could be told."""
+    if MULTIPROCESSING_PICKLER in sys.modules:
+        tell_multiprocessing()
+        if sys._getframe(1).f_globals.get("__name__") == MULTIPROCESSING_PICKLER:
+            return reduce_shared(cell)
     memory = None if cell.value is None else cell.value.ready().bytes_on_host()
     return rebuild_cell, (memory, cell.nbytes, cell.device)
 
 
 copyreg.pickle(Storage, reduce_cell)
+MULTIPROCESSING_PICKLER = "multiprocessing.reduction"         # the module that pickles what goes to other processes
+_known_to_multiprocessing: list = []
 
 
 def rebuild(cls, cell, dtype, shape, strides, offset, device, requires_grad, state):
@@ -186,6 +196,30 @@ def reduce(self, protocol):
         state = self.__getstate__()
     return rebuild, (cls, self._storage, kind.dtype, tuple(kind.shape), kind.strides, self._offset, kind.device,
                      requires(self), state)
+
+
+def tell_multiprocessing():
+    """Tell Python's `multiprocessing` how tensors go to other processes: with their storage moved to shared memory."""
+    if _known_to_multiprocessing:
+        return
+    from multiprocessing import reduction
+    reduction.register(Storage, reduce_shared)
+    reduction.register(Tensor, reduce_leaf)       # a subclass is pickled as it says itself
+    _known_to_multiprocessing.append(True)
+
+
+def reduce_shared(cell):
+    """How a storage goes to another process: it is moved to shared memory, where it can be."""
+    return shared_parts(cell) if can_be_shared(cell) else reduce_cell(cell)
+
+
+def reduce_leaf(tensor):
+    """How a tensor goes to another process: without a history, so that one which has none may go."""
+    if requires(tensor) and not tensor.is_leaf:
+        raise RuntimeError("Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd does "
+                           "not support crossing process boundaries. If you just want to transfer the data, call "
+                           "detach() on the tensor before serializing (e.g., putting it on the queue).")
+    return reduce(tensor, 4)
 
 
 def deep(self, memo):

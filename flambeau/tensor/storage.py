@@ -13,6 +13,7 @@ import numpy as np
 from ..backends import host
 from ..base import dtypes
 from ..base.spec import CPU, META, device as make_device, place, spec
+from ..trace.shared_memory import share
 from ..trace.value import Storage, Value
 from .interop import exported, held, shared
 from .results import array_of
@@ -21,8 +22,8 @@ from .write import before_write
 
 PUBLIC = ("UntypedStorage",)
 FILE_ALIGNMENT_BYTES = 8      # a part of a file that starts elsewhere is copied, so that kernels can read it
-NOT_SHARED_MESSAGE = ("memory is not shared between processes here: send the tensors, or save them to a file that both "
-                      "read")
+NOT_A_HANDLE_MESSAGE = ("there are no handles on shared memory here: send the tensors or the storage through "
+                        "torch.multiprocessing, which shares their memory")
 
 
 def of_bytes(memory):
@@ -92,8 +93,8 @@ class UntypedStorage:
         return self._storage.page_locked
 
     def is_shared(self):
-        """Whether other processes see this memory: only that of a file mapped to be shared."""
-        return self.filename is not None
+        """Whether other processes see this memory: after `share_memory_`, or that of a file mapped to be shared."""
+        return self.filename is not None or self._storage.shared is not None
 
     def __sizeof__(self):
         return object.__sizeof__(self) + 8 + self.nbytes()       # PyTorch's object is by a pointer larger
@@ -212,8 +213,14 @@ class UntypedStorage:
         return UntypedStorage(storage=self._tensor().pin_memory(device)._storage)
 
     def share_memory_(self):
-        """Accepted for PyTorch's sake: memory is not shared between processes here."""
+        """Move the bytes where other processes see them; see docs/data.md."""
+        share([self._storage])
         return self
+
+    @classmethod
+    def _new_shared(cls, size, *, device="cpu"):
+        """A new storage of `size` bytes that other processes see."""
+        return cls(size, device=device).share_memory_()
 
     def __copy__(self):
         return self.clone()
@@ -262,9 +269,9 @@ class UntypedStorage:
 
 def _refused(name):
     def method(self_or_class, *args, **kwargs):
-        raise NotImplementedError(f"UntypedStorage.{name}: {NOT_SHARED_MESSAGE}")
+        raise NotImplementedError(f"UntypedStorage.{name}: {NOT_A_HANDLE_MESSAGE}")
     method.__name__ = name
-    method.__doc__ = "Refused: memory is not shared between processes here."
+    method.__doc__ = "Refused: there are no handles on shared memory here."
     return method
 
 
@@ -272,7 +279,7 @@ for _name in ("_share_filename_cpu_", "_share_fd_cpu_", "_share_cuda_", "_shared
               "_weak_ref"):
     setattr(UntypedStorage, _name, _refused(_name))
 for _name in ("_new_using_filename_cpu", "_new_using_fd_cpu", "_new_shared_filename_cpu", "_new_shared_fd_cpu",
-              "_new_shared_cuda", "_new_shared", "_release_ipc_counter", "_release_ipc_counter_cuda",
+              "_new_shared_cuda", "_release_ipc_counter", "_release_ipc_counter_cuda",
               "_new_with_weak_ptr", "_free_weak_ref", "_expired"):
     setattr(UntypedStorage, _name, classmethod(_refused(_name)))
 
@@ -408,12 +415,19 @@ def untyped_storage(self):
 
 
 def is_shared(self):
-    """Whether other processes see this memory: never here."""
-    return False
+    """Whether other processes see this memory: see `share_memory_`."""
+    return self._storage.shared is not None
 
 
 def share_memory_(self):
-    """Accepted for PyTorch's sake: memory is not shared between processes here."""
+    """Move the tensor's storage to memory that other processes see when the tensor is sent to them, or when they are
+    forked: what one of them writes is there for all. Operations on such tensors run at the call.
+
+    >>> x = torch.zeros(2)
+    >>> x.share_memory_().is_shared(), x[1:].is_shared()
+    (True, True)
+    """
+    share([self._storage])
     return self
 
 

@@ -10,7 +10,7 @@ import weakref
 from ..autograd import engine
 from ..autograd.modes import modes
 from ..autograd.node import Handle, edge_of, refresh, requires
-from ..base import shapes
+from ..base import observers, shapes
 from ..base.errors import here, line_of, name_of, user_frame, warn
 from ..base.names import words
 from ..base.op import door
@@ -242,8 +242,7 @@ class Tensor(TensorBase, metaclass=TensorType):
                 raise RuntimeError("Setting requires_grad=True on inference tensor outside InferenceMode is not "
                                    "allowed.")
             if self._node is None:
-                self._requires_grad = True
-                self._cut = None
+                self._requires_grad = True               # where it was cut stays known: a backward may begin here
         elif self._node is not None:
             raise RuntimeError("you can only change requires_grad flags of leaf variables. If you want to use a "
                                "computed variable in a subgraph that doesn't require differentiation use var_no_grad = "
@@ -280,6 +279,8 @@ class Tensor(TensorBase, metaclass=TensorType):
                  "to be populated for a non-leaf Tensor, use .retain_grad() on the non-leaf Tensor. If you "
                  "access the non-leaf Tensor by mistake, make sure you access the leaf Tensor "
                  "instead." + _who(self))
+        if (tell := observers.gradient_read) is not None:
+            tell(self)
         return self._grad
 
     @grad.setter

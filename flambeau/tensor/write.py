@@ -345,10 +345,11 @@ def put(self, result, what):
         incoming, target = source.value.ready().look(result._spec, result._offset), value.look(kind, self._offset)
         if source is storage or backend.overlap(target, incoming):
             incoming = backend.copied(incoming)
-        if not kind.dense and shapes.may_overlap(kind.shape, kind.strides):
-            backend.put_changed(target, incoming)
-        else:
-            backend.put(target, incoming)
+        put_array = backend.put_changed if not kind.dense and shapes.may_overlap(kind.shape, kind.strides) \
+            else backend.put
+        put_array(target, incoming)
+        if storage.value is not value:        # another thread has moved it meanwhile: see Note [Moved beside a program]
+            put_array(storage.value.ready().look(kind, self._offset), incoming)
         return
     whole = kind.dense and self._offset == 0 and kind.nbytes == storage.nbytes
     if whole and result._spec is kind and result._offset == 0 and source.nbytes == kind.nbytes and not source.exported:

@@ -19,7 +19,7 @@ from .buffers import last_to_fail
 from .fuse import memory as seen_memory
 from .interpret import execute, say_not_compiled
 from .lower import HALVES, LOOP_TYPE, Unfusable, cell
-from .steps import CallbackStep, KernelStep, LibraryStep, TransferStep
+from .steps import CallbackStep, KernelStep, LibraryStep, RecurrenceStep, TransferStep
 from .value import Value
 
 handed: deque = deque(maxlen=3)       # (stretch, instructions) of the last programs that devices may still be running
@@ -44,15 +44,20 @@ class Kernels:
     """The kernels of a plan's steps, and the code that their devices make of them."""
 
     def __init__(self, steps, buffers):
-        self.steps, wanted = [step for step in steps if isinstance(step, KernelStep)], {}
+        self.steps, wanted = [], {}
         for step in steps:
-            if step.native:                       # a device that has calls of its library alone is told as well
-                launches, calls = wanted.setdefault(step.device.backend, ([], []))
-                if isinstance(step, KernelStep):
-                    step.tell_fresh(buffers)
-                    launches.append(step.launch)
-                elif isinstance(step, LibraryStep):
-                    calls.append(step.call)
+            for part in step.draft.steps if isinstance(step, RecurrenceStep) else (step,):
+                if not part.native:
+                    continue
+                # a device that has calls of its library alone is told as well
+                launches, calls = wanted.setdefault(part.device.backend, ([], []))
+                if isinstance(part, KernelStep):
+                    if part is step:
+                        part.tell_fresh(buffers)
+                    self.steps.append(part)
+                    launches.append(part.launch)
+                elif isinstance(part, LibraryStep):
+                    calls.append(part.call)
         self._made = {backend: backend.compile(*both) for backend, both in wanted.items()}
 
     def prepare(self, nbytes):
@@ -81,7 +86,10 @@ class Kernels:
 
 
 class NativeStretch:
-    """The `steps` that one call runs, as a `program` of their device; `bound` and `lasts` are the program's."""
+    """What one call runs, as a `program` of its device, whose `bound` and `lasts` are here too.
+
+    `steps` has, for each of its tasks, the step of the plan that it belongs to.
+    """
 
     __slots__ = ("steps", "program", "bound", "lasts", "runs_ahead")
 
@@ -104,7 +112,7 @@ class NativeStretch:
         error.add_note(f"in {', '.join(step.words)}, of {', '.join(lines) or 'no line of yours'}")
 
     def times(self):
-        """Room for the time of its beginning and those at the ends of its steps."""
+        """Room for the time of its beginning and those at the ends of its tasks."""
         return array("q", bytes(8 * (len(self.steps) + 1)))
 
     def tell(self, times, code):
@@ -177,12 +185,23 @@ class Program:
         for (native, device), some in groupby(steps, lambda step: (step.native, step.device)):
             if native:
                 some = list(some)
-                program = device.backend.program([self._task(step, buffers) for step in some])
-                self.stretches.append(NativeStretch(some, program))
+                tasks = [(task, step) for step in some for task in self._tasks(step, buffers)]
+                program = device.backend.program([task for task, _ in tasks])
+                self.stretches.append(NativeStretch([step for _, step in tasks], program))
                 continue
             for step in some:
                 self.stretches.append(_transfer_call(step, buffers) if isinstance(step, TransferStep) else
                                       _reference_call(step, buffers, last_reference))
+
+    def _tasks(self, step, buffers):
+        """What a device does for a step of the plan: one thing, or those of one step of a sequence after the other."""
+        if not isinstance(step, RecurrenceStep):
+            return [self._task(step, buffers)]
+        *bases, room = [_place(buffers, a, seen_memory(a)[2] * BYTES_OF_TYPE[LOOP_TYPE[a.dtype]])
+                        for a in step.touched()]
+        parts = [self._task(part, step.draft.buffers) for part in step.draft.steps]
+        return [Task(part.work, step.repeated.places(part.places, bases, room, turn, now, before), part.numbers)
+                for turn, (now, before) in enumerate(step.repeated.walk.steps()) for part in parts]
 
     def _task(self, step, buffers):
         if isinstance(step, LibraryStep):

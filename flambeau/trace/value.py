@@ -179,6 +179,7 @@ class Storage:
     _keeper = None            # the outside array whose memory this is
     _export = None            # weak reference to what our own exports stand on
     _pinned = False           # somebody knows the address
+    shared = None             # (block, offset) where other processes see it: see Note [Shared storages]
     page_locked = False       # it lies where a device copies from and to by itself, and stays there
     in_flight = None          # what has to be waited for before it is written to: a copy of its contents is under way
 
@@ -258,7 +259,7 @@ class Storage:
         if self.in_flight is not None:
             self.settle()
         memory = self._own_memory()
-        if self.saved_at == self.version and not self.has_outside_arrays():
+        if self.saved_at == self.version and self.shared is None and not self.has_outside_arrays():
             self.fingerprint = (self.version, zlib.crc32(memory))    # a backward waits for these bytes as they are now
         base = self._export() if self._export is not None else None
         if base is None and memory.size and host.is_writeable(memory) and not self.readonly:

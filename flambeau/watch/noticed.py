@@ -133,3 +133,25 @@ def not_called(name):
         return                                           # by another name, or called in the same line as well
     found("not-called", f"{name} is a function, and was not called: taken for its answer it is always true", site, (),
           "the other branch never runs", f"write {name}()")
+
+
+# --- a loss that was cut off ------------------------------------------------------------------------------------------
+
+TAKES_OUT = re.compile(r"\b(item|numpy|tolist|detach|data|float)\b")
+
+
+def backward_at_leaf(tensor):
+    """A backward began at a leaf: it computes the gradient of that leaf for itself, and nothing else."""
+    text = statement(tensor._site) if tensor._site is not None else ""
+    name = name_of(tensor) or "the tensor"
+    if tensor._cut is not None:
+        what, cut = tensor._cut
+        how = [(f"the graph was cut by {what} at", cut)]
+    elif TAKES_OUT.search(text):
+        how = [("it was made of plain numbers at", tensor._site)]
+    else:
+        return
+    found("cut-loss", f"{name} is a leaf that requires grad: this backward gives the gradient of {name} for itself, "
+          "which is one, and no parameter gets any", here(), how, "nothing is trained",
+          "compute the loss with tensors from the parameters on, without item(), detach() or no_grad(), and leave out "
+          "requires_grad")

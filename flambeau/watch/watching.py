@@ -5,10 +5,11 @@ from ..base import settings
 from ..base.locks import new_lock
 from ..base.observers import observing
 from .finding import check_names, in_force
+from .graphs import Graphs
 from .swallowed import tell_swallowed
 from .training import Training
 
-OBSERVERS = (Training,)       # one of each observes while anybody watches
+OBSERVERS = (Training, Graphs)       # one of each observes while anybody watches
 AT_THE_END = (tell_swallowed,)       # functions that find what only the end of a program shows
 _lock = new_lock()
 _undo: list = []              # an ExitStack while anybody watches
@@ -24,8 +25,10 @@ class Watching(contextlib.ContextDecorator):
         with _lock:
             if not _undo:
                 with contextlib.ExitStack() as undo:
-                    for observer in OBSERVERS:
-                        undo.enter_context(observing(observer()))
+                    for kind in OBSERVERS:
+                        undo.enter_context(observing(observer := kind()))
+                        if hasattr(observer, "close"):
+                            undo.callback(observer.close)
                     _undo.append(undo.pop_all())
             in_force.append(self)
         return self

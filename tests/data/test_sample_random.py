@@ -154,15 +154,23 @@ def test_refused():
 # --- which sample is being made --------------------------------------------------
 
 
+class Drawn:
+    """A dataset whose samples are what they draw."""
+
+    def __init__(self, times):
+        self.times = times
+
+    def __getitem__(self, index):
+        return [sample_random(1).uniform()[0, 0] for _ in range(self.times)]
+
+
 def test_addressing_gives_samples_their_streams_and_they_go_on():
-    alone = {i: of([i], 5, 6).uniform(4)[0] for i in (10, 20, 30)}
-    with addressing(5, 6, [10, 20, 30]) as batch:
-        for position, i in enumerate((10, 20, 30)):
-            with batch.only(position):
-                assert sample_random(1).uniform()[0, 0] == alone[i][0]
-                assert sample_random(1).uniform()[0, 0] == alone[i][1]
-        both = sample_random(3).uniform(2)
-    assert all((both[row] == alone[i][2:]).all() for row, i in enumerate((10, 20, 30)))
+    indices = [10, 20, 30]
+    alone = [of([i], 5, 6).uniform(4)[0].tolist() for i in indices]
+    with addressing(5, 6, indices) as batch:
+        one_by_one = batch.each(Drawn(2))
+        together = sample_random(3).uniform(2).tolist()
+    assert [first + then for first, then in zip(one_by_one, together)] == alone
 
 
 def test_one_draw_for_a_whole_batch_is_a_stream_of_its_own():
@@ -171,13 +179,25 @@ def test_one_draw_for_a_whole_batch_is_a_stream_of_its_own():
         with addressing(0, 0, indices) as batch:
             drawn = [*sample_random(1).uniform()[0], *sample_random(1).uniform()[0], *sample_random(6).uniform()[:, 0]]
             samples = sample_random(len(indices)).uniform()[:, 0]
-            with batch.only(0):
-                views = sample_random(2).uniform()[:, 0]
+            views = [number for _ in batch.one_by_one() for number in sample_random(2).uniform()[:, 0]]
+            batch.all_at_once()
+            drawn += [*sample_random(1).uniform()[0]]
         seen += drawn
-        assert not {*drawn} & {*samples, *views} and len({*samples, *views}) == len(indices) + 2
+        assert not {*drawn} & {*samples, *views} and len({*samples, *views}) == 3 * len(indices)
         with addressing(0, 0, indices):
             assert sample_random(1).uniform()[0, 0] == drawn[0]
     assert len({*seen}) == len(seen)
+
+
+def test_generators_of_everybody_are_seeded_for_each_sample():
+    def seeds(indices, epoch=0):
+        told = []
+        with addressing(0, epoch, indices, told.append) as batch:
+            batch.each(range(100))
+        return told
+    first, *each, last = seeds([7, 8, 9])
+    assert first == last and len({first, *each}) == 4
+    assert seeds([9, 7])[1:-1] == [each[2], each[0]] and not {*seeds([9, 7, 8], 1)} & {first, *each}
 
 
 def test_outside_of_a_loader_the_default_generator_decides():

@@ -247,13 +247,17 @@ optimizer.step()
 case("non-finite", """
 data = torch.tensor([[1.0, float("nan"), 2.0]] * 4)         # found
 net = torch.nn.Linear(3, 1)
+optimizer = torch.optim.Adam(net.parameters())
 loss = net(data).mean()
 loss.backward()
+optimizer.step()
 """, """
 data = torch.tensor([[1.0, float("nan"), 2.0]] * 4).nan_to_num()
 net = torch.nn.Linear(3, 1)
+optimizer = torch.optim.Adam(net.parameters())
 loss = net(data).mean()
 loss.backward()
+optimizer.step()
 """, full=True)
 case("no-gradient", """
 class Net(torch.nn.Module):
@@ -382,3 +386,115 @@ with contextlib.suppress(RuntimeError):
 with contextlib.suppress(Exception):
     raise ValueError("another's")
 """)
+case("unused-graph", TRAINING + """
+net.eval()
+total = 0.0
+for i in range(12):
+    total += ((net(x) - y) ** 2).mean().item()          # found
+""", TRAINING + """
+net.eval()
+total = 0.0
+with torch.no_grad():
+    for i in range(12):
+        total += ((net(x) - y) ** 2).mean().item()
+def loss_of(rows):
+    return ((net(rows) - y) ** 2).mean()
+loss_of(x).backward()
+for i in range(3):
+    total += loss_of(x).item()
+kept = [net(x) for i in range(6)]                       # for a backward to come
+sum(k.sum() for k in kept).backward()
+""", full=True)
+case("unused-graph", TRAINING + """
+def answer(rows):
+    return net(rows).argmax(1)      # found
+for i in range(12):
+    answer(x).tolist()
+""", TRAINING + """
+@torch.inference_mode()
+def answer(rows):
+    return net(rows).argmax(1)
+for i in range(12):
+    answer(x).tolist()
+frozen = torch.nn.Linear(3, 1).requires_grad_(False)
+for i in range(12):
+    frozen(x).tolist()
+""", full=True)
+case("input-requires-grad", TRAINING + """
+for i in range(6):
+    rows = torch.randn(8, 3, requires_grad=True)        # found
+    optimizer.zero_grad()
+    ((net(rows) - y) ** 2).mean().backward()
+    optimizer.step()
+""", TRAINING + """
+for i in range(6):
+    rows = torch.randn(8, 3, requires_grad=True)
+    optimizer.zero_grad()
+    ((net(rows) - y) ** 2).mean().backward()
+    optimizer.step()
+    rows = rows + 0.1 * rows.grad.sign()                # an attack
+shift = torch.zeros(3, requires_grad=True)
+other = torch.optim.SGD([shift], lr=0.1)
+for i in range(6):
+    other.zero_grad()
+    optimizer.zero_grad()
+    ((net(x + shift) - y) ** 2).mean().backward()
+    optimizer.step()
+    other.step()
+""", full=True)
+case("cut-loss", TRAINING + """
+with torch.no_grad():
+    loss = ((net(x) - y) ** 2).mean()
+loss.requires_grad = True
+loss.backward()                     # found
+optimizer.step()
+""", TRAINING + """
+loss = ((net(x) - y) ** 2).mean()
+loss.backward()
+optimizer.step()
+w = torch.tensor(2.0, requires_grad=True)
+w.backward()
+""")
+case("cut-loss", TRAINING + """
+value = ((net(x) - y) ** 2).mean().item()
+loss = torch.tensor(net(x).mean().item(), requires_grad=True)
+loss.backward()                     # found
+""", TRAINING + """
+loss = net(x).mean()
+print(loss.item())
+loss.backward()
+""")
+case("not-called", """
+device = "cuda" if torch.cuda.is_available else "cpu"       # found
+""", """
+device = "cuda" if torch.cuda.is_available() else "cpu"
+device = "mps" if torch.backends.mps.is_available() else "cpu"
+supported = getattr(torch.cuda, "is_bf16_supported", None)
+if supported and supported():
+    pass
+if getattr(torch.cuda, "is_available", None) and torch.cuda.is_available():
+    pass
+assert callable(torch.cuda.is_available) and torch.cuda.is_available is not None
+""")
+case("not-called", """
+if not torch.backends.mps.is_available:                     # found
+    raise SystemExit
+""", """
+if torch.backends.mps.is_available():
+    raise SystemExit
+""")
+case("not-called", TRAINING + """
+for i in range(2):
+    optimizer.zero_grad             # found
+    loss = ((net(x) - y) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+    net.zero_grad()
+""", TRAINING + """
+for i in range(2):
+    optimizer.zero_grad()
+    loss = ((net(x) - y) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+    zero = optimizer.zero_grad
+""", full=True)

@@ -71,9 +71,7 @@ class Account:
         for at in range(len(self.loose) - 1, -1, -1):
             if self.loose[at].nbytes <= surplus:
                 surplus -= self.loose[at].nbytes
-                gone = self.loose.pop(at)
-                if (tell := observers.freed) is not None:
-                    tell(gone)
+                observers.tell_freed(self.loose.pop(at))
 
     def pool(self):
         """Bytes in use, and those that the pool has from the device; what lies idle in recycle.py is not in use."""

@@ -99,9 +99,8 @@ class Recycler:
             dead = returned.pop()
             insort(dead.shelf.idle, dead, key=_rank)
             self.idle += dead.nbytes
-            if self.told and (allocation := self.told.pop(dead.address, None)) is not None and \
-                    (tell := observers.freed) is not None:
-                tell(allocation)
+            if self.told and (allocation := self.told.pop(dead.address, None)) is not None:
+                observers.tell_freed(allocation)
 
     def in_use(self):
         """How many bytes somebody holds."""

@@ -20,7 +20,7 @@ from .cache import CacheMaker, CacheWriter, open_cache
 from .columns import Layout, NullFound
 from .permute import key_from
 from .query import checked
-from .reading import STREAM_ROWS, GroupMaker, Link, ReadAhead, Reading, ReadWhenAsked, StreamMaker
+from .reading import STREAM_ROWS, GroupMaker, Link, ReadAhead, ReadingPass, ReadWhenAsked, StreamMaker
 from .source import Boundaries, ConnectionLost, Order, TableChanged
 
 READ_ROWS = 8192                  # rows that `read` decodes at a time
@@ -62,7 +62,7 @@ class SQLDataset(Dataset):
         return f"SQLDataset({self.source.name}: {' '.join(self.query.text.split())})"
 
     def _reading(self):
-        return Reading(self.source, self.query, self.key, self.retry_seconds)
+        return ReadingPass(self.source, self.query, self.key, self.retry_seconds)
 
     # --- planning -------------------------------------------------------------------------------------------------
 
@@ -120,11 +120,13 @@ class SQLDataset(Dataset):
         The result is allocated once, and filled some thousand rows at a time.
         """
         reading = self._reading()
+        link = Link(reading)
         try:
-            arrays = Link(reading).ask(lambda session: self._read(session, reading))
+            arrays = link.ask(lambda session: self._read(session, reading))
         except NullFound as found:
             raise self._null_error(found, reading) from None
         finally:
+            link.close()
             reading.close()
         self.layout.say()
         return self._sample(arrays)
@@ -275,7 +277,7 @@ class BatchIterator:
         self.seed, self.epoch, self.batch_size = settings["seed"], settings["epoch"], settings["batch_size"]
         self.settings, self.pid = settings, os.getpid()
         self.reading = dataset._reading()
-        self.pieces = self.tee = None
+        self.pieces = self.tee = self.cached = None
         try:
             self._begin(start, workers, cache)
         except NullFound as found:
@@ -285,12 +287,12 @@ class BatchIterator:
         except BaseException:
             self.reading.close()
             raise
-        self._end = weakref.finalize(self, end_pieces, self.pieces, self.reading, self.tee)
+        self._end = weakref.finalize(self, end_pieces, self.pieces, self.reading, self.tee, self.cached)
 
     def _begin(self, start, workers, cache):
         dataset, settings, reading = self.dataset, self.settings, self.reading
         dialect, shuffle = dataset.source.dialect, settings["shuffle"]
-        cached = None if cache is None else open_cache(cache, dataset, reading)
+        cached = self.cached = None if cache is None else open_cache(cache, dataset, reading)
         if cached is not None:
             self.rows = cached.rows
         elif dataset._in_blocks:
@@ -307,7 +309,7 @@ class BatchIterator:
         if cache is not None and cached is None:
             self.tee = CacheWriter(cache, dataset, reading)
             if shuffle == "global" or start or settings["ranks"] > 1:       # not every row will come by
-                cached = self._fill_cache(cache)
+                cached = self.cached = self._fill_cache(cache)
         if cached is None and (shuffle == "global" or not dataset._in_blocks):
             salt = key_from(self.seed, self.epoch) & SALT_MASK if shuffle else None
             self.starts = np.append(np.arange(self.row, self.end, STREAM_ROWS), self.end)
@@ -423,7 +425,7 @@ class BatchIterator:
         self._end()
 
 
-def end_pieces(pieces, reading, tee):
+def end_pieces(pieces, reading, tee, cached):
     """What there is to do when an iterator ends, however it does."""
     if reading.pid == os.getpid():
         reading.stopped.set()
@@ -431,6 +433,8 @@ def end_pieces(pieces, reading, tee):
         reading.close()
         if tee is not None:
             tee.abandon()
+        if cached is not None:
+            cached.close()
 
 
 def copy_rows(made, at, piece, begin, rows):

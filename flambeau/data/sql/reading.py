@@ -1,6 +1,6 @@
 """One pass over a query: its connections, what happens when one is lost, and threads that read ahead.
 
-    Reading       the snapshot that all connections of a pass read, and the session that holds it
+    ReadingPass       the snapshot that all connections of a pass read, and the session that holds it
     Link          one connection of the pass, which is replaced when it is lost
     Maker         reads the nth piece of the pass over a Link: a group of blocks, or the next rows of a stream
     ReadAhead     threads with a Maker each; hands their pieces out strictly in order
@@ -24,7 +24,7 @@ class Piece(NamedTuple):
     order: np.ndarray | None
 
 
-class Reading:
+class ReadingPass:
     """What the connections of one pass have in common."""
 
     def __init__(self, source, query, key, retry_seconds):
@@ -86,7 +86,7 @@ class Reading:
 
 
 class Link:
-    """One connection of a Reading, for one thread."""
+    """One connection of a ReadingPass, for one thread."""
 
     def __init__(self, reading):
         self.reading, self.session = reading, None

@@ -33,7 +33,6 @@ class Transform(Module):
 
     >>> from flambeau.data import transforms
     >>> class Darker(transforms.Transform):
-    ...     is_random = True
     ...     def draw(self, n, inputs, random):
     ...         return {"factor": random.uniform(low=0.5)[:, 0]}
     ...     def transform(self, inpt, params):
@@ -42,8 +41,13 @@ class Transform(Module):
     torch.Size([2, 3, 4, 4])
     """
 
-    is_random = False                               # whether what it does depends on what it draws; see Evaluation
+    is_random = False                               # whether it draws: those that say `draw` do; see Note [Evaluation]
     _transformed_types = (Tensor, is_pillow)        # classes, or functions that say whether they take an input
+
+    def __init_subclass__(cls, **more):
+        super().__init_subclass__(**more)
+        if "draw" in cls.__dict__ and "is_random" not in cls.__dict__:
+            cls.is_random = True
 
     def check_inputs(self, flat_inputs):
         """Refuse inputs, all of the sample in a list, that this transform cannot take."""
@@ -132,7 +136,7 @@ def mask_of(chosen, image):
 
 def each(drawn, inpt):
     """What was drawn for the samples of `inpt`, for a function of images: a Python number for a single image."""
-    return drawn if samples_of(inpt) == len(drawn) > 1 or isinstance(inpt, Tensor) and inpt.ndim > 3 else drawn[0].item()
+    return drawn if isinstance(inpt, Tensor) and inpt.ndim > 3 else drawn[0].item()
 
 
 # --- the streams that are drawn from ----------------------------------------------------------------------------------
@@ -161,8 +165,8 @@ def narrowed(random):
 # --- Evaluation -------------------------------------------------------------------------------------------------------
 
 # Note [Evaluation]: what is measured must not change from one measurement to the next. A dataset that is declared as
-# evaluation data says so while it makes a sample (`evaluating`), and every random transform looks (`refuse_evaluation`).
-# A context variable: loaders make samples in threads, each with its own.
+# evaluation data says so while it makes a sample (`evaluating`), and every random transform looks before it draws
+# (`refuse_evaluation`). It is a context variable since loaders may make samples in threads, each with its own.
 _evaluated = contextvars.ContextVar("evaluated", default=None)
 
 

@@ -5,12 +5,12 @@ import numpy as np
 
 from ...base import dtypes
 from ...tensor.create import from_array
-from ...tensor.functions import cat
+from ...tensor.functions import where
 from ...tensor.tensor import Tensor
 from . import functional as F
 from .arguments import query_chw
-from .base import RandomApplyTransform, Transform, each
-from .colour_kernels import jitter_slots, jittered
+from .base import RandomApplyTransform, Transform, each, mask_of
+from .colour_kernels import jittered
 from .functional.dispatch import samples_of
 
 
@@ -50,8 +50,6 @@ class ColorJitter(Transform):
     Each is a range (low, high), or a number: so far to both sides of no change.
     """
 
-    is_random = True
-
     def __init__(self, brightness=None, contrast=None, saturation=None, hue=None):
         super().__init__()
         self.brightness = self._check_input(brightness, "brightness")
@@ -86,50 +84,45 @@ class ColorJitter(Transform):
 
     def transform(self, inpt, params):
         values = [params[name] for name in JITTER_FACTORS]
+        wanted = [number for number, value in enumerate(values) if value is not None]
+        if len(wanted) == 1:                                # then there is no order
+            return JITTER_FUNCTIONS[wanted[0]](inpt, each(values[wanted[0]], inpt))
         if isinstance(inpt, Tensor) and inpt.shape[-3] == 3 and inpt.dtype in (dtypes.uint8, dtypes.float32) \
-                and inpt.numel() and sum(value is not None for value in values) > 1:
+                and inpt.numel() and wanted:
             return jitter_batch(inpt, params["fn_idx"], values)
         for turn in range(4):
             inpt = self._turn(inpt, params["fn_idx"][:, turn], values)
         return inpt
 
     def _turn(self, inpt, function, values):
-        """What comes next for each sample: one number says which of the four."""
+        """What comes next for each sample: `function` [n] says which of the four."""
         for number, (run, value) in enumerate(zip(JITTER_FUNCTIONS, values, strict=True)):
             now = function == number
             if value is not None and now.any():
                 neutral = 0.0 if number == 3 else 1.0
-                inpt = run(inpt, each(np.where(now, value, neutral), inpt))
+                made = run(inpt, each(np.where(now, value, neutral), inpt))
+                inpt = made if now.all() else where(mask_of(now, inpt), made, inpt)
         return inpt
 
 
 def jitter_batch(image, order, values):
     """Images of three channels through brightness, contrast, saturation and hue, each in its own `order` [n, 4]."""
-    slots = jitter_slots(order, *values)
-    shape = image.shape
-    image = image.reshape(samples_of(image), -1, 3, shape[-2] * shape[-1])
-    n, parts = image.shape[:2]
-    image = image.reshape(n * parts, 3, -1)
-    slots = from_array(np.repeat(slots, parts, 0).astype(np.float32)[:, :, None].copy(), where=image.device)
-    made = jittered(*[image.narrow(1, i, 1) for i in range(3)], slots, used_slots(values))
-    return cat(made, 1).reshape(shape)
-
-
-def used_slots(values):
-    """Which slots of a jitter there are at all, for the factors that are not None."""
-    brightness, contrast, saturation, hue = (value is not None for value in values)
-    blends = [brightness or saturation, brightness and saturation]
-    # without a hue, nothing stands behind it; without a contrast, neither
-    behind = blends if hue else [False, False]
-    side = [*blends, *behind]
-    after = side if contrast else [False] * 4
-    return (*side, *after, hue, hue and contrast, contrast)
+    n = samples_of(image)
+    factors = np.zeros((n, 8))
+    for number, value in enumerate(values):
+        if value is None:
+            order = np.where(order == number, -1, order)
+        else:
+            factors[:, 2 * number], factors[:, 2 * number + 1] = value, 1.0 - value
+    flat = image.reshape(-1, 3, image.shape[-2] * image.shape[-1])
+    parts = flat.shape[0] // n
+    order, factors = (from_array(np.repeat(table, parts, 0), where=image.device)
+                      for table in (order.astype(np.int64), factors.astype(np.float32)))
+    return jittered(flat, order, factors).reshape(image.shape)
 
 
 class RandomChannelPermutation(Transform):
     """The channels in another order."""
-
-    is_random = True
 
     def draw(self, n, inputs, random): return {"permutation": random.permutation(query_chw(inputs)[0])}
 

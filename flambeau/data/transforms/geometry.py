@@ -49,7 +49,7 @@ class RandomVerticalFlip(RandomApplyTransform):
 
 
 class Resize(Transform):
-    """The image in another `size`: (height, width), or a number for its shorter edge, up to `max_size` of the longer."""
+    """The image in another `size`: (height, width), or a number for its shorter edge, the longer up to `max_size`."""
 
     def __init__(self, size, interpolation="bilinear", max_size=None, antialias=True):
         super().__init__()
@@ -120,8 +120,6 @@ class Pad(Transform):
 class RandomCrop(Transform):
     """A box of `size` anywhere in the image, which may be padded first."""
 
-    is_random = True
-
     def __init__(self, size, padding=None, pad_if_needed=False, fill=0, padding_mode="constant"):
         super().__init__()
         self.size = size_pair(size)
@@ -159,7 +157,7 @@ class RandomCrop(Transform):
 
 
 def drawn_boxes(n, size, scale, ratio, random, wide_first, strictly):
-    """Boxes of a share of an image's area from `scale` and a proportion from `ratio`, as often as `TRIES` tries find one.
+    """Boxes with a share of an image's area from `scale` and a proportion from `ratio`, if `TRIES` tries find one.
 
     (heights, widths, positions in [0, 1) down and to the right, which were found), for `n` images of `size`.
     """
@@ -185,8 +183,6 @@ def placed(room, share):
 
 class RandomResizedCrop(Transform):
     """A box of a share of the area from `scale` and of a proportion from `ratio`, resized to `size`."""
-
-    is_random = True
 
     def __init__(self, size, scale=(0.08, 1.0), ratio=(3.0 / 4.0, 4.0 / 3.0), interpolation="bilinear",
                  antialias=True):
@@ -235,8 +231,6 @@ class RandomResizedCrop(Transform):
 class RandomRotation(Transform):
     """The image turned by an angle from `degrees` (low, high), or as far to both sides as one number says."""
 
-    is_random = True
-
     def __init__(self, degrees, interpolation="nearest", expand=False, center=None, fill=0):
         super().__init__()
         self.degrees = angle_range(degrees, "degrees")
@@ -257,8 +251,6 @@ class RandomRotation(Transform):
 
 class RandomAffine(Transform):
     """The image turned, moved by up to a share `translate` of its size, scaled and sheared, each as drawn."""
-
-    is_random = True
 
     def __init__(self, degrees, translate=None, scale=None, shear=None, interpolation="nearest", fill=0, center=None):
         super().__init__()
@@ -330,8 +322,6 @@ class RandomPerspective(RandomApplyTransform):
 
 class ElasticTransform(Transform):
     """Every pixel moved a little, by random directions that are smoothed by `sigma` and made as large as `alpha`."""
-
-    is_random = True
 
     def __init__(self, alpha=50.0, sigma=5.0, interpolation="bilinear", fill=0):
         super().__init__()

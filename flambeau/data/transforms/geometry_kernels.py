@@ -3,9 +3,10 @@
     warped         along the lines of an affine or a perspective map, with its numbers for each sample
     sampled        at places that a grid says
     resampled      along one dimension by a table: resizing, and crops that are resized, with a table for each sample
+    boxes_resized  along both, as one step of the library
     picked         along one dimension by an index: what is nearest, and borders made of the image itself
     cropped        boxes of one size, each sample's from a corner of its own
-    flipped        mirrored, those of the samples that are chosen
+    flipped        mirrored, those of the samples that are chosen; by rows as one step of the library (mirrored_rows)
 
 Positions are computed as torchvision and PyTorch compute them, rounding for rounding: which of two neighbours is the
 nearest pixel is a matter of the last digit.
@@ -28,8 +29,8 @@ def column(k, table, i):
 class warped(Op):
     """`image` [N, C, 1, H * W] of `size` (H, W), read for each place of an image of size `out` where a map sends it.
 
-    `table` [N, 6, 1, 1] (an affine map: places counted from the centre) or [N, 8, 1, 1] (a perspective one) gives places
-    from -1 to 1. Outside is zero, or `fill` [.., C, 1, 1], mixed in by how much of a place is outside.
+    `table` [N, 6, 1, 1] (an affine map: places counted from the centre) or [N, 8, 1, 1] (a perspective one) gives
+    places from -1 to 1. Outside is zero, or `fill` [.., C, 1, 1], mixed in by how much of a place is outside.
     """
 
     forms = ""
@@ -154,16 +155,7 @@ class resampled(Op):
         shape[dim] = first.shape[dim]
         return image.like(shape=tuple(shape))
 
-    def ref(xp, image, first, weight, bits, dim):
-        wide = weight.dtype
-        made = 0 if bits is None else xp.left_shift(1, bits - 1)
-        for tap in range(len(weight)):
-            at = xp.broadcast_to(first + tap, tuple(n if d in (0, dim) else 1 for d, n in enumerate(
-                (len(image), 1, *[first.shape[d] for d in (2, 3)]))))
-            made = made + xp.take_along_axis(image, at, dim).astype(wide) * weight[tap]
-        if bits is not None:
-            made = xp.clip(xp.right_shift(made, bits), 0, 255)
-        return made.astype(image.dtype)
+    def ref(xp, image, first, weight, bits, dim): return summed_taps(xp, image, first, weight, bits, dim)
 
     def body(k, image, first, weight, bits, dim):
         taps, wide = weight.shape[0], weight.dtype
@@ -181,6 +173,45 @@ class resampled(Op):
         if bits is not None:
             made = k.minimum(k.maximum(made >> bits, 0), 255)
         return made
+
+
+def summed_taps(xp, image, first, weight, bits, dim):
+    """`resampled`, tap by tap."""
+    wide = weight.dtype
+    made = 0 if bits is None else xp.left_shift(1, bits - 1)
+    shape = tuple(n if d in (0, dim) else 1 for d, n in enumerate((len(image), 1, *first.shape[2:])))
+    for tap in range(len(weight)):
+        at = xp.broadcast_to(first + tap, shape)
+        made = made + xp.take_along_axis(image, at, dim).astype(wide) * weight[tap]
+    if bits is not None:
+        made = xp.clip(xp.right_shift(made, bits), 0, 255)
+    return made.astype(image.dtype)
+
+
+class boxes_resized(Op):
+    """`image` [N, C, H, W] by tables along x and y: `first` [N or 1, out] and `weight` [N or 1, out, taps].
+
+    Bytes have weights that are whole numbers, of which `bits` [N or 1] are behind the point, and are bytes in between.
+    """
+
+    forms = ""
+
+    def meta(image, first_x, weight_x, bits_x, first_y, weight_y, bits_y):
+        return image.like(shape=(*image.shape[:2], first_y.shape[1], first_x.shape[1]))
+
+    def ref(xp, image, first_x, weight_x, bits_x, first_y, weight_y, bits_y):
+        for dim, first, weight, bits in ((3, first_x, weight_x, bits_x), (2, first_y, weight_y, bits_y)):
+            side = (first.shape[1], 1) if dim == 2 else (1, first.shape[1])
+            weight = weight.transpose(2, 0, 1).reshape(weight.shape[2], len(weight), 1, *side)
+            bits = bits[:, None, None, None] if image.dtype == xp.uint8 else None
+            image = summed_taps(xp, image, first.reshape(len(first), 1, *side).astype(xp.int64), weight, bits, dim)
+        return image
+
+    def body(k, image, first_x, weight_x, bits_x, first_y, weight_y, bits_y):
+        shape = (*image.shape[:2], first_y.shape[1], first_x.shape[1])
+        made = k.library("resize_boxes", (image, first_x, weight_x, bits_x, first_y, weight_y, bits_y),
+                         [(image.dtype, shape)], ())
+        return NotImplemented if made is None else made[0]
 
 
 class picked(Op):
@@ -247,3 +278,18 @@ class flipped(Op):
     def body(k, image, chosen, dim):
         at = k.index(dim, [n if d == dim else 1 for d, n in enumerate(image.shape)])
         return k.gather(image, dim, k.where(chosen, image.shape[dim] - 1 - at, at))
+
+
+class mirrored_rows(Op):
+    """`image` [N, rows, columns] with the rows of the samples mirrored that `chosen` [N] (bytes) says."""
+
+    forms = ""
+    exact = True
+
+    def meta(image, chosen): return image.like(shape=image.shape)
+
+    def ref(xp, image, chosen): return xp.where(chosen[:, None, None] != 0, image[:, :, ::-1], image)
+
+    def body(k, image, chosen):
+        made = k.library("mirror_rows", (image, chosen), [(image.dtype, image.shape)], ())
+        return NotImplemented if made is None else made[0]

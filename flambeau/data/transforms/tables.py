@@ -1,7 +1,7 @@
 """Resizing by tables: for each output of a dimension, where it begins to read and with what weights.
 
-A table is made for every sample at once, [N, out] and [N, out, taps] in NumPy, since each may have a box of its own; for
-a whole image it is the one row that all share. `resampled` carries it out, first along the rows, then down the columns,
+A table is made for every sample at once, [N, out] and [N, out, taps] in NumPy, since each may have a box of its own;
+for a whole image it is the one row that all share. `resampled` carries it out, first along the rows, then down the columns,
 as PyTorch does. Bytes go by whole numbers, and are bytes again in between.
 """
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from ...base import dtypes
 from ...base.axis_maps import ANTIALIAS_FILTERS, cubic_weights
 from ...tensor.create import from_array
-from .geometry_kernels import picked, resampled
+from .geometry_kernels import boxes_resized, picked, resampled
 
 FILTERS = {"bilinear": "linear", "bicubic": "cubic", "lanczos": "lanczos"}
 SCALED_DTYPES = (dtypes.float32, dtypes.float64, dtypes.uint8)        # others are computed in float32
@@ -25,13 +25,35 @@ def resize_boxes(batch, boxes, size, mode, smooth):
     if batch.dtype not in SCALED_DTYPES:
         made = resize_boxes(batch.to(dtypes.float32), boxes, size, mode, smooth)
         return made.to(batch.dtype) if batch.dtype.is_floating_point else made.round().to(batch.dtype)
-    for dim in (3, 2):
-        start, length, out = boxes[:, dim - 2], boxes[:, dim], size[dim - 2]
-        if (length == out).all() and (start == 0).all() and out == batch.shape[dim]:
-            continue                                            # PyTorch leaves a dimension alone whose size stays
-        first, weight = table(mode, smooth, length, out, batch.shape[dim], start)
-        batch = along(batch, first, weight, dim)
+    # PyTorch leaves a dimension alone whose size stays
+    whole = (boxes[:, :2] == 0).all(0) & (boxes[:, 2:] == batch.shape[2:]).all(0)
+    made = {dim: None if whole[dim - 2] and batch.shape[dim] == size[dim - 2] else
+            table(mode, smooth, boxes[:, dim], size[dim - 2], batch.shape[dim], boxes[:, dim - 2]) for dim in (3, 2)}
+    if batch.device.type == "cpu" and batch.dtype is not dtypes.float64 and FILTERS.get(mode):
+        return in_one_step(batch, *[made[dim] or unchanged(batch.shape[dim]) for dim in (3, 2)])
+    for dim, one in made.items():
+        batch = batch if one is None else along(batch, *one, dim)
     return batch
+
+
+def unchanged(size):
+    """The table of a dimension that stays."""
+    return np.arange(size)[None], np.ones((1, size, 1))
+
+
+def in_one_step(batch, across, down):
+    """`batch` by the tables of its two dimensions, each (first, weight)."""
+    n = max(len(first) for first, _ in (across, down))
+    operands = []
+    for first, weight in (across, down):
+        bits = np.zeros(1, np.int32)
+        if batch.dtype is dtypes.uint8:
+            weight, bits = whole_weights(weight)
+        for one, kind in ((first, np.int32), (weight, weight.dtype if weight.dtype == np.int32 else np.float32),
+                          (bits, np.int32)):
+            one = one if len(one) == n else np.repeat(one, n, 0)
+            operands.append(from_array(np.ascontiguousarray(one, kind)))
+    return boxes_resized(batch, *operands)
 
 
 def along(batch, first, weight, dim):

@@ -16,7 +16,8 @@ from ...tensor.about import typename
 from ...tensor.functions import empty_like
 from ...tensor.overrides import is_tensor_like
 from ...tensor.tensor import Tensor
-from ..parameter import Buffer, Parameter
+from ...trace.shared_memory import share
+from ..parameter import Buffer, Parameter, is_lazy
 from .hooks import (  # noqa: F401 (programs look for all of them here)
     CALL_TABLES,
     BackwardHook,
@@ -507,8 +508,13 @@ class Module(Hooked, Stateful):
         return self._apply(lambda t: empty_like(t, device=device), recurse=recurse)
 
     def share_memory(self):
-        """Put parameters and buffers where other processes see them."""
-        return self._apply(lambda t: t.share_memory_())
+        """Put parameters and buffers where other processes see them: all of them in one piece of memory."""
+        tensors = [t for p in self.parameters() for t in (p, p.grad) if t is not None] + list(self.buffers())
+        for t in tensors:
+            if is_lazy(t):
+                t.share_memory_()                 # which refuses it, before anything is shared
+        share([t._storage for t in tensors])
+        return self
 
     def requires_grad_(self, requires_grad=True):
         """Ask, or no longer ask, for gradients of all parameters."""

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from ...base.errors import warn
 from ...tensor.random import default_generator, stream
+from .sample_random import being_made
 
 _T_co = TypeVar("_T_co", covariant=True)
 
@@ -187,7 +188,10 @@ def samples(dataset, indices):
     """The samples of `dataset` at `indices`, together where it can give them together."""
     if callable(getattr(dataset, "__getitems__", None)):
         return dataset.__getitems__(indices)
-    return [dataset[i] for i in indices]
+    batch = being_made()
+    if batch is None or batch.position is not None or len(batch.indices) != len(indices):
+        return [dataset[i] for i in indices]
+    return batch.each(dataset, indices)       # each with its own random numbers
 
 
 def random_split(dataset, lengths, generator=default_generator):

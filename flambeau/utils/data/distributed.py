@@ -1,4 +1,6 @@
 """The sampler for training by several processes: each visits its own part of the dataset."""
+import os
+
 import numpy as np
 
 from ...backends import random as streams
@@ -50,3 +52,22 @@ class DistributedSampler(_BlockSampler):
     def set_epoch(self, epoch):
         """Shuffle differently from now on."""
         self.epoch = epoch
+
+
+def rank_and_ranks(split):
+    """(rank, how many ranks) that `split_by_rank` says: the pair itself, or for True what the environment says."""
+    if split is True:
+        try:
+            split = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        except (KeyError, ValueError):
+            raise ValueError("split_by_rank=True takes RANK and WORLD_SIZE from the environment, where torchrun puts "
+                             f"them, and they are {os.environ.get('RANK')!r} and {os.environ.get('WORLD_SIZE')!r}; "
+                             "give a pair (rank, ranks) instead") from None
+    try:
+        rank, ranks = split
+        inside = isinstance(rank, int) and isinstance(ranks, int) and 0 <= rank < ranks
+    except (TypeError, ValueError):
+        inside = False
+    if not inside:
+        raise ValueError(f"split_by_rank is True or a pair (rank, ranks) with 0 <= rank < ranks, and got {split!r}")
+    return rank, ranks

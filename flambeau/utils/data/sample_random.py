@@ -175,7 +175,7 @@ def _of_each(bound, dtype):
 # --- which samples are being made --------------------------------------------------
 
 
-_making = threading.local()   # `now`: the Addressed in which this thread makes samples
+_making = threading.local()   # `now`: the addressing in which this thread makes samples
 
 
 def sample_random(n):
@@ -184,80 +184,97 @@ def sample_random(n):
     Where `n` is not the number of samples being made (one draw for a whole batch, two views of each), they are streams
     of the batch as a whole, which its indices make up. Outside of a loader they start from the default generator.
     """
-    now = getattr(_making, "now", None)
+    now = being_made()
     if now is None:
         return SampleRandom(stream(None).random_((n,), np.int64))
     return now.random(n)
+
+
+def being_made():
+    """The `addressing` in which this thread makes samples, or None."""
+    return getattr(_making, "now", None)
 
 
 class addressing:
     """While a loader makes the samples at `indices`, in the order in which a batch will have them.
 
         with addressing(seed, epoch, indices) as batch:
-            for position, index in enumerate(indices):
-                with batch.only(position):
-                    ...                                       # what the sample draws is its own
-            ...                                               # and so it is here, for all of them at once
+            samples = batch.each(dataset)     # what a sample draws is its own
+            ...                               # here too, for all of them at once: `sample_random(len(indices))`
+
+    `reseed(number)`, where given, seeds the generators that everybody uses: before each sample with a number of the
+    sample's, else with one of the batch's.
     """
 
-    __slots__ = ("_address", "_streams", "_others", "_before")
+    __slots__ = ("seed", "epoch", "indices", "reseed", "position", "_streams", "_others", "_before")
 
-    def __init__(self, seed, epoch, indices):
-        self._address = seed, epoch, indices
+    def __init__(self, seed, epoch, indices, reseed=None):
+        self.seed, self.epoch, self.indices, self.reseed = seed, epoch, indices, reseed
+        self.position = None                  # of the one sample that is being made; None: all of them at once
         self._streams = self._others = None
 
     def __enter__(self):
-        self._before = getattr(_making, "now", None)
+        self._before = being_made()
         _making.now = self
+        if self.reseed is not None:
+            self.reseed(self._whole(0))
         return self
 
     def __exit__(self, *error):
         _making.now = self._before
         return False
 
+    def each(self, dataset, indices=None):
+        """The samples of `dataset` at `indices` (as many as in the batch; the batch's, if None), one by one."""
+        indices = self.indices if indices is None else indices
+        if self.reseed is None:
+            made = [dataset[index] for self.position, index in enumerate(indices)]
+        else:
+            made = [dataset[index] for _, index in zip(self.one_by_one(), indices)]
+        self.all_at_once()
+        return made
+
+    def one_by_one(self):
+        """The positions of the batch, while the sample at each is made."""
+        for position in range(len(self.indices)):
+            self.position = position
+            if self.reseed is not None:
+                self.reseed(mixed_number(int(self.streams.keys[position])))
+            yield position
+
+    def all_at_once(self):
+        """From here on the batch is made as a whole."""
+        self.position = None
+        if self.reseed is not None:
+            self.reseed(self._whole(0))
+
     @property
     def streams(self):
         """The numbers of all samples of the batch."""
-        if self._streams is None:                             # most batches draw nothing: not before it is asked for
-            self._streams = SampleRandom(sample_keys(*self._address))
+        if self._streams is None:             # most batches draw nothing: not before it is asked for
+            self._streams = SampleRandom(sample_keys(self.seed, self.epoch, self.indices))
         return self._streams
 
     def random(self, n):
         """What `sample_random(n)` gives here."""
-        return self.streams if n == len(self._address[2]) else self._other(n)
+        at = self.position
+        if at is None:
+            return self.streams if n == len(self.indices) else self._other(n)
+        return self.streams._part(slice(at, at + 1), slice(at, at + 1)) if n == 1 else self._other(n)
 
     def _other(self, n):
-        """`n` streams of the batch as a whole."""
+        """`n` streams of the batch as a whole, or of the one sample that is being made."""
         if self._others is None:
             self._others = {}
-        if n not in self._others:
-            seed, epoch, indices = self._address
-            whole = mixed_number(operator.index(seed) + n)
-            for word in index_words(indices).tolist():
-                whole = mixed_number(whole + word * GOLDEN_STEP) + 1
-            self._others[n] = SampleRandom(sample_keys(whole, epoch, range(n)))
-        return self._others[n]
+        found = self._others.get((self.position, n))
+        if found is None:
+            whole = self._whole(n) if self.position is None else int(self.streams.keys[self.position]) + n
+            found = self._others[self.position, n] = SampleRandom(sample_keys(whole, self.epoch, range(n)))
+        return found
 
-    def only(self, position):
-        """While the one sample at `position` of the batch is made."""
-        return _Only(self, position)
-
-
-class _Only:
-    """A single sample of a batch that is being made."""
-
-    __slots__ = ("_batch", "_position", "_others", "_before")
-
-    def __init__(self, batch, position):
-        self._batch, self._position, self._others = batch, position, None
-
-    __enter__, __exit__ = addressing.__enter__, addressing.__exit__
-
-    def random(self, n):
-        """What `sample_random(n)` gives here: the sample's stream, or `n` that follow from it."""
-        if n == 1:
-            at = slice(self._position, self._position + 1)
-            return self._batch.streams._part(at, at)
-        if self._others is None:
-            self._others = addressing(int(self._batch.streams.keys[self._position]), 0, [0])
-        return self._others._other(n)
+    def _whole(self, number):
+        """A number that seed, epoch and all indices make up, and `number`."""
+        whole = mixed_number(mixed_number(operator.index(self.seed) + number) + self.epoch)
+        for word in index_words(self.indices).tolist():
+            whole = mixed_number(whole + word * GOLDEN_STEP) + 1
+        return whole & WORD

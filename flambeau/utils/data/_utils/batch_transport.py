@@ -15,8 +15,10 @@ import numpy as np
 
 from ....autograd.node import requires
 from ....tensor.create import from_array
+from ....tensor.protocol import reduce_cell
 from ....tensor.results import array_of
 from ....tensor.tensor import Tensor
+from ....trace.value import Storage
 
 SHARED_FILE_BYTES = 128 << 10  # bytes from which on a file is worth its making
 BUFFER_ALIGNMENT_BYTES = 64
@@ -27,6 +29,8 @@ class BatchPickler(reduction.ForkingPickler):
     """Pickles tensors without the history, and without the parts of their storage that they do not look at."""
 
     def reducer_override(self, thing):
+        if thing.__class__ is Storage:            # its contents: `multiprocessing` would have it moved and shared
+            return reduce_cell(thing)
         if not isinstance(thing, Tensor):
             return NotImplemented
         if requires(thing) and not thing.is_leaf:

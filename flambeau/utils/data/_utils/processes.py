@@ -23,6 +23,7 @@ from ....base.errors import warn
 from ....tensor.random import manual_seed
 from ....trace.record import run_all
 from . import batch_transport, worker as workers
+from .global_generators import seed_all
 from .worker import SHUTDOWN_SECONDS, ExceptionWrapper, WorkerInfo, _generate_state, serve
 
 _open: set = set()            # those that are not closed; see Note [Held until closed]
@@ -182,7 +183,7 @@ def run_process(job, worker, pipe, inherited):
         workers._worker_info = WorkerInfo(worker, job.num_workers, seed, job.dataset)
         tasks = queue.SimpleQueue()
         threading.Thread(target=listen, args=(pipe, tasks, os.getppid()), daemon=True).start()
-        serve(job, worker, where, tasks.get, answer, pickle.loads)
+        serve(job, worker, where, tasks.get, answer, seed_all, pickle.loads)
     except KeyboardInterrupt:                 # the loader's process has got it too, and says so
         pass
     except (BrokenPipeError, ConnectionResetError):          # nobody reads this any more

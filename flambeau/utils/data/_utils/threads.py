@@ -6,6 +6,7 @@ import threading
 import numpy as np
 
 from ....tensor.random import Generator
+from .global_generators import seeder_of
 from .worker import _RNG, WorkerInfo, _local, serve
 
 
@@ -50,7 +51,7 @@ def run_thread(job, worker, tasks, answers):
     _local.info = WorkerInfo(worker, job.num_workers, seed, job.dataset, rng, "thread")
     try:
         serve(job, worker, f"in DataLoader worker thread {worker}", tasks.get,
-              lambda number, data: answers.put((number, data)))
+              lambda number, data: answers.put((number, data)), seeder_of(rng))
     except BaseException as error:            # SystemExit, say: nobody else would ever hear of it
         answers.put((None, RuntimeError(f"DataLoader worker thread {worker} exited unexpectedly: "
                                         f"{type(error).__name__}: {error}")))

@@ -10,10 +10,13 @@ import traceback
 import numpy as np
 
 from ..dataset import IterableDataset
-from .fetch import _IterableDatasetFetcher, _MapDatasetFetcher
+from .epochs import WorkerProgress
+from .fetch import SampleAddress, _IterableDatasetFetcher, _MapDatasetFetcher
 
 SHUTDOWN_SECONDS = 5.0        # seconds that a worker gets to come to an end by itself
 RESUME_TASK = -1              # the number of the task that starts the dataset over: the loader is iterated over again
+START_TASK = -2               # and of the one before all others, which nobody waits for
+EPOCH_TASKS = (RESUME_TASK, START_TASK)
 _worker_info = None           # this process is a worker: who it is
 _local = threading.local()    # this thread is a worker: who it is, as `info`
 
@@ -58,7 +61,8 @@ def get_worker_info():
 class WorkerJob:
     """All that a worker needs to know."""
 
-    def __init__(self, dataset, auto_collation, collate_fn, drop_last, base_seed, worker_init_fn, num_workers):
+    def __init__(self, dataset, auto_collation, collate_fn, drop_last, base_seed, worker_init_fn, num_workers,
+                 seeds_samples=False):
         self.dataset = dataset
         self.auto_collation = auto_collation
         self.collate_fn = collate_fn
@@ -66,10 +70,32 @@ class WorkerJob:
         self.base_seed = base_seed
         self.worker_init_fn = worker_init_fn
         self.num_workers = num_workers
+        self.seeds_samples = seeds_samples    # the generators that everybody uses are seeded for each sample
 
-    def fetcher(self):
+    def fetcher(self, worker, part, reseed):
+        """What makes the batches of `worker` in the epoch that `part` says; `reseed` seeds generators for a sample."""
         kind = _IterableDatasetFetcher if isinstance(self.dataset, IterableDataset) else _MapDatasetFetcher
-        return kind(self.dataset, self.auto_collation, self.collate_fn, self.drop_last)
+        made = kind(self.dataset, self.auto_collation, self.collate_fn, self.drop_last)
+        made.address = SampleAddress(part.seed, part.epoch, worker, self.num_workers,
+                                     reseed if self.seeds_samples else None)
+        if part.progress is not None:
+            made.go_to(part.progress, part.entry)
+        return made
+
+
+class WorkerPart:
+    """What a worker has to know of an epoch before its first task."""
+
+    def __init__(self, epoch, seed, progress=None, entry=None):
+        self.epoch, self.seed = epoch, seed
+        self.progress, self.entry = progress, entry           # of a stream that is resumed: WorkerProgress, sampler's
+
+
+class WithProgress:
+    """A batch of a stream whose dataset has a word for where it stands."""
+
+    def __init__(self, data, progress):
+        self.data, self.progress = data, progress
 
 
 class _IterableDatasetStopIteration:
@@ -108,25 +134,29 @@ class _Lines(str):
         return str(self)
 
 
-def serve(job, worker, where, receive, send, opened=None):
-    """Answer what `receive()` gives by `send(number, data)`, until it gives None; `opened` unpacks what is asked."""
+def serve(job, worker, where, receive, send, reseed, opened=None):
+    """Answer what `receive()` gives by `send(number, data)`, until it gives None; `opened` unpacks what is asked.
+
+    The first task, and the first of every epoch after it, says what the epoch is: a WorkerPart.
+    """
     fetcher = problem = None
     try:
         if job.worker_init_fn is not None:
             job.worker_init_fn(worker)
-        fetcher = job.fetcher()
     except Exception:
         problem = ExceptionWrapper(where=where)
     ended = False
     while (task := receive()) is not None:
         number, index = task
-        if number == RESUME_TASK:
+        if number in EPOCH_TASKS:
             ended = False
             try:
-                fetcher = job.fetcher() if problem is None else None
+                index = index if opened is None else opened(index)
+                fetcher = job.fetcher(worker, index, reseed) if problem is None else None
             except Exception:
                 problem = ExceptionWrapper(where=where)
-            send(RESUME_TASK, None)
+            if number == RESUME_TASK:
+                send(RESUME_TASK, None)
             continue
         if ended:
             continue
@@ -139,8 +169,18 @@ def serve(job, worker, where, receive, send, opened=None):
                 data = _IterableDatasetStopIteration(worker) if ended else ExceptionWrapper(where=where)
             except Exception:
                 data = ExceptionWrapper(where=where)
+            else:
+                data = with_progress(fetcher, data)
         send(number, data)
         data = None                           # not while waiting: it may be large
+
+
+def with_progress(fetcher, data):
+    """`data`, and how far the stream has come where only the dataset can say it."""
+    if not isinstance(fetcher, _IterableDatasetFetcher):
+        return data
+    state = fetcher.state()
+    return data if state is None else WithProgress(data, WorkerProgress(0, fetcher.given, state))
 
 
 def _generate_state(base_seed, worker_id):
