@@ -303,7 +303,9 @@ class Backend:
         return None
 
     def adopt(self, address, allocation):
-        """Have observers told when the block at `address` comes back, which was given out before they came."""
+        """Have observers told `allocation` when the block at `address` comes back, which was given out before they came;
+        gives what they will be told, which is another one where they know of it already."""
+        return allocation
 
     def memory_limit(self):
         """How many bytes this process may have there."""
@@ -379,7 +381,7 @@ class CPUBackend(Backend):
         return memory.block_of(array)
 
     def adopt(self, address, allocation):
-        memory.adopt(address, allocation)
+        return memory.adopt(address, allocation)
 
     @cached_property
     def _native(self):

@@ -405,8 +405,8 @@ def block_of(array):
 
 
 def adopt(address, allocation):
-    """Tell observers `allocation` when the block at `address` comes back, which was given out before they came."""
-    _told.setdefault(address, allocation)
+    """Tell observers `allocation` when the block at `address` comes back, or what they know of it already."""
+    return _told.setdefault(address, allocation)
 
 
 def _take_and_tell(size_class):

@@ -69,6 +69,12 @@ class Observer:
     def drew(self, draw, kind, value):
         """A Value holds random numbers of spec `kind`, from `draw(count)`."""
 
+    def shared(self, storage):
+        """A Storage was made over the memory of an outside array."""
+
+    def moved(self, tensor, device):
+        """A copy of a tensor on another device was asked for."""
+
     # --- planning and running ---------------------------------------------------------------------------------------
 
     def planned(self, planning):
@@ -118,6 +124,13 @@ class Observer:
     def backward_ended(self, backward_pass):
         """A backward is over, with an error or without."""
 
+    def module_began(self, module):
+        """A module's forward is about to be called. To be told of these has all modules go the way of those with hooks
+        (nn/modules/hooks.py); what `compile` has recorded is recorded once more for it, and holds again afterwards."""
+
+    def module_ended(self, module):
+        """A module's forward is over, with an error or without."""
+
     # --- training ---------------------------------------------------------------------------------------------------
 
     def step_began(self, optimizer):
@@ -131,11 +144,12 @@ KINDS = tuple(name for name in vars(Observer) if not name.startswith("_"))
 DURING_RUNS = frozenset(("planned", "ran", "run_ended", "compiled", "copied", "waited",
                          "allocated", "freed"))                        # see Note [Told after the run]
 
-calling = called = recorded = looked = wrote = made = drew = None      # kind → a function that tells whoever asks
+calling = called = recorded = looked = wrote = None                    # kind → a function that tells whoever asks
+made = drew = shared = moved = None
 planned = ran = run_ended = compiled = copied = waited = None
 allocated = freed = None
 backward_called = node_made = backward_began = node_ran = backward_ended = None
-gradient_read = step_began = step_ended = None
+gradient_read = module_began = module_ended = step_began = step_ended = None
 during_runs = False           # whether any of those that happen during runs is asked for
 
 on_change: list = []          # functions to call when another observer has come, or gone
@@ -303,6 +317,18 @@ def tell_ran(step, instructions, start, end=None, failed=False):
     """Tell who asks for it that a step was run; to now, if nobody says to when."""
     if (tell := ran) is not None:
         tell(StepRun(step, instructions, start, clock() if end is None else end, failed))
+
+
+def tell_module_began(module, args):
+    """A hook for all modules (nn/modules/hooks.py), in a file that `compile` does not follow calls into."""
+    if (tell := module_began) is not None:
+        tell(module)
+
+
+def tell_module_ended(module, args, output):
+    """The same, for after the call."""
+    if (tell := module_ended) is not None:
+        tell(module)
 
 
 def tell_freed(allocation):

@@ -20,7 +20,7 @@ import flambeau
 from ..base.names import packages
 from ..missing import MissingModule, is_module, no_attribute
 from ..version import __version__ as TORCH_VERSION
-from .torchvision import torchvision_spec
+from .torchvision import need_of_torchvision, torchvision_spec
 
 # Modules whose place in Flambeau is not that in PyTorch.
 ELSEWHERE = {
@@ -113,6 +113,8 @@ class FacadeFinder(importlib.abc.MetaPathFinder):
             return safetensors_spec(fullname, path)
         if top == "torchvision":
             return torchvision_spec(fullname, self.others, FacadeLoader)
+        if top == "flambeau":
+            need_of_torchvision(fullname, path)
         module = named(fullname) if top in PYTORCH_PACKAGES else None
         if module is None:
             return None

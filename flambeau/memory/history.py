@@ -7,7 +7,7 @@ import pickle
 from collections import deque
 
 from ..base.observers import Observer, observing, settle
-from .looking import snapshot
+from .looking import adopted, snapshot
 
 WAYS = ("state", "all", None)
 MICROSECOND = 1000                # nanoseconds
@@ -54,6 +54,10 @@ def record_history(enabled="all", context="all", stacks="all", max_entries=None,
         _history = AllocationHistory(max_entries if enabled == "all" else 0)
     _observing = observing(_history)
     _observing.__enter__()
+    for one in snapshot().devices:                # so that it is seen when they go
+        for held in one.holdings:
+            if not held.outside:
+                adopted(held)
 
 
 def snapshot_for_pytorch(device_type="cuda"):

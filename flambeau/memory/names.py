@@ -18,6 +18,7 @@ from ..tensor.user_attributes import fields
 from ..trace.value import Storage
 
 DEPTH = 6                     # how far from a tensor something that holds it is looked for
+OPTIMIZED_CODE = 1            # of code whose variables are no dictionary
 KEEPERS = 4                   # how many of them are told
 
 
@@ -30,6 +31,16 @@ def frames():
             frame = frame.f_back
 
 
+def _local_variables(frame):
+    """A copy of a function's variables. Until Python 3.12 a frame that was asked keeps what it gave, and with it what the
+    function lets go of later; so that is emptied here. It is filled anew when somebody else asks."""
+    held = frame.f_locals
+    found = dict(held)
+    if type(held) is dict and frame.f_code.co_flags & OPTIMIZED_CODE:
+        held.clear()
+    return found
+
+
 def variables():
     """{id of an object: what it is called} of the program's variables: of functions that run, then of its files."""
     found: dict = {}
@@ -37,7 +48,7 @@ def variables():
     for frame in frames():
         code = frame.f_code
         if code.co_name != "<module>":
-            scopes.append((frame.f_locals, f" in {code.co_name} ({os.path.basename(code.co_filename)}:"
+            scopes.append((_local_variables(frame), f" in {code.co_name} ({os.path.basename(code.co_filename)}:"
                            f"{frame.f_lineno})"))
         scopes.append((frame.f_globals, f" in {os.path.basename(frame.f_globals.get('__file__') or 'the console')}"))
     for scope, where in scopes:

@@ -16,14 +16,13 @@ from collections import deque
 from ..backends.backend import has_cuda
 from ..base import settings
 from ..base.errors import line_of
-from ..base.observers import Allocation, Observer, clock, observing, settle
+from ..base.observers import Observer, clock, observing, settle
 from ..base.spec import place
-from ..nn.modules.hooks import register_module_forward_hook, register_module_forward_pre_hook
+from ..profiler.modules import ModulePaths
 from ..profiler.operators import operator_name
-from ..profiler.recorder import ModulePaths
 from ..tensor import oom
 from ..trace.record import run_all
-from .looking import snapshot
+from .looking import adopted, snapshot
 from .model import ALL_ROLES, BatchEstimate, MemoryEvent, MemoryRecord, Peak, tallied
 from .words import snapshot_in_words
 
@@ -56,13 +55,13 @@ class _Device:
 class record(Observer):
     """As a context, records memory; then `peaks` and `events`, and `result`, a MemoryRecord, say what was seen.
 
-    At most `max_events` of the latest events are kept. `modules`: whether to note which modules ask for memory.
+    At most `max_events` of the latest events are kept.
     """
 
-    def __init__(self, max_events=MAX_EVENTS, modules=True):
+    def __init__(self, max_events=MAX_EVENTS):
         if not isinstance(max_events, int) or max_events < 0:
             raise ValueError(f"max_events is {max_events!r}: give the number of events to keep, or 0")
-        self.max_events, self.modules = max_events, modules
+        self.max_events = max_events
         self._events: deque = deque(maxlen=max_events)
         self._told = 0
         self._of: dict = {}           # id of a recorded instruction → the module that recorded it
@@ -74,21 +73,14 @@ class record(Observer):
         self.start, self._executor = clock(), settings.executor
         self._observing = observing(self)
         run_all()
+        self._observing.__enter__()                          # only now does an allocator note what comes back
         for one in snapshot().devices:
             self._adopt(one)
-        self._observing.__enter__()
-        for found in self._devices.values():                 # only now does an allocator note what comes back
-            for allocation, live in found.live.values():
-                place(found.name).backend.adopt(live.address, allocation)
         if settings.executor == "auto":
             settings.executor = "native"
-        self._handles = [register_module_forward_pre_hook(self._before),
-                         register_module_forward_hook(self._after, always_call=True)] if self.modules else []
         return self
 
     def __exit__(self, *exc):
-        for handle in self._handles:
-            handle.remove()
         try:
             run_all()
             settle()
@@ -100,12 +92,11 @@ class record(Observer):
 
     def _adopt(self, one):
         found = self._devices[one.device] = _Device(one.device, one.allocated)
-        device = place(one.device)
         for held in one.holdings:
             if held.outside:
                 found.outside.append(_Live(held.nbytes, one.device, held.line, held.module, held.role, held.kind, 0))
                 continue
-            allocation = Allocation(held.nbytes, device, held.address)
+            allocation = adopted(held)
             found.live[id(allocation)] = allocation, _Live(held.nbytes, one.device, held.line, held.module, held.role,
                                                            held.kind, held.address)
         found.unknown = one.allocated - sum(live.nbytes for _, live in found.live.values())
@@ -113,10 +104,10 @@ class record(Observer):
 
     # --- what happens -----------------------------------------------------------------------------------------------
 
-    def _before(self, module, args):
+    def module_began(self, module):
         self._stack().append(self._paths.of(module)[0])
 
-    def _after(self, module, args, output):
+    def module_ended(self, module):
         stack = self._stack()
         if stack:
             stack.pop()
@@ -238,11 +229,11 @@ def estimate(step, samples=(4, 8), device=None, warm=1):
     name = str(place(device if device is not None else "cuda" if has_cuda() else "cpu"))
     measured, roles = {}, {}
     for n in sizes:
-        with record(max_events=0, modules=False):            # by plans, too
+        with record(max_events=0):            # by plans, too
             for _ in range(warm):
                 step(n)
                 run_all()
-        with record(max_events=0, modules=False) as seen:
+        with record(max_events=0) as seen:
             step(n)
             run_all()
         peak = seen.peaks[name]

@@ -3,6 +3,8 @@
 Everything is found by time. The spans of a thread are gone through in the order of their starts, with a stack of those
 that are open; the moments at which instructions were recorded and nodes made go along, and find the stack as it was.
 """
+from bisect import bisect_right
+
 from ..base.errors import line_of
 from ..base.spec import CPU
 from ..trace.steps import TransferStep
@@ -23,10 +25,11 @@ def built(recorder, end):
     found = _nested(spans, {"node": nodes, "instruction": moments, "memory": freed})
     profile = Profile(recorder.began, end, recorder.thread, spans, threads=dict(recorder.threads))
     contexts = _Contexts(spans, {order: inside for (_, _, order), inside in zip(nodes, found["node"], strict=True)})
-    makers = {id(one): (one, inside) for (one, _, _), inside in
+    makers = {id(one): _Maker(one, inside) for (one, _, _), inside in
               zip(recorder.instructions, found["instruction"], strict=True)}
-    profile.steps = [_step(run, thread, makers, contexts) for run, thread in recorder.ran_steps
-                     if run.start >= recorder.began]
+    runs = _Runs(spans)
+    profile.steps = [_step(run, thread, makers, contexts, runs.at(thread, run.start))
+                     for run, thread in recorder.ran_steps if run.start >= recorder.began]
     _put_inside(profile)
     for index, span in enumerate(spans):
         module, node = contexts.of(index)
@@ -130,20 +133,46 @@ class _Contexts:
         return module, node
 
 
-def _step(run, thread, makers, contexts):
-    """A step that was run, with the shares of its operations."""
+class _Maker:
+    """The span that recorded an instruction, and the run that computed it; others are replays of a compiled function,
+    whose calls nobody saw."""
+
+    __slots__ = ("instruction", "inside", "run")
+
+    def __init__(self, instruction, inside):
+        self.instruction, self.inside, self.run = instruction, inside, None
+
+
+class _Runs:
+    """Which run a moment was in."""
+
+    def __init__(self, spans):
+        self.starts: dict = {}
+        for span in spans:
+            if span.kind == "run":
+                self.starts.setdefault(span.thread, []).append(span.start)
+
+    def at(self, thread, time):
+        """A number for the run that a thread was in."""
+        return thread, bisect_right(self.starts.get(thread, ()), time)
+
+
+def _step(run, thread, makers, contexts, number):
+    """A step that was run in the run `number`, with the shares of its operations."""
     step, shares = run.step, []
     weights = [weight_of(one[0]) for one in run.instructions]
     total = sum(weights) or 1
     for instruction, weight in zip(run.instructions, weights, strict=True):
-        known, inside = makers.get(id(instruction), (None, None))
-        inside = inside if known is instruction else None
+        maker, inside = makers.get(id(instruction)), None
+        if maker is not None and maker.instruction is instruction:
+            maker.run, inside = maker.run or number, maker.inside
         module, node = contexts.of(inside)
         span = contexts.spans[inside] if inside is not None else None
         name = span.name if span is not None and span.kind == "operation" else \
             operator_name(instruction[0].op.__name__)
         line = line_of(instruction[5]) if node is None or node.line is None else f"{node.line} (backward)"
-        shares.append(Share(name, line, weight / total, module, inside, node is not None))
+        seen = inside if inside is not None and maker.run == number else None
+        shares.append(Share(name, line, weight / total, module, seen, node is not None))
     if step is None:
         entry = run.instructions[0][0]
         outs = entry.outs or ()
@@ -198,7 +227,8 @@ def _account_memory(recorder, profile, makers, found):
     spans = profile.spans
     for (time, allocation, way, _), inside in zip(recorder.memory, found, strict=True):
         if way > 0 and len(allocation.instructions) == 1:
-            inside = makers.get(id(allocation.instructions[0]), (None, inside))[1]
+            maker = makers.get(id(allocation.instructions[0]))
+            inside = maker.inside if maker is not None else inside
         if inside is not None:
             if allocation.device is CPU:
                 spans[inside].allocated += way * allocation.nbytes

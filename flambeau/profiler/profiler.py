@@ -20,11 +20,16 @@ from . import recorder as recorders
 from .chrome import write_trace
 from .events import events_of
 from .machine import limit_of, raised
-from .recorder import TimeAndMemoryRecorder, TimeRecorder
+from .recorder import ModuleAndMemoryRecorder, ModuleRecorder, TimeAndMemoryRecorder, TimeRecorder
 from .timeline import write_timeline
 
 __all__ = ["ExecutionTraceObserver", "ProfilerAction", "ProfilerActivity", "profile", "record_function", "schedule",
            "supported_activities", "tensorboard_trace_handler"]
+
+
+# (whether modules are noted, whether memory is) → what notes it
+RECORDERS = {(False, False): TimeRecorder, (True, False): ModuleRecorder, (False, True): TimeAndMemoryRecorder,
+             (True, True): ModuleAndMemoryRecorder}
 
 
 class ProfilerActivity(Enum):
@@ -159,8 +164,8 @@ class _KinetoProfile:
     def prepare_trace(self):
         """Look, and forget what is seen until `start_trace`: what happens for the first time happens now."""
         if self._recorder is None:
-            kind = TimeAndMemoryRecorder if self.profile_memory else TimeRecorder
-            self._recorder = kind(self.record_shapes, self.with_stack, self.with_modules or self.with_stack).start()
+            kind = RECORDERS[bool(self.with_modules or self.with_stack), bool(self.profile_memory)]
+            self._recorder = kind(self.record_shapes, self.with_stack).start()
             self.profiler = self._recorder
             if self.custom_trace_id_callback is not None:
                 self._trace_id = self.custom_trace_id_callback()

@@ -12,11 +12,11 @@ from ..backends.backend import has_cuda
 from ..base.errors import PACKAGE, here, line_of
 from ..base.observers import Observer, clock, observing
 from ..base.spec import CPU, place
-from ..nn.modules.hooks import register_module_forward_hook, register_module_forward_pre_hook
 from ..tensor import oom
 from ..tensor.tensor import Tensor
 from .building import built
 from .model import Span
+from .modules import ModulePaths
 from .operators import called_name
 
 _ident = threading.get_ident
@@ -26,11 +26,12 @@ current: list = []            # the Recorders that are at work, for `record_func
 class TimeRecorder(Observer):
     """Notes what happens between `start` and `stop`, which gives a Profile.
 
-    `shapes`: of the arguments of calls; `stacks`: the program's frames around each; `modules`: which modules run.
+    `shapes`: of the arguments of calls; `stacks`: the program's frames around each. An observer is told of what it has
+    methods for, so there are classes for what else may be noted.
     """
 
-    def __init__(self, shapes=False, stacks=False, modules=False):
-        self.shapes, self.stacks, self.modules = shapes, stacks, modules
+    def __init__(self, shapes=False, stacks=False):
+        self.shapes, self.stacks = shapes, stacks
         self.began = 0
         self.thread = _ident()
         self.threads = {self.thread: threading.current_thread().name}
@@ -50,7 +51,6 @@ class TimeRecorder(Observer):
         self._paths = ModulePaths()
         self._observing = observing(self)
         self._observing.__enter__()
-        self._handles = list(self._hooks())
         current.append(self)
         self.clear()
         return self
@@ -59,8 +59,6 @@ class TimeRecorder(Observer):
         """End it; the Profile."""
         end = clock()
         current.remove(self)
-        for handle in self._handles:
-            handle.remove()
         self._observing.__exit__(None, None, None)
         return self.profile(end)
 
@@ -72,15 +70,6 @@ class TimeRecorder(Observer):
         """Observe once more."""
         self._observing = observing(self)
         self._observing.__enter__()
-
-    def _hooks(self):
-        optimizer = sys.modules.get(f"{__package__.rpartition('.')[0]}.optim.optimizer")
-        if optimizer is not None:                  # else there is none of them
-            yield optimizer.register_optimizer_step_pre_hook(self._before_step)
-            yield optimizer.register_optimizer_step_post_hook(self._after_step)
-        if self.modules:
-            yield register_module_forward_pre_hook(self._before_module)
-            yield register_module_forward_hook(self._after_module, always_call=True)
 
     # --- what happens -----------------------------------------------------------------------------------------------
 
@@ -132,6 +121,12 @@ class TimeRecorder(Observer):
     def backward_ended(self, backward_pass):
         self.close("backward", "flambeau::backward")
 
+    def step_began(self, optimizer):
+        self.enter("optimizer", _step_name(optimizer))
+
+    def step_ended(self, optimizer):
+        self.close("optimizer", _step_name(optimizer))
+
     # --- what the program says of itself ----------------------------------------------------------------------------
 
     def close(self, kind, name):
@@ -153,24 +148,22 @@ class TimeRecorder(Observer):
     def _note_thread(self):
         self.threads.setdefault(_ident(), threading.current_thread().name)
 
-    def _before_module(self, module, args):
-        path, title = self._paths.of(module)
-        self.enter("module", title, path)
-
-    def _after_module(self, module, args, output):
-        self.close("module", self._paths.of(module)[1])
-
-    def _before_step(self, optimizer, args, kwargs):
-        self.enter("optimizer", _step_name(optimizer))
-
-    def _after_step(self, optimizer, args, kwargs):
-        self.close("optimizer", _step_name(optimizer))
-
     # --- afterwards -------------------------------------------------------------------------------------------------
 
     def profile(self, end):
         """The Profile of what was noted until `end`."""
         return built(self, end)
+
+
+class ModuleRecorder(TimeRecorder):
+    """A TimeRecorder that notes which modules run, too."""
+
+    def module_began(self, module):
+        path, title = self._paths.of(module)
+        self.enter("module", title, path)
+
+    def module_ended(self, module):
+        self.close("module", self._paths.of(module)[1])
 
 
 class TimeAndMemoryRecorder(TimeRecorder):
@@ -196,31 +189,8 @@ class TimeAndMemoryRecorder(TimeRecorder):
         self.memory.append((allocation.end, allocation, -1, _ident()))
 
 
-class ModulePaths:
-    """What modules are called: `Net.layers.0`, after the class of the outermost that was seen, and `Linear_0`."""
-
-    def __init__(self):
-        self._held: dict = {}             # id → (the module, kept alive; its path; its title)
-        self._numbers: dict = defaultdict(int)
-
-    def of(self, module):
-        """(path, title) of a module; those below it are named with it."""
-        found = self._held.get(id(module))
-        if found is None:
-            self._name(module, type(module).__name__)
-            found = self._held[id(module)]
-        return found[1:]
-
-    def _name(self, module, path):
-        stack = [(module, path)]
-        while stack:
-            one, path = stack.pop()
-            if id(one) in self._held:
-                continue
-            kind = type(one).__name__
-            self._held[id(one)] = one, path, f"nn.Module: {kind}_{self._numbers[kind]}"
-            self._numbers[kind] += 1
-            stack += [(inner, f"{path}.{name}") for name, inner in reversed(list(one.named_children()))]
+class ModuleAndMemoryRecorder(ModuleRecorder, TimeAndMemoryRecorder):
+    """A recorder of all of it."""
 
 
 def _devices():

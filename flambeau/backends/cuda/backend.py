@@ -346,7 +346,7 @@ class CUDABackend(Backend):
         return address, max(-(-nbytes // ROUNDED_TO_BYTES), 1) * ROUNDED_TO_BYTES
 
     def adopt(self, address, allocation):
-        self.memory.recycler.told.setdefault(address, allocation)
+        return self.memory.recycler.told.setdefault(address, allocation)
 
     def memory_limit(self):
         return self.memory.limit()

@@ -17,7 +17,6 @@ from .objects import from_objects
 from .ranges import range_condition, range_values
 from .source import (
     BoundaryScan,
-    Chunk,
     ColumnFact,
     ConnectionLost,
     Dialect,
@@ -27,7 +26,7 @@ from .source import (
     Source,
     UnmarkedSnapshot,
 )
-from .tables import gathered
+from .tables import empty_chunk, gathered
 
 ROWS_FETCHED = 4096                       # tuples that exist at a time
 OWN_ENGINES = {"sqlite3": "sqlite", "psycopg": "postgres", "duckdb": "duckdb", "_duckdb": "duckdb",
@@ -40,20 +39,20 @@ def source(con):
         return source_of_factory(con)
     if hasattr(con, "raw_connection"):
         return source_of_factory(EngineFactory(con))
-    raise TypeError(f"con is {type(con).__module__}.{type(con).__name__}, an open connection: workers open their own, so "
-                    "give a function without arguments that gives a new one each time")
+    raise TypeError(f"con is {type(con).__module__}.{type(con).__name__}, an open connection: workers open their own, "
+                    "so give a function without arguments that gives a new one each time")
 
 
 def source_of_factory(make):
     """The Source for the kind of connection that `make()` gives."""
     from importlib import import_module
     made = make()
+    packages = [cls.__module__.split(".")[0] for cls in type(made).__mro__]
+    engine = next((OWN_ENGINES[package] for package in packages if package in OWN_ENGINES), None)
+    if engine is None and not hasattr(made, "cursor"):
+        raise TypeError(f"con() gave {type(made).__module__}.{type(made).__name__}, which is no connection: it has "
+                        "no cursor()")
     try:
-        packages = [cls.__module__.split(".")[0] for cls in type(made).__mro__]
-        engine = next((OWN_ENGINES[package] for package in packages if package in OWN_ENGINES), None)
-        if engine is None and not hasattr(made, "cursor"):
-            raise TypeError(f"con() gave {type(made).__module__}.{type(made).__name__}, which is no connection: it has no "
-                            "cursor()")
         style, dialect = paramstyle_of(made), dialect_of(packages)
     finally:
         made.close()
@@ -66,7 +65,8 @@ class EngineFactory:
     """A new connection of the driver below SQLAlchemy's engine, which its pool does not have any more."""
 
     def __init__(self, engine):
-        self.engine, self.__qualname__ = engine, f"SQLAlchemy's engine of {engine.url.render_as_string(hide_password=True)}"
+        self.engine = engine
+        self.__qualname__ = f"SQLAlchemy's engine of {engine.url.render_as_string(hide_password=True)}"
 
     def __call__(self):
         pooled = self.engine.raw_connection()
@@ -123,8 +123,9 @@ class Placing:
                            "numeric_dollar": [f"${first + i}" for i in range(count)]}.get(style, ["%s"] * count)
 
     def with_values(self, values):
-        return {**self.params, **dict(zip(self.names, values))} if self.named and values else (*self.params, *values) \
-            if not isinstance(self.params, dict) else self.params
+        if not self.named:
+            return (*self.params, *values)
+        return {**dict(self.params), **dict(zip(self.names, values))}
 
 
 # --- statements -----------------------------------------------------------------------------------------------------
@@ -323,7 +324,8 @@ class DbapiSession(Session):
         ranges = boundaries.ranges(np.sort(blocks))
         values = range_values(ranges)
         placing = Placing(query, self.source.style, len(values))
-        text = self.dialect.fetch(query._replace(text=placing.text), wanted, boundaries.key, len(ranges), placing.places)
+        text = self.dialect.fetch(query._replace(text=placing.text), wanted, boundaries.key, len(ranges),
+                                  placing.places)
         found = [row for rows in self.tuples(text, placing.with_values(values)) for row in rows]
         return in_listed_order(chunk_of_tuples(found, wanted), boundaries, blocks)
 
@@ -360,10 +362,11 @@ def in_listed_order(chunk, boundaries, blocks):
 def chunk_of_tuples(rows, wanted):
     """The Chunk of rows of Python's objects."""
     if not rows:
-        return Chunk([np.empty(0, object if each.form == "text" else each.form) for each in wanted], [None] * len(wanted))
+        return empty_chunk(wanted)
     columns = []
     for cells in zip(*rows):
         values = np.empty(len(cells), object)
         values[:] = cells
-        columns.append(ArrowColumn(*from_objects(values, np.fromiter((cell is None for cell in cells), bool, len(cells)))))
+        missing = np.fromiter((cell is None for cell in cells), bool, len(cells))
+        columns.append(ArrowColumn(*from_objects(values, missing)))
     return chunk_of(columns, wanted)

@@ -23,7 +23,6 @@ from .arrow import chunk_of, in_form, joined
 from .ranges import range_condition, range_values
 from .source import (
     BoundaryScan,
-    Chunk,
     ColumnFact,
     ConnectionLost,
     Dialect,
@@ -34,7 +33,7 @@ from .source import (
     UnmarkedSnapshot,
     Wanted,
 )
-from .tables import TABLE_NAME, gathered, parts
+from .tables import TABLE_NAME, empty_chunk, gathered, parts
 
 MEMORY_LIMIT = "128MiB"                   # what an instance of ours may keep, of tables and for sorting
 INTEGER_TYPES = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}
@@ -336,7 +335,8 @@ class DuckDBSession(Session):
         return chunk if sorts else in_order(chunk, [np.concatenate(column) for column in zip(*orders)])
 
     def plan(self, query, wanted, boundaries):
-        params, places = with_values(query, range_values(boundaries.ranges([0])))
+        nothing = (None,) * len(boundaries.key)
+        params, places = with_values(query, range_values([(nothing, nothing)]))
         text = self.dialect.fetch(query, wanted, boundaries.key, 1, True, places)
         return "\n".join(row[-1] for row in self.tuples(f"EXPLAIN {text}", params))
 
@@ -379,10 +379,6 @@ def in_order(chunk, columns):
     if len(key) == 1 and ((steps[0] > 0) | (steps[0] == 0) & (steps[1] > 0)).all():
         return chunk
     return gathered(chunk, np.lexsort([*key[::-1], ranges]))
-
-
-def empty_chunk(wanted):
-    return Chunk([np.empty(0, object if each.form == "text" else each.form) for each in wanted], [None] * len(wanted))
 
 
 def said_by_duckdb(error):

@@ -77,6 +77,7 @@ ENGINES = [
     ("duckdb", file_that_holds(b"DUCK", at=8)),
     ("duckdb", parquet_or_csv),
     ("frames", of_package("pandas")),
+    ("adbc", with_methods("adbc_clone")),
     ("arrow", with_methods("__arrow_c_stream__", "__arrow_c_array__")),
     ("dbapi", of_package("sqlalchemy")),
     ("sqlite", a_path),             # no file yet, or an empty one: the engine says so. Behind all other paths

@@ -19,6 +19,7 @@ from psycopg import conninfo
 from psycopg.pq import TransactionStatus
 from psycopg.types.string import ByteaBinaryLoader
 
+from .oids import KIND_OF_OID
 from .source import (
     Boundaries,
     Chunk,
@@ -34,15 +35,11 @@ from .source import (
 )
 
 BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-RECORD_OID, UNKNOWN_OID = 2249, 705
+RECORD_OID = 2249
 NUMBER_ARRAY_OIDS = (1007, 1016, 1021, 1022)              # int4[], int8[], float4[], float8[]
 ARRAY_HEADER_BYTES = 20                                   # dimensions, flags, type, length, first index
 ROWS_A_TRIP = 16384                                       # of a stream, for one answer of the server
 
-KIND_OF_OID = {16: ("bool", 8), 20: ("int", 64), 21: ("int", 16), 23: ("int", 32), 26: ("int", 64), 700: ("float", 32),
-               701: ("float", 64), 1700: ("decimal", 64), 25: ("text", 64), 1043: ("text", 64), 1042: ("text", 64),
-               18: ("text", 64), 19: ("text", 64), 2950: ("text", 64), 1082: ("date", 32), 1114: ("timestamp", 64),
-               1184: ("timestamp", 64), UNKNOWN_OID: ("unknown", 64)}
 # What a form travels as: whole words, so that numbers stay aligned between the lengths of 32 bits before them.
 WIRE_TYPE = {"bool": "int4", "int8": "int4", "int16": "int4", "int32": "int4", "int64": "int8", "float32": "float4",
              "float64": "float8", "text": "text"}
@@ -203,8 +200,8 @@ class PostgresSession(Session):
             told = self.run("SELECT oid::int8, format_type(oid, NULL), typcategory::text FROM pg_type "
                             "WHERE oid = ANY(%s)", (oids,))
             about = {oid: (word, category) for oid, word, category in told}
-        return [ColumnFact(column.name, about[column.type_code][0], *kind_of(column.type_code, about[column.type_code][1]))
-                for column in found]
+        return [ColumnFact(column.name, about[oid][0], *kind_of(oid, about[oid][1]))
+                for column, oid in ((column, column.type_code) for column in found)]
 
     def stream(self, query, wanted, rows, order=None, skip=0, limit=None):
         text = self.dialect.stream(query._replace(text=escaped(query)), wanted, order, skip, limit)
@@ -245,7 +242,7 @@ class PostgresSession(Session):
         return Boundaries(key, step, previous + 1, columns(first), columns(last))
 
     def fetch(self, query, wanted, boundaries, blocks):
-        text, params = self.fetch_statement(query, wanted, boundaries, blocks)
+        text, params = self.fetch_statement(query, wanted, boundaries.key, boundaries.ranges(blocks))
         with connection_lost():
             rows = self.run(text, params).fetchall()
         rows.sort(key=lambda row: row[0])         # they come like that: a nested loop walks the ranges in their order
@@ -253,18 +250,16 @@ class PostgresSession(Session):
         pairs = [column_of_arrays(cells, each) for cells, each in zip(columns, wanted)]
         return Chunk([values for values, _ in pairs], [nulls for _, nulls in pairs])
 
-    def fetch_statement(self, query, wanted, boundaries, blocks):
+    def fetch_statement(self, query, wanted, key, ranges):
         """(text, parameters): the bounds of all ranges are one array for each column of the key and side."""
-        ranges = boundaries.ranges(blocks)
-        width = len(boundaries.key)
-        sides = [[key[i] for key in side] for side in zip(*ranges) for i in range(width)]
+        sides = [[bound[i] for bound in side] for side in zip(*ranges) for i in range(len(key))]
         if isinstance(query.params, dict):
             names = [f"flambeau_{i}" for i in range(len(sides))]
             params, places = {**query.params, **dict(zip(names, sides))}, [f"%({name})s" for name in names]
         else:
             params, places = (*sides, *query.params), None        # ours stand before the query in the text
-        text = self.dialect.fetch(query._replace(text=escaped(query)), wanted, boundaries.key, len(ranges),
-                                  self.types_of(query, boundaries.key), places)
+        text = self.dialect.fetch(query._replace(text=escaped(query)), wanted, key, len(ranges),
+                                  self.types_of(query, key), places)
         return text, params
 
     def types_of(self, query, key):
@@ -274,7 +269,8 @@ class PostgresSession(Session):
         return self.key_types[query.text, key]
 
     def plan(self, query, wanted, boundaries):
-        text, params = self.fetch_statement(query, wanted, boundaries, [0])
+        nothing = (None,) * len(boundaries.key)
+        text, params = self.fetch_statement(query, wanted, boundaries.key, [(nothing, nothing)])
         with connection_lost():
             return "\n".join(line for line, in self.run(f"EXPLAIN {text}", params))
 

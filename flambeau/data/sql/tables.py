@@ -143,9 +143,6 @@ class TableDialect(Dialect):
     def fetch(self, query, wanted, key, ranges):
         return f"-- {ranges} ranges of {', '.join(key)} of {self.name}, gathered in memory"
 
-    def null_counts(self, query, names):
-        return None
-
 
 class TableSession(Session):
     def __init__(self, source):
@@ -175,6 +172,14 @@ class TableSession(Session):
         at = at[skip:None if limit is None else skip + limit]
         for start in range(0, len(at), rows):
             yield gathered(whole, at[start:start + rows])
+
+    def count(self, query):
+        return self.source.table.keep()
+
+    def null_counts(self, query, names):
+        facts = self.source.table.facts()
+        nulls = self.source.columns([key_form(name, facts) for name in names]).nulls
+        return [0 if which is None else int(which.sum()) for which in nulls]
 
     def boundaries(self, query, key, step):
         facts = self.describe(query)
@@ -235,3 +240,7 @@ def parts(chunk, rows):
 def gathered(chunk, at):
     return Chunk([values[at] for values in chunk.columns],
                  [None if nulls is None else nulls[at] for nulls in chunk.nulls])
+
+
+def empty_chunk(wanted):
+    return Chunk([np.empty(0, object if each.form == "text" else each.form) for each in wanted], [None] * len(wanted))

@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 import flambeau as torch
 from flambeau.data.sql.columns import Layout
 from flambeau.data.sql.source import Chunk, ColumnFact
+from tests.thorough import THOROUGH
 
 pytestmark = pytest.mark.pinned
 
@@ -40,7 +41,7 @@ def exactly(number):
 
 @given(st.sampled_from(FORMS), st.sampled_from(DTYPES), st.lists(st.one_of(
     st.sampled_from(EDGES), st.integers(-2 ** 63, 2 ** 64 - 1), st.floats()), min_size=1, max_size=4))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400 if THOROUGH else 100, deadline=None)
 def test_a_number_is_itself_or_it_is_said(form, dtype, numbers):
     with np.errstate(all="ignore"):
         held = []
