@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from ...backends.backend import has_cuda
 from ...base.errors import warn
+from ...base.op import door
 from ._utils import kept_generators
 from ._utils.collate import default_collate, default_convert
 from ._utils.epochs import Epoch, WorkerProgress, epoch_from, state_of, states_now
@@ -245,6 +246,7 @@ class DataLoader(Generic[_T_co]):
         return _MultiProcessingDataLoaderIter(self)
 
     def __iter__(self):
+        door.noticed("loader_started", self)
         if not self.persistent_workers or self.num_workers == 0 or self._dataset_kind == _DatasetKind.Batches:
             return self._get_iterator()
         if self._iterator is None or self._iterator._shutdown:       # never made, or its workers have come to harm
