@@ -571,7 +571,8 @@ def test_one_may_observe_twice():
 
 
 NATIVE_ONLY = ("planned", "allocated", "freed")
-ELSEWHERE = ("copied", "waited", "compiled")      # for which it takes another device, or code that is new
+# for these it takes another device, code that is new, a module
+ELSEWHERE = ("copied", "waited", "compiled", "module_began", "module_ended")
 
 
 @pytest.mark.parametrize("executor, kind", [(e, k) for e in EXECUTORS for k in KINDS
