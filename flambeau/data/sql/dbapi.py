@@ -20,10 +20,10 @@ from .source import (
     ColumnFact,
     ConnectionLost,
     Dialect,
-    Session,
+    RowSession,
+    RowSource,
     Snapshot,
     SnapshotLost,
-    Source,
     UnmarkedSnapshot,
 )
 from .tables import empty_chunk, gathered
@@ -34,7 +34,7 @@ OWN_ENGINES = {"sqlite3": "sqlite", "psycopg": "postgres", "duckdb": "duckdb", "
 
 
 def source(con):
-    """The Source of a function that connects, or of SQLAlchemy's engine."""
+    """The RowSource of a function that connects, or of SQLAlchemy's engine."""
     if callable(con) and not hasattr(con, "raw_connection"):
         return source_of_factory(con)
     if hasattr(con, "raw_connection"):
@@ -44,18 +44,16 @@ def source(con):
 
 
 def source_of_factory(make):
-    """The Source for the kind of connection that `make()` gives."""
+    """The RowSource for the kind of connection that `make()` gives."""
     from importlib import import_module
     made = make()
-    try:
-        packages = [cls.__module__.split(".")[0] for cls in type(made).__mro__]
-        engine = next((OWN_ENGINES[package] for package in packages if package in OWN_ENGINES), None)
-        if engine is None and not hasattr(made, "cursor"):
-            raise TypeError(f"con() gave {type(made).__module__}.{type(made).__name__}, which is no connection: it has "
-                            "no cursor()")
-        style, dialect = paramstyle_of(made), dialect_of(packages)
-    finally:
-        made.close()
+    if not hasattr(made, "cursor"):
+        raise TypeError(f"con() gave {type(made).__module__}.{type(made).__name__}, which is no connection: it has no "
+                        "cursor()")
+    packages = [cls.__module__.split(".")[0] for cls in type(made).__mro__]
+    engine = next((OWN_ENGINES[package] for package in packages if package in OWN_ENGINES), None)
+    style, dialect = paramstyle_of(made), dialect_of(packages)
+    made.close()
     if engine is not None:
         return import_module(f".{engine}", __package__).source_of_factory(make)
     return DbapiSource(make, dialect, style)
@@ -70,8 +68,9 @@ class EngineFactory:
 
     def __call__(self):
         pooled = self.engine.raw_connection()
+        driver = pooled.driver_connection
         pooled.detach()
-        return pooled.driver_connection
+        return driver
 
 
 # --- drivers --------------------------------------------------------------------------------------------------------
@@ -214,7 +213,7 @@ class HeldTransaction(Snapshot):
 # --- source and session ---------------------------------------------------------------------------------------------
 
 
-class DbapiSource(Source):
+class DbapiSource(RowSource):
     """What a function of the user's connects to."""
 
     def __init__(self, make, dialect, style):
@@ -236,7 +235,7 @@ class DbapiSource(Source):
         return DbapiSession(self, con)
 
 
-class DbapiSession(Session):
+class DbapiSession(RowSession):
     """One connection; with a `holder`, that session's, in whose transaction it reads."""
 
     def __init__(self, source, con, holder=None):

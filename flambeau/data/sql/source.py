@@ -19,7 +19,7 @@ import numpy as np
 # --- errors ---------------------------------------------------------------------------------------------------------
 
 
-class ConnectionLost(Exception):
+class ConnectionLost(ConnectionError):
     """The connection is gone (server ended, network, statement timeout), and a new one may do better.
 
     A RowSession raises it in place of its driver's own exception, `from` that one. SQLDataset then connects again and
