@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 PY     := $(VENV)/bin/python
+EXAMPLES_COMMIT := 77f55b912142e11fcfdf5b530231fb9c52f181e8
 
 .PHONY: run test data executors processors pythons thorough cuda conformance programs programs-quick check images docs bench clean
 .NOTPARALLEL:
@@ -35,7 +36,7 @@ pythons: $(VENV)/.has-test            ## the tests that an interpreter can break
 conformance: $(VENV)/.has-conformance ## the same samples through PyTorch
 	$(PY) -m pytest -n 2 -q tests/torch
 
-programs: .venv-programs/.has-all     ## the packages people build on: a program of each, without PyTorch, with its numbers
+programs: .venv-programs/.has-all .venv-programs/examples ## the packages people build on: a program of each, without PyTorch, with its numbers
 	.venv-programs/bin/python -m tests.programs
 
 programs-quick: .venv-programs/.has-quick ## the quick half of them
@@ -75,6 +76,13 @@ $(PY):
 	.venv-programs/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	$(if $(filter all,$*),.venv-programs/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python -r tests/programs/requirements-alone.txt)
 	@touch $@
+
+# Scripts that are no package; the commit is the one that their numbers are kept for.
+.venv-programs/examples: | .venv-programs/bin/python
+	git init --quiet $@.new
+	git -C $@.new fetch --quiet --depth 1 https://github.com/pytorch/examples $(EXAMPLES_COMMIT)
+	git -C $@.new checkout --quiet FETCH_HEAD
+	mv $@.new $@
 
 # .has-NAME says that the package is installed, in place, with the extra NAME of this pyproject.toml.
 $(VENV)/.has-%: pyproject.toml | $(PY)

@@ -1,7 +1,7 @@
 """Images as native steps: the colours of each sample changed in its own order, boxes resized, samples mirrored.
 
 What the loop language would compute for all samples alike, since its kernels have no branches, is decided here for each
-of them: a sample of a batch costs what its own numbers ask for. Planes lie one after the other, [N, C, H, W] contiguous.
+of them: a sample of a batch costs what its own numbers ask for. Planes lie one after the other, [N, C, H, W].
 """
 import struct
 
@@ -87,7 +87,7 @@ def float_text(value):
 
 
 class ImageKernels:
-    """The LLVM text of the steps. They compute in float32, or in whole numbers of 32 bits for bytes that are resized."""
+    """The LLVM text of the steps. They compute in float32, or in int32 for bytes that are resized."""
 
     word = "image"
     drivers = inner = ()
@@ -142,8 +142,8 @@ class ImageKernels:
     def jitter(self, name, elt):
         """One sample a tile; buffers image, order [N, 4] (i64, less than 0: nothing), factors [N, 8], out.
 
-        Factors 2 i and 2 i + 1 are the ratio and the rest of brightness, contrast and saturation (i = 0, 1, 2); factor 6
-        is the turn of the hue (3).
+        Factors 2 i and 2 i + 1 are the ratio and the rest of brightness, contrast and saturation (i = 0, 1, 2), and
+        factor 6 is the turn of the hue (3).
         """
         w, k, f, (X, order, factors, out) = self.open(name, JITTER_FIELDS, 4)
         pixels, byte = f["pixels"], elt == "i8"
@@ -232,8 +232,8 @@ class ImageKernels:
         """One plane a tile; buffers image, first_x [N, out_w], weight_x [N, out_w, taps], bits_x [N], first_y,
         weight_y, bits_y, out; the tables are of int32 (weights of floats: float32), [1, …] where `shared`.
 
-        Rows are resized as the columns ask for them, and wait in a ring of as many rows as an output reads. `taps` along
-        a row are written out; 0 is any number.
+        Rows are resized as the columns ask for them, and wait in a ring of as many rows as an output reads. So many
+        `taps` along a row are written out; 0 is any number.
         """
         byte = elt == "i8"
         w, k, f, (X, first_x, weight_x, bits_x, first_y, weight_y, bits_y, out) = self.open(name, RESIZE_FIELDS, 8)

@@ -9,6 +9,7 @@ from typing import NamedTuple as _NamedTuple
 
 from ..backends.cuda import chain as _chain, driver as _driver, nvrtc as _nvrtc
 from ..backends.memory import OutOfMemoryError
+from ..base import observers as _observers
 from ..base.questions import Question as _Question
 from ..base.spec import device as _device
 from ..missing import no_attribute as _no_attribute
@@ -248,7 +249,8 @@ def synchronize(device=None):
     """Run everything that is recorded, and wait until the device has done all that it was handed, on every stream."""
     software, index = _there(device, "CUDA error: invalid device ordinal", RuntimeError)
     _record.run_all()
-    software.synchronize(index)
+    with _observers.timed("waited", f"cuda:{index}"):
+        software.synchronize(index)
 
 
 @_Question

@@ -2,7 +2,8 @@
 
 A call of a module (the outermost, from a line of the program) that records a graph is remembered weakly. If a backward
 comes to it the line is fine for good. If results of a line die, call after call, and no backward came to any, nobody
-uses what is recorded there.
+uses what is recorded there. Modules are looked at only while a program looks at results and no backward comes: a loop
+that trains pays nothing for it.
 """
 import ast
 import collections
@@ -20,6 +21,7 @@ from ..tensor.tensor import Tensor
 from .finding import found
 from .holders import kept_bytes, nodes_behind
 
+LOOKS_WITHOUT_BACKWARD = 4    # after so many, calls of modules are looked at
 UNUSED_CALLS = 3              # so many results of a line that died without a backward
 UNREAD_STEPS = 3              # so many steps with gradients of data that nobody has read
 # Methods that are named in a statement of their own only by mistake.
@@ -43,12 +45,21 @@ class Graphs(Observer):
         self.read_at = set()                              # sites of leaves of which somebody has read one
         self.optimized = {}                               # id of a leaf that an optimizer has → weak reference
         self.scanned = set()
-        self.hooks = register_module_forward_pre_hook(self._enter), \
-            register_module_forward_hook(self._leave, always_call=True)
+        self.looks = 0                                    # since the last backward
+        self.hooks = ()
 
     def close(self):
-        for hook in self.hooks:
+        """No longer look at modules."""
+        hooks, self.hooks = self.hooks, ()
+        for hook in hooks:
             hook.remove()
+
+    def looked(self, value):
+        """Somebody looks at a result."""
+        self.looks += 1
+        if self.looks > LOOKS_WITHOUT_BACKWARD and not self.hooks:
+            self.hooks = register_module_forward_pre_hook(self._enter), \
+                register_module_forward_hook(self._leave, always_call=True)
 
     # --- graphs that nobody uses -------------------------------------------------------------------------------------
 
@@ -89,12 +100,11 @@ class Graphs(Observer):
 
     def backward_began(self, backward_pass):
         """Note which results it came to."""
-        reached = backward_pass.reached
-        for site, waiting in list(self.pending.items()):
-            if any(node() in reached for node in waiting):
-                self.used.add(site)
-                del self.pending[site]
-                self.died.pop(site, None)
+        reached, self.looks = backward_pass.reached, 0
+        if self.hooks and not self.running.modules:
+            self.close()
+        if self.pending:
+            self._note_used(reached)
         if backward_pass.whole:
             for node in reached:
                 if node.__class__ is AccumulateGrad and not isinstance(node.variable, Parameter):
@@ -102,6 +112,13 @@ class Graphs(Observer):
                     held = self.optimized.get(id(leaf))
                     if held is None or held() is not leaf:
                         self.unread.setdefault(id(leaf), [weakref.ref(leaf), leaf._site, 0])
+
+    def _note_used(self, reached):
+        for site, waiting in list(self.pending.items()):
+            if any(node() in reached for node in waiting):
+                self.used.add(site)
+                del self.pending[site]
+                self.died.pop(site, None)
 
     # --- gradients that nobody reads ---------------------------------------------------------------------------------
 

@@ -247,13 +247,17 @@ optimizer.step()
 case("non-finite", """
 data = torch.tensor([[1.0, float("nan"), 2.0]] * 4)         # found
 net = torch.nn.Linear(3, 1)
+optimizer = torch.optim.Adam(net.parameters())
 loss = net(data).mean()
 loss.backward()
+optimizer.step()
 """, """
 data = torch.tensor([[1.0, float("nan"), 2.0]] * 4).nan_to_num()
 net = torch.nn.Linear(3, 1)
+optimizer = torch.optim.Adam(net.parameters())
 loss = net(data).mean()
 loss.backward()
+optimizer.step()
 """, full=True)
 case("no-gradient", """
 class Net(torch.nn.Module):
@@ -385,18 +389,18 @@ with contextlib.suppress(Exception):
 case("unused-graph", TRAINING + """
 net.eval()
 total = 0.0
-for i in range(6):
+for i in range(12):
     total += ((net(x) - y) ** 2).mean().item()          # found
 """, TRAINING + """
 net.eval()
 total = 0.0
 with torch.no_grad():
-    for i in range(6):
+    for i in range(12):
         total += ((net(x) - y) ** 2).mean().item()
 def loss_of(rows):
     return ((net(rows) - y) ** 2).mean()
 loss_of(x).backward()
-for i in range(6):
+for i in range(3):
     total += loss_of(x).item()
 kept = [net(x) for i in range(6)]                       # for a backward to come
 sum(k.sum() for k in kept).backward()
@@ -404,17 +408,17 @@ sum(k.sum() for k in kept).backward()
 case("unused-graph", TRAINING + """
 def answer(rows):
     return net(rows).argmax(1)      # found
-for i in range(6):
-    answer(x)
+for i in range(12):
+    answer(x).tolist()
 """, TRAINING + """
 @torch.inference_mode()
 def answer(rows):
     return net(rows).argmax(1)
-for i in range(6):
-    answer(x)
+for i in range(12):
+    answer(x).tolist()
 frozen = torch.nn.Linear(3, 1).requires_grad_(False)
-for i in range(6):
-    frozen(x)
+for i in range(12):
+    frozen(x).tolist()
 """, full=True)
 case("input-requires-grad", TRAINING + """
 for i in range(6):

@@ -47,13 +47,15 @@ def source_of_factory(make):
     """The RowSource for the kind of connection that `make()` gives."""
     from importlib import import_module
     made = make()
-    if not hasattr(made, "cursor"):
-        raise TypeError(f"con() gave {type(made).__module__}.{type(made).__name__}, which is no connection: it has no "
-                        "cursor()")
     packages = [cls.__module__.split(".")[0] for cls in type(made).__mro__]
     engine = next((OWN_ENGINES[package] for package in packages if package in OWN_ENGINES), None)
-    style, dialect = paramstyle_of(made), dialect_of(packages)
-    made.close()
+    if engine is None and not hasattr(made, "cursor"):
+        raise TypeError(f"con() gave {type(made).__module__}.{type(made).__name__}, which is no connection: it has "
+                        "no cursor()")
+    try:
+        style, dialect = paramstyle_of(made), dialect_of(packages)
+    finally:
+        made.close()
     if engine is not None:
         return import_module(f".{engine}", __package__).source_of_factory(make)
     return DbapiSource(make, dialect, style)

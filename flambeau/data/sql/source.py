@@ -389,6 +389,10 @@ class RowSession:
         long as it uses the snapshot, and asks for one snapshot at most."""
         return Snapshot()
 
+    def fetch_text(self, query: Query, wanted: Sequence[Wanted], boundaries: Boundaries) -> str:
+        """The statement that `fetch` sends, for one range, for `explain()`."""
+        return self.dialect.fetch(query, wanted, boundaries.key, 1)
+
     def plan(self, query: Query, wanted: Sequence[Wanted], boundaries: Boundaries) -> str:
         """What the database says of how it will run `fetch`, for `explain()`; "" where it says nothing."""
         return ""

@@ -136,7 +136,7 @@ def mask_of(chosen, image):
 
 def each(drawn, inpt):
     """What was drawn for the samples of `inpt`, for a function of images: a Python number for a single image."""
-    return drawn if samples_of(inpt) == len(drawn) > 1 or isinstance(inpt, Tensor) and inpt.ndim > 3 else drawn[0].item()
+    return drawn if isinstance(inpt, Tensor) and inpt.ndim > 3 else drawn[0].item()
 
 
 # --- the streams that are drawn from ----------------------------------------------------------------------------------
@@ -165,8 +165,8 @@ def narrowed(random):
 # --- Evaluation -------------------------------------------------------------------------------------------------------
 
 # Note [Evaluation]: what is measured must not change from one measurement to the next. A dataset that is declared as
-# evaluation data says so while it makes a sample (`evaluating`), and every random transform looks (`refuse_evaluation`).
-# A context variable: loaders make samples in threads, each with its own.
+# evaluation data says so while it makes a sample (`evaluating`), and every random transform looks before it draws
+# (`refuse_evaluation`). It is a context variable since loaders may make samples in threads, each with its own.
 _evaluated = contextvars.ContextVar("evaluated", default=None)
 
 

@@ -124,7 +124,7 @@ class equalizing_tables(Op):
 
 
 class looked_up(Op):
-    """`image` [N, C, P] of bytes with each element replaced by that element of its plane's row of `table` [N, C, 256]."""
+    """`image` [N, C, P] of bytes, each element replaced by that element of its plane's row of `table` [N, C, 256]."""
 
     forms = ""
     exact = True

@@ -1,4 +1,4 @@
-"""Transforms of transforms: in order (`Compose`), by chance (`RandomApply`, `RandomChoice`), in any order (`RandomOrder`).
+"""Transforms of transforms: in order (`Compose`), by chance (`RandomApply`, `RandomChoice`), in a random order.
 
 In a batch, chance is each sample's own: the samples that a transform falls to are taken out of the batch, transformed
 together, and put back, and what they draw is theirs (Note [Parts of a batch]).
@@ -89,15 +89,17 @@ class Chance(Transform):
         n, at = len(which), np.flatnonzero(which)
         rows = from_array(at.astype(np.int64))
         batched = [isinstance(one, Tensor) and one.ndim > 0 and one.shape[0] == n for one in flat]
-        part = [one.index_select(0, rows.to(one.device)) if yes else one for one, yes in zip(flat, batched, strict=True)]
+        part = [one.index_select(0, rows.to(one.device)) if yes else one
+                for one, yes in zip(flat, batched, strict=True)]
         made = tree_flatten(self._run(chosen, tree_unflatten(part, structure), random.select(which)))[0]
-        return [self._put_back(one, rows, new) if yes else one for one, new, yes in zip(flat, made, batched, strict=True)]
+        return [self._put_back(one, rows, new) if yes else one
+                for one, new, yes in zip(flat, made, batched, strict=True)]
 
     def _put_back(self, batch, rows, part):
         if part.shape[1:] != batch.shape[1:] or part.dtype is not batch.dtype:
             raise ValueError(f"{self}: the samples of a batch keep one shape and dtype, but some of them became "
-                             f"{part.dtype} {list(part.shape[1:])} and others are {batch.dtype} {list(batch.shape[1:])}. "
-                             "Transform single images where that is meant.")
+                             f"{part.dtype} {list(part.shape[1:])} and others are {batch.dtype} "
+                             f"{list(batch.shape[1:])}. Transform single images where that is meant.")
         return batch.index_copy(0, rows.to(batch.device), part)
 
 

@@ -49,7 +49,7 @@ class RandomVerticalFlip(RandomApplyTransform):
 
 
 class Resize(Transform):
-    """The image in another `size`: (height, width), or a number for its shorter edge, up to `max_size` of the longer."""
+    """The image in another `size`: (height, width), or a number for its shorter edge, the longer up to `max_size`."""
 
     def __init__(self, size, interpolation="bilinear", max_size=None, antialias=True):
         super().__init__()
@@ -157,7 +157,7 @@ class RandomCrop(Transform):
 
 
 def drawn_boxes(n, size, scale, ratio, random, wide_first, strictly):
-    """Boxes of a share of an image's area from `scale` and a proportion from `ratio`, as often as `TRIES` tries find one.
+    """Boxes with a share of an image's area from `scale` and a proportion from `ratio`, if `TRIES` tries find one.
 
     (heights, widths, positions in [0, 1) down and to the right, which were found), for `n` images of `size`.
     """

@@ -29,8 +29,8 @@ def column(k, table, i):
 class warped(Op):
     """`image` [N, C, 1, H * W] of `size` (H, W), read for each place of an image of size `out` where a map sends it.
 
-    `table` [N, 6, 1, 1] (an affine map: places counted from the centre) or [N, 8, 1, 1] (a perspective one) gives places
-    from -1 to 1. Outside is zero, or `fill` [.., C, 1, 1], mixed in by how much of a place is outside.
+    `table` [N, 6, 1, 1] (an affine map: places counted from the centre) or [N, 8, 1, 1] (a perspective one) gives
+    places from -1 to 1. Outside is zero, or `fill` [.., C, 1, 1], mixed in by how much of a place is outside.
     """
 
     forms = ""

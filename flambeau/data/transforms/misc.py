@@ -58,8 +58,8 @@ class LinearTransformation(Transform):
             raise ValueError("transformation_matrix should be square. Got "
                              f"{tuple(transformation_matrix.size())} rectangular matrix.")
         if mean_vector.size(0) != transformation_matrix.size(0):
-            raise ValueError(f"mean_vector should have the same length {mean_vector.size(0)} as any one of the dimensions "
-                             f"of the transformation_matrix [{tuple(transformation_matrix.size())}]")
+            raise ValueError(f"mean_vector should have the same length {mean_vector.size(0)} as any one of the "
+                             f"dimensions of the transformation_matrix [{tuple(transformation_matrix.size())}]")
         if transformation_matrix.device != mean_vector.device:
             raise ValueError("Input tensors should be on the same device. Got "
                              f"{transformation_matrix.device} and {mean_vector.device}")
@@ -157,8 +157,8 @@ class RandomErasing(RandomApplyTransform):
     def draw(self, n, inputs, random):
         channels, *size = query_chw(inputs)
         if self.value is not None and len(self.value) not in (1, channels):
-            raise ValueError(f"If value is a sequence, it should have either a single value or {channels} (number of inpt "
-                             "channels)")
+            raise ValueError(f"If value is a sequence, it should have either a single value or {channels} (number of "
+                             "inpt channels)")
         height, width, down, right, found = drawn_boxes(n, size, self.scale, self.ratio, random, False, True)
         drawn = {"i": placed(size[0] - height, down), "j": placed(size[1] - width, right),
                  "h": np.where(found, height, 0), "w": np.where(found, width, 0)}
@@ -197,16 +197,15 @@ class ToDtype(Transform):
         dtype = self.dtype
         if isinstance(dtype, dict):
             if type(inpt) not in dtype and "others" not in dtype:
-                raise ValueError(f"No dtype was specified for type {type(inpt)}. If you only need to convert the dtype of "
-                                 "images or videos, you can just pass e.g. dtype=torch.float32. If you're passing a dict "
-                                 "as dtype, you can use \"others\" as a catch-all key e.g. "
-                                 "dtype={torch.Tensor: torch.float32, \"others\": None} to pass-through the rest of the "
-                                 "inputs.")
+                raise ValueError(f"No dtype was specified for type {type(inpt)}. If you only need to convert the dtype "
+                                 "of images or videos, you can just pass e.g. dtype=torch.float32. If you're passing a "
+                                 "dict as dtype, you can use \"others\" as a catch-all key e.g. dtype={torch.Tensor: "
+                                 "torch.float32, \"others\": None} to pass-through the rest of the inputs.")
             dtype = dtype[type(inpt)] if type(inpt) in dtype else dtype["others"]
         if dtype is None:
             if self.scale:
-                warnings.warn("scale was set to True but no dtype was specified for images or videos: no scaling will be "
-                              "done.", stacklevel=2)
+                warnings.warn("scale was set to True but no dtype was specified for images or videos: no scaling will "
+                              "be done.", stacklevel=2)
             return inpt
         return F.to_dtype(inpt, dtype=dtype, scale=self.scale)
 

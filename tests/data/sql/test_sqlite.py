@@ -8,14 +8,16 @@ import pytest
 import flambeau as torch
 from flambeau.data.sql.engines import source_of
 
-from .sources import SQLiteEngine, digest, plain_table, together
+from .sources import SQLiteEngine, SQLiteNativeEngine, digest, plain_table, together
 
 pytestmark = [pytest.mark.pinned, pytest.mark.usefixtures("small_blocks")]
 
 
-@pytest.fixture
-def engine(tmp_path):
-    return SQLiteEngine(tmp_path)
+@pytest.fixture(params=[SQLiteEngine, SQLiteNativeEngine])
+def engine(request, tmp_path):
+    made = request.param(tmp_path)
+    yield made
+    made.close()
 
 
 @pytest.mark.parametrize("declared, cell, words", [

@@ -114,7 +114,8 @@ def crop_each(image, boxes):
     size = tuple(boxes[0, 2:].tolist())
     if (boxes[:, 2:] != size).any():
         raise ValueError("the boxes of a batch have one size, but these have several: "
-                         f"{np.unique(boxes[:, 2:], axis=0).tolist()}. Give resized_crop a size, or crop single images.")
+                         f"{np.unique(boxes[:, 2:], axis=0).tolist()}. Give resized_crop a size, or crop single "
+                         "images.")
     batch, parts = in_batch(image)
     boxes = np.repeat(boxes, parts, 0)
     beyond = (boxes[:, :2] < 0).any() or (boxes[:, :2] + boxes[:, 2:] > batch.shape[2:]).any()
@@ -172,8 +173,8 @@ def pad(inpt, padding, fill=None, padding_mode="constant"):
     """`inpt` with a border: of `fill`, of its edge repeated, or of itself mirrored, with the edge or without."""
     sides = padding_of(padding)
     if padding_mode not in ("constant", "edge", "reflect", "symmetric"):
-        raise ValueError("`padding_mode` should be either `'constant'`, `'edge'`, `'reflect'` or `'symmetric'`, but got "
-                         f"`'{padding_mode}'`.")
+        raise ValueError("`padding_mode` should be either `'constant'`, `'edge'`, `'reflect'` or `'symmetric'`, but "
+                         f"got `'{padding_mode}'`.")
     fill = 0 if fill is None else fill
     fill = fill if isinstance(fill, (int, float)) else fill[0] if len(fill) == 1 else list(fill)
     if isinstance(fill, list) and padding_mode != "constant":
@@ -305,7 +306,7 @@ def resize(inpt, size, interpolation=InterpolationMode.BILINEAR, max_size=None, 
 
 @of_images
 def resized_crop(inpt, top, left, height, width, size, interpolation=InterpolationMode.BILINEAR, antialias=True):
-    """The box at (`top`, `left`) of `height` and `width`, resized to `size`; for a batch, also a box for each sample."""
+    """The box at (`top`, `left`) of `height` and `width`, resized to `size`; for a batch, also one for each sample."""
     if all(isinstance(value, int) for value in (top, left, height, width)):
         return resize.of_tensor(crop.of_tensor(inpt, top, left, height, width), size, interpolation,
                                 antialias=antialias)
@@ -318,10 +319,11 @@ def resize_each(image, boxes, size, interpolation=InterpolationMode.BILINEAR, an
     if isinstance(size, int) or len(size) != 2:
         raise ValueError(f"boxes of several shapes become one size (height, width), and got {size}")
     batch, parts = in_batch(image)
-    wrong = (boxes[:, :2] < 0).any(1) | (boxes[:, :2] + boxes[:, 2:] > batch.shape[2:]).any(1) | (boxes[:, 2:] < 1).any(1)
+    start, length = boxes[:, :2], boxes[:, 2:]
+    wrong = ((start < 0) | (length < 1) | (start + length > batch.shape[2:])).any(1)
     if wrong.any():
-        raise ValueError(f"the box (top, left, height, width) {tuple(boxes[wrong][0].tolist())} is not inside of images "
-                         f"of {tuple(batch.shape[2:])}")
+        raise ValueError(f"the box (top, left, height, width) {tuple(boxes[wrong][0].tolist())} is not inside of "
+                         f"images of {tuple(batch.shape[2:])}")
     made = resize_boxes(batch, np.repeat(boxes, parts, 0), tuple(size), mode.value, smooth)
     return made.reshape(*image.shape[:-2], *size)
 
@@ -330,7 +332,8 @@ def resize_each(image, boxes, size, interpolation=InterpolationMode.BILINEAR, an
 
 
 def affine_arguments(angle, translate, scale, shear, center, n):
-    """The numbers of affine maps for `n` samples: angles [n], translations [n, 2], scales [n], shears [n, 2], centre."""
+    """What affine maps are made of, for `n` samples: angles [n], translations [n, 2], scales [n], shears [n, 2], and
+    the centre."""
     if isinstance(angle, (str, list, tuple)) or angle is None:
         raise TypeError("Argument angle should be int or float")
     if not isinstance(translate, (list, tuple, np.ndarray, Tensor)):
@@ -352,7 +355,8 @@ def affine_arguments(angle, translate, scale, shear, center, n):
         if not isinstance(center, (list, tuple)):
             raise TypeError("Argument center should be a sequence")
         center = [float(c) for c in center]
-    return numbers_of(angle, n, "angle"), pairs_of(translate, n, "translate"), scales, pairs_of(shear, n, "shear"), center
+    angles, moved, shears = numbers_of(angle, n, "angle"), pairs_of(translate, n, "translate"), pairs_of(shear, n, "shear")
+    return angles, moved, scales, shears, center
 
 
 def pairs_of(value, n, name):
@@ -379,8 +383,8 @@ def inverse_affine_matrix(center, angle, translate, scale, shear):
 def need_warp(image, mode, fill):
     """Refuse what tensors cannot be warped by."""
     if isinstance(fill, (tuple, list)) and len(fill) > 1 and len(fill) != image.shape[-3]:
-        raise ValueError("The number of elements in 'fill' cannot broadcast to match the number of channels of the image "
-                         f"({len(fill)} != {image.shape[-3]})")
+        raise ValueError("The number of elements in 'fill' cannot broadcast to match the number of channels of the "
+                         f"image ({len(fill)} != {image.shape[-3]})")
     if fill is not None and not isinstance(fill, (int, float, tuple, list)):
         raise ValueError("Argument fill should be either int, float, tuple or list")
     if mode not in (InterpolationMode.NEAREST, InterpolationMode.BILINEAR):
@@ -458,14 +462,13 @@ def rotate(inpt, angle, interpolation=InterpolationMode.NEAREST, expand=False, c
     """`inpt` turned by `angle` degrees, counter-clockwise; with `expand`, in an image that holds all of it."""
     mode = interpolation_mode(interpolation)
     size = tuple(inpt.shape[-2:])
-    angles = numbers_of(angle, samples_of(inpt), "angle") % 360
-    if len(angles) == 1 or is_number(angle):
+    angles = numbers_of(angle, 1 if is_number(angle) else samples_of(inpt), "angle") % 360
+    if len(angles) == 1:
         quarters = angles[0] / 90
         if center is None and quarters in (0, 2):
             return rot90(inpt, 2, (-2, -1)) if quarters else inpt.clone()
         if center is None and quarters in (1, 3) and (expand or size[0] == size[1]):
             return rot90(inpt, int(quarters), (-2, -1))
-        angles = angles[:1]
     nothing = np.zeros((len(angles), 2))
     matrix = inverse_affine_matrix(shifted_centre(center, size), -angles, nothing, np.ones(len(angles)), nothing)
     out = size

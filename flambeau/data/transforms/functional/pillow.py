@@ -1,6 +1,6 @@
 """The functions of images, for Pillow's: Pillow does the work. Names, arguments and refusals are those of the tensors.
 
-What Pillow lacks (elastic, blur with a kernel of odd size, erasing, permuted channels) goes by way of a tensor and back.
+What Pillow lacks (elastic maps, blur over a number of pixels, erasing, other orders of channels) goes through tensors.
 """
 import warnings
 

@@ -80,7 +80,7 @@ def gaussian_blur(inpt, kernel_size, sigma=None):
 
 
 def weighted_neighbours(batch, weights, dim):
-    """Of every run of neighbours along `dim`, the sum with `weights` [N, run]: views of the batch, added in one pass."""
+    """Of every run of neighbours along `dim`, the sum with `weights` [N, run]: views of the batch, in one pass."""
     count, run = batch.shape[dim] - weights.shape[1] + 1, weights.shape[1]
     kind = np.float64 if batch.dtype is dtypes.float64 else np.float32
     if (weights == weights[0]).all():
