@@ -81,6 +81,10 @@ def blurred(t, lib):
     return t.GaussianBlur(9)
 
 
+def rand_augment(t, lib):
+    return t.RandAugment()
+
+
 def settled(t, lib, images):
     """What draws nothing: the same in both."""
     chain = t.Compose([t.Resize(224), t.CenterCrop(200), t.ToDtype(lib.float32, scale=True), t.Normalize(MEAN, STD)])
@@ -188,6 +192,7 @@ WORK = [
     ("crop with padding, flip, normalise of 3 x 32 x 32", lambda what: tensors(what, small, 3, None, CIFAR)),
     ("affine, bilinear, of 3 x 256 x 256", lambda what: tensors(what, affine, 1)),
     ("blur by 9 x 9 of 3 x 256 x 256", lambda what: tensors(what, blurred, 1)),
+    ("RandAugment of 3 x 224 x 224", lambda what: tensors(what, rand_augment, 3, None, IMAGES[..., :224, :224].copy())),
     (f"{FILES} files decoded, transformed, collated, 2 workers", lambda what: decoded(what, 1)),
 ]
 
