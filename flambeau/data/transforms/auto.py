@@ -235,6 +235,8 @@ class AutomaticAugmentation(Transform):
 
 def in_steps(images, operations, magnitudes, interpolation, fill):
     """`images` after the operations that each sample has drawn, in the order of the columns."""
+    if len(operations) == 0:
+        return images
     if samples_of(images) == 1 and not (isinstance(images, Tensor) and images.ndim > 3):
         for number, magnitude in zip(operations[0].tolist(), magnitudes[0].tolist()):
             images = operated(number, images, magnitude, interpolation, fill)
