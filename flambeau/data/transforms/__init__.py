@@ -14,7 +14,16 @@
 from . import functional, single_draws
 from .arguments import query_chw, query_size
 from .auto import AugMix, AutoAugment, AutoAugmentPolicy, RandAugment, TrivialAugmentWide
-from .base import RandomApplyTransform, Transform, check_evaluation, each, evaluating, evaluation, random_parts
+from .base import (
+    RandomApplyTransform,
+    Transform,
+    check_evaluation,
+    each,
+    evaluating,
+    evaluation,
+    random_parts,
+    streams,
+)
 from .colour import (
     RGB,
     ColorJitter,
