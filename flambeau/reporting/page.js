@@ -195,8 +195,7 @@ function sourceView(files, rows, alive) {
       (times[one.id.slice(5)] || 0) > (best ? times[best.id.slice(5)] || 0 : 0) ? one : best, null);
     if (wanted) place.scrollTop = wanted.offsetTop - place.offsetTop - place.clientHeight / 2;
   }
-  show(names[0]);
-  return {box: make("div", {}, make("p", {}, choice), place), show};
+  return {box: make("div", {}, make("p", {}, choice), place), show, first: names[0]};
 }
 let source = null;
 function lineLink(name) {
@@ -233,7 +232,10 @@ function time() {
     make("div", {class: "legend"}, ...data.parts.map((part, i) => make("span", {title: part.says},
       make("i", {style: `background: ${colour(i)}`}), `${part.name} ${percent(part.seconds / total)}`))));
   source = sourceView(data.sources, data.lines, data.memory.flatMap(device => device.alive));
-  if (source) place.append(make("h3", {}, "The source, with the time of its lines"), source.box);
+  if (source) {
+    place.append(make("h3", {}, "The source, with the time of its lines"), source.box);
+    source.show(source.first);                       // not before: only what is on the page can be scrolled
+  }
   const whole = [["line", row => row.name, name => lineLink(name)]];
   place.append(make("h3", {}, "Lines"), table(data.lines, [...whole, ...timeColumns(total)]),
     make("h3", {}, "Modules"), table(data.modules, [["module", row => row.name], ...timeColumns(total)]));

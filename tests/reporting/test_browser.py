@@ -45,7 +45,11 @@ found.turned = JSON.stringify(times()) === JSON.stringify([...first].reverse()) 
 found.sort = document.querySelector("#kernels th[aria-sort]").getAttribute("aria-sort");
 all("#kernels th button")[0].click();
 found.by_name = JSON.stringify(times()) === JSON.stringify([...times()].sort((a, b) => a.localeCompare(b)));
-// a line of a table shows the source
+// the source begins where most of the time was spent; a line of a table shows its own
+const most = all(".source div[style]").sort((a, b) => parseFloat(b.style.getPropertyValue("--share"))
+  - parseFloat(a.style.getPropertyValue("--share")))[0].getBoundingClientRect();
+const view = document.querySelector(".source").getBoundingClientRect();
+found.hottest = most.top >= view.top - 1 && most.bottom <= view.bottom + 1;
 const link = document.querySelector("#time table a.link");
 link.click();
 found.line = [link.textContent, document.querySelector(".source .at span:nth-child(3)")?.textContent];
@@ -130,7 +134,7 @@ def test_a_person_looks_at_it(page, tmp_path, width, dark):
                                  "Graph"] and found["links"]
     assert found["cards"] == ["cpu"] and found["charts"] == 4 and found["graph"] >= 10
     assert found["turned"] and found["sort"] == "ascending" and found["by_name"]
-    assert found["line"][1] == re.search(r":(\d+)", found["line"][0])[1]
+    assert found["hottest"] and found["line"][1] == re.search(r":(\d+)", found["line"][0])[1]
     assert found["hidden"] == ["false", True] and found["shown"] == ["true", True]
     assert found["tip"][0] is False and "step 11" in found["tip"][1] and found["tip_gone"]
     assert (found["theme"], found["other_theme"]) == (("dark", "light") if dark else ("light", "dark"))

@@ -17,7 +17,7 @@ from ...utils.data import Dataset
 from ...utils.data.sampler import fresh_seed
 from .blocks import EpochOrder, batches_in, share_of
 from .cache import CacheMaker, CacheWriter, open_cache
-from .columns import Layout, NullFound
+from .columns import NullFound, RowLayout
 from .permute import key_from
 from .query import checked
 from .reading import STREAM_ROWS, GroupMaker, Link, ReadAhead, ReadingPass, ReadWhenAsked, StreamMaker
@@ -45,7 +45,7 @@ class SQLDataset(Dataset):
             facts = reading.ask(lambda session: session.describe(self.query))
         finally:
             reading.close()
-        self.layout = Layout(facts, self.key, features, label, dtype, nulls, codes, dtypes.get_default_dtype())
+        self.layout = RowLayout(facts, self.key, features, label, dtype, nulls, codes, dtypes.get_default_dtype())
         self._plan: tuple[Boundaries, str] | None = None       # the boundaries, and the mark of the state they are of
         self._seed: int | None = None
         self._epochs = 0

@@ -19,7 +19,7 @@ STREAM_ROWS = 16_384                        # rows of a piece of a stream
 
 
 class Piece(NamedTuple):
-    """Some rows, as the arrays of a Layout, and the order in which they are delivered (None: as they are)."""
+    """Some rows, as the arrays of a RowLayout, and the order in which they are delivered (None: as they are)."""
     arrays: list
     order: np.ndarray | None
 
@@ -266,13 +266,17 @@ class ReadAhead:
             return self.claimed - 1
 
     def work(self, maker):
-        """What a thread does: a piece after the other, up to the first that fails."""
+        """What a thread does."""
         try:
-            while (number := self.claim()) is not None:
-                if not self.put(number, maker):
-                    break
+            self.make_pieces(maker)
         finally:
             maker.close()
+
+    def make_pieces(self, maker):
+        """A piece after the other, up to the first that fails."""
+        while (number := self.claim()) is not None:
+            if not self.put(number, maker):
+                break
 
     def put(self, number, maker):
         try:

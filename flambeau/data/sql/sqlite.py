@@ -37,7 +37,7 @@ from .source import (
 )
 
 ROWS_AT_ONCE = 256              # tuples that exist at a time
-KEYS_AT_ONCE = 65_536           # keys that are scanned at a time
+SCANNED_KEYS = 65_536           # keys that are scanned at a time
 NATIVE_ROWS = 4096              # from here on it pays to load what compiles
 BUSY_SECONDS = 30               # how long somebody else's writing is waited for
 EXACT_INTEGERS = 2 ** 53        # beyond them float64 has gaps
@@ -342,8 +342,7 @@ class SQLiteSession(RowSession):
             scan.add(cursor.fetchmany(NATIVE_ROWS))
             if scan.count == NATIVE_ROWS and (found := self.number_boundaries(query, key, step)) is not None:
                 return found                                # there are more: the native loop begins anew, and is faster
-            while rows := cursor.fetchmany(ROWS_AT_ONCE):
-                scan.add(rows)
+            add_keys(scan, cursor)
         except sqlite3.OperationalError as error:
             raise lost(error) from error
         finally:
@@ -483,12 +482,17 @@ def mark_of(source):
 # --- cells ----------------------------------------------------------------------------------------------------------
 
 
+def add_keys(scan, cursor):
+    while rows := cursor.fetchmany(ROWS_AT_ONCE):
+        scan.add(rows)
+
+
 def all_added(scan, rows):
     """Give the keys to the scan, to the last; False if it finds that they are not in order."""
-    while len(chunk := rows.take(KEYS_AT_ONCE)):
+    while len(chunk := rows.take(SCANNED_KEYS)):
         if not scan.add_numbers(chunk.columns[0], chunk.nulls[0]):
             return False
-        if len(chunk) < KEYS_AT_ONCE:
+        if len(chunk) < SCANNED_KEYS:
             break
     return True
 
