@@ -4,6 +4,7 @@ They draw from the default generator, with PyTorch's numbers: `i, j, h, w = Rand
 Transforms themselves draw from the streams of their samples, see base.py.
 """
 import math
+from typing import Any
 
 from ...base.errors import need
 from ...tensor.functions import cat, empty, rand, randint, randperm, tensor
@@ -134,8 +135,10 @@ def auto_augment(transform_num):
     return int(randint(transform_num, (1,)).item()), rand(2), randint(2, (2,))
 
 
-for _kind, _draw in ((AutoAugment, auto_augment), (ColorJitter, color_jitter), (ElasticTransform, elastic_transform),
-                     (GaussianBlur, gaussian_blur), (RandomAffine, random_affine), (RandomCrop, random_crop),
-                     (RandomErasing, random_erasing), (RandomPerspective, random_perspective),
-                     (RandomResizedCrop, random_resized_crop), (RandomRotation, random_rotation)):
-    _kind.get_params = staticmethod(_draw)
+SINGLE_DRAWS: list[tuple[Any, Any]] = [
+    (AutoAugment, auto_augment), (ColorJitter, color_jitter), (ElasticTransform, elastic_transform),
+    (GaussianBlur, gaussian_blur), (RandomAffine, random_affine), (RandomCrop, random_crop),
+    (RandomErasing, random_erasing), (RandomPerspective, random_perspective),
+    (RandomResizedCrop, random_resized_crop), (RandomRotation, random_rotation)]
+for _transform, _draw in SINGLE_DRAWS:
+    _transform.get_params = staticmethod(_draw)
