@@ -29,6 +29,7 @@ STEPS_UNTIL_NO_GRADIENT = 5   # a parameter without a gradient in all of the fir
 STEPS_BETWEEN_CHECKS = 8      # gradients of many elements are looked at so seldom
 MANY_ELEMENTS = 1 << 20
 FEW_BYTES = 1 << 20           # of what a graph keeps: so much is held whole
+MAKE_INFINITIES = frozenset(CAUSES)   # and these are worth it
 IN_MEMORY = frozenset(("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "embedding"))       # and convolutions
 DEAD_CHECKS = 4               # so many checks in a row with gradients that are zero throughout
 GROWTH = 1e6                  # a norm of a gradient that is so many times its first
@@ -231,8 +232,8 @@ def _kept_words(node):
 # --- holding what a graph keeps ---------------------------------------------------------------------------------------
 
 # Held to the step, a result has to be in memory, where a step that is not watched fuses it away. Of large graphs only
-# what is in memory anyway is held: data, parameters, and what products and convolutions read. The rest is computed
-# again from that, when it is looked for.
+# what is in memory anyway is held: data, parameters, and what products and convolutions read; and what operations read
+# that easily make infinities. The rest is computed again from that, when it is looked for.
 
 
 def _pending_bytes(node):
@@ -263,7 +264,7 @@ def _all_of(node):
 
 def _part_of(node):
     name = node.op.__name__
-    if name in IN_MEMORY or "conv" in name:
+    if name in IN_MEMORY or "conv" in name or name in MAKE_INFINITIES:
         return node.kept
     held = [None if _is_pending(_storage_of(one)) else one for one in _each(node)]
     return held if node.recipe.only_kept is None or not held else held[0]

@@ -1,4 +1,5 @@
 """Watching: what `flambeau.watch()` gives, and which observers are in force while anybody watches."""
+import atexit
 import contextlib
 
 from ..base import settings
@@ -58,6 +59,8 @@ def start(*, strict=False, ignore=()):
     """Watch everything from here on, as `FLAMBEAU_WATCH=1` does from the beginning; `stop` ends it."""
     begun = Watching(strict=strict, ignore=ignore)
     stop()
+    atexit.unregister(stop)
+    atexit.register(stop)                 # while what the observers need is still there
     _started.append(begun.__enter__())
     settings.watch = "strict" if strict else "full"
 
