@@ -35,7 +35,7 @@ class _Depth(threading.local):
     modules = ()              # those whose forward is running, outermost first
 
 
-_told: list = []              # the Graphs that hears of modules; no attribute of a hook: `compile` would look into it
+_told: list = []              # the UnusedGraphs that hears of modules; no attribute of a hook: `compile` would look into it
 
 
 def _enter(module, args):
@@ -48,7 +48,7 @@ def _leave(module, args, output):
         graphs.leave(module, output)
 
 
-class Graphs(Observer):
+class UnusedGraphs(Observer):
     """Looks at calls of modules, and at what backward passes come to."""
 
     def __init__(self):

@@ -22,7 +22,7 @@ from ..tensor.results import array_of
 from ..tensor.tensor import Tensor
 from ..trace.value import Storage
 from .finding import found, listens
-from .nonfinite import CAUSES, GENERAL_FIX, Facts, graph_of, kept_tensors, tell
+from .nonfinite import CAUSES, GENERAL_FIX, NumberRange, graph_of, kept_tensors, tell
 from .steps import is_recording, module_of, own_looks, words_for
 
 STEPS_UNTIL_NO_GRADIENT = 5   # a parameter without a gradient in all of the first so many steps never gets one
@@ -46,7 +46,7 @@ class Trained:
         self.bounds = {}      # id of a parameter → what the norm of its gradient may grow to
 
 
-class Training(Observer):
+class TrainingObserver(Observer):
     """Looks at losses, gradients and parameters."""
 
     held = live = None        # of the step that is being taken: old values of its parameters, those with a gradient
@@ -189,13 +189,13 @@ class Training(Observer):
         name = words_for([p], module_of(optimizer))
         node, incoming, made = _first_backward(*graph[:2]) if graph is not None else (None, None, None)
         if node is None:
-            found("non-finite", f"the gradient of {name} is not finite, {Facts(p._grad)}", here(),
+            found("non-finite", f"the gradient of {name} is not finite, {NumberRange(p._grad)}", here(),
                   [("the parameter was made at", p._site)], "the step writes it into the parameters",
                   "watch the backward that made it, with flambeau.watch() around the whole loop")
             return
         found("non-finite", f"the derivative of {node.op.__name__.strip('_')} made the first gradient that is not "
               f"finite, {made}, from finite ones, {incoming}; what was kept of it: {_kept_words(node)}", node.site,
-              [("step() was called at", here())], f"the gradient of {name} is {Facts(p._grad)}",
+              [("step() was called at", here())], f"the gradient of {name} is {NumberRange(p._grad)}",
               CAUSES.get(node.op.__name__.strip("_"), GENERAL_FIX))
 
 
@@ -225,7 +225,8 @@ def _norm_of(g):
 
 
 def _kept_words(node):
-    said = [f"{'result' if at is None else node.op.arg_names[at]} {Facts(held)}" for at, held in kept_tensors(node)]
+    said = [f"{'result' if at is None else node.op.arg_names[at]} {NumberRange(held)}"
+            for at, held in kept_tensors(node)]
     return "; ".join(said) or "nothing"
 
 
@@ -320,7 +321,7 @@ def _walk(roots):
             if edge is None or g is None:
                 continue
             if not _is_finite(g):
-                return node, Facts(next(one for one in incoming if one is not None)), Facts(g)
+                return node, NumberRange(next(one for one in incoming if one is not None)), NumberRange(g)
             g = match_spec(g, kind) if g._spec is not kind else g
             slot = grads.setdefault(edge[0], {})
             slot[edge[1]] = slot[edge[1]] + g if edge[1] in slot else g

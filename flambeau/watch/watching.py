@@ -6,13 +6,13 @@ from ..base import settings
 from ..base.locks import new_lock
 from ..base.observers import observing
 from .data import SharedMemory, tell_starved
-from .devices import Devices
+from .devices import DeviceObserver
 from .finding import check_names, in_force
-from .graphs import Graphs
+from .graphs import UnusedGraphs
 from .swallowed import tell_swallowed
-from .training import Training
+from .training import TrainingObserver
 
-OBSERVERS = (Training, Graphs, SharedMemory, Devices)       # one of each observes while anybody watches
+OBSERVERS = (TrainingObserver, UnusedGraphs, SharedMemory, DeviceObserver)    # one of each, while anybody watches
 AT_THE_END = (tell_swallowed, tell_starved)       # functions that find what only the end of a program shows
 _lock = new_lock()
 _undo: list = []              # an ExitStack while anybody watches
