@@ -23,6 +23,7 @@ from ._utils.epochs import Epoch, WorkerProgress, epoch_from, state_of, states_n
 from ._utils.fetch import SampleAddress, _IterableDatasetFetcher, _MapDatasetFetcher, gathers
 from ._utils.global_generators import seed_all
 from ._utils.pin_memory import pin_memory
+from ._utils.slots import SPARE_SLOTS
 from ._utils.waiting import Waiting
 from ._utils.worker import (
     RESUME_TASK,
@@ -616,7 +617,8 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         self._in_order = loader.in_order
         self._persistent_workers = loader.persistent_workers
         job = WorkerJob(self._dataset, self._auto_collation, self._collate_fn, self._drop_last, self._base_seed,
-                        loader.worker_init_fn, self._num_workers, getattr(loader, "randomness", "worker") == "sample")
+                        loader.worker_init_fn, self._num_workers, getattr(loader, "randomness", "worker") == "sample",
+                        self._prefetch_factor + SPARE_SLOTS)
         if uses_threads(loader):
             from ._utils.threads import Threads
             self._crew = Threads(job)
