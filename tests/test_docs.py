@@ -65,7 +65,7 @@ def execute(text, file, namespace):
 def test_page(page):
     source = page.read_text(encoding="utf-8")
     blocks = list(BLOCK.finditer(source))
-    with contextlib.ExitStack() as devices:
+    with contextlib.ExitStack() as devices, flambeau.watch(strict=True):        # nothing that is shown is a mistake
         run_page(page, source, blocks, devices)
 
 
