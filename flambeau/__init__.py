@@ -82,7 +82,7 @@ _IMPORTED_WHEN_ASKED = {
     "save": "serialization:save", "load": "serialization:load",
     "vmap": "func:vmap",
     "install_as_torch": "cli:install_as_torch", "doctor": "cli.doctor:doctor", "expect": "cli.expected:expect",
-    "lens": "lens",
+    "lens": "lens", "report": "reporting:report",
     "sparse": "sparse", "sparse_coo_tensor": "sparse:sparse_coo_tensor",
     "ops": "_ops:ops", "Tag": "_ops:Tag", "svd_lowrank": "_lowrank:svd_lowrank",
     "pca_lowrank": "_lowrank:pca_lowrank",
