@@ -32,8 +32,8 @@ def frames():
 
 
 def _local_variables(frame):
-    """A copy of a function's variables. Until Python 3.12 a frame that was asked keeps what it gave, and so tensors that
-    the function has let go of since; that is emptied here. It is filled anew when somebody else asks."""
+    """A copy of a function's variables. Until Python 3.12 a frame that was asked keeps what it gave, and with it what
+    the function drops later; so that is emptied here. It is filled anew when somebody else asks."""
     held = frame.f_locals
     found = dict(held)
     if type(held) is dict and frame.f_code.co_flags & OPTIMIZED_CODE:

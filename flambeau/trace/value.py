@@ -250,6 +250,14 @@ class Storage:
         self._keeper = array
         self.exported = True
         self.readonly = not host.is_writeable(array)
+        if (tell := observers.shared) is not None:
+            tell(self)
+
+    def lend(self):
+        """Make the array whose memory this is read-only, until this storage is gone."""
+        array = self._keeper
+        array.flags.writeable = False
+        weakref.finalize(self, setattr, array.flags, "writeable", True).atexit = False
 
     def export(self, spec, offset):
         """An array over this storage's memory for the outside, and mark the storage exported.

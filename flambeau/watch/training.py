@@ -20,11 +20,10 @@ from ..base.spec import CPU
 from ..tensor.functions import ones_like
 from ..tensor.results import array_of
 from ..tensor.tensor import Tensor
-from ..trace.record import current
 from ..trace.value import Storage
 from .finding import found, listens
 from .nonfinite import CAUSES, GENERAL_FIX, Facts, graph_of, kept_tensors, tell
-from .steps import module_of, words_for
+from .steps import is_recording, module_of, own_looks, words_for
 
 STEPS_UNTIL_NO_GRADIENT = 5   # a parameter without a gradient in all of the first so many steps never gets one
 STEPS_BETWEEN_CHECKS = 8      # gradients of many elements are looked at so seldom
@@ -35,11 +34,6 @@ DEAD_CHECKS = 4               # so many checks in a row with gradients that are 
 GROWTH = 1e6                  # a norm of a gradient that is so many times its first
 TINIEST_SHARE = 0.5           # of the elements of a float16 gradient that are zero, where none of the others is large
 LARGEST_UNDERFLOWN = 1e-5
-
-
-def is_recording():
-    """Whether `compile` records: then nothing may be looked at that the program does not look at."""
-    return current().reader is not None
 
 
 class Trained:
@@ -118,6 +112,13 @@ class Training(Observer):
 
     def _check(self, optimizer, kept):
         """Look at the loss, and at the gradients."""
+        own_looks[0] += 1
+        try:
+            self._look_at_all(optimizer, kept)
+        finally:
+            own_looks[0] -= 1
+
+    def _look_at_all(self, optimizer, kept):
         finite = self._look_at_loss()
         graph, self.graph = self.graph, None
         if not finite:

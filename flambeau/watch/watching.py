@@ -4,13 +4,15 @@ import contextlib
 from ..base import settings
 from ..base.locks import new_lock
 from ..base.observers import observing
+from .data import SharedMemory, tell_starved
+from .devices import Devices
 from .finding import check_names, in_force
 from .graphs import Graphs
 from .swallowed import tell_swallowed
 from .training import Training
 
-OBSERVERS = (Training, Graphs)       # one of each observes while anybody watches
-AT_THE_END = (tell_swallowed,)       # functions that find what only the end of a program shows
+OBSERVERS = (Training, Graphs, SharedMemory, Devices)       # one of each observes while anybody watches
+AT_THE_END = (tell_swallowed, tell_starved)       # functions that find what only the end of a program shows
 _lock = new_lock()
 _undo: list = []              # an ExitStack while anybody watches
 
@@ -35,9 +37,15 @@ class Watching(contextlib.ContextDecorator):
 
     def __exit__(self, *exc):
         with _lock:
-            in_force.remove(self)
-            if not in_force:
-                _undo.pop().close()
+            try:
+                if in_force == [self]:
+                    strict, self.strict = self.strict, self.strict and not any(exc)     # one error is enough
+                    try:
+                        _undo.pop().close()           # some look for the last time
+                    finally:
+                        self.strict = strict
+            finally:
+                in_force.remove(self)
 
     def _recreate_cm(self):
         return Watching(strict=self.strict, ignore=self.ignore)

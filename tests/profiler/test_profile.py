@@ -1,6 +1,7 @@
 """Profiles: where time went, whose it was, and that nothing else changes while somebody looks."""
 import gzip
 import json
+import os
 import threading
 import time
 
@@ -9,9 +10,12 @@ import pytest
 import flambeau as torch
 from flambeau.base import observers, settings
 from flambeau.profiler import ProfilerAction, ProfilerActivity, profile, record_function, schedule
+from flambeau.profiler.chrome import as_trace
 from flambeau.profiler.model import PARTS
 from flambeau.tensor import overrides
 from flambeau.trace import plan
+
+from ..cuda.simulated import compiler, simulating
 
 pytestmark = pytest.mark.pinned
 
@@ -495,3 +499,45 @@ def test_limits_are_measured_once_and_kept(tmp_path, monkeypatch):
     prof.profile.limits["cpu"] = found
     row = next(row for row in prof.profile.rows("operation") if row.name == "aten::mm")
     assert row.limit_share > 0 and "of limit" in prof.profile.table("operation")
+
+
+# --- other processes, other devices ---------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+def test_a_child_is_no_part_of_a_profile():
+    with profile(profile_memory=True) as prof:
+        torch.ones(3).sum().item()
+        child = os.fork()
+        if not child:
+            fine = observers.called is None and not overrides.calls_observed and torch.ones(3).sum().item() == 3
+            os._exit(0 if fine else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        torch.ones(3).exp().tolist()
+    assert {"aten::sum", "aten::exp"} <= set(names(prof))
+
+
+def test_on_a_gpu():
+    if not compiler.is_there():
+        pytest.skip("kernels are simulated with g++, on Linux")
+    with simulating(devices=1):
+        assert torch.profiler.supported_activities() == {ProfilerActivity.CPU, ProfilerActivity.CUDA}
+        x = torch.ones(64, 64, device="cuda")
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        with profile(profile_memory=True) as prof:
+            y = x @ x
+            y.exp().sum().item()
+            torch.cuda.synchronize()
+        seen = prof.profile
+        assert {step.device for step in seen.steps} == {"cuda:0"}
+        assert sum(seen.parts.values()) == seen.wall and seen.parts["copying"] > 0 and seen.parts["waiting"] > 0
+        averages = {event.key: event for event in prof.key_averages()}
+        assert averages["aten::mm"].self_device_time_total > 0 and averages["Memcpy DtoH"].count == 1
+        kernels = sum(event.self_device_time_total for event in prof.events() if event.device_type.name == "CUDA")
+        assert kernels == pytest.approx(sum(step.nanoseconds for step in seen.steps) / 1000)
+        text = prof.key_averages().table(sort_by="self_cuda_time_total")
+        assert "Self CUDA %" in text and "Self CUDA time total" in text and "CUDA Mem" in text
+        change = sum(one.nbytes for one in seen.memory if one.device == "cuda:0")
+        assert change == torch.cuda.memory_allocated() - before
+        check_trace_events(as_trace(seen)["traceEvents"])

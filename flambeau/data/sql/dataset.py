@@ -17,7 +17,7 @@ from ...utils.data import Dataset
 from ...utils.data.sampler import fresh_seed
 from .blocks import EpochOrder, batches_in, share_of
 from .cache import CacheMaker, CacheWriter, open_cache
-from .columns import Layout, NullFound
+from .columns import NullFound, RowLayout
 from .permute import key_from
 from .query import checked
 from .reading import STREAM_ROWS, GroupMaker, Link, ReadAhead, ReadingPass, ReadWhenAsked, StreamMaker
@@ -40,13 +40,12 @@ class SQLDataset(Dataset):
         self.source, self.query = source, checked(query, params)
         self.key = (key,) if isinstance(key, str) else tuple(key or ())
         self.retry_seconds = retry_seconds
-        link = Link(self._reading())
+        reading = self._reading()
         try:
-            facts = link.ask(lambda session: session.describe(self.query))
+            facts = reading.ask(lambda session: session.describe(self.query))
         finally:
-            link.close()
-            link.reading.close()
-        self.layout = Layout(facts, self.key, features, label, dtype, nulls, codes, dtypes.get_default_dtype())
+            reading.close()
+        self.layout = RowLayout(facts, self.key, features, label, dtype, nulls, codes, dtypes.get_default_dtype())
         self._plan: tuple[Boundaries, str] | None = None       # the boundaries, and the mark of the state they are of
         self._seed: int | None = None
         self._epochs = 0
@@ -84,7 +83,7 @@ class SQLDataset(Dataset):
             reading = self._reading()
             try:
                 if not self._in_blocks:
-                    return reading.first.count(self.query)
+                    return reading.ask(lambda session: session.count(self.query))
                 self._planned(reading)
             finally:
                 reading.close()
@@ -101,8 +100,8 @@ class SQLDataset(Dataset):
             boundaries = Boundaries(self.key, step, 0, [()] * len(self.key), [()] * len(self.key))
             reading = self._reading()
             try:
-                fetch = dialect.fetch(self.query, self.layout.wanted, self.key, 1)
-                plan = reading.first.plan(self.query, self.layout.wanted, boundaries)
+                fetch, plan = reading.ask(lambda session: [
+                    tell(self.query, self.layout.wanted, boundaries) for tell in (session.fetch_text, session.plan)])
             finally:
                 reading.close()
             lines += ["", f"once, for the bounds of blocks of {step} rows:",
@@ -120,18 +119,16 @@ class SQLDataset(Dataset):
         The result is allocated once, and filled some thousand rows at a time.
         """
         reading = self._reading()
-        link = Link(reading)
         try:
-            arrays = link.ask(lambda session: self._read(session, reading))
+            arrays = reading.ask(self._read)
         except NullFound as found:
             raise self._null_error(found, reading) from None
         finally:
-            link.close()
             reading.close()
         self.layout.say()
         return self._sample(arrays)
 
-    def _read(self, session, reading):
+    def _read(self, session):
         rows = session.count(self.query)
         arrays = blanks(self.layout, rows)
         at = 0
@@ -150,11 +147,7 @@ class SQLDataset(Dataset):
 
     def _null_error(self, found, reading):
         names = [column.fact.name for column in self.layout.columns if column.nulls == "raise"]
-        link = Link(reading)
-        try:
-            counts = dict(zip(names, link.ask(lambda session: session.null_counts(self.query, names))))
-        finally:
-            link.close()
+        counts = dict(zip(names, reading.ask(lambda session: session.null_counts(self.query, names))))
         there = ", ".join(f"{name!r} ({count} of them)" for name, count in counts.items() if count)
         return ValueError(f"there are NULLs in {there or repr(found.column)}. Say what they are: nulls='nan', "
                           "nulls='mask', a number, or one of these for a column, nulls={'age': 0}; "
@@ -298,7 +291,7 @@ class BatchIterator:
         elif dataset._in_blocks:
             self.rows = dataset._planned(reading).count
         else:
-            self.rows = reading.first.count(dataset.query)
+            self.rows = reading.ask(lambda session: session.count(dataset.query))
         begin, end = share_of(self.rows, settings["rank"], settings["ranks"])
         count = batches_in(end - begin, self.batch_size, settings["drop_last"])
         if start > count:

@@ -47,12 +47,12 @@ def source_of_factory(make):
     """The Source for the kind of connection that `make()` gives."""
     from importlib import import_module
     made = make()
+    packages = [cls.__module__.split(".")[0] for cls in type(made).__mro__]
+    engine = next((OWN_ENGINES[package] for package in packages if package in OWN_ENGINES), None)
+    if engine is None and not hasattr(made, "cursor"):
+        raise TypeError(f"con() gave {type(made).__module__}.{type(made).__name__}, which is no connection: it has "
+                        "no cursor()")
     try:
-        packages = [cls.__module__.split(".")[0] for cls in type(made).__mro__]
-        engine = next((OWN_ENGINES[package] for package in packages if package in OWN_ENGINES), None)
-        if engine is None and not hasattr(made, "cursor"):
-            raise TypeError(f"con() gave {type(made).__module__}.{type(made).__name__}, which is no connection: it has "
-                            "no cursor()")
         style, dialect = paramstyle_of(made), dialect_of(packages)
     finally:
         made.close()

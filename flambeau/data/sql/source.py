@@ -19,7 +19,7 @@ import numpy as np
 # --- errors ---------------------------------------------------------------------------------------------------------
 
 
-class ConnectionLost(Exception):
+class ConnectionLost(ConnectionError):
     """The connection is gone (server ended, network, statement timeout), and a new one may do better.
 
     A RowSession raises it in place of its driver's own exception, `from` that one. SQLDataset then connects again and
@@ -388,6 +388,10 @@ class RowSession:
         """The state that this session reads from now on, for others to read too. The caller keeps this session open as
         long as it uses the snapshot, and asks for one snapshot at most."""
         return Snapshot()
+
+    def fetch_text(self, query: Query, wanted: Sequence[Wanted], boundaries: Boundaries) -> str:
+        """The statement that `fetch` sends, for one range, for `explain()`."""
+        return self.dialect.fetch(query, wanted, boundaries.key, 1)
 
     def plan(self, query: Query, wanted: Sequence[Wanted], boundaries: Boundaries) -> str:
         """What the database says of how it will run `fetch`, for `explain()`; "" where it says nothing."""

@@ -37,6 +37,7 @@ from .source import (
 )
 
 ROWS_AT_ONCE = 256              # tuples that exist at a time
+SCANNED_KEYS = 65_536           # keys that are scanned at a time
 NATIVE_ROWS = 4096              # from here on it pays to load what compiles
 BUSY_SECONDS = 30               # how long somebody else's writing is waited for
 EXACT_INTEGERS = 2 ** 53        # beyond them float64 has gaps
@@ -338,13 +339,32 @@ class SQLiteSession(RowSession):
         scan = BoundaryScan(key, step)
         cursor = self.run(self.dialect.boundaries(query, key, step), query.params)
         try:
-            while rows := cursor.fetchmany(ROWS_AT_ONCE):
-                scan.add(rows)
+            scan.add(cursor.fetchmany(NATIVE_ROWS))
+            if scan.count == NATIVE_ROWS and (found := self.number_boundaries(query, key, step)) is not None:
+                return found                                # there are more: the native loop begins anew, and is faster
+            add_keys(scan, cursor)
         except sqlite3.OperationalError as error:
             raise lost(error) from error
         finally:
             cursor.close()
         return scan.done()
+
+    def number_boundaries(self, query, key, step):
+        """The same for a key of whole numbers, through the native loop; None where it is none, or that is not there."""
+        wanted = [Wanted(key[0], "int", "int64")]
+        handle = self.native(wanted, query.params, NATIVE_ROWS) if len(key) == 1 else None
+        if handle is None:
+            return None
+        scan, statement = BoundaryScan(key, step), NativeRows(handle, self.dialect.boundaries(query, key, step),
+                                                              query.params, wanted)
+        try:
+            return scan.done() if all_added(scan, statement) else None
+        except (TypeError, OverflowError):                  # a key that is text, or a real number
+            return None
+        except sqlite_rows.SQLiteError as error:
+            raise lost(error) from error
+        finally:
+            statement.close()
 
     def fetch(self, query, wanted, boundaries, blocks):
         ranges = boundaries.ranges(blocks)
@@ -372,6 +392,9 @@ class SQLiteSession(RowSession):
             self.sorted_already, self.must_sort = known, not (
                 len(boundaries.key) == 1 and len(loops) == 2 and _INDEX_WALK.search(loops[1]))
         return self.must_sort
+
+    def fetch_text(self, query, wanted, boundaries):
+        return self.dialect.fetch(query, wanted, boundaries.key, 1, self.sorts(query, boundaries))
 
     def plan(self, query, wanted, boundaries):
         text = self.dialect.fetch(query, wanted or [Wanted(name, "int", "int64") for name in boundaries.key],
@@ -457,6 +480,21 @@ def mark_of(source):
 
 
 # --- cells ----------------------------------------------------------------------------------------------------------
+
+
+def add_keys(scan, cursor):
+    while rows := cursor.fetchmany(ROWS_AT_ONCE):
+        scan.add(rows)
+
+
+def all_added(scan, rows):
+    """Give the keys to the scan, to the last; False if it finds that they are not in order."""
+    while len(chunk := rows.take(SCANNED_KEYS)):
+        if not scan.add_numbers(chunk.columns[0], chunk.nulls[0]):
+            return False
+        if len(chunk) < SCANNED_KEYS:
+            break
+    return True
 
 
 class NativeRows:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import flambeau as torch
-from flambeau.data.sql.columns import Layout
+from flambeau.data.sql.columns import RowLayout
 from flambeau.data.sql.source import Chunk, ColumnFact
 from tests.thorough import THOROUGH
 
@@ -27,7 +27,7 @@ def fact(form, name="x"):
 
 
 def filled(form, dtype, values):
-    layout = Layout([fact(form)], (), None, None, dtype, "raise", None, torch.float32)
+    layout = RowLayout([fact(form)], (), None, None, dtype, "raise", None, torch.float32)
     assert layout.wanted[0].form == form
     arrays = layout.empty(len(values))
     layout.fill(arrays, 0, Chunk([values], [None]))
@@ -80,7 +80,7 @@ def fits(value, dtype):
 
 def test_a_column_that_no_tensor_holds():
     with pytest.raises(TypeError, match="column 'x' is BYTEA, which no tensor holds: leave it out of features="):
-        Layout([ColumnFact("x", "BYTEA", "other")], (), None, None, None, "raise", None, torch.float32)
+        RowLayout([ColumnFact("x", "BYTEA", "other")], (), None, None, None, "raise", None, torch.float32)
 
 
 @pytest.mark.parametrize("options, words", [
@@ -92,16 +92,16 @@ def test_a_column_that_no_tensor_holds():
 def test_options_of_the_wrong_type(options, words):
     options = {**dict(dtype=None, codes=None), **options}
     with pytest.raises(TypeError, match=words):
-        Layout([fact("int64")], (), None, None, options["dtype"], "raise", options["codes"], torch.float32)
+        RowLayout([fact("int64")], (), None, None, options["dtype"], "raise", options["codes"], torch.float32)
 
 
 def test_two_columns_of_one_name():
     with pytest.raises(ValueError, match="the query gives two columns 'x': name one of them differently with AS"):
-        Layout([fact("int64"), fact("int64")], (), None, None, None, "raise", None, torch.float32)
+        RowLayout([fact("int64"), fact("int64")], (), None, None, None, "raise", None, torch.float32)
 
 
 def test_codes_of_whole_numbers():
-    layout = Layout([fact("int64", "x"), fact("int64", "y")], (), ["x"], "y", None, "raise",
+    layout = RowLayout([fact("int64", "x"), fact("int64", "y")], (), ["x"], "y", None, "raise",
                     {"x": {5: 0.5, 7: 1}, "y": {1: 10}}, torch.float32)
     arrays = layout.empty(2)
     layout.fill(arrays, 0, Chunk([np.array([7, 5]), np.array([1, 1])], [None, None]))
@@ -109,7 +109,7 @@ def test_codes_of_whole_numbers():
 
 
 def test_what_a_driver_leaves_at_a_null_does_not_matter():
-    layout = Layout([fact("int64")], (), None, None, torch.int8, -3, None, torch.float32)
+    layout = RowLayout([fact("int64")], (), None, None, torch.int8, -3, None, torch.float32)
     arrays = layout.empty(2)
     layout.fill(arrays, 0, Chunk([np.array([10 ** 12, 5])], [np.array([True, False])]))
     assert arrays[0].tolist() == [[-3], [5]]

@@ -28,6 +28,7 @@ class FaultySource(RowSource):
         self.dialect, self.name = self.inner.dialect, self.inner.name
         self.failing, self.error, self.snapshot_is_lost = failing, error, snapshot_is_lost
         self.asked, self.opened, self.open_now, self.lock = 0, 0, set(), threading.Lock()
+        self.plans_that_fail = 0
 
     def connect(self, snapshot=None):
         if snapshot is not None and self.snapshot_is_lost and self.asked:
@@ -36,7 +37,14 @@ class FaultySource(RowSource):
         session = self.inner.connect(snapshot)
         self.opened += 1
         self.open_now.add(session)
-        fetch, close, stream = session.fetch, session.close, session.stream
+        fetch, close, stream, boundaries = session.fetch, session.close, session.stream, session.boundaries
+
+        def faulty_boundaries(*args):
+            found = boundaries(*args)
+            if self.plans_that_fail:
+                self.plans_that_fail -= 1
+                raise ConnectionLost("the line is dead while keys are read")
+            return found
 
         def faulty_fetch(*args):
             self.count()
@@ -51,6 +59,7 @@ class FaultySource(RowSource):
             self.open_now.discard(session)
             close()
         session.fetch, session.stream, session.close = faulty_fetch, faulty_stream, counted_close
+        session.boundaries = faulty_boundaries
         return session
 
     def count(self):
@@ -87,6 +96,15 @@ def test_a_lost_connection_is_tried_again(engine, failing, shuffle, workers, mon
     source = FaultySource(engine.path, failing)
     assert digest(dataset(source).batches(9, shuffle, seed=1, epoch=1, workers=workers)) == expected
     assert source.asked > max(failing) and not source.open_now
+
+
+def test_a_connection_that_is_lost_while_an_epoch_is_planned_or_a_table_read(engine):
+    source = FaultySource(engine.path, {2})
+    source.plans_that_fail = 2
+    data = dataset(source)
+    assert sum(len(y) for _, y in data.batches(9, "block")) == 200 and source.plans_that_fail == 0
+    source = FaultySource(engine.path, {1, 3})
+    assert len(dataset(source).read()[0]) == 200 and source.asked == 5 and not source.open_now
 
 
 @pytest.mark.parametrize("workers", [0, 2])

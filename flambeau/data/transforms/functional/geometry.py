@@ -355,8 +355,8 @@ def affine_arguments(angle, translate, scale, shear, center, n):
         if not isinstance(center, (list, tuple)):
             raise TypeError("Argument center should be a sequence")
         center = [float(c) for c in center]
-    angles, moved, shears = numbers_of(angle, n, "angle"), pairs_of(translate, n, "translate"), pairs_of(shear, n, "shear")
-    return angles, moved, scales, shears, center
+    moved, shears = pairs_of(translate, n, "translate"), pairs_of(shear, n, "shear")
+    return numbers_of(angle, n, "angle"), moved, scales, shears, center
 
 
 def pairs_of(value, n, name):
